@@ -1,0 +1,172 @@
+"""Open a run directory: typed, validated access to its manifests and tables.
+
+May import `collector.schema` and `collector.parts`; pandas is imported where a frame is asked for. Must not import torch.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import psutil
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from collector import parts
+from collector.schema import layout
+from collector.schema.errors import RunNotFoundError, TableBrokenError, TableMissingError
+from collector.schema.manifest import RankManifest, RunManifest, RunState, decode_manifest
+from collector.schema.tables import TABLES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HEARTBEAT_LIMIT_S = 60.0
+"""A rank on another host that has not written its manifest for so long counts as crashed."""
+
+TableState = Literal["there", "empty", "off", "missing", "failed", "broken"]
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    """Whether a table can be shown; `reason` is a sentence for the user, empty when it is there."""
+
+    state: TableState
+    reason: str = ""
+
+
+class RankRun:
+    """One rank of a run. Reading is lazy: nothing is held between calls but the manifest."""
+
+    def __init__(self, run_path: Path, rank: int) -> None:
+        self.rank = rank
+        self.folder = layout.rank_path(run_path, rank)
+        self._file = layout.rank_file(run_path, rank)
+
+    @cached_property
+    def manifest(self) -> RankManifest:
+        """Return rank.json. Raises TableMissingError, TableBrokenError or NewerSchemaError."""
+        try:
+            text = self._file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise TableMissingError(f"{self._file} cannot be read ({error}); run `profiler-server recover`") from None
+        return decode_manifest(RankManifest, text, str(self._file))
+
+    @property
+    def state(self) -> RunState:
+        """Return the state, with `recording` turned to `crashed` when nobody is recording any more."""
+        manifest = self.manifest
+        if manifest.state == "recording" and not _is_recording(manifest):
+            return "crashed"
+        return manifest.state
+
+    def table(self, name: str, columns: Sequence[str] | None = None, where: ds.Expression | None = None) -> pa.Table:
+        """Read a table. Raises TableMissingError, TableBrokenError or NewerSchemaError; KeyError for no such table."""
+        TABLES[name]
+        return parts.read_table(self.folder, name, columns, where)
+
+    def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """Read a table as a pandas frame. Raises as `table` does."""
+        return self.table(name, columns).to_pandas()
+
+    def count_rows(self, name: str) -> int:
+        """Return the rows of a table without reading them; 0 if it was never written."""
+        return sum(ds.dataset(path, format="parquet").count_rows() for path in parts.find_files(self.folder, name))
+
+    def status(self, name: str) -> TableStatus:
+        """Say whether a table can be shown, and if not, why."""
+        option = TABLES[name].option
+        signal = next((s for s in self.manifest.signals if s.name in (option, name) and s.state != "on"), None)
+        if not parts.find_files(self.folder, name):
+            if signal is None:
+                return TableStatus("missing", f"This run has no {name} table.")
+            return TableStatus("failed" if signal.state == "failed" else "off", signal.reason)
+        try:
+            rows = self.count_rows(name)
+        except (OSError, pa.ArrowException) as error:
+            return TableStatus("broken", f"{self.folder / name} is damaged: {str(error).splitlines()[0]}")
+        return TableStatus("there") if rows else TableStatus("empty", f"The {name} table is empty.")
+
+
+class Run:
+    """A run directory: `manifest`, `ranks`, `rank(r)`; `table` and `frame` read rank 0 unless told otherwise."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def manifest(self) -> RunManifest:
+        """Return run.json. Raises RunNotFoundError, TableBrokenError or NewerSchemaError."""
+        path = layout.run_file(self.path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise RunNotFoundError(f"{self.path} is no run: {path} does not exist") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise TableBrokenError(f"{path} cannot be read ({error})") from None
+        return decode_manifest(RunManifest, text, str(path))
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Return the ranks that left a folder. Raises RunNotFoundError if the run is gone."""
+        try:
+            return layout.find_ranks(self.path)
+        except OSError as error:
+            raise RunNotFoundError(f"{self.path} cannot be listed ({error})") from None
+
+    def rank(self, rank: int | None = None) -> RankRun:
+        """Return one rank, the first for None. Raises RunNotFoundError naming the ranks that there are."""
+        ranks = self.ranks
+        if rank is None and ranks:
+            rank = ranks[0]
+        if rank is None or rank not in ranks:
+            there = ", ".join(map(str, ranks[:20])) or "none"
+            raise RunNotFoundError(f"{self.path} has no rank {rank}; it has: {there}")
+        return RankRun(self.path, rank)
+
+    @property
+    def state(self) -> RunState:
+        """Return the worst state of its ranks: crashed, then recording, then complete or imported."""
+        states = {self.rank(rank).state for rank in self.ranks}
+        for state in ("crashed", "recording", "imported", "complete"):
+            if state in states:
+                return state
+        return "crashed"
+
+    def table(self, name: str, rank: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read a table of one rank. Raises as `RankRun.table` does."""
+        return self.rank(rank).table(name, columns)
+
+    def frame(self, name: str, rank: int | None = None, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """Read a table of one rank as a pandas frame. Raises as `RankRun.table` does."""
+        return self.rank(rank).frame(name, columns)
+
+
+def open_run(path: str | Path) -> Run:
+    """Open the run at a path: the directory that holds `profiler/`, or `profiler/` itself.
+
+    Raises RunNotFoundError if there is none, NewerSchemaError or TableBrokenError if its manifest cannot be read.
+    """
+    folder = Path(path).expanduser().resolve()
+    if folder.name == layout.PROFILER_FOLDER and (folder / layout.RUN_FILE).is_file():
+        folder = folder.parent
+    run = Run(folder)
+    run.manifest  # noqa: B018  fail here, not at the first use
+    return run
+
+
+def _is_recording(manifest: RankManifest) -> bool:
+    if manifest.host != socket.gethostname():
+        return time.time() - manifest.heartbeat_unix_ns / 1e9 < HEARTBEAT_LIMIT_S
+    try:
+        process = psutil.Process(manifest.pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return manifest.pid_started is None or abs(process.create_time() - manifest.pid_started) < 2.0
+    except psutil.Error:
+        return False

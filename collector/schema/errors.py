@@ -1,0 +1,60 @@
+"""Every error that Stepscope raises on purpose. The message says what, where, and what to do next.
+
+StepscopeError
+├── UsageError            the API or a command was called in a way that cannot work
+│   ├── SessionError      a Profiler was started, stopped or analysed out of turn
+│   └── OptionError       an unknown option, or a value that an option does not take
+├── RunError              a run directory cannot be read as asked
+│   ├── RunNotFoundError  there is no such run
+│   ├── NewerSchemaError  the run was written by a newer version
+│   ├── TableMissingError the run has no such table (never collected, switched off, or failed)
+│   └── TableBrokenError  a file of the run is damaged
+├── TraceError            a trace file cannot be read
+└── OutputError           a path cannot be written
+"""
+
+from __future__ import annotations
+
+
+class StepscopeError(Exception):
+    """Base of all: catch this to catch everything that Stepscope raises on purpose."""
+
+
+class UsageError(StepscopeError):
+    pass
+
+
+class SessionError(UsageError):
+    pass
+
+
+class OptionError(UsageError):
+    pass
+
+
+class RunError(StepscopeError):
+    pass
+
+
+class RunNotFoundError(RunError):
+    pass
+
+
+class NewerSchemaError(RunError):
+    pass
+
+
+class TableMissingError(RunError):
+    pass
+
+
+class TableBrokenError(RunError):
+    pass
+
+
+class TraceError(StepscopeError):
+    pass
+
+
+class OutputError(StepscopeError):
+    pass

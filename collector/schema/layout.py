@@ -1,0 +1,55 @@
+"""Where the files of a run lie: the only place that spells their names.
+
+<output_path>/profiler/run.json
+<output_path>/profiler/rank_<r>/rank.json
+<output_path>/profiler/rank_<r>/<table>.parquet         one file, or
+<output_path>/profiler/rank_<r>/<table>/<part>.parquet  parts in time order while the run records
+<output_path>/profiler/rank_<r>/events/                 event rings and window traces that are not yet in tables
+<output_path>/earlier/<created>/profiler/               a run that a later one in the same place set aside
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+PROFILER_FOLDER = "profiler"
+RUN_FILE = "run.json"
+RANK_FILE = "rank.json"
+EVENTS_FOLDER = "events"
+EARLIER_FOLDER = "earlier"
+_RANK_NAME = re.compile(r"rank_(0|[1-9][0-9]{0,6})")
+
+
+def profiler_path(run_path: Path) -> Path:
+    return run_path / PROFILER_FOLDER
+
+
+def run_file(run_path: Path) -> Path:
+    return run_path / PROFILER_FOLDER / RUN_FILE
+
+
+def rank_path(run_path: Path, rank: int) -> Path:
+    return run_path / PROFILER_FOLDER / f"rank_{rank}"
+
+
+def rank_file(run_path: Path, rank: int) -> Path:
+    return rank_path(run_path, rank) / RANK_FILE
+
+
+def table_file(rank_folder: Path, table: str) -> Path:
+    return rank_folder / f"{table}.parquet"
+
+
+def table_parts_folder(rank_folder: Path, table: str) -> Path:
+    return rank_folder / table
+
+
+def events_path(rank_folder: Path) -> Path:
+    return rank_folder / EVENTS_FOLDER
+
+
+def find_ranks(run_path: Path) -> tuple[int, ...]:
+    """Return the ranks that have a folder, in order. OSError if the run cannot be listed."""
+    matches = (_RANK_NAME.fullmatch(entry.name) for entry in profiler_path(run_path).iterdir())
+    return tuple(sorted(int(match.group(1)) for match in matches if match))

@@ -1,0 +1,194 @@
+"""The manifests: `profiler/run.json` (what the run is) and `profiler/rank_<r>/rank.json` (how one rank fared)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from collector.schema.errors import NewerSchemaError, TableBrokenError
+from collector.schema.version import SCHEMA_VERSION
+
+RunState = Literal["recording", "complete", "crashed", "imported"]
+Source = Literal["collector", "kineto"]
+SignalState = Literal["on", "off", "failed", "unavailable"]
+
+
+@dataclass(frozen=True)
+class Device:
+    """One accelerator, as the driver describes it."""
+
+    index: int
+    name: str
+    kind: str = "cuda"
+    memory_bytes: int | None = None
+    multiprocessors: int | None = None
+    compute_capability: str | None = None
+
+
+@dataclass(frozen=True)
+class Loader:
+    """One DataLoader of the run: the arguments that advice refers to. `id` is the `loader` column."""
+
+    id: int
+    dataset: str
+    style: Literal["map", "iterable"]
+    batch_size: int | None = None
+    num_workers: int = 0
+    prefetch_factor: int | None = None
+    pin_memory: bool = False
+    persistent_workers: bool = False
+    in_order: bool = True
+    shuffle: bool | None = None
+    length_batches: int | None = None
+    start_method: str | None = None
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Whether a part of the collection ran; `reason` says why it is off, failed or unavailable, and what to do."""
+
+    name: str
+    state: SignalState
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """What recording cost, as measured in the run itself. `how` says how it was measured."""
+
+    training_thread_ns_per_step: float | None = None
+    share_frac: float | None = None
+    how: str = ""
+    window_stall_ns: int = 0
+    sidecar_cpu_frac: float | None = None
+
+
+@dataclass(frozen=True)
+class Window:
+    """One detailed window: steps `first_step`..`last_step`, both included. `stall_ns` is what opening and saving it cost."""
+
+    first_step: int
+    last_step: int
+    start_ns: int
+    end_ns: int
+    stall_ns: int = 0
+    trigger: str = "option"
+    trace_file: str | None = None
+
+
+@dataclass(frozen=True)
+class Warn:
+    """Something that a reader of the run must know. `code` is stable, `text` says what and what to do."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
+class RunManifest:
+    """`run.json`. Every time in the run is in ns since `epoch_unix_ns`."""
+
+    id: str
+    name: str
+    created_unix_ns: int
+    epoch_unix_ns: int
+    source: Source
+    world_size: int
+    host: str
+    schema_version: int = SCHEMA_VERSION
+    stepscope: str = ""
+    python: str = ""
+    torch: str | None = None
+    cuda: str | None = None
+    launch_id: str = ""
+    script: str = ""
+    argv: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RankManifest:
+    """`rank_<r>/rank.json`, rewritten while the rank records. `heartbeat_unix_ns` is when that was last done."""
+
+    rank: int
+    host: str
+    pid: int
+    state: RunState
+    started_unix_ns: int
+    heartbeat_unix_ns: int
+    pid_started: float | None = None
+    ended_unix_ns: int | None = None
+    devices: tuple[Device, ...] = ()
+    loaders: tuple[Loader, ...] = ()
+    signals: tuple[Signal, ...] = ()
+    overhead: Overhead = field(default_factory=Overhead)
+    windows: tuple[Window, ...] = ()
+    warnings: tuple[Warn, ...] = ()
+    events_lost: int = 0
+    forward_start: str | None = None
+    backward_end: str | None = None
+    point_source: str | None = None
+    cpu_count: int | None = None
+    usable_cores: float | None = None
+    torch_threads: int | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Settings that rules read: parameters, optimizers (name, foreach, fused), matmul precision, cudnn.benchmark …"""
+
+
+M = TypeVar("M", RunManifest, RankManifest)
+_NESTED: dict[str, type] = {
+    "devices": Device,
+    "loaders": Loader,
+    "signals": Signal,
+    "windows": Window,
+    "warnings": Warn,
+}
+
+
+def encode_manifest(manifest: RunManifest | RankManifest) -> str:
+    """Return the manifest as indented JSON with a final newline."""
+    return json.dumps(dataclasses.asdict(manifest), indent=1, ensure_ascii=False) + "\n"
+
+
+def decode_manifest(kind: type[M], text: str, where: str) -> M:
+    """Read a manifest of that kind. `where` is the file, for messages.
+
+    Unknown keys are ignored, so that an older reader opens a run with more in it. Raises NewerSchemaError when the
+    run's format is newer than this reader, TableBrokenError when the text is no such manifest.
+    """
+    try:
+        raw = json.loads(text)
+        version = raw.get("schema_version", SCHEMA_VERSION)
+    except (ValueError, AttributeError) as error:
+        raise TableBrokenError(
+            f"{where} is not a manifest ({error}); run `profiler-server recover` on the run"
+        ) from None
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise NewerSchemaError(
+            f"{where} has format version {version}, this Stepscope reads up to {SCHEMA_VERSION}; upgrade Stepscope to open it"
+        )
+    try:
+        return kind(**{name: _decode_field(name, value) for name, value in raw.items() if name in _field_names(kind)})
+    except (TypeError, AttributeError) as error:
+        raise TableBrokenError(
+            f"{where} lacks what a manifest needs ({error}); run `profiler-server recover` on the run"
+        ) from None
+
+
+def _field_names(kind: type) -> set[str]:
+    return {entry.name for entry in dataclasses.fields(kind)}
+
+
+def _decode_field(name: str, value: Any) -> Any:
+    if name in _NESTED:
+        nested = _NESTED[name]
+        names = _field_names(nested)
+        return tuple(nested(**{key: item for key, item in entry.items() if key in names}) for entry in value)
+    if name == "overhead":
+        return Overhead(**{key: item for key, item in value.items() if key in _field_names(Overhead)})
+    if name == "argv":
+        return tuple(value)
+    return value

@@ -1,0 +1,25 @@
+"""Collectives."""
+
+from collector.schema.columns import Column, Table
+
+TABLE = Table(
+    "collectives",
+    "One row per collective call.",
+    (
+        Column("step", "int64", "", "Training step.", nullable=True),
+        Column("name", "category", "", "Collective, such as allreduce."),
+        Column("group", "category", "", "Process group."),
+        Column("index", "int64", "", "Number within its group, from 0; matches the call across ranks."),
+        Column("start_ns", "int64", "ns", "Start, since the run's epoch."),
+        Column(
+            "duration_ns",
+            "int64",
+            "ns",
+            "Length of the device kernel, or of the host call where there is no kernel.",
+        ),
+        Column("bytes", "int64", "bytes", "Message size.", nullable=True),
+        Column("dtype", "category", "", "Element type.", nullable=True),
+        Column("group_size", "int32", "ranks", "Ranks in the group.", nullable=True),
+        Column("on_device", "bool", "", "The duration is a kernel's."),
+    ),
+)

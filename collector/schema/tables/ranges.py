@@ -1,0 +1,28 @@
+"""Ranges that the user marked."""
+
+from collector.schema.columns import Column, Table
+
+TABLE = Table(
+    "ranges",
+    "One row per range closed by record() or pop_range().",
+    (
+        Column("id", "int64", "", "Number in order of opening."),
+        Column("parent", "int64", "", "Enclosing range.", nullable=True),
+        Column("name", "category", "", "Name."),
+        Column("path", "category", "", "Names from the outermost range, joined by /."),
+        Column("thread_id", "int64", "", "Thread."),
+        Column("step", "int64", "", "Training step.", nullable=True),
+        Column("start_ns", "int64", "ns", "Start, since the run's epoch."),
+        Column("duration_ns", "int64", "ns", "Host time."),
+        Column(
+            "device_ns",
+            "int64",
+            "ns",
+            "Device time; 0 for a range that launched nothing, null where it cannot be known.",
+            nullable=True,
+        ),
+        Column("batch", "int64", "", "batch_idx.", nullable=True),
+        Column("total_items", "int64", "items", "total_items of a batch.", nullable=True),
+        Column("failed", "bool", "", "An exception passed through it."),
+    ),
+)

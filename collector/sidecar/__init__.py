@@ -1,0 +1,4 @@
+"""Turns event rings into tables, in a process of its own, in analyse(), or offline in recover.
+
+May import `collector.ring`, `collector.traces`, `collector.parts`, `collector.schema`. Must not import torch.
+"""

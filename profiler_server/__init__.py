@@ -1,0 +1,1 @@
+"""Reads run directories and explains them: store, analysis, rules, timeline, pages, web, cli. Never imports torch."""

@@ -1,0 +1,181 @@
+"""The results that cross from analysis to rules, pages and `report --json`.
+
+Field names are the keys of `report --json` (see docs/format.md): times are ns, shares are fractions, absent is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+BoundKind = Literal["input", "transfer", "launch", "compute", "communication", "overhead", "unknown"]
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Of step durations. Percentiles interpolate linearly between closest ranks (numpy's default)."""
+
+    mean: float
+    std: float
+    min: int
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    p999: float
+    max: int
+
+
+@dataclass(frozen=True)
+class StepSummary:
+    """`excluded` are training steps that the average leaves out (warm-up, windows, outliers of a known cause)."""
+
+    count: int
+    first: int | None
+    last: int | None
+    excluded: tuple[int, ...]
+    duration_ns: Distribution | None
+
+
+@dataclass(frozen=True)
+class PhaseShare:
+    """One part of the mean step. The means sum to the mean step, the shares to 1."""
+
+    name: str
+    mean_ns: float
+    share_frac: float
+
+
+@dataclass(frozen=True)
+class DeviceTimes:
+    """TraceLens's accounting over the span of the steps; the four parts sum to the total."""
+
+    total_ns: int
+    computation_ns: int
+    exposed_communication_ns: int
+    exposed_copy_ns: int
+    idle_ns: int
+
+
+@dataclass(frozen=True)
+class IdleCauses:
+    """HTA's causes of the gaps before kernels."""
+
+    host_wait: int
+    kernel_wait: int
+    other: int
+
+
+@dataclass(frozen=True)
+class DeviceSummary(DeviceTimes):
+    linked_only: DeviceTimes
+    utilization_frac: float | None
+    sm_efficiency_frac: float | None
+    occupancy_frac: float | None
+    tensor_core_frac: float | None
+    idle_causes_ns: IdleCauses
+
+
+@dataclass(frozen=True)
+class OperatorRow:
+    name: str
+    type: str
+    count: int
+    total_ns: int
+    self_ns: int
+    device_total_ns: int
+    device_self_ns: int
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    name: str
+    count: int
+    total_ns: int
+    mean_ns: float
+    min_ns: int
+    max_ns: int
+
+
+@dataclass(frozen=True)
+class QueueSummary:
+    """`usage_frac` is mean depth / capacity, `empty_frac` the share of samples at depth 0."""
+
+    name: str
+    capacity: int
+    mean_depth: float
+    usage_frac: float
+    empty_frac: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class StageSummary:
+    """Shares are of the replicas' wall time; `mean_ns` is work per batch."""
+
+    name: str
+    replicas: int
+    count: int
+    mean_ns: float
+    busy_frac: float | None
+    input_wait_frac: float | None
+    output_wait_frac: float | None
+
+
+@dataclass(frozen=True)
+class BoundBy:
+    """What the run is bound by. `stage` is the data stage to blame where the kind is input."""
+
+    kind: BoundKind
+    stage: str | None
+    share_frac: float | None
+    confidence_frac: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Where a user can see it: a page, and the query that opens the right place of it."""
+
+    page: str
+    query: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A claim about a step time that a re-run can check. `rule` is a stable id.
+
+    `measured` and `threshold` are sentences with figures; `change` is the code to copy; predictions are step times,
+    None where the rule makes no claim.
+    """
+
+    rule: str
+    title: str
+    severity: Literal["high", "medium", "low", "info"]
+    measured: str
+    threshold: str
+    advice: str
+    change: str
+    predicted_step_ns: float | None
+    predicted_low_ns: float | None
+    predicted_high_ns: float | None
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True)
+class Abstention:
+    """A rule that could not be judged: which signal is missing and how to collect it."""
+
+    rule: str
+    missing: str
+    how: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Everything that the rules have to say of one rank. `sentence` is the verdict as the Overall page shows it."""
+
+    bound_by: BoundBy
+    sentence: str
+    suggestions: tuple[Suggestion, ...]
+    abstained: tuple[Abstention, ...]

@@ -1,0 +1,59 @@
+"""Figures for the screen: the only place that makes milliseconds, percent and mebibytes."""
+
+from __future__ import annotations
+
+import math
+
+_TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+_BYTE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+ABSENT = "n/a"
+
+
+def format_duration(value_ns: float | None) -> str:
+    """Return a time with three significant digits and one unit, `178 ms`; n/a for None."""
+    if value_ns is None or not math.isfinite(value_ns):
+        return ABSENT
+    if value_ns == 0:
+        return "0 ms"
+    for size, unit in _TIME_UNITS:
+        if abs(value_ns) >= 0.9995 * size:
+            return f"{_significant(value_ns / size)} {unit}"
+    return f"{_significant(value_ns)} ns"
+
+
+def format_share(value_frac: float | None) -> str:
+    """Return a fraction as percent with one decimal, `18.2 %`; n/a for None."""
+    if value_frac is None or not math.isfinite(value_frac):
+        return ABSENT
+    percent = 100.0 * value_frac
+    return f"{percent:.2f} %" if 0 < abs(percent) < 0.1 else f"{percent:.1f} %"
+
+
+def format_bytes(value: float | None) -> str:
+    """Return bytes in binary units, `1.5 GiB`; n/a for None."""
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    for size, unit in _BYTE_UNITS:
+        if abs(value) >= size:
+            return f"{_significant(value / size)} {unit}"
+    return "0 B"
+
+
+def format_count(value: float | None) -> str:
+    """Return a count with thousands separators, `12,480`; n/a for None."""
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 100 else f"{value:,.2f}"
+
+
+def shorten_middle(name: str, limit: int = 60) -> str:
+    """Shorten a long name in the middle, where kernel names differ least."""
+    if len(name) <= limit:
+        return name
+    head = (limit - 1) * 2 // 3
+    return f"{name[:head]}…{name[-(limit - 1 - head) :]}"
+
+
+def _significant(value: float) -> str:
+    digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
+    return f"{value:,.{min(digits, 2)}f}"

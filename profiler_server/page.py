@@ -1,0 +1,55 @@
+"""What a page is: the contract between `profiler_server/pages/*.py` (plug-ins), the web room and the templates.
+
+May import `collector.run` and rooms below pages. Must not import FastAPI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from collector.run import RankRun, Run
+
+PanelState = Literal["ready", "empty", "off", "failed"]
+
+
+@dataclass(frozen=True)
+class PageRequest:
+    """What a page is built from. `query` is the URL's query, already bounded in size and number."""
+
+    run: Run
+    run_id: str
+    rank: int
+    ranks: tuple[int, ...]
+    query: Mapping[str, str]
+
+    @property
+    def rank_run(self) -> RankRun:
+        return self.run.rank(self.rank)
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Why a panel shows no data: not collected (`off`), nothing yet (`empty`) or `failed`; `remedy` is code or advice."""
+
+    state: PanelState
+    title: str
+    reason: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of a run. A module of `profiler_server/pages` declares one as PAGE and is found by its being there.
+
+    `slug` is the last part of the URL `/runs/{id}/{slug}`, empty for Overall. `key` is the key after `g`.
+    `build` returns a frozen dataclass, whose fields are the names that `template` uses, nothing more and nothing less.
+    """
+
+    slug: str
+    title: str
+    order: int
+    key: str
+    template: str
+    build: Callable[[PageRequest], Any]
