@@ -1,0 +1,35 @@
+# Sourced by the two commands of the README: makes .venv and installs the wanted extras into it.
+# Needs Debian (or another system with Python 3.10 or newer that can make virtual environments).
+
+say() { printf '\n== %s\n' "$*"; }
+
+# Debian packages: only where a program is missing, and only where this user may install.
+install_debian() {
+    local as_root=""
+    [ "$(id -u)" = 0 ] || as_root="sudo"
+    if ! command -v apt-get >/dev/null || { [ -n "$as_root" ] && ! command -v sudo >/dev/null; }; then
+        echo "Please install: $*" >&2
+        return 1
+    fi
+    say "Installing $*"
+    $as_root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+make_environment() {  # make_environment EXTRAS
+    local python=${PYTHON:-python3}
+    if ! command -v "$python" >/dev/null; then
+        install_debian python3 python3-venv
+    fi
+    if [ ! -x .venv/bin/pip ]; then
+        say "Making a virtual environment in .venv"
+        "$python" -m venv .venv 2>/dev/null || { install_debian python3-venv && "$python" -m venv --clear .venv; }
+    fi
+    # The stamp spares the second start the look at every package.
+    local stamp=".venv/stepscope-$1" wanted
+    wanted=$(cat pyproject.toml .ci/setup.sh | cksum)
+    if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+        say "Installing Stepscope and its '$1' packages (a few minutes the first time)"
+        .venv/bin/pip install --disable-pip-version-check -q -e ".[$1]"
+        printf '%s' "$wanted" >"$stamp"
+    fi
+}
