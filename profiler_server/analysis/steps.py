@@ -1,0 +1,127 @@
+"""Training steps: which of them an average covers, their distribution, and the phases they are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.schema.phases import PHASE_NAMES
+from profiler_server.analysis.results import Distribution, PhaseShare, StepSummary
+
+Int64 = npt.NDArray[np.int64]
+Float64 = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+WARM_UP_MIN_STEPS = 10
+"""A run or trace of fewer training steps is averaged whole: too short to tell a warm-up from chance."""
+WARM_UP_MAX_SHARE = 0.2
+WARM_UP_RATIO = 1.25
+"""A step at the start belongs to the warm-up while it, or one of the two after it, is so many times the typical step."""
+
+
+@dataclass(frozen=True)
+class StepSelection:
+    """Training steps as arrays of equal length in time order, and what each is.
+
+    `kept` are those that an average covers: neither warm-up nor inside a detailed window. `regular` leaves out the
+    amortised events too (first of an epoch): what the noise and the loader model are made from.
+    """
+
+    step: Int64
+    duration_ns: Int64
+    warm_up: Mask
+    detailed: Mask
+    first_of_epoch: Mask
+    kept: Mask
+    regular: Mask
+
+
+def select_steps(steps: pa.Table) -> StepSelection:
+    """Label the training steps of a `steps` table.
+
+    Steps in a detailed window are kept only where nearly nothing else was recorded, as in an imported trace.
+    """
+    train = train_steps(steps)
+    duration = read_integers(train, "duration_ns")
+    detailed = read_integers(train, "detailed") > 0
+    warm_up = _find_warm_up(duration)
+    first = _find_first_of_epoch(train)
+    kept = ~warm_up & ~detailed
+    if kept.sum() < min(WARM_UP_MIN_STEPS, int(detailed.sum())):
+        kept = ~warm_up
+    return StepSelection(read_integers(train, "step"), duration, warm_up, detailed, first, kept, kept & ~first)
+
+
+def train_steps(steps: pa.Table) -> pa.Table:
+    """Return the rows of a `steps` table that are training steps."""
+    kinds = steps.column("kind").combine_chunks().cast(pa.string())
+    return steps.filter(pc.equal(kinds, "train"))
+
+
+def read_integers(table: pa.Table, name: str) -> Int64:
+    """Return a column of integers or flags as int64, null as 0."""
+    values = table.column(name).cast(pa.int64()).fill_null(0).to_numpy()
+    return np.asarray(values, dtype=np.int64)
+
+
+def _find_warm_up(duration: Int64) -> Mask:
+    count = len(duration)
+    mask = np.zeros(count, dtype=bool)
+    if count < WARM_UP_MIN_STEPS:
+        return mask
+    limit = min(int(count * WARM_UP_MAX_SHARE), 200)
+    slow = duration[:limit] > WARM_UP_RATIO * np.median(duration[count // 3 :])
+    length = 0
+    while length < limit and slow[length : length + 3].any():
+        length += 1
+    mask[:length] = True
+    return mask
+
+
+def _find_first_of_epoch(train: pa.Table) -> Mask:
+    return read_integers(train, "loader_start_ns") > 0
+
+
+def summarize_steps(steps: pa.Table) -> StepSummary:
+    """Summarise a `steps` table: `count`, `first` and `last` of all training steps, `duration_ns` of those kept."""
+    selection = select_steps(steps)
+    if not len(selection.step):
+        return StepSummary(0, None, None, (), None)
+    numbers = selection.step
+    excluded = tuple(int(number) for number in numbers[~selection.kept])
+    durations = selection.duration_ns[selection.kept]
+    return StepSummary(len(numbers), int(numbers[0]), int(numbers[-1]), excluded, summarize_durations(durations))
+
+
+def summarize_durations(values: Int64) -> Distribution | None:
+    """Return the distribution of times in ns; percentiles interpolate linearly; None for no values."""
+    if not len(values):
+        return None
+    p50, p90, p95, p99, p999 = np.percentile(values, (50, 90, 95, 99, 99.9))
+    return Distribution(
+        mean=int(values.sum()) / len(values),
+        std=float(values.std()),
+        min=int(values.min()),
+        p50=float(p50),
+        p90=float(p90),
+        p95=float(p95),
+        p99=float(p99),
+        p999=float(p999),
+        max=int(values.max()),
+    )
+
+
+def summarize_phases(steps: pa.Table) -> tuple[PhaseShare, ...]:
+    """Return the parts of the mean step, over the steps that `summarize_steps` averages; empty if there are none."""
+    kept = select_steps(steps).kept
+    count = int(kept.sum())
+    if not count:
+        return ()
+    train = train_steps(steps)
+    sums = {name: int(read_integers(train, f"{name}_ns")[kept].sum()) for name in PHASE_NAMES}
+    whole = sum(sums.values())
+    return tuple(PhaseShare(name, value / count, value / whole if whole else 0.0) for name, value in sums.items())
