@@ -1,0 +1,220 @@
+"""Who did the work of the data pipeline: each worker, each stage and kind of time, each transform, the slowest samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.run import RankRun
+
+STAGE_ORDER = ("read", "transform", "collate", "send", "pin", "h2d", "step")
+"""Stages of a DataLoader in the order in which a batch passes them; a user's stages follow in order of first use."""
+
+KINDS = ("work", "input_wait", "output_wait", "setup", "cleanup")
+
+_COLUMNS = (
+    *("stage", "replica", "kind", "detail", "loader", "epoch", "batch"),
+    *("start_ns", "duration_ns", "cpu_ns", "items", "bytes", "longest_ns", "longest_item"),
+)
+
+
+@dataclass(frozen=True)
+class ReplicaTimes:
+    """One worker, or -1 for the process that trains. `other_ns` is the part of its wall time in no row."""
+
+    replica: int
+    batches: int
+    work_ns: int
+    input_wait_ns: int
+    output_wait_ns: int
+    setup_ns: int
+    other_ns: int
+    wall_ns: int
+
+
+@dataclass(frozen=True)
+class StageTotals:
+    """All that one stage did. `cpu_frac` is the part of its work that ran on a processor; the rest waited."""
+
+    stage: str
+    replicas: int
+    batches: int
+    items: int
+    bytes: int | None
+    work_ns: int
+    input_wait_ns: int
+    output_wait_ns: int
+    setup_ns: int
+    cleanup_ns: int
+    cpu_frac: float | None
+    longest_ns: int | None
+
+
+@dataclass(frozen=True)
+class TransformTimes:
+    """One transform by name. `share_frac` is of the work of all transforms."""
+
+    name: str
+    items: int
+    work_ns: int
+    share_frac: float
+    cpu_frac: float | None
+    longest_ns: int | None
+
+
+@dataclass(frozen=True)
+class SlowItem:
+    """A row of work whose slowest item took long. `item` is its index in the dataset, where known."""
+
+    stage: str
+    detail: str
+    replica: int
+    epoch: int | None
+    batch: int | None
+    item: int | None
+    longest_ns: int
+
+
+def read_stages(rank: RankRun, loader: int | None) -> pa.Table:
+    """Read the rows of one loader and those of the user's own stages. Raises as `RankRun.table` does."""
+    stages = rank.table("stages", _COLUMNS)
+    if loader is None:
+        return stages
+    return stages.filter(pc.fill_null(pc.equal(stages["loader"], loader), True))
+
+
+def summarize_replicas(stages: pa.Table) -> tuple[ReplicaTimes, ...]:
+    """Return the times of each process that loaded, workers first.
+
+    The wall time of a worker runs from its first row to its last. The rows of `step` are training, not loading.
+    """
+    loading = stages.filter(pc.not_equal(stages["stage"], "step"))
+    columns = {"end_ns": pc.add(loading["start_ns"], loading["duration_ns"]), "whole_batch": _number_batches(loading)}
+    spans = _append(loading, columns).group_by("replica", use_threads=False)
+    times = _sum_kinds(loading, "replica")
+    rows = []
+    for span in spans.aggregate(
+        [("start_ns", "min"), ("end_ns", "max"), ("whole_batch", "count_distinct")]
+    ).to_pylist():
+        kinds = times[span["replica"]]
+        wall = span["end_ns_max"] - span["start_ns_min"]
+        other = max(0, wall - sum(kinds.values()))
+        parts = (kinds["work"], kinds["input_wait"], kinds["output_wait"], kinds["setup"] + kinds["cleanup"])
+        rows.append(ReplicaTimes(span["replica"], span["whole_batch_count_distinct"], *parts, other, wall))
+    return tuple(sorted(rows, key=lambda row: (row.replica < 0, row.replica)))
+
+
+def summarize_totals(stages: pa.Table) -> tuple[StageTotals, ...]:
+    """Return what each stage did in all, in the order of the pipeline."""
+    times = _sum_kinds(stages, "stage")
+    work = _measure(stages.filter(pc.equal(stages["kind"], "work")), "stage")
+    counted = stages.group_by("stage", use_threads=False).aggregate([("replica", "count_distinct")]).to_pylist()
+    replicas = {row["stage"]: row["replica_count_distinct"] for row in counted}
+    rows = []
+    for stage in order_stages(list(replicas)):
+        done = work.get(stage, _Work())
+        kinds = {f"{kind}_ns": times[stage][kind] for kind in KINDS}
+        rows.append(
+            StageTotals(
+                stage=stage,
+                replicas=replicas[stage],
+                batches=done.batches,
+                items=done.items,
+                bytes=done.bytes,
+                cpu_frac=done.cpu_frac,
+                longest_ns=done.longest_ns,
+                **kinds,
+            )
+        )
+    return tuple(rows)
+
+
+def summarize_transforms(stages: pa.Table) -> tuple[TransformTimes, ...]:
+    """Return the transforms that the run names, the longest first; empty where it names none."""
+    work = pc.and_(pc.equal(stages["stage"], "transform"), pc.equal(stages["kind"], "work"))
+    detail = pc.fill_null(stages["detail"].cast(pa.string()), "")
+    measured = _measure(stages.filter(pc.and_(work, pc.not_equal(detail, ""))), "detail")
+    whole = sum(done.work_ns for done in measured.values()) or 1
+    rows = (
+        TransformTimes(name, done.items, done.work_ns, done.work_ns / whole, done.cpu_frac, done.longest_ns)
+        for name, done in measured.items()
+    )
+    return tuple(sorted(rows, key=lambda row: (-row.work_ns, row.name)))
+
+
+def find_slow_items(stages: pa.Table, limit: int = 10) -> tuple[SlowItem, ...]:
+    """Return the rows with the slowest single items, the slowest first."""
+    timed = stages.filter(pc.greater(stages["longest_ns"], 0)).sort_by([("longest_ns", "descending")])
+    return tuple(
+        SlowItem(
+            stage=row["stage"],
+            detail=row["detail"] or "",
+            replica=row["replica"],
+            epoch=row["epoch"],
+            batch=row["batch"],
+            item=row["longest_item"],
+            longest_ns=row["longest_ns"],
+        )
+        for row in timed.slice(0, limit).to_pylist()
+    )
+
+
+def order_stages(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names in the order of the pipeline, those of the user's own after them as they came."""
+    known = [name for name in STAGE_ORDER if name in names]
+    return (*known, *(name for name in names if name not in STAGE_ORDER))
+
+
+@dataclass(frozen=True)
+class _Work:
+    batches: int = 0
+    items: int = 0
+    bytes: int | None = None
+    work_ns: int = 0
+    cpu_frac: float | None = None
+    longest_ns: int | None = None
+
+
+def _measure(work: pa.Table, key: str) -> dict[str, _Work]:
+    """Sum rows of work per key. The part on a processor is over the rows that know it."""
+    known = pc.if_else(pc.is_valid(work["cpu_ns"]), work["duration_ns"], None)
+    work = _append(work, {"known_ns": known, "whole_batch": _number_batches(work)})
+    sums = [(name, "sum") for name in ("duration_ns", "cpu_ns", "known_ns", "items", "bytes")]
+    grouped = work.group_by(key, use_threads=False).aggregate(
+        [*sums, ("longest_ns", "max"), ("whole_batch", "count_distinct")]
+    )
+    return {
+        row[key]: _Work(
+            batches=row["whole_batch_count_distinct"],
+            items=row["items_sum"],
+            bytes=row["bytes_sum"],
+            work_ns=row["duration_ns_sum"],
+            cpu_frac=row["cpu_ns_sum"] / row["known_ns_sum"] if row["known_ns_sum"] else None,
+            longest_ns=row["longest_ns_max"],
+        )
+        for row in grouped.to_pylist()
+    }
+
+
+def _sum_kinds(stages: pa.Table, key: str) -> dict[str | int, dict[str, int]]:
+    sums = stages.group_by([key, "kind"], use_threads=False).aggregate([("duration_ns", "sum")]).to_pylist()
+    times: dict[str | int, dict[str, int]] = {}
+    for row in sums:
+        times.setdefault(row[key], dict.fromkeys(KINDS, 0))[row["kind"]] = row["duration_ns_sum"]
+    return times
+
+
+def _number_batches(stages: pa.Table) -> pa.ChunkedArray:
+    """Give each batch one number: a batch is known by its loader, its epoch and its place in it. Null for no batch."""
+    epoch = pc.fill_null(stages["epoch"].cast(pa.int64()), 0)
+    loader = pc.fill_null(stages["loader"].cast(pa.int64()), -1)
+    return pc.add(pc.add(pc.multiply(loader, 1 << 56), pc.multiply(epoch, 1 << 36)), stages["batch"])
+
+
+def _append(table: pa.Table, columns: dict[str, pa.ChunkedArray]) -> pa.Table:
+    for name, values in columns.items():
+        table = table.append_column(name, values)
+    return table
