@@ -21,6 +21,13 @@ def format_duration(value_ns: float | None) -> str:
     return f"{_significant(value_ns)} ns"
 
 
+def choose_time_unit(peak_ns: float) -> tuple[float, str]:
+    """Return the ns in the unit that suits a figure whose greatest time is `peak_ns`, and the unit's name."""
+    if peak_ns == 0 or not math.isfinite(peak_ns):
+        return 1e6, "ms"
+    return next(((size, unit) for size, unit in _TIME_UNITS if abs(peak_ns) >= 0.9995 * size), _TIME_UNITS[-1])
+
+
 def format_share(value_frac: float | None) -> str:
     """Return a fraction as percent with one decimal, `18.2 %`; n/a for None."""
     if value_frac is None or not math.isfinite(value_frac):

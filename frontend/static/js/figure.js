@@ -1,0 +1,231 @@
+/**
+ * Draws every `figure.chart` of a page with Plotly, when it comes into view, in the colours of the theme.
+ *
+ * The figure's dict lies in the JSON block that `data-figure` names. `data-source` is the address that redraws the
+ * chart for a range of x, `data-group` links the zoom of several charts.
+ *
+ * @typedef {{data: object[], layout: Record<string, any>}} Figure
+ */
+
+/** @type {any} */
+const Plotly = /** @type {any} */ (globalThis).Plotly;
+const CONFIG = { displayModeBar: false, responsive: false, doubleClick: "reset", showTips: false };
+const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif';
+
+/** A colour of the palette, with or without two digits of opacity. */
+const HEX = /^#[0-9a-f]{6}([0-9a-f]{2})?$/;
+
+/**
+ * Return a copy of a figure with every light colour replaced by its dark one.
+ * @param {any} value @param {Record<string, string>} dark @returns {any}
+ */
+export function recolor(value, dark) {
+  if (typeof value === "string") {
+    if (!HEX.test(value)) return value;
+    const base = dark[value.slice(0, 7)];
+    return base ? base + value.slice(7) : value;
+  }
+  if (Array.isArray(value)) {
+    return typeof value[0] === "number" ? value : value.map((item) => recolor(item, dark));
+  }
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([key, item]) => [key, key === "meta" ? item : recolor(item, dark)]),
+  );
+}
+
+/** @param {string} color as computed by the browser: `rgb(r, g, b)`. @returns {boolean} */
+export function isDark(color) {
+  const [red, green, blue] = (color.match(/[\d.]+/g) ?? ["255", "255", "255"]).map(Number);
+  return 0.299 * red + 0.587 * green + 0.114 * blue < 128;
+}
+
+/**
+ * Return what the user zoomed to, null for a change that is no zoom, "all" for the whole.
+ * @param {Record<string, any>} change as Plotly's relayout event gives it
+ * @returns {[number, number] | "all" | null}
+ */
+export function readZoom(change) {
+  if (change["xaxis.autorange"]) return "all";
+  const range = change["xaxis.range"] ?? [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+  return range.every(Number.isFinite) ? [range[0], range[1]] : null;
+}
+
+/**
+ * Return a layout with the text, grid and hover colours of the ground that the chart stands on.
+ * @param {Record<string, any>} layout @param {HTMLElement} plot
+ */
+function themeLayout(layout, plot) {
+  const style = getComputedStyle(plot);
+  const ground = groundOf(plot);
+  const grid = isDark(ground) ? "#30363d" : "#e4e8ec";
+  const axis = (/** @type {any} */ own = {}) => ({ gridcolor: grid, linecolor: grid, automargin: true, ...own });
+  return {
+    ...layout,
+    width: plot.clientWidth,
+    height: plot.clientHeight,
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: FONT, size: 12, color: style.color },
+    hoverlabel: { bgcolor: ground, bordercolor: grid, font: { color: style.color, size: 12 }, align: "left" },
+    ...(layout.xaxis && { xaxis: axis(layout.xaxis), yaxis: axis(layout.yaxis) }),
+  };
+}
+
+/** Return the first ground behind an element that is not transparent. @param {Element | null} element */
+function groundOf(element) {
+  for (let at = element; at; at = at.parentElement) {
+    const color = getComputedStyle(at).backgroundColor;
+    if (color !== "transparent" && !color.endsWith(", 0)")) return color;
+  }
+  return matchMedia("(prefers-color-scheme: dark)").matches ? "rgb(13, 17, 23)" : "rgb(255, 255, 255)";
+}
+
+/** One chart of the page. */
+class ChartView {
+  /** @param {HTMLElement} element */
+  constructor(element) {
+    this.element = element;
+    this.plot = /** @type {HTMLElement} */ (element.querySelector(".chart-plot"));
+    this.whole = readBlock(element.dataset.figure ?? "");
+    this.shown = this.whole;
+    /** @type {[number, number] | null} */
+    this.range = null;
+    this.drawn = false;
+    this.asked = 0;
+    element.querySelector("[data-chart-png]")?.addEventListener("click", () => this.savePng());
+    element.querySelector("[data-chart-csv]")?.addEventListener("click", () => this.saveCsv());
+    this.resetButton = /** @type {HTMLButtonElement | null} */ (element.querySelector("[data-chart-reset]"));
+    this.resetButton?.addEventListener("click", () => this.announce("all"));
+  }
+
+  async draw() {
+    if (!this.shown || !this.plot.clientWidth) return;
+    const dark = isDark(groundOf(this.plot));
+    const figure = dark ? recolor(this.shown, this.shown.layout.meta?.dark ?? {}) : this.shown;
+    const layout = themeLayout(figure.layout, this.plot);
+    if (this.range) layout.xaxis = { ...layout.xaxis, range: this.range, autorange: false };
+    await Plotly.react(this.plot, structuredClone(figure.data), layout, CONFIG);
+    if (!this.drawn) {
+      this.drawn = true;
+      this.element.dataset.state = "drawn";
+      /** @type {any} */ (this.plot).on("plotly_relayout", (/** @type {any} */ change) => {
+        const zoom = readZoom(change);
+        if (zoom) this.announce(zoom);
+      });
+    }
+  }
+
+  /** Tell every chart of the group where the user zoomed to. @param {[number, number] | "all"} zoom */
+  announce(zoom) {
+    const group = this.element.dataset.group;
+    for (const view of views) {
+      if (view === this || (group && view.element.dataset.group === group)) view.zoom(zoom);
+    }
+  }
+
+  /** @param {[number, number] | "all"} zoom */
+  async zoom(zoom) {
+    this.range = zoom === "all" ? null : zoom;
+    if (this.resetButton) this.resetButton.hidden = zoom === "all";
+    if (zoom === "all") this.shown = this.whole;
+    const asked = ++this.asked;
+    if (zoom !== "all" && this.element.dataset.source) {
+      const finer = await this.fetchRange(zoom);
+      if (asked !== this.asked) return;
+      if (finer) this.shown = finer;
+    }
+    if (this.drawn) await this.draw();
+  }
+
+  /** Ask the server for the points of a range. @param {[number, number]} range @returns {Promise<Figure | null>} */
+  async fetchRange(range) {
+    const address = new URL(/** @type {string} */ (this.element.dataset.source), location.href);
+    address.searchParams.set("from", String(Math.floor(range[0])));
+    address.searchParams.set("to", String(Math.ceil(range[1])));
+    const answer = await fetch(address).catch(() => null);
+    this.element.dataset.stale = answer?.ok ? "" : "true";
+    return answer?.ok ? answer.json() : null;
+  }
+
+  savePng() {
+    const { clientWidth: width, clientHeight: height } = this.plot;
+    Plotly.downloadImage(this.plot, { format: "png", width, height, scale: 2, filename: this.fileName() });
+  }
+
+  saveCsv() {
+    const rows = [...this.element.querySelectorAll("details tr")].map((row) =>
+      [...row.querySelectorAll("th, td")].map((cell) => quoteCell(cell.textContent?.trim() ?? "")).join(","),
+    );
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([rows.join("\r\n") + "\r\n"], { type: "text/csv" }));
+    link.download = `${this.fileName()}.csv`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
+  fileName() {
+    return (this.element.dataset.name ?? "chart").replace(/[^\w.-]+/g, "-").slice(0, 80);
+  }
+}
+
+/** Quote a cell; one that a spreadsheet would run as a formula is made text. @param {string} text */
+export function quoteCell(text) {
+  const safe = /^[=+@\t]/.test(text) ? `'${text}` : text;
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+/** @param {string} id @returns {Figure | null} */
+function readBlock(id) {
+  const block = document.getElementById(id);
+  return block?.textContent ? JSON.parse(block.textContent) : null;
+}
+
+/** @type {Set<ChartView>} */
+const views = new Set();
+
+function redrawAll() {
+  for (const view of views) if (view.drawn) view.draw();
+}
+
+/** Call at most once a frame, after the styles of a new theme have settled. @param {() => void} action */
+function nextFrame(action) {
+  let waiting = false;
+  return () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => {
+      waiting = false;
+      action();
+    });
+  };
+}
+
+/** Draw the charts below `root` when they are seen. @param {ParentNode} root */
+export function watchCharts(root) {
+  const seen = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries) {
+        const view = [...views].find((candidate) => candidate.plot === entry.target);
+        if (!entry.isIntersecting || !view) continue;
+        seen.unobserve(entry.target);
+        view.draw();
+      }
+    },
+    { rootMargin: "200px" },
+  );
+  const resized = new ResizeObserver(nextFrame(redrawAll));
+  for (const element of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll("figure.chart"))) {
+    const view = new ChartView(element);
+    views.add(view);
+    seen.observe(view.plot);
+    resized.observe(view.plot);
+  }
+}
+
+if (typeof document !== "undefined") {
+  watchCharts(document);
+  const recolorAll = nextFrame(redrawAll);
+  new MutationObserver(recolorAll).observe(document.documentElement, { attributes: true });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolorAll);
+}

@@ -1,0 +1,318 @@
+"""Charts: plain dicts that follow Plotly's schema, with what a reader without the chart needs beside them.
+
+May import `profiler_server.format` and `collector.schema`. Draws nothing: `frontend/static/js/figure.js` does, and
+swaps the light colours of PALETTE for the dark ones. Series are in ns on the way in and in one scaled unit on the axis.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler_server.format import choose_time_unit, shorten_middle
+
+Numbers = npt.NDArray[Any]
+Figure = dict[str, Any]
+Size = Literal["spark", "short", "medium", "tall"]
+
+PALETTE: Mapping[str, tuple[str, str]] = {
+    "compute": ("#111eae", "#2f47fa"),
+    "backward": ("#6f7ff5", "#9db0ff"),
+    "communication": ("#d37860", "#b93a0a"),
+    "overlap": ("#5a1169", "#d87aed"),
+    "copy": ("#0d939c", "#b9edef"),
+    "data": ("#b68e0f", "#fdd93b"),
+    "host": ("#3d3f45", "#616570"),
+    "optimizer": ("#265b02", "#5fe68b"),
+    "idle": ("#868d95", "#7d858f"),
+    "zero": ("#c4161c", "#ff6b6b"),
+}
+"""Category -> its colour on the light and on the dark ground; a colour means the same on every page."""
+
+PHASE_COLORS: Mapping[str, str] = {
+    "gap": "idle",
+    "data_wait": "data",
+    "h2d": "copy",
+    "forward": "compute",
+    "backward": "backward",
+    "communication": "communication",
+    "optimizer": "optimizer",
+    "tail": "host",
+}
+"""Phase -> category of PALETTE. Idle is hatched."""
+
+PIE_ORDER = ("compute", "copy", "data", "communication", "optimizer", "overlap", "backward", "host")
+DRAWN_POINTS = 2_000
+"""Most points of one line; a longer series is decimated, and zooming asks the server for the rest."""
+BINNED_BARS = 240
+"""Most columns of a stacked chart; more steps than that are shown as means of equal runs of steps."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure for a page. `caption` is a sentence; `columns` and `rows` are its data as a table, already formatted.
+
+    `source` is the name under which the server redraws the chart for a range of steps, empty where it shows all.
+    """
+
+    id: str
+    title: str
+    caption: str
+    figure: Figure
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    size: Size = "medium"
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line in ns (or in `y_title`'s unit). `kind` area fills to zero; points marks each value, joined by nothing."""
+
+    name: str
+    color: str
+    y: Numbers
+    kind: Literal["line", "area", "points", "steps", "dash"] = "line"
+    x: Numbers | None = None
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What the axes say. `unit` time scales ns to one unit; any other unit is shown as it is."""
+
+    x_title: str = "step"
+    y_title: str = "time"
+    unit: str = "time"
+    x_range: tuple[float, float] | None = None
+    y_max: float | None = None
+    legend: bool = True
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One slice of a pie or bar of a bar chart. `color` is a category of PALETTE, empty for the next free one."""
+
+    label: str
+    value: float
+    text: str
+    color: str = ""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Parts that add up, one array per part, for the same `x`. Order is from the bottom."""
+
+    x: Numbers
+    parts: Mapping[str, Numbers]
+    colors: Mapping[str, str] = field(default_factory=lambda: PHASE_COLORS)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def decimate(x: Numbers, y: Numbers, limit: int = DRAWN_POINTS) -> tuple[Numbers, Numbers]:
+    """Return at most `limit` points in order that keep the least and the greatest value of every equal run of points."""
+    if len(y) <= limit or limit < 2:
+        return x, y
+    runs = limit // 2
+    edges = np.linspace(0, len(y), runs + 1).astype(np.int64)
+    size = int(np.diff(edges).max())
+    # Short runs are padded with their own last point, so that one argmin serves all of them.
+    at = np.minimum(edges[:-1, None] + np.arange(size), edges[1:, None] - 1)
+    values = y[at]
+    rows = np.arange(runs)
+    kept = np.unique(np.concatenate([at[rows, values.argmin(axis=1)], at[rows, values.argmax(axis=1)]]))
+    return x[kept], y[kept]
+
+
+def average_runs(values: Numbers, limit: int = BINNED_BARS) -> Numbers:
+    """Return the means of at most `limit` runs of equal length (the last may be shorter), in order."""
+    if len(values) <= limit:
+        return values.astype(np.float64)
+    starts = np.arange(0, len(values), run_length(len(values), limit))
+    sizes = np.diff(np.append(starts, len(values)))
+    return np.asarray(np.add.reduceat(values.astype(np.float64), starts) / sizes)
+
+
+def run_length(count: int, limit: int = BINNED_BARS) -> int:
+    """Return how many values `average_runs` puts into one."""
+    return max(1, -(-count // limit))
+
+
+def build_lines(x: Numbers, lines: Sequence[Line], axes: Axes | None = None) -> Figure:
+    """Build lines over a common x; each is decimated by itself. Missing values (NaN) are gaps."""
+    axes = axes or Axes()
+    peak = max((float(np.nanmax(line.y)) for line in lines if len(line.y) and np.isfinite(line.y).any()), default=0.0)
+    scale, unit = _scale(axes, peak)
+    data = [_draw_line(line, x, scale, unit) for line in lines]
+    return _figure(data, _axis_layout(axes, unit))
+
+
+def build_stack(stack: Stack, axes: Axes | None = None) -> Figure:
+    """Build stacked columns, one per step, or one per run of steps where there are more than BINNED_BARS."""
+    axes = axes or Axes()
+    total = sum(stack.parts.values()) if stack.parts else np.zeros(1)
+    scale, unit = _scale(axes, float(np.max(total)) if len(stack.x) else 0.0)
+    x = average_runs(stack.x)
+    width = float(run_length(len(stack.x)))
+    data = []
+    for name, values in stack.parts.items():
+        marker: dict[str, Any] = {"color": _color(stack.colors[name]), "line": {"width": 0}}
+        if stack.colors[name] == "idle":
+            marker["pattern"] = {"shape": "/", "size": 5, "solidity": 0.35, "fillmode": "replace"}
+        label = plain_text(stack.labels.get(name, name))
+        hover = f"%{{x:,.0f}}: %{{y:.4~g}} {unit}<extra>{label}</extra>"
+        data.append(
+            {
+                "type": "bar",
+                "name": label,
+                "x": _listed(x, digits=9),
+                "y": _listed(average_runs(values) / scale),
+                "width": width,
+                "marker": marker,
+                "hovertemplate": hover,
+            }
+        )
+    return _figure(data, {**_axis_layout(axes, unit), "barmode": "stack", "bargap": 0})
+
+
+def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
+    """Build a ring of at most twenty slices in the given order, with `center` written in its middle."""
+    colors = [slice_.color or PIE_ORDER[i % len(PIE_ORDER)] for i, slice_ in enumerate(slices)]
+    pie = {
+        "type": "pie",
+        "labels": [plain_text(s.label) for s in slices],
+        "values": _listed(np.array([s.value for s in slices], dtype=np.float64)),
+        "text": [plain_text(s.text) for s in slices],
+        "marker": {"colors": [_color(c) for c in colors], "line": {"width": 1, "color": "#ffffff"}},
+        "hole": 0.58,
+        "sort": False,
+        "direction": "clockwise",
+        "textinfo": "percent",
+        "textposition": "inside",
+        "hovertemplate": "%{label}<br>%{text} · %{percent}<extra></extra>",
+    }
+    layout: Figure = {"margin": {"l": 4, "r": 4, "t": 4, "b": 4}, "showlegend": True}
+    layout["legend"] = {"orientation": "v", "x": 1.02, "y": 0.5, "yanchor": "middle"}
+    if center:
+        layout["annotations"] = [{"text": plain_text(center), "showarrow": False, "x": 0.5, "y": 0.5}]
+    return _figure([pie], layout)
+
+
+def build_bars(slices: Sequence[Slice], axes: Axes | None = None) -> Figure:
+    """Build horizontal bars, the first on top, each with its text at its end."""
+    axes = axes or Axes(x_title="")
+    scale, unit = _scale(axes, max((s.value for s in slices), default=0.0))
+    bars = {
+        "type": "bar",
+        "orientation": "h",
+        "x": _listed(np.array([s.value for s in slices], dtype=np.float64) / scale),
+        # Labels may repeat once they are shortened, so the position is a number and the label its tick.
+        "y": list(range(len(slices))),
+        "customdata": [plain_text(s.label) for s in slices],
+        "text": [plain_text(s.text) for s in slices],
+        "textposition": "outside",
+        "cliponaxis": False,
+        "marker": {"color": [_color(s.color or "compute") for s in slices]},
+        "hovertemplate": "%{customdata}<br>%{text}<extra></extra>",
+    }
+    layout = {"margin": {"l": 8, "r": 64, "t": 8, "b": 32}, "showlegend": False, "bargap": 0.25}
+    layout["xaxis"] = {"title": {"text": f"{axes.y_title} ({unit})" if unit else axes.y_title}, "rangemode": "tozero"}
+    ticks = {"tickmode": "array", "tickvals": list(range(len(slices)))}
+    ticktext = [plain_text(shorten_middle(s.label, 36)) for s in slices]
+    layout["yaxis"] = {**ticks, "ticktext": ticktext, "autorange": "reversed", "automargin": True, "ticks": ""}
+    return _figure([bars], layout)
+
+
+def build_depths(x: Numbers, depths: Numbers, capacity: float, unit: str = "batches") -> Figure:
+    """Build a queue's depth over the steps with its capacity as a dashed line and every zero marked."""
+    drawn_x, drawn = decimate(x, depths)
+    zeros = drawn_x[drawn == 0]
+    lines = [
+        Line("depth", "data", depths, "steps"),
+        Line("capacity", "idle", np.array([capacity, capacity]), "dash", x=_ends(x)),
+        Line("empty", "zero", np.zeros(len(zeros)), "points", x=zeros),
+    ]
+    return build_lines(x, lines, Axes(y_title="depth", unit=unit, y_max=capacity * 1.08 or 1.0))
+
+
+def build_sparkline(y: Numbers, color: str = "compute") -> Figure:
+    """Build a line without axes."""
+    line = Line("", color, y, "area")
+    hidden = {"visible": False, "fixedrange": True}
+    layout = {"margin": {"l": 0, "r": 0, "t": 2, "b": 2}, "showlegend": False, "xaxis": hidden}
+    layout["yaxis"] = {**hidden, "rangemode": "tozero"}
+    return _figure([_draw_line(line, np.arange(len(y)), *_scale(Axes(), float(np.max(y)) if len(y) else 0.0))], layout)
+
+
+def plain_text(text: str) -> str:
+    """Return text that Plotly shows as it is, not as its own little HTML, and of a bounded length."""
+    return html.escape(shorten_middle(text, 120), quote=False)
+
+
+def _draw_line(line: Line, x: Numbers, scale: float, unit: str) -> Figure:
+    own_x = x if line.x is None else line.x
+    drawn_x, drawn = decimate(own_x, line.y)
+    color = _color(line.color)
+    trace: Figure = {
+        "type": "scatter",
+        "mode": "markers" if line.kind == "points" else "lines",
+        "name": plain_text(line.name),
+        "x": _listed(drawn_x, digits=9),
+        "y": _listed(drawn / scale),
+        "hovertemplate": f"%{{x:,.0f}}: %{{y:.4~g}} {unit}<extra>{plain_text(line.name)}</extra>",
+    }
+    if line.kind == "points":
+        return {**trace, "marker": {"color": color, "size": 6}}
+    trace["line"] = {"color": color, "width": 1.5}
+    if line.kind == "area":
+        return {**trace, "fill": "tozeroy", "fillcolor": f"{color}33"}
+    if line.kind == "steps":
+        return {**trace, "line": {**trace["line"], "shape": "hv"}, "fill": "tozeroy", "fillcolor": f"{color}33"}
+    if line.kind == "dash":
+        return {**trace, "line": {**trace["line"], "dash": "dash"}, "hoverinfo": "skip", "hovertemplate": None}
+    return trace
+
+
+def _axis_layout(axes: Axes, unit: str) -> Figure:
+    y_title = f"{axes.y_title} ({unit})" if unit else axes.y_title
+    layout: Figure = {
+        "margin": {"l": 60, "r": 12, "t": 8, "b": 40},
+        "showlegend": axes.legend,
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+        "hovermode": "x unified" if axes.legend else "closest",
+        "xaxis": {"title": {"text": axes.x_title}, "zeroline": False},
+        "yaxis": {"title": {"text": y_title}, "rangemode": "tozero", "zeroline": False, "fixedrange": True},
+    }
+    if axes.x_range is not None:
+        layout["xaxis"]["range"] = list(axes.x_range)
+    if axes.y_max is not None:
+        layout["yaxis"]["range"] = [0, axes.y_max]
+    return layout
+
+
+def _figure(data: list[Figure], layout: Figure) -> Figure:
+    """Complete a figure; its meta carries the colours of the dark ground by those of the light one."""
+    return {"data": data, "layout": {**layout, "meta": {"dark": dict(PALETTE.values())}}}
+
+
+def _scale(axes: Axes, peak: float) -> tuple[float, str]:
+    return choose_time_unit(peak) if axes.unit == "time" else (1.0, axes.unit)
+
+
+def _color(category: str) -> str:
+    return PALETTE[category][0]
+
+
+def _ends(x: Numbers) -> Numbers:
+    return x[[0, -1]] if len(x) else np.array([0, 1])
+
+
+def _listed(values: Numbers, digits: int = 5) -> list[float | int | None]:
+    """Return numbers as JSON knows them, with as many significant digits as a screen can show; NaN is null."""
+    if values.dtype.kind in "iu":
+        return list(values.tolist())
+    return [None if value != value else float(f"{value:.{digits}g}") for value in values.tolist()]
