@@ -1,0 +1,121 @@
+"""What a signal is given: where to write, what to undo, whom to call at step boundaries.
+
+May import `collector.ring`, `collector.schema`, `collector.notes` and `collector.options`. Must not import torch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from collector.notes import Notes, write_notes
+from collector.options import Options
+from collector.ring.words import WordLog
+from collector.steps import StepCounter
+
+_log = logging.getLogger("stepscope")
+_INHERITED = object()
+
+
+class Undo:
+    """Changes to other people's objects, each of which `restore` takes back exactly, the last one first."""
+
+    def __init__(self) -> None:
+        self._actions: list[Callable[[], None]] = []
+
+    def patch(self, owner: Any, name: str, replacement: Any) -> None:
+        """Set an attribute. Restoring sets the old value, or deletes the attribute if it was inherited.
+
+        If somebody else has patched over it since, their value stays: it is theirs, and it calls ours, which passes on.
+        """
+        old = vars(owner).get(name, _INHERITED)
+        setattr(owner, name, replacement)
+        stored = vars(owner)[name]
+
+        def restore() -> None:
+            if vars(owner).get(name) is not stored:
+                return
+            if old is _INHERITED:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, old)
+
+        self._actions.append(restore)
+
+    def call(self, action: Callable[[], object]) -> None:
+        """Call this on restoring, such as the `remove` of a hook's handle."""
+        self._actions.append(lambda: (action(), None)[1])
+
+    def restore(self) -> None:
+        """Take everything back. One that fails is logged and the others still go."""
+        while self._actions:
+            action = self._actions.pop()
+            try:
+                action()
+            except Exception as error:  # noqa: BLE001  an edge: other people's objects may refuse in any way
+                _log.warning("stepscope: could not undo a change: %r", error)
+
+
+class SignalContext:
+    """What signals share. `boundaries` are called on the training thread with the number of each step that ended."""
+
+    def __init__(self, rank_folder: Path, options: Options, log: WordLog, notes: Notes) -> None:
+        self.rank_folder = rank_folder
+        self.options = options
+        self.log = log
+        self.notes = notes
+        self.clock = notes.clock
+        self.undo = Undo()
+        self.steps = StepCounter(log)
+        self.boundaries: list[Callable[[int], None]] = self.steps.callbacks
+
+    @property
+    def events(self) -> Path:
+        """The folder for what is not yet in tables."""
+        return self.rank_folder / "events"
+
+    def add_fact(self, name: str, value: Any) -> None:
+        """Put a setting that rules read into rank.json, `facts`."""
+        self.notes.facts[name] = value
+        self.save_notes()
+
+    def add_loader(self, loader: dict[str, Any]) -> None:
+        """Describe a DataLoader: the fields of `schema.manifest.Loader`. Describing it again replaces it."""
+        others = [entry for entry in self.notes.loaders if entry["id"] != loader["id"]]
+        self.notes.loaders = sorted([*others, loader], key=lambda entry: int(entry["id"]))
+        self.save_notes()
+
+    def warn(self, code: str, text: str) -> None:
+        """Tell readers of the run something, once per code."""
+        if code not in self.notes.warnings:
+            self.notes.warnings[code] = text
+            self.save_notes()
+
+    def set_signal(self, name: str, state: str, reason: str = "") -> None:
+        """Say whether a signal is on, off, failed or unavailable, and why."""
+        self.notes.signals[name] = {"state": state, "reason": reason}
+        self.save_notes()
+
+    def save_notes(self) -> None:
+        """Write the notes; a disk that is full now may not be so later, so this is silent."""
+        try:
+            write_notes(self.notes, self.rank_folder)
+        except OSError as error:
+            _log.debug("stepscope: notes not written: %s", error)
+
+
+class Signal(Protocol):
+    """One collected signal. A module of `collector.signals` declares `SIGNAL = <class>`.
+
+    `option` names the Profiler option that switches it off, "" for none. `install` patches through `context.undo` or
+    through an `Undo` of its own; `remove` stops recording. Either may raise: the signal is then switched off.
+    """
+
+    name: str
+    option: str
+
+    def install(self, context: SignalContext) -> None: ...
+
+    def remove(self) -> None: ...

@@ -1,0 +1,70 @@
+"""What the training process tells the sidecar, in one small file: `rank_<r>/events/notes.json`.
+
+May import the standard library, `collector.ring` and `collector.schema`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from collector.ring.clock import Clock
+from collector.schema.layout import events_path
+
+NOTES_FILE = "notes.json"
+WORDS_FILE = "words.ring"
+
+
+@dataclass
+class Notes:
+    """Who records, and what was found out since. `finished` is empty while recording, else complete or crashed."""
+
+    rank: int
+    pid: int
+    pid_started: float | None
+    host: str
+    started_unix_ns: int
+    epoch_unix_ns: int
+    perf_ns: int
+    unix_ns: int
+    options: dict[str, Any] = field(default_factory=dict)
+    finished: str = ""
+    devices: list[dict[str, Any]] = field(default_factory=list)
+    loaders: list[dict[str, Any]] = field(default_factory=list)
+    signals: dict[str, dict[str, str]] = field(default_factory=dict)
+    warnings: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    points: dict[str, str] = field(default_factory=dict)
+    overhead: dict[str, Any] = field(default_factory=dict)
+    cpu_count: int | None = None
+    usable_cores: float | None = None
+    torch_threads: int | None = None
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(self.epoch_unix_ns, self.perf_ns, self.unix_ns)
+
+
+def write_notes(notes: Notes, rank_folder: Path) -> None:
+    """Write the file so that a reader sees the old or the new one. OSError passes through."""
+    path = events_path(rank_folder) / NOTES_FILE
+    partial = path.with_name(f".{NOTES_FILE}.{os.getpid()}")
+    try:
+        partial.write_text(json.dumps(dataclasses.asdict(notes), default=str), encoding="utf-8")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def read_notes(rank_folder: Path) -> Notes:
+    """Read the file. OSError or ValueError if it is not there or damaged."""
+    raw = json.loads((events_path(rank_folder) / NOTES_FILE).read_text(encoding="utf-8"))
+    names = {entry.name for entry in dataclasses.fields(Notes)}
+    try:
+        return Notes(**{name: value for name, value in raw.items() if name in names})
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"{rank_folder / NOTES_FILE} is damaged: {error}") from None

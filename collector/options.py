@@ -1,0 +1,102 @@
+"""The options of a Profiler, checked once. May import `collector.schema.errors` only."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from collector.schema.errors import OptionError
+
+Level = Literal["debug", "info", "important"]
+LEVELS: tuple[Level, ...] = ("debug", "info", "important")
+ACTIVITIES = ("cpu", "device")
+
+
+@dataclass(frozen=True)
+class WindowOption:
+    """When the detailed window opens: `count` steps from step `first`. `count` 0 means never."""
+
+    first: int = 10
+    count: int = 3
+
+    @property
+    def is_off(self) -> bool:
+        return self.count == 0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to collect. `level` is how much: important (steps only), info (the default), debug (everything)."""
+
+    window: WindowOption = WindowOption()
+    data_pipeline: bool = True
+    memory: bool = True
+    resources: bool = True
+    level: Level = "info"
+    activities: tuple[str, ...] = ACTIVITIES
+
+    def is_on(self, option: str) -> bool:
+        """Say whether the option of that name is on; an empty name is always on."""
+        if not option:
+            return True
+        value = getattr(self, option, True)
+        return not value.is_off if isinstance(value, WindowOption) else bool(value)
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def parse_options(given: Mapping[str, Any]) -> Options:
+    """Check options by name. Raises OptionError naming the option and the nearest real one, or the value it takes."""
+    names = [field.name for field in dataclasses.fields(Options)]
+    for name in given:
+        if name not in names:
+            raise OptionError(f"Profiler has no option {name!r}; {_suggest(name, names)}")
+    values = dict(given)
+    for name in ("data_pipeline", "memory", "resources"):
+        if name in values and not isinstance(values[name], bool):
+            raise OptionError(f"{name} takes True or False, not {values[name]!r}")
+    if "level" in values and values["level"] not in LEVELS:
+        raise OptionError(f"level takes one of {', '.join(LEVELS)}, not {values['level']!r}")
+    if "activities" in values:
+        values["activities"] = _parse_activities(values["activities"])
+    if "window" in values:
+        values["window"] = parse_window(values["window"])
+    return Options(**values)
+
+
+def parse_window(value: Any) -> WindowOption:
+    """Read `window`: "auto", None or False, (first, count), or {"first": …, "count": …}."""
+    if value == "auto" or value is True:
+        return WindowOption()
+    if value is None or value is False:
+        return WindowOption(count=0)
+    if isinstance(value, WindowOption):
+        return value
+    if isinstance(value, Mapping) and set(value) <= {"first", "count"}:
+        value = (value.get("first", WindowOption.first), value.get("count", WindowOption.count))
+    if isinstance(value, (tuple, list)) and len(value) == 2 and all(_is_count(item) for item in value):
+        first, count = value
+        return WindowOption(max(first, 1), count)
+    raise OptionError(
+        f'window takes "auto", None, (first step, number of steps) or {{"first": …, "count": …}}, not {value!r}'
+    )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _parse_activities(value: Any) -> tuple[str, ...]:
+    items = (value,) if isinstance(value, str) else value
+    if not isinstance(items, (tuple, list, set)) or not items or not set(items) <= set(ACTIVITIES):
+        raise OptionError(f"activities takes some of {', '.join(ACTIVITIES)}, not {value!r}")
+    return cast("tuple[str, ...]", tuple(name for name in ACTIVITIES if name in items))
+
+
+def _suggest(name: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(name, names, 1, 0.5)
+    return f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(names)}"

@@ -1,0 +1,44 @@
+"""Turn the readings of `time.perf_counter_ns` into time since the run's epoch.
+
+May import the standard library only.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Clock:
+    """One reading of both clocks of this process, taken together, and the run's epoch."""
+
+    epoch_unix_ns: int
+    perf_ns: int
+    unix_ns: int
+
+    @classmethod
+    def start(cls, epoch_unix_ns: int | None = None) -> Clock:
+        """Read both clocks now. The epoch is now unless the run already has one."""
+        # The wall clock is read between two readings of the other one: the tightest of a few tries is kept.
+        best: tuple[int, int, int] | None = None
+        for _ in range(5):
+            before = time.perf_counter_ns()
+            unix = time.time_ns()
+            after = time.perf_counter_ns()
+            if best is None or after - before < best[0]:
+                best = (after - before, (before + after) // 2, unix)
+        assert best is not None
+        return cls(best[2] if epoch_unix_ns is None else epoch_unix_ns, best[1], best[2])
+
+    def to_run(self, perf_ns: int) -> int:
+        """Turn a perf_counter_ns reading into ns since the epoch; also works on numpy arrays."""
+        return perf_ns + (self.unix_ns - self.perf_ns - self.epoch_unix_ns)
+
+    def unix_to_run(self, unix_ns: int) -> int:
+        """Turn a time_ns reading (Kineto's clock) into ns since the epoch; also works on numpy arrays."""
+        return unix_ns - self.epoch_unix_ns
+
+    def now(self) -> int:
+        """Return ns since the epoch."""
+        return self.to_run(time.perf_counter_ns())

@@ -1,0 +1,57 @@
+"""The events of the word log. Each is ready to be added to a payload: `words[…] = now() + FETCH_START`."""
+
+from __future__ import annotations
+
+from collector.ring.words import CODE_SHIFT
+
+# Timed: the payload is a perf_counter_ns reading.
+FETCH_START = 1 << CODE_SHIFT
+FETCH_END = 2 << CODE_SHIFT
+FETCH_STOP = 3 << CODE_SHIFT
+"""A fetch that ended the iteration instead of giving a batch."""
+LOADER_START = 4 << CODE_SHIFT
+LOADER_READY = 5 << CODE_SHIFT
+FORWARD_START = 6 << CODE_SHIFT
+FORWARD_END = 7 << CODE_SHIFT
+BACKWARD_START = 8 << CODE_SHIFT
+BACKWARD_END = 9 << CODE_SHIFT
+UPDATE_START = 10 << CODE_SHIFT
+UPDATE_END = 11 << CODE_SHIFT
+ZERO_START = 12 << CODE_SHIFT
+ZERO_END = 13 << CODE_SHIFT
+SCALER_START = 14 << CODE_SHIFT
+SCALER_END = 15 << CODE_SHIFT
+COLLECTIVE_START = 16 << CODE_SHIFT
+COLLECTIVE_END = 17 << CODE_SHIFT
+GC_START = 18 << CODE_SHIFT
+GC_END = 19 << CODE_SHIFT
+STEP_MARK = 20 << CODE_SHIFT
+"""The user called step()."""
+PAUSE = 21 << CODE_SHIFT
+RESUME = 22 << CODE_SHIFT
+FORWARD_POINT = 23 << CODE_SHIFT
+"""A module named by FP_POINT was called."""
+BACKWARD_POINT = 24 << CODE_SHIFT
+"""A gradient of a module named by BP_POINT is ready."""
+STALL_START = 25 << CODE_SHIFT
+"""The collector itself holds the training thread, to open or save a detailed window."""
+STALL_END = 26 << CODE_SHIFT
+LAST_TIMED = 63 << CODE_SHIFT
+
+# Not timed: the payload is a value.
+LOADER = 64 << CODE_SHIFT
+"""Before a fetch: epoch << 16 | loader."""
+BATCH = 65 << CODE_SHIFT
+"""Before a fetch: number of the batch within the epoch."""
+QUEUE = 66 << CODE_SHIFT
+"""Before a fetch: next_ready << 48 | out_of_order << 36 | outstanding << 24 | worker queue << 12 | pin queue."""
+SAMPLES = 67 << CODE_SHIFT
+"""After a fetch: samples in the batch."""
+NO_GRAD = 68 << CODE_SHIFT
+"""After FORWARD_START: gradients are off."""
+STEP_ENDS_NEXT = 69 << CODE_SHIFT
+"""Training step number n ends at the time of the next timed word."""
+STEP_ENDED = 70 << CODE_SHIFT
+"""Training step number n ended with the last update."""
+EXPOSED = 71 << CODE_SHIFT
+"""Communication that held the last backward, in ns."""

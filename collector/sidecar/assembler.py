@@ -1,0 +1,45 @@
+"""What a plug-in of `collector.sidecar.assemblers` is: it turns what lies in `rank_<r>/events/` into rows of tables."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from collector.ring.clock import Clock
+
+
+class Assembler(ABC):
+    """Base of the plug-ins; a module declares `ASSEMBLER = <class>`. Must not import torch.
+
+    Rows that were returned are written before `checkpoint()` is saved and `release()` is called. A new process that
+    takes over gets the saved checkpoint through `restore()` and must return the rows that come after it, no others.
+    """
+
+    def __init__(self, rank_folder: Path, clock: Clock) -> None:
+        self.rank_folder = rank_folder
+        self.clock = clock
+
+    @abstractmethod
+    def poll(self) -> dict[str, pa.Table]:
+        """Return the new rows of each table since the last call."""
+
+    def finish(self) -> dict[str, pa.Table]:
+        """Return the rest: nothing more will be recorded."""
+        return self.poll()
+
+    def describe(self) -> dict[str, Any]:
+        """Return fields of rank.json: lists are joined with those of other assemblers, mappings are merged."""
+        return {}
+
+    def checkpoint(self) -> dict[str, Any]:
+        """Return a small JSON state from which another process can go on after the rows returned so far."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:  # noqa: B027  optional
+        """Go on from what another process's checkpoint() returned."""
+
+    def release(self) -> None:  # noqa: B027  optional
+        """Free what the rows returned so far were made from: they are on disk."""

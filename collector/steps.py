@@ -1,0 +1,118 @@
+"""Count training steps as they happen, on the training thread, without being told.
+
+A step ends where the next batch is fetched after an update. Where there is no loader, it ends with the last update
+of a cycle of optimizers: when one that has stepped already steps again after a backward, a new cycle has begun, and
+from then on the length of the cycle is known.
+
+May import `collector.ring`. Must not import torch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from collector.ring.codes import STALL_END, STALL_START, STEP_ENDED, STEP_ENDS_NEXT
+from collector.ring.words import CODE_SHIFT, WordLog
+
+CYCLES_WITHOUT_FETCH = 32
+"""After so many updates of one optimizer on one fetch, the loop has no loader (it trains on one batch over and over)."""
+BATCHES_WITHOUT_UPDATE = 64
+"""After so many fetches with a backward and no update, updates are made where no hook sees them: each fetch is a step."""
+
+STALL_NS = 200_000
+"""A callback that takes longer is written down, so that no step carries its time."""
+
+
+class StepCounter:
+    """The number of ended steps. The methods are called by the signals, on the training thread only."""
+
+    def __init__(self, log: WordLog) -> None:
+        self.ended = 0
+        self.callbacks: list[Callable[[int], None]] = []
+        self._log = log
+        self._explicit = False
+        self._updated = False
+        self._fetched = False
+        self._backwards = 0
+        self._ever_updated = False
+        self._batches = 0
+        self._cycle: dict[int, int] = {}
+        self._cycle_length = 0
+        self._backwards_at_update = 0
+
+    def backward_starts(self) -> None:
+        self._backwards += 1
+
+    def fetch_starts(self) -> None:
+        """A batch is asked for, or a loader is started: the step that has updated ends here."""
+        if self._updated:
+            if not self._explicit:
+                self._end(STEP_ENDS_NEXT)
+        elif self._backwards and not self._ever_updated and not self._explicit:
+            self._batches += 1
+            if self._batches > BATCHES_WITHOUT_UPDATE:
+                self._end(STEP_ENDS_NEXT)
+        self._fetched = True
+
+    def fetch_stops(self) -> None:
+        """The iteration ended without a batch."""
+        self._fetched = False
+
+    def update_starts(self, optimizer: int) -> None:
+        """An optimizer is about to step; close a cycle that is seen to be over only now."""
+        if self._fetched or self._explicit or optimizer not in self._cycle:
+            return
+        if self._backwards > self._backwards_at_update:
+            self._cycle_length = len(self._cycle)
+            backwards = self._backwards - self._backwards_at_update
+            self._end(STEP_ENDED)
+            self._backwards = backwards
+
+    def update_ends(self, optimizer: int) -> None:
+        """An optimizer has stepped, outside of any backward."""
+        self._updated = self._ever_updated = True
+        if self._explicit:
+            return
+        self._cycle[optimizer] = self._cycle.get(optimizer, 0) + 1
+        self._backwards_at_update = self._backwards
+        if self._fetched:
+            if self._cycle[optimizer] > CYCLES_WITHOUT_FETCH:
+                self._fetched = False
+                self._cycle_length = len(self._cycle)
+                self._end(STEP_ENDED)
+        elif len(self._cycle) == self._cycle_length and self._backwards:
+            self._end(STEP_ENDED)
+
+    def mark(self) -> int:
+        """The user says that a step ends here; from now on only the user says so. Return the number of the step."""
+        self._explicit = True
+        self._count()
+        return self.ended
+
+    def finish(self) -> None:
+        """Recording stops: the step that has updated is over."""
+        if self._updated and not self._explicit:
+            self._end(STEP_ENDED)
+
+    def _end(self, code: int) -> None:
+        self._log.write(code >> CODE_SHIFT, self.ended + 1)
+        self._count()
+
+    def _count(self) -> None:
+        self.ended += 1
+        self._updated = False
+        self._backwards = self._backwards_at_update = 0
+        self._cycle.clear()
+        self._log.mark_head()
+        if self.callbacks:
+            self._call_back()
+
+    def _call_back(self) -> None:
+        before = time.perf_counter_ns()
+        for callback in tuple(self.callbacks):
+            callback(self.ended)
+        after = time.perf_counter_ns()
+        if after - before > STALL_NS:
+            self._log.write(STALL_START >> CODE_SHIFT, before)
+            self._log.write(STALL_END >> CODE_SHIFT, after)
