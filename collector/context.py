@@ -6,10 +6,12 @@ May import `collector.ring`, `collector.schema`, `collector.notes` and `collecto
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from collector.loaders import LoaderRegistry
 from collector.notes import Notes, write_notes
 from collector.options import Options
 from collector.ring.words import WordLog
@@ -59,7 +61,10 @@ class Undo:
 
 
 class SignalContext:
-    """What signals share. `boundaries` are called on the training thread with the number of each step that ended."""
+    """What signals share. `boundaries` are called on the training thread with the number of each step that ended.
+
+    `in_backward[0]` is above 0 while the training thread is inside the autograd engine.
+    """
 
     def __init__(self, rank_folder: Path, options: Options, log: WordLog, notes: Notes) -> None:
         self.rank_folder = rank_folder
@@ -68,8 +73,18 @@ class SignalContext:
         self.notes = notes
         self.clock = notes.clock
         self.undo = Undo()
+        self.loaders = LoaderRegistry()
+        self.in_backward: list[int] = [0]
         self.steps = StepCounter(log)
         self.boundaries: list[Callable[[int], None]] = self.steps.callbacks
+
+    def adopt_thread(self) -> bool:
+        """Take the calling thread for the one that trains, if none has trained yet; return whether it is that one."""
+        log = self.log
+        if log.thread[0] == -1 or self.steps.has_trained:
+            return False
+        log.thread[0] = threading.get_ident()
+        return True
 
     @property
     def events(self) -> Path:
@@ -97,6 +112,12 @@ class SignalContext:
         """Say whether a signal is on, off, failed or unavailable, and why."""
         self.notes.signals[name] = {"state": state, "reason": reason}
         self.save_notes()
+
+    def fail_signal(self, name: str, error: BaseException) -> None:
+        """Log once that a signal raised at run time; the caller must record nothing more."""
+        if self.notes.signals.get(name, {}).get("state") != "failed":
+            _log.warning("stepscope: the signal %s failed and is switched off: %r", name, error)
+            self.set_signal(name, "failed", f"It raised {error!r} and was switched off; the training went on.")
 
     def save_notes(self) -> None:
         """Write the notes; a disk that is full now may not be so later, so this is silent."""

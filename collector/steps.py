@@ -9,12 +9,14 @@ May import `collector.ring`. Must not import torch.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 
 from collector.ring.codes import STALL_END, STALL_START, STEP_ENDED, STEP_ENDS_NEXT
 from collector.ring.words import CODE_SHIFT, WordLog
 
+_log = logging.getLogger("stepscope")
 CYCLES_WITHOUT_FETCH = 32
 """After so many updates of one optimizer on one fetch, the loop has no loader (it trains on one batch over and over)."""
 BATCHES_WITHOUT_UPDATE = 64
@@ -32,6 +34,7 @@ class StepCounter:
         self.callbacks: list[Callable[[int], None]] = []
         self._log = log
         self._explicit = False
+        self._has_trained = False
         self._updated = False
         self._fetched = False
         self._backwards = 0
@@ -41,8 +44,14 @@ class StepCounter:
         self._cycle_length = 0
         self._backwards_at_update = 0
 
+    @property
+    def has_trained(self) -> bool:
+        """Whether a backward or an update was seen: the thread that did it is the one that trains."""
+        return self._has_trained
+
     def backward_starts(self) -> None:
         self._backwards += 1
+        self._has_trained = True
 
     def fetch_starts(self) -> None:
         """A batch is asked for, or a loader is started: the step that has updated ends here."""
@@ -71,7 +80,7 @@ class StepCounter:
 
     def update_ends(self, optimizer: int) -> None:
         """An optimizer has stepped, outside of any backward."""
-        self._updated = self._ever_updated = True
+        self._updated = self._ever_updated = self._has_trained = True
         if self._explicit:
             return
         self._cycle[optimizer] = self._cycle.get(optimizer, 0) + 1
@@ -83,6 +92,10 @@ class StepCounter:
                 self._end(STEP_ENDED)
         elif len(self._cycle) == self._cycle_length and self._backwards:
             self._end(STEP_ENDED)
+
+    def update_in_backward(self) -> None:
+        """An optimizer has stepped inside of a backward; more of them may follow in the same one."""
+        self._updated = self._ever_updated = True
 
     def mark(self) -> int:
         """The user says that a step ends here; from now on only the user says so. Return the number of the step."""
@@ -111,7 +124,11 @@ class StepCounter:
     def _call_back(self) -> None:
         before = time.perf_counter_ns()
         for callback in tuple(self.callbacks):
-            callback(self.ended)
+            try:
+                callback(self.ended)
+            except Exception as error:  # noqa: BLE001  an edge: what a signal does at a boundary must not reach training
+                self.callbacks.remove(callback)
+                _log.warning("stepscope: a signal failed at a step boundary and is switched off: %r", error)
         after = time.perf_counter_ns()
         if after - before > STALL_NS:
             self._log.write(STALL_START >> CODE_SHIFT, before)

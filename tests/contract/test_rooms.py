@@ -22,11 +22,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.options": ("collector.schema",),
     "collector.plugins": (),
     "collector.notes": ("collector.schema", "collector.ring"),
+    "collector.loaders": (),
     "collector.steps": ("collector.ring",),
     "collector.traces": ("collector.schema", "collector.parts", "collector.run"),
     "collector.context": (
         "collector.schema",
         "collector.ring",
+        "collector.loaders",
         "collector.notes",
         "collector.options",
         "collector.steps",
