@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from profiler_server import figures
 from profiler_server.figures import Axes, Line, Slice, Stack
+from profiler_server.figures.charts import BINNED_BARS, DRAWN_POINTS
 
 MS = 1_000_000
 STEPS = np.arange(1, 5001)
@@ -22,7 +23,7 @@ TIMES = (60 + 5 * np.sin(STEPS / 9)) * MS
 EVERY_FIGURE = {
     "lines": figures.build_lines(
         STEPS,
-        [Line(kind, "data", TIMES, kind) for kind in ("line", "area", "steps", "points", "dash")],  # type: ignore[arg-type]
+        [Line(kind, "data", TIMES, kind) for kind in ("line", "area", "steps", "points", "dash")],
         Axes(x_range=(1, 5000), y_max=80.0),
     ),
     "stack": figures.build_stack(Stack(STEPS, {"gap": TIMES, "forward": TIMES}, labels={"gap": "Gap"})),
@@ -50,7 +51,7 @@ def test_a_long_series_is_drawn_with_few_points_and_keeps_its_extremes() -> None
     times = np.full(1_000_000, 60.0)
     times[[17, 700_001]] = [1.0, 900.0]
     x, y = figures.decimate(np.arange(len(times)), times)
-    assert len(y) <= figures.DRAWN_POINTS
+    assert len(y) <= DRAWN_POINTS
     assert (y.min(), y.max()) == (1.0, 900.0)
     assert {17, 700_001} <= set(x.tolist())
 
@@ -69,7 +70,7 @@ def test_averaged_runs_keep_the_total(values: list[int]) -> None:
     means = figures.average_runs(np.array(values))
     size = figures.run_length(len(values))
     sizes = [len(values[i : i + size]) for i in range(0, len(values), size)]
-    assert len(means) == len(sizes) <= figures.BINNED_BARS
+    assert len(means) == len(sizes) <= BINNED_BARS
     assert float(means @ np.array(sizes)) == pytest.approx(sum(values), rel=1e-9)
 
 

@@ -1,7 +1,7 @@
-"""Charts: plain dicts that follow Plotly's schema, with what a reader without the chart needs beside them.
+"""Charts as plain dicts that follow Plotly's schema, with what a reader without the chart needs beside them.
 
-May import `profiler_server.format` and `collector.schema`. Draws nothing: `frontend/static/js/figure.js` does, and
-swaps the light colours of PALETTE for the dark ones. Series are in ns on the way in and in one scaled unit on the axis.
+Draws nothing: `frontend/static/js/figure.js` does, and swaps the light colours of PALETTE for the dark ones.
+Series are in ns on the way in and in one scaled unit on the axis.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PHASE_COLORS: Mapping[str, str] = {
 """Phase -> category of PALETTE. Idle is hatched."""
 
 PIE_ORDER = ("compute", "copy", "data", "communication", "optimizer", "overlap", "backward", "host")
-DRAWN_POINTS = 2_000
+DRAWN_POINTS = 1_000
 """Most points of one line; a longer series is decimated, and zooming asks the server for the rest."""
 BINNED_BARS = 240
 """Most columns of a stacked chart; more steps than that are shown as means of equal runs of steps."""

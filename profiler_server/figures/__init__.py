@@ -1,0 +1,54 @@
+"""What pages draw: charts as Plotly dicts, and bars that the server lays out itself.
+
+May import profiler_server.format and collector.schema. Must not import analysis or pages: figures take plain numbers.
+"""
+
+from profiler_server.figures.charts import (
+    PALETTE,
+    PHASE_COLORS,
+    Axes,
+    Chart,
+    Figure,
+    Line,
+    Slice,
+    Stack,
+    average_runs,
+    build_bars,
+    build_depths,
+    build_lines,
+    build_pie,
+    build_sparkline,
+    build_stack,
+    decimate,
+    plain_text,
+    run_length,
+)
+from profiler_server.figures.strips import Bar, Strip, Tick, build_lane, build_strip, build_ticks, percent
+
+__all__ = [
+    "PALETTE",
+    "PHASE_COLORS",
+    "Axes",
+    "Bar",
+    "Chart",
+    "Figure",
+    "Line",
+    "Slice",
+    "Stack",
+    "Strip",
+    "Tick",
+    "average_runs",
+    "build_bars",
+    "build_depths",
+    "build_lane",
+    "build_lines",
+    "build_pie",
+    "build_sparkline",
+    "build_stack",
+    "build_strip",
+    "build_ticks",
+    "decimate",
+    "percent",
+    "plain_text",
+    "run_length",
+]

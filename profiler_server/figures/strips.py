@@ -1,0 +1,99 @@
+"""Bars in a strip of time, placed in percent of its width: SVG attributes, so that no inline style is needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from collector.schema.phases import PHASES
+from profiler_server.figures.charts import PHASE_COLORS
+from profiler_server.format import choose_time_unit, format_duration, format_share
+
+LABEL_MIN_FRAC = 0.055
+"""Least part of the strip that has room for a bar's duration; its name needs more."""
+NAME_CHARACTER_FRAC = 0.0072
+"""Part of the strip that one character takes at the least supported page width."""
+
+_LABELS = {phase.name: phase.label for phase in PHASES}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar. `x` and `width` are SVG percentages, `color` a category, `text` stands inside, `title` shows on hover."""
+
+    x: str
+    width: str
+    color: str
+    text: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A mark of the time axis; `anchor` keeps its text inside the strip."""
+
+    x: str
+    text: str
+    anchor: str
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Bars that fill the width, with the axis below and a sentence that says the same."""
+
+    bars: tuple[Bar, ...]
+    ticks: tuple[Tick, ...]
+    sentence: str
+
+
+def build_strip(stretches: Sequence[tuple[str, float, float]], whole_ns: float) -> Strip:
+    """Lay out stretches (phase, start, duration in ns) of a step of `whole_ns`."""
+    bars = build_lane(stretches, whole_ns)
+    sums: dict[str, float] = {}
+    for phase, _, duration in stretches:
+        sums[phase] = sums.get(phase, 0.0) + duration
+    spoken = ", ".join(f"{_LABELS[name]} {format_duration(value)}" for name, value in sums.items())
+    return Strip(bars, build_ticks(whole_ns), f"{format_duration(whole_ns)}: {spoken}." if spoken else "Nothing.")
+
+
+def build_lane(stretches: Iterable[tuple[str, float, float]], whole_ns: float, named: bool = True) -> tuple[Bar, ...]:
+    """Return the bars of the stretches. Not `named` leaves the text out, for a row that is labelled beside it."""
+    return tuple(_build_bar(phase, start, length, whole_ns, named) for phase, start, length in stretches if length > 0)
+
+
+def _build_bar(phase: str, start_ns: float, duration_ns: float, whole_ns: float, named: bool) -> Bar:
+    share = duration_ns / whole_ns if whole_ns else 0.0
+    duration = format_duration(duration_ns)
+    label = _LABELS.get(phase, phase)
+    color = PHASE_COLORS.get(phase, "communication")
+    title = f"{label}: starts at {format_duration(start_ns)}, takes {duration} ({format_share(share)})"
+    text = _fit_text(label, duration, share) if named else ""
+    return Bar(percent(start_ns, whole_ns), percent(duration_ns, whole_ns), color, text, title)
+
+
+def _fit_text(label: str, duration: str, share: float) -> str:
+    both = f"{label} {duration}"
+    if share >= len(both) * NAME_CHARACTER_FRAC + 0.01:
+        return both
+    return duration if share >= LABEL_MIN_FRAC else ""
+
+
+def build_ticks(whole_ns: float) -> tuple[Tick, ...]:
+    """Return four to eight round times from 0 to the whole."""
+    if whole_ns <= 0:
+        return ()
+    scale, unit = choose_time_unit(whole_ns)
+    whole = whole_ns / scale
+    power = 10.0 ** math.floor(math.log10(whole / 4))
+    step = power * max((f for f in (1, 2, 2.5, 5) if f * power <= whole / 4), default=1)
+    count = math.floor(whole / step + 1e-9)
+    return tuple(
+        Tick(percent(i * step, whole), f"{i * step:g} {unit}", "start" if i == 0 else "end" if i == count else "middle")
+        for i in range(count + 1)
+    )
+
+
+def percent(part: float, whole: float) -> str:
+    """Return an SVG length in percent of the width."""
+    return f"{min(max(100.0 * part / whole if whole else 0.0, 0.0), 100.0):.3f}%"
