@@ -2,15 +2,178 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.parts import find_files
 from collector.run import RankRun
+from profiler_server.analysis.replicas import order_stages
 from profiler_server.analysis.results import QueueSummary, StageSummary
+from profiler_server.analysis.steps import read_integers
+
+QUEUE_ORDER = ("worker_queue", "pin_queue")
+WORKER_STAGES = ("read", "transform", "collate", "send")
+NOT_READY_LIMIT = 0.3
+"""A queue is low when the next batch in order was missing in a larger share of the samples than this."""
+
+_QUEUE_COLUMNS = ("step", "loader", "queue", "depth", "capacity", "next_ready", "out_of_order")
+_STAGE_COLUMNS = ("stage", "replica", "kind", "loader", "epoch", "batch", "start_ns", "duration_ns")
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """What the training thread found when it asked for a batch. Shares are of the samples.
+
+    A queue that is not empty can still lack the batch that is next in order: `held_up_frac` counts those samples
+    where later batches were done and waited for an earlier one.
+    """
+
+    queue: str
+    samples: int
+    not_ready_frac: float
+    held_up_frac: float
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """The stage that limits the step, None where every queue is full: then no data advice is due."""
+
+    stage: str | None
+    reason: str
+
+
+def read_queues(rank: RankRun) -> pa.Table | None:
+    """Read the queue samples of a rank, None if it has none. Raises TableBrokenError or NewerSchemaError."""
+    return rank.table("queues", _QUEUE_COLUMNS) if find_files(rank.folder, "queues") else None
 
 
 def summarize_queues(rank: RankRun) -> tuple[QueueSummary, ...]:
-    """Return one row per queue, in the order in which a batch passes them; empty if none were sampled."""
-    return ()
+    """Return one row per queue, in the order in which a batch passes them; empty if none were sampled.
+
+    Where several DataLoaders have a queue of one name, each name ends in the number of its loader.
+    """
+    samples = read_queues(rank)
+    if samples is None or not samples.num_rows:
+        return ()
+    empty = pc.cast(pc.equal(samples["depth"], 0), pa.int64())
+    grouped = samples.append_column("empty", empty).group_by(["queue", "loader"], use_threads=False)
+    rows = grouped.aggregate(
+        [("depth", "sum"), ("capacity", "sum"), ("capacity", "max"), ("empty", "sum"), ("depth", "count")]
+    ).to_pylist()
+    names = [row["queue"] for row in rows]
+    rows.sort(key=lambda row: (row["loader"] or 0, _rank_queue(row["queue"])))
+    return tuple(
+        QueueSummary(
+            name=row["queue"] if names.count(row["queue"]) == 1 else f"{row['queue']} (loader {row['loader']})",
+            capacity=row["capacity_max"],
+            mean_depth=row["depth_sum"] / row["depth_count"],
+            usage_frac=row["depth_sum"] / row["capacity_sum"] if row["capacity_sum"] else 0.0,
+            empty_frac=row["empty_sum"] / row["depth_count"],
+            samples=row["depth_count"],
+        )
+        for row in rows
+    )
+
+
+def _rank_queue(name: str) -> int:
+    return QUEUE_ORDER.index(name) if name in QUEUE_ORDER else len(QUEUE_ORDER)
+
+
+def summarize_readiness(samples: pa.Table, loader: int | None) -> tuple[Readiness, ...]:
+    """Return per queue of a loader how often the next batch in order was not ready. `samples` is from `read_queues`."""
+    if loader is not None:
+        samples = samples.filter(pc.equal(samples["loader"], loader))
+    names = samples["queue"].combine_chunks().cast(pa.string())
+    found = []
+    for name in sorted(pc.unique(names).to_pylist(), key=_rank_queue):
+        rows = samples.filter(pc.equal(names, name))
+        ready = pc.fill_null(rows["next_ready"], pc.greater(rows["depth"], 0)).to_numpy().astype(bool)
+        held_up = ~ready & (read_integers(rows, "out_of_order") > 0)
+        found.append(Readiness(name, len(ready), float(1 - ready.mean()), float(held_up.mean())))
+    return tuple(found)
 
 
 def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
-    """Return one row per stage, in pipeline order; empty if none were recorded."""
-    return ()
+    """Return one row per stage, in pipeline order; empty if none were recorded.
+
+    `mean_ns` is work per batch. The shares are of the wall time of the replicas that ran the stage; a worker runs its
+    stages one after the other, so their busy shares add up within it. A share is None where that kind of time was
+    never recorded for the stage.
+    """
+    if not find_files(rank.folder, "stages"):
+        return ()
+    stages = rank.table("stages", _STAGE_COLUMNS)
+    if not stages.num_rows:
+        return ()
+    walls = _sum_walls(stages)
+    work = count_batches(stages)
+    rows = []
+    for stage in order_stages(list(walls)):
+        wall_ns, replicas, kinds = walls[stage]
+        batches = work.get(stage, 0)
+        shares = {kind: kinds[kind] / wall_ns if kind in kinds and wall_ns else None for kind in _SHARES}
+        mean_ns = kinds.get("work", 0) / batches if batches else 0.0
+        rows.append(StageSummary(stage, replicas, batches, mean_ns, *shares.values()))
+    return tuple(rows)
+
+
+_SHARES = ("work", "input_wait", "output_wait")
+
+
+def _sum_walls(stages: pa.Table) -> dict[str, tuple[int, int, dict[str, int]]]:
+    """Return per stage the wall time of its replicas, how many there were, and the sum of each kind of time.
+
+    A replica is one worker of one epoch: workers that are not persistent are started anew for each.
+    """
+    keys = ["replica", "loader", "epoch"]
+    ends = pc.add(stages["start_ns"], stages["duration_ns"])
+    spans = (
+        stages.append_column("end_ns", ends)
+        .group_by(keys, use_threads=False)
+        .aggregate([("start_ns", "min"), ("end_ns", "max")])
+    )
+    wall = {tuple(row[key] for key in keys): row["end_ns_max"] - row["start_ns_min"] for row in spans.to_pylist()}
+    found: dict[str, tuple[int, int, dict[str, int]]] = {}
+    seen: dict[str, set[int]] = {}
+    for row in stages.group_by(["stage", *keys], use_threads=False).aggregate([]).to_pylist():
+        total, _, kinds = found.get(row["stage"], (0, 0, {}))
+        seen.setdefault(row["stage"], set()).add(row["replica"])
+        found[row["stage"]] = (total + wall[tuple(row[key] for key in keys)], len(seen[row["stage"]]), kinds)
+    sums = stages.group_by(["stage", "kind"], use_threads=False).aggregate([("duration_ns", "sum")])
+    for row in sums.to_pylist():
+        found[row["stage"]][2][row["kind"]] = row["duration_ns_sum"]
+    return found
+
+
+def count_batches(stages: pa.Table) -> dict[str, int]:
+    """Return how many batches each stage worked on; a batch that took several rows counts once."""
+    work = stages.filter(pc.equal(stages["kind"].cast(pa.string()), "work"))
+    grouped = work.group_by(["stage", "loader", "epoch", "batch"], use_threads=False).aggregate([])
+    counts = grouped.group_by("stage", use_threads=False).aggregate([([], "count_all")]).to_pylist()
+    return {row["stage"]: row["count_all"] for row in counts}
+
+
+def find_bottleneck(readiness: Sequence[Readiness], work_ns: dict[str, float], wait_frac: float) -> Bottleneck:
+    """Name the stage that limits the step, by MindInsight's rules.
+
+    `work_ns` is work per batch of each stage, `wait_frac` the share of the step spent waiting for data. The
+    limiting stage has a full queue before it and an empty one after it; what stands before the first queue are the
+    worker stages, of which the one with the most work is named.
+    """
+    if wait_frac < 0.05:
+        return Bottleneck(None, "The step hardly waits for data: every stage keeps up.")
+    workers = {stage: work_ns[stage] for stage in WORKER_STAGES if work_ns.get(stage)}
+    slowest = max(workers, key=lambda stage: workers[stage]) if workers else None
+    if not readiness:
+        return Bottleneck(
+            slowest, "There are no worker processes: each stage holds up the step for as long as it runs."
+        )
+    first, last = readiness[0], readiness[-1]
+    if last.not_ready_frac <= NOT_READY_LIMIT:
+        return Bottleneck(None, "The next batch was ready nearly always: what waits is not the loader.")
+    if first.not_ready_frac > NOT_READY_LIMIT:
+        return Bottleneck(slowest, f"The {first.queue} lacked the next batch: the workers are the limit.")
+    return Bottleneck("pin", f"The {first.queue} held the next batch while the {last.queue} lacked it.")
