@@ -1,0 +1,32 @@
+"""Evaluation batches are summed apart, and stand in for steps where nothing was trained."""
+
+from __future__ import annotations
+
+from collector.parts import build_table_from_rows
+from profiler_server.analysis.evaluation import has_training, number_batches, summarize_evaluation
+from profiler_server.analysis.steps import summarize_steps
+from tests.support.runs import RunPlan, build_steps
+
+
+def test_a_run_without_evaluation_has_no_summary() -> None:
+    assert summarize_evaluation(build_table_from_rows("steps", build_steps(RunPlan()))) is None
+
+
+def test_evaluation_is_summed_apart_from_training() -> None:
+    rows = build_steps(RunPlan(steps=40))
+    for row in rows[30:]:
+        row.update(kind="eval", step=30)
+    steps = build_table_from_rows("steps", rows)
+    summary = summarize_evaluation(steps)
+    assert summary is not None
+    assert summary.count == 10
+    assert summary.total_ns == sum(row["duration_ns"] for row in rows[30:])
+    assert summarize_steps(steps).count == 30
+
+
+def test_batches_of_an_inference_run_are_numbered_like_steps() -> None:
+    rows = [{**row, "kind": "eval", "step": 0} for row in build_steps(RunPlan(steps=12))]
+    steps = build_table_from_rows("steps", rows)
+    assert not has_training(steps)
+    summary = summarize_steps(number_batches(steps))
+    assert (summary.count, summary.first, summary.last) == (12, 1, 12)
