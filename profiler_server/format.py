@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 _TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _BYTE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
@@ -59,6 +60,19 @@ def shorten_middle(name: str, limit: int = 60) -> str:
         return name
     head = (limit - 1) * 2 // 3
     return f"{name[:head]}…{name[-(limit - 1 - head) :]}"
+
+
+def format_steps(numbers: Iterable[int], limit: int = 6) -> str:
+    """Return step numbers as runs, `1–9, 12`; what is past `limit` runs is counted."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    shown = ", ".join(f"{first:,}" if first == last else f"{first:,}–{last:,}" for first, last in runs[:limit])
+    left_out = sum(last - first + 1 for first, last in runs[limit:])
+    return f"{shown} and {left_out:,} more" if left_out else shown
 
 
 def _significant(value: float) -> str:

@@ -58,26 +58,26 @@ class Group:
 
 def tabulate_types(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
     """Sum by family. Raises as `RankRun.table` does, like every function here."""
-    operators = _within(read_operators(rank), steps)
+    operators = within_steps(read_operators(rank), steps)
     return _complete(sum_types(operators), operators)
 
 
 def tabulate_operators(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
     """Sum by operator name."""
-    operators = _within(read_operators(rank), steps)
+    operators = within_steps(read_operators(rank), steps)
     return _complete(sum_operators(operators, ("name", "type")), operators)
 
 
 def tabulate_kernels(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
     """Sum by kernel, owning operator, stream and launch shape."""
-    kernels = _within(read_kernels(rank), steps)
+    kernels = within_steps(read_kernels(rank), steps)
     rows = sum_kernels(kernels, KERNEL_KEYS)
     return _cover(rows.append_column("share_frac", _share(rows["total_ns"])), "device", kernels)
 
 
 def tabulate_host(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
     """Sum by operator name on the host, with `order`: its place among the first calls of the first step, null for none."""
-    operators = _within(read_operators(rank), steps)
+    operators = within_steps(read_operators(rank), steps)
     group = _complete(sum_operators(operators, ("name", "type")), operators, "host")
     try:
         order = order_operators(rank, group.steps[0]) if group.steps else None
@@ -92,10 +92,21 @@ def tabulate_host(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
 
 def tabulate_modules(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
     """Sum by the path of the nn.Module that called; times are the self times of its operators."""
-    operators = _within(read_operators(rank, ("module",)), steps)
+    operators = within_steps(read_operators(rank, ("module",)), steps)
     named = pc.fill_null(operators["module"].cast(pa.string()), NO_MODULE)
     operators = operators.set_column(operators.column_names.index("module"), "module", named)
     return _complete(sum_operators(operators, ("module",)), operators)
+
+
+def tabulate_members(rank: RankRun, key: str, name: str, group: GroupTable, steps: StepRange | None) -> pa.Table:
+    """Sum the operators of one type or module (`key` says which); shares are of the whole group, as `group` has them."""
+    operators = within_steps(read_operators(rank, (key,) if key == "module" else ()), steps)
+    of = pc.fill_null(operators[key].cast(pa.string()), NO_MODULE)
+    members = _complete(sum_operators(operators.filter(pc.equal(of, name)), ("name", "type")), operators, group.measure)
+    own = "device_self_ns" if group.measure == "device" else "self_ns"
+    whole = pc.sum(group.rows[own]).as_py() or 0
+    share = _share(members.rows[own], whole)
+    return members.rows.set_column(members.rows.column_names.index("share_frac"), "share_frac", share)
 
 
 GROUPS: Mapping[str, Group] = {
@@ -113,7 +124,8 @@ def has_modules(rank: RankRun) -> bool:
     return bool(modules.null_count < len(modules))
 
 
-def _within(rows: pa.Table, steps: StepRange | None) -> pa.Table:
+def within_steps(rows: pa.Table, steps: StepRange | None) -> pa.Table:
+    """Return the rows of the steps in a range, all of them for None."""
     if steps is None:
         return rows
     inside = pc.and_(pc.greater_equal(rows["step"], steps.first), pc.less_equal(rows["step"], steps.last))
@@ -131,8 +143,9 @@ def _complete(summed: pa.Table, operators: pa.Table, measure: Measure | None = N
     return _cover(rows, measure, operators)
 
 
-def _share(own: pa.ChunkedArray) -> pa.ChunkedArray:
-    whole = pc.sum(own).as_py() or 0
+def _share(own: pa.ChunkedArray, whole: int | None = None) -> pa.ChunkedArray:
+    """Return each value as a part of the whole, which is their sum unless told otherwise."""
+    whole = pc.sum(own).as_py() or 0 if whole is None else whole
     values = pc.cast(own, pa.float64())
     return pc.divide(values, float(whole)) if whole > 0 else pc.multiply(values, 0.0)
 
