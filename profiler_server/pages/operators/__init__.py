@@ -1,0 +1,250 @@
+"""The Operators page: types, operators, kernels, host order and modules of the detailed windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from collector.run import RankRun, TableStatus
+from collector.schema.errors import RunError
+from profiler_server.analysis.executions import summarize_device_steps
+from profiler_server.analysis.operator_groups import GROUPS, GroupTable, has_modules
+from profiler_server.analysis.selection import SelectedRows, select_rows
+from profiler_server.figures import Chart
+from profiler_server.format import format_count, format_duration, format_steps
+from profiler_server.page import Notice, Page, PageRequest
+from profiler_server.pages.operators.charts import build_chart
+from profiler_server.pages.operators.columns import SORTABLE, Column, list_columns
+from profiler_server.pages.operators.rows import Row, RowBuilder, find_top_share
+from profiler_server.pages.operators.state import PAGE_SIZES, PageState, default_sort, parse_state
+
+LABELS: Mapping[str, str] = {
+    "types": "Types",
+    "operators": "Operators",
+    "kernels": "Kernels",
+    "host": "Host",
+    "modules": "Modules",
+}
+_WINDOW_REASON = "Operators come from a detailed window of a few steps, and this run has none so far."
+WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
+
+
+@dataclass(frozen=True)
+class Link:
+    """A choice: `query` is the whole query of the page behind it."""
+
+    label: str
+    query: Mapping[str, str]
+    current: bool = False
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Head:
+    """The head of a column. `sorted` is aria-sort's value; `query` sorts by it, or turns the order round."""
+
+    column: Column
+    sorted: str
+    query: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One page of a table. `summary` says how many rows matched, `hidden` what the search form must keep."""
+
+    heads: tuple[Head, ...]
+    rows: tuple[Row, ...]
+    summary: str
+    previous: Mapping[str, str] | None
+    next: Mapping[str, str] | None
+    place: str
+    sizes: tuple[Link, ...]
+    hidden: Mapping[str, str]
+    csv: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Executions:
+    """Device executions of one step, formatted."""
+
+    step: int
+    count: str
+    total: str
+    busy: str
+    wait: str
+
+
+@dataclass(frozen=True)
+class OperatorsContext:
+    """What `operators.html` shows. `grid` is None where `notice` says why."""
+
+    state: PageState
+    tabs: tuple[Link, ...]
+    notice: Notice | None
+    coverage: str
+    definition: str
+    chart: Chart | None
+    chart_switch: tuple[Link, ...]
+    grid: Grid | None
+    executions: tuple[Executions, ...]
+
+
+def build(request: PageRequest) -> OperatorsContext:
+    """Build the page. What cannot be read is a notice; the rest of the page stands."""
+    state = parse_state(request.query, SORTABLE)
+    rank = request.rank_run
+    group, notice = _tabulate(rank, state)
+    return OperatorsContext(
+        state=state,
+        tabs=_list_tabs(rank, state),
+        notice=notice,
+        coverage=_describe_coverage(rank, group) if group else "",
+        definition=_define_share(group, state.group) if group else "",
+        chart=build_chart(group, state, LABELS[state.group].lower()) if group else None,
+        chart_switch=_list_charts(state),
+        grid=_build_grid(rank, group, state) if group else None,
+        executions=_list_executions(rank, state) if group else (),
+    )
+
+
+def _tabulate(rank: RankRun, state: PageState) -> tuple[GroupTable | None, Notice | None]:
+    """Return the group's table, or why there is none."""
+    name = "kernels" if state.group == "kernels" else "operators"
+    try:
+        status = rank.status(name)
+        if status.state in ("there", "empty"):
+            group = GROUPS[state.group].tabulate(rank, state.steps)
+            if group.rows.num_rows:
+                return group, None
+    except RunError as error:
+        return None, Notice("failed", f"The {LABELS[state.group].lower()} cannot be read", str(error))
+    return None, _explain_absence(name, status, state)
+
+
+def _explain_absence(name: str, status: TableStatus, state: PageState) -> Notice:
+    if status.state in ("broken", "failed"):
+        return Notice("failed", f"The {name} cannot be shown", status.reason)
+    if status.state == "off":
+        return Notice("off", "The detailed window is off", status.reason or _WINDOW_REASON, WINDOW_REMEDY)
+    if state.steps and status.state == "there":
+        return Notice("empty", "Nothing in these steps", "No detailed window covers the chosen steps.")
+    if name == "kernels":
+        return Notice(
+            "empty", "No kernels", "No device work was recorded: the run used no device, or no window met it."
+        )
+    return Notice("empty", "No operators yet", _WINDOW_REASON, WINDOW_REMEDY)
+
+
+def _list_tabs(rank: RankRun, state: PageState) -> tuple[Link, ...]:
+    """Link the groups; a module view only where the trace names modules."""
+    try:
+        modules = has_modules(rank)
+    except RunError:
+        modules = False
+    names = [name for name in GROUPS if name != "modules" or modules or state.group == "modules"]
+    return tuple(Link(LABELS[name], _switch_group(state, name), name == state.group) for name in names)
+
+
+def _switch_group(state: PageState, group: str) -> dict[str, str]:
+    sort, descending = default_sort(group)
+    return state.query(group=group, sort=sort, descending=descending, page=1, type="", operator="")
+
+
+def _list_charts(state: PageState) -> tuple[Link, ...]:
+    return (
+        Link("Pie", state.query(chart="pie"), state.chart == "pie"),
+        Link("Bars", state.query(chart="bar"), state.chart == "bar"),
+    )
+
+
+def _describe_coverage(rank: RankRun, group: GroupTable) -> str:
+    """Say which steps the figures cover, and what measuring them cost."""
+    covered = f"step{'s' if len(group.steps) > 1 else ''} {format_steps(group.steps)}" if group.steps else "no step"
+    parts = [f"Sums over {covered}"]
+    if group.outside:
+        parts.append(" and what ran outside of every step")
+    windows = rank.manifest.windows
+    stall = sum(window.stall_ns for window in windows)
+    number = "one detailed window" if len(windows) == 1 else f"{len(windows)} detailed windows"
+    if windows:
+        parts.append(f", recorded in {number}")
+    parts.append(".")
+    if stall:
+        parts.append(f" Opening and saving cost {format_duration(stall)} of training time in all.")
+    if windows:
+        parts.append(" Times inside a window carry its own cost, so they are a little longer than in other steps.")
+    return "".join(parts)
+
+
+def _define_share(group: GroupTable, name: str) -> str:
+    if name == "kernels":
+        return "Share is of the time of all kernels and sums to 100 %."
+    side = "device" if group.measure == "device" else "host"
+    return (
+        f"Share is of the {side} self time, which counts no nested call twice, so it sums to 100 %. "
+        "Totals hold the callees, so they do not."
+    )
+
+
+def _build_grid(rank: RankRun, group: GroupTable, state: PageState) -> Grid:
+    columns = list_columns(state.group, group.measure)
+    selection = state.selection
+    if selection.sort not in group.rows.column_names:
+        sort, descending = default_sort(state.group)
+        selection = replace(selection, sort=sort, descending=descending)
+    selected = select_rows(group.rows, selection, GROUPS[state.group].search_in)
+    builder = RowBuilder(rank, state, group, columns, find_top_share(group.rows))
+    place = f"Page {selected.page} of {format_count(selected.pages)}"
+    return Grid(
+        heads=tuple(_build_head(column, state) for column in columns),
+        rows=builder.build(selected.rows),
+        summary=_summarize(selected, group.rows.num_rows, state),
+        previous=state.query(page=selected.page - 1) if selected.page > 1 else None,
+        next=state.query(page=selected.page + 1) if selected.page < selected.pages else None,
+        place=place,
+        sizes=tuple(Link(str(size), state.query(size=size, page=1), size == state.size) for size in PAGE_SIZES),
+        hidden=state.query(search="", page=1),
+        csv=state.query(page=1, type="", operator="", chart="pie"),
+    )
+
+
+def _build_head(column: Column, state: PageState) -> Head:
+    if column.name != state.sort:
+        return Head(column, "none", state.query(sort=column.name, descending=column.falls_first, page=1))
+    sorted_ = "descending" if state.descending else "ascending"
+    return Head(column, sorted_, state.query(descending=not state.descending, page=1))
+
+
+def _summarize(selected: SelectedRows, rows: int, state: PageState) -> str:
+    nouns = LABELS[state.group].lower() if state.group != "host" else "operators"
+    if not state.search:
+        return f"{format_count(rows)} {nouns}"
+    found = f"{format_count(selected.matched)} of {format_count(rows)} {nouns} match “{state.search[:60]}”"
+    if selected.loose and selected.matched:
+        return f"{found} loosely: no name holds it, these hold its letters in order"
+    return found
+
+
+def _list_executions(rank: RankRun, state: PageState) -> tuple[Executions, ...]:
+    """List the device executions by step beside the kernels; they are an addition, so the table stands without."""
+    if state.group != "kernels":
+        return ()
+    try:
+        steps = summarize_device_steps(rank)
+    except RunError:
+        return ()
+    within = state.steps
+    shown = [row for row in steps if within is None or within.first <= row.step <= within.last]
+    return tuple(
+        Executions(
+            row.step,
+            format_count(row.count),
+            format_duration(row.total_ns),
+            format_duration(row.busy_ns),
+            format_duration(row.wait_ns),
+        )
+        for row in shown[:50]
+    )
+
+
+PAGE = Page(slug="operators", title="Operators", order=30, key="o", template="operators.html", build=build)

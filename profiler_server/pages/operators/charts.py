@@ -1,0 +1,97 @@
+"""The pie and the bars of the Operators page: the twenty largest rows of the group, the rest as Other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from profiler_server.analysis.operator_groups import GROUPS, GroupTable
+from profiler_server.figures import Axes, Chart, Slice, build_bars, build_pie
+from profiler_server.format import format_count, format_duration, format_share, shorten_middle
+from profiler_server.pages.operators.state import PageState
+
+TOP = 20
+
+
+@dataclass(frozen=True)
+class _Part:
+    label: str
+    count: int
+    time_ns: int
+    share_frac: float
+
+
+def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None:
+    """Build the chart of a group; None where no time was spent. `nouns` is what its rows are called."""
+    parts = _largest(group, GROUPS[state.group].name, time_column(group, state.group))
+    whole = sum(part.time_ns for part in parts)
+    if not whole:
+        return None
+    slices = [
+        Slice(part.label, part.time_ns, _describe(part, state.chart), "" if part.label != "Other" else "idle")
+        for part in parts
+    ]
+    side = "on the device" if group.measure == "device" else "on the host"
+    what = "Time" if state.group == "kernels" else "Self time"
+    figure = (
+        build_pie(slices, format_duration(whole))
+        if state.chart == "pie"
+        else build_bars(slices, Axes(x_title="", y_title=what.lower()))
+    )
+    rest = "the rest as Other" if len(parts) > TOP else "all of them"
+    return Chart(
+        id="operators",
+        title=f"{what} by {nouns.rstrip('s')}",
+        caption=f"{what} {side} of the {min(TOP, len(parts))} largest of {format_count(_count_names(group, state.group))} {nouns}, {rest}. "
+        "The parts sum to 100 %.",
+        figure=figure,
+        columns=(nouns.rstrip("s").capitalize(), "Calls", what, "Share"),
+        rows=tuple(
+            (
+                shorten_middle(p.label, 120),
+                format_count(p.count),
+                format_duration(p.time_ns),
+                format_share(p.share_frac),
+            )
+            for p in parts
+        ),
+        size="tall" if state.chart == "bar" else "medium",
+    )
+
+
+def time_column(group: GroupTable, name: str) -> str:
+    """Return the column whose values sum to the whole without counting anything twice."""
+    if name == "kernels":
+        return "total_ns"
+    return "device_self_ns" if group.measure == "device" else "self_ns"
+
+
+def _largest(group: GroupTable, key: str, time: str) -> list[_Part]:
+    summed = group.rows.group_by(key, use_threads=False).aggregate(
+        [("count", "sum"), (time, "sum"), ("share_frac", "sum")]
+    )
+    summed = summed.rename_columns([key, "count", "time_ns", "share_frac"])
+    summed = summed.sort_by([("time_ns", "descending"), (key, "ascending")])
+    parts = [
+        _Part(row[key] or "(no name)", row["count"], row["time_ns"], row["share_frac"])
+        for row in summed.slice(0, TOP).to_pylist()
+    ]
+    rest = summed.slice(TOP)
+    if rest.num_rows:
+        parts.append(_Part("Other", _sum(rest, "count"), _sum(rest, "time_ns"), float(_sum(rest, "share_frac"))))
+    return [part for part in parts if part.time_ns > 0]
+
+
+def _sum(table: pa.Table, column: str) -> int:
+    return pc.sum(table[column]).as_py() or 0
+
+
+def _count_names(group: GroupTable, name: str) -> int:
+    return int(pc.count_distinct(group.rows[GROUPS[name].name]).as_py())
+
+
+def _describe(part: _Part, chart: str) -> str:
+    time = format_duration(part.time_ns)
+    return time if chart == "pie" else f"{time} · {format_share(part.share_frac)}"

@@ -1,0 +1,114 @@
+"""The columns of the Operators page, per group and per side that is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from profiler_server.analysis.operator_groups import GROUPS, Measure
+from profiler_server.format import ABSENT, format_count, format_duration, format_share, shorten_middle
+
+Kind = Literal["name", "text", "count", "order", "duration", "share", "fraction", "flag"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: `name` in the group's table, `label` on the page, `hint` what it means."""
+
+    name: str
+    label: str
+    kind: Kind
+    hint: str = ""
+
+    @property
+    def falls_first(self) -> bool:
+        """Say whether the first click shows the greatest value first."""
+        return self.kind not in ("name", "text", "order")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One value as shown. `whole` is the text before it was shortened, `bar` the percent of a bar, None for no bar."""
+
+    kind: Kind
+    text: str
+    whole: str = ""
+    bar: float | None = None
+
+
+_CALLS = Column("count", "Calls", "count", "How often it was called in the steps covered")
+_HOST = (
+    Column("total_ns", "Total", "duration", "Host time with callees"),
+    Column("mean_ns", "Average", "duration", "Total host time per call"),
+    Column("self_ns", "Self", "duration", "Host time without callees"),
+    Column("share_frac", "Share", "share", "Part of the host self time of all operators"),
+)
+_DEVICE = (
+    Column("device_total_ns", "Device total", "duration", "Device time of the kernels of it and its callees"),
+    Column("mean_ns", "Average", "duration", "Total device time per call"),
+    Column("device_self_ns", "Device self", "duration", "Device time of the kernels that it launched itself"),
+    Column("share_frac", "Share", "share", "Part of the device self time of all operators"),
+    Column("self_ns", "Host self", "duration", "Host time without callees"),
+)
+_TYPE = Column("type", "Type", "text")
+_KERNELS = (
+    Column("name", "Kernel", "name"),
+    Column("operator", "Operator", "text", "Operator that launched it"),
+    Column("stream", "Stream", "order"),
+    Column("grid", "Grid", "text", "Blocks of a launch"),
+    Column("block", "Block", "text", "Threads of a block"),
+    Column("occupancy_frac", "Occupancy", "fraction", "Estimated achieved occupancy, weighted by time"),
+    Column("tensor_core", "TC", "flag", "Its name says that it uses tensor cores"),
+    Column("count", "Count", "count", "Executions"),
+    Column("total_ns", "Total", "duration"),
+    Column("mean_ns", "Average", "duration"),
+    Column("min_ns", "Min", "duration"),
+    Column("max_ns", "Max", "duration"),
+    Column("share_frac", "Share", "share", "Part of the time of all kernels"),
+)
+
+
+def list_columns(group: str, measure: Measure) -> tuple[Column, ...]:
+    """Return the columns of a group in order; the first name is what a row is called."""
+    times = _DEVICE if measure == "device" else _HOST
+    if group == "types":
+        return (Column("type", "Type", "name"), Column("operators", "Operators", "count"), _CALLS, *times)
+    if group == "kernels":
+        return _KERNELS
+    if group == "host":
+        order = Column("order", "Order", "order", "Place among the first calls of the first step covered")
+        return (order, Column("name", "Operator", "name"), _TYPE, _CALLS, *_HOST)
+    if group == "modules":
+        return (Column("module", "Module", "name"), _CALLS, *times)
+    return (Column("name", "Operator", "name"), _TYPE, _CALLS, *times)
+
+
+SORTABLE: Mapping[str, tuple[str, ...]] = {
+    group: tuple({column.name: None for measure in ("host", "device") for column in list_columns(group, measure)})
+    for group in GROUPS
+}
+"""Columns that a group can be sorted by, whichever side is measured."""
+
+
+def build_cell(column: Column, value: Any, bar_whole: float = 1.0) -> Cell:
+    """Format one value. `bar_whole` is the share that fills its bar."""
+    if value is None:
+        return Cell(column.kind, ABSENT if column.kind != "name" else "(no name)")
+    if column.kind == "duration":
+        return Cell(column.kind, format_duration(value))
+    if column.kind == "share":
+        return Cell(column.kind, format_share(value), bar=round(100.0 * value / (bar_whole or 1.0), 2))
+    if column.kind == "fraction":
+        return Cell(column.kind, format_share(value))
+    if column.kind == "count":
+        return Cell(column.kind, format_count(value))
+    if column.kind == "flag":
+        return Cell(column.kind, "yes" if value else "no")
+    return _build_text(column, str(value))
+
+
+def _build_text(column: Column, text: str) -> Cell:
+    limit = 64 if column.kind == "name" else 40
+    shown = shorten_middle(text or "(no name)", limit)
+    return Cell(column.kind, shown, whole=text[:2000] if shown != text else "")

@@ -1,0 +1,150 @@
+"""The state of the Operators page, which is all in its URL."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from profiler_server.analysis.operator_groups import GROUPS, StepRange
+from profiler_server.analysis.selection import Selection
+
+ChartKind = Literal["pie", "bar"]
+PAGE_SIZES = (25, 50, 100)
+NAME_LIMIT = 120
+"""Longest name that a link carries as it is."""
+
+DEFAULT_SORT = {"host": "order"}
+"""Column that a group is sorted by at first where it is not the share; the only one that rises."""
+
+_STEPS = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
+
+
+@dataclass(frozen=True)
+class PageState:
+    """What the URL asks for. `type` and `operator` are the opened rows, as `shorten_key` writes them.
+
+    `problems` are sentences about arguments that were not understood, and what is shown instead.
+    """
+
+    group: str = "types"
+    sort: str = "share_frac"
+    descending: bool = True
+    search: str = ""
+    page: int = 1
+    size: int = PAGE_SIZES[0]
+    chart: ChartKind = "pie"
+    type: str = ""
+    operator: str = ""
+    steps: StepRange | None = None
+    problems: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def selection(self) -> Selection:
+        return Selection(self.sort, self.descending, self.search, self.page, self.size)
+
+    def query(self, **changes: str | int | bool) -> dict[str, str]:
+        """Return the query of a link to this state with changes, without what is the default anyway."""
+        target = replace(self, **changes)  # type: ignore[arg-type]
+        query = {
+            "group": target.group if target.group != "types" else "",
+            "sort": "" if target._has_default_sort() else f"{'-' if target.descending else ''}{target.sort}",
+            "q": target.search,
+            "page": str(target.page) if target.page > 1 else "",
+            "size": str(target.size) if target.size != PAGE_SIZES[0] else "",
+            "chart": target.chart if target.chart != "pie" else "",
+            "type": target.type,
+            "operator": target.operator,
+            "steps": f"{target.steps.first}-{target.steps.last}" if target.steps else "",
+        }
+        return {name: value for name, value in query.items() if value}
+
+    def _has_default_sort(self) -> bool:
+        return (self.sort, self.descending) == default_sort(self.group)
+
+
+def default_sort(group: str) -> tuple[str, bool]:
+    """Return the column that a group is sorted by at first, and whether it falls."""
+    column = DEFAULT_SORT.get(group)
+    return (column, False) if column else ("share_frac", True)
+
+
+def parse_state(query: Mapping[str, str], sortable: Mapping[str, Iterable[str]]) -> PageState:
+    """Read the URL. What is not understood is told and falls back to the default; `sortable` is columns per group."""
+    problems: list[str] = []
+    group = _choose(query, "group", tuple(GROUPS), "types", problems)
+    sort, descending = _parse_sort(query.get("sort", ""), group, tuple(sortable[group]), problems)
+    return PageState(
+        group=group,
+        sort=sort,
+        descending=descending,
+        search=query.get("q", "")[:200],
+        page=_parse_number(query, "page", 1, problems),
+        size=int(_choose(query, "size", tuple(map(str, PAGE_SIZES)), str(PAGE_SIZES[0]), problems)),
+        chart="bar" if _choose(query, "chart", ("pie", "bar"), "pie", problems) == "bar" else "pie",
+        type=query.get("type", ""),
+        operator=query.get("operator", ""),
+        steps=parse_steps(query.get("steps", ""), problems),
+        problems=tuple(problems),
+    )
+
+
+def parse_steps(text: str, problems: list[str]) -> StepRange | None:
+    """Read `12` or `10-12`. Anything else is told and covers every step."""
+    if not text:
+        return None
+    match = _STEPS.fullmatch(text.strip())
+    if match:
+        first = int(match[1])
+        last = int(match[2] or first)
+        if first <= last:
+            return StepRange(first, last)
+    problems.append(f"steps={_quote(text)} is no range such as 10-12; every step of the windows is shown.")
+    return None
+
+
+def shorten_key(name: str) -> str:
+    """Return what stands for a name in a link: the name, or a digest of a long one."""
+    if len(name) <= NAME_LIMIT:
+        return name
+    return "~" + hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def find_key(key: str, names: Iterable[str | None]) -> str | None:
+    """Return the name that a key of `shorten_key` stands for, None if there is none."""
+    if not key:
+        return None
+    return next((name for name in names if name is not None and (name == key or shorten_key(name) == key)), None)
+
+
+def _choose(query: Mapping[str, str], name: str, choices: tuple[str, ...], default: str, problems: list[str]) -> str:
+    value = query.get(name, "")
+    if value in choices:
+        return value
+    if value:
+        problems.append(f"{name}={_quote(value)} is none of {', '.join(choices)}; {default} is shown.")
+    return default
+
+
+def _parse_sort(text: str, group: str, columns: tuple[str, ...], problems: list[str]) -> tuple[str, bool]:
+    column = text.removeprefix("-")
+    if column in columns:
+        return column, text.startswith("-")
+    if text:
+        problems.append(f"sort={_quote(text)} is no column of this table; the default order is shown.")
+    return default_sort(group)
+
+
+def _parse_number(query: Mapping[str, str], name: str, default: int, problems: list[str]) -> int:
+    text = query.get(name, "")
+    if text.isascii() and text.isdigit() and int(text[:9]) > 0:
+        return int(text[:9])
+    if text:
+        problems.append(f"{name}={_quote(text)} is no number from 1; {default} is shown.")
+    return default
+
+
+def _quote(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:40]}…"
