@@ -56,7 +56,12 @@ def summarize_queues(rank: RankRun) -> tuple[QueueSummary, ...]:
     Where several DataLoaders have a queue of one name, each name ends in the number of its loader.
     """
     samples = read_queues(rank)
-    if samples is None or not samples.num_rows:
+    return () if samples is None else sum_queues(samples)
+
+
+def sum_queues(samples: pa.Table) -> tuple[QueueSummary, ...]:
+    """Summarise samples as `read_queues` reads them, such as those of one loader, as `summarize_queues` does."""
+    if not samples.num_rows:
         return ()
     empty = pc.cast(pc.equal(samples["depth"], 0), pa.int64())
     grouped = samples.append_column("empty", empty).group_by(["queue", "loader"], use_threads=False)
@@ -105,9 +110,11 @@ def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
     """
     if not find_files(rank.folder, "stages"):
         return ()
-    stages = rank.table("stages", _STAGE_COLUMNS)
-    if not stages.num_rows:
-        return ()
+    return sum_stages(rank.table("stages", _STAGE_COLUMNS))
+
+
+def sum_stages(stages: pa.Table) -> tuple[StageSummary, ...]:
+    """Summarise rows of `stages`, such as those of one loader, as `summarize_stages` does."""
     walls = _sum_walls(stages)
     work = count_batches(stages)
     rows = []
