@@ -1,0 +1,259 @@
+"""Build the cache of one rank's timeline: slices by lane, the pyramid above them, and an index by name.
+
+The tables are streamed and their columns live in mapped files, so that memory stays bounded whatever the size.
+Times in the cache are relative to `origin_ns`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from collector.run import RankRun
+from profiler_server.timeline.counters import Series, read_counters
+from profiler_server.timeline.derived import Derived, derive_slices
+from profiler_server.timeline.intervals import Int64s
+from profiler_server.timeline.lane_file import BINS_SCHEMA, RAW_SCHEMA, LaneWriter
+from profiler_server.timeline.names import Names, write_names
+from profiler_server.timeline.pyramid import list_levels, merge_lane, single_bins
+from profiler_server.timeline.scratch import Scatter, Scratch
+from profiler_server.timeline.sources import (
+    BATCH_ROWS,
+    Track,
+    as_batch,
+    count_slices,
+    read_in_order,
+    read_tracks,
+)
+
+FORMAT_VERSION = 1
+"""Part of the cache's stamp: raise it when what is built here changes."""
+TILE_BITS = 10
+"""A tile has 2**10 bins."""
+INDEX_FILE, RAW_FILE, ORDER_FILE, NAMES_FILE = "index.json", "raw.arrow", "order.u32", "names.arrow"
+DERIVED_FILE, COUNTERS_FILE = "derived.arrow", "counters.arrow"
+_RAW_TILE_SLICES = 16_000
+_FINEST_RAW, _COARSEST_RAW = 6, 19
+_DENSITY_ROWS = 1 << 15
+Progress = Callable[[float], None]
+
+
+class LaneEntry(msgspec.Struct, frozen=True, array_like=True):
+    """One lane: its track, its depth, and how many slices it holds."""
+
+    track: int
+    depth: int
+    count: int
+
+
+class Index(msgspec.Struct, frozen=True):
+    """What the files of the cache hold. Slices from `table_rows` on are derived; `levels` are those that are stored."""
+
+    origin_ns: int
+    end_ns: int
+    slices: int
+    table_rows: int
+    raw_level: int
+    top_level: int
+    levels: list[int]
+    tracks: list[Track]
+    lanes: list[LaneEntry]
+    counters: list[Track]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is known once the tables are read: lanes in page order and where time begins."""
+
+    tracks: list[Track]
+    lanes: list[LaneEntry]
+    number: npt.NDArray[np.int32]
+    origin_ns: int
+    end_ns: int
+    raw_level: int
+    top_level: int
+
+
+def level_file(level: int) -> str:
+    """Return the name of the file of a stored level."""
+    return f"level_{level}.arrow"
+
+
+def build_timeline(rank: RankRun, folder: Path, progress: Progress = lambda share: None) -> None:
+    """Build the cache of a rank in a folder that does not exist yet. Raises RunError, or OSError on a full disk."""
+    tracks = read_tracks(rank)
+    derived = derive_slices(rank, tracks)
+    first_free = 1 + max((track.id for track in (*tracks, *derived.tracks)), default=0)
+    counters = read_counters(rank, tracks, first_free)
+    table_rows = count_slices(rank)
+    folder.mkdir(parents=True)
+    scratch = Scratch(folder / "scratch", table_rows + derived.slices.num_rows)
+    for batch in read_in_order(rank, derived.superseded):
+        scratch.fill(batch, 0)
+        progress(0.5 * scratch.rows / (table_rows + 1))
+    first_sid = table_rows
+    for raw in derived.slices.to_batches(BATCH_ROWS):
+        scratch.fill(as_batch(raw, first_sid), 1)
+        first_sid += raw.num_rows
+    plan = _plan(scratch, _list_tracks(tracks, derived), counters)
+    _write_derived(folder / DERIVED_FILE, derived.slices)
+    _write_counters(folder / COUNTERS_FILE, counters, plan.origin_ns)
+    levels = _write_slices(folder, scratch, plan, progress)
+    index = Index(
+        plan.origin_ns,
+        plan.end_ns,
+        scratch.rows,
+        table_rows,
+        plan.raw_level,
+        plan.top_level,
+        levels,
+        plan.tracks,
+        plan.lanes,
+        [series.track for series in counters],
+    )
+    (folder / INDEX_FILE).write_bytes(msgspec.json.encode(index))
+    shutil.rmtree(folder / "scratch")
+
+
+def _list_tracks(tracks: list[Track], derived: Derived) -> list[Track]:
+    own = [t for t in tracks if t.kind != "counter" and t.id not in derived.superseded]
+    return own + list(derived.tracks)
+
+
+def _plan(scratch: Scratch, tracks: list[Track], counters: list[Series]) -> _Plan:
+    known = {track.id: track for track in tracks}
+    for track, _, _ in scratch.lanes.keys:
+        known.setdefault(track, Track(track, "other", f"track {track}", "", 0))
+    places = {track.id: place for place, track in enumerate(sorted(known.values(), key=_page_order))}
+    keys = scratch.lanes.keys
+    order = sorted(range(len(keys)), key=lambda lane: (places[keys[lane][0]], *keys[lane][1:]))
+    number = np.empty(len(keys), np.int32)
+    number[order] = np.arange(len(keys), dtype=np.int32)
+    counts = _count(scratch, scratch.lane, len(keys))
+    lanes = [LaneEntry(keys[lane][0], keys[lane][1] + keys[lane][2], int(counts[lane])) for lane in order]
+    present = {lane.track for lane in lanes}
+    begin, end = _find_span(scratch, counters)
+    raw_level = _choose_raw_level(scratch)
+    top_level = max(raw_level, int(max(end - begin, 1)).bit_length() - TILE_BITS)
+    shown = [track for track in sorted(known.values(), key=_page_order) if track.id in present]
+    return _Plan(shown, lanes, number, begin, end, raw_level, top_level)
+
+
+_GROUP_OF_KIND = {"step": 0, "phase": 1, "device": 2, "stream": 3, "annotation": 5, "worker": 7, "stage": 8}
+
+
+def _page_order(track: Track) -> tuple[int, int, int]:
+    return _GROUP_OF_KIND.get(track.kind, 4), track.order, track.id
+
+
+def _find_span(scratch: Scratch, counters: list[Series]) -> tuple[int, int]:
+    starts = [int(series.time[0]) for series in counters]
+    ends = [int(series.time[-1]) for series in counters]
+    for part in scratch.parts():
+        starts.append(int(scratch.start[part].min()))
+        ends.append(int(scratch.end[part].max()))
+    begin = min(starts, default=0)
+    return begin, max(max(ends, default=0), begin + 1)
+
+
+def _choose_raw_level(scratch: Scratch) -> int:
+    """Choose the bins of the raw tiles so that the densest stretch of the trace puts a bounded number into a tile."""
+    densest = 0.0
+    for at in range(0, scratch.rows, _DENSITY_ROWS):
+        start = scratch.start[at : at + _DENSITY_ROWS]
+        span = int(start.max() - start.min())
+        densest = max(densest, start.size / max(span, 1_000_000))
+    if not densest:
+        return _COARSEST_RAW
+    span_ns = _RAW_TILE_SLICES / densest
+    return min(max(int(span_ns).bit_length() - 1 - TILE_BITS, _FINEST_RAW), _COARSEST_RAW)
+
+
+def _count(scratch: Scratch, keys: npt.NDArray[np.integer], size: int) -> Int64s:
+    counts = np.zeros(size, np.int64)
+    for part in scratch.parts():
+        counts += np.bincount(keys[part], minlength=size)
+    return counts
+
+
+def _write_slices(folder: Path, scratch: Scratch, plan: _Plan, progress: Progress) -> list[int]:
+    names = _sum_names(scratch)
+    write_names(folder / NAMES_FILE, names)
+    by_lane = Scatter(np.asarray([lane.count for lane in plan.lanes], np.int64))
+    by_name = Scatter(names.count)
+    start = scratch.new_column("lane_start", np.int64, scratch.rows)
+    end = scratch.new_column("lane_end", np.int64, scratch.rows)
+    name = scratch.new_column("lane_name", np.uint32, scratch.rows)
+    sid = scratch.new_column("lane_sid", np.uint32, scratch.rows)
+    order = np.zeros(0, np.uint32)
+    if scratch.rows:
+        order = np.memmap(folder / ORDER_FILE, np.uint32, "w+", shape=(scratch.rows,))
+    for part in scratch.parts():
+        place = by_lane.place(plan.number[scratch.lane[part]])
+        start[place] = scratch.start[part] - plan.origin_ns
+        end[place] = scratch.end[part] - plan.origin_ns
+        name[place], sid[place] = scratch.name[part], scratch.sid[part]
+        order[by_name.place(scratch.name[part])] = place.astype(np.uint32)
+        progress(0.5 + 0.2 * part.stop / scratch.rows)
+    return _write_lanes(folder, (start, end, name, sid), by_lane.offsets, plan, progress)
+
+
+def _sum_names(scratch: Scratch) -> Names:
+    pairs = scratch.names.pairs
+    count = np.zeros(len(pairs), np.int64)
+    total, longest = count.copy(), count.copy()
+    for part in scratch.parts():
+        length = scratch.end[part] - scratch.start[part]
+        count += np.bincount(scratch.name[part], minlength=len(pairs))
+        np.add.at(total, scratch.name[part], length)
+        np.maximum.at(longest, scratch.name[part], length)
+    return Names([name for name, _ in pairs], [category for _, category in pairs], count, total, longest)
+
+
+def _write_lanes(
+    folder: Path, columns: tuple[npt.NDArray[Any], ...], offsets: Int64s, plan: _Plan, progress: Progress
+) -> list[int]:
+    """Write the raw lanes and each level above them, lane by lane; a level that hardly merges is not kept."""
+    levels = list(list_levels(plan.raw_level, plan.top_level))
+    with ExitStack() as stack:
+        raw = stack.enter_context(LaneWriter(folder / RAW_FILE, RAW_SCHEMA))
+        writers = [stack.enter_context(LaneWriter(folder / level_file(level), BINS_SCHEMA)) for level in levels]
+        for lane in range(len(plan.lanes)):
+            part = slice(int(offsets[lane]), int(offsets[lane + 1]))
+            start, end, name, sid = (column[part] for column in columns)
+            raw.write((start, end, name, sid))
+            bins = single_bins(start, end, name, sid)
+            for level, writer in zip(levels, writers, strict=True):
+                bins = merge_lane(bins, level)
+                writer.write(bins)
+            progress(0.7 + 0.3 * part.stop / max(int(offsets[-1]), 1))
+        sizes = [writer.rows for writer in writers]
+        total = raw.rows
+    kept = []
+    for level, size in zip(levels, sizes, strict=True):
+        if size > total // 2:
+            (folder / level_file(level)).unlink()
+        else:
+            kept.append(level)
+    return kept
+
+
+def _write_derived(path: Path, slices: pa.Table) -> None:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, slices.schema) as writer:
+        writer.write_table(slices)
+
+
+def _write_counters(path: Path, counters: list[Series], origin_ns: int) -> None:
+    schema = pa.schema([("time", pa.int64()), ("value", pa.float64())])
+    with LaneWriter(path, schema) as writer:
+        for series in counters:
+            writer.write((series.time - origin_ns, series.value))

@@ -1,0 +1,146 @@
+"""Where the cache of a timeline lies, and who builds it: once per content of the tables, by one builder at a time.
+
+The cache belongs to the run: `rank_<r>/.timeline/<stamp>/`. Where that cannot be written it lies in a private folder
+of the system's temporary directory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from hashlib import blake2b
+from pathlib import Path
+
+from collector.run import RankRun
+from collector.schema.errors import OutputError
+from profiler_server.timeline.build import FORMAT_VERSION, INDEX_FILE, build_timeline
+from profiler_server.timeline.sources import find_stamp
+from profiler_server.timeline.store import Timeline
+
+CACHE_FOLDER = ".timeline"
+_KEPT_STAMPS = 2
+_OPEN_TIMELINES = 32
+_STALE_S = 6 * 3600.0
+
+
+class TimelineCache:
+    """Opens timelines, building what is not built yet. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: OrderedDict[tuple[str, str], Timeline] = OrderedDict()
+        self._building: dict[tuple[str, str], threading.Lock] = {}
+        self._progress: dict[tuple[str, str], float] = {}
+
+    def open(self, rank: RankRun) -> Timeline:
+        """Return the timeline of a rank as its tables are now. Raises RunError, or OutputError on a full disk."""
+        stamp = find_stamp(rank, FORMAT_VERSION)
+        key = (str(rank.folder), stamp)
+        with self._lock:
+            if key in self._open:
+                self._open.move_to_end(key)
+                return self._open[key]
+            lock = self._building.setdefault(key, threading.Lock())
+        with lock:
+            with self._lock:
+                if key in self._open:
+                    return self._open[key]
+            timeline = Timeline(self._find_or_build(rank, stamp), rank, stamp)
+            with self._lock:
+                self._open[key] = timeline
+                self._building.pop(key, None)
+                while len(self._open) > _OPEN_TIMELINES:
+                    self._open.popitem(last=False)
+            return timeline
+
+    def find(self, rank: RankRun, stamp: str) -> Timeline | None:
+        """Return a timeline of that stamp if it is open, so that tiles of one page agree while the run goes on."""
+        with self._lock:
+            return self._open.get((str(rank.folder), stamp))
+
+    def find_built(self, rank: RankRun) -> bool:
+        """Say whether opening is immediate."""
+        stamp = find_stamp(rank, FORMAT_VERSION)
+        if self.find(rank, stamp):
+            return True
+        return any((root / stamp / INDEX_FILE).is_file() for root in _list_roots(rank))
+
+    def find_progress(self, rank: RankRun) -> float | None:
+        """Return how far building has come, 0 to 1; None if nobody builds."""
+        with self._lock:
+            found = [share for (folder, _), share in self._progress.items() if folder == str(rank.folder)]
+        return found[0] if found else None
+
+    def _find_or_build(self, rank: RankRun, stamp: str) -> Path:
+        roots = _list_roots(rank)
+        for root in roots:
+            if (root / stamp / INDEX_FILE).is_file():
+                return root / stamp
+        key = (str(rank.folder), stamp)
+
+        def note(share: float) -> None:
+            with self._lock:
+                self._progress[key] = share
+
+        note(0.0)
+        try:
+            return _build(rank, stamp, roots, note)
+        finally:
+            with self._lock:
+                self._progress.pop(key, None)
+
+
+def _list_roots(rank: RankRun) -> list[Path]:
+    digest = blake2b(str(rank.folder).encode(), digest_size=8).hexdigest()
+    owner = os.getuid() if hasattr(os, "getuid") else 0
+    private = Path(tempfile.gettempdir()) / f"stepscope-{owner}"
+    return [rank.folder / CACHE_FOLDER, private / digest]
+
+
+def _build(rank: RankRun, stamp: str, roots: list[Path], note: object) -> Path:
+    problem: OSError | None = None
+    for root in roots:
+        partial = root / f".{stamp}.{os.getpid()}.{threading.get_ident()}"
+        try:
+            _make_private(root)
+            _remove_old(root)
+            build_timeline(rank, partial, note)  # type: ignore[arg-type]
+            try:
+                os.replace(partial, root / stamp)
+            except OSError:
+                # Another server was faster: its cache is as good.
+                if not (root / stamp / INDEX_FILE).is_file():
+                    raise
+            return root / stamp
+        except OSError as error:
+            problem = error
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    raise OutputError(f"the timeline's cache cannot be written to {roots[0]} nor {roots[1]} ({problem}); make room")
+
+
+def _make_private(root: Path) -> None:
+    """Make the folder; one in a shared temporary directory must be ours and nobody else's to write."""
+    if root.parent.name.startswith("stepscope-"):
+        root.parent.mkdir(mode=0o700, exist_ok=True)
+        found = os.lstat(root.parent)
+        mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+        if not stat.S_ISDIR(found.st_mode) or not mine or found.st_mode & 0o022:
+            raise PermissionError(f"{root.parent} is not a private folder of this user")
+    root.mkdir(exist_ok=True)
+
+
+def _remove_old(root: Path) -> None:
+    """Keep the newest caches, so that an open page of a live run still finds its tiles; drop abandoned ones."""
+    whole = [p for p in root.iterdir() if not p.name.startswith(".")]
+    whole.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in whole[_KEPT_STAMPS - 1 :]:
+        shutil.rmtree(path, ignore_errors=True)
+    for path in root.glob(".*"):
+        if time.time() - path.stat().st_mtime > _STALE_S:
+            shutil.rmtree(path, ignore_errors=True)

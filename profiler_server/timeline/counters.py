@@ -1,0 +1,99 @@
+"""Counter tracks: the table `counters`, queue depths, and memory, as points in time order."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.run import RankRun
+from collector.schema.errors import TableMissingError
+from profiler_server.timeline.intervals import Int64s
+from profiler_server.timeline.sources import Track
+
+GROUP_QUEUES = "Queues"
+GROUP_MEMORY = "Memory"
+_QUEUE_LABELS = {"worker_queue": "worker queue", "pin_queue": "pin-memory queue"}
+_FIRST_ORDER = 2_100_000_000
+
+
+class Series(NamedTuple):
+    """One counter: a value holds until the next point."""
+
+    track: Track
+    time: Int64s
+    value: npt.NDArray[np.float64]
+
+
+def read_counters(rank: RankRun, tracks: list[Track], first_id: int) -> list[Series]:
+    """Return every counter of a rank; new tracks are numbered from `first_id`. Raises TableBrokenError."""
+    found = _read_trace_counters(rank, tracks)
+    for group, unit, name, time, value in [*_read_queues(rank), *_read_memory(rank)]:
+        track = Track(first_id, "counter", name, group, _FIRST_ORDER + len(found), unit)
+        first_id += 1
+        found.append(_sorted_series(track, time, value))
+    return [series for series in found if series.time.size]
+
+
+_Named = tuple[str, str, str, Int64s, npt.NDArray[np.float64]]
+
+
+def _read_trace_counters(rank: RankRun, tracks: list[Track]) -> list[Series]:
+    counting = {track.id: track for track in tracks if track.kind == "counter"}
+    try:
+        data = rank.table("counters")
+    except TableMissingError:
+        return []
+    ids = data["track"].to_numpy()
+    time, value = data["start_ns"].to_numpy(), data["value"].to_numpy()
+    return [_sorted_series(track, time[ids == i], value[ids == i]) for i, track in counting.items()]
+
+
+def _read_queues(rank: RankRun) -> list[_Named]:
+    try:
+        data = rank.table("queues", columns=["queue", "loader", "start_ns", "depth"])
+    except TableMissingError:
+        return []
+    loaders = pc.unique(pc.fill_null(data["loader"], -1)).to_pylist()
+    found: list[_Named] = []
+    for loader in sorted(loaders):
+        of_loader = data.filter(pc.equal(pc.fill_null(data["loader"], -1), loader))
+        for queue in pc.unique(of_loader["queue"].cast(pa.string())).to_pylist():
+            rows = of_loader.filter(pc.equal(of_loader["queue"].cast(pa.string()), queue))
+            label = _QUEUE_LABELS.get(queue, queue)
+            name = f"{label}, loader {loader}" if len(loaders) > 1 and loader >= 0 else label
+            found.append((GROUP_QUEUES, "items", name, rows["start_ns"].to_numpy(), _floats(rows["depth"])))
+    return found
+
+
+def _read_memory(rank: RankRun) -> list[_Named]:
+    columns = ["device", "start_ns", "allocated_bytes", "reserved_bytes"]
+    try:
+        data = rank.table("memory", columns=columns)
+    except TableMissingError:
+        return []
+    found: list[_Named] = []
+    for device in sorted(pc.unique(data["device"]).to_pylist()):
+        rows = data.filter(pc.equal(data["device"], device))
+        owner = "host" if device < 0 else f"device {device}"
+        for column, what in (("allocated_bytes", "allocated"), ("reserved_bytes", "reserved")):
+            kept = rows.filter(pc.is_valid(rows[column]))
+            found.append(
+                (GROUP_MEMORY, "bytes", f"{owner}, {what}", kept["start_ns"].to_numpy(), _floats(kept[column]))
+            )
+    return found
+
+
+def _floats(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
+    values: npt.NDArray[np.float64] = column.cast(pa.float64()).to_numpy()
+    return values
+
+
+def _sorted_series(track: Track, time: Int64s, value: npt.NDArray[np.float64]) -> Series:
+    finite = np.isfinite(value)
+    time, value = time[finite], value[finite]
+    order = np.argsort(time, kind="stable")
+    return Series(track, time[order], value[order])

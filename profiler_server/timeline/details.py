@@ -1,0 +1,166 @@
+"""Everything that is known of one slice: its row, its kind's mean, and what it is linked with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from collector import parts
+from profiler_server.timeline.build import DERIVED_FILE
+from profiler_server.timeline.sources import naming_damage
+from profiler_server.timeline.store import Place, Timeline
+
+MOST_LINKS = 64
+_MOST_ARGS = 60
+_SHOWN_APART = {"id", "track", "depth", "start_ns", "duration_ns", "name", "category", "step", "args", "parent"}
+_LINK_COLUMNS = ["id", "track", "start_ns"]
+
+
+@dataclass(frozen=True)
+class Link:
+    """Another slice that this one is linked with, where it can be drawn."""
+
+    relation: str
+    name: str
+    category: str
+    place: Place
+
+
+@dataclass(frozen=True)
+class SliceDetails:
+    """One slice. `kind_*` are over all slices of its name and category; `links_left_out` counts links not listed."""
+
+    place: Place
+    track: int
+    name: str
+    category: str
+    step: int | None
+    args: dict[str, Any]
+    kind_count: int
+    kind_mean_ns: float
+    kind_longest_ns: int
+    links: tuple[Link, ...]
+    links_left_out: int
+
+
+def describe_slice(timeline: Timeline, sid: int) -> SliceDetails | None:
+    """Return what is known of a slice, None if there is none of that number. Raises RunError."""
+    derived = sid >= timeline.index.table_rows
+    row = _read_derived(timeline, sid) if derived else _read_row(timeline, "slices", sid)
+    place = timeline.find_place(row["track"], row["start_ns"], sid) if row else None
+    if row is None or place is None:
+        return None
+    found = [] if derived else list(_find_links(timeline, row))
+    args = _read_origin(timeline, row) if derived else _collect_args(row)
+    names = timeline.names
+    count = int(names.count[place.name])
+    return SliceDetails(
+        place,
+        row["track"],
+        names.name[place.name],
+        names.category[place.name],
+        row["step"],
+        dict(list(args.items())[:_MOST_ARGS]),
+        count,
+        float(names.total_ns[place.name] / max(count, 1)),
+        int(names.longest_ns[place.name]),
+        tuple(found[:MOST_LINKS]),
+        max(len(found) - MOST_LINKS, 0),
+    )
+
+
+def _read_derived(timeline: Timeline, sid: int) -> dict[str, Any] | None:
+    at = sid - timeline.index.table_rows
+    with pa.memory_map(str(timeline.folder / DERIVED_FILE)) as source:
+        table = pa.ipc.open_file(source).read_all()
+        return table.slice(at, 1).to_pylist()[0] if 0 <= at < table.num_rows else None
+
+
+def _read_origin(timeline: Timeline, row: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns of the row that a derived slice stands for, without those that say nothing."""
+    if not row["table"]:
+        return {}
+    found = _read_row(timeline, row["table"], row["row"]) or {}
+    return {key: value for key, value in found.items() if key not in _SHOWN_APART and value not in (None, "")}
+
+
+def _collect_args(row: dict[str, Any]) -> dict[str, Any]:
+    hidden = {*_SHOWN_APART, "launched_by"}
+    found = {key: value for key, value in row.items() if key not in hidden and value is not None}
+    if row.get("args"):
+        try:
+            told = msgspec.json.decode(row["args"])
+        except msgspec.DecodeError:
+            told = row["args"]
+        found.update(told if isinstance(told, dict) else {"args": told})
+    return found
+
+
+def _read_row(timeline: Timeline, table: str, number: int) -> dict[str, Any] | None:
+    """Read one row by its number over the files of a table: one row group is decoded, not the table."""
+    for file, group, first, rows in _list_groups(timeline, table):
+        if first <= number < first + rows:
+            with naming_damage(timeline.rank.folder / table):
+                found: dict[str, Any] = (
+                    file.read_row_group(group, use_threads=False).slice(number - first, 1).to_pylist()[0]
+                )
+            return found
+    return None
+
+
+def _list_groups(timeline: Timeline, table: str) -> Iterator[tuple[pq.ParquetFile, int, int, int]]:
+    """Return every row group of a table: its file, its number there, its first row in the table, its rows."""
+    first = 0
+    for path in parts.find_files(timeline.rank.folder, table):
+        with naming_damage(path):
+            file = pq.ParquetFile(path, memory_map=True)
+        for group in range(file.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            yield file, group, first, rows
+            first += rows
+
+
+def _find_links(timeline: Timeline, row: dict[str, Any]) -> Iterator[Link]:
+    wanted = [
+        ("launched by", "id", row.get("launched_by")),
+        ("inside of", "id", row.get("parent")),
+        ("launches", "launched_by", row["id"]),
+    ]
+    # An operator of the forward and its backward carry the same sequence number.
+    if row.get("sequence") is not None:
+        wanted.append(("forward and backward", "sequence", row["sequence"]))
+    for relation, column, value in wanted:
+        if value is not None:
+            yield from _find_rows(timeline, relation, column, int(value), row["id"])
+
+
+def _find_rows(timeline: Timeline, relation: str, column: str, value: int, own_id: int) -> Iterator[Link]:
+    names = timeline.names
+    for file, group, first, _ in _list_groups(timeline, "slices"):
+        if column not in file.schema_arrow.names or not _may_hold(file, group, column, value):
+            continue
+        found = file.read_row_group(group, columns=[column], use_threads=False)[column]
+        rows = pc.indices_nonzero(pc.equal(found, value)).to_pylist()
+        if not rows:
+            continue
+        table = file.read_row_group(group, columns=_LINK_COLUMNS, use_threads=False).take(
+            pa.array(rows[: MOST_LINKS * 4])
+        )
+        for at, linked in zip(rows, table.to_pylist(), strict=False):
+            place = timeline.find_place(linked["track"], linked["start_ns"], first + at)
+            if place is not None and linked["id"] != own_id:
+                yield Link(relation, names.name[place.name], names.category[place.name], place)
+
+
+def _may_hold(file: pq.ParquetFile, group: int, column: str, value: int) -> bool:
+    place = file.schema_arrow.names.index(column)
+    statistics = file.metadata.row_group(group).column(place).statistics
+    if statistics is None or not statistics.has_min_max:
+        return statistics is None or statistics.null_count != statistics.num_values
+    return bool(statistics.min <= value <= statistics.max)

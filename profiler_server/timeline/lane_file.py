@@ -1,0 +1,96 @@
+"""Columns of slices on disk, one record batch per lane: Arrow IPC without compression, read by memory map."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from profiler_server.timeline.pyramid import Bins, single_bins
+
+RAW_SCHEMA = pa.schema([("start", pa.int64()), ("end", pa.int64()), ("name", pa.uint32()), ("id", pa.uint32())])
+BINS_SCHEMA = pa.schema(
+    [
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("busy", pa.int64()),
+        ("longest", pa.int64()),
+        ("merged", pa.uint32()),
+        ("name", pa.uint32()),
+        ("id", pa.uint32()),
+    ]
+)
+
+
+class LaneWriter:
+    """Writes one batch per lane, in lane order; `rows` is how many were written."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.rows = 0
+        self._schema = schema
+        self._sink = pa.OSFile(str(path), "wb")
+        self._writer = pa.ipc.new_file(self._sink, schema)
+
+    def write(self, columns: tuple[npt.NDArray[Any], ...]) -> None:
+        arrays = [pa.array(np.ascontiguousarray(c), f.type) for c, f in zip(columns, self._schema, strict=True)]
+        self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
+        self.rows += len(columns[0])
+
+    def close(self) -> None:
+        self._writer.close()
+        self._sink.close()
+
+    def __enter__(self) -> LaneWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class LaneFile:
+    """Reads a lane when it is first asked for; the arrays are views of the map and cost no memory of their own."""
+
+    def __init__(self, path: Path) -> None:
+        self._map = pa.memory_map(str(path))
+        self._reader = pa.ipc.open_file(self._map)
+        self._lanes: dict[int, Bins] = {}
+
+    def lane(self, number: int) -> Bins:
+        """Return the bins of a lane; of the raw file, every slice as a bin of one."""
+        found = self._lanes.get(number)
+        if found is None:
+            batch = self._reader.get_batch(number)
+            columns = [batch.column(i).to_numpy(zero_copy_only=True) for i in range(batch.num_columns)]
+            found = _LazyRaw(*columns) if len(columns) == len(RAW_SCHEMA) else Bins(*columns)
+            self._lanes[number] = found
+        return found
+
+
+class _LazyRaw(Bins):
+    """The raw columns of a lane as bins; lengths and counts are made for the part that is cut out."""
+
+    __slots__ = ()
+
+    def __new__(cls, start: Any, end: Any, name: Any, slice_id: Any) -> _LazyRaw:
+        return super().__new__(cls, start, end, start, start, name, name, slice_id)
+
+    def cut(self, first: int, last: int) -> Bins:
+        return single_bins(self.start[first:last], self.end[first:last], self.name[first:last], self.id[first:last])
+
+
+class CounterFile:
+    """Reads counters: one batch of times and values per counter."""
+
+    def __init__(self, path: Path) -> None:
+        self._map = pa.memory_map(str(path))
+        self._reader = pa.ipc.open_file(self._map)
+        self.count = self._reader.num_record_batches
+
+    def series(self, number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Return times (relative to the origin) and values of a counter, in time order."""
+        batch = self._reader.get_batch(number)
+        return batch.column(0).to_numpy(zero_copy_only=True), batch.column(1).to_numpy(zero_copy_only=True)

@@ -1,0 +1,71 @@
+"""Columns that are filled in reading order and then laid out by key, in mapped files, so that memory stays bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler_server.timeline.intervals import Int64s
+from profiler_server.timeline.lanes import LaneAllocator
+from profiler_server.timeline.names import NameCollector
+from profiler_server.timeline.sources import BATCH_ROWS, Batch
+
+
+class Scratch:
+    """The slices in the order of reading. `rows` is how many there are."""
+
+    def __init__(self, folder: Path, capacity: int) -> None:
+        folder.mkdir(parents=True)
+        self.rows = 0
+        self.names = NameCollector()
+        self.lanes = LaneAllocator()
+        self._folder = folder
+        self.start = self.new_column("start", np.int64, capacity)
+        self.end = self.new_column("end", np.int64, capacity)
+        self.name = self.new_column("name", np.uint32, capacity)
+        self.sid = self.new_column("sid", np.uint32, capacity)
+        self.lane = self.new_column("lane", np.int32, capacity)
+
+    def new_column(self, name: str, dtype: Any, size: int) -> npt.NDArray[Any]:
+        """Return a zeroed column of that size in a file of its own."""
+        if not size:
+            return np.zeros(0, dtype)
+        return np.memmap(self._folder / name, dtype, "w+", shape=(size,))
+
+    def fill(self, batch: Batch, source: int) -> None:
+        """Append a batch. Batches of one source come in start order; names of two sources are kept apart."""
+        if not batch.start.size:
+            return
+        part = slice(self.rows, self.rows + batch.start.size)
+        self.start[part], self.end[part], self.sid[part] = batch.start, batch.end, batch.sid
+        self.name[part] = self.names.number(batch.name, batch.category, source)
+        self.lane[part] = self.lanes.place(batch.track, batch.depth, batch.start, batch.end)
+        self.rows = part.stop
+
+    def parts(self) -> Iterator[slice]:
+        """Return the stretches in which the rows are worked through."""
+        return (slice(at, min(at + BATCH_ROWS, self.rows)) for at in range(0, self.rows, BATCH_ROWS))
+
+
+class Scatter:
+    """Gives rows that come in some order their places in an order by key; equal keys keep their order."""
+
+    def __init__(self, counts: Int64s) -> None:
+        self.offsets: Int64s = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        self._next = self.offsets[:-1].copy()
+
+    def place(self, keys: npt.NDArray[np.integer]) -> Int64s:
+        """Return the place of each row of the next batch."""
+        order = np.argsort(keys, kind="stable")
+        ordered = keys[order]
+        first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+        sizes = np.diff(np.append(first, ordered.size))
+        within = np.arange(ordered.size) - np.repeat(first, sizes)
+        places = np.empty(keys.size, np.int64)
+        places[order] = self._next[ordered] + within
+        self._next[ordered[first]] += sizes
+        return places

@@ -1,0 +1,103 @@
+"""Find slices by name: the dictionary is matched, and an index by name and start answers without a scan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler_server.timeline.intervals import Int64s
+from profiler_server.timeline.store import Place, Timeline
+
+Direction = Literal["next", "previous"]
+MOST_LISTED = 20
+
+
+@dataclass(frozen=True)
+class NameMatch:
+    """A name that matches, with how often and how long it ran."""
+
+    name: str
+    category: str
+    count: int
+    total_ns: int
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """`count` slices match; `hit` is the one asked for, number `number` of them in time order, from 1."""
+
+    count: int
+    names: int
+    top: tuple[NameMatch, ...]
+    hit: Place | None
+    number: int
+
+
+def search(timeline: Timeline, text: str, after: tuple[int, int], direction: Direction) -> SearchResult:
+    """Find the next or previous match after a place in time, and go round at the end.
+
+    `after` is (start relative to the origin, place in lane order) of the slice to go on from; (-1, -1) for the first.
+    """
+    names = timeline.names.find(text) if text else np.zeros(0, np.intp)
+    names = names[timeline.names.count[names] > 0]
+    counts = timeline.names.count[names]
+    total = int(counts.sum())
+    if not total:
+        return SearchResult(0, 0, (), None, 0)
+    chosen = names[np.argsort(-timeline.names.total_ns[names], kind="stable")[:MOST_LISTED]]
+    top = tuple(_describe(timeline, int(name)) for name in chosen)
+    first, last = timeline.name_offsets[names], timeline.name_offsets[names + 1]
+    # Where each name's slices pass the place to go on from; (start, place) orders all slices of all names.
+    passed = _bisect(timeline, first, last, after)
+    before = int((passed - first).sum())
+    if direction == "next":
+        number = before + 1 if before < total else 1
+        position = _first_of(timeline, passed, last) if before < total else _first_of(timeline, first, last)
+    else:
+        at_after = _bisect(timeline, first, last, (after[0], after[1] - 1))
+        earlier = int((at_after - first).sum())
+        number = earlier if earlier else total
+        position = _last_of(timeline, first, at_after if earlier else last)
+    return SearchResult(total, len(names), top, timeline.place(position), number)
+
+
+def _describe(timeline: Timeline, name: int) -> NameMatch:
+    names = timeline.names
+    return NameMatch(names.name[name], names.category[name], int(names.count[name]), int(names.total_ns[name]))
+
+
+def _bisect(timeline: Timeline, first: Int64s, last: Int64s, after: tuple[int, int]) -> Int64s:
+    """Search every stretch of the index at once: the first entry of each that comes after (start, place)."""
+    low, high = first.copy(), last.copy()
+    while True:
+        open_ = np.flatnonzero(low < high)
+        if not open_.size:
+            return low
+        middle = (low[open_] + high[open_]) >> 1
+        place = timeline.order[middle].astype(np.int64)
+        start = _read_starts(timeline, place)
+        behind = (start < after[0]) | ((start == after[0]) & (place <= after[1]))
+        low[open_[behind]] = middle[behind] + 1
+        high[open_[~behind]] = middle[~behind]
+
+
+def _first_of(timeline: Timeline, first: Int64s, last: Int64s) -> int:
+    places = timeline.order[first[first < last]].astype(np.int64)
+    return int(places[np.lexsort((places, _read_starts(timeline, places)))[0]])
+
+
+def _last_of(timeline: Timeline, first: Int64s, last: Int64s) -> int:
+    places = timeline.order[last[first < last] - 1].astype(np.int64)
+    return int(places[np.lexsort((places, _read_starts(timeline, places)))[-1]])
+
+
+def _read_starts(timeline: Timeline, places: Int64s) -> npt.NDArray[np.int64]:
+    lanes = np.searchsorted(timeline.lane_offsets, places, "right") - 1
+    starts = np.empty(places.size, np.int64)
+    for lane in np.unique(lanes):
+        rows = lanes == lane
+        starts[rows] = timeline.raw.lane(int(lane)).start[places[rows] - timeline.lane_offsets[lane]]
+    return starts

@@ -1,0 +1,185 @@
+"""Where the slices of a timeline come from: the table `slices`, and rows derived from the other tables.
+
+A slice's number (`sid`) is its row in the table `slices`; derived slices are numbered on from there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from collector import parts
+from collector.run import RankRun
+from collector.schema.errors import TableBrokenError, TableMissingError
+from profiler_server.timeline.intervals import Int64s
+from profiler_server.timeline.lanes import Int32s
+
+BATCH_ROWS = 1 << 18
+MEASURED_TABLES = ("slices", "tracks", "counters", "steps", "phases", "stages", "queues", "memory")
+"""Every table that a timeline is made of."""
+_COLUMNS = ("track", "depth", "start_ns", "duration_ns", "name", "category")
+
+
+class Batch(NamedTuple):
+    """Some slices as columns; `name` and `category` are dictionary arrays, `sid` is each slice's number."""
+
+    track: Int32s
+    depth: Int32s
+    start: Int64s
+    end: Int64s
+    name: pa.DictionaryArray
+    category: pa.DictionaryArray
+    sid: npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Track:
+    """One track of the timeline. `group` is the heading that it stands under; `unit` is empty unless it counts."""
+
+    id: int
+    kind: str
+    name: str
+    group: str
+    order: int
+    unit: str = ""
+
+
+def read_tracks(rank: RankRun) -> list[Track]:
+    """Return the tracks of the table `tracks`, none if it is absent. Raises TableBrokenError."""
+    try:
+        table = rank.table("tracks")
+    except TableMissingError:
+        return []
+    return [
+        Track(row["track"], row["kind"], row["name"], row["process"] or "", row["order"], row["unit"] or "")
+        for row in table.to_pylist()
+    ]
+
+
+def count_slices(rank: RankRun) -> int:
+    """Return the rows of the table `slices`, 0 where there is none. Raises TableBrokenError."""
+    try:
+        return rank.count_rows("slices")
+    except (OSError, pa.ArrowException) as error:
+        raise TableBrokenError(f"{rank.folder}/slices is damaged ({str(error).splitlines()[0]})") from None
+
+
+def read_batches(rank: RankRun, superseded: Sequence[int] = ()) -> Iterator[Batch]:
+    """Read the table `slices` in file order, without the tracks that other tables tell better.
+
+    Raises TableBrokenError naming the damaged file.
+    """
+    first = 0
+    for raw in _read_slices(rank, _COLUMNS, BATCH_ROWS):
+        yield _leave_out(as_batch(raw, first), superseded)
+        first += raw.num_rows
+
+
+def read_in_order(rank: RankRun, superseded: Sequence[int] = ()) -> Iterator[Batch]:
+    """Read the table `slices` in start order: at once if its files are sorted, as they should be, else sorted here."""
+    if _is_sorted(rank):
+        yield from read_batches(rank, superseded)
+        return
+    table = rank.table("slices", columns=_COLUMNS)
+    order = np.argsort(table["start_ns"].to_numpy(), kind="stable")
+    for at in range(0, order.size, BATCH_ROWS):
+        rows = order[at : at + BATCH_ROWS]
+        taken = table.take(pa.array(rows)).combine_chunks()
+        batch = as_batch(taken.to_batches()[0], 0)._replace(sid=rows.astype(np.uint32))
+        yield _leave_out(batch, superseded)
+
+
+def _is_sorted(rank: RankRun) -> bool:
+    previous = np.iinfo(np.int64).min
+    for raw in _read_slices(rank, ("start_ns",), BATCH_ROWS * 4):
+        start = raw.column(0).to_numpy()
+        if start.size and (start[0] < previous or (start[1:] < start[:-1]).any()):
+            return False
+        previous = start[-1] if start.size else previous
+    return True
+
+
+def _read_slices(rank: RankRun, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    for path in parts.find_files(rank.folder, "slices"):
+        with naming_damage(path):
+            yield from pq.ParquetFile(path).iter_batches(rows, columns=list(columns), use_threads=False)
+
+
+@contextmanager
+def naming_damage(path: Path) -> Iterator[None]:
+    """Turn what a damaged file raises into TableBrokenError with its path."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise TableMissingError(f"{path} vanished while it was read; reload the run") from None
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise TableBrokenError(f"{path} is damaged ({str(error).splitlines()[0]})") from None
+
+
+def as_batch(raw: pa.RecordBatch, first_sid: int) -> Batch:
+    """Turn a record batch with the columns of `slices` into arrays, numbered from `first_sid`."""
+    start = _whole(raw, "start_ns", pa.int64())
+    return Batch(
+        _whole(raw, "track", pa.int32()),
+        _whole(raw, "depth", pa.int32()),
+        start,
+        start + np.maximum(_whole(raw, "duration_ns", pa.int64()), 0),
+        _dictionary(raw.column("name")),
+        _dictionary(raw.column("category")),
+        np.arange(first_sid, first_sid + raw.num_rows, dtype=np.uint32),
+    )
+
+
+def _whole(raw: pa.RecordBatch, name: str, kind: pa.DataType) -> npt.NDArray[Any]:
+    array: npt.NDArray[Any] = raw.column(name).cast(kind).fill_null(0).to_numpy(zero_copy_only=False)
+    return array
+
+
+def _dictionary(array: pa.Array) -> pa.DictionaryArray:
+    if not pa.types.is_dictionary(array.type):
+        array = array.dictionary_encode()
+    if array.null_count:
+        array = pc.fill_null(array.cast(pa.string()), "").dictionary_encode()
+    return array
+
+
+def _leave_out(batch: Batch, superseded: Sequence[int]) -> Batch:
+    if not superseded:
+        return batch
+    kept = ~np.isin(batch.track, np.asarray(superseded, np.int32))
+    if kept.all():
+        return batch
+    mask = pa.array(kept)
+    return Batch(
+        batch.track[kept],
+        batch.depth[kept],
+        batch.start[kept],
+        batch.end[kept],
+        batch.name.filter(mask),
+        batch.category.filter(mask),
+        batch.sid[kept],
+    )
+
+
+def find_stamp(rank: RankRun, version: int) -> str:
+    """Return what changes when the tables do: names, sizes and times of their files."""
+    digest = blake2b(str(version).encode(), digest_size=8)
+    for table in MEASURED_TABLES:
+        for path in parts.find_files(rank.folder, table):
+            try:
+                stat = os.stat(path)
+            except OSError:
+                continue
+            digest.update(f"{table}/{path.name}:{stat.st_size}:{stat.st_mtime_ns};".encode())
+    return digest.hexdigest()
