@@ -1,4 +1,23 @@
 """Trace files to tables, one file per format.
 
-May import `collector.parts` and `collector.schema`. Must not import torch.
+May import `collector.parts`, `collector.run`, `collector.plugins` and `collector.schema`. Must not import torch.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collector.traces.importing import import_trace
+    from collector.traces.reading import read_trace
+
+__all__ = ["import_trace", "read_trace"]
+
+_HOMES = {"import_trace": "collector.traces.importing", "read_trace": "collector.traces.reading"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'collector.traces' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

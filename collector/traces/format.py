@@ -1,0 +1,68 @@
+"""What a trace format is, what it is asked, and what it answers.
+
+May import `collector.schema` and pyarrow's types. Must not import a format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from collector.schema.manifest import Device, Warn
+
+Progress = Callable[[float], None]
+"""Called now and then with the share of the file that has been read, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class StepBounds:
+    """Steps that somebody else knows: number, start and end (unix ns) of each, in time order and without overlap."""
+
+    numbers: tuple[int, ...]
+    starts_unix_ns: tuple[int, ...]
+    ends_unix_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read. `epoch_unix_ns` and `steps` place a trace in a run that has both; None lets the trace decide."""
+
+    epoch_unix_ns: int | None = None
+    steps: StepBounds | None = None
+    on_progress: Progress | None = None
+
+
+@dataclass(frozen=True)
+class TraceFacts:
+    """What the trace says of the process that it was taken in. `absolute` tells whether its times are wall-clock."""
+
+    rank: int | None
+    world_size: int | None
+    devices: tuple[Device, ...]
+    epoch_unix_ns: int
+    absolute: bool
+    end_ns: int
+    versions: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TraceTables:
+    """The tables of one trace. Times are ns since `facts.epoch_unix_ns`; `events_lost` counts what could not be read."""
+
+    tables: dict[str, pa.Table]
+    facts: TraceFacts
+    warnings: tuple[Warn, ...] = ()
+    events_lost: int = 0
+
+
+class TraceFormat(Protocol):
+    """A format: `read` returns None for "not mine" and raises TraceError for "mine, but broken"."""
+
+    name: str
+
+    def read(self, path: Path, options: ReadOptions) -> TraceTables | None: ...

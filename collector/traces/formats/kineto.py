@@ -1,0 +1,117 @@
+"""Chrome traces as Kineto (torch.profiler) writes them: .json and .json.gz.
+
+May import `collector.traces.kineto` and below.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from collector.schema.errors import TraceError
+from collector.schema.manifest import Warn
+from collector.traces.format import ReadOptions, TraceFacts, TraceTables
+from collector.traces.kineto.collect import Log
+from collector.traces.kineto.context import Reading
+from collector.traces.kineto.facts import is_wall_clock, read_base_ns, read_devices, read_ranks, read_versions
+from collector.traces.kineto.kernels import build_collectives, build_kernels
+from collector.traces.kineto.model import Trace, build_trace
+from collector.traces.kineto.operators import build_operators
+from collector.traces.kineto.phases import find_phases
+from collector.traces.kineto.steps import describe_steps, find_steps
+from collector.traces.kineto.steptable import build_phases, build_steps
+from collector.traces.kineto.stream import Damage, EventStream
+from collector.traces.kineto.timeline import build_counters, build_memory, build_slices, build_tracks
+from collector.traces.kineto.tree import build_tree
+from collector.traces.source import Source
+
+_MOST_NS = 1 << 61
+
+
+class KinetoFormat:
+    """See `TraceFormat`."""
+
+    name = "Kineto JSON"
+
+    def read(self, path: Path, options: ReadOptions) -> TraceTables | None:
+        stream = EventStream(Source(path, options.on_progress))
+        chunks = stream.open()
+        if chunks is None:
+            return None
+        log = Log()
+        for chunk in chunks:
+            log.add(chunk)
+        trace = build_trace(log)
+        if not len(trace.columns):
+            raise TraceError(_explain_empty(path, stream.damage))
+        return _build_tables(path, stream, trace, options)
+
+
+def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOptions) -> TraceTables:
+    base_ns = read_base_ns(stream.metadata)
+    first_ns, last_ns = int(trace.start_ns.min()), int(trace.end_ns.max())
+    if first_ns < -_MOST_NS or last_ns > _MOST_NS:
+        raise TraceError(f"{path} has times that no clock shows ({first_ns // 1000} to {last_ns // 1000} µs)")
+    epoch_ns = first_ns + base_ns if options.epoch_unix_ns is None else options.epoch_unix_ns
+    steps = find_steps(trace, base_ns, options.steps)
+    reading = Reading(trace, steps, find_phases(trace, steps), build_tree(trace), epoch_ns - base_ns)
+    step_table = build_steps(reading)
+    memory = build_memory(reading)
+    tables = {
+        "steps": step_table,
+        "phases": build_phases(reading, step_table),
+        "operators": build_operators(reading),
+        "kernels": build_kernels(reading),
+        "slices": build_slices(reading),
+        "tracks": build_tracks(reading),
+        "counters": build_counters(reading, memory),
+        "memory": memory,
+        "collectives": build_collectives(reading),
+    }
+    rank, world_size = read_ranks(stream.metadata, path)
+    facts = TraceFacts(
+        rank,
+        world_size,
+        read_devices(stream.metadata),
+        epoch_ns,
+        is_wall_clock(first_ns + base_ns),
+        int(reading.to_run(np.array([last_ns]))[0]),
+        read_versions(stream.metadata),
+        {"steps_told_by": steps.how, "steps_confidence_frac": steps.confidence_frac},
+    )
+    lost = stream.damage.lost + trace.log.lost + trace.log.count_unclosed()
+    warnings = (*_describe_damage(stream.damage, trace.log), *describe_steps(steps))
+    return TraceTables(tables, facts, warnings, lost)
+
+
+def _explain_empty(path: Path, damage: Damage) -> str:
+    if damage.first_fault:
+        return f"{path} cannot be read: {damage.first_fault}"
+    if damage.cut_short:
+        return f"{path} ends before its first event ({damage.cut_short})"
+    return f"{path} is a trace without a single event"
+
+
+def _describe_damage(damage: Damage, log: Log) -> list[Warn]:
+    warnings = []
+    if damage.cut_short:
+        text = f"The trace file was cut off ({damage.cut_short}); everything before the cut is here."
+        warnings.append(Warn("trace_cut_off", text))
+    if damage.repaired:
+        text = f"The trace file is not valid JSON and was mended while reading; first fault at {damage.first_fault}."
+        warnings.append(Warn("trace_repaired", text))
+    if damage.lost:
+        text = f"{damage.lost} events could not be read and are missing; first fault at {damage.first_fault}."
+        warnings.append(Warn("trace_events_unreadable", text))
+    unread = log.lost + log.count_unclosed()
+    if unread:
+        text = f"{unread} events of kinds that do not make a slice (or begin without an end) are not shown."
+        warnings.append(Warn("trace_events_unknown", text))
+    if log.args.dropped:
+        text = f"The arguments of {log.args.dropped} events are not kept: together they are too large."
+        warnings.append(Warn("trace_args_dropped", text))
+    return warnings
+
+
+FORMAT = KinetoFormat()

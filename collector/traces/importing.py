@@ -1,0 +1,197 @@
+"""Make a run of trace files: read each, write its tables, and put the whole run in its place at once.
+
+May import `collector.traces`, `collector.parts`, `collector.run`, `collector.schema`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector import parts
+from collector.run import Run, open_run
+from collector.schema import layout
+from collector.schema.errors import OutputError, TraceError
+from collector.schema.manifest import RankManifest, RunManifest, Signal, Warn, encode_manifest
+from collector.traces.format import Progress, ReadOptions, TraceFacts, TraceTables
+from collector.traces.reading import read_trace
+
+_TRACE_SUFFIXES = (".json", ".json.gz")
+_SHIFTED = ("steps", "phases", "slices", "counters", "memory", "collectives")
+_MOST_FILES = 100_000
+_IN_TABLES = ("steps", "phases", "window", "memory")
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """One rank that has been written to the new run, with times since its own epoch or `offset_ns` after the run's."""
+
+    rank: int
+    path: Path
+    facts: TraceFacts
+
+
+def import_trace(
+    paths: str | Path | Sequence[str | Path],
+    run_path: str | Path,
+    *,
+    name: str | None = None,
+    on_progress: Progress | None = None,
+) -> Run:
+    """Make a run at `run_path` of one trace, of one trace per rank, or of a folder of such traces.
+
+    Nothing is left behind when it fails, and a run that is there already is not touched. Raises TraceError for a file
+    that cannot be read or for two files of the same rank, OutputError if the run cannot be written.
+    """
+    files = _list_files([paths] if isinstance(paths, (str, Path)) else list(paths))
+    target = Path(run_path).expanduser().absolute()
+    if layout.profiler_path(target).exists():
+        raise OutputError(f"{target} holds a run already; choose another name")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise OutputError(f"{target.parent} cannot be written: {error.strerror or error}") from None
+    try:
+        _write_run(files, scratch, name or target.name, on_progress)
+        _move(scratch, target)
+    except OSError as error:
+        raise OutputError(f"{target} cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return open_run(target)
+
+
+def _list_files(paths: Iterable[str | Path]) -> list[Path]:
+    """Return the trace files of the given files and folders, in order. Raises TraceError naming what is not there."""
+    files: list[Path] = []
+    for given in paths:
+        path = Path(given).expanduser()
+        if path.is_dir():
+            found = sorted(p for p in path.iterdir() if p.name.endswith(_TRACE_SUFFIXES) and not p.name.startswith("."))
+            if not found:
+                raise TraceError(f"{path} is a folder without a trace file (.json or .json.gz)")
+            files.extend(found)
+        elif path.exists():
+            files.append(path)
+        else:
+            raise TraceError(f"{path} does not exist")
+    if not files:
+        raise TraceError("no trace file was given")
+    if len(files) > _MOST_FILES:
+        raise TraceError(f"{len(files)} trace files are more than one run may have ({_MOST_FILES})")
+    return files
+
+
+def _write_run(files: Sequence[Path], scratch: Path, name: str, on_progress: Progress | None) -> None:
+    started = time.time_ns()
+    ranks: dict[int, _Rank] = {}
+    for index, path in enumerate(files):
+        trace = read_trace(path, ReadOptions(on_progress=_share(on_progress, index, len(files))))
+        rank = _choose_rank(trace.facts, ranks, path, len(files))
+        _write_rank(scratch, rank, trace, path, started)
+        ranks[rank] = _Rank(rank, path, trace.facts)
+    epoch_ns = _align(scratch, list(ranks.values()))
+    facts = next(iter(ranks.values())).facts
+    manifest = RunManifest(
+        id=name,
+        name=name,
+        created_unix_ns=epoch_ns if all(rank.facts.absolute for rank in ranks.values()) else started,
+        epoch_unix_ns=epoch_ns,
+        source="kineto",
+        world_size=max(len(ranks), facts.world_size or 1),
+        host="",
+        stepscope=_read_version(),
+        cuda=facts.versions.get("cuda_runtime_version"),
+        metadata={"files": [rank.path.name for rank in ranks.values()][:1000], "versions": facts.versions},
+    )
+    layout.run_file(scratch).write_text(encode_manifest(manifest), encoding="utf-8")
+
+
+def _choose_rank(facts: TraceFacts, taken: dict[int, _Rank], path: Path, files: int) -> int:
+    """Return the rank of a file: what it says, or its place among the files. Raises TraceError if it is taken."""
+    rank = facts.rank
+    if rank is None:
+        rank = 0 if files == 1 else len(taken)
+    if rank in taken:
+        raise TraceError(f"{path} and {taken[rank].path} are both of rank {rank}; import them as two runs")
+    return rank
+
+
+def _write_rank(scratch: Path, rank: int, trace: TraceTables, path: Path, started: int) -> None:
+    folder = layout.rank_path(scratch, rank)
+    folder.mkdir(parents=True)
+    for table, data in trace.tables.items():
+        parts.write_table(data, layout.table_file(folder, table))
+    missing = ("fetches", "queues", "stages", "resources", "ranges", "compiles")
+    reason = f"An imported trace has none of it; record the run with Stepscope's Profiler ({path.name} was imported)."
+    manifest = RankManifest(
+        rank=rank,
+        host="",
+        pid=0,
+        state="imported",
+        started_unix_ns=trace.facts.epoch_unix_ns,
+        heartbeat_unix_ns=started,
+        ended_unix_ns=trace.facts.epoch_unix_ns + trace.facts.end_ns,
+        devices=trace.facts.devices,
+        signals=(
+            *(Signal(signal, "on") for signal in _IN_TABLES),
+            Signal("data_pipeline", "off", reason),
+            *(Signal(signal, "off", reason) for signal in missing),
+        ),
+        warnings=tuple(Warn(entry.code, entry.text) for entry in trace.warnings),
+        events_lost=trace.events_lost,
+        facts=dict(trace.facts.facts),
+    )
+    layout.rank_file(scratch, rank).write_text(encode_manifest(manifest), encoding="utf-8")
+
+
+def _align(scratch: Path, ranks: Sequence[_Rank]) -> int:
+    """Move the ranks' times to one epoch, the earliest; return it. Ranks without a wall clock each start at 0."""
+    epoch_ns = min(rank.facts.epoch_unix_ns for rank in ranks)
+    if not all(rank.facts.absolute for rank in ranks):
+        return epoch_ns
+    for rank in ranks:
+        shift_ns = rank.facts.epoch_unix_ns - epoch_ns
+        if shift_ns:
+            _shift(layout.rank_path(scratch, rank.rank), shift_ns)
+    return epoch_ns
+
+
+def _shift(folder: Path, shift_ns: int) -> None:
+    for table in _SHIFTED:
+        data = parts.read_table(folder, table)
+        index = data.schema.get_field_index("start_ns")
+        moved = pc.add(data["start_ns"], pa.scalar(shift_ns, pa.int64()))
+        parts.write_table(data.set_column(index, data.schema.field(index), moved), layout.table_file(folder, table))
+
+
+def _move(scratch: Path, target: Path) -> None:
+    """Put the finished run in its place. A target that is there may hold other files, which stay."""
+    if not target.exists():
+        scratch.chmod(0o755)
+        os.rename(scratch, target)
+    else:
+        os.rename(layout.profiler_path(scratch), layout.profiler_path(target))
+
+
+def _share(on_progress: Progress | None, index: int, count: int) -> Progress | None:
+    if on_progress is None:
+        return None
+    return lambda share: on_progress((index + share) / count)
+
+
+def _read_version() -> str:
+    try:
+        return version("stepscope")
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,5 @@
+"""How a Kineto trace becomes tables: decode, classify, nest, link, sum; one file for each.
+
+May import `collector.traces.families`, `collector.traces.format`, `collector.parts`, `collector.schema`. Must not
+import torch or a format.
+"""

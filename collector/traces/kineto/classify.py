@@ -1,0 +1,135 @@
+"""What kind of thing each event is, from its category and its name.
+
+May import numpy and its neighbours in this room.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from collector.traces.kineto.clock import Ints
+from collector.traces.kineto.collect import Columns, Log
+
+
+class Kind(IntEnum):
+    """Kinds of slice. Where two slices of a thread have the same start and end, the lower kind encloses the higher."""
+
+    STEP = 0
+    PYTHON = 1
+    MODULE = 2
+    ANNOTATION = 3
+    OPERATOR = 4
+    COMMUNICATION = 5
+    RUNTIME = 6
+    OVERHEAD = 7
+    OTHER = 8
+    KERNEL = 9
+    COLLECTIVE = 10
+    MEMCPY = 11
+    MEMSET = 12
+    DEVICE_ANNOTATION = 13
+    SYNC = 14
+
+
+SLICE_CATEGORY: dict[Kind, str] = {
+    Kind.STEP: "annotation",
+    Kind.PYTHON: "python",
+    Kind.MODULE: "module",
+    Kind.ANNOTATION: "annotation",
+    Kind.OPERATOR: "operator",
+    Kind.COMMUNICATION: "communication",
+    Kind.RUNTIME: "runtime",
+    Kind.OVERHEAD: "overhead",
+    Kind.OTHER: "other",
+    Kind.KERNEL: "kernel",
+    Kind.COLLECTIVE: "communication",
+    Kind.MEMCPY: "memcpy",
+    Kind.MEMSET: "memset",
+    Kind.DEVICE_ANNOTATION: "annotation",
+    Kind.SYNC: "other",
+}
+HOST_WORK = (Kind.ANNOTATION, Kind.OPERATOR, Kind.COMMUNICATION)
+DEVICE_WORK = (Kind.KERNEL, Kind.COLLECTIVE, Kind.MEMCPY, Kind.MEMSET)
+FIRST_DEVICE_KIND = Kind.KERNEL
+
+_BY_CATEGORY: dict[str, Kind] = {
+    "cpu_op": Kind.OPERATOR,
+    "operator": Kind.OPERATOR,
+    "user_annotation": Kind.ANNOTATION,
+    "python_function": Kind.PYTHON,
+    "kernel": Kind.KERNEL,
+    "concurrent_kernel": Kind.KERNEL,
+    "gpu_memcpy": Kind.MEMCPY,
+    "memcpy": Kind.MEMCPY,
+    "gpu_memset": Kind.MEMSET,
+    "memset": Kind.MEMSET,
+    "gpu_user_annotation": Kind.DEVICE_ANNOTATION,
+    "cuda_sync": Kind.SYNC,
+    "overhead": Kind.OVERHEAD,
+    "runtime": Kind.RUNTIME,
+    "hip": Kind.RUNTIME,
+}
+# cuda_runtime, cuda_driver, xpu_runtime, mtia_runtime, hip_runtime, privateuse1_runtime …
+_RUNTIME = re.compile(r"_(runtime|driver)$", re.IGNORECASE)
+_STEP = re.compile(r"ProfilerStep\s*#\s*(\d+)$")
+# Old files give annotations the category of operators.
+_ANNOTATION = re.compile(r"Optimizer\.|enumerate\(DataLoader\)|DistributedDataParallel\.|## |nccl:|gloo:|mpi:")
+_COLLECTIVE_KERNEL = re.compile(
+    r"nccl|rccl|msccl|oneccl|xccl|hccl|nvshmem|cross_device_reduce|one_shot_all|two_shot_all|multimem_all|AllReduceKernel",
+    re.IGNORECASE,
+)
+_HOST_COLLECTIVE = re.compile(r"(gloo|mpi|ucc|nccl|xccl|hccl|rccl):")
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """The kind of each event, and the number of each step marker (-1 for other events)."""
+
+    kind: npt.NDArray[np.int8]
+    step_number: Ints
+
+    def mask(self, *kinds: Kind) -> npt.NDArray[np.bool_]:
+        """Return which events are of one of the kinds."""
+        return np.isin(self.kind, [int(kind) for kind in kinds])
+
+
+def classify(columns: Columns, log: Log) -> Kinds:
+    """Return the kind of each event. A host collective counts as communication only if no kernel stands for it."""
+    names, categories = [str(name) for name in log.names], [str(name or "") for name in log.categories]
+    width = max(len(names), 1)
+    pairs, inverse = np.unique(columns.category * width + columns.name, return_inverse=True)
+    found = [_find_kind(categories[pair // width], names[pair % width]) for pair in pairs.tolist()]
+    if any(kind is Kind.COLLECTIVE for kind in found):
+        found = [Kind.ANNOTATION if kind is Kind.COMMUNICATION else kind for kind in found]
+    numbers = [
+        _read_step(names[pair % width]) if kind is Kind.STEP else -1
+        for pair, kind in zip(pairs.tolist(), found, strict=True)
+    ]
+    kinds = np.array([int(kind) for kind in found], np.int8)
+    return Kinds(kinds[inverse] if len(pairs) else kinds, np.array(numbers, np.int64)[inverse])
+
+
+def _find_kind(category: str, name: str) -> Kind:
+    lowered = category.lower()
+    kind = _BY_CATEGORY.get(lowered, Kind.RUNTIME if _RUNTIME.search(lowered) else Kind.OTHER)
+    if kind is Kind.PYTHON:
+        return Kind.MODULE if name.startswith("nn.Module: ") else kind
+    if kind is Kind.KERNEL:
+        return Kind.COLLECTIVE if _COLLECTIVE_KERNEL.search(name) else kind
+    if kind in (Kind.OPERATOR, Kind.ANNOTATION):
+        if _STEP.match(name):
+            return Kind.STEP
+        if _HOST_COLLECTIVE.match(name):
+            return Kind.COMMUNICATION
+        return Kind.ANNOTATION if _ANNOTATION.match(name) else kind
+    return kind
+
+
+def _read_step(name: str) -> int:
+    match = _STEP.match(name)
+    return min(int(match.group(1)), (1 << 62)) if match else -1

@@ -1,0 +1,78 @@
+"""Decimal microseconds to integer nanoseconds, without losing a digit.
+
+A double holds a time in µs to the ns only below 2^43 µs (101 days): files with a base time of their own stay below
+that, files with wall-clock times do not. For those the text itself is converted.
+
+May import numpy, pyarrow and msgspec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from collector.traces.kineto.events import Loose
+
+Ints = npt.NDArray[np.int64]
+EXACT_DOUBLE_US = float(1 << 43)
+_LIMIT_NS = (1 << 63) - 1
+
+
+class InexactTimesError(ValueError):
+    """The doubles that were decoded cannot hold the times; they must be read from the text."""
+
+
+def convert_numbers(values: Sequence[Loose]) -> Ints:
+    """Convert decoded µs to ns; what is no time is 0. Raises InexactTimesError if a double cannot hold one of them."""
+    try:
+        array = np.array(values)
+    except (ValueError, OverflowError):
+        return _convert_mixed(values)
+    if array.dtype.kind == "i" and (not len(array) or np.abs(array).max() < _LIMIT_NS // 1000):
+        return array.astype(np.int64) * 1000
+    if array.dtype.kind != "f":
+        return _convert_mixed(values)
+    if not np.isfinite(array).all():
+        array = np.nan_to_num(array, nan=0.0, posinf=0.0, neginf=0.0)
+    whole = np.floor(array)
+    fraction = array - whole
+    large = np.abs(array) >= EXACT_DOUBLE_US
+    if large.any():
+        raise InexactTimesError
+    return whole.astype(np.int64) * 1000 + np.rint(fraction * 1000).astype(np.int64)
+
+
+def convert_texts(values: Sequence[msgspec.Raw]) -> Ints:
+    """Convert µs as the file spells them to ns. What is no time is 0."""
+    texts = [bytes(value).strip(b'"').decode("ascii", "replace") or "0" for value in values]
+    try:
+        # A decimal with three places is stored as its digits: the low word of each is the time in ns.
+        decimals = pa.array(texts, pa.string()).cast(pa.decimal128(22, 3))
+    except pa.ArrowInvalid:
+        return np.array([_convert_text(text) for text in texts], np.int64)
+    words = np.frombuffer(decimals.buffers()[1], np.int64)[: 2 * len(texts)]
+    return words[::2].copy()
+
+
+def convert_one(value: Loose) -> int:
+    """Convert one time in µs to ns, 0 for what is no time."""
+    return _convert_text(str(value)) if value is not None else 0
+
+
+def _convert_mixed(values: Sequence[Loose]) -> Ints:
+    if any(isinstance(value, float) and abs(value) >= EXACT_DOUBLE_US for value in values):
+        raise InexactTimesError
+    return np.array([convert_one(value) for value in values], np.int64)
+
+
+def _convert_text(text: str) -> int:
+    try:
+        time_ns = int((Decimal(text) * 1000).to_integral_value())
+    except (InvalidOperation, ValueError, OverflowError):
+        return 0
+    return time_ns if abs(time_ns) <= _LIMIT_NS else 0

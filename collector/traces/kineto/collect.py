@@ -1,0 +1,207 @@
+"""Collect the decoded events of all chunks into columns.
+
+May import numpy and its neighbours in this room.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from collector.traces.kineto.clock import InexactTimesError, Ints, convert_numbers, convert_one, convert_texts
+from collector.traces.kineto.events import IDENTITY, MEMORY, NO_ARGS, TIMES, Event, Identity, Loose, MemoryArgs
+from collector.traces.kineto.intern import ArgTexts, Numbers
+from collector.traces.kineto.stream import Chunk
+
+NO_ID = -1
+_NO_IDENTITY = Identity()
+_EMPTY_NUMBERS = (b"", b"{}")
+# Stacks have no identity that anything links to; the decoding of it is spared.
+_UNLINKED = frozenset({"python_function", "Trace", "overhead"})
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The slices of a trace, one row per event in the order of the file. Numbers refer to the tables in `Log`."""
+
+    start_ns: Ints
+    duration_ns: Ints
+    name: Ints
+    category: Ints
+    thread: Ints
+    args: Ints
+    correlation: Ints
+    external: Ints
+    sequence: Ints
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass
+class Log:
+    """Everything that the chunks held. `threads` numbers (pid, tid); `lost` counts kinds of event that are not read."""
+
+    names: Numbers = field(default_factory=Numbers)
+    categories: Numbers = field(default_factory=Numbers)
+    threads: Numbers = field(default_factory=Numbers)
+    args: ArgTexts = field(default_factory=ArgTexts)
+    labels: dict[tuple[Loose, Loose, str], str] = field(default_factory=dict)
+    memory: list[tuple[int, int, MemoryArgs]] = field(default_factory=list)
+    counters: list[tuple[str, str, int, float]] = field(default_factory=list)
+    flows: int = 0
+    lost: int = 0
+    _parts: list[Columns] = field(default_factory=list)
+    _open: dict[int, list[Event]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, chunk: Chunk) -> None:
+        """Take the events of one chunk."""
+        complete: list[Event] = []
+        indices: list[int] = []
+        for index, event in enumerate(chunk.events):
+            kind = event.ph
+            if kind == "X" or (kind in "iI" and kind and event.name != "[memory]"):
+                complete.append(event)
+                indices.append(index)
+            elif kind in "stf" and kind:
+                self.flows += 1
+            else:
+                self._add_other(event, complete, indices)
+        if complete:
+            self._parts.append(self._build(complete, indices, chunk))
+
+    def columns(self) -> Columns:
+        """Return the columns of all chunks."""
+        if not self._parts:
+            empty = np.empty(0, np.int64)
+            return Columns(*(empty for _ in range(9)))
+        names = Columns.__dataclass_fields__
+        joined = Columns(*(np.concatenate([getattr(part, name) for part in self._parts]) for name in names))
+        self._parts.clear()
+        return joined
+
+    def _build(self, events: list[Event], indices: list[int], chunk: Chunk) -> Columns:
+        names, categories, threads, number_args = self.names, self.categories, self.threads, self.args.number
+        start_ns, duration_ns = _read_times(events, indices, chunk)
+        identities = [_read_identity(event) for event in events]
+        return Columns(
+            start_ns,
+            np.maximum(duration_ns, 0),
+            _ints([names[event.name] for event in events]),
+            _ints([categories[event.cat] for event in events]),
+            _ints([threads[(event.pid, event.tid)] for event in events]),
+            _ints([number_args(bytes(event.args)) for event in events]),
+            read_ids([entry.correlation for entry in identities]),
+            read_ids([entry.external if entry.external is not None else entry.external_old for entry in identities]),
+            read_ids([entry.sequence for entry in identities]),
+        )
+
+    def _add_other(self, event: Event, complete: list[Event], indices: list[int]) -> None:
+        if event.ph == "M":
+            self._add_label(event)
+        elif event.ph in ("i", "I"):
+            self._add_memory(event)
+        elif event.ph == "C":
+            self._add_counter(event)
+        elif event.ph == "B":
+            self._open[self.threads[(event.pid, event.tid)]].append(event)
+        elif event.ph == "E":
+            self._close(event, complete, indices)
+        else:
+            self.lost += 1
+
+    def _add_label(self, event: Event) -> None:
+        label = _decode_args(event).get("name" if event.name != "process_labels" else "labels")
+        if isinstance(label, str):
+            self.labels[(event.pid, event.tid, str(event.name))] = label
+
+    def _add_memory(self, event: Event) -> None:
+        try:
+            values = MEMORY.decode(event.args)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self.lost += 1
+            return
+        self.memory.append((convert_one(event.ts), self.threads[(event.pid, event.tid)], values))
+
+    def _add_counter(self, event: Event) -> None:
+        for key, value in _decode_args(event).items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                self.counters.append((str(event.pid), f"{event.name} {key}", convert_one(event.ts), float(value)))
+
+    def _close(self, event: Event, complete: list[Event], indices: list[int]) -> None:
+        """Make one slice of a begin and an end; the times are computed here, since they stand in two events."""
+        stack = self._open.get(self.threads[(event.pid, event.tid)])
+        if not stack:
+            self.lost += 1
+            return
+        begun = stack.pop()
+        length_ns = convert_one(event.ts) - convert_one(begun.ts)
+        begun.dur = f"{length_ns // 1000}.{length_ns % 1000:03d}" if length_ns > 0 else 0
+        begun.ts = str(begun.ts)
+        complete.append(begun)
+        indices.append(-1)
+
+    def count_unclosed(self) -> int:
+        """Return how many begun slices never ended."""
+        return sum(map(len, self._open.values()))
+
+
+def _read_times(events: Sequence[Event], indices: Sequence[int], chunk: Chunk) -> tuple[Ints, Ints]:
+    try:
+        return convert_numbers([e.ts for e in events]), convert_numbers([e.dur or 0 for e in events])
+    except InexactTimesError:
+        exact = TIMES.decode(chunk.text)
+    starts = convert_texts([exact[i].ts if i >= 0 else _spell(e.ts) for e, i in zip(events, indices, strict=True)])
+    lengths = convert_texts([exact[i].dur if i >= 0 else _spell(e.dur) for e, i in zip(events, indices, strict=True)])
+    return starts, lengths
+
+
+def _spell(value: Loose) -> msgspec.Raw:
+    return msgspec.Raw(str(value or 0).encode())
+
+
+def _read_identity(event: Event) -> Identity:
+    if event.cat in _UNLINKED or event.args is NO_ARGS:
+        return _NO_IDENTITY
+    try:
+        return IDENTITY.decode(event.args)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _NO_IDENTITY
+
+
+def _decode_args(event: Event) -> dict[str, object]:
+    try:
+        value = msgspec.json.decode(event.args) if event.args is not NO_ARGS else {}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _ints(values: list[int]) -> Ints:
+    return np.array(values, np.int64)
+
+
+def read_ids(values: Iterable[Loose]) -> Ints:
+    """Return ids as int64: unsigned ones of 64 bits keep their bits, what is no number is -1."""
+    items = [NO_ID if value is None else value for value in values]
+    try:
+        array = np.array(items)
+        if array.dtype.kind == "i":
+            return array.astype(np.int64)
+    except (OverflowError, ValueError):
+        pass
+    return np.array([read_id(value) for value in items], np.int64)
+
+
+def read_id(value: Loose) -> int:
+    """Return one id as a signed integer of 64 bits, -1 for what is no number."""
+    try:
+        number = int(value, 0) if isinstance(value, str) else int(value if value is not None else NO_ID)
+    except (ValueError, OverflowError):
+        return NO_ID
+    number &= (1 << 64) - 1
+    return number - (1 << 64) if number >= 1 << 63 else number

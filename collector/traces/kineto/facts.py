@@ -1,0 +1,84 @@
+"""What a trace says of its process: rank, devices, versions, time base.
+
+May import `collector.schema` and `collector.traces.format`. Whatever a file holds, nothing here may raise.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from collector.schema.manifest import Device
+
+_RANK_IN_NAME = re.compile(r"rank[_\-.]?(\d{1,7})", re.IGNORECASE)
+# 2001 and 2286 in ns: what lies between is a wall-clock time, what lies below counts from the start of a machine.
+_WALL_CLOCK_NS = (1_000_000_000 * 10**9, 9_000_000_000 * 10**9)
+_VERSION_KEYS = ("cuda_runtime_version", "cuda_driver_version", "hip_runtime_version", "cupti_version", "schemaVersion")
+
+
+def read_base_ns(metadata: dict[str, Any]) -> int:
+    """Return what the file adds to its times to make them wall-clock times, 0 if it says nothing."""
+    base = metadata.get("baseTimeNanoseconds", metadata.get("baseTimeNanosecond", 0))
+    try:
+        return min(max(int(base), 0), 1 << 62)
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+def is_wall_clock(time_ns: int) -> bool:
+    return _WALL_CLOCK_NS[0] < time_ns < _WALL_CLOCK_NS[1]
+
+
+def read_ranks(metadata: dict[str, Any], path: Path) -> tuple[int | None, int | None]:
+    """Return rank and world size from `distributedInfo`, the rank from the file's name if that is silent."""
+    info = metadata.get("distributedInfo")
+    if isinstance(info, str):
+        info = _parse(info)
+    info = info if isinstance(info, dict) else {}
+    rank = _to_count(info.get("rank"))
+    if rank is None:
+        match = _RANK_IN_NAME.search(path.name)
+        rank = int(match.group(1)) if match else None
+    return rank, _to_count(info.get("world_size"))
+
+
+def read_devices(metadata: dict[str, Any]) -> tuple[Device, ...]:
+    """Return the devices that the file describes."""
+    listed = metadata.get("deviceProperties")
+    if not isinstance(listed, list):
+        return ()
+    return tuple(_read_device(entry, index) for index, entry in enumerate(listed[:1024]) if isinstance(entry, dict))
+
+
+def read_versions(metadata: dict[str, Any]) -> dict[str, str]:
+    return {key: str(metadata[key])[:100] for key in _VERSION_KEYS if key in metadata}
+
+
+def _read_device(entry: dict[str, Any], index: int) -> Device:
+    number = _to_count(entry.get("id"))
+    major, minor = _to_count(entry.get("computeMajor")), _to_count(entry.get("computeMinor"))
+    name = str(entry.get("name") or "")[:200]
+    return Device(
+        index if number is None else number,
+        name,
+        "rocm" if "AMD" in name or entry.get("warpSize") == 64 else "cuda",
+        _to_count(entry.get("totalGlobalMem")),
+        _to_count(entry.get("numSms")),
+        None if major is None else f"{major}.{minor or 0}",
+    )
+
+
+def _to_count(value: Any) -> int | None:
+    if isinstance(value, str) and value.isdecimal() and len(value) < 19:
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62 else None
+
+
+def _parse(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None

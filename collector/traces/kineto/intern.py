@@ -1,0 +1,68 @@
+"""Number what repeats: names, threads, arguments. May import the standard library and msgspec."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from collector.traces.kineto.events import DETAILS
+
+# What differs from call to call and is kept in columns of its own, or only numbers events within the file. Without it
+# the arguments of a million events are a few thousand different texts, and each is parsed once.
+_PER_CALL = re.compile(
+    rb'"(?:correlation|[Ee]xternal id|Sequence number|Ev Idx|Record function id|Profiler Event Index'
+    rb'|Python id|Python parent id|external ts|Trace iteration)"\s*:\s*(?:"[^"]*"|[^,}\]]*)\s*(?:,\s*)?'
+)
+_LAST_COMMA = re.compile(rb",\s*\}\s*$")
+ARGS_LIMIT_BYTES = 96 << 20
+"""Different arguments are kept up to this size in all; those that come later are dropped and counted."""
+
+
+class Numbers(dict[Any, int]):
+    """A mapping that gives each new key the next number, from 0."""
+
+    def __missing__(self, key: Any) -> int:
+        number = self[key] = len(self)
+        return number
+
+
+class ArgTexts:
+    """The different argument texts of a trace, without what differs per call. Number 0 is "no arguments"."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {b"": 0, b"{}": 0}
+        self._texts: list[bytes] = [b""]
+        self._bytes = 0
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def number(self, raw: bytes) -> int:
+        """Return the number of an event's arguments."""
+        text = _PER_CALL.sub(b"", raw)
+        found = self._numbers.get(text)
+        if found is not None:
+            return found
+        if self._bytes > ARGS_LIMIT_BYTES:
+            self.dropped += 1
+            return 0
+        self._bytes += len(text)
+        number = self._numbers[text] = len(self._texts)
+        self._texts.append(text)
+        return number
+
+    def decode(self) -> list[dict[str, msgspec.Raw]]:
+        """Return the arguments of each number, values still as text; what is no object is empty."""
+        return [_decode(text) for text in self._texts]
+
+
+def _decode(text: bytes) -> dict[str, msgspec.Raw]:
+    if not text:
+        return {}
+    try:
+        return DETAILS.decode(_LAST_COMMA.sub(b"}", text))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}

@@ -1,0 +1,154 @@
+"""Sum device work into the table of kernels, and list collectives.
+
+May import numpy, pyarrow, `collector.parts` and its neighbours in this room.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from collector import parts
+from collector.traces.kineto.classify import Kind
+from collector.traces.kineto.clock import Ints
+from collector.traces.kineto.context import Reading
+from collector.traces.kineto.intern import Numbers
+from collector.traces.kineto.tables import encode, group, nullable, total
+
+# cuBLAS and cuDNN (h884 … s16816, xmma, tensorop), CUTLASS, wgmma and nvjet of sm90 and up, flash attention, and the
+# matrix instructions of AMD (MFMA in Tensile's MI16x16 names).
+_TENSOR_CORE = re.compile(
+    r"884|1688|16816|tensorop|wmma|xmma|wgmma|nvjet|sm(90|100|120)_.*gemm|hmma|imma|flash_(fwd|bwd)|fmha|_tc_|_MI\d+x\d+x\d+",
+    re.IGNORECASE,
+)
+_DTYPE_BYTES = {
+    "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8": 1, "half": 2, "bfloat16": 2, "short": 2,
+    "float16": 2, "int": 4, "float": 4, "int32": 4, "float32": 4, "long": 8, "double": 8, "int64": 8, "float64": 8,
+}  # fmt: skip
+
+
+def build_kernels(reading: Reading) -> pa.Table:
+    """Build the table `kernels`: kernels by step, name, operator, device, stream and launch shape."""
+    trace = reading.trace
+    rows = np.flatnonzero(trace.kinds.mask(Kind.KERNEL, Kind.COLLECTIVE))
+    if not len(rows):
+        return parts.arrow_schema("kernels").empty_table()
+    launch = trace.links.operator[rows]
+    operator = np.where(launch >= 0, trace.columns.name[launch], -1)
+    name, args, length = trace.columns.name[rows], trace.columns.args[rows], trace.columns.duration_ns[rows]
+    device, stream, step_row = trace.lanes.device[rows], trace.lanes.stream[rows], reading.step_row[rows]
+    shape = _number_shapes(reading)
+    collective = trace.kinds.kind[rows] == Kind.COLLECTIVE
+    first, groups = group(step_row, name, operator, device, stream, shape[args])
+    count = len(first)
+    step, outside = reading.number_steps(step_row[first])
+    shortest = np.full(count, np.iinfo(np.int64).max)
+    longest = np.zeros(count, np.int64)
+    np.minimum.at(shortest, groups, length)
+    np.maximum.at(longest, groups, length)
+    tensor = np.array([bool(_TENSOR_CORE.search(text)) for text in trace.names], bool)
+    return parts.build_table(
+        "kernels",
+        {
+            "step": nullable(step, outside),
+            "name": encode(name[first], trace.names),
+            "operator": encode(operator[first], trace.names),
+            "device": device[first],
+            "stream": stream[first],
+            **_read_launches(reading, args[first]),
+            "tensor_core": tensor[name[first]],
+            "collective": collective[first],
+            "count": np.bincount(groups, minlength=count).astype(np.int64),
+            "total_ns": total(length, groups, count),
+            "min_ns": shortest,
+            "max_ns": longest,
+        },
+    )
+
+
+def _read_launches(reading: Reading, args: Ints) -> dict[str, object]:
+    arguments = reading.trace.arguments
+    codes = np.arange(len(arguments.details))
+    occupancy = arguments.floats("est. achieved occupancy %")[args] / 100.0
+    blocks = arguments.floats("blocks per SM")[args]
+    return {
+        "grid": encode(codes, arguments.texts("grid")).take(pa.array(args)),
+        "block": encode(codes, arguments.texts("block")).take(pa.array(args)),
+        "registers": nullable(arguments.integers("registers per thread")[args]),
+        "shared_bytes": nullable(arguments.integers("shared memory")[args]),
+        "occupancy_frac": pa.array(occupancy, mask=np.isnan(occupancy)),
+        "blocks_per_sm": pa.array(blocks, mask=np.isnan(blocks)),
+    }
+
+
+def _number_shapes(reading: Reading) -> Ints:
+    """Number the launch shapes, so that kernels which differ in nothing that is shown are one row."""
+    keys = ("grid", "block", "registers per thread", "shared memory", "est. achieved occupancy %", "blocks per SM")
+    numbers = Numbers()
+    details = reading.trace.arguments.details
+    return np.array([numbers[tuple(bytes(entry.get(key, b"")) for key in keys)] for entry in details], np.int64)
+
+
+def build_collectives(reading: Reading) -> pa.Table:
+    """Build the table `collectives`: one row per kernel of a collective, or per host span where there is no kernel."""
+    trace = reading.trace
+    rows = np.flatnonzero(trace.kinds.mask(Kind.COLLECTIVE, Kind.COMMUNICATION))
+    if not len(rows):
+        return parts.arrow_schema("collectives").empty_table()
+    rows = rows[np.argsort(trace.start_ns[rows], kind="stable")]
+    args = trace.columns.args[rows]
+    arguments = trace.arguments
+    names = [
+        given or find_collective(trace.names[code])
+        for given, code in zip(_pick(arguments.texts("Collective name"), args), trace.columns.name[rows], strict=True)
+    ]
+    groups = [text or "" for text in _pick(arguments.texts("Process Group Name"), args)]
+    sizes = arguments.integers("Group size")[args].astype(np.int32)
+    dtypes = _pick(arguments.texts("dtype"), args)
+    step, outside = reading.number_steps(reading.step_row[rows])
+    return parts.build_table(
+        "collectives",
+        {
+            "step": nullable(step, outside),
+            "name": names,
+            "group": groups,
+            "index": _count_in_group(groups),
+            "start_ns": reading.to_run(trace.start_ns[rows]),
+            "duration_ns": trace.columns.duration_ns[rows],
+            "bytes": nullable(_sum_bytes(arguments.integers("In msg nelems")[args], dtypes)),
+            "dtype": dtypes,
+            "group_size": nullable(sizes),
+            "on_device": trace.kinds.kind[rows] == Kind.COLLECTIVE,
+        },
+    )
+
+
+def find_collective(name: str) -> str:
+    """Return the collective in the name of a kernel or a host span, such as allreduce."""
+    lowered = name.lower().replace("_", "")
+    for known in ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "sendrecv", "send", "recv", "reduce"):
+        if known in lowered:
+            return known
+    return name.split("(")[0][:80]
+
+
+def _pick(texts: list[str | None], args: Ints) -> list[str | None]:
+    return [texts[code] for code in args.tolist()]
+
+
+def _count_in_group(groups: list[str]) -> list[int]:
+    seen: dict[str, int] = {}
+    indices = []
+    for name in groups:
+        indices.append(seen.get(name, 0))
+        seen[name] = indices[-1] + 1
+    return indices
+
+
+def _sum_bytes(elements: Ints, dtypes: list[str | None]) -> Ints:
+    sizes = np.array([_DTYPE_BYTES.get((name or "").lower().removeprefix("torch."), -1) for name in dtypes], np.int64)
+    known: npt.NDArray[np.bool_] = (elements >= 0) & (sizes > 0)
+    return np.where(known, elements * sizes, -1)

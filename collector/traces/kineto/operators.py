@@ -1,0 +1,120 @@
+"""Sum host work into the table of operators.
+
+May import numpy, pyarrow, `collector.parts`, `collector.traces.families` and its neighbours in this room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from collector import parts
+from collector.schema.phases import PHASE_NAMES
+from collector.traces.families import find_family
+from collector.traces.kineto.classify import Kind
+from collector.traces.kineto.clock import Ints
+from collector.traces.kineto.context import Reading
+from collector.traces.kineto.intern import Numbers
+from collector.traces.kineto.nest import walk_levels
+from collector.traces.kineto.tables import encode, group, nullable, total
+
+
+def build_operators(reading: Reading) -> pa.Table:
+    """Build the table `operators`: host work by step, name, phase, module, shapes, dtypes and call stack."""
+    trace = reading.trace
+    rows = np.flatnonzero(trace.is_host_work)
+    if not len(rows):
+        return parts.arrow_schema("operators").empty_table()
+    self_ns = _sum_self(reading)
+    device_self_ns, device_total_ns = sum_device(reading)
+    args = trace.columns.args[rows]
+    shapes, shape_texts = _number_texts(trace.arguments.texts("Input Dims", "Input dims"), args)
+    dtypes, dtype_texts = _number_texts(trace.arguments.texts("Input type"), args)
+    stacks, stack_texts = _number_stacks(reading, rows)
+    modules, module_texts = _number_modules(reading, rows)
+    phase = reading.phases.locate(trace.start_ns[rows])
+    annotation = trace.kinds.kind[rows] == Kind.ANNOTATION
+    step_row = reading.step_row[rows]
+    name = trace.columns.name[rows]
+    first, groups = group(step_row, name, annotation.astype(np.int64), phase, modules, shapes, dtypes, stacks)
+    count = len(first)
+    step, outside = reading.number_steps(step_row[first])
+    families = [
+        find_family(trace.names[code], bool(own))
+        for code, own in zip(name[first].tolist(), annotation[first].tolist(), strict=True)
+    ]
+    return parts.build_table(
+        "operators",
+        {
+            "step": nullable(step, outside),
+            "name": encode(name[first], trace.names),
+            "type": families,
+            "phase": encode(phase[first], PHASE_NAMES),
+            "module": encode(modules[first], module_texts),
+            "input_shapes": encode(shapes[first], shape_texts),
+            "input_dtypes": encode(dtypes[first], dtype_texts),
+            "call_stack": encode(stacks[first], stack_texts),
+            "count": np.bincount(groups, minlength=count).astype(np.int64),
+            "total_ns": total(trace.columns.duration_ns[rows], groups, count),
+            "self_ns": total(self_ns[rows], groups, count),
+            "device_total_ns": total(device_total_ns[rows], groups, count),
+            "device_self_ns": total(device_self_ns[rows], groups, count),
+        },
+    )
+
+
+def sum_device(reading: Reading) -> tuple[Ints, Ints]:
+    """Return for each slice of host work the device time that it launched itself, and that with what it called."""
+    trace = reading.trace
+    own = np.zeros(len(trace.columns), np.int64)
+    device = np.flatnonzero(trace.is_device_work & (trace.links.operator >= 0))
+    np.add.at(own, trace.links.operator[device], trace.columns.duration_ns[device])
+    whole = own.copy()
+    for rows in reversed(walk_levels(trace.nesting.depth)):
+        inner = rows[trace.is_host_work[rows] & (trace.owner[rows] >= 0)]
+        np.add.at(whole, trace.owner[inner], whole[inner])
+    return own, whole
+
+
+def _sum_self(reading: Reading) -> Ints:
+    """Return the host time of each slice without the host work and runtime calls directly inside it.
+
+    Runtime calls count as callees, as in PyTorch from 1.8 on.
+    """
+    trace = reading.trace
+    inside = np.flatnonzero((trace.is_host_work | (trace.kinds.kind == Kind.RUNTIME)) & (trace.owner >= 0))
+    taken = np.zeros(len(trace.columns), np.int64)
+    np.add.at(taken, trace.owner[inside], trace.columns.duration_ns[inside])
+    # Files in whole microseconds round children up, so that they may seem to last longer than their parent.
+    return np.maximum(trace.columns.duration_ns - taken, 0)
+
+
+def _number_texts(texts: list[str | None], args: Ints) -> tuple[Ints, list[str]]:
+    numbers = Numbers()
+    codes = np.array([-1 if text is None else numbers[text] for text in texts], np.int64)
+    return codes[args], list(numbers)
+
+
+def _number_stacks(reading: Reading, rows: Ints) -> tuple[Ints, list[str]]:
+    """Number the call stacks: from the frames of the trace, or from the arguments where old files have them."""
+    tree = reading.tree
+    if len(tree.frames):
+        return _number_paths(tree.stack[rows], tree.call_stack)
+    texts = reading.trace.arguments.texts("Call stack")
+    lines = [text.replace(";", "\n") if text else None for text in texts]
+    return _number_texts(lines, reading.trace.columns.args[rows])
+
+
+def _number_modules(reading: Reading, rows: Ints) -> tuple[Ints, list[str]]:
+    tree = reading.tree
+    if len(tree.modules):
+        return _number_paths(tree.module[rows], tree.module_path)
+    return _number_texts(reading.trace.arguments.texts("Module Hierarchy"), reading.trace.columns.args[rows])
+
+
+def _number_paths(codes: Ints, describe: Callable[[int], str]) -> tuple[Ints, list[str]]:
+    used, compact = np.unique(codes, return_inverse=True)
+    texts = [describe(code) if code >= 0 else "" for code in used.tolist()]
+    return np.where(codes >= 0, compact, -1), texts

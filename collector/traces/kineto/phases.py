@@ -1,0 +1,159 @@
+"""Tell the phases of a step from what the training thread was doing.
+
+Loader, backward and optimizer leave marks in a trace. What lies between two marks is told from the marks on both
+sides, as the declaration of the phases says; a trace without any mark is all forward.
+
+May import numpy and its neighbours in this room.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.schema.phases import PHASE_NAMES
+from collector.traces.families import find_family
+from collector.traces.kineto.classify import Kind
+from collector.traces.kineto.clock import Ints
+from collector.traces.kineto.model import Mask, Trace
+from collector.traces.kineto.steps import Steps
+
+_LOADER = re.compile(r"enumerate\(DataLoader\)")
+_OPTIMIZER = re.compile(r"Optimizer\.(step|zero_grad)")
+_BACKWARD = re.compile(r"autograd::engine::evaluate_function|torch::autograd::|\w+Backward\d*$")
+_PREPARATION = frozenset({"copy", "memory", "random"})
+
+Span = tuple[int, int, str]
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Stretches in time order, without a hole within a step. `step` is the row in `Steps`, `phase` in PHASE_NAMES."""
+
+    step: Ints
+    phase: Ints
+    start_ns: Ints
+    end_ns: Ints
+
+    def sums(self, steps: int) -> dict[str, Ints]:
+        """Return the time of each phase per step."""
+        total = np.zeros((len(PHASE_NAMES), steps), np.int64)
+        np.add.at(total, (self.phase, self.step), self.end_ns - self.start_ns)
+        return dict(zip(PHASE_NAMES, total, strict=True))
+
+    def locate(self, times_ns: Ints) -> Ints:
+        """Return the phase at each time, -1 for none."""
+        if not len(self.start_ns):
+            return np.full(len(times_ns), -1, np.int64)
+        row = np.maximum(np.searchsorted(self.start_ns, times_ns, side="right") - 1, 0)
+        inside = (times_ns >= self.start_ns[row]) & (times_ns < self.end_ns[row])
+        return np.where(inside, self.phase[row], -1)
+
+
+@dataclass(frozen=True)
+class _Marks:
+    """Sorted times of what phases are told from."""
+
+    loader: tuple[Ints, Ints]
+    optimizer: tuple[Ints, Ints]
+    backward: tuple[Ints, Ints]
+    work: Ints
+
+
+def find_phases(trace: Trace, steps: Steps) -> Phases:
+    """Tell the phases of every step; within a step they leave no hole."""
+    marks = _find_marks(trace, steps)
+    rows: list[tuple[int, int, int, int]] = []
+    for row, (start, end) in enumerate(zip(steps.start_ns.tolist(), steps.end_ns.tolist(), strict=True)):
+        known = sorted(_clip_marks(marks, start, end))
+        spans = [*_fill(known, start, end, marks)]
+        rows.extend((row, PHASE_NAMES.index(phase), first, last) for first, last, phase in spans if last > first)
+    columns = np.array(rows, np.int64).reshape(-1, 4)
+    return Phases(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
+
+
+def _find_marks(trace: Trace, steps: Steps) -> _Marks:
+    thread = steps.thread if steps.thread >= 0 else _busiest_thread(trace)
+    here = trace.lanes.track == thread
+    work = trace.is_host_work & here & (trace.owner < 0) & ~_named(trace, _LOADER) & ~_named(trace, _OPTIMIZER)
+    preparing = np.array([find_family(name) in _PREPARATION for name in trace.names], bool)
+    work &= ~preparing[trace.columns.name] if len(preparing) else work
+    return _Marks(
+        _times(trace, here & _named(trace, _LOADER)),
+        _times(trace, here & _named(trace, _OPTIMIZER)),
+        _times(trace, trace.is_host_work & _named(trace, _BACKWARD)),
+        np.sort(trace.start_ns[work]),
+    )
+
+
+def _busiest_thread(trace: Trace) -> int:
+    rows = np.flatnonzero(trace.kinds.mask(Kind.OPERATOR, Kind.ANNOTATION))
+    return int(np.bincount(trace.lanes.track[rows]).argmax()) if len(rows) else -1
+
+
+def _named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
+    wanted = np.array([bool(pattern.match(name)) for name in trace.names], bool)
+    return wanted[trace.columns.name] if len(wanted) else np.zeros(len(trace.columns), bool)
+
+
+def _times(trace: Trace, mask: Mask) -> tuple[Ints, Ints]:
+    rows = np.flatnonzero(mask)
+    rows = rows[np.argsort(trace.start_ns[rows], kind="stable")]
+    return trace.start_ns[rows], trace.end_ns[rows]
+
+
+def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
+    """Return the marked stretches of one step, without overlap: loader and optimizer first, backward between them."""
+    known: list[Span] = []
+    for phase, times in (("data_wait", marks.loader), ("optimizer", marks.optimizer)):
+        for first, last in _clip(times, start, end):
+            if not known or all(last <= low or first >= high for low, high, _ in known):
+                known.append((first, last, phase))
+    known.sort()
+    backward = _clip(marks.backward, start, end)
+    if backward:
+        edges = [start, *(edge for low, high, _ in known for edge in (low, high)), end]
+        for low, high in zip(edges[::2], edges[1::2], strict=True):
+            inside = [(max(first, low), min(last, high)) for first, last in backward if first < high and last > low]
+            if inside:
+                known.append((inside[0][0], max(last for _, last in inside), "backward"))
+    return known
+
+
+def _clip(times: tuple[Ints, Ints], start: int, end: int) -> list[tuple[int, int]]:
+    starts, ends = times
+    first, last = np.searchsorted(starts, [start, end])
+    chosen = slice(int(first), int(last))
+    return [(int(s), min(int(e), end)) for s, e in zip(starts[chosen], ends[chosen], strict=True) if e > s]
+
+
+def _fill(known: list[Span], start: int, end: int, marks: _Marks) -> Iterator[Span]:
+    at, before = start, ""
+    for index in range(len(known) + 1):
+        first, last, phase = known[index] if index < len(known) else (end, end, "")
+        if first > at:
+            yield from _name_hole(at, first, before, phase, marks)
+        if last > first:
+            yield first, last, phase
+        at, before = max(at, last), phase
+
+
+def _name_hole(start: int, end: int, before: str, after: str, marks: _Marks) -> Iterator[Span]:
+    """Name the time between two marks; "" stands for the edge of the step."""
+    if after == "data_wait":
+        yield start, end, "tail" if before == "optimizer" else "gap"
+    elif before == "data_wait" or (not before and after == "optimizer" and len(marks.backward[0])):
+        # A batch is there: preparation lasts until the first operator that is more than a copy.
+        at = int(np.searchsorted(marks.work, start))
+        begin = int(marks.work[at]) if at < len(marks.work) and marks.work[at] < end else end
+        yield start, begin, "h2d"
+        yield begin, end, "forward"
+    elif before == "backward":
+        yield start, end, {"optimizer": "optimizer", "backward": "forward"}.get(after, "tail")
+    elif before == "optimizer":
+        yield start, end, {"optimizer": "optimizer", "backward": "forward"}.get(after, "tail")
+    else:
+        yield start, end, "forward"

@@ -1,0 +1,197 @@
+"""Find the steps of a trace.
+
+Markers (`ProfilerStep#N`) come first; then the steps of an optimizer; then an annotation that repeats; and if there is
+none of them, the whole trace is one step and a warning says so.
+
+May import numpy and its neighbours in this room.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from collector.schema.manifest import Warn
+from collector.traces.format import StepBounds
+from collector.traces.kineto.classify import Kind
+from collector.traces.kineto.clock import Ints
+from collector.traces.kineto.model import Trace
+
+MARKER_CONFIDENCE = 1.0
+OPTIMIZER_CONFIDENCE = 0.9
+ANNOTATION_CONFIDENCE = 0.6
+WHOLE_CONFIDENCE = 0.0
+CUT_OFF_SHARE = 0.8
+"""A last step shorter than this share of the one before was cut off by the end of the recording."""
+_LEAST_REPEATS = 3
+_COVERED_SHARE = 0.5
+_OPTIMIZER = re.compile(r"Optimizer\.step")
+_COUNTER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps in time order, without overlap. `host_*` is what the host's marker covers; `start_ns`, `end_ns` the step.
+
+    `cut_off` is the number of a last step that is incomplete, and is not among the steps. `thread` is the track of the
+    training thread, -1 if none is known.
+    """
+
+    number: Ints
+    host_start_ns: Ints
+    host_end_ns: Ints
+    start_ns: Ints
+    end_ns: Ints
+    how: str
+    confidence_frac: float
+    markers: bool
+    thread: int = -1
+    cut_off: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def locate(self, times_ns: Ints, host: bool = True) -> Ints:
+        """Return the row of the step that each time lies in, -1 for none."""
+        starts, ends = (self.host_start_ns, self.host_end_ns) if host else (self.start_ns, self.end_ns)
+        if not len(starts):
+            return np.full(len(times_ns), -1, np.int64)
+        row = np.searchsorted(starts, times_ns, side="right") - 1
+        return np.where((row >= 0) & (times_ns < ends[np.maximum(row, 0)]), row, -1)
+
+
+def find_steps(trace: Trace, base_ns: int, given: StepBounds | None = None) -> Steps:
+    """Find the steps. `given` are steps that the run knows itself; `base_ns` is what turns a time into unix ns."""
+    if given is not None:
+        return _take_given(given, base_ns)
+    found = _from_markers(trace) or _from_optimizer(trace) or _from_annotation(trace)
+    if found is not None:
+        return _add_device_work(trace, found)
+    return _whole(trace)
+
+
+def describe_steps(steps: Steps) -> list[Warn]:
+    """Return what a reader must know of how the steps were found."""
+    warnings = []
+    if steps.how == "whole":
+        text = (
+            "No step can be told apart in this trace, so all of it counts as one step. "
+            "Call prof.step() after each step, or record more steps, to get figures per step."
+        )
+        warnings.append(Warn("trace_without_steps", text))
+    elif not steps.markers:
+        text = f"The trace has no step markers; its {len(steps)} steps were told by {steps.how}."
+        warnings.append(Warn("steps_inferred", text))
+    if steps.cut_off is not None:
+        text = f"Step {steps.cut_off} was cut off by the end of the recording and is left out of every average."
+        warnings.append(Warn("step_cut_off", text))
+    return warnings
+
+
+def _take_given(given: StepBounds, base_ns: int) -> Steps:
+    starts = np.array(given.starts_unix_ns, np.int64) - base_ns
+    ends = np.array(given.ends_unix_ns, np.int64) - base_ns
+    return Steps(np.array(given.numbers, np.int64), starts, ends, starts, ends, "the run", MARKER_CONFIDENCE, True)
+
+
+def _from_markers(trace: Trace) -> Steps | None:
+    rows = np.flatnonzero(trace.kinds.kind == Kind.STEP)
+    if not len(rows):
+        return None
+    rows = rows[np.argsort(trace.start_ns[rows], kind="stable")]
+    starts, ends = trace.start_ns[rows], trace.end_ns[rows]
+    # Several threads may carry markers; the first one to carry them is the one that counts.
+    keep = np.ones(len(rows), bool)
+    keep[1:] = starts[1:] >= np.maximum.accumulate(ends)[:-1]
+    rows, starts, ends = rows[keep], starts[keep], ends[keep]
+    thread = int(trace.lanes.track[rows[0]])
+    return _make(trace.kinds.step_number[rows], starts, ends, "step markers", MARKER_CONFIDENCE, True, thread)
+
+
+def _from_optimizer(trace: Trace) -> Steps | None:
+    wanted = np.array([bool(_OPTIMIZER.match(name)) for name in trace.names], bool)
+    rows = np.flatnonzero(trace.is_host_work & wanted[trace.columns.name])
+    if len(rows) < 2:
+        return None
+    ends = np.sort(trace.end_ns[rows])
+    # Several optimizers may step at the end of one step: only a gap with other work in it separates steps.
+    gaps = np.diff(ends)
+    last = np.append(gaps > max(int(np.median(gaps)) // 2, 1), True)
+    ends = ends[last]
+    if len(ends) < 2:
+        return None
+    first = int(trace.start_ns[trace.is_host].min())
+    starts = np.concatenate([[first], ends[:-1]])
+    thread = int(trace.lanes.track[rows[0]])
+    return _make(np.arange(1, len(ends) + 1), starts, ends, "optimizer steps", OPTIMIZER_CONFIDENCE, False, thread)
+
+
+def _from_annotation(trace: Trace) -> Steps | None:
+    """Take the annotation that repeats, on one thread, and covers most of the time; its name without digits counts."""
+    rows = np.flatnonzero(trace.kinds.kind == Kind.ANNOTATION)
+    if len(rows) < _LEAST_REPEATS:
+        return None
+    stems: dict[str, int] = {}
+    stem_of_name = np.array([stems.setdefault(_COUNTER.sub("#", name), len(stems)) for name in trace.names], np.int64)
+    keys = trace.lanes.track[rows] * len(stems) + stem_of_name[trace.columns.name[rows]]
+    extent = int(trace.end_ns[trace.is_host].max() - trace.start_ns[trace.is_host].min())
+    best: tuple[int, Ints] | None = None
+    for key in np.unique(keys):
+        group = rows[keys == key]
+        group = group[np.argsort(trace.start_ns[group], kind="stable")]
+        apart = (trace.start_ns[group][1:] >= trace.end_ns[group][:-1]).all()
+        covered = int(trace.columns.duration_ns[group].sum())
+        if len(group) >= _LEAST_REPEATS and apart and covered > max(_COVERED_SHARE * extent, best[0] if best else 0):
+            best = (covered, group)
+    if best is None:
+        return None
+    group = best[1]
+    name = trace.names[int(trace.columns.name[group[0]])]
+    how = f"the annotation {name[:80]!r}, which repeats"
+    numbers = np.arange(1, len(group) + 1)
+    thread = int(trace.lanes.track[group[0]])
+    return _make(numbers, trace.start_ns[group], trace.end_ns[group], how, ANNOTATION_CONFIDENCE, False, thread)
+
+
+def _whole(trace: Trace) -> Steps:
+    work = trace.is_host_work | trace.is_device_work | (trace.kinds.kind == Kind.RUNTIME)
+    rows = np.flatnonzero(work if work.any() else np.ones(len(trace.columns), bool))
+    if not len(rows):
+        empty = np.empty(0, np.int64)
+        return _make(empty, empty, empty, "whole", WHOLE_CONFIDENCE, False, -1)
+    start, end = np.array([trace.start_ns[rows].min()]), np.array([trace.end_ns[rows].max()])
+    return _make(np.array([1]), start, end, "whole", WHOLE_CONFIDENCE, False, -1)
+
+
+def _make(
+    number: Ints, start: Ints, end: Ints, how: str, confidence: float, markers: bool, thread: int
+) -> Steps:
+    return Steps(number.astype(np.int64), start, end, start, end, how, confidence, markers, thread)
+
+
+def _add_device_work(trace: Trace, steps: Steps) -> Steps:
+    """Let each step end with the last device work launched from inside it, and drop a last one that was cut off."""
+    device = np.flatnonzero(trace.is_device_work)
+    launch = trace.links.launch[device]
+    row = np.where(launch >= 0, steps.locate(trace.start_ns[launch]), -1)
+    last = np.full(len(steps), np.iinfo(np.int64).min)
+    inside = row >= 0
+    np.maximum.at(last, row[inside], trace.end_ns[device[inside]])
+    busy = last > np.iinfo(np.int64).min
+    ends = np.maximum.accumulate(np.maximum(steps.host_end_ns, last))
+    previous = np.concatenate([steps.host_start_ns[:1], ends[:-1]])
+    starts = np.maximum(previous, steps.host_start_ns)
+    steps = replace(steps, start_ns=starts, end_ns=ends)
+    return _drop_cut_off(steps, bool(busy[:-1].any()) and not bool(busy[-1]))
+
+
+def _drop_cut_off(steps: Steps, idle: bool) -> Steps:
+    if len(steps) < 2:
+        return steps
+    lengths = steps.end_ns - steps.start_ns
+    if not idle and lengths[-1] >= CUT_OFF_SHARE * lengths[-2]:
+        return steps
+    kept = {name: getattr(steps, name)[:-1] for name in ("number", "host_start_ns", "host_end_ns", "start_ns", "end_ns")}
+    return replace(steps, **kept, cut_off=int(steps.number[-1]))

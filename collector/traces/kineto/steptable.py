@@ -1,0 +1,90 @@
+"""Build the tables `steps` and `phases` of a trace.
+
+May import numpy, pyarrow, `collector.parts` and its neighbours in this room.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from collector import parts
+from collector.schema.phases import PHASE_NAMES
+from collector.traces.kineto.context import Reading
+
+
+def build_steps(reading: Reading) -> pa.Table:
+    """Build the table `steps`: without a hole, so the time before, between and after the steps has rows as well."""
+    steps = reading.steps
+    sums = reading.phases.sums(len(steps))
+    rows: list[dict[str, Any]] = []
+    at, number = _find_extent(reading)[0], 0
+    starts, ends = reading.to_run(steps.start_ns).tolist(), reading.to_run(steps.end_ns).tolist()
+    for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        if start > at:
+            rows.append(_make_filler(len(rows), number, at, start))
+        number = int(steps.number[row])
+        phases = {f"{name}_ns": int(sums[name][row]) for name in PHASE_NAMES}
+        rows.append(_make_row(len(rows), number, "train", start, end, phases, steps.markers))
+        at = end
+    last = _find_extent(reading)[1]
+    if last > at:
+        rows.append(_make_filler(len(rows), number, at, last))
+    return parts.build_table_from_rows("steps", rows)
+
+
+def build_phases(reading: Reading, steps: pa.Table) -> pa.Table:
+    """Build the table `phases`; `index` refers to the rows of `steps`."""
+    phases = reading.phases
+    train = np.flatnonzero(np.array([kind == "train" for kind in steps["kind"].to_pylist()], bool))
+    return parts.build_table(
+        "phases",
+        {
+            "step": reading.steps.number[phases.step],
+            "index": train[phases.step],
+            "phase": [PHASE_NAMES[code] for code in phases.phase.tolist()],
+            "start_ns": reading.to_run(phases.start_ns),
+            "duration_ns": phases.end_ns - phases.start_ns,
+        },
+    )
+
+
+def _find_extent(reading: Reading) -> tuple[int, int]:
+    """Return when the work of the trace begins and ends; spans of the profiler itself do not count."""
+    trace = reading.trace
+    work = trace.is_host_work | trace.is_device_work
+    rows = np.flatnonzero(work)
+    ends = reading.to_run(reading.steps.end_ns)
+    starts = reading.to_run(reading.steps.start_ns)
+    low = [int(reading.to_run(trace.start_ns[rows]).min())] if len(rows) else []
+    high = [int(reading.to_run(trace.end_ns[rows]).max())] if len(rows) else []
+    low += [int(starts.min())] if len(starts) else []
+    high += [int(ends.max())] if len(ends) else []
+    return min(low, default=0), max(high, default=0)
+
+
+def _make_filler(index: int, number: int, start: int, end: int) -> dict[str, Any]:
+    phases = dict.fromkeys((f"{name}_ns" for name in PHASE_NAMES), 0)
+    phases["gap_ns"] = end - start
+    return _make_row(index, number, "rest" if number else "startup", start, end, phases, False)
+
+
+def _make_row(
+    index: int, number: int, kind: str, start: int, end: int, phases: dict[str, int], markers: bool
+) -> dict[str, Any]:
+    counts = dict.fromkeys(("fetches", "forwards", "backwards", "optimizer_steps", "skipped_updates"), 0)
+    return {
+        "index": index,
+        "step": number,
+        "kind": kind,
+        "start_ns": start,
+        "duration_ns": end - start,
+        **phases,
+        **counts,
+        "loader_start_ns": 0,
+        "gc_ns": 0,
+        "detailed": True,
+        "markers": markers,
+    }
