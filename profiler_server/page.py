@@ -39,6 +39,21 @@ class Notice:
     remedy: str = ""
 
 
+def explain_absence(rank: RankRun, table: str, title: str, remedy: str = "") -> Notice | None:
+    """Return why a table of a rank cannot be shown, None if it can. `remedy` is how to collect it, for one that is off.
+
+    Raises TableMissingError, TableBrokenError or NewerSchemaError if the rank's own manifest cannot be read.
+    """
+    status = rank.status(table)
+    if status.state == "there":
+        return None
+    if status.state in ("failed", "broken"):
+        return Notice("failed", title, status.reason, "profiler-server recover RUN")
+    if status.state in ("off", "missing"):
+        return Notice("off", title, status.reason, remedy)
+    return Notice("empty", title, status.reason, remedy)
+
+
 @dataclass(frozen=True)
 class Page:
     """One page of a run. A module of `profiler_server/pages` declares one as PAGE and is found by its being there.

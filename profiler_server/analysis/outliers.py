@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from collector.schema.phases import PHASE_NAMES
-from profiler_server.analysis.steps import Float64, Int64, read_integers, select_steps, train_steps
+from profiler_server.analysis.steps import Float64, Int64, Mask, read_integers, select_steps, train_steps
 
 MIN_EXCESS_FRAC = 0.25
 MIN_DEVIATIONS = 6.0
@@ -17,7 +17,7 @@ MIN_DEVIATIONS = 6.0
 MIN_STEPS = 10
 """Fewer steps have no usual length to stand out from."""
 
-Cause = Literal["warm_up", "window", "loader_start", "gc", "phase"]
+Cause = Literal["warm_up", "window", "loader_start", "epoch_start", "gc", "phase"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def list_outliers(steps: pa.Table, limit: int = 20) -> Outliers:
     train = train_steps(steps)
     phases = np.stack([read_integers(train, f"{name}_ns") for name in PHASE_NAMES])
     typical = np.median(phases[:, selection.kept], axis=1)
-    facts = _StepFacts(train, selection.warm_up, selection.detailed & ~selection.kept)
+    facts = _StepFacts(train, selection.warm_up, selection.detailed & ~selection.kept, selection.first_of_epoch)
     return Outliers(
         len(found),
         limit_ns,
@@ -67,7 +67,7 @@ def list_outliers(steps: pa.Table, limit: int = 20) -> Outliers:
 class _StepFacts:
     """The columns that a cause is read from."""
 
-    def __init__(self, train: pa.Table, warm_up: np.ndarray, window: np.ndarray) -> None:
+    def __init__(self, train: pa.Table, warm_up: Mask, window: Mask, first_of_epoch: Mask) -> None:
         self.step: Int64 = read_integers(train, "step")
         self.start_ns = read_integers(train, "start_ns")
         self.duration_ns = read_integers(train, "duration_ns")
@@ -75,6 +75,7 @@ class _StepFacts:
         self.gc_ns = read_integers(train, "gc_ns")
         self.warm_up = warm_up
         self.window = window
+        self.first_of_epoch = first_of_epoch
 
     def find_cause(self, at: int, excess_ns: float) -> Cause:
         """Return the first known cause that explains at least half of the excess, else that a phase grew."""
@@ -84,7 +85,9 @@ class _StepFacts:
             return "gc"
         if self.window[at]:
             return "window"
-        return "warm_up" if self.warm_up[at] else "phase"
+        if self.warm_up[at]:
+            return "warm_up"
+        return "epoch_start" if self.first_of_epoch[at] else "phase"
 
 
 def _describe(at: int, excess_ns: Float64, facts: _StepFacts, median: float) -> Outlier:

@@ -1,0 +1,143 @@
+"""The Step trace page: what a step is made of, on average and one by one, and how it varies along the run."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.run import RankRun
+from collector.schema.errors import RunError
+from profiler_server.analysis.evaluation import summarize_evaluation
+from profiler_server.analysis.stability import summarize_spread
+from profiler_server.analysis.step_graph import StepGraph, average_graph, trace_step
+from profiler_server.analysis.steps import summarize_phases, summarize_steps
+from profiler_server.figures import Chart
+from profiler_server.format import format_count
+from profiler_server.page import Notice, Page, PageRequest, explain_absence
+from profiler_server.pages.steps.charts import build_charts
+from profiler_server.pages.steps.graph import GraphView, view_graph
+from profiler_server.pages.steps.reading import StepData, read_step_data
+from profiler_server.pages.steps.tables import (
+    Coverage,
+    EvaluationView,
+    Figure,
+    OutlierTable,
+    Points,
+    describe_coverage,
+    describe_evaluation,
+    describe_outliers,
+    describe_points,
+    list_percentiles,
+    list_steadiness,
+)
+
+log = logging.getLogger(__name__)
+
+NOTHING_TITLE = "No steps"
+RECORD_REMEDY = 'from collector import Profiler\n\nwith Profiler("runs/my-run"):\n    train()'
+
+
+@dataclass(frozen=True)
+class Picker:
+    """The choice of a step. `step` is None for the average; `error` says what was wrong with the one asked for."""
+
+    step: int | None
+    first: int
+    last: int
+    previous: int | None
+    next: int | None
+    error: str
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Everything that the page shows of a rank with steps. `start_ns` and `end_ns` are the shown step's, if one is."""
+
+    noun: str
+    picker: Picker
+    graph: GraphView
+    start_ns: int | None
+    end_ns: int | None
+    coverage: Coverage
+    percentiles: tuple[Figure, ...]
+    steadiness: tuple[Figure, ...]
+    outliers: OutlierTable
+    charts: tuple[Chart, ...]
+    evaluation: EvaluationView | None
+    points: Points
+
+
+@dataclass(frozen=True)
+class StepsPage:
+    """Either a trace, or a notice that says why there is none."""
+
+    notice: Notice | None
+    trace: Trace | None
+
+
+def build(request: PageRequest) -> StepsPage:
+    """Build the page. `?step=` picks one step; without it, or with a bad number, the average is shown."""
+    try:
+        return _build(request.rank_run, request.query.get("step", ""))
+    except RunError as error:
+        log.warning("steps of %s rank %d cannot be shown: %s", request.run_id, request.rank, error)
+        return StepsPage(Notice("failed", "The steps cannot be read", str(error), "profiler-server recover RUN"), None)
+
+
+def _build(rank: RankRun, wanted: str) -> StepsPage:
+    absence = explain_absence(rank, "steps", NOTHING_TITLE, RECORD_REMEDY)
+    if absence:
+        return StepsPage(absence, None)
+    data = read_step_data(rank)
+    if not len(data.selection.step):
+        reason = "No training step and no evaluation batch was recorded: nothing called an optimizer or a model."
+        return StepsPage(Notice("empty", NOTHING_TITLE, reason, RECORD_REMEDY), None)
+    return StepsPage(None, _trace(rank, data, wanted))
+
+
+def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
+    picker = pick_step(data, wanted)
+    graph = _find_graph(rank, data, picker.step)
+    title = f"Average {data.noun}" if picker.step is None else f"{data.noun.capitalize()} {picker.step:,}"
+    return Trace(
+        noun=data.noun,
+        picker=picker,
+        graph=view_graph(graph, summarize_spread(data.steps), title),
+        start_ns=graph.start_ns,
+        end_ns=None if graph.start_ns is None else graph.start_ns + int(graph.duration_ns),
+        coverage=describe_coverage(data),
+        percentiles=list_percentiles(summarize_steps(data.steps).duration_ns),
+        steadiness=list_steadiness(data),
+        outliers=describe_outliers(data),
+        charts=build_charts(data),
+        evaluation=None if data.infers else describe_evaluation(summarize_evaluation(data.every)),
+        points=describe_points(rank.manifest),
+    )
+
+
+def _find_graph(rank: RankRun, data: StepData, step: int | None) -> StepGraph:
+    found = trace_step(rank, data.steps, step) if step is not None else None
+    return found or average_graph(summarize_phases(data.steps))
+
+
+def pick_step(data: StepData, wanted: str) -> Picker:
+    """Read the number of a step. One that is no number, or of no recorded step, gives an error and the average."""
+    numbers = data.selection.step
+    first, last = int(numbers[0]), int(numbers[-1])
+    if wanted in ("", "avg"):
+        return Picker(None, first, last, None, first, "")
+    there = f"this run has {data.noun}s {format_count(first)} to {format_count(last)}. The average is shown."
+    if not (wanted.isascii() and wanted.isdecimal() and len(wanted) <= 15):
+        return Picker(None, first, last, None, first, f"“{wanted[:40]}” is not the number of a {data.noun}; {there}")
+    step = int(wanted)
+    at = int(np.searchsorted(numbers, step))
+    if at == len(numbers) or numbers[at] != step:
+        return Picker(None, first, last, None, first, f"There is no {data.noun} {format_count(step)}; {there}")
+    before = int(numbers[at - 1]) if at else None
+    after = int(numbers[at + 1]) if at + 1 < len(numbers) else None
+    return Picker(step, first, last, before, after, "")
+
+
+PAGE = Page(slug="steps", title="Step trace", order=20, key="s", template="steps.html", build=build)

@@ -1,0 +1,155 @@
+"""The per-step charts: the step with its band, its phases stacked, and the phases by what they have in common.
+
+`build_charts` makes all of them for the page, `build_figure` one of them again for a range of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.schema.phases import PHASES
+from profiler_server.analysis.outliers import list_outliers
+from profiler_server.analysis.stability import trace_band
+from profiler_server.analysis.steps import Int64
+from profiler_server.figures import (
+    PHASE_COLORS,
+    Axes,
+    Chart,
+    Figure,
+    Line,
+    Stack,
+    build_lines,
+    build_stack,
+    run_length,
+)
+from profiler_server.format import format_duration
+from profiler_server.pages.steps.reading import StepData
+
+LABELS: Mapping[str, str] = {phase.name: phase.label for phase in PHASES}
+TABLE_ROWS = 40
+"""Most rows of the table beside a chart; more steps than that are shown as means of equal runs of steps."""
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """A chart of some phases over the steps."""
+
+    title: str
+    caption: str
+    phases: tuple[str, ...]
+
+
+LINE_CHARTS: Mapping[str, LineChart] = {
+    "input": LineChart(
+        "Data wait and host-to-device",
+        "What every {noun} spends on getting its batch: waiting for the loader, then copying and preparing it.",
+        ("data_wait", "h2d"),
+    ),
+    "compute": LineChart(
+        "Forward and backward", "What every {noun} spends in the model and in autograd.", ("forward", "backward")
+    ),
+    "update": LineChart(
+        "Communication, update, gap and tail",
+        "Collectives that nothing hides, the parameter update, and what lies between the known calls.",
+        ("communication", "optimizer", "gap", "tail"),
+    ),
+}
+CHART_NAMES = ("duration", "phases", *LINE_CHARTS)
+
+
+def build_charts(data: StepData) -> tuple[Chart, ...]:
+    """Build every chart of the page for all steps; a chart whose phases never occur is left out."""
+    numbers = data.selection.step
+    charts = [_duration_chart(data), _phases_chart(data)]
+    for name, plan in LINE_CHARTS.items():
+        phases = _present(data, plan.phases)
+        if phases:
+            values = {LABELS[phase]: data.column(f"{phase}_ns") for phase in phases}
+            caption = plan.caption.format(noun=data.noun)
+            charts.append(_chart(name, (plan.title, caption), data, (numbers, values)))
+    return tuple(charts)
+
+
+def build_figure(name: str, data: StepData) -> Figure:
+    """Build the figure of one chart. `name` is one of CHART_NAMES; KeyError otherwise."""
+    numbers = data.selection.step
+    if name == "duration":
+        return _duration_figure(data)
+    if name == "phases":
+        phases = _present(data, tuple(LABELS))
+        parts = {phase: data.column(f"{phase}_ns") for phase in phases}
+        return build_stack(Stack(numbers, parts, labels=LABELS), Axes(x_title=data.noun))
+    phases = _present(data, LINE_CHARTS[name].phases)
+    lines = [Line(LABELS[phase], PHASE_COLORS[phase], data.column(f"{phase}_ns")) for phase in phases]
+    return build_lines(numbers, lines, Axes(x_title=data.noun))
+
+
+def _duration_figure(data: StepData) -> Figure:
+    numbers, durations = data.selection.step, data.selection.duration_ns
+    kept = data.selection.kept
+    band = trace_band(numbers[kept], durations[kept])
+    slow = {outlier.step: outlier.duration_ns for outlier in list_outliers(data.steps).shown}
+    window = data.selection.detailed & ~kept
+    lines = [
+        Line("p95", "data", band.p95_ns, "dash", x=band.step),
+        Line("p50", "optimizer", band.p50_ns, "dash", x=band.step),
+        Line(data.noun, "compute", durations),
+    ]
+    if window.any():
+        lines.append(Line("detailed window", "overlap", durations[window], "points", x=numbers[window]))
+    if slow:
+        lines.append(Line("outlier", "zero", np.array([*slow.values()]), "points", x=np.array([*slow])))
+    return build_lines(numbers, lines, Axes(x_title=data.noun))
+
+
+def _duration_chart(data: StepData) -> Chart:
+    kept = data.selection.kept
+    window = trace_band(data.selection.step[kept], data.selection.duration_ns[kept]).window_steps
+    over = f"each run of {window} {data.noun}s" if window < kept.sum() else f"all averaged {data.noun}s"
+    caption = f"The length of every {data.noun}, with the median and the 95th percentile of {over}."
+    values = {f"Longest {data.noun}": data.selection.duration_ns}
+    return _chart("duration", (f"{data.noun.capitalize()} time", caption), data, (data.selection.step, values), "max")
+
+
+def _phases_chart(data: StepData) -> Chart:
+    size = run_length(len(data.selection.step))
+    each = f"the mean of {size} {data.noun}s; zoom in for single ones" if size > 1 else f"one {data.noun}"
+    caption = f"What every {data.noun} is made of; the parts add up to it. A column is {each}."
+    values = {LABELS[name]: data.column(f"{name}_ns") for name in _present(data, tuple(LABELS))}
+    return _chart("phases", ("Phases", caption), data, (data.selection.step, values))
+
+
+def _chart(
+    name: str, words: tuple[str, str], data: StepData, series: tuple[Int64, Mapping[str, Int64]], how: str = "mean"
+) -> Chart:
+    numbers, values = series
+    return Chart(
+        id=f"steps-{name}",
+        title=words[0],
+        caption=words[1],
+        figure=build_figure(name, data),
+        columns=(f"{data.noun.capitalize()}s", *values),
+        rows=_tabulate(numbers, tuple(values.values()), how),
+        size="tall" if name == "phases" else "medium",
+        source=name,
+    )
+
+
+def _tabulate(numbers: Int64, columns: Sequence[Int64], how: str) -> tuple[tuple[str, ...], ...]:
+    """Return one row per step, or per run of steps with the mean (or the greatest) of each column."""
+    size = run_length(len(numbers), TABLE_ROWS)
+    rows = []
+    for start in range(0, len(numbers), size):
+        last = min(start + size, len(numbers)) - 1
+        name = f"{numbers[start]}" if last == start else f"{numbers[start]}–{numbers[last]}"
+        pieces = [column[start : last + 1] for column in columns]
+        cells = (float(piece.max() if how == "max" else piece.mean()) for piece in pieces)
+        rows.append((name, *(format_duration(cell) for cell in cells)))
+    return tuple(rows)
+
+
+def _present(data: StepData, phases: Sequence[str]) -> tuple[str, ...]:
+    return tuple(phase for phase in phases if data.column(f"{phase}_ns").any())

@@ -1,0 +1,117 @@
+"""The step-trace graph: one step or the average, its phases as rows with start, length and spread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from collector.schema.phases import PHASES
+from profiler_server.analysis.stability import PhaseSpread
+from profiler_server.analysis.step_graph import CollectiveStretch, StepGraph
+from profiler_server.figures import PHASE_COLORS, Bar, Strip, build_lane, build_strip
+from profiler_server.format import ABSENT, format_duration, format_share, shorten_middle
+
+MOST_STREAMS = 12
+"""Most rows of collectives; a run has few process groups, so more would be noise."""
+
+
+@dataclass(frozen=True)
+class PhaseRow:
+    """One phase of the graph. `present` is False for a phase that did not occur; p50 and p95 are over all steps."""
+
+    label: str
+    meaning: str
+    color: str
+    bars: tuple[Bar, ...]
+    start: str
+    duration: str
+    share: str
+    p50: str
+    p95: str
+    present: bool
+
+
+@dataclass(frozen=True)
+class StreamRow:
+    """The collectives of one process group, drawn on the step's time."""
+
+    label: str
+    bars: tuple[Bar, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class GraphView:
+    """The graph. `note` says what the order of the bars means; `total` and `share` are the foot of the table."""
+
+    title: str
+    strip: Strip
+    rows: tuple[PhaseRow, ...]
+    streams: tuple[StreamRow, ...]
+    total: str
+    share: str
+    note: str
+
+
+def view_graph(graph: StepGraph, spread: Sequence[PhaseSpread], title: str) -> GraphView:
+    """Lay out a graph. Shares are of the step that it shows; the percentiles beside them are of all averaged steps."""
+    whole = graph.duration_ns
+    stretches = [(s.phase, s.start_ns, s.duration_ns) for s in graph.stretches]
+    by_name = {row.name: row for row in spread}
+    lanes: dict[str, list[tuple[str, float, float]]] = {phase.name: [] for phase in PHASES}
+    for stretch in stretches:
+        lanes[stretch[0]].append(stretch)
+    rows = tuple(_view_phase(name, lane, whole, by_name) for name, lane in lanes.items())
+    covered = sum(length for _, _, length in stretches)
+    return GraphView(
+        title=title,
+        strip=build_strip(stretches, whole),
+        rows=rows,
+        streams=_view_streams(graph.collectives, whole),
+        total=format_duration(whole),
+        share=format_share(covered / whole if whole else 0.0),
+        note=_explain_order(graph),
+    )
+
+
+def _view_phase(
+    name: str, lane: Sequence[tuple[str, float, float]], whole: float, spread: Mapping[str, PhaseSpread]
+) -> PhaseRow:
+    phase = next(phase for phase in PHASES if phase.name == name)
+    length = sum(duration for _, _, duration in lane)
+    known = spread.get(name)
+    return PhaseRow(
+        label=phase.label,
+        meaning=phase.meaning,
+        color=PHASE_COLORS[name],
+        bars=build_lane(lane, whole, named=False),
+        start=format_duration(lane[0][1]) if lane else "–",
+        duration=format_duration(length) if lane else "–",
+        share=format_share(length / whole if whole else 0.0) if lane else "–",
+        p50=format_duration(known.p50_ns) if known else ABSENT,
+        p95=format_duration(known.p95_ns) if known else ABSENT,
+        present=bool(lane),
+    )
+
+
+def _view_streams(collectives: Sequence[CollectiveStretch], whole: float) -> tuple[StreamRow, ...]:
+    rows: dict[str, list[CollectiveStretch]] = {}
+    for stretch in collectives:
+        rows.setdefault(stretch.row, []).append(stretch)
+    return tuple(_view_stream(name, group, whole) for name, group in list(rows.items())[:MOST_STREAMS])
+
+
+def _view_stream(name: str, group: Sequence[CollectiveStretch], whole: float) -> StreamRow:
+    total = sum(stretch.duration_ns for stretch in group)
+    bars = [build_lane([(s.name, s.start_ns, s.duration_ns)], whole, named=False) for s in group]
+    text = f"{len(group)} × {shorten_middle(group[0].name, 30)}, {format_duration(total)}"
+    return StreamRow(shorten_middle(name, 30), tuple(bar for lane in bars for bar in lane), text)
+
+
+def _explain_order(graph: StepGraph) -> str:
+    if graph.measured:
+        return "The bars stand where they were measured, on the thread that trains."
+    laid_out = "The bars stand in the usual order of the phases"
+    if graph.step is None:
+        return f"{laid_out}: means have a length, but no place."
+    return f"{laid_out}: of this step only the sums were kept. The order is kept for the first steps and in detailed windows."

@@ -1,0 +1,191 @@
+"""The words and tables beside the graph: what the average covers, percentiles, outliers, evaluation, the two points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.schema.manifest import RankManifest
+from collector.schema.phases import PHASES
+from profiler_server.analysis.evaluation import EvaluationSummary
+from profiler_server.analysis.outliers import MIN_DEVIATIONS, MIN_EXCESS_FRAC, Outlier, list_outliers
+from profiler_server.analysis.results import Distribution
+from profiler_server.analysis.stability import summarize_stability
+from profiler_server.format import ABSENT, format_count, format_duration, format_share, format_steps
+from profiler_server.pages.steps.reading import StepData
+
+_LABELS = {phase.name: phase.label for phase in PHASES}
+_CAUSES = {
+    "warm_up": "warm-up: left out of the average",
+    "window": "inside a detailed window, whose cost it carries",
+    "loader_start": "starting the loader and its workers",
+    "epoch_start": "first of an epoch",
+    "gc": "garbage collection",
+}
+OUTLIER_ROWS = 20
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Which steps the average covers, and each group that is left out with the reason."""
+
+    sentence: str
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A named figure with a word on what it means."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class OutlierRow:
+    """One slow step, where it is on the timeline in ns, and why it was slow."""
+
+    step: int
+    duration: str
+    ratio: str
+    cause: str
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
+class OutlierTable:
+    sentence: str
+    rows: tuple[OutlierRow, ...]
+
+
+@dataclass(frozen=True)
+class EvaluationView:
+    """Evaluation batches in a sentence, with the phases that they are made of."""
+
+    sentence: str
+    figures: tuple[Figure, ...]
+    phases: tuple[Figure, ...]
+
+
+@dataclass(frozen=True)
+class Points:
+    """What was taken as forward start and backward end, how that was found, and how to set it by hand."""
+
+    forward_start: str
+    backward_end: str
+    source: str
+    override: str
+
+
+def describe_coverage(data: StepData) -> Coverage:
+    """Say which steps are averaged, and why the others are not."""
+    selection, noun = data.selection, data.noun
+    kept = selection.step[selection.kept]
+    total = len(selection.step)
+    if len(kept) == total:
+        which = f"all {format_count(total)} {noun}s" if total > 1 else f"the only {noun}"
+        return Coverage(f"The average covers {which}.", ())
+    text = (
+        f"The average covers {format_count(len(kept))} of {format_count(total)} {noun}s: {format_steps(kept.tolist())}."
+    )
+    groups = (
+        (selection.warm_up & ~selection.kept, "warm-up: the first steps are still slower than the typical one"),
+        (selection.detailed & ~selection.kept & ~selection.warm_up, "inside a detailed window, whose cost they carry"),
+    )
+    left_out = tuple(
+        f"{format_steps(selection.step[mask].tolist())} ({format_count(int(mask.sum()))}): {reason}"
+        for mask, reason in groups
+        if mask.any()
+    )
+    return Coverage(text, left_out)
+
+
+def list_percentiles(duration: Distribution | None) -> tuple[Figure, ...]:
+    """Return the distribution of the step as named figures, empty for None."""
+    if duration is None:
+        return ()
+    named = (
+        *(("mean", duration.mean), ("p50", duration.p50), ("p90", duration.p90), ("p95", duration.p95)),
+        *(("p99", duration.p99), ("p99.9", duration.p999), ("min", duration.min), ("max", duration.max)),
+    )
+    return tuple(Figure(label, format_duration(value)) for label, value in named)
+
+
+def list_steadiness(data: StepData) -> tuple[Figure, ...]:
+    """Return jitter and trend as named figures."""
+    stability = summarize_stability(data.steps)
+    trend = ABSENT if stability.trend_frac is None else f"{100 * stability.trend_frac:+.1f} %"
+    return (
+        Figure("jitter", format_share(stability.jitter_frac), "standard deviation as a share of the mean"),
+        Figure("trend", trend, "median of the last quarter against that of the first"),
+    )
+
+
+def describe_outliers(data: StepData) -> OutlierTable:
+    """Say where outliers begin, and list the slowest of them in order with their cause."""
+    outliers, noun = list_outliers(data.steps, OUTLIER_ROWS), data.noun
+    if outliers.limit_ns is None:
+        return OutlierTable(f"Too few {noun}s to say which of them stand out.", ())
+    margin = f"{100 * MIN_EXCESS_FRAC:.0f} % and {MIN_DEVIATIONS:.0f} robust deviations above the median"
+    rule = f"{format_duration(outliers.limit_ns)} ({margin})"
+    if not outliers.count:
+        return OutlierTable(f"No {noun} took longer than {rule}.", ())
+    several = f"{format_count(outliers.count)} {noun}s" if outliers.count > 1 else f"1 {noun}"
+    listed = f" The {len(outliers.shown)} slowest are listed." if outliers.count > len(outliers.shown) else ""
+    rows = tuple(_describe_outlier(outlier) for outlier in outliers.shown)
+    return OutlierTable(f"{several} took longer than {rule}.{listed}", rows)
+
+
+def _describe_outlier(outlier: Outlier) -> OutlierRow:
+    grew = f"{_LABELS[outlier.phase]} +{format_duration(outlier.phase_excess_ns)}"
+    known = _CAUSES.get(outlier.cause)
+    return OutlierRow(
+        step=outlier.step,
+        duration=format_duration(outlier.duration_ns),
+        ratio=f"{outlier.ratio:.1f}×",
+        cause=f"{grew}; {known}" if known else grew,
+        start_ns=outlier.start_ns,
+        end_ns=outlier.start_ns + outlier.duration_ns,
+    )
+
+
+def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | None:
+    """Describe evaluation batches that lie between training steps; None if there are none."""
+    if summary is None:
+        return None
+    spread = summary.duration_ns
+    text = (
+        f"{format_count(summary.count)} evaluation batches took {format_duration(summary.total_ns)}, "
+        f"{format_share(summary.share_frac)} of the recorded time. They are in no figure above."
+    )
+    named = (("mean", spread.mean), ("p50", spread.p50), ("p95", spread.p95), ("max", spread.max))
+    phases = (
+        Figure(_LABELS[p.name], format_duration(p.mean_ns), format_share(p.share_frac))
+        for p in summary.phases
+        if p.mean_ns
+    )
+    return EvaluationView(text, tuple(Figure(k, format_duration(v)) for k, v in named), tuple(phases))
+
+
+def describe_points(manifest: RankManifest) -> Points:
+    """Say what begins the forward and ends the backward. Values come from the run, so they may be missing."""
+    source = {
+        None: "not recorded",
+        "automatic": "found automatically: the outermost module that is called, and the autograd engine",
+    }.get(manifest.point_source, f"set by {manifest.point_source}")
+    return Points(
+        forward_start=manifest.forward_start or ABSENT,
+        backward_end=manifest.backward_end or ABSENT,
+        source=source,
+        override="FP_POINT=MyModel BP_POINT=my_loss_hook python train.py",
+    )
+
+
+def count_samples(data: StepData) -> float | None:
+    """Return samples per second over the steps that are averaged, None where batches had no known size."""
+    samples = data.column("samples")[data.selection.kept]
+    length_ns = int(data.selection.duration_ns[data.selection.kept].sum())
+    return float(np.sum(samples)) / (length_ns / 1e9) if samples.any() and length_ns else None
