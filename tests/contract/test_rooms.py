@@ -33,7 +33,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.options",
         "collector.steps",
     ),
-    "collector.signals": ("collector.schema", "collector.ring", "collector.context", "collector.options"),
+    "collector.workers": ("collector.ring",),
+    "collector.signals": (
+        "collector.schema",
+        "collector.ring",
+        "collector.workers",
+        "collector.context",
+        "collector.options",
+    ),
     "collector.sidecar": (
         "collector.schema",
         "collector.ring",

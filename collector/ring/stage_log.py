@@ -1,0 +1,161 @@
+"""What a stage log holds: the records in which a DataLoader worker (or the pin thread) says what it did, and when.
+
+One ring per producer, `events/stages-….ring`. Every record begins with its kind; times are perf_counter_ns readings,
+which on Linux every process of the machine shares.
+
+    BATCH  a batch from the wait for its index to the end of collate
+    PART   what one transform took of the batch above, itself only, without the transforms that it called
+    SEND   a batch on its way from the worker to the training process
+    SPAN   any other stretch: setup, cleanup, pinning
+    NAME   the name of a part, before the first record that uses it
+    NOTE   a sentence for the user of the run
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from collector.ring.records import RecordWriter
+
+BATCH, PART, SEND, SPAN, NAME, NOTE = 1, 2, 3, 4, 5, 6
+FIELDS = 17
+CAPACITY = 4096
+UNKNOWN = -1
+RING_PATTERN = "stages-*.ring"
+
+STAGES = ("read", "transform", "collate", "send", "pin")
+KINDS = ("work", "input_wait", "output_wait", "setup", "cleanup")
+
+_TEXT_WORDS = FIELDS - 2
+_TEXT_BYTES = _TEXT_WORDS * 8
+
+
+class Batch(NamedTuple):
+    """`read_ns` is exclusive of the parts. When `timed` is 0 it is all of the work before collate, parts included."""
+
+    loader: int
+    epoch: int
+    batch: int
+    asked_ns: int
+    picked_ns: int
+    done_ns: int
+    timed: int
+    read_ns: int
+    read_cpu_ns: int
+    collate_ns: int
+    collate_cpu_ns: int
+    items: int
+    longest_ns: int
+    longest_item: int
+    read_bytes: int
+
+
+class Part(NamedTuple):
+    loader: int
+    epoch: int
+    batch: int
+    name: int
+    duration_ns: int
+    cpu_ns: int
+    calls: int
+    longest_ns: int
+    longest_item: int
+
+
+class Send(NamedTuple):
+    """Taken from the buffer, pickled, the pipe's lock won, written."""
+
+    loader: int
+    epoch: int
+    batch: int
+    taken_ns: int
+    pickled_ns: int
+    locked_ns: int
+    written_ns: int
+    write_cpu_ns: int
+    cpu_ns: int
+    bytes: int
+
+
+class Span(NamedTuple):
+    """`stage` and `kind` are places in STAGES and KINDS."""
+
+    loader: int
+    epoch: int
+    batch: int
+    stage: int
+    kind: int
+    start_ns: int
+    duration_ns: int
+    cpu_ns: int
+    items: int
+    bytes: int
+
+
+class StageLog:
+    """The writing side. `replica` is the worker number, -1 for the process that trains."""
+
+    def __init__(self, path: Path, replica: int) -> None:
+        """Create the ring. OSError when there is no room."""
+        self._ring = RecordWriter(path, FIELDS, CAPACITY, (replica,))
+        self._append = self._ring.append
+        self._names: dict[str, int] = {}
+
+    def add(self, kind: int, record: Sequence[int]) -> None:
+        """Write a Batch, Part, Send or Span."""
+        self._append(kind, *record, *_PADDING[len(record)])
+
+    def name(self, text: str) -> int:
+        """Return the number of a name, writing it at its first use. A long name is cut."""
+        number = self._names.get(text)
+        if number is None:
+            number = self._names[text] = len(self._names)
+            self._append(NAME, number, *_encode_text(text))
+        return number
+
+    def note(self, text: str) -> None:
+        """Leave a sentence for the user of the run. A long one is cut."""
+        self._append(NOTE, 0, *_encode_text(text))
+
+    def close(self) -> None:
+        self._ring.close()
+
+
+class SharedStageLog(StageLog):
+    """A stage log that several threads of one process write to."""
+
+    def __init__(self, path: Path, replica: int) -> None:
+        super().__init__(path, replica)
+        self._lock = threading.Lock()
+
+    def add(self, kind: int, record: Sequence[int]) -> None:
+        with self._lock:
+            super().add(kind, record)
+
+    def name(self, text: str) -> int:
+        with self._lock:
+            return super().name(text)
+
+    def note(self, text: str) -> None:
+        with self._lock:
+            super().note(text)
+
+
+_PADDING = tuple((0,) * (FIELDS - 1 - used) for used in range(FIELDS))
+
+
+def decode_text(words: Sequence[int]) -> str:
+    """Return the text of a NAME or NOTE record, given the words after its number."""
+    data = struct.pack(f"<{_TEXT_WORDS}q", *words[:_TEXT_WORDS])
+    return data.rstrip(b"\0").decode("utf-8", "replace")
+
+
+def _encode_text(text: str) -> tuple[int, ...]:
+    data = text.encode("utf-8", "replace")[:_TEXT_BYTES]
+    # A cut may fall inside a character; what is left of it is dropped.
+    data = data.decode("utf-8", "ignore").encode()
+    return struct.unpack(f"<{_TEXT_WORDS}q", data.ljust(_TEXT_BYTES, b"\0"))

@@ -1,0 +1,231 @@
+"""Stage logs to the table `stages`: what each worker (and the pin thread) did with each batch, and what it waited for."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pyarrow as pa
+
+from collector.parts import build_table
+from collector.ring import stage_log
+from collector.ring.clock import Clock
+from collector.ring.records import RecordReader, open_reader
+from collector.ring.stage_log import UNKNOWN, Batch, Part, Send, Span, decode_text
+from collector.schema.layout import events_path
+from collector.sidecar.assembler import Assembler
+
+_KEPT_BATCHES = 4096
+_SHORTEST_SEND_WAIT_NS = 20_000
+"""A shorter wait for the pipe is the scheduler's, and stays in the sending."""
+
+
+class Row(NamedTuple):
+    """One row of `stages`, in the order of the columns of its declaration; times are still perf_counter_ns readings."""
+
+    stage: str
+    replica: int
+    kind: str
+    detail: str | None
+    loader: int | None
+    epoch: int | None
+    batch: int | None
+    start_ns: int
+    duration_ns: int
+    cpu_ns: int | None
+    items: int
+    bytes: int | None = None
+    longest_ns: int | None = None
+    longest_item: int | None = None
+
+
+class StageAssembler(Assembler):
+    """Follows every stage log of the rank. A log that is read to its end is removed once its rows are on disk."""
+
+    def __init__(self, rank_folder: Path, clock: Clock) -> None:
+        super().__init__(rank_folder, clock)
+        self._events = events_path(rank_folder)
+        self._followed: dict[str, _LogReader] = {}
+        self._finished: dict[str, _LogReader] = {}
+        self._saved: dict[str, Any] = {}
+        self._items: OrderedDict[tuple[int, ...], int] = OrderedDict()
+        self._notes: dict[str, None] = {}
+        self._lost = 0
+
+    def poll(self) -> dict[str, pa.Table]:
+        self._find_logs()
+        rows: list[Row] = []
+        for name, log in list(self._followed.items()):
+            # Asked before the last read: what it wrote until then is there.
+            has_ended = log.ring.closed or not psutil.pid_exists(log.ring.pid)
+            rows += log.read(self._items)
+            self._notes.update(dict.fromkeys(log.notes))
+            if has_ended:
+                self._finished[name] = self._followed.pop(name)
+                self._lost += log.ring.lost
+        while len(self._items) > _KEPT_BATCHES:
+            self._items.popitem(last=False)
+        return {"stages": self._build(rows)} if rows else {}
+
+    def describe(self) -> dict[str, Any]:
+        lost = self._lost + sum(log.ring.lost for log in self._followed.values())
+        warnings = [{"code": "stages_note", "text": text} for text in self._notes]
+        return {"warnings": warnings, "events_lost": lost}
+
+    def checkpoint(self) -> dict[str, Any]:
+        return {name: log.checkpoint() for name, log in (self._followed | self._finished).items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._saved = state
+
+    def release(self) -> None:
+        for log in self._finished.values():
+            log.ring.path.unlink(missing_ok=True)
+        self._finished.clear()
+
+    def _find_logs(self) -> None:
+        for path in sorted(self._events.glob(stage_log.RING_PATTERN)):
+            if path.name in self._followed or path.name in self._finished:
+                continue
+            saved = self._saved.pop(path.name, {})
+            ring = open_reader(path, int(saved.get("position", 0)))
+            if ring is not None and ring.fields == stage_log.FIELDS:
+                self._followed[path.name] = _LogReader(ring, saved)
+
+    def _build(self, rows: Sequence[Row]) -> pa.Table:
+        columns = dict(zip(Row._fields, map(list, zip(*rows, strict=True)), strict=True))
+        columns["start_ns"] = [self.clock.to_run(start) for start in columns["start_ns"]]
+        return build_table("stages", columns)
+
+
+class _Shares:
+    """How timed batches divided their work: what untimed ones are divided by."""
+
+    def __init__(self) -> None:
+        self.read_ns = 0
+        self.parts_ns: dict[str, int] = {}
+
+    def divide(self, work_ns: int) -> tuple[int, list[tuple[str, int]]]:
+        """Return the reading and each transform of so much work; together they are all of it."""
+        whole = self.read_ns + sum(self.parts_ns.values())
+        if not whole:
+            return work_ns, []
+        parts = [(name, work_ns * part // whole) for name, part in self.parts_ns.items()]
+        return work_ns - sum(length for _, length in parts), parts
+
+
+class _LogReader:
+    """One stage log: its records to rows."""
+
+    def __init__(self, ring: RecordReader, saved: dict[str, Any]) -> None:
+        self.ring = ring
+        self.notes: list[str] = []
+        self._replica = ring.meta[0]
+        self._names: dict[int, str] = {int(key): name for key, name in saved.get("names", {}).items()}
+        self._parts: list[Part] = []
+        self._parts_from = 0
+        self._shares = _Shares()
+
+    def checkpoint(self) -> dict[str, Any]:
+        # Parts come before their batch: the next reader must see again those whose batch has not come yet.
+        position = self._parts_from if self._parts else self.ring.position
+        return {"position": position, "names": self._names}
+
+    def read(self, items: OrderedDict[tuple[int, ...], int]) -> list[Row]:
+        """Return the rows of the records since the last call. `items` remembers how many samples a batch has."""
+        rows: list[Row] = []
+        records = self.ring.read().tolist()
+        for number, (kind, *fields) in enumerate(records, self.ring.position - len(records)):
+            if kind == stage_log.BATCH:
+                batch = Batch(*fields[: len(Batch._fields)])
+                items[batch[:3]] = batch.items
+                rows += self._place_batch(batch)
+            elif kind == stage_log.PART:
+                self._parts_from = self._parts_from if self._parts else number
+                self._parts.append(Part(*fields[: len(Part._fields)]))
+            elif kind == stage_log.SEND:
+                rows += self._place_send(Send(*fields[: len(Send._fields)]), items)
+            elif kind == stage_log.SPAN:
+                rows.append(self._place_span(Span(*fields[: len(Span._fields)]), items))
+            elif kind == stage_log.NAME:
+                self._names[fields[0]] = decode_text(fields[1:])
+            elif kind == stage_log.NOTE:
+                self.notes.append(decode_text(fields[1:]))
+        return rows
+
+    def _place_batch(self, batch: Batch) -> Iterable[Row]:
+        """Lay the stages of a batch end to end: samples interleave them, so only their sums are known."""
+        parts = [part for part in self._parts if part[:3] == batch[:3]]
+        self._parts.clear()
+        place = batch[:3]
+        if batch.picked_ns > batch.asked_ns:
+            wait_ns = batch.picked_ns - batch.asked_ns
+            yield Row("read", self._replica, "input_wait", None, *place, batch.asked_ns, wait_ns, None, batch.items)
+        read_ns, transforms = self._divide(batch, parts)
+        read_cpu_ns = min(batch.read_cpu_ns, read_ns) if batch.timed else None
+        longest = (_known(batch.longest_ns), _known(batch.longest_item))
+        size = _known(batch.read_bytes)
+        yield self._work("read", None, batch, batch.picked_ns, (read_ns, read_cpu_ns), size, *longest)
+        at = batch.picked_ns + read_ns
+        for name, length_ns, part in transforms:
+            cpu_ns = min(part.cpu_ns, length_ns) if part else None
+            longest = (part.longest_ns, _known(part.longest_item)) if part else (None, None)
+            yield self._work("transform", name, batch, at, (length_ns, cpu_ns), None, *longest)
+            at += length_ns
+        start_ns = max(batch.done_ns - batch.collate_ns, at)
+        cpu_ns = min(batch.collate_cpu_ns, batch.collate_ns)
+        yield self._work("collate", None, batch, start_ns, (batch.collate_ns, cpu_ns))
+
+    def _divide(self, batch: Batch, parts: Sequence[Part]) -> tuple[int, list[tuple[str, int, Part | None]]]:
+        shares = self._shares
+        if not batch.timed:
+            read_ns, divided = shares.divide(batch.read_ns)
+            return read_ns, [(name, length_ns, None) for name, length_ns in divided]
+        shares.read_ns += batch.read_ns
+        named = [(self._names.get(part.name, ""), part.duration_ns, part) for part in parts]
+        for name, length_ns, _ in named:
+            shares.parts_ns[name] = shares.parts_ns.get(name, 0) + length_ns
+        return batch.read_ns, list(named)
+
+    def _work(
+        self,
+        stage: str,
+        detail: str | None,
+        batch: Batch,
+        start_ns: int,
+        spent: tuple[int, int | None],
+        *rest: int | None,
+    ) -> Row:
+        return Row(stage, self._replica, "work", detail, *batch[:3], start_ns, *spent, batch.items, *rest)
+
+    def _place_send(self, send: Send, items: OrderedDict[tuple[int, ...], int]) -> Iterable[Row]:
+        """Working is pickling, and writing as long as it ran; waiting is for the pipe's lock and for room in it."""
+        count = items.get(send[:3], 0)
+        written_ns = send.written_ns - send.locked_ns
+        wait_ns = (send.locked_ns - send.pickled_ns) + max(written_ns - send.write_cpu_ns, 0)
+        if wait_ns < _SHORTEST_SEND_WAIT_NS:
+            wait_ns = 0
+        work_ns = send.written_ns - send.taken_ns - wait_ns
+        cpu_ns = min(send.cpu_ns, work_ns)
+        place = send[:3]
+        yield Row("send", self._replica, "work", None, *place, send.taken_ns, work_ns, cpu_ns, count, send.bytes)
+        if wait_ns:
+            at = send.written_ns - wait_ns
+            yield Row("send", self._replica, "output_wait", None, *place, at, wait_ns, None, count)
+
+    def _place_span(self, span: Span, items: OrderedDict[tuple[int, ...], int]) -> Row:
+        batch = _known(span.batch)
+        count = span.items or items.get(span[:3], 0)
+        stage, kind = stage_log.STAGES[span.stage], stage_log.KINDS[span.kind]
+        place = (span.loader, span.epoch, batch, span.start_ns, span.duration_ns)
+        return Row(stage, self._replica, kind, None, *place, _known(span.cpu_ns), count, span.bytes or None)
+
+
+def _known(value: int) -> int | None:
+    return None if value == UNKNOWN else value
+
+
+ASSEMBLER = StageAssembler

@@ -1,0 +1,112 @@
+"""Where batches are made: the time of each stage in the DataLoader's workers, in the pin thread, and without workers.
+
+While an iterator is made, the functions that its processes and its thread will run are exchanged for ours, which call
+them. Nothing of the user's is wrapped here; what is wrapped in a worker is wrapped there (`collector.workers`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch.utils.data import dataloader as module
+from torch.utils.data._utils import pin_memory as pin_module
+from torch.utils.data._utils import worker as worker_module
+
+from collector.context import SignalContext
+from collector.ring.stage_log import SharedStageLog
+from collector.workers.entry import WorkerEntry, WorkerPlan
+from collector.workers.fetch_here import FetchHere
+from collector.workers.pinning import PinEntry
+
+
+class WorkersSignal:
+    name = "workers"
+    option = "data_pipeline"
+
+    def install(self, context: SignalContext) -> None:
+        self._context = context
+        self._pid = os.getpid()
+        self._is_on = True
+        self._lock = threading.RLock()
+        self._log: SharedStageLog | None = None
+        self._fetches: weakref.WeakSet[FetchHere] = weakref.WeakSet()
+        with_workers, without = module._MultiProcessingDataLoaderIter, module._SingleProcessDataLoaderIter
+        context.undo.patch(with_workers, "__init__", self._make_init_with_workers(with_workers.__init__))
+        context.undo.patch(without, "__init__", self._make_init_without(without.__init__))
+
+    def remove(self) -> None:
+        """Stop; workers that run go on to write, their iterator ends them."""
+        self._is_on = False
+        for fetch in list(self._fetches):
+            fetch.detach()
+        if self._log is not None:
+            self._log.close()
+
+    def _is_here(self) -> bool:
+        # Not in a process that was forked from the one that trains.
+        return self._is_on and os.getpid() == self._pid
+
+    def _make_init_with_workers(self, original: Any) -> Any:
+        def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+            if not self._is_here():
+                original(iterator, loader, *args, **kwargs)
+                return
+            with self._lock, self._stand_in(loader):
+                original(iterator, loader, *args, **kwargs)
+
+        return __init__
+
+    def _make_init_without(self, original: Any) -> Any:
+        def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+            original(iterator, loader, *args, **kwargs)
+            if self._is_here():
+                try:
+                    self._watch(iterator, loader)
+                except Exception as error:  # noqa: BLE001  an edge: a dataset of the user's may be anything
+                    self._context.fail_signal(self.name, error)
+
+        return __init__
+
+    @contextmanager
+    def _stand_in(self, loader: Any) -> Iterator[None]:
+        """Exchange the worker's loop and the pin thread's loop, and put both back."""
+        loop, pin_loop = worker_module._worker_loop, pin_module._pin_memory_loop
+        try:
+            plan = self._plan(loader)
+            worker_module._worker_loop = WorkerEntry(loop, plan)
+            if loader.pin_memory:
+                pin_module._pin_memory_loop = PinEntry(pin_loop, self._open_log(), plan.loader, plan.epoch)
+        except Exception as error:  # noqa: BLE001  an edge: the workers must start whatever is wrong here
+            self._context.fail_signal(self.name, error)
+        try:
+            yield
+        finally:
+            worker_module._worker_loop, pin_module._pin_memory_loop = loop, pin_loop
+
+    def _plan(self, loader: Any) -> WorkerPlan:
+        loaders = self._context.loaders
+        # The epoch that is about to begin: it is counted inside of the constructor that is about to run.
+        return WorkerPlan(str(self._context.events), loaders.number(loader), loaders.epoch(loader) + 1)
+
+    def _watch(self, iterator: Any, loader: Any) -> None:
+        loaders = self._context.loaders
+        fetcher = iterator._dataset_fetcher
+        fetch = FetchHere(fetcher, self._open_log(), loaders.number(loader), loaders.epoch(loader))
+        self._fetches.add(fetch)
+
+    def _open_log(self) -> SharedStageLog:
+        """Return the log of this process, made at its first use. OSError if there is no room."""
+        with self._lock:
+            if self._log is None:
+                ring = self._context.events / f"stages-main-{os.getpid()}-{time.perf_counter_ns()}.ring"
+                self._log = SharedStageLog(ring, replica=-1)
+            return self._log
+
+
+SIGNAL = WorkersSignal

@@ -1,0 +1,202 @@
+"""The function that a DataLoader worker runs in place of torch's loop: it puts clocks around it, then runs it.
+
+If anything about the clocks fails, it is said once and the worker goes on without them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+import multiprocessing.util
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter_ns, thread_time_ns
+from typing import Any
+
+from collector.ring.stage_log import KINDS, SEND, SPAN, STAGES, UNKNOWN, Span, StageLog
+from collector.workers.fetching import FetchProbe, Place
+from collector.workers.guard import Guard
+from collector.workers.sending import SendProbe
+
+_READ = STAGES.index("read")
+# After the queue's thread was joined (-5), so that the last batch is counted.
+_EXIT_PRIORITY = -50
+_END_OF_SAMPLES = "_IterableDatasetStopIteration"
+
+_log = logging.getLogger("stepscope")
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    """What a worker must know: where to write, whose worker it is, and when its parent asked for it (0: just now)."""
+
+    events: str
+    loader: int
+    epoch: int
+    asked_ns: int = 0
+
+
+class WorkerEntry:
+    """Stands in for `_worker_loop` while an iterator is made."""
+
+    def __init__(self, original: Callable[..., Any], plan: WorkerPlan) -> None:
+        self._original = original
+        self._plan = plan
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By name: the function itself cannot be pickled while this stands in its place.
+        plan = replace(self._plan, asked_ns=perf_counter_ns())
+        return _restore_entry, (self._original.__module__, self._original.__qualname__, plan)
+
+    def __call__(self, *args: Any) -> Any:
+        original = self._original
+        setattr(sys.modules[original.__module__], original.__qualname__, original)
+        return run_worker(original, self._plan, args)
+
+
+def _restore_entry(module: str, name: str, plan: WorkerPlan) -> WorkerEntry:
+    return WorkerEntry(getattr(importlib.import_module(module), name), plan)
+
+
+def run_worker(original: Callable[..., Any], plan: WorkerPlan, args: tuple[Any, ...]) -> Any:
+    """Run torch's loop with clocks around it, or without if they cannot be put there."""
+    silence_inherited_profiler()
+    try:
+        given = inspect.signature(original).bind(*args).arguments
+        WorkerSession(plan, given)
+    except Exception as error:  # noqa: BLE001  an edge: whatever is wrong with the clocks must not stop the worker
+        _log.warning("stepscope: worker %s is not profiled: %r", os.getpid(), error)
+    return original(*args)
+
+
+def silence_inherited_profiler() -> None:
+    """Stop a profiler that was on when this process was forked: nobody will ever collect what it would gather here."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.autograd._profiler_enabled():
+        torch._C._autograd._enable_record_function(False)
+        sys.setprofile(None)
+
+
+class WorkerSession:
+    """The clocks of one worker: on its index queue, its fetcher and its result queue."""
+
+    def __init__(self, plan: WorkerPlan, given: Mapping[str, Any]) -> None:
+        self._plan = plan
+        self._epoch = plan.epoch
+        self._started_ns = perf_counter_ns()
+        self._free_ns = 0
+        self._picked_ns = 0
+        self._cleanup_start_ns = 0
+        self._probe: FetchProbe | None = None
+        self._dataset = given["dataset"]
+        self._queues: tuple[Any, ...] = ()
+        self._guard = Guard(f"worker {given['worker_id']}", self._give_up)
+        worker = given["worker_id"]
+        ring = f"stages-{plan.loader}-{plan.epoch}-{worker}-{os.getpid()}-{self._started_ns}.ring"
+        self._log = StageLog(Path(plan.events) / ring, worker)
+        self._watch_fetchers()
+        self._watch_queues(given["index_queue"], given["data_queue"])
+        multiprocessing.util.Finalize(None, self._finish, exitpriority=_EXIT_PRIORITY)
+
+    def _watch_fetchers(self) -> None:
+        kinds = sys.modules["torch.utils.data"]._DatasetKind
+        create = kinds.create_fetcher
+
+        def create_fetcher(kind: Any, dataset: Any, *rest: Any) -> Any:
+            fetcher = create(kind, dataset, *rest)
+            if dataset is self._dataset:  # not the fetcher of a loader inside the user's dataset
+                self._guard.run(self._attach, fetcher)
+            return fetcher
+
+        kinds.create_fetcher = staticmethod(create_fetcher)
+
+    def _watch_queues(self, index_queue: Any, data_queue: Any) -> None:
+        try:
+            self._sends: SendProbe | None = SendProbe(data_queue)
+        except AttributeError as error:
+            self._sends = None
+            self._log.note(f"what is sent to the training process is not timed: {error}")
+        self._queues = (index_queue, data_queue)
+        wait, hand_over = index_queue.get, data_queue.put
+
+        def get(*args: Any, **kwargs: Any) -> Any:
+            if not self._free_ns:
+                self._guard.run(self._end_setup)
+            message = wait(*args, **kwargs)
+            self._guard.run(self._pick, message)
+            return message
+
+        def put(message: Any, *args: Any, **kwargs: Any) -> None:
+            self._guard.run(self._stop, message)
+            hand_over(message, *args, **kwargs)
+            self._guard.run(self._write, message)
+
+        index_queue.get, data_queue.put = get, put
+
+    def _give_up(self, error: Exception) -> None:
+        for queue, name in zip(self._queues, ("get", "put"), strict=False):
+            vars(queue).pop(name, None)
+        if self._probe is not None:
+            self._probe.detach()
+        self._log.note(f"a worker was not profiled to its end: {error!r}")
+
+    def _attach(self, fetcher: Any) -> None:
+        if self._probe is not None:
+            self._probe.detach()
+        self._probe = FetchProbe(fetcher, self._dataset, self._log)
+
+    def _end_setup(self) -> None:
+        self._free_ns = perf_counter_ns()
+        # A forked worker starts here; a spawned one started when its parent pickled the plan, and has imported since.
+        start_ns = self._plan.asked_ns or self._started_ns
+        self._add_span("setup", start_ns, self._free_ns - start_ns)
+
+    def _pick(self, message: Any) -> None:
+        self._picked_ns = perf_counter_ns()
+        if message is None:
+            self._cleanup_start_ns = self._picked_ns
+        elif type(message).__name__ == "_ResumeIteration":
+            self._epoch += 1
+        elif self._probe is not None:
+            _, index = message
+            self._probe.begin(len(index) if hasattr(index, "__len__") else 1)
+
+    def _stop(self, message: Any) -> None:
+        if self._probe is not None:
+            self._probe.end()
+        if self._sends is not None:
+            self._sends.expect(self._place(message))
+
+    def _write(self, message: Any) -> None:
+        place = self._place(message)
+        if place is not None:
+            if self._probe is not None:
+                self._probe.write(Place(*place, self._free_ns, self._picked_ns))
+            self._free_ns = perf_counter_ns()
+        self._write_sends()
+
+    def _place(self, message: Any) -> tuple[int, int, int] | None:
+        """Return loader, epoch and batch, or None for a message that carries no batch."""
+        batch, data = message
+        if not isinstance(batch, int) or type(data).__name__ == _END_OF_SAMPLES:
+            return None
+        return self._plan.loader, self._epoch, batch
+
+    def _write_sends(self) -> None:
+        for send in self._sends.drain() if self._sends is not None else ():
+            self._log.add(SEND, send)
+
+    def _add_span(self, kind: str, start_ns: int, duration_ns: int) -> None:
+        place = (self._plan.loader, self._epoch, UNKNOWN)
+        cpu_ns = thread_time_ns() if kind == "setup" else UNKNOWN
+        self._log.add(SPAN, Span(*place, _READ, KINDS.index(kind), start_ns, duration_ns, cpu_ns, 0, 0))
+
+    def _finish(self) -> None:
+        self._write_sends()
+        if self._cleanup_start_ns:
+            self._add_span("cleanup", self._cleanup_start_ns, perf_counter_ns() - self._cleanup_start_ns)
+        self._log.close()

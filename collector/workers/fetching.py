@@ -1,0 +1,228 @@
+"""Time the making of one batch: its samples, its transforms, its collate.
+
+A fetcher of torch reads the samples and collates them. Its `dataset` (or `dataset_iter`) is exchanged only for the
+batches that are timed inside; what the user holds, `get_worker_info().dataset` included, is never touched.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import perf_counter_ns, thread_time_ns
+from typing import Any
+
+from collector.ring.stage_log import BATCH, PART, Batch, StageLog
+from collector.ring.stage_log import Part as PartRecord
+from collector.workers.reading import ReadCounter
+from collector.workers.tally import UNKNOWN, Rhythm, Tally
+from collector.workers.transforms import TransformTimer
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which batch: the loader, its iteration from 1, the batch from 0; and when its index was asked for and came."""
+
+    loader: int
+    epoch: int
+    batch: int
+    asked_ns: int
+    picked_ns: int
+
+
+class FetchProbe:
+    """Times the batches of one fetcher: `begin` before it fetches, `end` and `write` after it, on one thread."""
+
+    def __init__(self, fetcher: Any, dataset: Any, log: StageLog) -> None:
+        self._log = log
+        self._tally = Tally()
+        self._rhythm = Rhythm()
+        self._transforms = TransformTimer(dataset, self._tally)
+        self._reads = ReadCounter()
+        self._seat = _find_seat(fetcher, self._tally)
+        # Weakly: the fetcher holds this, and must die when its iterator does, as it would without us.
+        self._fetcher: Any = weakref.proxy(fetcher)
+        self._collate = fetcher.collate_fn
+        fetcher.collate_fn = self._run_collate
+        self._timed = False
+        self._clear()
+
+    def begin(self, samples: int) -> None:
+        """Prepare for a batch of about so many samples."""
+        self._clear()
+        self._samples = samples
+        self._timed = self._rhythm.is_due()
+        if self._timed:
+            self._tally.clear()
+            self._transforms.clear()
+            self._transforms.install()
+            self._seat.take()
+            self._reads.start()
+        else:
+            self.leave()
+        self._cpu_start_ns = thread_time_ns()
+
+    def end(self) -> None:
+        """Stop the clocks."""
+        self._done_ns = perf_counter_ns()
+        self._cpu_ns = thread_time_ns() - self._cpu_start_ns
+
+    def write(self, place: Place) -> None:
+        """Write down the batch that has ended."""
+        cpu_ns, done_ns = self._cpu_ns, self._done_ns
+        work_end_ns = self._collate_start_ns or done_ns
+        work_ns = work_end_ns - place.picked_ns
+        work_cpu_ns = cpu_ns - self._collate_cpu_ns
+        tally = self._tally
+        calls = self._write_parts(place) if self._timed else 0
+        if self._timed:
+            read_ns = tally.item_ns - self._nested_before_collate_ns
+            read_cpu_ns = work_cpu_ns - self._nested_cpu_before_collate_ns
+            self._rhythm.learn(work_ns, self._samples, calls)
+        else:
+            read_ns, read_cpu_ns = work_ns, work_cpu_ns
+        self._log.add(
+            BATCH,
+            Batch(
+                place.loader, place.epoch, place.batch, place.asked_ns, place.picked_ns, done_ns,
+                int(self._timed), max(read_ns, 0), max(read_cpu_ns, 0), self._collate_ns, self._collate_cpu_ns,
+                self._samples,
+                tally.longest_ns if self._timed and self._seat.per_sample else UNKNOWN,
+                tally.longest_item if self._timed else UNKNOWN,
+                self._reads.stop() if self._timed else UNKNOWN,
+            ),
+        )  # fmt: skip
+
+    def leave(self) -> None:
+        """Give the fetcher and the transforms back as they were."""
+        self._transforms.remove()
+        self._seat.leave()
+
+    def detach(self) -> None:
+        """Leave for good."""
+        self.leave()
+        self._reads.close()
+        if self._fetcher.collate_fn == self._run_collate:
+            self._fetcher.collate_fn = self._collate
+
+    def _clear(self) -> None:
+        self._collate_start_ns = self._collate_ns = self._collate_cpu_ns = 0
+        self._nested_before_collate_ns = self._nested_cpu_before_collate_ns = 0
+
+    def _write_parts(self, place: Place) -> int:
+        calls = 0
+        for part in self._transforms.parts:
+            if part.calls:
+                calls += part.calls
+                self._log.add(
+                    PART,
+                    PartRecord(
+                        place.loader, place.epoch, place.batch, self._log.name(part.name),
+                        part.duration_ns, part.cpu_ns, part.calls, part.longest_ns, part.longest_item,
+                    ),
+                )  # fmt: skip
+        return calls
+
+    def _run_collate(self, samples: Any) -> Any:
+        tally = self._tally
+        if isinstance(samples, list) and self._fetcher.auto_collation:
+            self._samples = len(samples)
+        nested_ns, nested_cpu_ns = tally.nested_ns, tally.nested_cpu_ns
+        self._nested_before_collate_ns, self._nested_cpu_before_collate_ns = nested_ns, nested_cpu_ns
+        cpu_start_ns = thread_time_ns()
+        self._collate_start_ns = start_ns = perf_counter_ns()
+        try:
+            return self._collate(samples)
+        finally:
+            # A transform that collate calls is a transform's time, not collate's.
+            inside_ns, inside_cpu_ns = tally.nested_ns - nested_ns, tally.nested_cpu_ns - nested_cpu_ns
+            if not self._timed:
+                inside_ns = inside_cpu_ns = 0
+            self._collate_ns = perf_counter_ns() - start_ns - inside_ns
+            self._collate_cpu_ns = thread_time_ns() - cpu_start_ns - inside_cpu_ns
+
+
+class _Seat:
+    """The attribute of a fetcher that samples come from: the user's object, or a timed stand-in during a batch."""
+
+    def __init__(self, fetcher: Any, name: str, timed: Any, per_sample: bool) -> None:
+        self._fetcher = weakref.proxy(fetcher)
+        self._name = name
+        self._raw = getattr(fetcher, name)
+        self._timed = timed
+        self.per_sample = per_sample
+
+    def take(self) -> None:
+        setattr(self._fetcher, self._name, self._timed)
+
+    def leave(self) -> None:
+        setattr(self._fetcher, self._name, self._raw)
+
+
+def _find_seat(fetcher: Any, tally: Tally) -> _Seat:
+    if hasattr(fetcher, "dataset_iter"):
+        return _Seat(fetcher, "dataset_iter", _TimedIterator(fetcher.dataset_iter, tally), True)
+    dataset = fetcher.dataset
+    at_once = getattr(dataset, "__getitems__", None)
+    if at_once and not _reads_one_by_one(dataset):
+        return _Seat(fetcher, "dataset", _TimedBatches(dataset, tally), False)
+    return _Seat(fetcher, "dataset", _TimedItems(dataset, tally), True)
+
+
+def _reads_one_by_one(dataset: Any) -> bool:
+    """Say whether `__getitems__` is only torch's Subset handing on: then samples can be timed one by one."""
+    kind = type(dataset)
+    return (
+        (kind.__module__, kind.__qualname__) == ("torch.utils.data.dataset", "Subset")
+        and not callable(getattr(dataset.dataset, "__getitems__", None))
+    )  # fmt: skip
+
+
+class _TimedItems:
+    __slots__ = ("_read", "_tally")
+
+    def __init__(self, dataset: Any, tally: Tally) -> None:
+        self._read: Callable[[Any], Any] = dataset.__getitem__
+        self._tally = tally
+
+    def __getitem__(self, index: Any) -> Any:
+        tally = self._tally
+        tally.item = index if isinstance(index, int) else UNKNOWN
+        start_ns = perf_counter_ns()
+        try:
+            return self._read(index)
+        finally:
+            tally.add_item(perf_counter_ns() - start_ns)
+
+
+class _TimedBatches:
+    __slots__ = ("_read", "_tally")
+
+    def __init__(self, dataset: Any, tally: Tally) -> None:
+        self._read: Callable[[Any], Any] = dataset.__getitems__
+        self._tally = tally
+
+    def __getitems__(self, indices: Any) -> Any:
+        start_ns = perf_counter_ns()
+        try:
+            return self._read(indices)
+        finally:
+            self._tally.add_item(perf_counter_ns() - start_ns)
+
+
+class _TimedIterator:
+    __slots__ = ("_read", "_tally")
+
+    def __init__(self, samples: Iterator[Any], tally: Tally) -> None:
+        self._read = samples.__next__
+        self._tally = tally
+
+    def __iter__(self) -> _TimedIterator:
+        return self
+
+    def __next__(self) -> Any:
+        start_ns = perf_counter_ns()
+        try:
+            return self._read()
+        finally:
+            self._tally.add_item(perf_counter_ns() - start_ns)

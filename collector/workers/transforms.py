@@ -1,0 +1,204 @@
+"""Find the transforms that a dataset holds, and time their calls while a batch is being made.
+
+Nothing of the user's changes its type or identity: for an object the `__call__` of its class is wrapped, for a plain
+function the slot that holds it (an attribute, a list item). Both are put back by `remove`.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterator, MutableMapping, MutableSequence
+from dataclasses import dataclass
+from typing import Any
+
+from collector.workers.tally import Part, Tally, time_calls
+
+# An attribute with one of these in its name holds transforms; one with these exact names holds another dataset.
+_TRANSFORM_WORDS = ("transform", "augment", "preprocess", "tokeniz", "processor", "normaliz")
+_DATASET_NAMES = ("dataset", "datasets", "_dataset", "_datasets", "ds", "base", "source_dataset")
+# A library's own methods are its internals: what they call is found as an attribute.
+_LIBRARIES = ("torch", "torchvision", "torchdata", "datasets", "builtins")
+_DEPTH_LIMIT = 6
+_COUNT_LIMIT = 64
+_FUNCTION_TYPES = (
+    types.FunctionType,
+    types.MethodType,
+    types.BuiltinFunctionType,
+    functools.partial,
+    types.MethodWrapperType,
+)
+_ABSENT = object()
+
+
+@dataclass(frozen=True)
+class Found:
+    """A transform: what holds it (a class, the `__dict__` of an object, a list or a dict), under which key, its name."""
+
+    owner: Any
+    key: Any
+    raw: Callable[..., Any]
+    name: str
+
+
+@dataclass(frozen=True)
+class Slot:
+    owner: Any
+    key: Any
+    raw: Callable[..., Any]
+    timed: Callable[..., Any]
+
+
+class TransformTimer:
+    """The transforms of one dataset. `install` starts timing them, `remove` leaves everything as it was found."""
+
+    def __init__(self, dataset: Any, tally: Tally) -> None:
+        self._tally = tally
+        self._parts: dict[str, Part] = {}
+        self._slots = [Slot(f.owner, f.key, f.raw, self._wrap(f)) for f in find_transforms(dataset)]
+        self._undo: list[tuple[Slot, Any]] = []
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(self._parts.values())
+
+    def install(self) -> None:
+        if self._undo:
+            return
+        # Chosen before any is changed: a class may inherit its call from another one. A slot in which the user has put
+        # something else since is left alone.
+        for slot in [slot for slot in self._slots if _current(slot) is slot.raw]:
+            before = slot.owner.__dict__.get(slot.key, _ABSENT) if isinstance(slot.owner, type) else slot.raw
+            try:
+                _put(slot.owner, slot.key, slot.timed)
+            except (TypeError, AttributeError):  # a class made in C or a sealed one: it stays untimed
+                continue
+            self._undo.append((slot, before))
+
+    def remove(self) -> None:
+        while self._undo:
+            slot, before = self._undo.pop()
+            if _current(slot) is not slot.timed:
+                continue
+            if before is _ABSENT:
+                delattr(slot.owner, slot.key)
+            else:
+                _put(slot.owner, slot.key, before)
+
+    def clear(self) -> None:
+        for part in self._parts.values():
+            part.clear()
+
+    def _wrap(self, found: Found) -> Callable[..., Any]:
+        part = self._parts.setdefault(found.name, Part(found.name))
+        return functools.wraps(found.raw, updated=())(time_calls(found.raw, part, self._tally))
+
+
+def find_transforms(dataset: Any) -> list[Found]:
+    """Return the transforms that a dataset, the datasets inside it, and composed transforms hold, outermost first.
+
+    Bounded in depth and count. An object stands for its class: its other instances are timed with it.
+    """
+    found: dict[tuple[int, Any], Found] = {}
+    seen: set[int] = set()
+    waiting: list[tuple[Any, int, bool]] = [(dataset, 0, True)]
+    while waiting and len(found) < _COUNT_LIMIT:
+        holder, depth, is_dataset = waiting.pop(0)
+        if id(holder) in seen or depth > _DEPTH_LIMIT:
+            continue
+        seen.add(id(holder))
+        here = _list_methods(type(holder)) if is_dataset else []
+        for container, key, value in _list_held(holder):
+            if callable(value) and not isinstance(value, type):
+                here.append(_locate(container, key, value))
+            waiting.append((value, depth + 1, False))
+        for each in here:
+            found.setdefault((id(each.owner), each.key), each)
+        waiting.extend((inner, depth + 1, True) for inner in _list_datasets(holder))
+    return list(found.values())
+
+
+def _locate(container: Any, key: Any, value: Any) -> Found:
+    if isinstance(value, _FUNCTION_TYPES):
+        return Found(container, key, value, _name_function(value))
+    cls = type(value)
+    return Found(cls, "__call__", cls.__call__, _shorten(cls.__qualname__))
+
+
+def _name_function(value: Any) -> str:
+    if isinstance(value, functools.partial):
+        return _name_function(value.func)
+    return _shorten(getattr(value, "__qualname__", None) or type(value).__qualname__)
+
+
+def _shorten(name: str) -> str:
+    return name.rpartition("<locals>.")[2]
+
+
+def _list_methods(cls: type) -> list[Found]:
+    """Return the methods of a dataset's class that are transforms by name, such as `def augment(self, image)`."""
+    return [
+        Found(base, name, value, _shorten(value.__qualname__))
+        for base in cls.__mro__
+        if base.__module__.partition(".")[0] not in _LIBRARIES
+        for name, value in vars(base).items()
+        if isinstance(value, types.FunctionType) and _is_transform_name(name) and not name.startswith(("set_", "with_"))
+    ]
+
+
+def _list_held(holder: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield (container, key, value) of what a dataset or a composed transform holds as transforms."""
+    attributes = getattr(holder, "__dict__", None)
+    if not isinstance(attributes, dict):
+        return
+    modules = attributes.get("_modules")
+    if isinstance(modules, dict):  # transforms that are nn.Modules keep their parts there
+        yield from _list_items(modules)
+    for name, value in list(attributes.items()):
+        if not _is_transform_name(name) or value is None:
+            continue
+        if isinstance(value, (MutableSequence, MutableMapping)):
+            yield from _list_items(value)
+        elif isinstance(value, tuple):
+            # The slots of a tuple cannot be exchanged: its plain functions stay untimed, its objects do not need it.
+            yield from ((attributes, name, item) for item in value if not isinstance(item, _FUNCTION_TYPES))
+        else:
+            yield attributes, name, value
+
+
+def _list_items(container: Any) -> Iterator[tuple[Any, Any, Any]]:
+    pairs = container.items() if isinstance(container, MutableMapping) else enumerate(container)
+    yield from ((container, key, value) for key, value in list(pairs)[:_COUNT_LIMIT])
+
+
+def _list_datasets(holder: Any) -> Iterator[Any]:
+    attributes = getattr(holder, "__dict__", None)
+    if not isinstance(attributes, dict):
+        return
+    for name in _DATASET_NAMES:
+        value = attributes.get(name)
+        if isinstance(value, (list, tuple)):
+            yield from value[:_COUNT_LIMIT]
+        elif value is not None:
+            yield value
+
+
+def _is_transform_name(name: str) -> bool:
+    lowered = name.lower()
+    return any(word in lowered for word in _TRANSFORM_WORDS)
+
+
+def _current(slot: Slot) -> Any:
+    if isinstance(slot.owner, type):
+        return getattr(slot.owner, slot.key, None)
+    try:
+        return slot.owner[slot.key]
+    except (LookupError, TypeError):
+        return None
+
+
+def _put(owner: Any, key: Any, value: Any) -> None:
+    if isinstance(owner, type):
+        setattr(owner, key, value)
+    else:
+        owner[key] = value

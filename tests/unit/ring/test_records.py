@@ -1,0 +1,111 @@
+"""The record ring: what is written is read, once, whole, also after the writer was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collector.ring.records import META_WORDS, RecordReader, RecordWriter, open_reader
+
+
+def _open(path: Path) -> RecordReader:
+    reader = open_reader(path)
+    assert reader is not None
+    return reader
+
+
+def test_records_come_back_in_order_and_once(tmp_path: Path) -> None:
+    writer = RecordWriter(tmp_path / "ring", fields=3, capacity=8, meta=(7, -1))
+    reader = _open(tmp_path / "ring")
+    writer.append(1, 2, 3)
+    writer.append(4, 5, -6)
+    assert reader.read().tolist() == [[1, 2, 3], [4, 5, -6]]
+    assert reader.read().tolist() == []
+    writer.append(7, 8, 9)
+    assert reader.read().tolist() == [[7, 8, 9]]
+    assert reader.lost == 0
+
+
+def test_the_header_carries_pid_and_meta(tmp_path: Path) -> None:
+    RecordWriter(tmp_path / "ring", fields=1, capacity=2, meta=(7, -1))
+    reader = _open(tmp_path / "ring")
+    assert (reader.pid, reader.fields) == (os.getpid(), 1)
+    assert reader.meta == (7, -1, *[0] * (META_WORDS - 2))
+
+
+def test_overwritten_records_are_counted_as_lost(tmp_path: Path) -> None:
+    writer = RecordWriter(tmp_path / "ring", fields=1, capacity=4)
+    reader = _open(tmp_path / "ring")
+    for number in range(11):
+        writer.append(number)
+    assert reader.read().ravel().tolist() == [7, 8, 9, 10]
+    assert reader.lost == 7
+
+
+def test_a_torn_record_is_lost_not_returned(tmp_path: Path) -> None:
+    path = tmp_path / "ring"
+    writer = RecordWriter(path, fields=1, capacity=4)
+    for number in range(3):
+        writer.append(number)
+    with path.open("r+b") as file:
+        file.seek(4096 + 1 * 3 * 8)
+        file.write(struct.pack("<q", 99))
+    reader = _open(path)
+    assert reader.read().ravel().tolist() == [0, 2]
+    assert reader.lost == 1
+
+
+def test_close_is_seen_by_the_reader(tmp_path: Path) -> None:
+    writer = RecordWriter(tmp_path / "ring", fields=1, capacity=4)
+    reader = _open(tmp_path / "ring")
+    assert not reader.closed
+    writer.close()
+    assert reader.closed
+
+
+def test_records_outlive_a_killed_writer(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from collector.ring.records import RecordWriter\n"
+        "w = RecordWriter(Path(sys.argv[1]), fields=2, capacity=64)\n"
+        "for i in range(50): w.append(i, -i)\n"
+        "print('written', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "ring")], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert _open(tmp_path / "ring").read().tolist() == [[i, -i] for i in range(50)]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"x" * 100, b"\0" * 8192, struct.pack("<7q", 0x535452454331, 3, 9, 1, 1, 0, 0)]
+)
+def test_what_is_no_ring_opens_as_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "ring").write_bytes(content)
+    assert open_reader(tmp_path / "ring") is None
+
+
+def test_a_missing_file_opens_as_none(tmp_path: Path) -> None:
+    assert open_reader(tmp_path / "nothing") is None
+
+
+def test_no_room_is_an_error_at_creation_and_leaves_no_file(tmp_path: Path) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+    try:
+        with pytest.raises(OSError, match=r"."):
+            RecordWriter(tmp_path / "ring", fields=16, capacity=4096)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert not (tmp_path / "ring").exists()
