@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.parts import find_files, read_files
 from collector.run import RankRun
 
 Series = npt.NDArray[np.int64]
@@ -54,8 +55,11 @@ class DepthOverTime:
 
 
 def read_queues(rank: RankRun) -> pa.Table:
-    """Read the samples in time order. Raises as `RankRun.table` does."""
-    return rank.table("queues", _COLUMNS).sort_by("start_ns")
+    """Read the samples in time order; none where they were never written, as in a run without workers.
+
+    Raises TableBrokenError or NewerSchemaError.
+    """
+    return read_files(find_files(rank.folder, "queues"), "queues", _COLUMNS).sort_by("start_ns")
 
 
 def list_queues(queues: pa.Table) -> tuple[QueueKey, ...]:
@@ -68,14 +72,14 @@ def list_queues(queues: pa.Table) -> tuple[QueueKey, ...]:
 
 def trace_by_step(queues: pa.Table, key: QueueKey) -> DepthByStep:
     """Return the depth that each step found in one queue."""
-    samples = _of_queue(queues, key)
+    samples = of_queue(queues, key)
     grouped = samples.group_by("step", use_threads=False).aggregate([("depth", "min")]).sort_by("step")
     return DepthByStep(key, _capacity(samples), grouped["step"].to_numpy(), grouped["depth_min"].to_numpy())
 
 
 def trace_over_time(queues: pa.Table, key: QueueKey) -> DepthOverTime:
     """Return every sample of one queue in time order."""
-    samples = _of_queue(queues, key)
+    samples = of_queue(queues, key)
     ready = pc.fill_null(samples["next_ready"], True)
     blocked = pc.and_(pc.invert(ready), pc.greater(samples["depth"], 0))
     return DepthOverTime(
@@ -88,7 +92,8 @@ def trace_over_time(queues: pa.Table, key: QueueKey) -> DepthOverTime:
     )
 
 
-def _of_queue(queues: pa.Table, key: QueueKey) -> pa.Table:
+def of_queue(queues: pa.Table, key: QueueKey) -> pa.Table:
+    """Return the samples of one queue."""
     loader = pc.fill_null(queues["loader"], -1)
     same = pc.equal(loader, -1 if key.loader is None else key.loader)
     return queues.filter(pc.and_(same, pc.equal(queues["queue"], key.name)))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.parts import find_files, read_files
 from collector.run import RankRun
 
 STAGE_ORDER = ("read", "transform", "collate", "send", "pin", "h2d", "step")
@@ -79,8 +80,11 @@ class SlowItem:
 
 
 def read_stages(rank: RankRun, loader: int | None) -> pa.Table:
-    """Read the rows of one loader and those of the user's own stages. Raises as `RankRun.table` does."""
-    stages = rank.table("stages", _COLUMNS)
+    """Read the rows of one loader and those of the user's own stages; none where they were never written.
+
+    Raises TableBrokenError or NewerSchemaError.
+    """
+    stages = read_files(find_files(rank.folder, "stages"), "stages", _COLUMNS)
     if loader is None:
         return stages
     return stages.filter(pc.fill_null(pc.equal(stages["loader"], loader), True))

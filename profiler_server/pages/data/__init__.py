@@ -1,0 +1,116 @@
+"""The Data pipeline page: how full the queues were at each step, and what each stage did to fill them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from collector.run import RankRun
+from collector.schema.errors import RunError
+from profiler_server.format import shorten_middle
+from profiler_server.page import Notice, Page, PageRequest
+from profiler_server.pages.data.facts import PipelineFacts, find_main_loader
+from profiler_server.pages.data.interval import IntervalView, build_interval
+from profiler_server.pages.data.processing import ProcessingView, build_processing
+
+TABS: Mapping[str, str] = {"interval": "Step interval", "processing": "Data processing"}
+REMEDY = 'Profiler("runs/my-run", data_pipeline=True)'
+
+
+@dataclass(frozen=True)
+class Link:
+    """A choice: `query` is the whole query of the page behind it."""
+
+    label: str
+    query: Mapping[str, str]
+    current: bool
+
+
+@dataclass(frozen=True)
+class DataContext:
+    """What `data.html` shows: one of the two tabs, or neither where `notice` says why."""
+
+    tabs: tuple[Link, ...]
+    loaders: tuple[Link, ...]
+    problems: tuple[str, ...]
+    notice: Notice | None
+    interval: IntervalView | None
+    processing: ProcessingView | None
+    kept: Mapping[str, str]
+
+
+def build(request: PageRequest) -> DataContext:
+    """Build the page. What cannot be read is a notice."""
+    query = request.query
+    problems: list[str] = []
+    tab = query.get("tab", "interval")
+    if tab not in TABS:
+        problems.append(f"tab={tab[:40]} is none of {', '.join(TABS)}; the step interval is shown.")
+        tab = "interval"
+    try:
+        rank = request.rank_run
+        notice = _find_notice(rank)
+        loader = _choose_loader(rank, query.get("loader", ""), problems)
+        kept = {"loader": str(loader)} if loader is not None and "loader" in query else {}
+        facts = PipelineFacts(rank, loader)
+        show = notice is None
+        return DataContext(
+            tabs=_list_tabs(tab, kept),
+            loaders=_list_loaders(rank, loader, tab),
+            problems=tuple(problems),
+            notice=notice,
+            interval=build_interval(facts) if show and tab == "interval" else None,
+            processing=build_processing(facts, query.get("queue", "")) if show and tab == "processing" else None,
+            kept=kept,
+        )
+    except RunError as error:
+        notice = Notice("failed", "The data pipeline cannot be read", str(error), "profiler-server recover RUN")
+        return DataContext(_list_tabs(tab, {}), (), tuple(problems), notice, None, None, {})
+
+
+def _find_notice(rank: RankRun) -> Notice | None:
+    """Return why nothing can be shown. A run without workers has no queue table, and is shown all the same."""
+    for table in ("queues", "stages", "steps"):
+        status = rank.status(table)
+        if status.state == "off":
+            reason = status.reason or "It was switched off for this run with data_pipeline=False."
+            return Notice("off", "The data pipeline was not collected", reason, REMEDY)
+        if status.state in ("failed", "broken"):
+            return Notice("failed", "The data pipeline cannot be shown", status.reason)
+    if rank.status("steps").state != "there":
+        return Notice("empty", "No step was recorded yet", "The page fills with the first training step.")
+    return None
+
+
+def _choose_loader(rank: RankRun, text: str, problems: list[str]) -> int | None:
+    known = {str(entry.id): entry.id for entry in rank.manifest.loaders}
+    if text in known:
+        return known[text]
+    if text:
+        problems.append(f"loader={text[:40]} is no DataLoader of this run; the one that fed the steps is shown.")
+    return find_main_loader(rank)
+
+
+def _list_tabs(tab: str, kept: Mapping[str, str]) -> tuple[Link, ...]:
+    return tuple(
+        Link(label, {**({"tab": name} if name != "interval" else {}), **kept}, name == tab)
+        for name, label in TABS.items()
+    )
+
+
+def _list_loaders(rank: RankRun, chosen: int | None, tab: str) -> tuple[Link, ...]:
+    """Link the loaders where there are several, such as one for training and one for evaluation."""
+    loaders = rank.manifest.loaders
+    if len(loaders) < 2:
+        return ()
+    return tuple(
+        Link(
+            f"{entry.id}: {shorten_middle(entry.dataset, 32)}",
+            {**({"tab": tab} if tab != "interval" else {}), "loader": str(entry.id)},
+            entry.id == chosen,
+        )
+        for entry in loaders[:20]
+    )
+
+
+PAGE = Page(slug="data", title="Data pipeline", order=40, key="d", template="data.html", build=build)

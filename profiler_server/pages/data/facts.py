@@ -1,0 +1,135 @@
+"""What the two tabs of the Data pipeline page read once: steps, queues, stages and the loader that feeds the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.run import RankRun
+from collector.schema.errors import TableMissingError
+from collector.schema.manifest import Loader
+from profiler_server.analysis import depths
+from profiler_server.analysis.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
+from profiler_server.analysis.pipeline import (
+    Bottleneck,
+    Readiness,
+    find_bottleneck,
+    sum_queues,
+    sum_stages,
+    summarize_readiness,
+)
+from profiler_server.analysis.replicas import read_stages
+from profiler_server.analysis.results import QueueSummary, StageSummary
+from profiler_server.analysis.steps import StepSelection, read_integers, select_steps, train_steps
+
+_STEP_COLUMNS = ("step", "kind", "duration_ns", "data_wait_ns", "h2d_ns", "loader", "loader_start_ns", "detailed")
+QUEUE_LABELS: Mapping[str, str] = {HOST_QUEUE: "Worker queue", DEVICE_QUEUE: "Pin queue"}
+
+
+@dataclass(frozen=True)
+class StepWaits:
+    """Training steps in order: what each waited for. `kept` are those that means are taken over."""
+
+    steps: depths.Series
+    data_wait_ns: depths.Series
+    h2d_ns: depths.Series
+    duration_ns: depths.Series
+    selection: StepSelection
+
+    @property
+    def wait_frac(self) -> float:
+        """Return the part of the mean step that was spent waiting for data."""
+        return self._share(self.data_wait_ns)
+
+    @property
+    def h2d_frac(self) -> float:
+        return self._share(self.h2d_ns)
+
+    def mean_ns(self, values: depths.Series) -> float:
+        """Return the mean over the steps kept."""
+        kept = values[self.selection.kept]
+        return float(kept.mean()) if len(kept) else 0.0
+
+    def _share(self, values: depths.Series) -> float:
+        whole = self.mean_ns(self.duration_ns)
+        return self.mean_ns(values) / whole if whole else 0.0
+
+
+class PipelineFacts:
+    """Reads of one rank for one loader, each done when first asked for. Raises as `RankRun.table` does."""
+
+    def __init__(self, rank: RankRun, loader: int | None) -> None:
+        self.rank = rank
+        self.loader_id = loader
+
+    @property
+    def loader(self) -> Loader | None:
+        """Return the manifest's entry of the chosen loader."""
+        return next((entry for entry in self.rank.manifest.loaders if entry.id == self.loader_id), None)
+
+    @cached_property
+    def waits(self) -> StepWaits:
+        steps = self.rank.table("steps", _STEP_COLUMNS)
+        train = train_steps(steps)
+        numbers, wait, h2d, duration = (
+            read_integers(train, name) for name in ("step", "data_wait_ns", "h2d_ns", "duration_ns")
+        )
+        return StepWaits(numbers, wait, h2d, duration, select_steps(steps))
+
+    @cached_property
+    def samples(self) -> pa.Table:
+        """Return the queue samples of the loader and of the user's own queues; none where nothing was sampled."""
+        samples = depths.read_queues(self.rank)
+        if self.loader_id is None:
+            return samples
+        loader = pc.fill_null(samples["loader"], -1)
+        return samples.filter(pc.or_(pc.equal(loader, self.loader_id), pc.equal(loader, -1)))
+
+    @cached_property
+    def stage_rows(self) -> pa.Table:
+        return read_stages(self.rank, self.loader_id)
+
+    @cached_property
+    def queue_keys(self) -> tuple[QueueKey, ...]:
+        return depths.list_queues(self.samples)
+
+    @cached_property
+    def queues(self) -> Mapping[QueueKey, QueueSummary]:
+        found = ((key, sum_queues(depths.of_queue(self.samples, key))) for key in self.queue_keys)
+        return {key: rows[0] for key, rows in found}
+
+    @cached_property
+    def stages(self) -> Mapping[str, StageSummary]:
+        return {row.name: row for row in sum_stages(self.stage_rows)}
+
+    @cached_property
+    def readiness(self) -> tuple[Readiness, ...]:
+        return summarize_readiness(self.samples, self.loader_id)
+
+    @cached_property
+    def bottleneck(self) -> Bottleneck:
+        work = {name: row.mean_ns for name, row in self.stages.items()}
+        return find_bottleneck(self.readiness, work, self.waits.wait_frac)
+
+
+def find_main_loader(rank: RankRun) -> int | None:
+    """Return the loader that fed the most training steps, else the first of the manifest, None without any."""
+    try:
+        train = train_steps(rank.table("steps", ("kind", "loader")))
+    except TableMissingError:
+        train = None
+    if train is not None and train["loader"].null_count < train.num_rows:
+        numbers, counts = np.unique(train["loader"].drop_null().to_numpy(), return_counts=True)
+        return int(numbers[counts.argmax()])
+    loaders = rank.manifest.loaders
+    return loaders[0].id if loaders else None
+
+
+def label_queue(key: QueueKey) -> str:
+    """Return what a queue is called on the page."""
+    return QUEUE_LABELS.get(key.name, key.name) if key.loader is not None else key.name

@@ -1,0 +1,190 @@
+"""The stage graph of the Data pipeline page: processes as lanes, their stages in order, the queues between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from profiler_server.analysis.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
+from profiler_server.analysis.replicas import STAGE_ORDER
+from profiler_server.analysis.results import QueueSummary, StageSummary
+from profiler_server.format import format_count, format_duration, format_share
+from profiler_server.pages.data.facts import PipelineFacts, label_queue
+
+WORKER_STAGES = ("read", "transform", "collate", "send")
+STAGE_LABELS: Mapping[str, str] = {
+    "read": "Read",
+    "transform": "Transform",
+    "collate": "Collate",
+    "send": "Send",
+    "pin": "Pin",
+    "h2d": "Host-to-device",
+    "step": "Step",
+}
+STAGE_HINTS: Mapping[str, str] = {
+    "read": "dataset[i], without its transforms",
+    "transform": "transforms of the dataset",
+    "collate": "samples to one batch",
+    "send": "batch to the worker queue",
+    "pin": "copy to pinned memory",
+    "h2d": "batch to the device, preparation",
+    "step": "forward, backward, update",
+}
+LOW_EMPTY_FRAC = 0.3
+
+
+@dataclass(frozen=True)
+class Share:
+    """One bar of a stage: a label, the figure, and the percent that fills the bar."""
+
+    label: str
+    text: str
+    percent: float
+    kind: Literal["work", "input_wait", "output_wait"]
+
+
+@dataclass(frozen=True)
+class StageBox:
+    """One stage. `work` is text, per batch; a stage that was not measured has no shares and says why in `note`."""
+
+    name: str
+    label: str
+    hint: str
+    work: str
+    batches: str
+    shares: tuple[Share, ...]
+    is_bottleneck: bool
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """The stages that one kind of process runs one after the other."""
+
+    title: str
+    note: str
+    stages: tuple[StageBox, ...]
+    kind: Literal["lane"] = "lane"
+
+
+@dataclass(frozen=True)
+class QueueBox:
+    """One queue. `fill` is its usage in percent, `query` opens its depth over time, or closes it when it is open."""
+
+    name: str
+    label: str
+    depth: str
+    usage: str
+    empty: str
+    fill: float
+    is_starved: bool
+    is_open: bool
+    query: Mapping[str, str]
+    kind: Literal["queue"] = "queue"
+
+
+def build_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox, ...]:
+    """Build the pipeline from left to right; lanes and queues that the loader does not have are left out."""
+    boxes = {
+        key.name: _build_queue(key, row, open_queue) for key, row in facts.queues.items() if key.loader is not None
+    }
+    loader = facts.loader
+    workers = loader.num_workers if loader else 0
+    nodes: list[Lane | QueueBox | None] = []
+    loading = _build_stages(facts, WORKER_STAGES)
+    training = _build_stages(facts, ("h2d", "step"))
+    if workers == 0 and HOST_QUEUE not in boxes:
+        title = "Training process" if loading else "Training script"
+        note = "makes each batch itself, then trains" if loading else "feeds the step itself: no DataLoader was seen"
+        return (Lane(title, note, (*loading, *training)),)
+    plural = "s" if workers != 1 else ""
+    nodes.append(Lane(f"{workers} worker process{'es' if plural else ''}", "each makes whole batches", loading))
+    nodes.append(boxes.get(HOST_QUEUE))
+    if DEVICE_QUEUE in boxes or "pin" in facts.stages:
+        nodes.append(Lane("Pin-memory thread", "of the training process", _build_stages(facts, ("pin",))))
+        nodes.append(boxes.get(DEVICE_QUEUE))
+    nodes.append(Lane("Training process", "one step after the other", training))
+    return tuple(node for node in nodes if node is not None)
+
+
+def build_own_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox, ...]:
+    """Build the user's own stages and queues, empty where there are none."""
+    own = tuple(name for name in facts.stages if name not in STAGE_ORDER)
+    lanes = tuple(
+        Lane(name, f"{format_count(facts.stages[name].replicas)} replicas", _build_stages(facts, (name,)))
+        for name in own
+    )
+    queues = (_build_queue(key, row, open_queue) for key, row in facts.queues.items() if key.loader is None)
+    return (*lanes, *queues)
+
+
+def _build_stages(facts: PipelineFacts, names: Sequence[str]) -> tuple[StageBox, ...]:
+    boxes = []
+    for name in names:
+        row = facts.stages.get(name) or _derive_stage(facts, name)
+        if row is not None:
+            boxes.append(_build_stage(row, facts.bottleneck.stage == name))
+        elif name in ("read", "transform", "collate", "pin") and facts.loader is not None:
+            boxes.append(_build_unmeasured(name, bool(facts.stages)))
+    return tuple(boxes)
+
+
+def _derive_stage(facts: PipelineFacts, name: str) -> StageSummary | None:
+    """Take host-to-device and the step from the phases of the steps, where no row of a stage says more."""
+    waits = facts.waits
+    count = int(waits.selection.kept.sum())
+    if name not in ("h2d", "step") or not count:
+        return None
+    whole = waits.mean_ns(waits.duration_ns) or 1.0
+    h2d = waits.mean_ns(waits.h2d_ns)
+    if name == "h2d":
+        return StageSummary(name, 1, count, h2d, h2d / whole, None, None)
+    wait = waits.mean_ns(waits.data_wait_ns)
+    work = whole - wait - h2d
+    return StageSummary(name, 1, count, work, work / whole, wait / whole, None)
+
+
+def _build_stage(row: StageSummary, is_bottleneck: bool) -> StageBox:
+    kinds = (
+        ("busy", row.busy_frac, "work"),
+        ("waits for input", row.input_wait_frac, "input_wait"),
+        ("waits for output", row.output_wait_frac, "output_wait"),
+    )
+    shares = tuple(
+        Share(label, format_share(value), round(min(100.0 * value, 100.0), 2), kind)  # type: ignore[arg-type]
+        for label, value, kind in kinds
+        if value is not None
+    )
+    return StageBox(
+        name=row.name,
+        label=STAGE_LABELS.get(row.name, row.name),
+        hint=STAGE_HINTS.get(row.name, ""),
+        work=format_duration(row.mean_ns),
+        batches=f"{format_count(row.count)} {'steps' if row.name in ('h2d', 'step') else 'batches'}",
+        shares=shares,
+        is_bottleneck=is_bottleneck,
+    )
+
+
+def _build_unmeasured(name: str, others_measured: bool) -> StageBox:
+    note = "not measured"
+    if others_measured and name == "transform":
+        note = "none found: what the dataset does counts as read"
+    return StageBox(name, STAGE_LABELS[name], STAGE_HINTS[name], "", "", (), False, note)
+
+
+def _build_queue(key: QueueKey, row: QueueSummary, open_queue: str) -> QueueBox:
+    is_open = key.name == open_queue
+    query = {"tab": "processing"} if is_open else {"tab": "processing", "queue": key.name}
+    return QueueBox(
+        name=key.name,
+        label=label_queue(key),
+        depth=f"{row.mean_depth:.1f} of {format_count(row.capacity)}",
+        usage=format_share(row.usage_frac),
+        empty=format_share(row.empty_frac),
+        fill=round(min(100.0 * row.usage_frac, 100.0), 2),
+        is_starved=row.empty_frac > LOW_EMPTY_FRAC,
+        is_open=is_open,
+        query=query,
+    )

@@ -1,0 +1,285 @@
+"""The tab Data processing: the stage graph, one queue over time, what each worker did, and the slow parts by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.schema.manifest import Loader
+from profiler_server.analysis.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey, trace_over_time
+from profiler_server.analysis.pipeline import Bottleneck
+from profiler_server.analysis.replicas import (
+    ReplicaTimes,
+    StageTotals,
+    find_slow_items,
+    summarize_replicas,
+    summarize_totals,
+    summarize_transforms,
+)
+from profiler_server.figures import Axes, Chart, Line, build_lines
+from profiler_server.format import format_bytes, format_count, format_duration, format_share, shorten_middle
+from profiler_server.pages.data.facts import PipelineFacts, label_queue
+from profiler_server.pages.data.graph import STAGE_LABELS, Lane, QueueBox, build_graph, build_own_graph
+
+WORKER_LIMIT = 64
+ROW_LIMIT = 200
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of a worker's bar: `start` and `width` in percent of the longest worker's wall time."""
+
+    kind: str
+    start: float
+    width: float
+
+
+@dataclass(frozen=True)
+class WorkerBar:
+    """One worker: its bar, and the same as text."""
+
+    label: str
+    batches: str
+    segments: tuple[Segment, ...]
+    shares: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table of formatted text; `bars` is a percent per row, empty for none."""
+
+    title: str
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    bars: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class QueuePanel:
+    """One queue over time, with who fills it and who empties it."""
+
+    label: str
+    before: str
+    after: str
+    chart: Chart
+
+
+@dataclass(frozen=True)
+class ProcessingView:
+    """Everything that the tab shows. Empty tuples and None are parts that the run does not have."""
+
+    bottleneck: Bottleneck
+    bottleneck_label: str
+    graph: tuple[Lane | QueueBox, ...]
+    own_graph: tuple[Lane | QueueBox, ...]
+    panel: QueuePanel | None
+    panel_missing: str
+    workers: tuple[WorkerBar, ...]
+    workers_left_out: int
+    transforms: TextTable | None
+    stages: TextTable | None
+    slow_items: TextTable | None
+    arguments: tuple[tuple[str, str], ...]
+
+
+def build_processing(facts: PipelineFacts, open_queue: str) -> ProcessingView:
+    """Build the tab; `open_queue` is the queue that the URL opens. Raises as `RankRun.table` does."""
+    replicas = [row for row in summarize_replicas(facts.stage_rows) if row.replica >= 0]
+    key = next((key for key in facts.queue_keys if key.name == open_queue), None)
+    stage = facts.bottleneck.stage
+    return ProcessingView(
+        bottleneck=facts.bottleneck,
+        bottleneck_label=STAGE_LABELS.get(stage, stage) if stage else "",
+        graph=build_graph(facts, open_queue),
+        own_graph=build_own_graph(facts, open_queue),
+        panel=_build_panel(facts, key) if key else None,
+        panel_missing=f"This loader has no queue {open_queue[:60]!r}." if open_queue and key is None else "",
+        workers=_build_workers(replicas[:WORKER_LIMIT]),
+        workers_left_out=max(0, len(replicas) - WORKER_LIMIT),
+        transforms=_tabulate_transforms(facts),
+        stages=_tabulate_stages(facts),
+        slow_items=_tabulate_slow_items(facts),
+        arguments=list_arguments(facts.loader) if facts.loader else (),
+    )
+
+
+def _build_panel(facts: PipelineFacts, key: QueueKey) -> QueuePanel:
+    trace = trace_over_time(facts.samples, key)
+    seconds = trace.starts_ns / 1e9
+    empty = trace.depths == 0
+    ends = np.array([seconds[0], seconds[-1]])
+    lines = [
+        Line("depth", "data", trace.depths, "steps"),
+        Line("capacity", "idle", np.array([trace.capacity, trace.capacity]), "dash", x=ends),
+        Line("empty", "zero", np.zeros(int(empty.sum())), "points", x=seconds[empty]),
+    ]
+    if trace.blocked.any():
+        held = trace.depths[trace.blocked]
+        lines.append(Line("next one not ready", "communication", held, "points", x=seconds[trace.blocked]))
+    label = label_queue(key)
+    rows = list(zip(seconds, trace.steps, trace.depths, strict=True))[:ROW_LIMIT]
+    chart = Chart(
+        id="queue-over-time",
+        title=f"{label}: depth over time",
+        caption=f"{format_count(len(seconds))} samples, one each time the training thread asked for a batch; "
+        f"{format_count(int(empty.sum()))} found it empty.",
+        figure=build_lines(seconds, lines, Axes("time since the run's start (s)", "depth", "batches")),
+        columns=("Time (s)", "Step", "Depth"),
+        rows=tuple((f"{at:.3f}", str(step), str(depth)) for at, step, depth in rows),
+        size="medium",
+    )
+    return QueuePanel(label, *_describe_sides(facts, key), chart)
+
+
+def _describe_sides(facts: PipelineFacts, key: QueueKey) -> tuple[str, str]:
+    """Say how many fill a queue and how many empty it."""
+    workers = facts.loader.num_workers if facts.loader else 0
+    makers = f"{format_count(workers)} worker process{'es' if workers != 1 else ''}"
+    has_pin = any(other.name == DEVICE_QUEUE and other.loader is not None for other in facts.queue_keys)
+    if key.loader is not None and key.name == HOST_QUEUE:
+        return makers, "1 pin-memory thread" if has_pin else "1 training process"
+    if key.loader is not None and key.name == DEVICE_QUEUE:
+        return "1 pin-memory thread", "1 training process"
+    return "your own producers", "your own consumers"
+
+
+def _build_workers(replicas: list[ReplicaTimes]) -> tuple[WorkerBar, ...]:
+    longest = max((row.wall_ns for row in replicas), default=0) or 1
+    return tuple(_build_worker(row, longest) for row in replicas)
+
+
+def _build_worker(row: ReplicaTimes, longest_ns: int) -> WorkerBar:
+    parts = {
+        "work": row.work_ns,
+        "setup": row.setup_ns,
+        "input_wait": row.input_wait_ns,
+        "output_wait": row.output_wait_ns,
+        "other": row.other_ns,
+    }
+    segments = []
+    at = 0.0
+    for kind, time_ns in parts.items():
+        width = 100.0 * time_ns / longest_ns
+        if width > 0:
+            segments.append(Segment(kind, round(at, 3), round(width, 3)))
+            at += width
+    wall = row.wall_ns or 1
+    shown = ("work", "input_wait", "output_wait", "setup", "other")
+    shares = tuple(format_share(parts[kind] / wall) for kind in shown)
+    return WorkerBar(f"Worker {row.replica}", f"{format_count(row.batches)}", tuple(segments), shares)
+
+
+def _tabulate_transforms(facts: PipelineFacts) -> TextTable | None:
+    rows = summarize_transforms(facts.stage_rows)
+    if not rows:
+        return None
+    return TextTable(
+        "Transforms by name",
+        "Time that each transform took itself, in all workers.",
+        ("Transform", "Time", "Share", "On a processor", "Calls", "Slowest call"),
+        tuple(
+            (
+                shorten_middle(row.name, 80),
+                format_duration(row.work_ns),
+                format_share(row.share_frac),
+                format_share(row.cpu_frac),
+                format_count(row.items),
+                format_duration(row.longest_ns),
+            )
+            for row in rows[:50]
+        ),
+        tuple(round(100.0 * row.share_frac, 2) for row in rows[:50]),
+    )
+
+
+def _tabulate_stages(facts: PipelineFacts) -> TextTable | None:
+    rows = summarize_totals(facts.stage_rows)
+    if not rows:
+        return None
+    wall = _measure_wall(facts)
+    return TextTable(
+        "Totals by stage",
+        f"Sums over all replicas; the recorded training took {format_duration(wall)} of wall time. "
+        "Work that is not on a processor waits: for a disk, a network, or a core that is taken.",
+        (
+            "Stage",
+            "Replicas",
+            "Batches",
+            "Items",
+            "Read",
+            "Work",
+            "On a processor",
+            "Input wait",
+            "Output wait",
+            "Setup",
+        ),
+        tuple(_format_totals(row) for row in rows),
+    )
+
+
+def _format_totals(row: StageTotals) -> tuple[str, ...]:
+    return (
+        STAGE_LABELS.get(row.stage, shorten_middle(row.stage)),
+        format_count(row.replicas),
+        format_count(row.batches),
+        format_count(row.items),
+        format_bytes(row.bytes),
+        format_duration(row.work_ns),
+        format_share(row.cpu_frac),
+        format_duration(row.input_wait_ns),
+        format_duration(row.output_wait_ns),
+        format_duration(row.setup_ns + row.cleanup_ns),
+    )
+
+
+def _measure_wall(facts: PipelineFacts) -> int:
+    steps = facts.rank.table("steps", ("start_ns", "duration_ns"))
+    if not steps.num_rows:
+        return 0
+    starts, lengths = steps["start_ns"].to_numpy(), steps["duration_ns"].to_numpy()
+    return int((starts + lengths).max() - starts.min())
+
+
+def _tabulate_slow_items(facts: PipelineFacts) -> TextTable | None:
+    rows = find_slow_items(facts.stage_rows)
+    if not rows:
+        return None
+    return TextTable(
+        "Slowest samples",
+        "The samples that took longest, with their index in the dataset where it is known.",
+        ("Sample", "Stage", "Time", "Worker", "Epoch", "Batch"),
+        tuple(
+            (
+                "n/a" if row.item is None or row.item < 0 else f"dataset[{row.item}]",
+                STAGE_LABELS.get(row.stage, shorten_middle(row.stage))
+                + (f": {shorten_middle(row.detail, 40)}" if row.detail else ""),
+                format_duration(row.longest_ns),
+                "training process" if row.replica < 0 else str(row.replica),
+                "n/a" if row.epoch is None else str(row.epoch),
+                "n/a" if row.batch is None else str(row.batch),
+            )
+            for row in rows
+        ),
+    )
+
+
+def list_arguments(loader: Loader) -> tuple[tuple[str, str], ...]:
+    """Return the arguments of a DataLoader as its call would have them."""
+    iterable = (
+        "IterableDataset: no index, each worker reads its own part" if loader.style == "iterable" else "map-style"
+    )
+    length = "unknown" if loader.length_batches is None else f"{format_count(loader.length_batches)} batches an epoch"
+    return (
+        ("dataset", f"{shorten_middle(loader.dataset, 60)} ({iterable})"),
+        ("length", length),
+        ("batch_size", str(loader.batch_size)),
+        ("num_workers", str(loader.num_workers)),
+        ("prefetch_factor", str(loader.prefetch_factor)),
+        ("pin_memory", str(loader.pin_memory)),
+        ("persistent_workers", str(loader.persistent_workers)),
+        ("in_order", str(loader.in_order)),
+        ("shuffle", "unknown" if loader.shuffle is None else str(loader.shuffle)),
+        ("start method", loader.start_method or "no workers"),
+    )
