@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collector.run import Run, open_run
+    from collector.session import Profiler
 
-__all__ = ["Run", "open_run"]
+__all__ = ["Profiler", "Run", "open_run"]
 
-_HOMES = {"Run": "collector.run", "open_run": "collector.run"}
+_HOMES = {"Profiler": "collector.session", "Run": "collector.run", "open_run": "collector.run"}
 
 
 def __getattr__(name: str) -> Any:

@@ -22,6 +22,7 @@ CYCLES_WITHOUT_FETCH = 32
 BATCHES_WITHOUT_UPDATE = 64
 """After so many fetches with a backward and no update, updates are made where no hook sees them: each fetch is a step."""
 
+_BACKWARD = -1
 STALL_NS = 200_000
 """A callback that takes longer is written down, so that no step carries its time."""
 
@@ -35,6 +36,7 @@ class StepCounter:
         self._log = log
         self._explicit = False
         self._has_trained = False
+        self._updated_inside = False
         self._updated = False
         self._fetched = False
         self._backwards = 0
@@ -52,6 +54,13 @@ class StepCounter:
     def backward_starts(self) -> None:
         self._backwards += 1
         self._has_trained = True
+
+    def backward_ends(self) -> None:
+        """The outermost backward is over; updates made inside of it count as one, by the backward itself."""
+        if self._updated_inside:
+            self._updated_inside = False
+            self.update_starts(_BACKWARD)
+            self.update_ends(_BACKWARD)
 
     def fetch_starts(self) -> None:
         """A batch is asked for, or a loader is started: the step that has updated ends here."""
@@ -95,7 +104,7 @@ class StepCounter:
 
     def update_in_backward(self) -> None:
         """An optimizer has stepped inside of a backward; more of them may follow in the same one."""
-        self._updated = self._ever_updated = True
+        self._updated_inside = True
 
     def mark(self) -> int:
         """The user says that a step ends here; from now on only the user says so. Return the number of the step."""
@@ -124,12 +133,15 @@ class StepCounter:
     def _call_back(self) -> None:
         before = time.perf_counter_ns()
         for callback in tuple(self.callbacks):
-            try:
-                callback(self.ended)
-            except Exception as error:  # noqa: BLE001  an edge: what a signal does at a boundary must not reach training
-                self.callbacks.remove(callback)
-                _log.warning("stepscope: a signal failed at a step boundary and is switched off: %r", error)
+            self._call_one(callback)
         after = time.perf_counter_ns()
         if after - before > STALL_NS:
             self._log.write(STALL_START >> CODE_SHIFT, before)
             self._log.write(STALL_END >> CODE_SHIFT, after)
+
+    def _call_one(self, callback: Callable[[int], None]) -> None:
+        try:
+            callback(self.ended)
+        except Exception as error:  # noqa: BLE001  an edge: what a signal does at a boundary must not reach training
+            self.callbacks.remove(callback)
+            _log.warning("stepscope: a signal failed at a step boundary and is switched off: %r", error)

@@ -44,7 +44,7 @@ LOADER = 64 << CODE_SHIFT
 BATCH = 65 << CODE_SHIFT
 """Before a fetch: number of the batch within the epoch."""
 QUEUE = 66 << CODE_SHIFT
-"""Before a fetch: next_ready << 48 | out_of_order << 36 | outstanding << 24 | worker queue << 12 | pin queue."""
+"""Before a fetch: next_ready (0 no, 1 yes, 2 unknown) << 48 | out_of_order << 36 | outstanding << 24 | worker queue << 12 | pin queue."""
 SAMPLES = 67 << CODE_SHIFT
 """After a fetch: samples in the batch."""
 NO_GRAD = 68 << CODE_SHIFT
@@ -55,3 +55,5 @@ STEP_ENDED = 70 << CODE_SHIFT
 """Training step number n ended with the last update."""
 EXPOSED = 71 << CODE_SHIFT
 """Communication that held the last backward, in ns."""
+DETAILED = 72 << CODE_SHIFT
+"""1: a detailed window is open from here on; 0: it is closed."""

@@ -1,0 +1,177 @@
+"""Where a run is written: join the run of the same launch, or set an earlier one aside and begin a new one.
+
+May import `collector.schema` and `collector.sidecar.lock`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collector.notes import read_notes
+from collector.schema import layout
+from collector.schema.errors import OutputError, StepscopeError
+from collector.schema.manifest import RunManifest, decode_manifest, encode_manifest
+from collector.sidecar.lock import is_locked
+from collector.sidecar.process import is_running
+
+JOIN_S = 600.0
+"""Ranks of one launch appear within this time of the first."""
+FREE_S = 10.0
+"""How long an earlier run gets to finish its files before its place is refused."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Who asks for a place. `id` is shared by the ranks of one launch, empty for a process on its own."""
+
+    rank: int
+    world_size: int
+    id: str
+    torch: str | None
+    cuda: str | None
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    run_path: Path
+    rank_folder: Path
+    rank: int
+    epoch_unix_ns: int
+
+
+def find_launch_id() -> str:
+    """Return what the ranks of one launch have in common and other launches have not, as far as the environment says."""
+    names = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT")
+    values = [os.environ.get(name, "") for name in names]
+    return ":".join(values) if any(values) else ""
+
+
+def claim_place(output_path: Path, launch: Launch) -> Place:
+    """Make this rank's folder in `<output_path>/profiler`. OutputError says why it cannot be."""
+    run_path = output_path.expanduser().absolute()
+    try:
+        for _ in range(20):
+            manifest = _read_run(run_path)
+            if manifest is not None and not _can_join(run_path, manifest, launch):
+                _set_aside(run_path)
+                manifest = None
+            manifest = manifest or _create_run(run_path, launch)
+            if manifest is None:
+                continue  # another rank was first: look again
+            folder = layout.rank_path(run_path, launch.rank)
+            try:
+                folder.mkdir()
+            except FileExistsError:
+                continue
+            layout.events_path(folder).mkdir()
+            return Place(run_path, folder, launch.rank, manifest.epoch_unix_ns)
+    except OSError as error:
+        raise OutputError(
+            f"{run_path} cannot be written ({error.strerror or error}); choose another output_path"
+        ) from None
+    raise OutputError(f"{run_path} is being written by other processes; choose another output_path")
+
+
+def _read_run(run_path: Path) -> RunManifest | None:
+    path = layout.run_file(run_path)
+    try:
+        return decode_manifest(RunManifest, path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError:
+        if layout.profiler_path(run_path).is_dir() and any(layout.profiler_path(run_path).iterdir()):
+            return RunManifest("", "", 0, 0, "collector", 0, "")  # something without a manifest: never joined
+        return None
+    except (StepscopeError, ValueError):
+        return RunManifest("", "", 0, 0, "collector", 0, "")
+
+
+def _can_join(run_path: Path, manifest: RunManifest, launch: Launch) -> bool:
+    young = time.time() - manifest.created_unix_ns / 1e9 < JOIN_S
+    if not launch.id or manifest.launch_id != launch.id or manifest.world_size != launch.world_size or not young:
+        return False
+    if layout.rank_path(run_path, launch.rank).exists():
+        return False
+    return not any(_is_over(layout.rank_path(run_path, rank)) for rank in layout.find_ranks(run_path))
+
+
+def _is_over(rank_folder: Path) -> bool:
+    """Say whether a rank of an earlier launch has ended; one on another host, or just being made, has not."""
+    try:
+        notes = read_notes(rank_folder)
+    except (OSError, ValueError):
+        return False
+    return bool(notes.finished) or (notes.host == socket.gethostname() and not is_running(notes))
+
+
+def _set_aside(run_path: Path) -> None:
+    """Move an earlier run to `earlier/`. OutputError if it is still being recorded."""
+    deadline = time.monotonic() + FREE_S
+    while any(is_locked(layout.rank_path(run_path, rank)) for rank in layout.find_ranks(run_path)):
+        recording = [rank for rank in layout.find_ranks(run_path) if not _is_over(layout.rank_path(run_path, rank))]
+        if recording or time.monotonic() > deadline:
+            raise OutputError(
+                f"{run_path} is being recorded by another process (rank {recording[:1] or '?'}); choose another output_path"
+            )
+        time.sleep(0.1)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for attempt in range(100):
+        target = run_path / layout.EARLIER_FOLDER / (stamp if not attempt else f"{stamp}-{attempt}")
+        try:
+            target.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        try:
+            os.rename(layout.profiler_path(run_path), target / layout.PROFILER_FOLDER)
+        except FileNotFoundError:
+            target.rmdir()  # another rank has moved it
+        return
+
+
+def _create_run(run_path: Path, launch: Launch) -> RunManifest | None:
+    """Write run.json unless another rank did; None then."""
+    now = time.time_ns()
+    script = sys.argv[0] if sys.argv else ""
+    manifest = RunManifest(
+        id=run_path.name,
+        name=run_path.name,
+        created_unix_ns=now,
+        epoch_unix_ns=now,
+        source="collector",
+        world_size=launch.world_size,
+        host=socket.gethostname(),
+        stepscope=_read_version(),
+        python=sys.version.split()[0],
+        torch=launch.torch,
+        cuda=launch.cuda,
+        launch_id=launch.id,
+        script=Path(script).name if script else "",
+        argv=tuple(sys.argv[1:]),
+        options=launch.options,
+    )
+    path = layout.run_file(run_path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(encode_manifest(manifest), encoding="utf-8")
+        # A link is made whole or not at all, and only once: nobody reads half a manifest.
+        os.link(partial, path)
+    except FileExistsError:
+        return None
+    finally:
+        partial.unlink(missing_ok=True)
+    return manifest
+
+
+def _read_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("stepscope")
+    except PackageNotFoundError:
+        return ""

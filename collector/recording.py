@@ -1,0 +1,205 @@
+"""One recording of one rank: signals on, sidecar beside it, and the way back to how everything was."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from collector.context import SignalContext
+from collector.environment import describe_environment, find_rank
+from collector.notes import WORDS_FILE, Notes, write_notes
+from collector.options import Options
+from collector.place import Launch, Place, claim_place, find_launch_id
+from collector.plugins import find_plugins
+from collector.ring.clock import Clock
+from collector.ring.codes import PAUSE, RESUME, STEP_MARK
+from collector.ring.words import CODE_SHIFT, WordLog
+from collector.schema.errors import OutputError
+from collector.sidecar.process import finish_rank, start_sidecar
+
+FINISH_S = 120.0
+"""How long analyse() waits for the sidecar to write the tables."""
+_NO_THREAD = -2
+_SWITCHES = ("data_pipeline", "memory", "resources")
+_log = logging.getLogger("stepscope")
+
+
+class Recording:
+    """From the first start() to analyse(). Opening it raises OutputError when the place cannot be written."""
+
+    def __init__(self, output_path: Path, options: Options) -> None:
+        import torch
+
+        rank, world_size = find_rank()
+        launch = Launch(
+            rank, world_size, find_launch_id(), str(torch.__version__), torch.version.cuda, options.as_dict()
+        )
+        self.place = claim_place(output_path, launch)
+        self.options = options
+        notes = _build_notes(self.place, options)
+        describe_environment(notes)
+        notes.overhead = time_events()
+        events = self.place.rank_folder / "events"
+        try:
+            self.log = WordLog(events / WORDS_FILE)
+            write_notes(notes, self.place.rank_folder)
+        except OSError as error:
+            raise OutputError(
+                f"{events} cannot be written ({error.strerror or error}); free space on the disk"
+            ) from None
+        self.context = SignalContext(self.place.rank_folder, options, self.log, notes)
+        self._sidecar: subprocess.Popen[bytes] | None = None
+        self._signals: list[Any] = []
+        self._trained_on = self.log.thread[0]
+        self.log.thread[0] = _NO_THREAD
+        self._start_sidecar()
+        self._install_signals()
+
+    def resume(self) -> None:
+        """Record from here on, on the calling thread unless another one has trained before."""
+        self.log.thread[0] = self._trained_on
+        self.log.write(RESUME >> CODE_SHIFT, time.perf_counter_ns())
+        self.log.mark_head()
+
+    def pause(self) -> None:
+        """Record nothing from here on; the step that has updated is complete."""
+        if self.log.thread[0] == _NO_THREAD:
+            return
+        self.context.steps.finish()
+        self._trained_on = self.log.thread[0]
+        self.log.thread[0] = _NO_THREAD
+        self.log.write(PAUSE >> CODE_SHIFT, time.perf_counter_ns())
+        self.log.mark_head()
+
+    def mark_step(self) -> None:
+        """End the step at an explicit call, on the thread that trains only."""
+        if not self.log.is_mine() and not self.context.adopt_thread():
+            return
+        self.log.write(STEP_MARK >> CODE_SHIFT, time.perf_counter_ns())
+        self.context.steps.mark()
+
+    def finish(self) -> None:
+        """Stop, and wait until the tables are there; make them here if the sidecar is gone."""
+        self.leave()
+        if self._sidecar is not None:
+            try:
+                self._sidecar.wait(FINISH_S)
+            except subprocess.TimeoutExpired:
+                _log.warning("stepscope: the tables are still being written; open the run again later")
+                return
+            self._sidecar = None
+        finish_rank(self.place.rank_folder)
+
+    def leave(self) -> None:
+        """Stop without waiting: everything is undone, and the sidecar writes the rest."""
+        if self.context.notes.finished:
+            return
+        self.pause()
+        for signal in reversed(self._signals):
+            self._remove_signal(signal)
+        self._signals.clear()
+        self.context.undo.restore()
+        self.context.notes.finished = "complete"
+        self.context.save_notes()
+
+    def _start_sidecar(self) -> None:
+        try:
+            self._sidecar = start_sidecar(self.place.rank_folder)
+        except OSError as error:
+            self.context.warn(
+                "no_sidecar", f"The recorder process could not be started ({error}); analyse() does its work."
+            )
+
+    def _install_signals(self) -> None:
+        from collector import signals as room
+
+        for name in _SWITCHES:
+            if not self.options.is_on(name):
+                self.context.notes.signals[name] = _describe_switch(name)
+        for kind in find_plugins(room, "SIGNAL"):
+            self._install_signal(kind)
+        self.context.save_notes()
+
+    def _install_signal(self, kind: Any) -> None:
+        name, option = kind.name, kind.option
+        states = self.context.notes.signals
+        if not self.options.is_on(option):
+            states[name] = _describe_switch(option)
+            return
+        try:
+            signal = kind()
+            states[name] = {"state": "on", "reason": ""}
+            signal.install(self.context)
+            self._signals.append(signal)
+        except Exception as error:  # noqa: BLE001  an edge: one signal that fails takes nothing else away
+            self.context.fail_signal(name, error)
+
+    def _remove_signal(self, signal: Any) -> None:
+        try:
+            signal.remove()
+        except Exception as error:  # noqa: BLE001  an edge: the other signals must still be removed
+            self.context.fail_signal(signal.name, error)
+
+
+def time_events(count: int = 2000) -> dict[str, Any]:
+    """Time what one event costs the training thread: a hook's tests and the store, on a list instead of the log."""
+    import itertools
+    import threading
+
+    words, mask, following = [0] * 1024, 1023, itertools.count(1).__next__
+    thread, depth = [threading.get_ident()], [0]
+    now, get_ident = time.perf_counter_ns, threading.get_ident
+
+    def bare() -> None:
+        pass
+
+    def hooked(*args: Any, **kwargs: Any) -> None:
+        if depth[0] or get_ident() != thread[0]:
+            return bare()
+        words[following() & mask] = now()
+        try:
+            return bare(*args, **kwargs)
+        finally:
+            words[following() & mask] = now()
+
+    best = min(_time_calls(hooked, count // 4) - _time_calls(bare, count // 4) for _ in range(4))
+    event_ns = max(best, 0.0) / 2
+    return {
+        "event_ns": event_ns,
+        "how": f"events of the run × {event_ns:.0f} ns, the cost of one as timed at the start",
+    }
+
+
+def _time_calls(function: Any, count: int) -> float:
+    before = time.perf_counter_ns()
+    for _ in range(count):
+        function()
+    return (time.perf_counter_ns() - before) / count
+
+
+def _build_notes(place: Place, options: Options) -> Notes:
+    clock = Clock.start(place.epoch_unix_ns)
+    process = psutil.Process()
+    return Notes(
+        rank=place.rank,
+        pid=os.getpid(),
+        pid_started=process.create_time(),
+        host=socket.gethostname(),
+        started_unix_ns=clock.unix_ns,
+        epoch_unix_ns=clock.epoch_unix_ns,
+        perf_ns=clock.perf_ns,
+        unix_ns=clock.unix_ns,
+        options=options.as_dict(),
+        points={"backward_end": "autograd engine", "point_source": "automatic"},
+    )
+
+
+def _describe_switch(option: str) -> dict[str, str]:
+    return {"state": "off", "reason": f"It was switched off: Profiler(…, {option}=…) in the training script."}

@@ -1,0 +1,189 @@
+"""The Profiler: what a training script holds. Whatever goes wrong in here, the training goes on."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import multiprocessing
+import multiprocessing.process
+import multiprocessing.util
+import os
+import sys
+import weakref
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from collector.options import Options, parse_options
+from collector.recording import Recording
+from collector.run import Run
+from collector.schema.errors import OptionError, SessionError, StepscopeError
+
+PATH_VARIABLE = "PROFILER_OUTPUT_PATH"
+DEFAULT_PATH = "profiler_output"
+_log = logging.getLogger("stepscope")
+_live: weakref.ref[Profiler] | None = None
+
+State = Literal["new", "recording", "paused", "stopped", "analysed"]
+
+
+class Profiler:
+    """Record the training steps of this process to `<output_path>/profiler/`.
+
+    Create it before the training loop and call `analyse()` after it; the loop needs no change. `output_path` is by
+    default the environment variable PROFILER_OUTPUT_PATH, else ./profiler_output. With `start_profile=False` it waits
+    for `start()`. Options: `window` is "auto" (3 steps from step 10 in full detail), None, or (first step, count);
+    `data_pipeline`, `memory` and `resources` switch parts off; `level` is debug, info or important; `activities`
+    are some of cpu, device.
+
+    Raises OptionError for an option that does not exist or a value it does not take, SessionError when another
+    Profiler is live. A path that cannot be written is one warning on stderr, and nothing is recorded.
+    """
+
+    def __init__(
+        self,
+        output_path: str | os.PathLike[str] | None = None,
+        *,
+        start_profile: bool = True,
+        **options: Any,
+    ) -> None:
+        global _live
+        if not isinstance(start_profile, bool):
+            raise OptionError(f"start_profile takes True or False, not {start_profile!r}")
+        self.options: Options = parse_options(options)
+        self.output_path = Path(output_path or os.environ.get(PATH_VARIABLE) or DEFAULT_PATH)
+        self._pid = os.getpid()
+        self._state: State = "new"
+        self._recording: Recording | None = None
+        self._inert = _is_inheriting()
+        if self._inert:
+            return
+        other = _live() if _live is not None else None
+        if other is not None and other._is_live():
+            raise SessionError(
+                f"a Profiler is already recording to {other.output_path}; call its analyse() before making another"
+            )
+        _live = weakref.ref(self)
+        atexit.register(self._finish_at_exit)
+        # Children of multiprocessing leave through os._exit, which skips atexit.
+        multiprocessing.util.Finalize(self, _finish_process, (weakref.ref(self),), exitpriority=10)
+        if start_profile:
+            self.start()
+
+    def start(self) -> None:
+        """Begin, or go on after stop(). SessionError if it is recording already, or was analysed."""
+        if self._is_elsewhere():
+            return
+        if self._state == "analysed":
+            raise SessionError(
+                "start() after analyse(): this run is closed; make a new Profiler with another output_path"
+            )
+        if self._state in ("recording", "paused"):
+            raise SessionError("start() while recording: call stop() first")
+        if self._state == "new":
+            self._open()
+        self._state = "recording"
+        if self._recording is not None:
+            self._guard(self._recording.resume)
+
+    def stop(self) -> None:
+        """End recording; what follows is absent from the run until start(). SessionError if it was not started."""
+        if self._is_elsewhere():
+            return
+        if self._state not in ("recording", "paused"):
+            raise SessionError(f"stop() before start(): this Profiler is {self._state}")
+        self._state = "stopped"
+        if self._recording is not None:
+            self._guard(self._recording.pause)
+
+    def pause(self) -> None:
+        """Leave out what follows, until resume(). Repeated calls are harmless."""
+        if self._is_elsewhere() or self._state != "recording":
+            return
+        self._state = "paused"
+        if self._recording is not None:
+            self._guard(self._recording.pause)
+
+    def resume(self) -> None:
+        """Go on after pause(). Repeated calls are harmless."""
+        if self._is_elsewhere() or self._state != "paused":
+            return
+        self._state = "recording"
+        if self._recording is not None:
+            self._guard(self._recording.resume)
+
+    def step(self) -> None:
+        """Say that a training step ends here. From the first call on, only such calls end steps."""
+        if not self._is_elsewhere() and self._state == "recording" and self._recording is not None:
+            self._guard(self._recording.mark_step)
+
+    def analyse(self) -> Run:
+        """End the run, wait until its tables are written, and return it. A second call returns the same run.
+
+        SessionError if it was never started. If nothing could be recorded, the run that is returned cannot be read:
+        its methods raise RunNotFoundError.
+        """
+        if self._is_elsewhere():
+            return Run(self.output_path)
+        if self._state == "new":
+            raise SessionError("analyse() before start(): nothing was recorded; call start() first")
+        if self._state == "analysed":
+            _log.warning("stepscope: analyse() was called before; this is the same run")
+        self._state = "analysed"
+        if self._recording is not None:
+            self._guard(self._recording.finish)
+        return Run(self.output_path.expanduser().absolute())
+
+    def __enter__(self) -> Profiler:
+        if not self._is_elsewhere() and self._state == "new":
+            self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self._is_elsewhere() and self._state != "analysed":
+            self.analyse()
+
+    def _open(self) -> None:
+        try:
+            self._recording = Recording(self.output_path, self.options)
+        except StepscopeError as error:
+            self._fall_silent(str(error))
+        except Exception as error:  # noqa: BLE001  an edge: the training must go on whatever happens here
+            self._fall_silent(f"{error!r}")
+            _log.debug("stepscope: could not start", exc_info=True)
+
+    def _fall_silent(self, reason: str) -> None:
+        print(f"stepscope: nothing is recorded: {reason}. The training is not affected.", file=sys.stderr)
+
+    def _guard(self, action: Any) -> None:
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001  an edge: the training must go on whatever happens here
+            self._fall_silent(f"{getattr(action, '__name__', 'a step')} failed: {error!r}")
+            _log.debug("stepscope: failed", exc_info=True)
+
+    def _is_live(self) -> bool:
+        return self._pid == os.getpid() and self._state != "analysed"
+
+    def _is_elsewhere(self) -> bool:
+        """Say whether this object does nothing: in a forked child, or in one that runs the script again to spawn."""
+        return self._inert or self._pid != os.getpid()
+
+    def _finish_at_exit(self) -> None:
+        if not self._is_elsewhere() and self._state not in ("analysed", "new"):
+            self._state = "analysed"
+            if self._recording is not None:
+                self._guard(self._recording.leave)
+
+
+def _finish_process(reference: weakref.ref[Profiler]) -> None:
+    profiler = reference()
+    if profiler is not None:
+        profiler._finish_at_exit()
+
+
+def _is_inheriting() -> bool:
+    """Say whether multiprocessing is only running the script again, in a child that it spawns."""
+    return bool(getattr(multiprocessing.process.current_process(), "_inheriting", False))

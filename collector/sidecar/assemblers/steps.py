@@ -1,0 +1,201 @@
+"""Steps, phases, fetches and queues, from the word log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from collector.notes import WORDS_FILE, read_notes
+from collector.parts import build_table_from_rows
+from collector.ring.clock import Clock
+from collector.ring.words import WordReader
+from collector.schema.layout import events_path
+from collector.schema.phases import PHASE_NAMES
+from collector.sidecar.assembler import Assembler
+from collector.sidecar.machine import Done, StepMachine, decode_state, encode_state
+
+STEPS_WITH_PHASES = 5_000
+"""So many steps keep where in time their phases lie; later ones only if they are detailed."""
+NEXT_READY = {0: False, 1: True}
+
+Rows = list[dict[str, Any]]
+
+
+class StepsAssembler(Assembler):
+    def __init__(self, rank_folder: Path, clock: Clock) -> None:
+        super().__init__(rank_folder, clock)
+        self._index = 0
+        self._lost_before = 0
+        self._capacities: dict[int, int] = {}
+        self._with_pin_queue: set[int] = set()
+        self._data_pipeline: bool | None = None
+        self._train_steps = 0
+        self._train_ns = 0
+        self._reader: WordReader | None = None
+        self._machine = StepMachine(self._add)
+        self._rows: dict[str, Rows] = _empty_rows()
+
+    def poll(self) -> dict[str, pa.Table]:
+        self._read_on()
+        return self._take()
+
+    def finish(self) -> dict[str, pa.Table]:
+        self._read_on()
+        self._machine.finish()
+        return self._take()
+
+    def _read_on(self) -> None:
+        reader = self._open_reader()
+        if reader is None:
+            return
+        lost = reader.lost
+        words = reader.read()
+        if reader.lost != lost:
+            self._machine.lose()
+        self._machine.position = reader.position - len(words)
+        self._machine.feed(words.tolist())
+
+    def describe(self) -> dict[str, Any]:
+        lost = self._lost_before + (self._reader.lost if self._reader else 0)
+        return {
+            "events_lost": lost,
+            "cost": {"words": self._machine.position, "steps": self._train_steps, "train_ns": self._train_ns},
+        }
+
+    def checkpoint(self) -> dict[str, Any]:
+        lost = self._lost_before + (self._reader.lost if self._reader else 0)
+        return {
+            "machine": encode_state(self._machine.state),
+            "index": self._index,
+            "lost": lost,
+            "train_steps": self._train_steps,
+            "train_ns": self._train_ns,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._machine = StepMachine(self._add, decode_state(state["machine"]))
+        self._index = state["index"]
+        self._lost_before = state["lost"]
+        self._train_steps, self._train_ns = state["train_steps"], state["train_ns"]
+
+    def release(self) -> None:
+        reader = self._reader
+        if reader is not None:
+            # A row that fills half of the log (inference without a loader) cannot hold the rest of it up.
+            reader.release(max(self._machine.state.position, reader.position - reader.capacity // 2))
+
+    def _open_reader(self) -> WordReader | None:
+        if self._reader is None:
+            path = events_path(self.rank_folder) / WORDS_FILE
+            if path.is_file():
+                self._reader = WordReader(path, self._machine.state.position)
+        return self._reader
+
+    def _take(self) -> dict[str, pa.Table]:
+        rows, self._rows = self._rows, _empty_rows()
+        return {name: build_table_from_rows(name, entries) for name, entries in rows.items() if entries}
+
+    def _add(self, done: Done) -> None:
+        self._rows["steps"].append(self._describe_step(done))
+        if self._index < STEPS_WITH_PHASES or done.row.detailed:
+            self._rows["phases"] += self._list_phases(done)
+        unknown = any(sample.loader not in self._capacities for sample in done.row.queues)
+        if self._data_pipeline is None or unknown:
+            self._read_loaders()
+        if done.kind == "train":
+            self._train_steps += 1
+            self._train_ns += done.end - done.row.start
+        if self._data_pipeline:
+            self._rows["fetches"] += self._list_fetches(done)
+            self._rows["queues"] += self._list_queues(done)
+        self._index += 1
+
+    def _describe_step(self, done: Done) -> dict[str, Any]:
+        row, counters = done.row, done.row.counters
+        first = row.fetches[0] if row.fetches else None
+        return {
+            "index": self._index,
+            "step": done.step,
+            "kind": done.kind,
+            "start_ns": self.clock.to_run(row.start),
+            "duration_ns": done.end - row.start,
+            **{f"{name}_ns": value for name, value in zip(PHASE_NAMES, row.sums(), strict=True)},
+            "epoch": first.epoch if first else None,
+            "loader": first.loader if first else None,
+            "batch": first.batch if first else None,
+            "fetches": counters.fetches,
+            "forwards": counters.forwards,
+            "backwards": counters.backwards,
+            "optimizer_steps": counters.updates,
+            "skipped_updates": counters.skipped,
+            "samples": counters.samples or None,
+            "loader_start_ns": counters.loader_start,
+            "gc_ns": counters.gc,
+            "detailed": row.detailed,
+            "markers": done.markers,
+        }
+
+    def _list_phases(self, done: Done) -> Rows:
+        return [
+            {
+                "step": done.step,
+                "index": self._index,
+                "phase": PHASE_NAMES[stretch.phase],
+                "start_ns": self.clock.to_run(stretch.start),
+                "duration_ns": stretch.end - stretch.start,
+            }
+            for stretch in done.row.stretches
+        ]
+
+    def _list_fetches(self, done: Done) -> Rows:
+        return [
+            {
+                "step": done.step,
+                "index": self._index,
+                "loader": fetch.loader,
+                "epoch": fetch.epoch,
+                "batch": fetch.batch,
+                "start_ns": self.clock.to_run(fetch.start),
+                "duration_ns": fetch.duration,
+                "samples": fetch.samples or None,
+            }
+            for fetch in done.row.fetches
+        ]
+
+    def _list_queues(self, done: Done) -> Rows:
+        rows: Rows = []
+        for sample in done.row.queues:
+            word = sample.word
+            common = {
+                "step": done.step,
+                "start_ns": self.clock.to_run(sample.start),
+                "loader": sample.loader,
+                "capacity": self._capacities.get(sample.loader, 0),
+                "next_ready": NEXT_READY.get(word >> 48 & 3),
+                "out_of_order": word >> 36 & 0xFFF,
+                "outstanding": word >> 24 & 0xFFF,
+            }
+            rows.append({**common, "queue": "worker_queue", "depth": word >> 12 & 0xFFF})
+            if sample.loader in self._with_pin_queue:
+                rows.append({**common, "queue": "pin_queue", "depth": word & 0xFFF})
+        return rows
+
+    def _read_loaders(self) -> None:
+        try:
+            notes = read_notes(self.rank_folder)
+        except (OSError, ValueError):
+            return
+        self._data_pipeline = notes.options.get("data_pipeline", True)
+        for loader in notes.loaders:
+            self._capacities[loader["id"]] = loader["num_workers"] * (loader["prefetch_factor"] or 0)
+            if loader.get("pins"):
+                self._with_pin_queue.add(loader["id"])
+
+
+def _empty_rows() -> dict[str, Rows]:
+    return {"steps": [], "phases": [], "fetches": [], "queues": []}
+
+
+ASSEMBLER = StepsAssembler

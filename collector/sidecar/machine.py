@@ -1,0 +1,325 @@
+"""Words into rows: a pure state machine over the word log.
+
+A training step ends where the training thread said so (see `collector.steps`); this machine decides what lies
+between the steps: evaluation batches, the time before the first step, and the rest.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from collector.ring import codes
+from collector.ring.words import PAYLOAD_MASK
+from collector.sidecar.rows import (
+    BACKWARD,
+    COMMUNICATION,
+    DATA,
+    FORWARD,
+    OPTIMIZER,
+    UNKNOWN,
+    Counters,
+    Fetch,
+    QueueSample,
+    Row,
+)
+
+_OPENS = {
+    codes.FETCH_START: DATA,
+    codes.LOADER_START: DATA,
+    codes.FORWARD_START: FORWARD,
+    codes.BACKWARD_START: BACKWARD,
+    codes.UPDATE_START: OPTIMIZER,
+    codes.ZERO_START: OPTIMIZER,
+    codes.SCALER_START: OPTIMIZER,
+    codes.COLLECTIVE_START: COMMUNICATION,
+}
+_CLOSES = {
+    codes.FETCH_END: DATA,
+    codes.FETCH_STOP: DATA,
+    codes.LOADER_READY: DATA,
+    codes.FORWARD_END: FORWARD,
+    codes.BACKWARD_END: BACKWARD,
+    codes.UPDATE_END: OPTIMIZER,
+    codes.ZERO_END: OPTIMIZER,
+    codes.SCALER_END: OPTIMIZER,
+    codes.COLLECTIVE_END: COMMUNICATION,
+}
+_UPDATES = (codes.UPDATE_END, codes.SCALER_END, codes.BACKWARD_END)
+
+
+class Done(NamedTuple):
+    """A complete row: `step` is its number, or the last one before it when `kind` is not train."""
+
+    row: Row
+    kind: str
+    step: int
+    end: int
+    markers: bool
+
+
+@dataclass
+class State:
+    """What outlives a row; enough to go on from the start of the open one."""
+
+    step: int = 0
+    started: bool = False
+    explicit: bool = False
+    detailed: bool = False
+    position: int = 1
+    start: int | None = None
+
+
+class StepMachine:
+    """Feed words in order; `emit` is called with each row in time order. `state` is that at the start of the open row."""
+
+    def __init__(self, emit: Callable[[Done], None], state: State | None = None) -> None:
+        self._emit = emit
+        self.state = state or State()
+        self.position = self.state.position
+        self._row: Row | None = None
+        self._at = 0
+        if self.state.start is not None:
+            self._row = Row(self.state.start, self.position, detailed=self.state.detailed)
+            self._at = self.state.start
+        self._values_from: int | None = None
+        self._stack: list[int] = []
+        self._closes_next: int | None = None
+        self._cut: tuple[int, int, Counters, int] | None = None
+        self._loader = (0, 0)
+        self._batch = 0
+        self._queue: int | None = None
+        self._gc_start = 0
+        self._updates_at_scaler = 0
+        self._fetch_start = 0
+        self._after_stall = False
+
+    def feed(self, words: Iterable[int]) -> None:
+        """Take in more words."""
+        for word in words:
+            code, payload = word & ~PAYLOAD_MASK, word & PAYLOAD_MASK
+            if code <= codes.LAST_TIMED:
+                self._feed_time(code, payload)
+            else:
+                self._feed_value(code, payload)
+            self.position += 1
+
+    def lose(self) -> None:
+        """Words are missing here: nothing that was open can be trusted to be open still."""
+        self._stack.clear()
+        self._cut = None
+        self._closes_next = None
+
+    def finish(self) -> None:
+        """The log ends here: close what is open."""
+        if self._row is None:
+            return
+        if self._row.counters.updates and not self.state.explicit:
+            self._close("train", self._at, self.state.step + 1)
+        elif self._at > self._row.start:
+            self._close(self._natural_kind(), self._at)
+
+    def _feed_time(self, code: int, time: int) -> None:
+        if code in (codes.GC_START, codes.GC_END):
+            self._feed_collection(code, time)
+            return
+        if self._row is None:
+            self._row, self._at = Row(time, self.position, detailed=self.state.detailed), time
+        time = max(time, self._at)
+        self._row.add(self._stack[-1] if self._stack else UNKNOWN, self._at, time)
+        self._at = time
+        if self._closes_next is not None:
+            step, self._closes_next = self._closes_next, None
+            self._close("train", time, step)
+        if code in _OPENS:
+            self._open(code, time)
+        elif code in _CLOSES:
+            self._leave(code, time)
+        else:
+            self._mark(code, time)
+        self._values_from = None
+
+    def _open(self, code: int, time: int) -> None:
+        phase = _OPENS[code]
+        if not self._stack:
+            if code in (codes.FETCH_START, codes.LOADER_START):
+                self._close_before_fetch(code, time)
+            elif not self.state.started and phase != COMMUNICATION:
+                self._start(time)
+            self.row.resolve(phase)
+        counters = self.row.counters
+        if code == codes.FETCH_START:
+            self._fetch_start = time
+            if self._queue is not None:
+                self.row.queues.append(QueueSample(time, self._loader[0], self._queue))
+                self._queue = None
+        elif code == codes.FORWARD_START:
+            counters.forwards += 1
+        elif code == codes.BACKWARD_START:
+            counters.backwards += 1
+        elif code == codes.UPDATE_START:
+            counters.updates += 1
+        elif code == codes.SCALER_START:
+            self._updates_at_scaler = counters.updates
+        self._stack.append(phase)
+
+    def _leave(self, code: int, time: int) -> None:
+        row, phase = self.row, _CLOSES[code]
+        if phase not in self._stack:
+            return  # its start lies before the recording, or was lost
+        while self._stack.pop() != phase:
+            pass
+        if code == codes.FETCH_END:
+            row.counters.fetches += 1
+            loader, epoch = self._loader
+            row.fetches.append(Fetch(loader, epoch, self._batch, self._fetch_start, time - self._fetch_start, 0))
+        elif code == codes.FETCH_STOP:
+            row.counters.stops += 1
+        elif code == codes.LOADER_READY and row.stretches:
+            row.counters.loader_start += row.stretches[-1].end - max(row.stretches[-1].start, row.start)
+        elif code == codes.SCALER_END and row.counters.updates == self._updates_at_scaler:
+            row.counters.updates += 1
+            row.counters.skipped += 1
+        if not self._stack:
+            if phase != COMMUNICATION:
+                row.previous = phase
+            known = self._cut[2].updates if self._cut else 0
+            if code in _UPDATES and row.counters.updates > known:
+                self._cut = (len(row.stretches), time, copy.copy(row.counters), self.position)
+
+    def _mark(self, code: int, time: int) -> None:
+        if code == codes.STEP_MARK:
+            self.state.explicit = True
+            self._close("train", time, self.state.step + 1, after=True)
+        elif code == codes.PAUSE:
+            self.finish()
+            self._stack.clear()
+            self.row.position = self.state.position = self.position + 1
+        elif code == codes.RESUME:
+            self._close("rest", time, after=True)
+        elif code == codes.STALL_END:
+            if self.row.previous == UNKNOWN and not self._stack:
+                self._close("rest", time)
+                self._after_stall = True
+        elif code == codes.FORWARD_POINT:
+            self.row.forward_point = time if self.row.forward_point is None else self.row.forward_point
+        elif code == codes.BACKWARD_POINT:
+            self.row.backward_point = time
+
+    def _feed_value(self, code: int, value: int) -> None:
+        if code in (codes.STEP_ENDS_NEXT, codes.STEP_ENDED) and value <= self.state.step:
+            return  # read again after a takeover: that step is written
+        if code == codes.STEP_ENDS_NEXT:
+            self._closes_next = value
+        elif code == codes.LOADER:
+            self._loader = (value & 0xFFFF, value >> 16)
+            self._values_from = self.position
+        elif code == codes.BATCH:
+            self._batch = value
+        elif code == codes.QUEUE:
+            self._queue = value
+        elif code == codes.DETAILED:
+            self.state.detailed = bool(value)
+            if self._row is not None:
+                self._row.detailed = self._row.detailed or bool(value)
+        elif self._row is None:
+            return
+        elif code == codes.STEP_ENDED:
+            self._close_at_cut(value)
+        elif code == codes.SAMPLES and self._row.fetches:
+            self._row.counters.samples += value
+            self._row.fetches[-1] = self._row.fetches[-1]._replace(samples=value)
+        elif code == codes.NO_GRAD:
+            self._row.counters.no_grad += 1
+        elif code == codes.EXPOSED:
+            self._row.hold(value)
+
+    def _feed_collection(self, code: int, time: int) -> None:
+        if code == codes.GC_START:
+            self._gc_start = time
+        elif self._gc_start and self._row is not None:
+            self._row.counters.gc += max(time - max(self._gc_start, self._row.start), 0)
+            self._gc_start = 0
+
+    def _start(self, time: int) -> None:
+        self.state.started = True
+        self._close("startup", time)
+
+    def _close_before_fetch(self, code: int, time: int) -> None:
+        """Close the row if it is no part of a training step: a fetch, or the start of a loader, comes next."""
+        if not self.state.started:
+            self._start(time)
+            return
+        counters = self.row.counters
+        same = bool(self.row.fetches) and self.row.fetches[-1].loader == self._loader[0]
+        if code == codes.LOADER_START:
+            same = False
+        if counters.updates:
+            return
+        if counters.backwards:
+            if counters.stops:
+                self._close("rest", time)
+        elif counters.forwards:
+            if same or counters.stops or counters.no_grad == counters.forwards:
+                self._close("eval" if counters.fetches else "rest", time)
+        elif counters.fetches:
+            if same and not self.state.explicit:
+                self._close("rest", time)
+        elif counters.stops or not (counters.loader_start or self.state.explicit or self._after_stall):
+            self._close("rest", time)
+
+    def _natural_kind(self) -> str:
+        if not self.state.started:
+            return "startup"
+        counters = self.row.counters
+        return "eval" if counters.forwards and not counters.backwards else "rest"
+
+    def _close_at_cut(self, step: int) -> None:
+        """End the step at its last update; what came after it begins the next row."""
+        if self._cut is None:
+            self._close("train", self._at, step)
+            return
+        row = self.row
+        count, time, counters, position = self._cut
+        rest = Row(time, position + 1, row.stretches[count:], row.counters.minus(counters), previous=row.previous)
+        if not rest.stretches:
+            rest.previous = UNKNOWN
+        rest.forward_point, rest.detailed = None, self.state.detailed
+        row.stretches, row.counters = row.stretches[:count], counters
+        self._finish_row(row, "train", time, step, rest)
+
+    def _close(self, kind: str, time: int, step: int | None = None, after: bool = False) -> None:
+        """Close the row; the next one begins with the word at hand (and the values that belong to it), or after it."""
+        row = self.row
+        position = self.position + 1 if after else self._values_from or self.position
+        if time == row.start and step is None:
+            row.position = self.state.position = position
+            return
+        self._finish_row(row, kind, time, step, Row(time, position, detailed=self.state.detailed))
+
+    def _finish_row(self, row: Row, kind: str, time: int, step: int | None, following: Row) -> None:
+        if step is not None:
+            self.state.step = step
+            self.state.started = True
+        row.settle()
+        self._emit(Done(row, kind, self.state.step, time, self.state.explicit and kind == "train"))
+        self._row = following
+        self._cut = None
+        self._after_stall = False
+        self.state = copy.copy(self.state)
+        self.state.position, self.state.start = following.position, following.start
+
+    @property
+    def row(self) -> Row:
+        assert self._row is not None
+        return self._row
+
+
+def encode_state(state: State) -> dict[str, Any]:
+    return dict(vars(state))
+
+
+def decode_state(raw: dict[str, Any]) -> State:
+    return State(**raw)

@@ -1,0 +1,121 @@
+"""The sidecar process: `python -m collector.sidecar RANK_FOLDER`. Started by the training process, outlives it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+import collector
+from collector.notes import Notes
+from collector.schema.errors import StepscopeError
+from collector.schema.layout import RANK_FILE, events_path, find_ranks, rank_path
+from collector.schema.manifest import RankManifest, decode_manifest
+from collector.sidecar.lock import hold_lock
+from collector.sidecar.recorder import Recorder
+
+POLL_S = 0.2
+TAKEOVER_S = 30.0
+LOG_FILE = "sidecar.log"
+
+
+def start_sidecar(rank_folder: Path) -> subprocess.Popen[bytes]:
+    """Start the sidecar in a session of its own, so that a Ctrl-C for the training does not reach it. OSError if it cannot."""
+    root = str(Path(collector.__file__).resolve().parents[1])
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
+        "OMP_NUM_THREADS": "1",
+    }
+    with open(events_path(rank_folder) / LOG_FILE, "ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "collector.sidecar", str(rank_folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",  # a file of the user's in the current folder must not shadow a module
+            env=environment,
+            start_new_session=True,
+        )
+
+
+def main(arguments: list[str]) -> int:
+    """Record until the training process has finished or is gone."""
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
+    rank_folder = Path(arguments[0])
+    with hold_lock(rank_folder, TAKEOVER_S) as mine:
+        if not mine:
+            logging.error("%s is recorded by another process", rank_folder)
+            return 1
+        record(Recorder(rank_folder))
+    return 0
+
+
+def record(recorder: Recorder) -> None:
+    """Poll until the notes say that the training has finished, or its process is gone."""
+    recorder.flush()
+    while True:
+        gone = not is_running(recorder.notes)
+        notes = recorder.read_notes()
+        if notes.finished or gone:
+            recorder.finish(notes.finished or "crashed")
+            return
+        recorder.poll()
+        time.sleep(POLL_S)
+
+
+def finish_rank(rank_folder: Path, timeout_s: float = TAKEOVER_S) -> bool:
+    """Finish what a sidecar that is gone has left; False if another process holds the rank. Does nothing if all is done."""
+    with hold_lock(rank_folder, timeout_s) as mine:
+        if not mine:
+            return False
+        if has_ended(rank_folder):
+            return True
+        recorder = Recorder(rank_folder)
+        if not recorder.notes.finished and is_running(recorder.notes):
+            return False
+        recorder.finish(recorder.notes.finished or "crashed")
+    return True
+
+
+def has_ended(rank_folder: Path) -> bool:
+    """Say whether a recorder has finished this rank."""
+    path = rank_folder / RANK_FILE
+    try:
+        return decode_manifest(RankManifest, path.read_text(encoding="utf-8"), str(path)).ended_unix_ns is not None
+    except (OSError, ValueError, StepscopeError):
+        return False
+
+
+def recover_run(run_path: Path) -> dict[int, str]:
+    """Make tables of what a run that was killed has left. Return one word per rank: recovered, complete, recording, lost.
+
+    A rank that is still recorded by a live process is left alone. OSError if the run cannot be listed.
+    """
+    return {rank: _recover_rank(rank_path(run_path, rank)) for rank in find_ranks(run_path)}
+
+
+def _recover_rank(rank_folder: Path) -> str:
+    if has_ended(rank_folder):
+        return "complete"
+    try:
+        return "recovered" if finish_rank(rank_folder, timeout_s=1.0) else "recording"
+    except (OSError, ValueError) as error:
+        logging.getLogger("stepscope").warning("stepscope: %s cannot be recovered: %s", rank_folder, error)
+        return "lost"
+
+
+def is_running(notes: Notes) -> bool:
+    """Say whether the training process is alive; a number that was given to another process is not it."""
+    try:
+        process = psutil.Process(notes.pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return notes.pid_started is None or abs(process.create_time() - notes.pid_started) < 2.0
+    except psutil.Error:
+        return False

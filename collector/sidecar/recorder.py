@@ -1,0 +1,267 @@
+"""Record one rank: run the assemblers, write their rows as parts, keep rank.json true.
+
+The same recorder runs in the sidecar, inside analyse() when the sidecar is gone, and in recover; a lock keeps it one
+at a time. Whatever the disk does, it goes on with bounded memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from collector import parts
+from collector.notes import Notes, read_notes
+from collector.plugins import find_plugins
+from collector.schema.layout import RANK_FILE, events_path, table_parts_folder
+from collector.schema.manifest import (
+    Device,
+    Loader,
+    Overhead,
+    RankManifest,
+    Signal,
+    Warn,
+    Window,
+    encode_manifest,
+)
+from collector.schema.tables import TABLES
+from collector.sidecar import assemblers as room
+from collector.sidecar.assembler import Assembler
+
+FLUSH_S = 3.0
+MOST_PENDING_ROWS = 400_000
+"""Rows held while the disk is full, of all tables together; the oldest go first."""
+CHECKPOINT_FILE = "checkpoint.json"
+_log = logging.getLogger("stepscope")
+
+
+class Recorder:
+    """Turns `events/` of one rank into tables. Call `poll` often, `finish` once."""
+
+    def __init__(self, rank_folder: Path) -> None:
+        """Take over where the last recorder stopped. OSError or ValueError if the notes cannot be read."""
+        self.rank_folder = rank_folder
+        self.notes = read_notes(rank_folder)
+        self._failed: dict[str, str] = {}
+        self._pending: dict[str, list[pa.Table]] = {}
+        self._dropped = 0
+        self._next_part: dict[str, int] = {}
+        self._started = time.monotonic()
+        self._flushed = self._started
+        self._cpu_at_start = time.process_time()
+        self._assemblers: dict[str, Assembler] = {}
+        for kind in find_plugins(room, "ASSEMBLER"):
+            self._create(kind)
+        self._take_over()
+
+    def poll(self) -> None:
+        """Take in what is new; write it when the last write is a while ago."""
+        self._collect("poll")
+        if time.monotonic() - self._flushed >= FLUSH_S:
+            self.flush()
+
+    def finish(self, state: str) -> None:
+        """Take in the rest, write it, make one file of each table, and say how the rank ended."""
+        self._collect("finish")
+        self.flush()
+        for table in TABLES:
+            self._compact(table)
+        self._write_manifest(state, ended_unix_ns=time.time_ns())
+
+    def flush(self) -> None:
+        """Write what is pending, then the checkpoint, then rank.json."""
+        self._flushed = time.monotonic()
+        if self._write_pending():
+            self._save_checkpoint()
+            for name in list(self._assemblers):
+                self._call(name, "release")
+        self._write_manifest("recording")
+
+    def read_notes(self) -> Notes:
+        """Read again what the training process says."""
+        try:
+            self.notes = read_notes(self.rank_folder)
+        except (OSError, ValueError) as error:
+            _log.debug("stepscope: %s", error)
+        return self.notes
+
+    def _create(self, kind: Any) -> None:
+        name = kind.__module__.rpartition(".")[2]
+        try:
+            self._assemblers[name] = kind(self.rank_folder, self.notes.clock)
+        except Exception as error:  # noqa: BLE001  an edge: one assembler that fails takes no other table away
+            self._fail(name, error)
+
+    def _call(self, name: str, method: str, *args: Any) -> Any:
+        """Call an optional method of an assembler; one that raises is switched off."""
+        function = getattr(self._assemblers[name], method, None)
+        if function is None:
+            return None
+        try:
+            return function(*args)
+        except Exception as error:  # noqa: BLE001  an edge: one assembler that fails takes no other table away
+            self._fail(name, error)
+            return None
+
+    def _fail(self, name: str, error: Exception) -> None:
+        _log.warning("stepscope: the assembler %s failed and is switched off", name, exc_info=error)
+        self._failed[name] = f"Making its tables failed: {error!r}. The other tables are not affected."
+        self._assemblers.pop(name, None)
+
+    def _collect(self, method: str) -> None:
+        for name in list(self._assemblers):
+            for table, rows in (self._call(name, method) or {}).items():
+                if rows.num_rows:
+                    self._pending.setdefault(table, []).append(rows)
+        self._bound_pending()
+
+    def _bound_pending(self) -> None:
+        total = sum(rows.num_rows for tables in self._pending.values() for rows in tables)
+        while total > MOST_PENDING_ROWS:
+            tables = max(self._pending.values(), key=lambda pieces: sum(piece.num_rows for piece in pieces))
+            gone = tables.pop(0).num_rows
+            total -= gone
+            self._dropped += gone
+
+    def _write_pending(self) -> bool:
+        for table in list(self._pending):
+            pieces = self._pending[table]
+            if not pieces:
+                continue
+            number = self._next_part.get(table, 0)
+            try:
+                parts.write_part(pa.concat_tables(pieces).unify_dictionaries(), self.rank_folder, table, number)
+            except OSError as error:
+                _log.warning("stepscope: %s is not written yet: %s", table, error)
+                return False
+            self._next_part[table] = number + 1
+            del self._pending[table]
+        return True
+
+    def _save_checkpoint(self) -> None:
+        states = {name: self._call(name, "checkpoint") or {} for name in list(self._assemblers)}
+        text = json.dumps({"parts": self._next_part, "dropped": self._dropped, "states": states})
+        _replace_text(events_path(self.rank_folder) / CHECKPOINT_FILE, text)
+
+    def _take_over(self) -> None:
+        """Go on after the last checkpoint; parts written after it are made again."""
+        try:
+            saved = json.loads((events_path(self.rank_folder) / CHECKPOINT_FILE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            saved = {"parts": {}, "dropped": 0, "states": {}}
+        self._next_part, self._dropped = dict(saved["parts"]), saved["dropped"]
+        for table in TABLES:
+            folder = table_parts_folder(self.rank_folder, table)
+            for path in folder.glob("*.parquet") if folder.is_dir() else ():
+                if path.stem.isdigit() and int(path.stem) >= self._next_part.get(table, 0):
+                    path.unlink(missing_ok=True)
+        for name, state in saved["states"].items():
+            if name in self._assemblers and state:
+                self._call(name, "restore", state)
+
+    def _compact(self, table: str) -> None:
+        try:
+            parts.compact_parts(self.rank_folder, table)
+        except Exception as error:  # noqa: BLE001  an edge: parts that stay parts are read just as well
+            _log.warning("stepscope: the parts of %s stay as they are: %r", table, error)
+
+    def _write_manifest(self, state: str, ended_unix_ns: int | None = None) -> None:
+        manifest = build_manifest(self.read_notes(), self._describe(), self._failed, self._cpu_frac())
+        manifest = dataclasses.replace(manifest, state=state, ended_unix_ns=ended_unix_ns)  # type: ignore[arg-type]
+        _replace_text(self.rank_folder / RANK_FILE, encode_manifest(manifest))
+
+    def _describe(self) -> dict[str, Any]:
+        """Join what the assemblers say: lists one after the other, mappings into one."""
+        fields: dict[str, Any] = {"warnings": []}
+        for name in list(self._assemblers):
+            for key, value in (self._call(name, "describe") or {}).items():
+                if isinstance(value, dict):
+                    fields[key] = {**fields.get(key, {}), **value}
+                elif isinstance(value, (list, tuple)):
+                    fields[key] = [*fields.get(key, []), *value]
+                else:
+                    fields[key] = value
+        if self._dropped:
+            text = f"{self._dropped} rows could not be written (is the disk full?) and were dropped."
+            fields["warnings"].append(Warn("rows_dropped", text))
+        return fields
+
+    def _cpu_frac(self) -> float | None:
+        elapsed = time.monotonic() - self._started
+        return (time.process_time() - self._cpu_at_start) / elapsed if elapsed > 1.0 else None
+
+
+def build_manifest(
+    notes: Notes, described: dict[str, Any], failed: dict[str, str], cpu_frac: float | None
+) -> RankManifest:
+    """Make rank.json of what the trainer noted and what the assemblers describe."""
+    signals = {name: Signal(name, **entry) for name, entry in notes.signals.items()}  # type: ignore[arg-type]
+    signals |= {signal.name: signal for signal in _read_all(Signal, described.get("signals", ()))}
+    signals |= {name: Signal(name, "failed", reason) for name, reason in failed.items()}
+    warnings = {code: Warn(code, text) for code, text in notes.warnings.items()}
+    warnings |= {warn.code: warn for warn in _read_all(Warn, described.get("warnings", ()))}
+    windows = tuple(_read_all(Window, described.get("windows", ())))
+    loaders = tuple(_read_all(Loader, [*notes.loaders, *described.get("loaders", ())]))
+    return RankManifest(
+        rank=notes.rank,
+        host=notes.host,
+        pid=notes.pid,
+        pid_started=notes.pid_started,
+        state="recording",
+        started_unix_ns=notes.started_unix_ns,
+        heartbeat_unix_ns=time.time_ns(),
+        devices=tuple(_read_all(Device, notes.devices)),
+        loaders=loaders,
+        signals=tuple(signals.values()),
+        overhead=measure_overhead(notes, described.get("cost", {}), windows, cpu_frac),
+        windows=windows,
+        warnings=tuple(warnings.values()),
+        events_lost=int(described.get("events_lost", 0)),
+        forward_start=notes.points.get("forward_start"),
+        backward_end=notes.points.get("backward_end"),
+        point_source=notes.points.get("point_source"),
+        cpu_count=notes.cpu_count,
+        usable_cores=notes.usable_cores,
+        torch_threads=notes.torch_threads,
+        facts={**notes.facts, **described.get("facts", {})},
+    )
+
+
+def measure_overhead(
+    notes: Notes, cost: dict[str, Any], windows: tuple[Window, ...], cpu_frac: float | None
+) -> Overhead:
+    """Multiply the events of the run by what one costs, as timed when the recording started."""
+    stall = sum(window.stall_ns for window in windows)
+    steps, word_ns = cost.get("steps", 0), notes.overhead.get("event_ns")
+    if not steps or word_ns is None:
+        return Overhead(window_stall_ns=stall, sidecar_cpu_frac=cpu_frac)
+    per_step = cost["words"] * word_ns / steps
+    share = per_step * steps / cost["train_ns"] if cost["train_ns"] else None
+    return Overhead(per_step, share, str(notes.overhead.get("how", "")), stall, cpu_frac)
+
+
+def _read_all(kind: Any, entries: Any) -> list[Any]:
+    """Make dataclasses of mappings, ignoring what they do not declare; what is one already stays."""
+    names = {entry.name for entry in dataclasses.fields(kind)}
+    return [
+        kind(**{key: value for key, value in entry.items() if key in names}) if isinstance(entry, dict) else entry
+        for entry in entries
+    ]
+
+
+def _replace_text(path: Path, text: str) -> None:
+    """Write a small file so that a reader sees the old or the new one; a full disk keeps the old one."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+    except OSError as error:
+        _log.warning("stepscope: %s is not written: %s", path.name, error)
+    finally:
+        partial.unlink(missing_ok=True)

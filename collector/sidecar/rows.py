@@ -1,0 +1,165 @@
+"""One row of `steps` while it grows: exclusive stretches of time, counters, and what time outside of any call is."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from collector.schema.phases import PHASE_NAMES
+
+GAP, DATA, H2D, FORWARD, BACKWARD, COMMUNICATION, OPTIMIZER, TAIL = range(len(PHASE_NAMES))
+UNKNOWN = -1
+"""A stretch inside no known call; what stands on both sides of it will say what it was."""
+END = -2
+"""What follows the last stretch of a row."""
+MOST_STRETCHES = 50_000
+"""A row with more of them (inference without a loader) keeps their sums only."""
+
+
+class Stretch(NamedTuple):
+    phase: int
+    start: int
+    end: int
+
+
+class Fetch(NamedTuple):
+    loader: int
+    epoch: int
+    batch: int
+    start: int
+    duration: int
+    samples: int
+
+
+class QueueSample(NamedTuple):
+    start: int
+    loader: int
+    word: int
+
+
+@dataclass
+class Counters:
+    fetches: int = 0
+    stops: int = 0
+    forwards: int = 0
+    no_grad: int = 0
+    backwards: int = 0
+    updates: int = 0
+    skipped: int = 0
+    samples: int = 0
+    loader_start: int = 0
+    gc: int = 0
+
+    def minus(self, earlier: Counters) -> Counters:
+        names = [entry.name for entry in dataclasses.fields(self)]
+        return Counters(**{name: getattr(self, name) - getattr(earlier, name) for name in names})
+
+
+@dataclass
+class Row:
+    """`position` is the place in the log of the first word of the row. `previous` is the last known phase."""
+
+    start: int
+    position: int
+    stretches: list[Stretch] = field(default_factory=list)
+    counters: Counters = field(default_factory=Counters)
+    fetches: list[Fetch] = field(default_factory=list)
+    queues: list[QueueSample] = field(default_factory=list)
+    previous: int = UNKNOWN
+    folded: list[int] = field(default_factory=lambda: [0] * len(PHASE_NAMES))
+    forward_point: int | None = None
+    backward_point: int | None = None
+    detailed: bool = False
+
+    def add(self, phase: int, start: int, end: int) -> None:
+        """Append a stretch; it joins the one before if that is of the same phase."""
+        if end <= start:
+            return
+        last = self.stretches[-1] if self.stretches else None
+        if last is not None and last.phase == phase and last.end == start:
+            self.stretches[-1] = Stretch(phase, last.start, end)
+        else:
+            self.stretches.append(Stretch(phase, start, end))
+            if len(self.stretches) > MOST_STRETCHES:
+                self._fold()
+
+    def resolve(self, following: int) -> None:
+        """Give the unknown stretches at the end to a phase, now that it is known what follows them."""
+        if following != COMMUNICATION:
+            phase = classify(self.previous, following)
+            index = len(self.stretches) - 1
+            while index >= 0 and self.stretches[index].phase in (UNKNOWN, COMMUNICATION):
+                if self.stretches[index].phase == UNKNOWN:
+                    self.stretches[index] = self.stretches[index]._replace(phase=phase)
+                index -= 1
+
+    def settle(self) -> None:
+        """Resolve the rest and apply the points that the user named: the row is complete."""
+        self.resolve(END)
+        if self.forward_point is not None:
+            self._relabel(FORWARD, H2D, None, self.forward_point)
+        if self.backward_point is not None:
+            self._relabel(BACKWARD, OPTIMIZER, self.backward_point, None)
+        self.stretches = join_neighbours(self.stretches)
+
+    def hold(self, exposed: int) -> None:
+        """Move so many ns from the end of the last backward to communication."""
+        for index in range(len(self.stretches) - 1, -1, -1):
+            phase, start, end = self.stretches[index]
+            if phase == BACKWARD:
+                cut = max(start, end - exposed)
+                pieces = [Stretch(BACKWARD, start, cut), Stretch(COMMUNICATION, cut, end)]
+                self.stretches[index : index + 1] = [piece for piece in pieces if piece.end > piece.start]
+                return
+
+    def sums(self) -> list[int]:
+        """Return ns per phase."""
+        sums = list(self.folded)
+        for phase, start, end in self.stretches:
+            sums[phase] += end - start
+        return sums
+
+    def _fold(self) -> None:
+        keep = self.stretches.pop()
+        for phase, start, end in self.stretches:
+            self.folded[phase if phase >= 0 else GAP] += end - start
+        self.stretches = [keep]
+
+    def _relabel(self, old: int, new: int, after: int | None, before: int | None) -> None:
+        pieces: list[Stretch] = []
+        for stretch in self.stretches:
+            if stretch.phase != old:
+                pieces.append(stretch)
+                continue
+            low = stretch.start if after is None else min(max(after, stretch.start), stretch.end)
+            high = stretch.end if before is None else min(max(before, stretch.start), stretch.end)
+            cuts = (Stretch(old, stretch.start, low), Stretch(new, low, high), Stretch(old, high, stretch.end))
+            pieces.extend(piece for piece in cuts if piece.end > piece.start)
+        self.stretches = pieces
+
+
+def classify(previous: int, following: int) -> int:
+    """Return the phase of time that is inside no known call, from the calls around it (UNKNOWN: none yet)."""
+    if following == END:
+        return GAP if previous == UNKNOWN else TAIL
+    if following == BACKWARD:
+        return FORWARD
+    if previous == UNKNOWN:
+        return GAP
+    if following == DATA:
+        return {DATA: H2D, OPTIMIZER: TAIL}.get(previous, GAP)
+    if following == FORWARD:
+        return {FORWARD: FORWARD, BACKWARD: GAP}.get(previous, H2D)
+    return {FORWARD: FORWARD, DATA: H2D}.get(previous, OPTIMIZER)
+
+
+def join_neighbours(stretches: list[Stretch]) -> list[Stretch]:
+    """Make one stretch of adjacent ones of the same phase."""
+    joined: list[Stretch] = []
+    for stretch in stretches:
+        if joined and joined[-1].phase == stretch.phase:
+            joined[-1] = joined[-1]._replace(end=stretch.end)
+        else:
+            joined.append(stretch)
+    return joined

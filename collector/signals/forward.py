@@ -1,0 +1,163 @@
+"""Forward passes: calls of the outermost modules.
+
+Global module hooks see every module, but cost microseconds a call and break graphs under torch.compile. So they stay
+only until it is known which classes are called outermost; from then on only the `__call__` of those classes is
+patched. The first compilation ends the discovery, because hooks that come or go after it force a second one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import torch
+from torch._dynamo.callback import callback_handler
+from torch._dynamo.eval_frame import OptimizedModule, skip_code
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from collector.context import SignalContext
+from collector.ring.codes import FORWARD_END, FORWARD_START, NO_GRAD
+from collector.ring.words import CODE_SHIFT
+
+STEPS_OF_DISCOVERY = 3
+CALLS_OF_DISCOVERY = 512
+"""Discovery ends after so many outermost calls even if nothing trains, as in inference."""
+
+
+class ForwardSignal:
+    name = "forward"
+    option = ""
+
+    def __init__(self) -> None:
+        self._roots: dict[type, int] = {}
+        self._patched: set[type] = set()
+        self._handles: list[Any] = []
+        # depth of module calls during discovery, then 1 while an outermost module of a patched class runs
+        self._depth = [0]
+        self._calls = 0
+
+    def install(self, context: SignalContext) -> None:
+        self._context = context
+        compiled_call = self._wrap_call(OptimizedModule.__call__)
+
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            self._end_discovery()
+            return compiled_call(module, *args, **kwargs)
+
+        def on_compile(event: Any) -> None:
+            self._end_discovery()
+
+        for hook in (call, on_compile):
+            skip_code(hook.__code__)
+        context.undo.patch(OptimizedModule, "__call__", call)
+        callback_handler.register_start_callback(on_compile)
+        context.undo.call(lambda: callback_handler.remove_start_callback(on_compile))
+        before, after = self._make_discovery_hooks()
+        self._handles = [
+            register_module_forward_pre_hook(before),
+            register_module_forward_hook(after, always_call=True),
+        ]
+        context.undo.call(self._remove_discovery)
+        context.boundaries.append(self._on_step)
+
+    def remove(self) -> None:
+        self._end_discovery(patch=False)
+
+    def _on_step(self, step: int) -> None:
+        if step >= STEPS_OF_DISCOVERY:
+            self._end_discovery()
+            if self._on_step in self._context.boundaries:
+                self._context.boundaries.remove(self._on_step)
+
+    def _make_discovery_hooks(self) -> tuple[Any, Any]:
+        log, depth, roots = self._context.log, self._depth, self._roots
+        words, mask, following, thread = log.words, log.mask, log.following, log.thread
+        inside, is_root, end = self._context.in_backward, self._is_root, self._end_discovery
+        now, get_ident = time.perf_counter_ns, threading.get_ident
+        grad, compiling = torch.is_grad_enabled, torch.compiler.is_compiling
+
+        def before(module: Any, args: Any) -> None:
+            if compiling() or get_ident() != thread[0] or inside[0]:
+                return
+            if not depth[0]:
+                if not is_root(type(module)):
+                    return
+                roots[type(module)] = roots.get(type(module), 0) + 1
+                words[following() & mask] = now() + FORWARD_START
+                if not grad():
+                    words[following() & mask] = NO_GRAD
+            depth[0] += 1
+
+        def after(module: Any, args: Any, output: Any) -> None:
+            if compiling() or get_ident() != thread[0] or inside[0] or not depth[0]:
+                return
+            depth[0] -= 1
+            if not depth[0]:
+                words[following() & mask] = now() + FORWARD_END
+                self._calls += 1
+                if self._calls >= CALLS_OF_DISCOVERY:
+                    end()
+
+        for hook in (before, after):
+            skip_code(hook.__code__)
+        return before, after
+
+    def _is_root(self, kind: type) -> bool:
+        # The loss belongs to the forward by definition, as the time between forward and backward: no call of its own.
+        return not kind.__module__.startswith("torch.nn.modules.loss") and not issubclass(kind, OptimizedModule)
+
+    def _end_discovery(self, patch: bool = True) -> None:
+        if not self._handles:
+            return
+        self._remove_discovery()
+        if self._depth[0]:
+            log = self._context.log
+            log.write(FORWARD_END >> CODE_SHIFT, time.perf_counter_ns())
+            self._depth[0] = 0
+        if not patch:
+            return
+        for kind in self._roots:
+            self._patch_class(kind)
+        names = [kind.__name__ for kind, _ in sorted(self._roots.items(), key=lambda item: -item[1])]
+        if names and not self._context.notes.points.get("forward_start"):
+            self._context.notes.points["forward_start"] = ", ".join(names[:3])
+            self._context.save_notes()
+
+    def _remove_discovery(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _patch_class(self, kind: type) -> None:
+        if kind in self._patched:
+            return
+        self._patched.add(kind)
+        self._context.undo.patch(kind, "__call__", self._wrap_call(kind.__call__))
+
+    def _wrap_call(self, original: Any) -> Any:
+        log, depth = self._context.log, self._depth
+        words, mask, following, thread = log.words, log.mask, log.following, log.thread
+        inside = self._context.in_backward
+        now, get_ident = time.perf_counter_ns, threading.get_ident
+        grad, compiling = torch.is_grad_enabled, torch.compiler.is_compiling
+
+        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
+            # compiling() comes first: Dynamo must fold it before it sees a cell of this function.
+            if compiling() or depth[0] or inside[0] or get_ident() != thread[0]:
+                return original(module, *args, **kwargs)
+            depth[0] = 1
+            words[following() & mask] = now() + FORWARD_START
+            if not grad():
+                words[following() & mask] = NO_GRAD
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                depth[0] = 0
+                words[following() & mask] = now() + FORWARD_END
+
+        skip_code(__call__.__code__)
+        return __call__
+
+
+SIGNAL = ForwardSignal

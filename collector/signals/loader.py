@@ -1,0 +1,200 @@
+"""The DataLoader as the training thread meets it: fetches, starts of iterators, and the depths of its queues.
+
+The depths are read at each fetch from counters of the iterator, in constant time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import dataloader as module
+
+from collector.context import SignalContext
+from collector.ring.codes import (
+    BATCH,
+    FETCH_END,
+    FETCH_START,
+    FETCH_STOP,
+    LOADER,
+    LOADER_READY,
+    LOADER_START,
+    QUEUE,
+    SAMPLES,
+)
+
+_MOST = 0xFFF
+"""The largest depth that a word holds; a deeper queue reads as this."""
+_NOT_READY, _READY, _READY_UNKNOWN = range(3)
+_OWN = "_stepscope"
+
+
+class LoaderSignal:
+    name = "loader"
+    option = ""
+
+    def install(self, context: SignalContext) -> None:
+        self._context = context
+        self._reads_queues = context.options.data_pipeline
+        iterator = module._BaseDataLoaderIter
+        context.undo.patch(iterator, "__init__", self._make_init(iterator.__init__))
+        context.undo.patch(iterator, "_reset", self._make_reset(iterator._reset))
+        context.undo.patch(iterator, "__next__", self._make_next(iterator.__next__))
+        context.undo.patch(DataLoader, "__iter__", self._make_iter(DataLoader.__iter__))
+
+    def remove(self) -> None:
+        self._reads_queues = False
+
+    def _make_init(self, original: Any) -> Any:
+        def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+            self._begin_epoch(iterator, loader)
+            original(iterator, loader, *args, **kwargs)
+
+        return __init__
+
+    def _make_reset(self, original: Any) -> Any:
+        def _reset(iterator: Any, loader: Any, first_iter: bool = False) -> None:
+            if not first_iter:
+                self._begin_epoch(iterator, loader)
+            original(iterator, loader, first_iter)
+
+        return _reset
+
+    def _begin_epoch(self, iterator: Any, loader: Any) -> None:
+        loaders = self._context.loaders
+        try:
+            epoch = loaders.begin_epoch(loader)
+            setattr(iterator, _OWN, epoch << 16 | loaders.number(loader) & 0xFFFF)
+            if epoch == 1:
+                self._context.add_loader(_describe_loader(loaders.number(loader), loader))
+        except Exception as error:  # noqa: BLE001  an edge: a loader of the user's may be anything
+            self._context.fail_signal(self.name, error)
+
+    def _make_iter(self, original: Any) -> Any:
+        log, steps = self._context.log, self._context.steps
+        words, mask, following, thread = log.words, log.mask, log.following, log.thread
+        now, get_ident = time.perf_counter_ns, threading.get_ident
+
+        def __iter__(loader: Any) -> Any:
+            if get_ident() != thread[0]:
+                return original(loader)
+            steps.fetch_starts()
+            words[following() & mask] = now() + LOADER_START
+            try:
+                return original(loader)
+            finally:
+                words[following() & mask] = now() + LOADER_READY
+
+        return __iter__
+
+    def _make_next(self, original: Any) -> Any:
+        log, steps = self._context.log, self._context.steps
+        words, mask, following, thread = log.words, log.mask, log.following, log.thread
+        before, count_samples = self._note_fetch, _count_samples
+        now, get_ident = time.perf_counter_ns, threading.get_ident
+
+        def __next__(iterator: Any) -> Any:
+            if get_ident() != thread[0]:
+                return original(iterator)
+            steps.fetch_starts()
+            before(iterator)
+            words[following() & mask] = now() + FETCH_START
+            try:
+                batch = original(iterator)
+            except StopIteration:
+                words[following() & mask] = now() + FETCH_STOP
+                steps.fetch_stops()
+                raise
+            except BaseException:
+                words[following() & mask] = now() + FETCH_STOP
+                raise
+            words[following() & mask] = now() + FETCH_END
+            words[following() & mask] = count_samples(batch) + SAMPLES
+            return batch
+
+        return __next__
+
+    def _note_fetch(self, iterator: Any) -> None:
+        log = self._context.log
+        words, mask, following = log.words, log.mask, log.following
+        try:
+            words[following() & mask] = getattr(iterator, _OWN, 0xFFFF) + LOADER
+            words[following() & mask] = iterator._num_yielded + BATCH
+            if self._reads_queues and iterator._num_workers:
+                words[following() & mask] = _read_queues(iterator) + QUEUE
+        except Exception as error:  # noqa: BLE001  an edge: private fields differ between versions and subclasses
+            self._reads_queues = False
+            self._context.fail_signal("data_pipeline", error)
+
+
+def _read_queues(iterator: Any) -> int:
+    """Pack what is ready, out of order and outstanding: see `codes.QUEUE`."""
+    ready = min(int(iterator._worker_result_queue.qsize()), _MOST)
+    pinned = min(int(iterator._data_queue.qsize()), _MOST) if iterator._pin_memory else 0
+    tasks: dict[int, Any] = iterator._task_info
+    outstanding = min(int(iterator._tasks_outstanding), _MOST)
+    waiting = min(max(len(tasks) - outstanding, 0), _MOST)
+    if len(tasks.get(iterator._rcvd_idx, ())) == 2:
+        state = _READY  # received already, ahead of its turn
+    elif not (ready or pinned):
+        state = _NOT_READY
+    elif iterator._num_workers == 1 or ready + pinned >= outstanding:
+        state = _READY
+    else:
+        state = _READY_UNKNOWN  # a queue does not say which batches are in it
+    return state << 48 | waiting << 36 | outstanding << 24 | ready << 12 | pinned
+
+
+def _count_samples(batch: Any) -> int:
+    """Return the length of the first tensor or list found in the batch, 0 where there is none to be seen cheaply."""
+    for _ in range(4):
+        kind = type(batch)
+        if kind is list or kind is tuple or isinstance(batch, (list, tuple)):
+            if not batch:
+                return 0
+            first = batch[0]
+            if isinstance(first, (str, int, float)):
+                return len(batch)
+            batch = first
+        elif isinstance(batch, dict):
+            batch = next(iter(batch.values()), None)
+        else:
+            break
+    shape = getattr(batch, "shape", None)
+    return int(shape[0]) if shape is not None and len(shape) else 0
+
+
+def _describe_loader(number: int, loader: Any) -> dict[str, Any]:
+    """Return the fields of `schema.manifest.Loader`."""
+    iterable = isinstance(loader.dataset, IterableDataset)
+    workers = int(loader.num_workers)
+    sampler = loader.sampler
+    shuffle = True if isinstance(sampler, RandomSampler) else False if isinstance(sampler, SequentialSampler) else None
+    return {
+        "id": number,
+        "dataset": type(loader.dataset).__name__,
+        "style": "iterable" if iterable else "map",
+        "batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
+        "num_workers": workers,
+        "prefetch_factor": loader.prefetch_factor if workers else None,
+        "pin_memory": bool(loader.pin_memory),
+        "pins": bool(loader.pin_memory) and torch.accelerator.is_available(),
+        "persistent_workers": bool(loader.persistent_workers),
+        "in_order": bool(getattr(loader, "in_order", True)),
+        "shuffle": None if iterable else shuffle,
+        "length_batches": None if iterable else len(loader),
+        "start_method": _find_start_method(loader) if workers else None,
+    }
+
+
+def _find_start_method(loader: Any) -> str:
+    import multiprocessing
+
+    context = loader.multiprocessing_context
+    return str((context if context is not None else multiprocessing).get_start_method())
+
+
+SIGNAL = LoaderSignal

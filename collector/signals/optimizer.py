@@ -1,0 +1,128 @@
+"""Parameter updates: optimizer steps (public hooks), zero_grad, and GradScaler.step, which may leave an update out."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from typing import Any
+
+import torch
+from torch._dynamo.eval_frame import skip_code
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from collector.context import SignalContext
+from collector.ring.codes import SCALER_END, SCALER_START, UPDATE_END, UPDATE_START, ZERO_END, ZERO_START
+
+
+class OptimizerSignal:
+    name = "optimizer"
+    option = ""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, dict[str, Any]] = {}
+        self._updates = [0]
+
+    def install(self, context: SignalContext) -> None:
+        self._context = context
+        before, after = self._make_step_hooks(context)
+        zero_grad = _make_zero_hook(context, Optimizer.zero_grad)
+        scaler_step = self._make_scaler_hook(context, torch.amp.GradScaler.step)
+        for hook in (before, after, zero_grad, scaler_step):
+            skip_code(hook.__code__)
+        context.undo.call(register_optimizer_step_pre_hook(before).remove)
+        context.undo.call(register_optimizer_step_post_hook(after).remove)
+        context.undo.patch(Optimizer, "zero_grad", zero_grad)
+        context.undo.patch(torch.amp.GradScaler, "step", scaler_step)
+
+    def remove(self) -> None:
+        pass
+
+    def _make_step_hooks(self, context: SignalContext) -> tuple[Any, Any]:
+        log, seen, updates = context.log, self._seen, self._updates
+        words, mask, following, thread = log.words, log.mask, log.following, log.thread
+        steps, inside, adopt, describe = context.steps, context.in_backward, context.adopt_thread, self._describe
+        now, get_ident, compiling = time.perf_counter_ns, threading.get_ident, torch.compiler.is_compiling
+
+        def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if compiling() or (get_ident() != thread[0] and not adopt()):
+                return
+            if id(optimizer) not in seen:
+                describe(optimizer)
+            if not inside[0]:
+                steps.update_starts(id(optimizer))
+            words[following() & mask] = now() + UPDATE_START
+
+        def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if compiling() or get_ident() != thread[0]:
+                return
+            words[following() & mask] = now() + UPDATE_END
+            updates[0] += 1
+            if inside[0]:
+                steps.update_in_backward()
+            else:
+                steps.update_ends(id(optimizer))
+
+        return before, after
+
+    def _make_scaler_hook(self, context: SignalContext, original: Any) -> Any:
+        log, updates, steps = context.log, self._updates, context.steps
+        words, mask, following, thread = log.words, log.mask, log.following, log.thread
+        now, get_ident = time.perf_counter_ns, threading.get_ident
+
+        @functools.wraps(original)
+        def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            if get_ident() != thread[0]:
+                return original(self, optimizer, *args, **kwargs)
+            earlier = updates[0]
+            words[following() & mask] = now() + SCALER_START
+            try:
+                return original(self, optimizer, *args, **kwargs)
+            finally:
+                words[following() & mask] = now() + SCALER_END
+                if updates[0] == earlier:
+                    # The gradients were infinite: no hook has fired, and still the step has had its update.
+                    steps.update_starts(id(optimizer))
+                    steps.update_ends(id(optimizer))
+
+        return step
+
+    def _describe(self, optimizer: Any) -> None:
+        """Note the settings that advice refers to, at the first step of an optimizer."""
+        try:
+            group = optimizer.param_groups[0]
+            tensors = [p for each in optimizer.param_groups for p in each["params"]]
+            fact = {
+                "name": type(optimizer).__name__,
+                "foreach": group.get("foreach"),
+                "fused": group.get("fused"),
+                "parameters": sum(p.numel() for p in tensors),
+                "tensors": len(tensors),
+            }
+        except Exception as error:  # noqa: BLE001  an edge: an optimizer of the user's may hold anything
+            fact = {"name": type(optimizer).__name__, "error": repr(error)}
+        self._seen[id(optimizer)] = fact
+        if len(self._seen) <= 16:
+            self._context.add_fact("optimizers", list(self._seen.values()))
+
+
+def _make_zero_hook(context: SignalContext, original: Any) -> Any:
+    log = context.log
+    words, mask, following, thread = log.words, log.mask, log.following, log.thread
+    now, get_ident, compiling = time.perf_counter_ns, threading.get_ident, torch.compiler.is_compiling
+
+    @functools.wraps(original)
+    def zero_grad(self: Any, set_to_none: bool = True) -> None:
+        if compiling() or get_ident() != thread[0]:
+            original(self, set_to_none)
+            return
+        words[following() & mask] = now() + ZERO_START
+        try:
+            original(self, set_to_none)
+        finally:
+            words[following() & mask] = now() + ZERO_END
+
+    return zero_grad
+
+
+SIGNAL = OptimizerSignal
