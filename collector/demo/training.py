@@ -1,0 +1,162 @@
+"""The demo's training: an ordinary script with two lines of Stepscope in it.
+
+Its bottleneck is an honest and common one: pictures are augmented at full size before they are made small, so two
+workers cannot keep up with a small model.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+from PIL import Image, ImageFilter
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from collector import Profiler
+from collector.demo.pictures import read_digit, write_pictures
+
+BATCH = 32
+TRAIN_PICTURES = 640
+VALIDATION_PICTURES = 96
+MODEL_SIDE = 32
+
+Sample = tuple[torch.Tensor, int]
+
+
+class Compose:
+    """Transforms, one after the other."""
+
+    def __init__(self, *transforms: Callable[..., object]) -> None:
+        self.transforms = transforms
+
+    def __call__(self, picture: object) -> object:
+        for transform in self.transforms:
+            picture = transform(picture)
+        return picture
+
+
+class Rotate:
+    """Turn by a random angle."""
+
+    def __call__(self, picture: Image.Image) -> Image.Image:
+        return picture.rotate(random.uniform(-15, 15), Image.Resampling.BICUBIC)
+
+
+class Blur:
+    """Blur by a random radius."""
+
+    def __call__(self, picture: Image.Image) -> Image.Image:
+        return picture.filter(ImageFilter.GaussianBlur(random.uniform(0.5, 2.5)))
+
+
+class Shrink:
+    """Bring the picture to the size that the model takes."""
+
+    def __call__(self, picture: Image.Image) -> Image.Image:
+        return picture.resize((MODEL_SIDE, MODEL_SIDE), Image.Resampling.BILINEAR)
+
+
+class ToTensor:
+    """A picture in grey to a tensor in 0..1, of shape (1, height, width)."""
+
+    def __call__(self, picture: Image.Image) -> torch.Tensor:
+        pixels = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8)
+        return pixels.view(1, picture.height, picture.width).float() / 255
+
+
+class DigitFiles(Dataset[Sample]):  # type: ignore[misc]
+    """Pictures in files whose names end in their digit."""
+
+    def __init__(self, paths: Sequence[Path], transform: Callable[..., torch.Tensor]) -> None:
+        self.paths = list(paths)
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> Sample:
+        path = self.paths[index]
+        with Image.open(path) as file:
+            picture = file.convert("L")
+        return self.transform(picture), read_digit(path)
+
+
+class DigitNet(nn.Module):  # type: ignore[misc]
+    """Two convolutions and a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        )  # fmt: skip
+        self.classifier = nn.Linear(32 * (MODEL_SIDE // 4) ** 2, 10)
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.features(pictures).flatten(1))
+
+
+def record_training(output_path: Path, steps: int) -> None:
+    """Train for that many steps and record it."""
+    with tempfile.TemporaryDirectory(prefix="stepscope-demo-") as folder:
+        paths = write_pictures(Path(folder), TRAIN_PICTURES + VALIDATION_PICTURES)
+        print(f"Training on {len(paths)} pictures for {steps} steps with 2 workers", flush=True)
+        profiler = Profiler(output_path)
+        accuracy = train(paths, steps)
+        profiler.analyse()
+    print(f"Trained to {accuracy:.0%} on pictures it had not seen. The run is in {output_path}")
+
+
+def train(paths: Sequence[Path], steps: int) -> float:
+    """Train, validating after each pass over the pictures; return the last accuracy."""
+    torch.manual_seed(0)
+    augmented = Compose(Rotate(), Blur(), Shrink(), ToTensor())
+    plain = Compose(Shrink(), ToTensor())
+    train_files = DigitFiles(paths[VALIDATION_PICTURES:], augmented)
+    validation_files = DigitFiles(paths[:VALIDATION_PICTURES], plain)
+    train_loader = DataLoader(train_files, BATCH, shuffle=True, num_workers=2, persistent_workers=True, drop_last=True)
+    validation_loader = DataLoader(validation_files, BATCH)
+    model = DigitNet()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    accuracy, passed = 0.0, 0
+    bar = show_progress(steps)
+    while passed < steps:
+        model.train()
+        for pictures, digits in train_loader:
+            loss = nn.functional.cross_entropy(model(pictures), digits)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            passed += 1
+            next(bar)
+            if passed == steps:
+                break
+        accuracy = validate(model, validation_loader)
+    return accuracy
+
+
+def validate(model: nn.Module, loader: DataLoader[Sample]) -> float:
+    """Return the share of pictures that the model names right."""
+    model.eval()
+    right = total = 0
+    with torch.no_grad():
+        for pictures, digits in loader:
+            right += int((model(pictures).argmax(1) == digits).sum())
+            total += len(digits)
+    return right / total
+
+
+def show_progress(steps: int, width: int = 40) -> Iterator[None]:
+    """Draw a bar on a terminal that moves with each `next`; draw nothing into a pipe."""
+    on_terminal = sys.stdout.isatty()
+    for done in range(1, steps + 1):
+        if on_terminal:
+            filled = width * done // steps
+            end = "\n" if done == steps else ""
+            print(f"\r[{'#' * filled}{'.' * (width - filled)}] step {done} of {steps}", end=end, flush=True)
+        yield
