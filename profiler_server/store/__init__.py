@@ -1,4 +1,4 @@
-"""Base directory to catalog of runs to tables.
+"""From a base directory to runs: what is there, in which state, and its headline figures.
 
-May import collector.run, collector.parts, collector.schema, collector.traces. Must not import a room above it, or torch.
+May import collector.schema, collector.parts, collector.run. Must not import analysis or anything above it, or torch.
 """

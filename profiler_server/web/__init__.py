@@ -1,4 +1,4 @@
-"""FastAPI app, routes, errors to HTTP, templating, security headers.
+"""The HTTP face: app, routes, links, templates, headers, errors.
 
-May import profiler_server.pages and all below. Must not import a room above it, or torch.
+May import pages and every room below. Must not import the command line, or torch.
 """

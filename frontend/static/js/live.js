@@ -1,0 +1,65 @@
+// A run that records: the badge in the top bar counts its steps. The page itself changes only when asked to, or while
+// "Follow" is ticked, and then in place: what one looks at stays where it is.
+import { readChoice, writeChoice } from "./storage.js";
+
+const POLL_MS = 2000;
+const SLOWEST_MS = 30000;
+
+/** @typedef {{state: string, steps: number, stamp: string}} Live */
+
+/**
+ * Fetch this page again and put its content in the place of the old one. Modules that draw listen for
+ * `stepscope:content`, whose detail is the new element.
+ */
+async function renewContent() {
+  const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+  if (!answer.ok) return;
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const [x, y] = [scrollX, scrollY];
+  for (const selector of ["#content", ".suggestions"]) {
+    const [before, after] = [document.querySelector(selector), fresh.querySelector(selector)];
+    if (before && after) before.replaceChildren(...after.childNodes);
+  }
+  scrollTo(x, y);
+  document.dispatchEvent(new CustomEvent("stepscope:content", { detail: document.getElementById("content") }));
+}
+
+export function installLive() {
+  const badge = document.querySelector("[data-live]");
+  if (!(badge instanceof HTMLElement)) return;
+  const steps = badge.querySelector("[data-live-steps]");
+  const update = badge.querySelector("[data-live-update]");
+  const follow = badge.querySelector("[data-live-follow]");
+  if (!steps || !(update instanceof HTMLElement) || !(follow instanceof HTMLInputElement)) return;
+  /** @type {string | undefined} */
+  let shown;
+  let wait = POLL_MS;
+  follow.checked = readChoice("follow", "no") === "yes";
+  follow.addEventListener("change", () => writeChoice("follow", follow.checked ? "yes" : "no"));
+
+  const renew = async () => {
+    shown = undefined;
+    update.hidden = true;
+    await renewContent();
+  };
+  const poll = async () => {
+    try {
+      const answer = await fetch(badge.dataset.live ?? "");
+      if (!answer.ok) throw new Error(`status ${answer.status}`);
+      const live = /** @type {Live} */ (await answer.json());
+      wait = POLL_MS;
+      steps.textContent = `${live.steps.toLocaleString("en")} steps`;
+      shown ??= live.stamp;
+      const changed = live.stamp !== shown;
+      if (live.state !== "recording") return location.reload();
+      if (changed && follow.checked) await renew();
+      else update.hidden = !changed;
+    } catch {
+      wait = Math.min(2 * wait, SLOWEST_MS);
+      steps.textContent = "no answer from the server";
+    }
+    setTimeout(poll, document.hidden ? SLOWEST_MS : wait);
+  };
+  update.addEventListener("click", renew);
+  poll();
+}

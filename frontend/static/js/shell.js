@@ -1,0 +1,14 @@
+// What every page needs.
+import { installCopyButtons } from "./copy.js";
+import { installForms } from "./forms.js";
+import { installKeys } from "./keys.js";
+import { installLive } from "./live.js";
+import { installPanel } from "./panel.js";
+import { installThemeSwitch } from "./theme.js";
+
+installThemeSwitch();
+installPanel();
+installCopyButtons();
+installForms();
+installKeys();
+installLive();

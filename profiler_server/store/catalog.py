@@ -1,0 +1,138 @@
+"""The runs below a base directory, newest first, read again only where a file changed."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from collector.run import Run, open_run
+from collector.schema import layout
+from collector.schema.errors import RunNotFoundError, StepscopeError
+from profiler_server.store.headline import RunEntry, read_headline
+from profiler_server.store.scan import Scan, scan_base
+from profiler_server.store.stamps import Stamp, stamp_run
+
+BASE_ID = "@base"
+"""The id of a run that is the base directory itself, which has no path below it."""
+SCAN_INTERVAL_S = 2.0
+_TRAILING_NUMBER = re.compile(r"[-_. ]*[0-9]+$")
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Something that looks like a run and cannot be shown, with a sentence that says why."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """All runs, newest first. `cut` says where the search for them stopped, empty when it did not."""
+
+    runs: tuple[RunEntry, ...]
+    unreadable: tuple[Unreadable, ...]
+    cut: str
+
+    def find(self, run_id: str) -> RunEntry | None:
+        return next((entry for entry in self.runs if entry.id == run_id), None)
+
+
+class Catalog:
+    """Find and open the runs below a base directory. Safe to use from several threads."""
+
+    def __init__(self, base_dir: Path) -> None:
+        self.base_dir = base_dir.resolve()
+        self._lock = threading.Lock()
+        self._scanned = float("-inf")
+        self._scan = Scan((), (), "")
+        self._entries: dict[Path, tuple[Stamp, RunEntry | Unreadable]] = {}
+
+    def list_runs(self) -> Listing:
+        """Return every run. The tree is walked again after two seconds, a run read again when its files changed."""
+        with self._lock:
+            if time.monotonic() - self._scanned > SCAN_INTERVAL_S:
+                self._scan = scan_base(self.base_dir)
+                self._scanned = time.monotonic()
+            paths = self._scan.paths
+            self._entries = {path: self._entries[path] for path in paths if path in self._entries}
+            found = [entry for path in paths if (entry := self._read_entry(path)) is not None]
+        runs = [entry for entry in found if isinstance(entry, RunEntry)]
+        unreadable = [entry for entry in found if isinstance(entry, Unreadable)]
+        unreadable += [Unreadable(self.name_path(path), reason) for path, reason in self._scan.refused]
+        runs.sort(key=lambda entry: (-entry.manifest.created_unix_ns, entry.id))
+        return Listing(_compare_to_previous(runs), tuple(unreadable), self._scan.cut)
+
+    def open(self, run_id: str) -> Run:
+        """Open a run by its id. Raises RunNotFoundError for an id that names nothing below the base directory."""
+        return open_run(self.locate(run_id))
+
+    def find(self, name: str) -> Run:
+        """Open a run by its id, or else the newest run of that name. Raises RunNotFoundError."""
+        try:
+            return self.open(name)
+        except RunNotFoundError as error:
+            entry = next((entry for entry in self.list_runs().runs if name in (entry.name, entry.path.name)), None)
+            if entry is None:
+                raise error from None
+            return open_run(entry.path)
+
+    def locate(self, run_id: str) -> Path:
+        """Return the directory of an id. Raises RunNotFoundError if it is no run, or lies outside the base directory."""
+        pieces = run_id.split("/")
+        if "\0" in run_id or "\\" in run_id or any(piece in ("", ".", "..") for piece in pieces):
+            raise RunNotFoundError(f"{run_id!r} is not the id of a run; an id is a path below the base directory")
+        path = self.base_dir if run_id == BASE_ID else self.base_dir.joinpath(*pieces)
+        try:
+            manifest = layout.run_file(path).resolve()
+            inside = manifest.is_relative_to(self.base_dir) and manifest.is_file()
+        except (OSError, RuntimeError, ValueError):  # a name too long for the disk, or links that run in a circle
+            inside = False
+        if not inside:
+            raise RunNotFoundError(f"There is no run {run_id!r} below {self.base_dir}")
+        return path
+
+    def name_path(self, path: Path) -> str:
+        """Return the id of a directory below the base directory."""
+        return BASE_ID if path == self.base_dir else path.relative_to(self.base_dir).as_posix()
+
+    def _read_entry(self, path: Path) -> RunEntry | Unreadable | None:
+        stamp = stamp_run(path)
+        known = self._entries.get(path)
+        recording = known is not None and isinstance(known[1], RunEntry) and known[1].state == "recording"
+        if known is not None and known[0] == stamp and not recording:
+            return known[1]
+        run_id = self.name_path(path)
+        entry: RunEntry | Unreadable
+        try:
+            run = open_run(self.locate(run_id))
+            entry = RunEntry(run_id, path, run.manifest, read_headline(run))
+        except RunNotFoundError:
+            if not layout.run_file(path).exists():
+                return None  # it vanished between the walk and now
+            entry = Unreadable(run_id, "Its files are links that lead out of the base directory.")
+        except (StepscopeError, OSError) as error:
+            entry = Unreadable(run_id, str(error))
+        self._entries[path] = (stamp, entry)
+        return entry
+
+
+def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ...]:
+    """Set against each run the next older one of the same script and name stem, where both have steps."""
+    previous: dict[tuple[str, str], RunEntry] = {}
+    compared: list[RunEntry] = []
+    for entry in reversed(newest_first):
+        family = (entry.manifest.script, _TRAILING_NUMBER.sub("", entry.name))
+        before = previous.get(family)
+        step_ns = entry.headline.step_p50_ns
+        if before is not None and step_ns and before.headline.step_p50_ns:
+            change_frac = step_ns / before.headline.step_p50_ns - 1.0
+            entry = replace(entry, previous_id=before.id, delta_frac=change_frac)
+        if step_ns:
+            previous[family] = entry
+        compared.append(entry)
+    return tuple(reversed(compared))

@@ -1,0 +1,50 @@
+"""A stamp of a run's files that changes whenever one of them is written, without opening any."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from collector.schema import layout
+
+Stamp = tuple[tuple[str, int, int], ...]
+STAMPED_RANKS = 64
+"""Ranks that are looked at; a run with more is stamped by the first of them."""
+
+
+def stamp_run(run_path: Path) -> Stamp:
+    """Return the stamp of a run: its manifests and, per rank, what tells that the steps table grew."""
+    return tuple(_stamp_file(path) for path in _list_files(run_path))
+
+
+def stamp_rank(run_path: Path, rank: int) -> Stamp:
+    """Return the stamp of everything that lies directly in one rank's folder, tables and folders of parts."""
+    folder = layout.rank_path(run_path, rank)
+    try:
+        with os.scandir(folder) as entries:
+            paths = sorted(Path(entry.path) for entry in entries)
+    except OSError:
+        paths = []
+    return tuple(_stamp_file(path) for path in (layout.run_file(run_path), *paths))
+
+
+def _list_files(run_path: Path) -> Iterator[Path]:
+    yield layout.run_file(run_path)
+    try:
+        ranks = layout.find_ranks(run_path)[:STAMPED_RANKS]
+    except OSError:
+        return
+    for rank in ranks:
+        folder = layout.rank_path(run_path, rank)
+        yield layout.rank_file(run_path, rank)
+        yield layout.table_file(folder, "steps")
+        yield layout.table_parts_folder(folder, "steps")
+
+
+def _stamp_file(path: Path) -> tuple[str, int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return path.name, 0, 0
+    return path.name, found.st_mtime_ns, found.st_size

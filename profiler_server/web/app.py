@@ -1,0 +1,80 @@
+"""Build the app: routers are found, errors become pages or JSON, every answer passes the guard."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from collector.schema.errors import StepscopeError
+from profiler_server.settings import Settings
+from profiler_server.web import routes
+from profiler_server.web.compression import Compression
+from profiler_server.web.discovery import BrokenModule, find_modules
+from profiler_server.web.errors import ErrorView, describe_error, describe_status
+from profiler_server.web.guard import SECURITY_HEADERS, Guard
+from profiler_server.web.links import API
+from profiler_server.web.services import Services, find_services
+from profiler_server.web.shell import Shell
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """Build the app that serves the runs below `settings.base_dir`."""
+    app = FastAPI(
+        title="Stepscope",
+        version=find_version(),
+        openapi_url=f"{API}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_close_services,
+    )
+    app.state.services = Services(settings)
+    _include_routers(app)
+    for kind in (StepscopeError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, _answer_error)
+    app.add_middleware(Compression)
+    app.add_middleware(Guard, settings=settings)
+    return app
+
+
+def find_version() -> str:
+    try:
+        return version("stepscope")
+    except PackageNotFoundError:
+        return "0"
+
+
+@asynccontextmanager
+async def _close_services(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    app.state.services.diagnoses.close()
+
+
+def _include_routers(app: FastAPI) -> None:
+    found = [m for m in find_modules(routes) if not isinstance(m, BrokenModule) and hasattr(m, "ROUTER")]
+    for module in sorted(found, key=lambda m: bool(getattr(m, "LAST", False))):
+        app.include_router(module.ROUTER)
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    view = _describe_validation(error.errors()) if isinstance(error, RequestValidationError) else describe_error(error)
+    # The answer to an unexpected error is sent from outside of the guard, so it brings its headers along.
+    headers = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
+    if request.url.path.startswith(API):
+        return JSONResponse(view.to_json(), view.status, headers)
+    shell = Shell(view.title, request.url.path, dict(request.query_params))
+    answer = find_services(request).respond("error.html", shell, view.status, error=view)
+    answer.headers.update(headers)
+    return answer
+
+
+def _describe_validation(problems: Sequence[Any]) -> ErrorView:
+    lines = [f"{problem['loc'][-1]}: {problem['msg']}" for problem in problems[:8]]
+    return describe_status(422, "; ".join(lines))

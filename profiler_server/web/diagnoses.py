@@ -1,0 +1,72 @@
+"""Diagnoses, kept until a file of their rank changes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+
+from collector.run import Run
+from collector.schema.errors import StepscopeError
+from profiler_server.store.headline import RunEntry
+from profiler_server.store.stamps import Stamp, stamp_rank
+from profiler_server.web.shell import Panel
+
+KEPT = 512
+log = logging.getLogger(__name__)
+Key = tuple[str, int, Stamp]
+
+
+class Diagnoses:
+    """Judge runs at most once per state of their files; in the background where a list needs many."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Key, Panel] = OrderedDict()
+        self._pending: set[Key] = set()
+        self._pool = ThreadPoolExecutor(1, "diagnoses")
+
+    def judge(self, run: Run, rank: int) -> Panel:
+        """Return the diagnosis of a rank. A run that cannot be judged gives a panel that says why."""
+        key = (str(run.path), rank, stamp_rank(run.path, rank))
+        with self._lock:
+            known = self._kept.get(key)
+        if known is not None:
+            return known
+        panel = _judge(run, rank)
+        with self._lock:
+            self._kept[key] = panel
+            self._pending.discard(key)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return panel
+
+    def peek(self, entry: RunEntry) -> Panel | None:
+        """Return the diagnosis of a run's first rank if it is known; else have it made and return None."""
+        if not entry.headline.ranks:
+            return Panel(None, "This run has no rank folder.")
+        rank = entry.headline.ranks[0]
+        key = (str(entry.path), rank, stamp_rank(entry.path, rank))
+        with self._lock:
+            if key in self._kept:
+                return self._kept[key]
+            if key not in self._pending:
+                self._pending.add(key)
+                self._pool.submit(self.judge, Run(entry.path), rank)
+        return None
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _judge(run: Run, rank: int) -> Panel:
+    from profiler_server.rules.diagnosis import diagnose  # the rules pull in what the first page does not need
+
+    try:
+        return Panel(diagnose(run, rank))
+    except StepscopeError as error:
+        return Panel(None, str(error))
+    except Exception as error:  # A rule that fails must not take the page down with it.
+        log.exception("%s, rank %d cannot be judged", run.path, rank)
+        return Panel(None, f"A rule failed: {type(error).__name__}: {error}")

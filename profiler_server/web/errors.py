@@ -1,0 +1,102 @@
+"""Errors on their way out: one description, shown as an HTML page or as the API's one JSON shape.
+
+JSON: {"error": {"status", "kind", "message", "remedy", "detail"}}
+"""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+
+from starlette.exceptions import HTTPException
+
+from collector.schema import errors
+
+JsonError = dict[str, dict[str, str | int]]
+
+
+@dataclass(frozen=True)
+class ErrorView:
+    """What a person needs: what happened, why, and what to do. `detail` is raw and stands folded on a page."""
+
+    status: int
+    kind: str
+    title: str
+    cause: str
+    remedy: str
+    detail: str = ""
+
+    def to_json(self) -> JsonError:
+        return {
+            "error": {
+                "status": self.status,
+                "kind": self.kind,
+                "message": self.cause,
+                "remedy": self.remedy,
+                "detail": self.detail,
+            }
+        }
+
+
+class BadQueryError(errors.UsageError):
+    """A query that the server does not take: too long, or a value of the wrong kind."""
+
+
+# The nearest class in the error's ancestry decides: status, kind, title, remedy.
+_DOMAIN: dict[type[Exception], tuple[int, str, str, str]] = {
+    errors.RunNotFoundError: (
+        404,
+        "run_not_found",
+        "No such run",
+        "It may have been moved or deleted while it was shown. Go back to the list of runs.",
+    ),
+    errors.TableMissingError: (404, "table_missing", "Not collected", "The other pages of this run are not affected."),
+    errors.NewerSchemaError: (
+        409,
+        "newer_schema",
+        "Written by a newer Stepscope",
+        "Upgrade with: pip install --upgrade stepscope",
+    ),
+    errors.TableBrokenError: (
+        409,
+        "table_broken",
+        "A file of this run is damaged",
+        "Run `profiler-server recover` on the run; its other files are not affected.",
+    ),
+    errors.UsageError: (
+        400,
+        "bad_request",
+        "This cannot be shown",
+        "Correct the address, or start from the list of runs.",
+    ),
+    errors.StepscopeError: (500, "failed", "This cannot be shown", "The message above names the file to look at."),
+}
+_STATUS: dict[int, tuple[str, str, str]] = {
+    400: ("bad_request", "This address is not understood", "Correct it, or start from the list of runs."),
+    404: ("not_found", "No such page", "Start from the list of runs."),
+    405: ("method_not_allowed", "Not that way", "This address only answers to another HTTP method."),
+    422: ("invalid_query", "A value in the address does not fit", "Correct the value that is named above."),
+}
+_UNEXPECTED = "This is a fault in Stepscope. The raw detail below, with the version, is what a report needs."
+
+
+def describe_error(error: BaseException) -> ErrorView:
+    """Describe any error. An unexpected one gets status 500, with its traceback as detail."""
+    for kind in type(error).__mro__:
+        if kind in _DOMAIN:
+            return ErrorView(*_DOMAIN[kind][:3], cause=_sentence(str(error)), remedy=_DOMAIN[kind][3])
+    if isinstance(error, HTTPException):
+        return describe_status(error.status_code, str(error.detail))
+    detail = "".join(traceback.format_exception(error))
+    cause = _sentence(f"{type(error).__name__}: {error}")
+    return ErrorView(500, "internal", "Something went wrong here", cause, _UNEXPECTED, detail)
+
+
+def describe_status(status: int, cause: str) -> ErrorView:
+    kind, title, remedy = _STATUS.get(status, ("http_error", "This cannot be shown", "Start from the list of runs."))
+    return ErrorView(status, kind, title, _sentence(cause), remedy)
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text if text.endswith((".", "!", "?")) else text + "."

@@ -1,0 +1,59 @@
+"""Every address of the server is made here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from urllib.parse import parse_qsl, quote, urlencode
+
+API = "/api/v1"
+QueryValue = str | int | float | bool | None
+
+
+class Links:
+    """Addresses of pages, of the API and of static files. A query value of None is left out."""
+
+    def __init__(self, static_version: Callable[[], str]) -> None:
+        self._static_version = static_version
+
+    def runs(self, **query: QueryValue) -> str:
+        """Return the address of the run list."""
+        return "/" + encode_query(query)
+
+    def page(self, run_id: str, slug: str = "", rank: int | None = None, **query: QueryValue) -> str:
+        """Return the address of a page of a run; the empty slug is Overall."""
+        return f"/runs/{quote_id(run_id)}/{quote(slug)}{encode_query({'rank': rank, **query})}"
+
+    def place(self, run_id: str, slug: str, rank: int | None, query: str) -> str:
+        """Return the address of a place on a page that is given as query text, such as a rule's evidence."""
+        fields: dict[str, QueryValue] = {"rank": rank, **dict(parse_qsl(query.lstrip("?")))}
+        return f"/runs/{quote_id(run_id)}/{quote(slug)}{encode_query(fields)}"
+
+    def compare(self, a: str | None = None, b: str | None = None) -> str:
+        return "/compare" + encode_query({"a": a, "b": b})
+
+    def api(self, run_id: str, *parts: str, **query: QueryValue) -> str:
+        """Return the address of a run in the API, or of a part of it."""
+        tail = "".join(f"/{quote(part, safe='')}" for part in parts)
+        return f"{API}/runs/{quote_id(run_id)}{tail}{encode_query(query)}"
+
+    def api_root(self, *parts: str, **query: QueryValue) -> str:
+        """Return an address of the API that belongs to no run."""
+        return API + "".join(f"/{quote(part, safe='')}" for part in parts) + encode_query(query)
+
+    def static(self, path: str) -> str:
+        return f"/static/{self._static_version()}/{quote(path)}"
+
+
+def quote_id(run_id: str) -> str:
+    """Quote a run id for a path: its slashes stay, everything else that means something to a URL does not."""
+    return quote(run_id, safe="/")
+
+
+def encode_query(query: Mapping[str, QueryValue]) -> str:
+    """Return `?a=1&b=2`, or nothing when no value is set."""
+    given = [(name, _to_text(value)) for name, value in query.items() if value is not None]
+    return "?" + urlencode(given) if given else ""
+
+
+def _to_text(value: QueryValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,99 @@
+"""The pages of a run: `/runs/{id}/` and `/runs/{id}/{slug}`, where an id may itself contain slashes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from fastapi import APIRouter, Request
+from starlette.responses import RedirectResponse, Response
+
+from collector.run import Run
+from collector.schema.errors import RunNotFoundError, StepscopeError
+from profiler_server.page import Page, PageRequest
+from profiler_server.web.errors import BadQueryError, describe_error
+from profiler_server.web.links import encode_query
+from profiler_server.web.services import Services, ServicesOf
+from profiler_server.web.shell import KeptQuery, Shell, build_nav, build_run_view
+from profiler_server.web.templating import read_fields
+
+ROUTER = APIRouter()
+LAST = True
+log = logging.getLogger(__name__)
+
+
+@ROUTER.get("/runs/{path:path}", include_in_schema=False)
+def show_page(path: str, request: Request, services: ServicesOf) -> Response:
+    """Show a page of a run. Raises RunNotFoundError if the path names none, or the run has no such page."""
+    query = dict(request.query_params)
+    run_id, _, slug = path.rpartition("/")
+    try:
+        run = services.catalog.open(run_id)
+    except RunNotFoundError:
+        # A run's address without its slash at the end; and a run whose own name looks like a page.
+        services.catalog.locate(path)
+        return RedirectResponse(services.links.page(path) + encode_query(query), 307)
+    if slug and services.pages.find(slug) is None and services.pages.find_broken(slug) is None:
+        services.catalog.locate(path)
+        return RedirectResponse(services.links.page(path) + encode_query(query), 307)
+    return _show(services, run, PageAddress(run_id, slug, request.url.path, query))
+
+
+class PageAddress:
+    """Where a request points: run, page, path and query."""
+
+    def __init__(self, run_id: str, slug: str, path: str, query: Mapping[str, str]) -> None:
+        self.run_id, self.slug, self.path, self.query = run_id, slug, path, query
+
+
+def _show(services: Services, run: Run, at: PageAddress) -> Response:
+    ranks = run.ranks
+    rank = choose_rank(at.query.get("rank"), ranks)
+    page = services.pages.find(at.slug)
+    shell = _build_shell(services, run, at, rank, page)
+    if page is None:
+        broken = services.pages.find_broken(at.slug)
+        error = describe_error(broken.error if broken else RunNotFoundError(f"There is no page {at.slug!r}"))
+        return services.respond("error.html", shell, 500, error=error)
+    try:
+        built = page.build(PageRequest(run, at.run_id, rank, ranks, at.query))
+        return services.respond(page.template, shell, **read_fields(built))
+    except StepscopeError as error:
+        view = describe_error(error)
+    except Exception as error:  # One page that fails must leave the run's other pages reachable.
+        log.exception("the page %r of %s failed", page.slug, run.path)
+        view = describe_error(error)
+    return services.respond("error.html", shell, view.status, error=view)
+
+
+def _build_shell(services: Services, run: Run, at: PageAddress, rank: int, page: Page | None) -> Shell:
+    chosen = rank if "rank" in at.query else None
+    kept = KeptQuery(chosen, at.query.get("steps"))
+    return Shell(
+        title=page.title if page else at.slug.capitalize(),
+        path=at.path,
+        query=at.query,
+        run=build_run_view(run, at.run_id, rank),
+        slug=at.slug,
+        rank=rank,
+        ranks=run.ranks,
+        nav=build_nav(services.pages, services.links, at.run_id, at.slug, kept),
+        panel=services.diagnoses.judge(run, rank),
+    )
+
+
+def choose_rank(text: str | None, ranks: tuple[int, ...]) -> int:
+    """Return the rank that a query asks for, the first by default. Raises BadQueryError or RunNotFoundError."""
+    if not ranks:
+        raise RunNotFoundError("This run has no rank folder yet; it shows as soon as the first rank writes")
+    if text is None or text == "":
+        return ranks[0]
+    if not (text.isascii() and text.isdigit() and len(text) <= 7):
+        raise BadQueryError(f"rank={text[:40]!r} is not a rank; this run has {_name_ranks(ranks)}")
+    if int(text) not in ranks:
+        raise RunNotFoundError(f"There is no rank {text}; this run has {_name_ranks(ranks)}")
+    return int(text)
+
+
+def _name_ranks(ranks: tuple[int, ...]) -> str:
+    return f"ranks {ranks[0]} to {ranks[-1]}" if len(ranks) > 1 else f"rank {ranks[0]} only"

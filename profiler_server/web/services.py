@@ -1,0 +1,59 @@
+"""What the routes share, made once per app."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from functools import cached_property
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from starlette.responses import HTMLResponse
+
+from profiler_server.settings import Settings
+from profiler_server.store.catalog import Catalog
+from profiler_server.web.diagnoses import Diagnoses
+from profiler_server.web.discovery import PageSet, find_pages
+from profiler_server.web.links import Links
+from profiler_server.web.shell import Shell
+from profiler_server.web.static import StaticFiles, find_frontend
+from profiler_server.web.templating import Templates
+
+
+class Services:
+    """Settings, runs, pages, templates and links of one app."""
+
+    def __init__(self, settings: Settings) -> None:
+        frontend = find_frontend()
+        self.settings = settings
+        self.catalog = Catalog(settings.base_dir)
+        self.static = StaticFiles(frontend / "static")
+        self.links = Links(lambda: self.static.version)
+        self.templates = Templates(frontend / "templates", self.links)
+        self.diagnoses = Diagnoses()
+        self._lock = threading.Lock()
+
+    @cached_property
+    def _pages(self) -> PageSet:
+        return find_pages(importlib.import_module("profiler_server.pages"))
+
+    @property
+    def pages(self) -> PageSet:
+        """Return the pages, found at first use: the run list is shown before pandas and DuckDB are imported."""
+        with self._lock:
+            return self._pages
+
+    def respond(self, template: str, shell: Shell, status: int = 200, **context: Any) -> HTMLResponse:
+        """Render a page. It is never cached: what a run holds may change between two requests."""
+        names = {"run_id": shell.run.id if shell.run else None, "rank": shell.rank}
+        text = self.templates.render(template, shell=shell, **names, **context)
+        return HTMLResponse(text, status, {"Cache-Control": "no-store"})
+
+
+def find_services(request: Request) -> Services:
+    """Return the services of the app that the request came to."""
+    services: Services = request.app.state.services
+    return services
+
+
+ServicesOf = Annotated[Services, Depends(find_services)]

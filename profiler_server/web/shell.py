@@ -1,0 +1,109 @@
+"""What stands around every page: run, navigation, ranks, suggestions. Templates see it as `shell`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from collector.run import Run
+from collector.schema.errors import RunError
+from collector.schema.manifest import Overhead, RunManifest, RunState, Warn
+from profiler_server.analysis.results import Diagnosis
+from profiler_server.web.discovery import PageSet
+from profiler_server.web.links import Links, QueryValue, encode_query, quote_id
+
+STATE_LABELS: dict[str, str] = {
+    "recording": "Recording",
+    "complete": "Complete",
+    "crashed": "Crashed",
+    "imported": "Imported",
+}
+
+
+@dataclass(frozen=True)
+class NavItem:
+    """`key` is the key after `g`; a broken page has `broken` set and leads to the reason."""
+
+    title: str
+    href: str
+    key: str
+    active: bool
+    broken: bool = False
+
+
+@dataclass(frozen=True)
+class KeptQuery:
+    """The part of a query that survives navigation."""
+
+    rank: int | None
+    steps: str | None
+
+
+@dataclass(frozen=True)
+class RunView:
+    """The run that a page shows; `overhead` and `warnings` are of the chosen rank."""
+
+    id: str
+    manifest: RunManifest
+    state: RunState
+    overhead: Overhead
+    warnings: tuple[Warn, ...]
+    windows: int
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name or self.id
+
+    @property
+    def state_label(self) -> str:
+        return STATE_LABELS.get(self.state, self.state)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The suggestions; `failure` says why there are none when judging the run failed."""
+
+    diagnosis: Diagnosis | None
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Shell:
+    """`path` and `query` are those of the request; `here()` makes the same address with parts of the query changed."""
+
+    title: str
+    path: str = "/"
+    query: Mapping[str, str] = field(default_factory=dict)
+    run: RunView | None = None
+    slug: str | None = None
+    rank: int | None = None
+    ranks: tuple[int, ...] = ()
+    nav: tuple[NavItem, ...] = ()
+    panel: Panel | None = None
+
+    def here(self, **changes: QueryValue) -> str:
+        """Return this page's address with values of the query set, or removed by None."""
+        return quote_id(self.path) + encode_query({**self.query, **changes})
+
+
+def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
+    """Describe a run. A rank whose manifest is damaged counts as crashed, and its pages say why."""
+    try:
+        ranked = run.rank(rank)
+        manifest = ranked.manifest
+        return RunView(run_id, run.manifest, ranked.state, manifest.overhead, manifest.warnings, len(manifest.windows))
+    except RunError as error:
+        return RunView(run_id, run.manifest, "crashed", Overhead(), (Warn("rank_unreadable", str(error)),), 0)
+
+
+def build_nav(pages: PageSet, links: Links, run_id: str, current: str, kept: KeptQuery) -> tuple[NavItem, ...]:
+    """List the pages of a run, those that failed to load behind the others."""
+    items = [
+        NavItem(page.title, links.page(run_id, page.slug, kept.rank, steps=kept.steps), page.key, page.slug == current)
+        for page in pages.pages
+    ]
+    items += [
+        NavItem(module.name.capitalize(), links.page(run_id, module.name, kept.rank), "", module.name == current, True)
+        for module in pages.broken
+    ]
+    return tuple(items)
