@@ -6,6 +6,7 @@ of the system's temporary directory.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import stat
@@ -17,12 +18,14 @@ from hashlib import blake2b
 from pathlib import Path
 
 from collector.run import RankRun
-from collector.schema.errors import OutputError
-from profiler_server.timeline.build import FORMAT_VERSION, INDEX_FILE, build_timeline
-from profiler_server.timeline.sources import find_stamp
+from collector.schema.errors import OutputError, StepscopeError
+from profiler_server.timeline.build import FORMAT_VERSION, INDEX_FILE, Progress, build_timeline
+from profiler_server.timeline.sources import count_slices, find_stamp
 from profiler_server.timeline.store import Timeline
 
+log = logging.getLogger(__name__)
 CACHE_FOLDER = ".timeline"
+LARGE_SLICES = 150_000
 _KEPT_STAMPS = 2
 _OPEN_TIMELINES = 32
 _STALE_S = 6 * 3600.0
@@ -70,11 +73,31 @@ class TimelineCache:
             return True
         return any((root / stamp / INDEX_FILE).is_file() for root in _list_roots(rank))
 
+    def is_large(self, rank: RankRun) -> bool:
+        """Say whether building takes so long that a page should not wait for it."""
+        return count_slices(rank) > LARGE_SLICES
+
     def find_progress(self, rank: RankRun) -> float | None:
         """Return how far building has come, 0 to 1; None if nobody builds."""
         with self._lock:
             found = [share for (folder, _), share in self._progress.items() if folder == str(rank.folder)]
-        return found[0] if found else None
+        return max(found) if found else None
+
+    def start(self, rank: RankRun) -> None:
+        """Begin to build in the background, if nobody does yet. What fails then fails again, and is told, on `open`."""
+        if self.find_progress(rank) is None:
+            with self._lock:
+                self._progress[(str(rank.folder), "")] = 0.0
+            threading.Thread(target=self._open_quietly, args=(rank,), name="timeline", daemon=True).start()
+
+    def _open_quietly(self, rank: RankRun) -> None:
+        try:
+            self.open(rank)
+        except (StepscopeError, OSError) as error:
+            log.warning("the timeline of %s cannot be built: %s", rank.folder, error)
+        finally:
+            with self._lock:
+                self._progress.pop((str(rank.folder), ""), None)
 
     def _find_or_build(self, rank: RankRun, stamp: str) -> Path:
         roots = _list_roots(rank)
@@ -102,14 +125,14 @@ def _list_roots(rank: RankRun) -> list[Path]:
     return [rank.folder / CACHE_FOLDER, private / digest]
 
 
-def _build(rank: RankRun, stamp: str, roots: list[Path], note: object) -> Path:
+def _build(rank: RankRun, stamp: str, roots: list[Path], note: Progress) -> Path:
     problem: OSError | None = None
     for root in roots:
         partial = root / f".{stamp}.{os.getpid()}.{threading.get_ident()}"
         try:
             _make_private(root)
             _remove_old(root)
-            build_timeline(rank, partial, note)  # type: ignore[arg-type]
+            build_timeline(rank, partial, note)
             try:
                 os.replace(partial, root / stamp)
             except OSError:
@@ -144,3 +167,7 @@ def _remove_old(root: Path) -> None:
     for path in root.glob(".*"):
         if time.time() - path.stat().st_mtime > _STALE_S:
             shutil.rmtree(path, ignore_errors=True)
+
+
+TIMELINES = TimelineCache()
+"""The timelines that this process has open: pages and routes share them."""

@@ -1,0 +1,178 @@
+"""Write a run's timeline as a trace that Perfetto and chrome://tracing load, whole or a window of steps and ranks.
+
+What is left out is told: in the trace's metadata and in the report that is returned.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from collector.run import RankRun, Run
+from collector.schema.errors import OptionError, OutputError, RunError
+from profiler_server.timeline.cache import TIMELINES
+from profiler_server.timeline.export_rank import RankExport, StepWindow
+from profiler_server.timeline.trace_text import EventWriter
+
+Detail = Literal["steps", "device", "full"]
+Numbers = str | Sequence[int] | None
+"""Such as `"0,2-5"` or `[0, 2, 3]`; None for all."""
+KINDS: dict[str, frozenset[str]] = {
+    "steps": frozenset({"step", "phase"}),
+    "device": frozenset({"step", "phase", "device", "stream", "worker", "stage"}),
+}
+"""Kinds of track that a detail shows; `full` shows all."""
+_LARGEST = 10**15
+_MOST_RANGES = 1000
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What was written. `left_out` are sentences, none if everything is there."""
+
+    path: Path
+    events: int
+    slices: int
+    flows: int
+    left_out: tuple[str, ...] = field(default=())
+
+
+def export_timeline(
+    run: Run, output: Path | None = None, ranks: Numbers = None, steps: Numbers = None, detail: Detail = "full"
+) -> ExportReport:
+    """Write a trace: gzip if the path ends in .gz, plain JSON otherwise; None for `<run>.json.gz` here.
+
+    Raises OutputError when the path cannot be written (then nothing is there), OptionError for ranks, steps or a
+    detail that the run does not have, RunError when no rank can be read.
+    """
+    if detail not in ("steps", "device", "full"):
+        raise OptionError(f"detail={detail!r} is unknown; choose steps, device or full")
+    path = Path(f"{run.path.name}.json.gz") if output is None else output
+    chosen = _choose_ranks(run, parse_numbers(ranks, "ranks"))
+    window = parse_numbers(steps, "steps")
+    with _replacing(path) as sink:
+        writer = EventWriter(sink)
+        told = _write_ranks(writer, [run.rank(rank) for rank in chosen], window, detail)
+        left_out = [*_tell_ranks(run, chosen), *told.left_out]
+        report = ExportReport(path, writer.events, told.slices, told.flows, tuple(left_out))
+        writer.close(_describe(run, report))
+    return report
+
+
+def parse_numbers(value: Numbers, what: str) -> tuple[tuple[int, int], ...] | None:
+    """Return ranges, both ends included, of `0,2-5` or a list. Raises OptionError."""
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str):
+        return tuple((int(number), int(number)) for number in value)
+    ranges = []
+    for piece in value.split(","):
+        ends = [end.strip() for end in piece.split("-")]
+        if len(ends) > 2 or not all(end.isascii() and end.isdigit() and len(end) < 16 for end in ends):
+            raise OptionError(f"{what}={value[:80]!r} is not understood at {piece[:20]!r}; write such as 0,2-5")
+        ranges.append((int(ends[0]), int(ends[-1])))
+    if len(ranges) > _MOST_RANGES or any(first > last for first, last in ranges):
+        raise OptionError(f"{what}={value[:80]!r} is not a list of rising ranges such as 0,2-5")
+    return tuple(ranges)
+
+
+def _choose_ranks(run: Run, wanted: tuple[tuple[int, int], ...] | None) -> list[int]:
+    there = run.ranks
+    if wanted is None:
+        return list(there)
+    chosen = [rank for rank in there if any(first <= rank <= last for first, last in wanted)]
+    if not chosen:
+        raise OptionError(f"none of the ranks asked for is in the run; it has {', '.join(map(str, there[:20]))}")
+    return chosen
+
+
+@dataclass
+class _Told:
+    slices: int = 0
+    flows: int = 0
+    left_out: list[str] = field(default_factory=list)
+
+
+def _write_ranks(
+    writer: EventWriter, ranks: list[RankRun], window: tuple[tuple[int, int], ...] | None, detail: Detail
+) -> _Told:
+    told = _Told()
+    failed: list[RunError] = []
+    found_steps = False
+    for rank in ranks:
+        try:
+            steps = StepWindow.find(rank, window)
+            if steps is not None and not steps.count:
+                continue
+            found_steps = True
+            export = RankExport(TIMELINES.open(rank), steps, KINDS.get(detail))
+            export.write(writer)
+        except RunError as error:
+            failed.append(error)
+            told.left_out.append(f"rank {rank.rank}: {error}")
+            continue
+        told.slices += export.slices
+        told.flows += export.flows
+        told.left_out += [f"rank {rank.rank}: {text}" for text in export.left_out]
+    if failed and len(failed) == len(ranks):
+        raise failed[0]
+    if not found_steps and not failed:
+        raise OptionError("none of the steps asked for is in the run; see `profiler-server report` for those that are")
+    return told
+
+
+def _tell_ranks(run: Run, chosen: list[int]) -> Iterator[str]:
+    missing = [rank for rank in run.ranks if rank not in chosen]
+    if missing:
+        yield f"ranks not chosen: {', '.join(map(str, missing[:50]))}{' …' if len(missing) > 50 else ''}"
+    if len(run.ranks) < run.manifest.world_size:
+        yield f"{run.manifest.world_size - len(run.ranks)} of {run.manifest.world_size} ranks left no data"
+
+
+def _describe(run: Run, report: ExportReport) -> dict[str, Any]:
+    manifest = run.manifest
+    return {
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": manifest.epoch_unix_ns,
+        "metadata": {
+            "producer": "Stepscope",
+            "run": manifest.id,
+            "name": manifest.name,
+            "torch": manifest.torch,
+            "slices": report.slices,
+            "left_out": list(report.left_out),
+        },
+    }
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Any]:
+    """Give a file that takes the path's place when all was written, and is gone otherwise."""
+    partial = path.with_name(f".{path.name[:200]}.{os.getpid()}.partial")
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(21, "it is a directory")
+        with _open_sink(partial, packed=path.suffix == ".gz") as sink:
+            yield sink
+        os.replace(partial, path)
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValueError) and "\0" not in str(path):
+            raise
+        raise OutputError(f"{path} cannot be written ({error}); choose a path in a folder that you can write") from None
+    finally:
+        if "\0" not in str(path):
+            partial.unlink(missing_ok=True)
+
+
+def _open_sink(path: Path, packed: bool) -> Any:
+    import gzip
+
+    if packed:
+        return gzip.open(path, "wb", compresslevel=1)
+    return pa.OSFile(str(path), "wb")

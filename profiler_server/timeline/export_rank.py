@@ -1,0 +1,277 @@
+"""One rank of an exported trace: its tracks as threads, groups as processes, slices, flows and counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from collector import parts
+from collector.run import RankRun
+from collector.schema.errors import TableMissingError
+from profiler_server.timeline.build import DERIVED_FILE
+from profiler_server.timeline.intervals import Int64s, merge_intervals
+from profiler_server.timeline.lanes import Int32s
+from profiler_server.timeline.nesting import spread_over_threads
+from profiler_server.timeline.sources import BATCH_ROWS, Track, naming_damage
+from profiler_server.timeline.store import Timeline
+from profiler_server.timeline.trace_text import (
+    EventWriter,
+    SliceColumns,
+    inside_objects,
+    write_counter,
+    write_flows,
+    write_slices,
+)
+
+_GROUPS_PER_RANK = 1000
+_COLUMNS = [
+    "id",
+    "track",
+    "depth",
+    "start_ns",
+    "duration_ns",
+    "name",
+    "category",
+    "step",
+    "correlation",
+    "launched_by",
+    "args",
+]
+
+
+@dataclass(frozen=True)
+class StepWindow:
+    """The steps to write: their numbers as ranges, and where they lie in time."""
+
+    ranges: tuple[tuple[int, int], ...]
+    start: Int64s
+    end: Int64s
+    count: int
+
+    @classmethod
+    def find(cls, rank: RankRun, ranges: tuple[tuple[int, int], ...] | None) -> StepWindow | None:
+        """Find the steps of some ranges in a rank; None for all steps. Raises RunError."""
+        if ranges is None:
+            return None
+        steps = rank.table("steps", columns=["step", "start_ns", "duration_ns", "kind"])
+        step, start = steps["step"].to_numpy(), steps["start_ns"].to_numpy()
+        chosen = _in_ranges(step, ranges) & pc.equal(steps["kind"].cast(pa.string()), "train").to_numpy()
+        found = merge_intervals(start[chosen], (start + steps["duration_ns"].to_numpy())[chosen])
+        return cls(ranges, found.start, found.end, int(chosen.sum()))
+
+    def holds(self, start: Int64s, end: Int64s, step: Int64s) -> npt.NDArray[np.bool_]:
+        """Say which slices belong to the steps (`step` -1 for unknown), or run while one of them does."""
+        after = np.searchsorted(self.end, start, "right")
+        begins = np.append(self.start, np.iinfo(np.int64).max)[after]
+        known: npt.NDArray[np.bool_] = (np.maximum(end, start + 1) > begins) | _in_ranges(step, self.ranges)
+        return known
+
+
+def _in_ranges(values: Int64s, ranges: tuple[tuple[int, int], ...]) -> npt.NDArray[np.bool_]:
+    found = np.zeros(values.size, bool)
+    for first, last in ranges:
+        found |= (values >= first) & (values <= last)
+    return found
+
+
+class RankExport:
+    """Writes one rank; afterwards `slices`, `flows` and `left_out` say what came of it."""
+
+    def __init__(self, timeline: Timeline, steps: StepWindow | None, kinds: frozenset[str] | None) -> None:
+        self.slices = self.flows = self._outside = self._unlinked = 0
+        self.left_out: list[str] = []
+        self._timeline = timeline
+        self._steps = steps
+        self._kinds = kinds
+        index = timeline.index
+        self._groups = {g: i for i, g in enumerate(dict.fromkeys(t.group for t in (*index.tracks, *index.counters)))}
+        self._tracks = [t for t in index.tracks if kinds is None or t.kind in kinds]
+        # Thread of each slice by its number, 0 for those that are not written.
+        self._threads = spread_over_threads(timeline, {t.id for t in self._tracks})
+        size = max((t.id for t in index.tracks), default=0) + 1
+        self._pid_of_track = np.zeros(size, np.int64)
+        for track in index.tracks:
+            self._pid_of_track[track.id] = self._pid(track)
+
+    def write(self, writer: EventWriter) -> None:
+        """Write everything of the rank. Raises RunError, or OSError from the sink."""
+        self._write_names(writer)
+        launches = _Launches(self._timeline, self._threads.number)
+        for raw, first in self._read_slices():
+            self._write_batch(writer, raw, first, launches)
+        self._write_derived(writer)
+        if self._kinds is None or "stage" in self._kinds:
+            self._write_counters(writer)
+        self._tell()
+
+    def _pid(self, track: Track) -> int:
+        return self._timeline.rank.rank * _GROUPS_PER_RANK + self._groups[track.group] + 1
+
+    def _write_names(self, writer: EventWriter) -> None:
+        rank = self._timeline.rank.rank
+        for group, place in self._groups.items():
+            pid = rank * _GROUPS_PER_RANK + place + 1
+            label = f"rank {rank}: {group}" if group else f"rank {rank}"
+            writer.write_event({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": label}})
+            order = {"sort_index": pid}
+            writer.write_event({"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": order})
+        for place, track in enumerate(self._tracks):
+            for thread, name in self._threads.names(track):
+                common = {"ph": "M", "pid": self._pid(track), "tid": thread}
+                writer.write_event({**common, "name": "thread_name", "args": {"name": name}})
+                writer.write_event({**common, "name": "thread_sort_index", "args": {"sort_index": place}})
+
+    def _read_slices(self) -> Iterator[tuple[pa.RecordBatch, int]]:
+        first = 0
+        for path in parts.find_files(self._timeline.rank.folder, "slices"):
+            with naming_damage(path):
+                file = pq.ParquetFile(path)
+                columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
+                for raw in file.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
+                    yield raw, first
+                    first += raw.num_rows
+
+    def _write_batch(self, writer: EventWriter, raw: pa.RecordBatch, first: int, launches: _Launches) -> None:
+        thread = self._threads.number[first : first + raw.num_rows]
+        start = raw.column("start_ns").to_numpy()
+        end = start + np.maximum(raw.column("duration_ns").to_numpy(), 0)
+        step = _fill(raw.column("step"), -1)
+        kept = self._choose(thread, start, end, step)
+        if not kept.size:
+            return
+        # Of slices that start together the outer one comes first, or the reader nests them the wrong way round.
+        depth = raw.column("depth").to_numpy()
+        kept = kept[np.lexsort((depth[kept], start[kept]))]
+        chosen = raw.take(pa.array(kept))
+        pid = self._pid_of_track[raw.column("track").to_numpy()[kept]]
+        columns = SliceColumns(
+            pid,
+            thread[kept],
+            start[kept],
+            (end - start)[kept],
+            _as_dictionary(chosen.column("name")),
+            _as_dictionary(chosen.column("category")),
+            _join_args(chosen, self._timeline.rank.rank),
+        )
+        write_slices(writer, columns)
+        self.slices += kept.size
+        self._write_flows(writer, chosen, (pid, thread[kept], start[kept], first + kept), launches)
+
+    def _choose(self, thread: Int32s, start: Int64s, end: Int64s, step: Int64s) -> npt.NDArray[np.intp]:
+        shown = thread > 0
+        if self._steps is None:
+            return np.flatnonzero(shown)
+        inside = self._steps.holds(start, end, step)
+        self._outside += int((shown & ~inside).sum())
+        return np.flatnonzero(shown & inside)
+
+    def _write_flows(
+        self,
+        writer: EventWriter,
+        chosen: pa.RecordBatch,
+        place: tuple[npt.NDArray[np.integer], ...],
+        launches: _Launches,
+    ) -> None:
+        if "launched_by" not in chosen.schema.names:
+            return
+        launched_by = _fill(chosen.column("launched_by"), -1)
+        rows = np.flatnonzero(launched_by >= 0)
+        sid = launches.find(launched_by[rows])
+        linked = sid >= 0
+        linked[linked] = self._threads.number[sid[linked]] > 0
+        self._unlinked += int((~linked).sum())
+        rows, sid = rows[linked], sid[linked]
+        if not rows.size:
+            return
+        pid, thread, start, own = (column[rows] for column in place)
+        flow_id = self._timeline.rank.rank * (1 << 32) + own
+        from_pid = self._pid_of_track[launches.track[sid]]
+        source: dict[str, npt.NDArray[Any]] = {"pid": from_pid, "tid": self._threads.number[sid], "start": launches.start[sid], "id": flow_id}
+        write_flows(writer, "s", source)
+        write_flows(writer, "f", {"pid": pid, "tid": thread, "start": start, "id": flow_id})
+        self.flows += rows.size
+
+    def _write_derived(self, writer: EventWriter) -> None:
+        first = self._timeline.index.table_rows
+        with pa.memory_map(str(self._timeline.folder / DERIVED_FILE)) as source:
+            for raw in pa.ipc.open_file(source).read_all().to_batches(BATCH_ROWS):
+                self._write_batch(writer, raw, first, _NO_LAUNCHES)
+                first += raw.num_rows
+
+    def _write_counters(self, writer: EventWriter) -> None:
+        origin = self._timeline.index.origin_ns
+        for number, track in enumerate(self._timeline.index.counters):
+            time, value = self._timeline.counters.series(number)
+            time = time + origin
+            if self._steps is not None:
+                kept = self._steps.holds(time, time, np.full(time.size, -1))
+                time, value = time[kept], value[kept]
+            write_counter(writer, self._pid(track), track.name, track.unit, (time, pa.array(value)))
+
+    def _tell(self) -> None:
+        if self._outside:
+            self.left_out.append(f"{self._outside:,} slices outside of the chosen steps")
+        hidden = len(self._timeline.index.tracks) - len(self._tracks)
+        if hidden:
+            self.left_out.append(f"{hidden} tracks that the chosen detail does not show")
+        if self._unlinked:
+            self.left_out.append(f"{self._unlinked:,} links to launches that are not in the data")
+        windows = self._timeline.rank.manifest.windows
+        if windows and self._timeline.rank.manifest.state != "imported":
+            spans = ", ".join(f"{w.first_step}-{w.last_step}" for w in windows[:20])
+            self.left_out.append(f"operators and kernels were recorded in the detailed windows only (steps {spans})")
+
+
+class _Launches:
+    """Finds slices by their id, for the starting ends of flows."""
+
+    def __init__(self, timeline: Timeline | None, threads: Int32s) -> None:
+        empty = np.zeros(0, np.int64)
+        self.id = self.start = self.track = empty
+        if timeline is not None:
+            try:
+                data = timeline.rank.table("slices", columns=["id", "start_ns", "track"])
+            except TableMissingError:
+                return
+            self.id, self.start, self.track = (data[name].to_numpy() for name in ("id", "start_ns", "track"))
+        self._order = None if (self.id[1:] > self.id[:-1]).all() else np.argsort(self.id, kind="stable")
+
+    def find(self, wanted: Int64s) -> Int64s:
+        """Return the numbers of the slices of those ids, -1 where there is none."""
+        if not self.id.size or not wanted.size:
+            return np.full(wanted.size, -1, np.int64)
+        at = np.searchsorted(self.id, wanted, sorter=self._order)
+        at = np.minimum(at, self.id.size - 1)
+        number = at if self._order is None else self._order[at]
+        return np.where(self.id[number] == wanted, number, -1)
+
+
+_NO_LAUNCHES = _Launches(None, np.zeros(0, np.int32))
+
+
+def _fill(column: pa.Array, value: int) -> Int64s:
+    filled: Int64s = column.fill_null(value).to_numpy(zero_copy_only=False)
+    return filled
+
+
+def _as_dictionary(column: pa.Array) -> pa.DictionaryArray:
+    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+
+
+def _join_args(chosen: pa.RecordBatch, rank: int) -> pa.Array:
+    """Return rank, step, correlation and what the trace said, as the inside of a JSON object."""
+    pieces: list[Any] = [pa.array([f'"rank":{rank}'] * chosen.num_rows)]
+    for name in ("step", "correlation"):
+        if name in chosen.schema.names:
+            text = chosen.column(name).cast(pa.string())
+            pieces.append(pc.binary_join_element_wise(f',"{name}":', text, ""))
+    if "args" in chosen.schema.names:
+        pieces.append(pc.binary_join_element_wise(",", inside_objects(_as_dictionary(chosen.column("args"))), ""))
+    return pc.binary_join_element_wise(*(pc.fill_null(piece, "") for piece in pieces), "")

@@ -1,0 +1,82 @@
+"""Threads for a trace: readers of traces want slices of one thread to nest. Those that do not get a thread beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler_server.timeline.lanes import Int32s
+from profiler_server.timeline.pyramid import Bins
+from profiler_server.timeline.sources import Track
+from profiler_server.timeline.store import Timeline
+
+
+@dataclass(frozen=True)
+class Threads:
+    """`number` is the thread of each slice by its number, 0 for slices of tracks that were not asked for."""
+
+    number: Int32s
+    first: dict[int, int]
+    beside: dict[int, int]
+
+    def names(self, track: Track) -> Iterator[tuple[int, str]]:
+        """Return the threads of a track with their names."""
+        first = self.first[track.id]
+        yield first, track.name
+        for extra in range(1, self.beside[track.id] + 1):
+            yield first + extra, f"{track.name} (overlapping {extra})"
+
+
+def spread_over_threads(timeline: Timeline, tracks: set[int]) -> Threads:
+    """Give the slices of some tracks their threads."""
+    index = timeline.index
+    number = np.zeros(_count_numbers(timeline), np.int32)
+    first: dict[int, int] = {}
+    beside: dict[int, int] = {}
+    free = 1
+    rows: dict[int, list[Bins]] = {}
+    for lane, entry in enumerate(index.lanes):
+        if entry.track not in tracks:
+            continue
+        rows.setdefault(entry.track, []).append(timeline.raw.lane(lane))
+    for track, lanes in rows.items():
+        first[track] = free
+        groups = _group_lanes(lanes)
+        for row, group in zip(lanes, groups, strict=True):
+            number[row.id] = free + group
+        beside[track] = max(int(group.max(initial=0)) for group in groups)
+        free += beside[track] + 1
+    return Threads(number, first, beside)
+
+
+def _count_numbers(timeline: Timeline) -> int:
+    highest = timeline.index.table_rows
+    for lane in range(len(timeline.index.lanes)):
+        ids = timeline.raw.lane(lane).id
+        highest = max(highest, int(ids.max(initial=0)) + 1)
+    return highest
+
+
+def _group_lanes(lanes: list[Bins]) -> list[Int32s]:
+    """Put each slice with the group of those above it if it nests in all of them, else into one of its own lane."""
+    groups: list[Int32s] = []
+    for row, lane in enumerate(lanes):
+        nests = np.ones(lane.start.size, bool)
+        for above in reversed(lanes[:row]):
+            inside, apart = _compare(lane, above)
+            nests &= inside | apart
+        groups.append(np.where(nests, 0, row).astype(np.int32))
+    return groups
+
+
+def _compare(lane: Bins, above: Bins) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Say which slices of a lane lie inside one of another lane, and which touch none of it."""
+    before = np.searchsorted(above.start, lane.start, "right") - 1
+    safe = np.maximum(before, 0)
+    inside = (before >= 0) & (above.end[safe] >= lane.end)
+    follows = np.append(above.start, np.iinfo(np.int64).max)[before + 1]
+    apart = ((before < 0) | (above.end[safe] <= lane.start)) & (follows >= lane.end)
+    return inside, apart

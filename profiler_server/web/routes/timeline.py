@@ -1,0 +1,155 @@
+"""The timeline's data: metadata, tiles, search, slices, areas, and the download as a trace."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pyarrow as pa
+from fastapi import APIRouter, Query, Request
+from fastapi import Path as InPath
+from starlette.background import BackgroundTask
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, JSONResponse, Response
+
+from collector.run import RankRun
+from profiler_server.timeline.area import summarize_area
+from profiler_server.timeline.cache import TIMELINES
+from profiler_server.timeline.details import describe_slice
+from profiler_server.timeline.export import Detail, export_timeline
+from profiler_server.timeline.search import Direction, search
+from profiler_server.timeline.store import Timeline
+from profiler_server.timeline.tiles import MEDIA_TYPE, TileCache
+from profiler_server.timeline.view import view_area, view_details, view_meta, view_search
+from profiler_server.web.services import ServicesOf
+
+ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}/timeline", tags=["timeline"])
+TILES = TileCache()
+_FOREVER = {"Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
+_FRESH = {"Cache-Control": "no-store"}
+_MOST_LANES = 4096
+_MOST_NS = 2**62
+
+RunId = Annotated[str, InPath(description="The run's path below the base directory.", max_length=2000)]
+Rank = Annotated[int, Query(ge=0, le=9_999_999, description="Rank.")]
+Stamp = Annotated[str, Query(max_length=32, pattern="^[0-9a-f]*$", description="`stamp` of the metadata.")]
+Ns = Annotated[int, Query(ge=-_MOST_NS, le=_MOST_NS, description="Nanoseconds since `origin` of the metadata.")]
+
+
+@ROUTER.get("/meta", summary="Tracks, levels and the dictionary of a rank's timeline")
+def read_meta(run_id: RunId, services: ServicesOf, rank: Rank = 0) -> Response:
+    """Answer 202 with `building`, a share of 1, while a large timeline is prepared."""
+    rank_run = services.catalog.open(run_id).rank(rank)
+    if not TIMELINES.find_built(rank_run) and TIMELINES.is_large(rank_run):
+        TIMELINES.start(rank_run)
+        return JSONResponse({"building": TIMELINES.find_progress(rank_run) or 0.0}, 202, _FRESH)
+    return JSONResponse(view_meta(TIMELINES.open(rank_run)), headers=_FRESH)
+
+
+@ROUTER.get("/tile", summary="1,024 bins of every lane, packed (see profiler_server/timeline/tiles.py)")
+def read_tile(
+    run_id: RunId,
+    request: Request,
+    services: ServicesOf,
+    level: Annotated[int, Query(ge=0, le=52)],
+    number: Annotated[int, Query(ge=0, le=2**52)],
+    stamp: Stamp = "",
+    rank: Rank = 0,
+) -> Response:
+    timeline = _open(services.catalog.open(run_id).rank(rank), stamp)
+    index = timeline.index
+    if not index.raw_level <= level <= index.top_level:
+        raise HTTPException(400, f"level={level} is not between {index.raw_level} and {index.top_level}")
+    return _send_packed(request, TILES.read(timeline, level, number), _FOREVER if stamp else _FRESH)
+
+
+@ROUTER.get("/search", summary="The next or previous slice whose name contains a text")
+def find_slice(
+    run_id: RunId,
+    services: ServicesOf,
+    q: Annotated[str, Query(max_length=200)],
+    start: Ns = -1,
+    place: Annotated[int, Query(ge=-1, le=2**40)] = -1,
+    direction: Annotated[Direction, Query()] = "next",
+    stamp: Stamp = "",
+    rank: Rank = 0,
+) -> Response:
+    timeline = _open(services.catalog.open(run_id).rank(rank), stamp)
+    return JSONResponse(view_search(search(timeline, q, (start, place), direction)), headers=_FRESH)
+
+
+@ROUTER.get("/slice", summary="Everything about one slice")
+def read_slice(
+    run_id: RunId,
+    services: ServicesOf,
+    id: Annotated[int, Query(ge=0, le=2**32)],
+    stamp: Stamp = "",
+    rank: Rank = 0,
+) -> Response:
+    timeline = _open(services.catalog.open(run_id).rank(rank), stamp)
+    found = describe_slice(timeline, id)
+    if found is None:
+        raise HTTPException(404, f"There is no slice {id} in rank {rank}")
+    return JSONResponse(view_details(found), headers=_FRESH)
+
+
+@ROUTER.get("/area", summary="What runs in a stretch of time on some lanes, by name")
+def read_area(
+    run_id: RunId,
+    services: ServicesOf,
+    begin: Ns,
+    end: Ns,
+    first: Annotated[int, Query(ge=0, le=2**31, description="First lane.")] = 0,
+    last: Annotated[int, Query(ge=0, le=2**31, description="Last lane.")] = 2**31,
+    stamp: Stamp = "",
+    rank: Rank = 0,
+) -> Response:
+    timeline = _open(services.catalog.open(run_id).rank(rank), stamp)
+    lanes = range(first, min(last + 1, len(timeline.index.lanes), first + _MOST_LANES))
+    return JSONResponse(view_area(summarize_area(timeline, begin, max(end, begin), lanes)), headers=_FRESH)
+
+
+@ROUTER.get("/export", summary="A trace for Perfetto or chrome://tracing", response_class=FileResponse)
+def download(
+    run_id: RunId,
+    services: ServicesOf,
+    ranks: Annotated[str | None, Query(max_length=200, description="Such as 0,2-5; all by default.")] = None,
+    steps: Annotated[str | None, Query(max_length=200, description="Such as 10-12; all by default.")] = None,
+    detail: Annotated[Detail, Query()] = "full",
+    packed: Annotated[Literal["json", "json.gz"], Query()] = "json.gz",
+) -> Response:
+    """Write the trace to a temporary file, then send it. `X-Left-Out` says what is not in it."""
+    run = services.catalog.open(run_id)
+    folder = tempfile.TemporaryDirectory(prefix="stepscope-export-")
+    try:
+        path = Path(folder.name) / f"trace.{packed}"
+        report = export_timeline(run, path, ranks, steps, detail)
+    except BaseException:
+        folder.cleanup()
+        raise
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in run.path.name)[:80]
+    kind = "application/gzip" if packed == "json.gz" else "application/json"
+    headers = {**_FRESH, "X-Left-Out": "; ".join(report.left_out).encode("ascii", "replace").decode() or "nothing"}
+    return FileResponse(
+        path, media_type=kind, filename=f"{safe}.{packed}", headers=headers, background=BackgroundTask(folder.cleanup)
+    )
+
+
+def _open(rank: RankRun, stamp: str) -> Timeline:
+    """Open the timeline that a page was built from. Raises 409 when the run has grown since."""
+    found = TIMELINES.find(rank, stamp) if stamp else None
+    if found is None:
+        found = TIMELINES.open(rank)
+        if stamp and found.stamp != stamp:
+            raise HTTPException(409, "The run has grown since this page was opened; reload it to see the rest")
+    return found
+
+
+def _send_packed(request: Request, body: bytes, headers: dict[str, str]) -> Response:
+    """Send bytes, packed with zstd for a client on another machine that takes it: on loopback that costs more than it saves."""
+    remote = request.client is not None and request.client.host not in ("127.0.0.1", "::1")
+    if remote and "zstd" in request.headers.get("accept-encoding", ""):
+        packed = pa.Codec("zstd", 1).compress(body, asbytes=True)
+        return Response(packed, media_type=MEDIA_TYPE, headers={**headers, "Content-Encoding": "zstd"})
+    return Response(body, media_type=MEDIA_TYPE, headers=headers)
