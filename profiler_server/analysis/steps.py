@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +53,10 @@ def select_steps(steps: pa.Table) -> StepSelection:
     kept = ~warm_up & ~detailed
     if kept.sum() < min(WARM_UP_MIN_STEPS, int(detailed.sum())):
         kept = ~warm_up
-    return StepSelection(read_integers(train, "step"), duration, warm_up, detailed, first, kept, kept & ~first)
+    regular = kept & ~first
+    if 2 * regular.sum() < kept.sum():  # epochs of one or two steps: what comes at each start is the usual step
+        regular = kept
+    return StepSelection(read_integers(train, "step"), duration, warm_up, detailed, first, kept, regular)
 
 
 def train_steps(steps: pa.Table) -> pa.Table:
@@ -84,7 +86,8 @@ def _find_warm_up(duration: Int64) -> Mask:
 
 
 def _find_first_of_epoch(train: pa.Table) -> Mask:
-    return read_integers(train, "loader_start_ns") > 0
+    begins = np.asarray(pc.fill_null(pc.equal(train["batch"], 0), False).to_numpy(), dtype=np.bool_)
+    return np.logical_or(begins, read_integers(train, "loader_start_ns") > 0)
 
 
 def summarize_steps(steps: pa.Table) -> StepSummary:
@@ -126,101 +129,3 @@ def summarize_phases(steps: pa.Table) -> tuple[PhaseShare, ...]:
     sums = {name: int(read_integers(train, f"{name}_ns")[kept].sum()) for name in PHASE_NAMES}
     whole = sum(sums.values())
     return tuple(PhaseShare(name, value / count, value / whole if whole else 0.0) for name, value in sums.items())
-
-
-OutlierCause = Literal["warm_up", "window", "first_of_epoch", "gc", "phase"]
-
-
-@dataclass(frozen=True)
-class Outlier:
-    """A step that took much longer than the typical one, and why.
-
-    `phase` grew most, by `phase_excess_ns`; `cause` is what explains it: garbage collection where that was at least
-    half of the excess, and only the phase where nothing else is known.
-    """
-
-    step: int
-    start_ns: int
-    duration_ns: int
-    excess_ns: float
-    phase: str
-    phase_excess_ns: float
-    cause: OutlierCause
-
-
-@dataclass(frozen=True)
-class Trend:
-    """How steady the steps were. `drift_frac` is how much longer the last third took than the first third.
-
-    `jitter_frac` is the robust standard deviation (1.4826 × the median distance from the median) over the median.
-    """
-
-    drift_frac: float
-    jitter_frac: float
-    outlier_frac: float
-
-
-def list_outliers(steps: pa.Table, limit: int = 50) -> tuple[Outlier, ...]:
-    """Return the training steps that took at least a quarter longer than the typical one, the longest first."""
-    train, selection = train_steps(steps), select_steps(steps)
-    threshold = find_outlier_threshold(selection)
-    if threshold is None:
-        return ()
-    rows = np.flatnonzero(selection.duration_ns > threshold)
-    rows = rows[np.argsort(-selection.duration_ns[rows], kind="stable")][:limit]
-    regular = selection.regular if selection.regular.any() else selection.kept
-    phases = np.stack([read_integers(train, f"{name}_ns") for name in PHASE_NAMES])
-    excess = phases[:, rows] - np.median(phases[:, regular], axis=1)[:, None]
-    typical = float(np.median(selection.duration_ns[regular]))
-    starts, gc_ns = read_integers(train, "start_ns"), read_integers(train, "gc_ns")
-    found = []
-    for place, row in enumerate(rows):
-        phase = int(np.argmax(excess[:, place]))
-        over = float(selection.duration_ns[row] - typical)
-        found.append(
-            Outlier(
-                step=int(selection.step[row]),
-                start_ns=int(starts[row]),
-                duration_ns=int(selection.duration_ns[row]),
-                excess_ns=over,
-                phase=PHASE_NAMES[phase],
-                phase_excess_ns=float(excess[phase, place]),
-                cause=_name_cause(selection, int(row), gc_ns[row] >= over / 2),
-            )
-        )
-    return tuple(found)
-
-
-def _name_cause(selection: StepSelection, row: int, collected: bool) -> OutlierCause:
-    if selection.first_of_epoch[row]:
-        return "first_of_epoch"
-    if selection.warm_up[row]:
-        return "warm_up"
-    if selection.detailed[row] and not selection.kept[row]:
-        return "window"
-    return "gc" if collected else "phase"
-
-
-def find_outlier_threshold(selection: StepSelection) -> float | None:
-    """Return the step time in ns above which a step is an outlier, None for too few steps to say."""
-    regular = selection.duration_ns[selection.regular]
-    if len(regular) < WARM_UP_MIN_STEPS:
-        return None
-    middle = float(np.median(regular))
-    spread = 1.4826 * float(np.median(np.abs(regular - middle)))
-    return middle + max(5.0 * spread, 0.25 * middle)
-
-
-def summarize_trend(steps: pa.Table) -> Trend | None:
-    """Return how steady the regular steps were, None for too few to say."""
-    selection = select_steps(steps)
-    threshold = find_outlier_threshold(selection)
-    if threshold is None:
-        return None
-    regular = selection.duration_ns[selection.regular]
-    third = len(regular) // 3
-    first, last = np.median(regular[:third]), np.median(regular[-third:])
-    middle = float(np.median(regular))
-    jitter = 1.4826 * float(np.median(np.abs(regular - middle))) / middle if middle else 0.0
-    drift = float((last - first) / first) if first else 0.0
-    return Trend(drift, jitter, float((regular > threshold).mean()))

@@ -2,14 +2,97 @@
 
 from __future__ import annotations
 
-from collector.run import Run
-from profiler_server.analysis.results import BoundBy, Diagnosis
+import importlib
+import pkgutil
+from functools import cache, lru_cache
+from pathlib import Path
+
+import profiler_server.rules as room
+from collector.run import RankRun, Run, open_run
+from collector.schema.errors import TableMissingError
+from profiler_server.analysis.results import Abstention, BoundBy, Diagnosis
+from profiler_server.rules.case import Case, Finding, Rule
+from profiler_server.rules.measuring import measure_case
+from profiler_server.rules.ranking import rank_claims, write_note, write_suggestion
+from profiler_server.rules.verdict import MIN_STEPS, find_bound, say_verdict
+
+Stamps = tuple[tuple[str, int, int], ...]
+_SEVERITIES = ("high", "medium", "low", "info")
 
 
 def diagnose(run: Run, rank: int) -> Diagnosis:
-    """Judge one rank of a run. A rank without steps gets the kind `unknown` and a sentence that says why.
+    """Judge one rank of a run; the result is kept until a file of the run changes.
 
-    Raises RunNotFoundError, NewerSchemaError or TableBrokenError if the rank's manifest cannot be read.
+    A rank without steps gets the kind `unknown` and a sentence that says why. Raises RunNotFoundError,
+    NewerSchemaError or TableBrokenError if the rank's manifest or its steps cannot be read.
     """
-    run.rank(rank).manifest  # noqa: B018  fail on a broken rank
-    return Diagnosis(BoundBy("unknown", None, None, 0.0), "Not judged yet: too few steps.", (), ())
+    run.rank(rank).manifest  # noqa: B018  fail on a broken rank before looking for its files
+    return _diagnose(run.path, rank, _stamp_files(run))
+
+
+def _stamp_files(run: Run) -> Stamps:
+    folders = [run.rank(rank).folder for rank in run.ranks]
+    patterns = ("*.parquet", "*.json", "*/*.parquet")
+    return tuple(sorted(_stamp(path) for folder in folders for pattern in patterns for path in folder.glob(pattern)))
+
+
+def _stamp(path: Path) -> tuple[str, int, int]:
+    try:
+        status = path.stat()
+    except OSError:  # a part that was compacted in this moment
+        return (str(path), 0, 0)
+    return (str(path), status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=64)
+def _diagnose(path: Path, rank: int, stamps: Stamps) -> Diagnosis:
+    run = open_run(path)
+    try:
+        case = measure_case(run, run.rank(rank))
+    except TableMissingError as error:
+        return _give_up(f"Nothing to judge: {error}.")
+    if case is None:
+        return _give_up(_explain_no_steps(run.rank(rank)))
+    return judge(case)
+
+
+def _give_up(sentence: str) -> Diagnosis:
+    return Diagnosis(BoundBy("unknown", None, None, 0.0), sentence, (), ())
+
+
+def _explain_no_steps(rank: RankRun) -> str:
+    if rank.state == "recording":
+        return "No step has ended yet; this page follows as they come."
+    return "No steps were recorded: no optimizer step or evaluation batch ran while the profiler was on."
+
+
+def judge(case: Case) -> Diagnosis:
+    """Apply every rule to a case and order what they say."""
+    bound = find_bound(case)
+    steady = int(case.selection.regular.sum())
+    if steady < MIN_STEPS:
+        missing = f"{MIN_STEPS} steady steps; the run has {steady}"
+        abstained = (Abstention("all", missing, "Record longer: train for more steps before analyse()."),)
+        return Diagnosis(bound, say_verdict(case, bound, []), (), abstained)
+    findings: list[tuple[Rule, Finding]] = []
+    abstained_list: list[Abstention] = []
+    for rule in find_rules():
+        result = rule.judge(case)
+        if isinstance(result, Finding):
+            findings.append((rule, result))
+        elif result is not None:
+            abstained_list.append(result)
+    claims = rank_claims(case, findings)
+    notes = [write_note(rule, finding) for rule, finding in findings if finding.what_if is None]
+    notes.sort(key=lambda note: _SEVERITIES.index(note.severity))
+    suggestions = (*(write_suggestion(case, claim) for claim in claims), *notes)
+    return Diagnosis(bound, say_verdict(case, bound, claims), suggestions, tuple(abstained_list))
+
+
+@cache
+def find_rules() -> tuple[Rule, ...]:
+    """Return every rule: each module of this room that has a RULE."""
+    modules = (
+        importlib.import_module(f"{room.__name__}.{entry.name}") for entry in pkgutil.iter_modules(room.__path__)
+    )
+    return tuple(module.RULE for module in modules if hasattr(module, "RULE"))

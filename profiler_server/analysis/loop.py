@@ -1,0 +1,195 @@
+"""The training loop as it was measured: what each batch and each step cost, ready for the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.parts import find_files
+from collector.run import RankRun
+from collector.schema.manifest import Loader
+from profiler_server.analysis.loader_simulation import Job, LoopModel, simulate
+from profiler_server.analysis.pipeline import WORKER_STAGES
+from profiler_server.analysis.steps import Float64, StepSelection, read_integers
+
+_MAX_ROWS = 200_000
+_MODEL_BATCHES = 240
+_CALIBRATION_ROUNDS = 7
+
+
+@dataclass(frozen=True)
+class BatchTimes:
+    """Work on each batch, in the order in which the batches were asked for; every array has one value per batch.
+
+    `cpu_ns` is None where no stage said how much of its time was on a processor.
+    """
+
+    stages_ns: Mapping[str, Float64]
+    total_ns: Float64
+    cpu_ns: Float64 | None
+    samples: float
+
+    @property
+    def cpu_frac(self) -> float | None:
+        if self.cpu_ns is None or not self.total_ns.sum():
+            return None
+        return min(1.0, float(self.cpu_ns.sum() / self.total_ns.sum()))
+
+    def share(self, stage: str) -> float:
+        """Return the part of all work that the stage took, 0 for a stage that is not there."""
+        whole = float(self.total_ns.sum())
+        return float(self.stages_ns[stage].sum()) / whole if whole and stage in self.stages_ns else 0.0
+
+
+def read_batches(rank: RankRun, loader: int) -> BatchTimes | None:
+    """Read what the stages of a loader did per batch, the latest 200,000 rows; None if nothing was recorded."""
+    if not find_files(rank.folder, "stages"):
+        return None
+    names = ("stage", "kind", "loader", "epoch", "batch", "duration_ns", "cpu_ns", "items")
+    wanted = pc.and_(pc.equal(pc.field("loader"), loader), pc.is_valid(pc.field("batch")))
+    rows = rank.table("stages", names, wanted)
+    rows = rows.filter(pc.equal(rows["kind"].cast(pa.string()), "work"))
+    rows = rows.filter(pc.is_in(rows["stage"].cast(pa.string()), pa.array(WORKER_STAGES)))
+    if not rows.num_rows:
+        return None
+    return _pivot(rows.slice(max(0, rows.num_rows - _MAX_ROWS)))
+
+
+def _pivot(rows: pa.Table) -> BatchTimes | None:
+    key = (read_integers(rows, "epoch") << 36) + read_integers(rows, "batch")
+    batches, place = np.unique(key, return_inverse=True)
+    stages = np.asarray(rows["stage"].cast(pa.string()).to_pylist(), dtype=object)
+    duration = read_integers(rows, "duration_ns").astype(np.float64)
+    cpu_known = rows["cpu_ns"].is_valid().to_numpy()
+    found: dict[str, Float64] = {}
+    counts: dict[str, int] = {}
+    for stage in WORKER_STAGES:
+        mask = stages == stage
+        if mask.any():
+            found[stage] = np.bincount(place[mask], duration[mask], len(batches)).astype(np.float64)
+            counts[stage] = len(np.unique(place[mask]))
+    # A batch of which not every stage was recorded (the run ended in it) would look cheap.
+    usual = [stage for stage, count in counts.items() if count > len(batches) / 2]
+    whole = np.all([found[stage] > 0 for stage in usual], axis=0)
+    if not whole.any():
+        return None
+    cpu = np.bincount(place, np.where(cpu_known, read_integers(rows, "cpu_ns"), 0), len(batches))
+    total = np.sum(list(found.values()), axis=0)
+    items = np.zeros(len(batches))
+    np.maximum.at(items, place, read_integers(rows, "items").astype(np.float64))
+    return BatchTimes(
+        stages_ns={stage: values[whole] for stage, values in found.items()},
+        total_ns=total[whole],
+        cpu_ns=np.minimum(cpu, total)[whole] if cpu_known.any() else None,
+        samples=float(items[whole].mean()),
+    )
+
+
+@dataclass(frozen=True)
+class Cores:
+    """`usable` cores of the run, those that the training thread's process keeps busy outside of the loader, and
+    those that `others` take."""
+
+    usable: float
+    training: float
+    others: float
+
+
+@dataclass(frozen=True)
+class MeasuredLoop:
+    """The model of the loop as it ran, and how well it reproduces the run.
+
+    `fetches` is batches per step; a time of the model is per batch. `check` is simulated over measured step;
+    between 0.9 and 1.1 the simulator is trusted. `assumed` says that the processor share of the work is a guess.
+    """
+
+    model: LoopModel
+    fetches: float
+    regular_step_ns: float
+    check: float
+    assumed: bool
+
+    @property
+    def trusted(self) -> bool:
+        return 0.9 <= self.check <= 1.1
+
+    def predict_ns(self, changed: LoopModel) -> float:
+        """Return the mean step after a change to the model; what the simulator does not explain stays."""
+        before, after = simulate(self.model).step_ns, simulate(changed).step_ns
+        measured = self.regular_step_ns / self.fetches
+        left = (measured - before) * min(1.0, after / before) if before > 0 else measured - before
+        return self.fetches * (after + left) + changed.extra_ns
+
+
+def measure_loop(
+    train: pa.Table, selection: StepSelection, loader: Loader | None, batches: BatchTimes | None, cores: Cores
+) -> MeasuredLoop | None:
+    """Build the model from the regular steps and the recorded batches; None without regular steps.
+
+    Without workers the time in `next()` is the work itself, so it stands in for batch times that were not recorded.
+    """
+    regular = selection.regular
+    if not regular.any():
+        return None
+    duration, wait = selection.duration_ns[regular], read_integers(train, "data_wait_ns")[regular]
+    fetched = np.maximum(read_integers(train, "fetches")[regular], 1)
+    fetches = float(fetched.mean())
+    own = ((duration - wait) / fetched)[-_MODEL_BATCHES:]
+    jobs, assumed = _build_jobs(batches, loader, (wait / fetched)[-_MODEL_BATCHES:])
+    regular_ns = float(duration.mean())
+    model = LoopModel(
+        batches=jobs,
+        steps=tuple(Job(float(wall), cores.training) for wall in own),
+        workers=loader.num_workers if loader else 0,
+        prefetch=(loader.prefetch_factor or 2) if loader else 2,
+        in_order=loader.in_order if loader else True,
+        cores=cores.usable,
+        others=min(cores.others, 0.75 * cores.usable),
+        extra_ns=float(selection.duration_ns[selection.kept].mean()) - regular_ns,
+    )
+    model, check = _calibrate(model, regular_ns / fetches)
+    return MeasuredLoop(model, fetches, regular_ns, check, assumed)
+
+
+def _build_jobs(batches: BatchTimes | None, loader: Loader | None, waits: Float64) -> tuple[tuple[Job, ...], bool]:
+    if batches is not None:
+        total = batches.total_ns[-_MODEL_BATCHES:]
+        cpu = total if batches.cpu_ns is None else batches.cpu_ns[-_MODEL_BATCHES:]
+        jobs = tuple(Job(float(w), float(min(1.0, c / w)) if w else 0.0) for w, c in zip(total, cpu, strict=True))
+        return jobs, batches.cpu_ns is None
+    if loader is not None and loader.num_workers == 0:
+        return tuple(Job(float(wait), 1.0) for wait in waits), True
+    return (), True
+
+
+def _calibrate(model: LoopModel, step_ns: float) -> tuple[LoopModel, float]:
+    """Take out of the recorded times what is waiting for a core, so that the simulator does not count it twice.
+
+    Times recorded on a busy host are already stretched. Where the simulated step is too long, all times are shortened
+    by one factor (their processor time stays) until it fits.
+    """
+    check = simulate(model).step_ns / step_ns if step_ns else 1.0
+    if check <= 1.02 or model.workers == 0:
+        return model, check
+    low, high = 0.3, 1.0
+    fitted, best = model, check
+    for _ in range(_CALIBRATION_ROUNDS):
+        middle = (low + high) / 2
+        fitted = _shorten(model, middle)
+        best = simulate(fitted).step_ns / step_ns
+        low, high = (low, middle) if best > 1.0 else (middle, high)
+    return fitted, best
+
+
+def _shorten(model: LoopModel, factor: float) -> LoopModel:
+    def shorten(job: Job, most: float) -> Job:
+        least = job.wall_ns * min(job.cores, most) / most
+        wall = max(job.wall_ns * factor, least)
+        return Job(wall, min(most, job.cores * job.wall_ns / wall) if wall else 0.0)
+
+    steps = tuple(Job(job.wall_ns * factor, job.cores) for job in model.steps)
+    return replace(model, batches=tuple(shorten(job, 1.0) for job in model.batches), steps=steps)

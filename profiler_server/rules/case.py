@@ -1,0 +1,250 @@
+"""What a rule is given and what it returns: the facts of one rank, measured once, and a finding that can be checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from collector.schema.manifest import Loader, RankManifest
+from profiler_server.analysis.host import HostLoad
+from profiler_server.analysis.loader_simulation import Job, LoopModel
+from profiler_server.analysis.loop import BatchTimes, MeasuredLoop
+from profiler_server.analysis.pipeline import Bottleneck, Readiness
+from profiler_server.analysis.results import Abstention, DeviceSummary, Evidence
+from profiler_server.analysis.steps import StepSelection
+from profiler_server.format import format_duration, format_share
+
+WhatIf = Callable[[LoopModel], LoopModel]
+Tier = Literal["M", "A", "R"]
+Effort = Literal["flag", "argument", "code", "format", "semantics"]
+EFFORTS: tuple[Effort, ...] = ("flag", "argument", "code", "format", "semantics")
+
+INPUT_LIMIT = 0.08
+"""Share of the step that must be spent in `next()` before a rule about loading speaks."""
+
+IN_MEMORY_NS = 30_000.0
+"""A sample that takes less than this of pure processor time comes from memory: worker processes do not pay."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another rank of the run: its mean step, and how much of that it was held in collectives."""
+
+    rank: int
+    step_ns: float
+    communication_ns: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """One rank of a run as the rules see it. Times are ns; `*_ns` per step are means over the steps of the average.
+
+    `regular_*` leave out first steps of an epoch. `batches` and `loop` are None where the run has no loader or its
+    work was not recorded. `train` are the rows of training steps, aligned with `selection`; `others` the other rows.
+    """
+
+    manifest: RankManifest
+    world_size: int
+    train: pa.Table
+    other_rows: pa.Table
+    selection: StepSelection
+    step_ns: float
+    phases_ns: Mapping[str, float]
+    regular_phases_ns: Mapping[str, float]
+    loader: Loader | None
+    readiness: tuple[Readiness, ...]
+    batches: BatchTimes | None
+    bottleneck: Bottleneck
+    loop: MeasuredLoop
+    transforms: tuple[tuple[str, float], ...]
+    host: HostLoad | None
+    device: DeviceSummary | None
+    peers: tuple[Peer, ...]
+    ranges_ns: Mapping[str, float]
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return self.manifest.facts
+
+    @property
+    def cores(self) -> float:
+        return self.loop.model.cores
+
+    @property
+    def has_cuda(self) -> bool:
+        return any(device.kind == "cuda" for device in self.manifest.devices)
+
+    @property
+    def wait_ns(self) -> float:
+        """Wait for data in a regular step."""
+        return self.regular_phases_ns["data_wait"]
+
+    @property
+    def wait_frac(self) -> float:
+        return self.wait_ns / self.loop.regular_step_ns if self.loop.regular_step_ns else 0.0
+
+    @property
+    def is_input_bound(self) -> bool:
+        return self.wait_frac > INPUT_LIMIT
+
+    @property
+    def batch_ns(self) -> float:
+        """Work on one batch, all stages."""
+        jobs = self.loop.model.batches
+        if self.batches is not None:
+            return float(self.batches.total_ns.mean())
+        return sum(job.wall_ns for job in jobs) / len(jobs) if jobs else 0.0
+
+    @property
+    def cpu_frac(self) -> float:
+        """Part of the work on a batch that needs a processor; all of it where that is not known."""
+        known = self.batches.cpu_frac if self.batches is not None else None
+        return 1.0 if known is None else known
+
+    @property
+    def batch_samples(self) -> float:
+        """Samples in a batch, 0 where that is not known."""
+        if self.batches is not None:
+            return self.batches.samples
+        return float(self.loader.batch_size or 0) if self.loader is not None else 0.0
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Say whether samples are so cheap to make that fetching them one by one is most of the cost."""
+        samples = self.batch_samples
+        return samples >= 8 and 0 < self.batch_ns / samples < IN_MEMORY_NS and self.cpu_frac > 0.8
+
+    @property
+    def not_ready_frac(self) -> float:
+        """How often the next batch was missing from the queue that the training thread takes from."""
+        if self.readiness:
+            return self.readiness[-1].not_ready_frac
+        return 1.0 if self.is_input_bound else 0.0
+
+    @property
+    def demand_frac(self) -> float:
+        """Cores that loading and training need together at the measured pace, over those that can be used."""
+        model = self.loop.model
+        per_batch = self.batch_ns * self.cpu_frac
+        own = (1.0 - self.wait_frac) * model.steps[0].cores if model.steps else 0.0
+        loading = per_batch * self.loop.fetches / self.loop.regular_step_ns if self.loop.regular_step_ns else 0.0
+        return (loading + own + model.others) / model.cores
+
+    def phase_frac(self, *names: str) -> float:
+        """Return the share of the mean step that the phases take."""
+        return sum(self.phases_ns[name] for name in names) / self.step_ns if self.step_ns else 0.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule found. The prediction is made from `what_if` by the diagnosis, the same way for every rule.
+
+    `fix` is the change in a few words ("num_workers 2 → 6"). `what_if` None claims no step time. `gain_range` bounds
+    the part of the simulated gain that can be expected: a step time is predicted by a rule that is sure of its fix,
+    a range by one that is not. `severity` is set by rules that claim nothing.
+    """
+
+    title: str
+    measured: str
+    threshold: str
+    advice: str
+    change: str
+    fix: str
+    evidence: tuple[Evidence, ...]
+    what_if: WhatIf | None = None
+    tier: Tier = "R"
+    gain_range: tuple[float, float] = (0.9, 1.05)
+    severity: Literal["medium", "low", "info"] = "info"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule. Rules with the same `knob` turn the same thing, so only the best of them is shown with its gain.
+
+    `muted_when_input_bound` silences rules on what the device or the update does while the loop starves.
+    """
+
+    id: str
+    knob: str
+    effort: Effort
+    judge: Callable[[Case], Finding | Abstention | None]
+    muted_when_input_bound: bool = False
+
+
+def set_workers(workers: int) -> WhatIf:
+    """Return the what-if of another number of workers."""
+
+    def change(model: LoopModel) -> LoopModel:
+        return replace(model, workers=workers, prefetch=max(model.prefetch, 2))
+
+    return change
+
+
+def scale_stages(batches: BatchTimes, stages: tuple[str, ...], factor: float) -> WhatIf:
+    """Return the what-if of stages that take `factor` of their time, batch for batch."""
+    taken = sum(batches.stages_ns[stage] for stage in stages if stage in batches.stages_ns) / batches.total_ns
+
+    def change(model: LoopModel) -> LoopModel:
+        shares = taken[-len(model.batches) :]
+        kept = 1.0 - (1.0 - factor) * shares
+        jobs = zip(model.batches, kept, strict=True)
+        return replace(model, batches=tuple(Job(job.wall_ns * float(part), job.cores) for job, part in jobs))
+
+    return change
+
+
+def shorten_step(saved_ns: float, fetches: float) -> WhatIf:
+    """Return the what-if of a step that is shorter by so much outside of the wait for data."""
+
+    def change(model: LoopModel) -> LoopModel:
+        saved = saved_ns / fetches
+        return replace(model, steps=tuple(Job(max(s.wall_ns - saved, 0.02 * s.wall_ns), s.cores) for s in model.steps))
+
+    return change
+
+
+def drop_extra(saved_ns: float) -> WhatIf:
+    """Return the what-if of amortised events that cost so much less per step."""
+
+    def change(model: LoopModel) -> LoopModel:
+        return replace(model, extra_ns=model.extra_ns - saved_ns)
+
+    return change
+
+
+def write_loader(loader: Loader, **changes: Any) -> str:
+    """Return the DataLoader call of the run with some arguments changed, ready to copy."""
+    now: dict[str, Any] = {
+        "batch_size": loader.batch_size,
+        "shuffle": loader.shuffle,
+        "num_workers": loader.num_workers,
+        "prefetch_factor": loader.prefetch_factor,
+        "pin_memory": loader.pin_memory or None,
+        "persistent_workers": loader.persistent_workers or None,
+        "in_order": None if loader.in_order else False,
+    }
+    lines = [f"    dataset,  # {loader.dataset}"]
+    for name, value in now.items():
+        if name in changes:
+            shown = "default" if value is None else value
+            lines.append(f"    {name}={changes[name]!r},  # was {shown}")
+        elif value is not None:
+            lines.append(f"    {name}={value!r},")
+    return "\n".join(["DataLoader(", *lines, "    # your other arguments as they are", ")"])
+
+
+def say_wait(case: Case) -> str:
+    """Return the sentence that most rules about loading measure."""
+    return (
+        f"The step waits {format_duration(case.wait_ns)} of {format_duration(case.loop.regular_step_ns)} "
+        f"({format_share(case.wait_frac)}) for data."
+    )
+
+
+DATA_PAGE = Evidence("data", "tab=interval", "Queue depth and wait per step")
+STAGES_PAGE = Evidence("data", "tab=processing", "Work and wait of each stage")
+STEPS_PAGE = Evidence("steps", "", "Phases of the average step")
+OPERATORS_PAGE = Evidence("operators", "", "Operators of the detailed window")

@@ -1,0 +1,28 @@
+"""Recording itself costs a noticeable part of the step."""
+
+from __future__ import annotations
+
+from profiler_server.format import format_duration, format_share
+from profiler_server.rules.case import STEPS_PAGE, Case, Finding, Rule
+
+_SHARE = 0.03
+
+
+def _judge(case: Case) -> Finding | None:
+    overhead = case.manifest.overhead
+    if overhead.share_frac is None or overhead.share_frac < _SHARE:
+        return None
+    return Finding(
+        title="Recording slows this run down",
+        measured=f"Recording takes {format_duration(overhead.training_thread_ns_per_step)} of the training thread per "
+        f"step ({format_share(overhead.share_frac)}); {overhead.how}.",
+        threshold=f"More than {format_share(_SHARE)} of the step.",
+        advice="Collect less: the figures of this run are too long by about that much.",
+        change='Profiler(output_path, level="important", data_pipeline=False)',
+        fix="collecting less",
+        evidence=(STEPS_PAGE,),
+        severity="low",
+    )
+
+
+RULE = Rule("collector_overhead", knob="collector", effort="argument", judge=_judge)

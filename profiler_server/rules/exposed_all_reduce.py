@@ -1,0 +1,37 @@
+"""Communication that nothing hides, after waiting for a slow rank is taken out."""
+
+from __future__ import annotations
+
+from profiler_server.format import format_duration, format_share
+from profiler_server.rules.case import STEPS_PAGE, Case, Finding, Rule, shorten_step
+
+_SHARE = 0.10
+
+
+def _judge(case: Case) -> Finding | None:
+    if case.world_size < 2:
+        return None
+    own_ns = case.phases_ns["communication"]
+    # A rank that comes early is held until the last one is there; only what the least held rank spends is transfer.
+    transfer_ns = min([own_ns, *(peer.communication_ns for peer in case.peers)])
+    share = transfer_ns / case.step_ns
+    if share < _SHARE:
+        return None
+    return Finding(
+        title="Communication is not hidden by computing",
+        measured=f"Training is held {format_duration(own_ns)} of {format_duration(case.step_ns)} in collectives; "
+        f"{format_duration(transfer_ns)} ({format_share(share)}) remain after the wait for slower ranks is taken out.",
+        threshold=f"More than {format_share(_SHARE)} of the step.",
+        advice="Start the reduction earlier and in larger pieces (bucket_cap_mb), reduce in half precision, or reduce "
+        "less often by accumulating gradients under no_sync().",
+        change="from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n\n"
+        "model = DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True)\n"
+        "model.register_comm_hook(None, default_hooks.fp16_compress_hook)",
+        fix="hiding half of the communication",
+        evidence=(STEPS_PAGE,),
+        what_if=shorten_step(0.5 * transfer_ns, case.loop.fetches),
+        gain_range=(0.3, 1.8),
+    )
+
+
+RULE = Rule("exposed_all_reduce", knob="communication", effort="argument", judge=_judge)

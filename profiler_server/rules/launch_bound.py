@@ -1,0 +1,42 @@
+"""The device runs out of work because the host cannot launch kernels fast enough."""
+
+from __future__ import annotations
+
+from profiler_server.analysis.results import Abstention
+from profiler_server.format import format_share
+from profiler_server.rules.case import OPERATORS_PAGE, Case, Finding, Rule, shorten_step
+
+_BUSY = 0.7
+_HOST = 0.5
+
+
+def _judge(case: Case) -> Finding | Abstention | None:
+    if not case.has_cuda:
+        return None
+    device = case.device
+    if device is None or not device.total_ns:
+        return Abstention("launch_bound", "when kernels ran on the device", 'Record with Profiler(window="auto").')
+    idle = device.idle_ns / device.total_ns
+    causes = device.idle_causes_ns
+    blamed = causes.host_wait + causes.kernel_wait + causes.other
+    host = causes.host_wait / blamed if blamed else 0.0
+    if idle < 1.0 - _BUSY or host <= _HOST:
+        return None
+    own_frac = 1.0 - case.wait_frac
+    saved = max(0.0, idle * host - case.wait_frac) * own_frac * case.loop.regular_step_ns
+    return Finding(
+        title="The device waits for kernels to be launched",
+        measured=f"The device is idle {format_share(idle)} of the time; {format_share(host)} of that is waiting for the "
+        "host to launch the next kernel.",
+        threshold=f"Device busy under {format_share(_BUSY)}, more than {format_share(_HOST)} of its idle time before launches.",
+        advice="Launch fewer and larger kernels: compile the model (CUDA graphs with mode='reduce-overhead'), or use a "
+        "larger batch.",
+        change='model = torch.compile(model, mode="reduce-overhead")',
+        fix="torch.compile with CUDA graphs",
+        evidence=(OPERATORS_PAGE,),
+        what_if=shorten_step(0.7 * saved, case.loop.fetches),
+        gain_range=(0.3, 1.3),
+    )
+
+
+RULE = Rule("launch_bound", knob="launch", effort="flag", judge=_judge, muted_when_input_bound=True)

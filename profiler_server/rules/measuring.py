@@ -1,0 +1,151 @@
+"""Measure a rank once for all rules: from its tables to a `Case`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.parts import find_files
+from collector.run import RankRun, Run
+from collector.schema.errors import RunError
+from collector.schema.manifest import Loader, RankManifest
+from collector.schema.phases import PHASE_NAMES
+from profiler_server.analysis.evaluation import has_training, number_batches
+from profiler_server.analysis.host import HostLoad, summarize_host
+from profiler_server.analysis.loop import BatchTimes, Cores, measure_loop, read_batches
+from profiler_server.analysis.pipeline import Readiness, find_bottleneck, read_queues, summarize_readiness
+from profiler_server.analysis.replicas import read_stages, summarize_transforms
+from profiler_server.analysis.steps import read_integers, select_steps, train_steps
+from profiler_server.rules.case import Case, Peer
+
+MOST_PEERS = 64
+
+
+def measure_case(run: Run, rank: RankRun) -> Case | None:
+    """Measure one rank, None if it has no step to judge by.
+
+    A run that only infers is judged by its evaluation batches. Raises TableMissingError, TableBrokenError or
+    NewerSchemaError if the steps cannot be read; a damaged table beside them counts as one that was not collected.
+    """
+    manifest = rank.manifest
+    rows = rank.table("steps")
+    trained = has_training(rows)
+    steps = rows if trained else number_batches(rows)
+    train, selection = train_steps(steps), select_steps(steps)
+    if not selection.kept.any():
+        return None
+    loader = _find_loader(train, manifest)
+    batches = _read_batches(rank, loader)
+    host = _read_host(rank, train)
+    loop = measure_loop(train, selection, loader, batches, _find_cores(manifest, host))
+    if loop is None:
+        return None
+    phases = {name: float(read_integers(train, f"{name}_ns")[selection.kept].mean()) for name in PHASE_NAMES}
+    regular = {name: float(read_integers(train, f"{name}_ns")[selection.regular].mean()) for name in PHASE_NAMES}
+    step_ns = float(selection.duration_ns[selection.kept].mean())
+    wait_frac = regular["data_wait"] / loop.regular_step_ns if loop.regular_step_ns else 0.0
+    readiness = _read_readiness(rank, loader)
+    work = {stage: float(values.mean()) for stage, values in batches.stages_ns.items()} if batches else {}
+    return Case(
+        manifest=manifest,
+        world_size=run.manifest.world_size,
+        train=train,
+        other_rows=rows.filter(pc.not_equal(rows["kind"].cast(pa.string()), "train")) if trained else rows.slice(0, 0),
+        selection=selection,
+        step_ns=step_ns,
+        phases_ns=phases,
+        regular_phases_ns=regular,
+        loader=loader,
+        readiness=readiness,
+        batches=batches,
+        bottleneck=find_bottleneck(readiness, work, wait_frac),
+        loop=loop,
+        transforms=_read_transforms(rank, loader),
+        host=host,
+        device=None,
+        peers=_read_peers(run, rank.rank),
+        ranges_ns=_sum_ranges(rank),
+    )
+
+
+def _find_loader(train: pa.Table, manifest: RankManifest) -> Loader | None:
+    """Return the loader that fed most training steps."""
+    used = train["loader"].drop_null()
+    if not len(used):
+        return None
+    counts = pc.value_counts(used).to_pylist()
+    most = max(counts, key=lambda entry: entry["counts"])["values"]
+    return next((loader for loader in manifest.loaders if loader.id == most), None)
+
+
+def _read_batches(rank: RankRun, loader: Loader | None) -> BatchTimes | None:
+    try:
+        return read_batches(rank, loader.id) if loader is not None else None
+    except RunError:
+        return None
+
+
+def _read_host(rank: RankRun, train: pa.Table) -> HostLoad | None:
+    starts, durations = read_integers(train, "start_ns"), read_integers(train, "duration_ns")
+    try:
+        return summarize_host(rank, int(starts[0]), int(starts[-1] + durations[-1]))
+    except RunError:
+        return None
+
+
+def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:
+    """Say what cores there are and who uses them. Without samples, CPU training is taken to use all of its threads."""
+    usable = manifest.usable_cores or float(manifest.cpu_count or 1)
+    assumed = 1.0 if manifest.devices else float(manifest.torch_threads or 1)
+    training = host.process if host is not None and host.process is not None else assumed
+    return Cores(usable, min(max(training, 0.05), usable), host.others if host is not None else 0.0)
+
+
+def _read_readiness(rank: RankRun, loader: Loader | None) -> tuple[Readiness, ...]:
+    try:
+        samples = read_queues(rank)
+    except RunError:
+        return ()
+    if samples is None or loader is None or not samples.num_rows:
+        return ()
+    return summarize_readiness(samples, loader.id)
+
+
+def _read_transforms(rank: RankRun, loader: Loader | None) -> tuple[tuple[str, float], ...]:
+    """Return the transforms by their share of all transform work, the longest first."""
+    try:
+        if loader is None or not find_files(rank.folder, "stages"):
+            return ()
+        stages = read_stages(rank, loader.id)
+    except RunError:
+        return ()
+    return tuple((entry.name, entry.share_frac) for entry in summarize_transforms(stages))
+
+
+def _read_peers(run: Run, own: int) -> tuple[Peer, ...]:
+    """Return the other ranks' mean steps; at most 64 of them, spread over the ranks."""
+    ranks = [rank for rank in run.ranks if rank != own]
+    peers = []
+    for rank in ranks[:: max(1, len(ranks) // MOST_PEERS)]:
+        try:
+            steps = run.rank(rank).table("steps")
+        except RunError:
+            continue
+        train, kept = train_steps(steps), select_steps(steps).kept
+        if kept.any():
+            means = (float(read_integers(train, name)[kept].mean()) for name in ("duration_ns", "communication_ns"))
+            peers.append(Peer(rank, *means))
+    return tuple(peers)
+
+
+def _sum_ranges(rank: RankRun) -> Mapping[str, float]:
+    """Return the host time of the ranges that the user marked, by name."""
+    try:
+        if not find_files(rank.folder, "ranges"):
+            return {}
+        rows = rank.table("ranges", ("name", "duration_ns")).group_by("name").aggregate([("duration_ns", "sum")])
+    except RunError:
+        return {}
+    return {row["name"]: float(row["duration_ns_sum"]) for row in rows.to_pylist()}

@@ -1,0 +1,47 @@
+"""`num_workers=0`: every batch is made between two steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from profiler_server.analysis.loader_simulation import find_workers
+from profiler_server.format import format_duration, format_share
+from profiler_server.rules.case import (
+    INPUT_LIMIT,
+    STAGES_PAGE,
+    STEPS_PAGE,
+    Case,
+    Finding,
+    Rule,
+    say_wait,
+    set_workers,
+    write_loader,
+)
+
+_SEND_NS = 300_000.0
+"""Measured cost of moving a batch of a few MB from a worker: below three times this, workers do not pay."""
+
+
+def _judge(case: Case) -> Finding | None:
+    loader = case.loader
+    if loader is None or loader.num_workers or not case.is_input_bound or case.is_in_memory:
+        return None
+    if case.batch_ns < 3 * _SEND_NS:
+        return None
+    workers = find_workers(replace(case.loop.model, workers=1))
+    return Finding(
+        title="The training process loads its own data",
+        measured=f"{say_wait(case)} Making a batch takes {format_duration(case.batch_ns)}, and no worker does it meanwhile.",
+        threshold=f"num_workers=0 and more than {format_share(INPUT_LIMIT)} of the step in next().",
+        advice=f"Let {workers} worker process{'es' if workers > 1 else ''} make batches while the step computes. "
+        "This is the smallest number within 3 % of the best.",
+        change=write_loader(loader, num_workers=workers, persistent_workers=True),
+        fix=f"num_workers 0 → {workers}",
+        evidence=(STAGES_PAGE, STEPS_PAGE),
+        what_if=set_workers(workers),
+        tier="R" if case.loop.assumed else "M",
+        gain_range=(0.5, 1.05) if case.loop.assumed else (0.85, 1.05),
+    )
+
+
+RULE = Rule("no_workers", knob="workers", effort="argument", judge=_judge)

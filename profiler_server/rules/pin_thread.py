@@ -1,0 +1,23 @@
+"""The thread that pins memory is the limit: its input is full and its output is empty."""
+
+from __future__ import annotations
+
+from profiler_server.rules.case import DATA_PAGE, Case, Finding, Rule, say_wait
+
+
+def _judge(case: Case) -> Finding | None:
+    if case.bottleneck.stage != "pin" or not case.is_input_bound:
+        return None
+    return Finding(
+        title="Pinning memory is slower than loading",
+        measured=f"{say_wait(case)} {case.bottleneck.reason}",
+        threshold="The queue before the pin-memory thread is full, the one after it lacks the next batch.",
+        advice="Send less: fewer and larger tensors per batch, uint8 instead of float32, or pin only what is copied.",
+        change="return torch.from_numpy(image), label  # uint8; convert on the device: images.float().div_(255)",
+        fix="smaller batches to pin",
+        evidence=(DATA_PAGE,),
+        severity="medium",
+    )
+
+
+RULE = Rule("pin_thread", knob="pin", effort="code", judge=_judge)

@@ -1,0 +1,168 @@
+"""Turn findings into claims about a step time, and put them in an order that does not contradict itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from profiler_server.analysis.loader_simulation import LoopModel
+from profiler_server.analysis.results import Suggestion
+from profiler_server.format import format_duration, format_share
+from profiler_server.rules.case import EFFORTS, Case, Finding, Rule
+
+MIN_GAIN_FRAC = 0.05
+MIN_GAIN_NS = 500_000.0
+CONTENTION_WEIGHT = 0.25
+"""What a rule must gain at the least grows by this times the share of the cores that other programs use."""
+CLOSE_FRAC = 0.10
+"""Fixes whose gain is within so much of the best are ordered by effort."""
+
+_TIERS = {
+    "M": "Simulated with the recorded batch times; the simulator was checked against the run.",
+    "A": "Computed from the measured times.",
+    "R": "An honest range: how much of the time a better version saves is not known beforehand.",
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A finding with the step time that it predicts, alone or (where `after` is set) on top of that fix."""
+
+    rule: Rule
+    finding: Finding
+    step_ns: float
+    low_ns: float
+    high_ns: float
+    after: str = ""
+    instead_of: str = ""
+
+    @property
+    def gain_order(self) -> int:
+        return EFFORTS.index(self.rule.effort)
+
+
+def find_min_gain_ns(case: Case) -> float:
+    """Return what a fix must gain at the least to be worth saying."""
+    others = case.loop.model.others / case.cores if case.cores else 0.0
+    return max((MIN_GAIN_FRAC + CONTENTION_WEIGHT * others) * case.step_ns, MIN_GAIN_NS)
+
+
+def make_claim(case: Case, rule: Rule, finding: Finding, model: LoopModel, now_ns: float) -> Claim:
+    """Predict the step after the fix is applied to a model that gives `now_ns`, with the range that is honest."""
+    assert finding.what_if is not None
+    predicted = min(case.loop.predict_ns(finding.what_if(model)), now_ns)
+    gain = now_ns - predicted
+    least, most = finding.gain_range
+    doubt = _find_doubt_ns(case, gain, predicted)
+    return Claim(
+        rule=rule,
+        finding=finding,
+        step_ns=predicted,
+        low_ns=max(0.0, min(predicted, now_ns - gain * most) - doubt),
+        high_ns=max(predicted, now_ns - gain * least) + doubt,
+    )
+
+
+def _find_doubt_ns(case: Case, gain: float, predicted: float) -> float:
+    """Return half of the width of the range: noise of the mean, error of the simulator, load of the host."""
+    regular = case.selection.duration_ns[case.selection.regular]
+    noise = 2.0 * float(regular.std()) / math.sqrt(len(regular))
+    miss = abs(case.loop.check - 1.0)
+    others = case.loop.model.others / case.cores if case.cores else 0.0
+    distrust = 0.0 if case.loop.trusted else 0.15 * predicted
+    return 0.02 * predicted + noise + distrust + gain * (0.5 * miss + 0.5 * others)
+
+
+def rank_claims(case: Case, findings: Sequence[tuple[Rule, Finding]]) -> list[Claim]:
+    """Apply the best fix to the model, judge the others again, and go on while something is gained.
+
+    What is worth saying alone, but gains nothing on top of those, is kept at the end as an alternative.
+    """
+    least = find_min_gain_ns(case)
+    left = [(rule, finding) for rule, finding in findings if finding.what_if is not None]
+    alone = {rule.id: make_claim(case, rule, finding, case.loop.model, case.step_ns) for rule, finding in left}
+    chosen: list[Claim] = []
+    model, now_ns = case.loop.model, case.step_ns
+    while left:
+        claims = [make_claim(case, rule, finding, model, now_ns) for rule, finding in left]
+        worth = [c for c in claims if now_ns - c.high_ns >= least and (chosen or not _is_muted(case, c.rule))]
+        if not worth:
+            break
+        best = _choose(worth, now_ns)
+        single = alone[best.rule.id]
+        pays_alone = case.step_ns - single.high_ns >= least and not _is_muted(case, best.rule)
+        shown = single if pays_alone else best
+        chosen.append(replace(shown, after=chosen[-1].finding.fix if chosen else ""))
+        assert best.finding.what_if is not None
+        model, now_ns = best.finding.what_if(model), best.step_ns
+        left = [(rule, finding) for rule, finding in left if rule.knob != best.rule.knob]
+    names = {claim.rule.id for claim in chosen}
+    spare = [c for c in alone.values() if c.rule.id not in names and case.step_ns - c.high_ns >= least]
+    spare = [c for c in spare if not _is_muted(case, c.rule)]
+    spare.sort(key=lambda claim: claim.step_ns)
+    first = chosen[0].finding.fix if chosen else ""
+    return chosen + [replace(claim, instead_of=first) for claim in spare]
+
+
+def _is_muted(case: Case, rule: Rule) -> bool:
+    return rule.muted_when_input_bound and case.wait_frac > 0.2
+
+
+def _choose(claims: Sequence[Claim], now_ns: float) -> Claim:
+    best = max(now_ns - claim.step_ns for claim in claims)
+    close = [claim for claim in claims if now_ns - claim.step_ns >= (1.0 - CLOSE_FRAC) * best]
+    return min(close, key=lambda claim: (claim.gain_order, claim.step_ns))
+
+
+def write_suggestion(case: Case, claim: Claim) -> Suggestion:
+    """Write a claim out for the pages and the report."""
+    finding = claim.finding
+    gain = (case.step_ns - claim.step_ns) / case.step_ns if case.step_ns else 0.0
+    severity = "high" if gain >= 0.2 else "medium" if gain >= 0.1 else "low"
+    advice = f"{finding.advice} {_TIERS[finding.tier]}{_say_order(claim)}"
+    if claim.instead_of:
+        severity = "low"
+    return Suggestion(
+        rule=claim.rule.id,
+        title=finding.title,
+        severity=severity,  # type: ignore[arg-type]
+        measured=finding.measured,
+        threshold=f"{finding.threshold} Expected: {say_claim(case, claim)}.",
+        advice=advice,
+        change=finding.change,
+        predicted_step_ns=claim.step_ns,
+        predicted_low_ns=claim.low_ns,
+        predicted_high_ns=claim.high_ns,
+        evidence=finding.evidence,
+    )
+
+
+def _say_order(claim: Claim) -> str:
+    if claim.instead_of:
+        return f" An alternative to “{claim.instead_of}”: on top of that it gains nothing worth the effort."
+    return f" Do it after “{claim.after}”." if claim.after else ""
+
+
+def say_claim(case: Case, claim: Claim) -> str:
+    """Return `252 ms → 207 ms (200 ms – 215 ms), −18.0 %`."""
+    gain = (case.step_ns - claim.step_ns) / case.step_ns if case.step_ns else 0.0
+    span = f"{format_duration(claim.low_ns)} – {format_duration(claim.high_ns)}"
+    return f"{format_duration(case.step_ns)} → {format_duration(claim.step_ns)} ({span}), −{format_share(gain)}"
+
+
+def write_note(rule: Rule, finding: Finding) -> Suggestion:
+    """Write out a finding that claims no step time."""
+    return Suggestion(
+        rule=rule.id,
+        title=finding.title,
+        severity=finding.severity,
+        measured=finding.measured,
+        threshold=finding.threshold,
+        advice=f"{finding.advice} No step time is predicted.",
+        change=finding.change,
+        predicted_step_ns=None,
+        predicted_low_ns=None,
+        predicted_high_ns=None,
+        evidence=finding.evidence,
+    )

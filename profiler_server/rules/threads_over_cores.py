@@ -1,0 +1,33 @@
+"""PyTorch computes with more threads than it has cores."""
+
+from __future__ import annotations
+
+from profiler_server.format import format_share
+from profiler_server.rules.case import STEPS_PAGE, Case, Finding, Rule
+
+_COMPUTE = 0.3
+
+
+def _judge(case: Case) -> Finding | None:
+    threads, usable = case.manifest.torch_threads, case.manifest.usable_cores
+    if case.manifest.devices or threads is None or usable is None or threads <= max(1, round(usable)):
+        return None
+    share = case.phase_frac("forward", "backward", "optimizer")
+    if share < _COMPUTE:
+        return None
+    wanted = max(1, int(usable))
+    return Finding(
+        title="More compute threads than cores",
+        measured=f"torch uses {threads} threads on {usable:g} usable cores; forward, backward and update are "
+        f"{format_share(share)} of the step.",
+        threshold="More threads than cores that the process may use (affinity and container quota counted).",
+        advice="Threads without a core of their own are waited for at every operator. Set the number of threads to "
+        "that of the cores, less where workers need some.",
+        change=f"torch.set_num_threads({wanted})  # was {threads}; or OMP_NUM_THREADS={wanted}",
+        fix=f"{wanted} threads",
+        evidence=(STEPS_PAGE,),
+        severity="medium",
+    )
+
+
+RULE = Rule("threads_over_cores", knob="threads", effort="flag", judge=_judge, muted_when_input_bound=True)

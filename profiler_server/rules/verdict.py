@@ -1,0 +1,126 @@
+"""The verdict: what a rank is bound by, how sure that is, and the one sentence that says it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collector.schema.phases import PHASE_NAMES
+from profiler_server.analysis.results import BoundBy, BoundKind
+from profiler_server.analysis.steps import Float64, read_integers
+from profiler_server.format import format_duration, format_share
+from profiler_server.rules.case import Case
+from profiler_server.rules.ranking import Claim
+
+BOUND_SHARE = 0.10
+"""A class bounds the step when taking it away would save at least this share; else computing is what limits it."""
+MIN_STEPS = 20
+_BLOCKS = 20
+
+_PARTS: dict[BoundKind, tuple[str, ...]] = {
+    "input": ("data_wait",),
+    "transfer": ("h2d",),
+    "communication": ("communication",),
+    "overhead": ("gap", "tail"),
+    "compute": ("forward", "backward", "optimizer"),
+}
+
+
+def find_bound(case: Case) -> BoundBy:
+    """Return what bounds the step. The confidence is the share of twenty stretches of the run that agree.
+
+    Fewer than twenty steps, or times of a device that were not recorded, lower it.
+    """
+    kept = np.flatnonzero(case.selection.kept)
+    phases = np.stack([read_integers(case.train, f"{name}_ns")[kept] for name in PHASE_NAMES]).astype(np.float64)
+    kind, share = _judge(case, phases.sum(axis=1))
+    blocks = np.array_split(phases, min(_BLOCKS, len(kept)), axis=1)
+    agree = sum(_judge(case, block.sum(axis=1))[0] == kind for block in blocks) / len(blocks)
+    known = 0.6 if case.has_cuda and case.device is None and kind in ("compute", "overhead") else 1.0
+    stage = case.bottleneck.stage if kind == "input" else None
+    return BoundBy(kind, stage, share, agree * min(1.0, len(kept) / MIN_STEPS) * known)
+
+
+def _judge(case: Case, sums: Float64) -> tuple[BoundKind, float]:
+    whole = float(sums.sum()) or 1.0
+    shares = {
+        kind: sum(float(sums[PHASE_NAMES.index(name)]) for name in names) / whole for kind, names in _PARTS.items()
+    }
+    if not case.has_cuda:  # nothing is copied to a device: what precedes the forward is preparation on the host
+        shares["overhead"] += shares.pop("transfer")
+    elif case.device is not None:
+        _judge_device(case, shares)
+    limits = {kind: share for kind, share in shares.items() if kind != "compute"}
+    kind = max(limits, key=lambda name: limits[name])
+    return (kind, limits[kind]) if limits[kind] >= BOUND_SHARE else ("compute", shares["compute"])
+
+
+def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
+    """With device times, host phases only say where the thread waited: idle time decides what overhead is."""
+    device = case.device
+    if device is None or not device.total_ns:
+        return
+    idle = device.idle_ns / device.total_ns
+    causes = device.idle_causes_ns
+    blamed = causes.host_wait + causes.kernel_wait + causes.other
+    host = idle * causes.host_wait / blamed if blamed else 0.0
+    shares["launch"] = max(0.0, host - shares["input"])
+    shares["overhead"] = min(shares["overhead"], idle)
+    shares["communication"] = max(shares["communication"], device.exposed_communication_ns / device.total_ns)
+    shares["compute"] = max(shares["compute"], device.computation_ns / device.total_ns)
+
+
+def say_verdict(case: Case, bound: BoundBy, claims: list[Claim]) -> str:
+    """Return the verdict as one or two sentences with figures."""
+    steps = int(case.selection.regular.sum())
+    sentence = _SENTENCES[bound.kind](case, bound)
+    if steps < MIN_STEPS:
+        return f"{sentence} Only {steps} steady steps were recorded; advice needs {MIN_STEPS}."
+    if not claims:
+        return f"{sentence} No change that the rules know would gain as much as 5 %."
+    best = claims[0]
+    span = f"{format_duration(best.low_ns)} – {format_duration(best.high_ns)}"
+    return f"{sentence} {_capitalise(best.finding.fix)} would give about {format_duration(best.step_ns)} ({span})."
+
+
+def _capitalise(text: str) -> str:
+    """Start a sentence with the text, unless that is the name of an argument."""
+    return text if "_" in text.split(" ")[0] else text[:1].upper() + text[1:]
+
+
+def _of_step(case: Case, *names: str) -> str:
+    part = sum(case.phases_ns[name] for name in names)
+    return f"{format_duration(part)} of {format_duration(case.step_ns)} ({format_share(part / case.step_ns)})"
+
+
+def _say_input(case: Case, bound: BoundBy) -> str:
+    level = "Highly input-bound" if (bound.share_frac or 0.0) >= 0.2 else "Input-bound"
+    slow = f"; {bound.stage} is the slow stage" if bound.stage else ""
+    return f"{level}: the step waits {_of_step(case, 'data_wait')} for data{slow}."
+
+
+def _say_compute(case: Case, bound: BoundBy) -> str:
+    wait = case.phases_ns["data_wait"]
+    kept_up = "and the loader keeps up" if wait < 0.05 * case.step_ns else "while it waits a little for data"
+    return (
+        f"Compute-bound: forward, backward and update take {_of_step(case, 'forward', 'backward', 'optimizer')}, "
+        f"{kept_up} ({format_duration(wait)} wait)."
+    )
+
+
+def _say_overhead(case: Case, bound: BoundBy) -> str:
+    names = ("gap", "tail") if case.has_cuda else ("gap", "h2d", "tail")
+    return f"Overhead-bound: {_of_step(case, *names)} pass outside of loading, forward, backward and update."
+
+
+_SENTENCES = {
+    "input": _say_input,
+    "transfer": lambda case, bound: f"Transfer-bound: {_of_step(case, 'h2d')} go into copies before the forward.",
+    "communication": lambda case, bound: (
+        f"Communication-bound: the step is held {_of_step(case, 'communication')} in collectives."
+    ),
+    "overhead": _say_overhead,
+    "launch": lambda case, bound: (
+        f"Launch-bound: the device idles {format_share(bound.share_frac)} of the step until its next kernel is launched."
+    ),
+    "compute": _say_compute,
+}
