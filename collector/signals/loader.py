@@ -111,6 +111,7 @@ class LoaderSignal:
             except BaseException:
                 words[following() & mask] = now() + FETCH_STOP
                 raise
+            words[following() & mask] = _number_batch(iterator) + BATCH
             words[following() & mask] = now() + FETCH_END
             words[following() & mask] = count_samples(batch) + SAMPLES
             return batch
@@ -122,7 +123,6 @@ class LoaderSignal:
         words, mask, following = log.words, log.mask, log.following
         try:
             words[following() & mask] = getattr(iterator, _OWN, 0xFFFF) + LOADER
-            words[following() & mask] = iterator._num_yielded + BATCH
             if self._reads_queues and iterator._num_workers:
                 words[following() & mask] = _read_queues(iterator) + QUEUE
         except Exception as error:  # noqa: BLE001  an edge: private fields differ between versions and subclasses
@@ -146,6 +146,17 @@ def _read_queues(iterator: Any) -> int:
     else:
         state = _READY_UNKNOWN  # a queue does not say which batches are in it
     return state << 48 | waiting << 36 | outstanding << 24 | ready << 12 | pinned
+
+
+def _number_batch(iterator: Any) -> int:
+    """Return the number of the batch just fetched as the workers count, so that it joins their rows.
+
+    It is not how many were yielded: a worker whose samples have ended leaves holes, and `in_order=False` shuffles.
+    """
+    taken = getattr(getattr(iterator, "_task_info", None), "last_taken", None)
+    if taken is None:
+        taken = getattr(iterator, "_rcvd_idx", getattr(iterator, "_num_yielded", 1)) - 1
+    return max(int(taken), 0)
 
 
 def _count_samples(batch: Any) -> int:

@@ -38,6 +38,7 @@ class WorkersSignal:
         self._fetches: weakref.WeakSet[FetchHere] = weakref.WeakSet()
         with_workers, without = module._MultiProcessingDataLoaderIter, module._SingleProcessDataLoaderIter
         context.undo.patch(with_workers, "__init__", self._make_init_with_workers(with_workers.__init__))
+        context.undo.patch(with_workers, "_reset", self._make_reset(with_workers._reset))
         context.undo.patch(without, "__init__", self._make_init_without(without.__init__))
 
     def remove(self) -> None:
@@ -61,6 +62,14 @@ class WorkersSignal:
                 original(iterator, loader, *args, **kwargs)
 
         return __init__
+
+    def _make_reset(self, original: Any) -> Any:
+        def _reset(iterator: Any, *args: Any, **kwargs: Any) -> None:
+            original(iterator, *args, **kwargs)
+            if self._is_here() and not getattr(iterator, "_in_order", True):
+                iterator._task_info = _Tasks(iterator._task_info)
+
+        return _reset
 
     def _make_init_without(self, original: Any) -> Any:
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
@@ -107,6 +116,16 @@ class WorkersSignal:
                 ring = self._context.events / f"stages-main-{os.getpid()}-{time.perf_counter_ns()}.ring"
                 self._log = SharedStageLog(ring, replica=-1)
             return self._log
+
+
+class _Tasks(dict[int, Any]):
+    """The tasks of an iterator that hands batches out as they come: remembers which was taken last."""
+
+    last_taken = 0
+
+    def pop(self, key: int) -> Any:  # type: ignore[override]
+        self.last_taken = key
+        return super().pop(key)
 
 
 SIGNAL = WorkersSignal
