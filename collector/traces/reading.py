@@ -24,4 +24,6 @@ def read_trace(path: str | Path, options: ReadOptions | None = None) -> TraceTab
         if tables is not None:
             return tables
     names = ", ".join(kind.name for kind in known)
-    raise TraceError(f"{path} is not a trace that Stepscope knows ({names}); give it a torch.profiler .json or .json.gz")
+    raise TraceError(
+        f"{path} is not a trace that Stepscope knows ({names}); give it a torch.profiler .json or .json.gz"
+    )

@@ -58,7 +58,9 @@ class Source:
                 return
             unpacked += len(block)
             if unpacked > BOMB_BYTES and unpacked > BOMB_RATIO * raw.tell():
-                raise TraceError(f"{self.path} unpacks to more than {BOMB_RATIO} times its size; it is not read further")
+                raise TraceError(
+                    f"{self.path} unpacks to more than {BOMB_RATIO} times its size; it is not read further"
+                )
             self._report(raw.tell() / size)
             yield block
 

@@ -34,7 +34,7 @@ def convert_numbers(values: Sequence[Loose]) -> Ints:
     except (ValueError, OverflowError):
         return _convert_mixed(values)
     if array.dtype.kind == "i" and (not len(array) or np.abs(array).max() < _LIMIT_NS // 1000):
-        return array.astype(np.int64) * 1000
+        return np.asarray(array, np.int64) * np.int64(1000)
     if array.dtype.kind != "f":
         return _convert_mixed(values)
     if not np.isfinite(array).all():

@@ -106,7 +106,7 @@ def build_collectives(reading: Reading) -> pa.Table:
         for given, code in zip(_pick(arguments.texts("Collective name"), args), trace.columns.name[rows], strict=True)
     ]
     groups = [text or "" for text in _pick(arguments.texts("Process Group Name"), args)]
-    sizes = arguments.integers("Group size")[args].astype(np.int32)
+    sizes = arguments.integers("Group size")[args]
     dtypes = _pick(arguments.texts("dtype"), args)
     step, outside = reading.number_steps(reading.step_row[rows])
     return parts.build_table(
@@ -129,7 +129,17 @@ def build_collectives(reading: Reading) -> pa.Table:
 def find_collective(name: str) -> str:
     """Return the collective in the name of a kernel or a host span, such as allreduce."""
     lowered = name.lower().replace("_", "")
-    for known in ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "sendrecv", "send", "recv", "reduce"):
+    for known in (
+        "allreduce",
+        "allgather",
+        "reducescatter",
+        "alltoall",
+        "broadcast",
+        "sendrecv",
+        "send",
+        "recv",
+        "reduce",
+    ):
         if known in lowered:
             return known
     return name.split("(")[0][:80]

@@ -14,7 +14,8 @@ import numpy as np
 from collector.traces.kineto.arguments import Arguments
 from collector.traces.kineto.classify import FIRST_DEVICE_KIND, Kind, Kinds
 from collector.traces.kineto.clock import Ints
-from collector.traces.kineto.collect import Columns, Log, Loose
+from collector.traces.kineto.collect import Columns, Log
+from collector.traces.kineto.events import Loose
 
 LaneKind = Literal["thread", "stream", "annotation"]
 _DIGITS = re.compile(r"-?\d+")
@@ -69,7 +70,9 @@ def assign_lanes(columns: Columns, kinds: Kinds, arguments: Arguments, log: Log)
 def _name_thread(pair: tuple[Loose, Loose], log: Log) -> Lane:
     pid, tid = pair
     label = log.labels.get((pid, tid, "thread_name")) or f"thread {tid}"
-    return Lane("thread", label, _name_process(pid, log), _to_number(pid), _to_number(tid), None, None)
+    # The profiler's own spans have words in place of a process id.
+    kind: LaneKind = "thread" if _to_number(pid) is not None else "annotation"
+    return Lane(kind, label, _name_process(pid, log), _to_number(pid), _to_number(tid), None, None)
 
 
 def _name_stream(device: int, stream: int, layer: int, pair: tuple[Loose, Loose], log: Log) -> Lane:

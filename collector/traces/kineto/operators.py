@@ -88,7 +88,8 @@ def _sum_self(reading: Reading) -> Ints:
     taken = np.zeros(len(trace.columns), np.int64)
     np.add.at(taken, trace.owner[inside], trace.columns.duration_ns[inside])
     # Files in whole microseconds round children up, so that they may seem to last longer than their parent.
-    return np.maximum(trace.columns.duration_ns - taken, 0)
+    left: Ints = np.maximum(trace.columns.duration_ns - taken, 0)
+    return left
 
 
 def _number_texts(texts: list[str | None], args: Ints) -> tuple[Ints, list[str]]:

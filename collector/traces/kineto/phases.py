@@ -151,9 +151,7 @@ def _name_hole(start: int, end: int, before: str, after: str, marks: _Marks) -> 
         begin = int(marks.work[at]) if at < len(marks.work) and marks.work[at] < end else end
         yield start, begin, "h2d"
         yield begin, end, "forward"
-    elif before == "backward":
-        yield start, end, {"optimizer": "optimizer", "backward": "forward"}.get(after, "tail")
-    elif before == "optimizer":
+    elif before in ("backward", "optimizer"):
         yield start, end, {"optimizer": "optimizer", "backward": "forward"}.get(after, "tail")
     else:
         yield start, end, "forward"

@@ -19,14 +19,24 @@ from collector.traces.kineto.classify import Kind
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.model import Trace
 
-MARKER_CONFIDENCE = 1.0
-OPTIMIZER_CONFIDENCE = 0.9
 ANNOTATION_CONFIDENCE = 0.6
-WHOLE_CONFIDENCE = 0.0
 CUT_OFF_SHARE = 0.8
 """A last step shorter than this share of the one before was cut off by the end of the recording."""
 _LEAST_REPEATS = 3
 _COVERED_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What steps were told by, and how sure that is."""
+
+    by: str
+    confidence_frac: float
+
+
+_MARKERS = _Told("step markers", 1.0)
+_OPTIMIZER_STEPS = _Told("optimizer steps", 0.9)
+_WHOLE = _Told("whole", 0.0)
 _OPTIMIZER = re.compile(r"Optimizer\.step")
 _COUNTER = re.compile(r"\d+")
 
@@ -93,7 +103,9 @@ def describe_steps(steps: Steps) -> list[Warn]:
 def _take_given(given: StepBounds, base_ns: int) -> Steps:
     starts = np.array(given.starts_unix_ns, np.int64) - base_ns
     ends = np.array(given.ends_unix_ns, np.int64) - base_ns
-    return Steps(np.array(given.numbers, np.int64), starts, ends, starts, ends, "the run", MARKER_CONFIDENCE, True)
+    return Steps(
+        np.array(given.numbers, np.int64), starts, ends, starts, ends, "the run", _MARKERS.confidence_frac, True
+    )
 
 
 def _from_markers(trace: Trace) -> Steps | None:
@@ -107,7 +119,7 @@ def _from_markers(trace: Trace) -> Steps | None:
     keep[1:] = starts[1:] >= np.maximum.accumulate(ends)[:-1]
     rows, starts, ends = rows[keep], starts[keep], ends[keep]
     thread = int(trace.lanes.track[rows[0]])
-    return _make(trace.kinds.step_number[rows], starts, ends, "step markers", MARKER_CONFIDENCE, True, thread)
+    return _make(trace.kinds.step_number[rows], starts, ends, _MARKERS, thread)
 
 
 def _from_optimizer(trace: Trace) -> Steps | None:
@@ -125,7 +137,7 @@ def _from_optimizer(trace: Trace) -> Steps | None:
     first = int(trace.start_ns[trace.is_host].min())
     starts = np.concatenate([[first], ends[:-1]])
     thread = int(trace.lanes.track[rows[0]])
-    return _make(np.arange(1, len(ends) + 1), starts, ends, "optimizer steps", OPTIMIZER_CONFIDENCE, False, thread)
+    return _make(np.arange(1, len(ends) + 1), starts, ends, _OPTIMIZER_STEPS, thread)
 
 
 def _from_annotation(trace: Trace) -> Steps | None:
@@ -149,10 +161,10 @@ def _from_annotation(trace: Trace) -> Steps | None:
         return None
     group = best[1]
     name = trace.names[int(trace.columns.name[group[0]])]
-    how = f"the annotation {name[:80]!r}, which repeats"
+    told = _Told(f"the annotation {name[:80]!r}, which repeats", ANNOTATION_CONFIDENCE)
     numbers = np.arange(1, len(group) + 1)
     thread = int(trace.lanes.track[group[0]])
-    return _make(numbers, trace.start_ns[group], trace.end_ns[group], how, ANNOTATION_CONFIDENCE, False, thread)
+    return _make(numbers, trace.start_ns[group], trace.end_ns[group], told, thread)
 
 
 def _whole(trace: Trace) -> Steps:
@@ -160,15 +172,15 @@ def _whole(trace: Trace) -> Steps:
     rows = np.flatnonzero(work if work.any() else np.ones(len(trace.columns), bool))
     if not len(rows):
         empty = np.empty(0, np.int64)
-        return _make(empty, empty, empty, "whole", WHOLE_CONFIDENCE, False, -1)
+        return _make(empty, empty, empty, _WHOLE)
     start, end = np.array([trace.start_ns[rows].min()]), np.array([trace.end_ns[rows].max()])
-    return _make(np.array([1]), start, end, "whole", WHOLE_CONFIDENCE, False, -1)
+    return _make(np.array([1]), start, end, _WHOLE)
 
 
-def _make(
-    number: Ints, start: Ints, end: Ints, how: str, confidence: float, markers: bool, thread: int
-) -> Steps:
-    return Steps(number.astype(np.int64), start, end, start, end, how, confidence, markers, thread)
+def _make(number: Ints, start: Ints, end: Ints, told: _Told, thread: int = -1) -> Steps:
+    return Steps(
+        number.astype(np.int64), start, end, start, end, told.by, told.confidence_frac, told is _MARKERS, thread
+    )
 
 
 def _add_device_work(trace: Trace, steps: Steps) -> Steps:
@@ -193,5 +205,7 @@ def _drop_cut_off(steps: Steps, idle: bool) -> Steps:
     lengths = steps.end_ns - steps.start_ns
     if not idle and lengths[-1] >= CUT_OFF_SHARE * lengths[-2]:
         return steps
-    kept = {name: getattr(steps, name)[:-1] for name in ("number", "host_start_ns", "host_end_ns", "start_ns", "end_ns")}
+    kept = {
+        name: getattr(steps, name)[:-1] for name in ("number", "host_start_ns", "host_end_ns", "start_ns", "end_ns")
+    }
     return replace(steps, **kept, cut_off=int(steps.number[-1]))

@@ -24,14 +24,14 @@ def build_steps(reading: Reading) -> pa.Table:
     starts, ends = reading.to_run(steps.start_ns).tolist(), reading.to_run(steps.end_ns).tolist()
     for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
         if start > at:
-            rows.append(_make_filler(len(rows), number, at, start))
+            rows.append({**_make_filler(number, at, start), "index": len(rows)})
         number = int(steps.number[row])
         phases = {f"{name}_ns": int(sums[name][row]) for name in PHASE_NAMES}
-        rows.append(_make_row(len(rows), number, "train", start, end, phases, steps.markers))
+        rows.append({**_make_row("train", number, start, end, phases), "index": len(rows), "markers": steps.markers})
         at = end
     last = _find_extent(reading)[1]
     if last > at:
-        rows.append(_make_filler(len(rows), number, at, last))
+        rows.append({**_make_filler(number, at, last), "index": len(rows)})
     return parts.build_table_from_rows("steps", rows)
 
 
@@ -65,18 +65,15 @@ def _find_extent(reading: Reading) -> tuple[int, int]:
     return min(low, default=0), max(high, default=0)
 
 
-def _make_filler(index: int, number: int, start: int, end: int) -> dict[str, Any]:
+def _make_filler(number: int, start: int, end: int) -> dict[str, Any]:
     phases = dict.fromkeys((f"{name}_ns" for name in PHASE_NAMES), 0)
     phases["gap_ns"] = end - start
-    return _make_row(index, number, "rest" if number else "startup", start, end, phases, False)
+    return _make_row("rest" if number else "startup", number, start, end, phases)
 
 
-def _make_row(
-    index: int, number: int, kind: str, start: int, end: int, phases: dict[str, int], markers: bool
-) -> dict[str, Any]:
+def _make_row(kind: str, number: int, start: int, end: int, phases: dict[str, int]) -> dict[str, Any]:
     counts = dict.fromkeys(("fetches", "forwards", "backwards", "optimizer_steps", "skipped_updates"), 0)
     return {
-        "index": index,
         "step": number,
         "kind": kind,
         "start_ns": start,
@@ -86,5 +83,5 @@ def _make_row(
         "loader_start_ns": 0,
         "gc_ns": 0,
         "detailed": True,
-        "markers": markers,
+        "markers": False,
     }

@@ -108,7 +108,9 @@ class EventStream:
                 self._take_tail(text, blocks)
                 return
             if len(text) > LIMIT_BYTES:
-                raise TraceError(f"{self.source.path}: no event ends within {LIMIT_BYTES >> 20} MiB of byte {self._offset}")
+                raise TraceError(
+                    f"{self.source.path}: no event ends within {LIMIT_BYTES >> 20} MiB of byte {self._offset}"
+                )
         yield from self._read_last(text)
 
     def _read_last(self, text: bytes) -> Iterator[Chunk]:

@@ -1,0 +1,140 @@
+"""Detailed windows: from the Kineto traces that the window signal leaves in `events/` to tables.
+
+Operators, kernels, slices, tracks, counters, memory and collectives. Steps and phases are not taken from the trace:
+the run's own are on the same clock, and the timeline draws them beside the window's slices.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.ring.clock import Clock
+from collector.ring.windows import WindowNote, find_windows, read_window, trace_file
+from collector.schema.errors import StepscopeError
+from collector.schema.layout import events_path
+from collector.schema.manifest import Signal, Warn, Window
+from collector.sidecar.assembler import Assembler
+
+_TABLES = ("operators", "kernels", "slices", "tracks", "counters", "memory", "collectives")
+_REFERENCES = ("id", "parent", "launched_by")
+_log = logging.getLogger("stepscope")
+
+
+class WindowAssembler(Assembler):
+    def __init__(self, rank_folder: Path, clock: Clock) -> None:
+        super().__init__(rank_folder, clock)
+        self._events = events_path(rank_folder)
+        self._taken: set[str] = set()
+        self._windows: list[Window] = []
+        self._warnings: list[Warn] = []
+        self._failed = ""
+        self._tracks: dict[str, int] = {}
+        self._slices = 0
+
+    def poll(self) -> dict[str, pa.Table]:
+        found: dict[str, list[pa.Table]] = {}
+        for path in find_windows(self._events):
+            if path.name in self._taken:
+                continue
+            self._taken.add(path.name)
+            for name, rows in self._read(path).items():
+                found.setdefault(name, []).append(rows)
+        return {name: pa.concat_tables(pieces).unify_dictionaries() for name, pieces in found.items()}
+
+    def describe(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {"windows": self._windows, "warnings": self._warnings}
+        if self._failed:
+            fields["signals"] = [Signal("window", "failed", self._failed)]
+        return fields
+
+    def checkpoint(self) -> dict[str, Any]:
+        return {
+            "taken": sorted(self._taken),
+            "windows": [asdict(window) for window in self._windows],
+            "warnings": [asdict(entry) for entry in self._warnings],
+            "failed": self._failed,
+            "tracks": self._tracks,
+            "slices": self._slices,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._taken = set(state["taken"])
+        self._windows = [Window(**entry) for entry in state["windows"]]
+        self._warnings = [Warn(**entry) for entry in state["warnings"]]
+        self._failed, self._tracks, self._slices = state["failed"], dict(state["tracks"]), state["slices"]
+
+    def _read(self, path: Path) -> dict[str, pa.Table]:
+        # Imported when there is a window: a run without one never pays for the reader.
+        from collector.traces.format import ReadOptions
+        from collector.traces.reading import read_trace
+
+        try:
+            note = read_window(path)
+            trace = trace_file(self._events, note.first_step)
+            read = read_trace(trace, ReadOptions(self.clock.epoch_unix_ns, _bound_steps(note)))
+        except (OSError, ValueError, StepscopeError) as error:
+            _log.warning("stepscope: the detailed window %s cannot be read: %s", path.name, error)
+            self._failed = f"The trace of the detailed window cannot be read: {error}"
+            return {}
+        self._windows.append(self._describe_window(note, trace.name))
+        self._warnings += [entry for entry in read.warnings if entry.code.startswith("trace_")]
+        return self._renumber({name: read.tables[name] for name in _TABLES})
+
+    def _describe_window(self, note: WindowNote, file: str) -> Window:
+        return Window(
+            first_step=note.first_step,
+            last_step=note.first_step + max(len(note.ends_unix_ns) - 1, 0),
+            start_ns=self.clock.unix_to_run(note.start_unix_ns),
+            end_ns=self.clock.unix_to_run(note.end_unix_ns),
+            stall_ns=note.stall_ns,
+            trigger=note.trigger,
+            trace_file=f"events/{file}",
+        )
+
+    def _renumber(self, tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
+        """Make tracks and slices of several windows one numbering: a thread keeps its track, ids go on."""
+        tracks = tables["tracks"]
+        keys = [
+            "\0".join(map(str, row))
+            for row in zip(*(tracks[name].to_pylist() for name in ("kind", "name", "process", "stream")), strict=True)
+        ]
+        fresh = [index for index, key in enumerate(keys) if key not in self._tracks]
+        numbers = np.array([self._tracks.setdefault(key, len(self._tracks)) for key in keys], np.int32)
+        places = pa.array(numbers, pa.int32())
+        tables["tracks"] = _replace(_replace(tracks, "track", places), "order", places).take(
+            pa.array(fresh, pa.int64())
+        )
+        for name in ("slices", "counters"):
+            if tables[name].num_rows:
+                tables[name] = _replace(tables[name], "track", places.take(tables[name]["track"].combine_chunks()))
+        slices = tables["slices"]
+        for name in _REFERENCES:
+            slices = _replace(slices, name, pc.add(slices[name], self._slices))
+        self._slices += slices.num_rows
+        tables["slices"] = slices
+        return tables
+
+
+def _bound_steps(note: WindowNote) -> Any:
+    from collector.traces.format import StepBounds
+
+    ends = note.ends_unix_ns
+    if not ends:
+        return StepBounds((note.first_step,), (note.start_unix_ns,), (note.end_unix_ns,))
+    starts = (note.start_unix_ns, *ends[:-1])
+    return StepBounds(tuple(range(note.first_step, note.first_step + len(ends))), starts, ends)
+
+
+def _replace(table: pa.Table, name: str, values: Any) -> pa.Table:
+    index = table.schema.get_field_index(name)
+    return table.set_column(index, table.schema.field(index), values)
+
+
+ASSEMBLER = WindowAssembler

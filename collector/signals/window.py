@@ -1,0 +1,199 @@
+"""The detailed window: a short Kineto session in the process, opened and closed where steps end.
+
+The trace goes into `events/` as it is; the sidecar turns it into tables (`collector.sidecar.assemblers.window`). A
+session of the user's own always comes first: it is never disturbed, and one that starts inside our window ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.autograd import profiler as autograd_profiler
+
+from collector.context import SignalContext, Undo
+from collector.options import Options
+from collector.ring.codes import DETAILED
+from collector.ring.windows import WindowNote, trace_file, write_window
+from collector.ring.words import CODE_SHIFT
+
+_BUSY = (
+    "Another profiler was at work when step {step} began, so no detailed window was taken. "
+    "Stop it, or choose other steps with the option `window`."
+)
+_LEFT_OPEN = "The detailed window was closed by another thread than the one that opened it, so it could not be saved."
+# What a session of the user's own calls when it is prepared and started, by whatever face.
+_COMING = ("_prepare_profiler", "_enable_profiler", "_enable_profiler_legacy")
+
+
+class WindowSignal:
+    """Opens before step `first`, closes after `count` steps, once per run."""
+
+    name = "window"
+    option = "window"
+
+    def __init__(self) -> None:
+        self._done = False
+        self._window: _Window | None = None
+        self._switching: int | None = None
+        self._foreign = 0
+        self._undo = Undo()
+
+    def install(self, context: SignalContext) -> None:
+        self._context = context
+        self._plan = context.options.window
+        if not torch.autograd.kineto_available():
+            context.set_signal(self.name, "unavailable", "This PyTorch was built without Kineto.")
+            return
+        self._watch_others()
+        context.boundaries.append(self._on_boundary)
+        if self._plan.first <= 1:
+            self._open(1)
+
+    def remove(self) -> None:
+        if self._on_boundary in self._context.boundaries:
+            self._context.boundaries.remove(self._on_boundary)
+        try:
+            self._close()
+        finally:
+            self._undo.restore()
+
+    def _on_boundary(self, ended: int) -> None:
+        if self._window is not None:
+            self._window.ends_unix_ns.append(time.time_ns())
+            if len(self._window.ends_unix_ns) >= self._plan.count:
+                self._close()
+        elif not self._done and ended >= self._plan.first - 1:
+            self._open(ended + 1)
+
+    def _open(self, step: int) -> None:
+        self._done = True
+        if self._foreign or torch.autograd._profiler_enabled():
+            self._context.set_signal(self.name, "unavailable", _BUSY.format(step=step))
+            return
+        try:
+            with self._as_ours():
+                self._window = _Window(step, self._context.options)
+        except Exception as error:  # noqa: BLE001  an edge: Kineto may refuse in any way, and training must go on
+            self._context.fail_signal(self.name, error)
+            return
+        self._context.log.write(DETAILED >> CODE_SHIFT, 1)
+
+    def _close(self) -> None:
+        window, self._window = self._window, None
+        if window is None:
+            return
+        self._context.log.write(DETAILED >> CODE_SHIFT, 0)
+        if threading.get_ident() != window.thread:
+            self._context.set_signal(self.name, "failed", _LEFT_OPEN)
+            return
+        try:
+            with self._as_ours():
+                window.save(self._context.events)
+        except Exception as error:  # noqa: BLE001  an edge: a full disk, or Kineto; training must go on
+            self._context.fail_signal(self.name, error)
+
+    @contextmanager
+    def _as_ours(self) -> Iterator[None]:
+        """Mark what is called inside, on this thread, as calls of our own session."""
+        self._switching = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._switching = None
+
+    def _watch_others(self) -> None:
+        for name in _COMING:
+            if hasattr(autograd_profiler, name):
+                self._watch(name, self._others_come)
+        self._watch("_disable_profiler", self._others_go)
+
+    def _watch(self, name: str, notice: Callable[[str], None]) -> None:
+        original = getattr(autograd_profiler, name)
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if self._switching != threading.get_ident():
+                notice(name)
+            return original(*args, **kwargs)
+
+        self._undo.patch(autograd_profiler, name, watched)
+
+    def _others_come(self, name: str) -> None:
+        if self._window is not None:
+            self._context.warn("window_cut_short", "The detailed window ended early: another profiler was started.")
+            self._close()
+        # A session is prepared when its warm-up begins and enabled later; from then on it is the user's turn.
+        self._foreign = 1
+
+    def _others_go(self, name: str) -> None:
+        self._foreign = 0
+
+
+class _Window:
+    """One session on the calling thread. `ends_unix_ns` are the ends of its steps on Kineto's clock."""
+
+    def __init__(self, step: int, options: Options) -> None:
+        before = time.perf_counter_ns()
+        self.first_step = step
+        self.thread = threading.get_ident()
+        self.ends_unix_ns: list[int] = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._session = make_session(options)
+            self._session.start()
+        self._stall_ns = time.perf_counter_ns() - before
+        self._start_unix_ns = time.time_ns()
+
+    def save(self, events: Path) -> None:
+        """Stop, save the trace, then the note that tells the sidecar that the trace is whole. OSError passes through."""
+        end_unix_ns = time.time_ns()
+        before = time.perf_counter_ns()
+        path = trace_file(events, self.first_step)
+        partial = path.with_name(f".{path.name}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._session.stop()
+            self._session.export_chrome_trace(str(partial))
+        os.replace(partial, path)
+        self._stall_ns += time.perf_counter_ns() - before
+        ends = tuple(self.ends_unix_ns)
+        write_window(events, WindowNote(self.first_step, self._start_unix_ns, end_unix_ns, ends, self._stall_ns))
+
+
+def make_session(options: Options) -> Any:
+    """Make a Kineto session that records what the options ask for. It has not started.
+
+    `trace_only` leaves out PyTorch's own digest of the events, which nobody reads here; call stacks need that digest.
+    """
+    from torch._C._profiler import _ExperimentalConfig
+
+    stacks = options.level == "debug"
+    config: dict[str, Any] = {}
+    if not stacks:
+        with suppress(TypeError):  # PyTorch before 2.10 has no such option
+            config["experimental_config"] = _ExperimentalConfig(trace_only=True)
+    return torch.profiler._KinetoProfile(
+        activities=_choose_activities(options),
+        record_shapes=True,
+        profile_memory=options.memory,
+        with_stack=stacks,
+        **config,
+    )
+
+
+def _choose_activities(options: Options) -> list[torch.profiler.ProfilerActivity]:
+    known = torch.profiler.ProfilerActivity
+    wanted = [known.CPU] if "cpu" in options.activities else []
+    if "device" in options.activities:
+        wanted += [activity for activity in torch.profiler.supported_activities() if activity != known.CPU]
+    return wanted or [known.CPU]
+
+
+SIGNAL = WindowSignal
