@@ -1,0 +1,83 @@
+"""The command `profiler-server`. Exit codes: 0 good, 1 a gate failed, 2 bad input with one line on stderr."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from typing import Annotated
+
+import typer
+
+from collector.schema.errors import StepscopeError, UsageError
+from profiler_server import commands
+from profiler_server.settings import Settings
+
+BAD_INPUT = 2
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Say what a PyTorch training run is bound by. Without a command: show the runs below a folder in a browser.",
+)
+
+
+@app.callback(invoke_without_command=True)
+def serve_runs(
+    context: typer.Context,
+    base_dir: commands.BaseDir = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = Settings.host,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = Settings.port,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(help="Another name under which browsers may ask, such as a proxy's.")
+    ] = None,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    context.obj = base_dir
+    if context.invoked_subcommand is not None:
+        return
+    if version:
+        print_version()
+        return
+    if base_dir is None:
+        raise UsageError("give --summary-base-dir DIR, the folder that holds your runs, or a command (see --help)")
+    from profiler_server.web.serving import serve
+
+    serve(Settings(base_dir, host, port, tuple(allowed_host or ())), say)
+
+
+def say(text: str) -> None:
+    typer.echo(text)
+    sys.stdout.flush()
+
+
+def print_version() -> None:
+    from importlib.metadata import version
+
+    typer.echo(f"stepscope {version('stepscope')}")
+
+
+def register_commands() -> None:
+    for entry in pkgutil.iter_modules(commands.__path__):
+        module = importlib.import_module(f"{commands.__name__}.{entry.name}")
+        app.command(module.NAME)(module.command)
+
+
+def main() -> None:
+    """Run the command line; what Stepscope raises on purpose becomes one line and exit code 2."""
+    register_commands()
+    try:
+        app()
+    except StepscopeError as error:
+        sys.exit(fail(str(error)))
+    except OSError as error:
+        sys.exit(fail(f"{error.filename or 'a file'}: {error.strerror or error}"))
+
+
+def fail(message: str) -> int:
+    print(f"profiler-server: {' '.join(message.split())}", file=sys.stderr)
+    return BAD_INPUT
+
+
+if __name__ == "__main__":
+    main()

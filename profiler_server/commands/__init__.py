@@ -1,0 +1,60 @@
+"""Sub-commands of `profiler-server`, one file each; a file declares NAME and `command`, and is found by its being there.
+
+May import every room, each where it is used: `--help` and a wrong argument must answer at once. This file holds what
+the commands share.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from collector.schema.errors import RunNotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from collector.run import Run
+
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="Path of a run, or its name below --summary-base-dir.")]
+BaseDir = Annotated[Path | None, typer.Option("--summary-base-dir", metavar="DIR", help="Folder that holds the runs.")]
+
+
+def find_base_dir(given: Path | None, context: typer.Context) -> Path | None:
+    """Return the base directory given to the sub-command, or else before it."""
+    return given or (context.obj if isinstance(context.obj, Path) else None)
+
+
+def find_run(name: str, base_dir: Path | None) -> Run:
+    """Open a run by its path, or by its id or name below the base directory. Raises RunNotFoundError."""
+    from collector.run import open_run
+    from collector.schema import layout
+
+    path = Path(name).expanduser()
+    if layout.run_file(path).is_file() or (path / layout.RUN_FILE).is_file():
+        return open_run(path)
+    if base_dir is None:
+        raise RunNotFoundError(f"{name} is no run; give its path, or its name together with --summary-base-dir DIR")
+    from profiler_server.store.catalog import Catalog
+
+    if not base_dir.is_dir():
+        raise UsageError(f"--summary-base-dir {base_dir} does not exist")
+    return Catalog(base_dir).find(name)
+
+
+@contextmanager
+def show_progress(title: str) -> Iterator[Callable[[float], None]]:
+    """Yield a function that takes the share done. It draws a bar on a terminal, and nothing into a pipe."""
+    if not sys.stderr.isatty():
+        yield lambda share: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=1.0)
+        yield lambda share: progress.update(task, completed=min(max(share, 0.0), 1.0))

@@ -1,0 +1,34 @@
+"""`profiler-server export`: the timeline as a trace file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from collector.schema.errors import OptionError
+from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run
+
+NAME = "export"
+
+
+def command(
+    context: typer.Context,
+    run: RunName,
+    output: Annotated[Path | None, typer.Option(help="File to write, .json or .json.gz.")] = None,
+    ranks: Annotated[str | None, typer.Option(help="Such as 0,2-5; all by default.")] = None,
+    steps: Annotated[str | None, typer.Option(help="Such as 10-12; all by default.")] = None,
+    detail: Annotated[str, typer.Option(help="steps, device or full.")] = "full",
+    base_dir: BaseDir = None,
+) -> None:
+    """Write a trace that Perfetto and chrome://tracing load."""
+    from profiler_server.timeline.export import export_timeline
+
+    opened = find_run(run, find_base_dir(base_dir, context))
+    if detail not in ("steps", "device", "full"):
+        raise OptionError(f"--detail {detail!r} is unknown; choose steps, device or full")
+    report = export_timeline(opened, output, ranks, steps, detail)  # type: ignore[arg-type]
+    typer.echo(f"Wrote {report.slices:,} slices and {report.flows:,} flows to {report.path}")
+    for sentence in report.left_out:
+        typer.echo(sentence, err=True)

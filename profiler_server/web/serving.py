@@ -1,0 +1,106 @@
+"""Bind the port, say the address, then load the app: a browser that is quick waits in the socket's queue."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+
+from collector.schema.errors import UsageError
+from profiler_server.settings import Settings
+
+BACKLOG = 128
+PORTS_TRIED = 50
+SHUTDOWN_LIMIT_S = 3
+
+
+def serve(settings: Settings, say: Callable[[str], None]) -> None:
+    """Serve until interrupted. Raises UsageError, before anything else is done, when the server cannot start."""
+    check_base_dir(settings)
+    listener = open_socket(settings)
+    say(f"Stepscope shows the runs below {settings.base_dir.resolve()} at {describe_address(settings, listener)}")
+    if not settings.is_loopback:
+        say(f"It listens on {settings.host}: everyone who can reach this port can read these runs.")
+    _run(settings, listener)
+
+
+def _run(settings: Settings, listener: socket.socket) -> None:
+    import uvicorn  # after the socket is bound: a wrong port is told at once
+
+    from profiler_server.web.app import create_app
+
+    config = uvicorn.Config(
+        create_app(settings),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=SHUTDOWN_LIMIT_S,
+    )
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    except KeyboardInterrupt:
+        return  # Ctrl-C is how one ends it
+
+
+def check_base_dir(settings: Settings) -> None:
+    """Raise UsageError if the base directory is not there or cannot be listed."""
+    base = settings.base_dir
+    try:
+        next(base.iterdir(), None)
+    except FileNotFoundError:
+        raise UsageError(
+            f"--summary-base-dir {base} does not exist; give the folder that holds your runs, or make it"
+        ) from None
+    except NotADirectoryError:
+        raise UsageError(f"--summary-base-dir {base} is a file; give the folder that holds your runs") from None
+    except OSError as error:
+        raise UsageError(f"--summary-base-dir {base} cannot be listed: {error.strerror or error}") from None
+
+
+def open_socket(settings: Settings) -> socket.socket:
+    """Bind and listen. Raises UsageError that names a free port when this one is in use."""
+    try:
+        return _listen(settings.host, settings.port)
+    except (OSError, OverflowError) as error:
+        code = error.errno if isinstance(error, OSError) else None
+        if code == errno.EADDRINUSE:
+            free = find_free_port(settings)
+            raise UsageError(f"port {settings.port} on {settings.host} is in use; try --port {free}") from None
+        if code == errno.EACCES:
+            raise UsageError(f"port {settings.port} needs more rights; try --port 8080") from None
+        raise UsageError(f"cannot listen on {settings.host}:{settings.port}: {error}") from None
+
+
+def find_free_port(settings: Settings) -> int:
+    """Return a free port above the wanted one, or any that the system gives; 0 if it gives none."""
+    wanted = (*range(settings.port + 1, min(settings.port + PORTS_TRIED, 65536)), 0)
+    return next((found for port in wanted if (found := _probe(settings.host, port))), 0)
+
+
+def _probe(host: str, port: int) -> int | None:
+    try:
+        with _listen(host, port) as listener:
+            return int(listener.getsockname()[1])
+    except OSError:
+        return None
+
+
+def with_free_port(settings: Settings) -> Settings:
+    """Return the settings, with a free port in the place of one that is in use."""
+    try:
+        _listen(settings.host, settings.port).close()
+    except OSError:
+        return replace(settings, port=find_free_port(settings))
+    return settings
+
+
+def describe_address(settings: Settings, listener: socket.socket) -> str:
+    """Return the address to open in a browser on this machine."""
+    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::", "") else settings.host
+    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)
