@@ -50,7 +50,7 @@ def read_batches(rank: RankRun, loader: int) -> BatchTimes | None:
     if not find_files(rank.folder, "stages"):
         return None
     names = ("stage", "kind", "loader", "epoch", "batch", "duration_ns", "cpu_ns", "items")
-    wanted = pc.and_(pc.equal(pc.field("loader"), loader), pc.is_valid(pc.field("batch")))
+    wanted = (pc.field("loader") == loader) & pc.field("batch").is_valid()
     rows = rank.table("stages", names, wanted)
     rows = rows.filter(pc.equal(rows["kind"].cast(pa.string()), "work"))
     rows = rows.filter(pc.is_in(rows["stage"].cast(pa.string()), pa.array(WORKER_STAGES)))

@@ -6,15 +6,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from profiler_server.analysis.loader_simulation import LoopModel
 from profiler_server.analysis.results import Suggestion
-from profiler_server.format import format_duration, format_share
 from profiler_server.rules.case import EFFORTS, Case, Finding, Rule
 
 MIN_GAIN_FRAC = 0.05
 MIN_GAIN_NS = 500_000.0
 CONTENTION_WEIGHT = 0.25
 """What a rule must gain at the least grows by this times the share of the cores that other programs use."""
+_STRETCHES = 12
 CLOSE_FRAC = 0.10
 """Fixes whose gain is within so much of the best are ordered by effort."""
 
@@ -66,12 +68,18 @@ def make_claim(case: Case, rule: Rule, finding: Finding, model: LoopModel, now_n
 
 def _find_doubt_ns(case: Case, gain: float, predicted: float) -> float:
     """Return half of the width of the range: noise of the mean, error of the simulator, load of the host."""
-    regular = case.selection.duration_ns[case.selection.regular]
-    noise = 2.0 * float(regular.std()) / math.sqrt(len(regular))
+    noise = 2.0 * _find_noise_ns(case)
     miss = abs(case.loop.check - 1.0)
     others = case.loop.model.others / case.cores if case.cores else 0.0
     distrust = 0.0 if case.loop.trusted else 0.15 * predicted
     return 0.02 * predicted + noise + distrust + gain * (0.5 * miss + 0.5 * others)
+
+
+def _find_noise_ns(case: Case) -> float:
+    """Return the standard error of the mean step, from means of stretches: steps in a row are not independent."""
+    regular = case.selection.duration_ns[case.selection.regular]
+    means = [float(part.mean()) for part in np.array_split(regular, min(_STRETCHES, len(regular)))]
+    return float(np.std(means)) / math.sqrt(len(means))
 
 
 def rank_claims(case: Case, findings: Sequence[tuple[Rule, Finding]]) -> list[Claim]:
@@ -128,7 +136,7 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
         title=finding.title,
         severity=severity,  # type: ignore[arg-type]
         measured=finding.measured,
-        threshold=f"{finding.threshold} Expected: {say_claim(case, claim)}.",
+        threshold=finding.threshold,
         advice=advice,
         change=finding.change,
         predicted_step_ns=claim.step_ns,
@@ -142,13 +150,6 @@ def _say_order(claim: Claim) -> str:
     if claim.instead_of:
         return f" An alternative to “{claim.instead_of}”: on top of that it gains nothing worth the effort."
     return f" Do it after “{claim.after}”." if claim.after else ""
-
-
-def say_claim(case: Case, claim: Claim) -> str:
-    """Return `252 ms → 207 ms (200 ms – 215 ms), −18.0 %`."""
-    gain = (case.step_ns - claim.step_ns) / case.step_ns if case.step_ns else 0.0
-    span = f"{format_duration(claim.low_ns)} – {format_duration(claim.high_ns)}"
-    return f"{format_duration(case.step_ns)} → {format_duration(claim.step_ns)} ({span}), −{format_share(gain)}"
 
 
 def write_note(rule: Rule, finding: Finding) -> Suggestion:
