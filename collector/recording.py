@@ -32,9 +32,12 @@ _log = logging.getLogger("stepscope")
 
 
 class Recording:
-    """From the first start() to analyse(). Opening it raises OutputError when the place cannot be written."""
+    """From the first start() to analyse(). Opening it raises OutputError when the place cannot be written.
 
-    def __init__(self, output_path: Path, options: Options) -> None:
+    Without a sidecar, finish() makes the tables in this process.
+    """
+
+    def __init__(self, output_path: Path, options: Options, *, with_sidecar: bool = True) -> None:
         import torch
 
         rank, world_size = find_rank()
@@ -59,7 +62,8 @@ class Recording:
         self._signals: list[Any] = []
         self._trained_on = self.log.thread[0]
         self.log.thread[0] = _NO_THREAD
-        self._start_sidecar()
+        if with_sidecar:
+            self._start_sidecar()
         self._install_signals()
 
     def resume(self) -> None:

@@ -161,6 +161,8 @@ class StepMachine:
             counters.backwards += 1
         elif code == codes.UPDATE_START:
             counters.updates += 1
+        elif code == codes.ZERO_START:
+            counters.zeros += 1
         elif code == codes.SCALER_START:
             self._updates_at_scaler = counters.updates
         self._stack.append(phase)
@@ -222,7 +224,7 @@ class StepMachine:
             self._queue = value
         elif code == codes.DETAILED:
             self.state.detailed = bool(value)
-            if self._row is not None:
+            if self._row is not None and self._closes_next is None:
                 self._row.detailed = self._row.detailed or bool(value)
         elif self._row is None:
             return
@@ -262,8 +264,8 @@ class StepMachine:
             if counters.stops:
                 self._close("rest", time)
         elif counters.forwards:
-            if same or counters.stops or counters.no_grad == counters.forwards:
-                self._close("eval" if counters.fetches else "rest", time)
+            if same or code == codes.LOADER_START or counters.stops or counters.no_grad == counters.forwards:
+                self._close(self._natural_kind(), time)
         elif counters.fetches:
             if same and not self.state.explicit:
                 self._close("rest", time)
@@ -274,7 +276,9 @@ class StepMachine:
         if not self.state.started:
             return "startup"
         counters = self.row.counters
-        return "eval" if counters.forwards and not counters.backwards else "rest"
+        # A forward with gradients after zero_grad was to be a step, which an exception has ended.
+        failed = counters.zeros and counters.no_grad < counters.forwards
+        return "eval" if counters.forwards and not (counters.backwards or failed) else "rest"
 
     def _close_at_cut(self, step: int) -> None:
         """End the step at its last update; what came after it begins the next row."""

@@ -46,6 +46,7 @@ class Counters:
     no_grad: int = 0
     backwards: int = 0
     updates: int = 0
+    zeros: int = 0
     skipped: int = 0
     samples: int = 0
     loader_start: int = 0

@@ -1,0 +1,146 @@
+"""Steps and phases are found in loops of every shape, with no call in the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from tests.support import shapes
+from tests.support.recording import assert_sound, record
+
+Loop = Callable[[], None]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(
+    ("loop", "train", "evaluation"),
+    [
+        (shapes.plain, 10, 0),
+        (shapes.workers_persistent_two_epochs, 20, 0),
+        (shapes.accumulation_with_a_rest, 2, 0),
+        (shapes.accumulation_by_hand, 5, 0),
+        (shapes.scaler_with_an_infinite_gradient, 10, 0),
+        (shapes.gan, 10, 0),
+        (shapes.gan_without_loader, 10, 0),
+        (shapes.without_loader, 10, 0),
+        (shapes.validation_inside_and_after, 20, 16),
+        (shapes.validation_that_stops_early, 10, 2),
+        (shapes.inference_before_training, 10, 4),
+        (shapes.two_loaders_zipped, 10, 0),
+        (shapes.lbfgs_with_closure, 10, 0),
+        (shapes.checkpointed, 10, 0),
+        (shapes.optimizer_in_backward, 10, 0),
+        (shapes.gradient_penalty, 10, 0),
+        (shapes.iterable_with_workers, 10, 0),
+        (shapes.loader_in_another_thread, 10, 0),
+        (shapes.one_batch_ahead, 10, 0),
+        (shapes.broken_off_and_failed, 18, 0),
+        (shapes.in_another_thread, 10, 0),
+        (shapes.workers_out_of_order, 10, 0),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else None,
+)
+def test_steps_are_found(tmp_path: Path, loop: Loop, train: int, evaluation: int) -> None:
+    recorded = record(tmp_path, loop)
+    assert_sound(recorded)
+    assert (recorded.kinds.get("train", 0), recorded.kinds.get("eval", 0)) == (train, evaluation)
+
+
+# Dynamo imports modules of torch that warn of their own deprecation.
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(
+    ("loop", "train", "evaluation"),
+    [
+        (shapes.compiled_model, 20, 4),
+        (shapes.compiled_in_place, 10, 0),
+        (shapes.compiled_step, 0, 0),
+        (shapes.trained_then_compiled, 20, 0),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else None,
+)
+def test_recording_changes_no_graph_and_no_break(tmp_path: Path, loop: Loop, train: int, evaluation: int) -> None:
+    without = _count_graphs(loop)
+    kinds = {}
+
+    def recorded_loop() -> None:
+        recorded = record(tmp_path, loop)
+        assert_sound(recorded)
+        kinds.update(recorded.kinds)
+
+    assert _count_graphs(recorded_loop) == without
+    assert (kinds.get("train", 0), kinds.get("eval", 0)) == (train, evaluation)
+
+
+def _count_graphs(loop: Loop) -> tuple[int, int]:
+    torch._dynamo.reset()
+    counters.clear()
+    loop()
+    return counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
+
+
+def test_micro_batches_belong_to_the_step_that_updates(tmp_path: Path) -> None:
+    recorded = record(tmp_path, shapes.accumulation_by_hand)
+    assert recorded.count("fetches") == recorded.count("backwards") == [4] * 5
+    assert recorded.count("samples") == [64] * 5
+
+
+def test_an_update_that_was_left_out_is_a_step_and_is_counted(tmp_path: Path) -> None:
+    recorded = record(tmp_path, shapes.scaler_with_an_infinite_gradient)
+    assert recorded.count("skipped_updates") == [0, 0, 0, 0, 0, 1, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("loop", [shapes.gan, shapes.gan_without_loader])
+def test_both_optimizers_of_a_pair_belong_to_one_step(tmp_path: Path, loop: Loop) -> None:
+    assert record(tmp_path, loop).count("optimizer_steps") == [2] * 10
+
+
+def test_a_recomputed_forward_is_part_of_the_backward(tmp_path: Path) -> None:
+    assert record(tmp_path, shapes.checkpointed).count("forwards") == [1] * 10
+
+
+def test_updates_inside_the_backward_are_counted(tmp_path: Path) -> None:
+    assert record(tmp_path, shapes.optimizer_in_backward).count("optimizer_steps") == [4] * 10
+
+
+def test_every_backward_of_a_step_is_counted(tmp_path: Path) -> None:
+    assert record(tmp_path, shapes.gradient_penalty).count("backwards") == [2] * 10
+
+
+def test_one_batch_over_and_over_is_found_to_be_a_loop_without_loader(tmp_path: Path) -> None:
+    recorded = record(tmp_path, shapes.one_batch_over_and_over)
+    assert_sound(recorded)
+    assert len(recorded.train) == 100 - 32
+
+
+def test_phases_lie_where_the_work_is(tmp_path: Path) -> None:
+    recorded = record(tmp_path, shapes.plain)
+    for row in recorded.train[4:]:
+        assert min(row["data_wait_ns"], row["forward_ns"], row["backward_ns"], row["optimizer_ns"]) > 0, row
+        assert row["gap_ns"] == row["communication_ns"] == 0
+
+
+def test_epochs_and_batches_are_numbered(tmp_path: Path) -> None:
+    recorded = record(tmp_path, shapes.workers_persistent_two_epochs)
+    assert recorded.count("epoch") == [1] * 10 + [2] * 10
+    assert recorded.count("batch") == [*range(10), *range(10)]
+    assert set(recorded.count("loader")) == {0}
+
+
+def test_queues_are_sampled_at_each_fetch(tmp_path: Path) -> None:
+    run = record(tmp_path, shapes.workers_persistent_two_epochs).run
+    queues = run.table("queues").to_pylist()
+    assert {row["capacity"] for row in queues} == {4}
+    assert all(0 <= row["depth"] <= 4 for row in queues)
+    assert len(queues) >= 20
