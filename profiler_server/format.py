@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _BYTE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
@@ -35,6 +35,16 @@ def format_share(value_frac: float | None) -> str:
         return ABSENT
     percent = 100.0 * value_frac
     return f"{percent:.2f} %" if 0 < abs(percent) < 0.1 else f"{percent:.1f} %"
+
+
+def format_shares(values_frac: Sequence[float]) -> tuple[str, ...]:
+    """Return the parts of a whole as percent with one decimal, rounded so that what is shown adds up to the whole."""
+    exact = [1000.0 * value for value in values_frac]
+    tenths = [math.floor(value) for value in exact]
+    missing = round(sum(exact)) - sum(tenths)
+    for index in sorted(range(len(exact)), key=lambda i: tenths[i] - exact[i])[:missing]:
+        tenths[index] += 1
+    return tuple(f"{value / 10:.1f} %" for value in tenths)
 
 
 def format_bytes(value: float | None) -> str:

@@ -44,6 +44,11 @@ def number_batches(steps: pa.Table) -> pa.Table:
     return numbered.set_column(batches.schema.get_field_index("kind"), "kind", kinds)
 
 
+def read_as_steps(steps: pa.Table) -> pa.Table:
+    """Return the table as it is if the run trained, else its evaluation batches as steps."""
+    return steps if has_training(steps) else number_batches(steps)
+
+
 def has_training(steps: pa.Table) -> bool:
     """Say whether the run trained; a run of evaluation batches alone is an inference run."""
     return bool(pc.any(pc.equal(steps["kind"].cast(pa.string()), "train")).as_py())

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collector.schema.phases import PHASES
 from profiler_server.analysis.stability import PhaseSpread
 from profiler_server.analysis.step_graph import CollectiveStretch, StepGraph
 from profiler_server.figures import PHASE_COLORS, Bar, Strip, build_lane, build_strip
-from profiler_server.format import ABSENT, format_duration, format_share, shorten_middle
+from profiler_server.format import ABSENT, format_duration, format_share, format_shares, shorten_middle
 
 MOST_STREAMS = 12
 """Most rows of collectives; a run has few process groups, so more would be noise."""
@@ -61,33 +61,36 @@ def view_graph(graph: StepGraph, spread: Sequence[PhaseSpread], title: str) -> G
     lanes: dict[str, list[tuple[str, float, float]]] = {phase.name: [] for phase in PHASES}
     for stretch in stretches:
         lanes[stretch[0]].append(stretch)
-    rows = tuple(_view_phase(name, lane, whole, by_name) for name, lane in lanes.items())
-    covered = sum(length for _, _, length in stretches)
+    lengths = [sum(duration for _, _, duration in lane) for lane in lanes.values()]
+    shares = format_shares([length / whole if whole else 0.0 for length in lengths])
+    rows = tuple(
+        _view_phase(lane, by_name.get(name), build_lane(lane, whole, named=False), (name, share))
+        for (name, lane), share in zip(lanes.items(), shares, strict=True)
+    )
     return GraphView(
         title=title,
         strip=build_strip(stretches, whole),
         rows=rows,
         streams=_view_streams(graph.collectives, whole),
         total=format_duration(whole),
-        share=format_share(covered / whole if whole else 0.0),
+        share=format_share(sum(lengths) / whole if whole else 0.0),
         note=_explain_order(graph),
     )
 
 
 def _view_phase(
-    name: str, lane: Sequence[tuple[str, float, float]], whole: float, spread: Mapping[str, PhaseSpread]
+    lane: Sequence[tuple[str, float, float]], known: PhaseSpread | None, bars: tuple[Bar, ...], words: tuple[str, str]
 ) -> PhaseRow:
+    name, share = words
     phase = next(phase for phase in PHASES if phase.name == name)
-    length = sum(duration for _, _, duration in lane)
-    known = spread.get(name)
     return PhaseRow(
         label=phase.label,
         meaning=phase.meaning,
         color=PHASE_COLORS[name],
-        bars=build_lane(lane, whole, named=False),
+        bars=bars,
         start=format_duration(lane[0][1]) if lane else "–",
-        duration=format_duration(length) if lane else "–",
-        share=format_share(length / whole if whole else 0.0) if lane else "–",
+        duration=format_duration(sum(length for _, _, length in lane)) if lane else "–",
+        share=share if lane else "–",
         p50=format_duration(known.p50_ns) if known else ABSENT,
         p95=format_duration(known.p95_ns) if known else ABSENT,
         present=bool(lane),

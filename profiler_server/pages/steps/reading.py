@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from collector.run import RankRun
-from profiler_server.analysis.evaluation import has_training, number_batches
+from profiler_server.analysis.evaluation import has_training, read_as_steps
 from profiler_server.analysis.steps import Int64, StepSelection, read_integers, select_steps, train_steps
 
 
@@ -45,9 +45,7 @@ class StepData:
 def read_step_data(rank: RankRun) -> StepData:
     """Read the `steps` table. Raises as `RankRun.table` does."""
     every = rank.table("steps")
-    if has_training(every):
-        return StepData(every, every, infers=False)
-    return StepData(every, number_batches(every), infers=True)
+    return StepData(every, read_as_steps(every), infers=not has_training(every))
 
 
 def narrow(data: StepData, first: int, last: int) -> StepData:

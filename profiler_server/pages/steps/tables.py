@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from collector.schema.manifest import RankManifest
 from collector.schema.phases import PHASES
 from profiler_server.analysis.evaluation import EvaluationSummary
@@ -182,10 +180,3 @@ def describe_points(manifest: RankManifest) -> Points:
         source=source,
         override="FP_POINT=MyModel BP_POINT=my_loss_hook python train.py",
     )
-
-
-def count_samples(data: StepData) -> float | None:
-    """Return samples per second over the steps that are averaged, None where batches had no known size."""
-    samples = data.column("samples")[data.selection.kept]
-    length_ns = int(data.selection.duration_ns[data.selection.kept].sum())
-    return float(np.sum(samples)) / (length_ns / 1e9) if samples.any() and length_ns else None

@@ -1,0 +1,253 @@
+"""The Overall page: what the run is bound by, what one step is made of, and a card for every part of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+
+from collector.run import RankRun
+from collector.schema.errors import RunError
+from collector.schema.manifest import RankManifest
+from collector.schema.phases import PHASES
+from profiler_server.analysis.evaluation import has_training, read_as_steps
+from profiler_server.analysis.pipeline import (
+    find_bottleneck,
+    read_queues,
+    summarize_queues,
+    summarize_readiness,
+    summarize_stages,
+)
+from profiler_server.analysis.results import PhaseShare, StepSummary
+from profiler_server.analysis.step_graph import average_graph
+from profiler_server.analysis.steps import select_steps, summarize_phases, summarize_steps
+from profiler_server.analysis.throughput import measure_throughput
+from profiler_server.figures import PHASE_COLORS, Strip, build_strip
+from profiler_server.format import ABSENT, format_count, format_duration, format_share, format_shares, format_steps
+from profiler_server.page import Notice, Page, PageRequest, explain_absence
+from profiler_server.pages.overall.cards import (
+    DataCard,
+    OperatorsCard,
+    StepsCard,
+    TimelineCard,
+    build_data_card,
+    build_operators_card,
+    build_steps_card,
+    build_timeline_card,
+)
+from profiler_server.pages.overall.facts import Fact, list_facts
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+RECORD_REMEDY = 'from collector import Profiler\n\nwith Profiler("runs/my-run"):\n    train()'
+WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
+DATA_REMEDY = 'Profiler("runs/my-run", data_pipeline=True)'
+
+
+@dataclass(frozen=True)
+class Stat:
+    """A figure of the first row; `page` is the page that explains it, None for none."""
+
+    label: str
+    value: str
+    note: str
+    page: str | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """One phase of the mean step, for the legend."""
+
+    label: str
+    color: str
+    duration: str
+    share: str
+
+
+@dataclass(frozen=True)
+class MeanStep:
+    """The mean step as a strip with its parts; `sentence` says which steps it is the mean of and how they were taken."""
+
+    noun: str
+    total: str
+    share: str
+    strip: Strip
+    parts: tuple[Part, ...]
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Panel(Generic[T]):
+    """Either the body of a card, or a notice that says why there is none."""
+
+    body: T | None
+    notice: Notice | None
+
+
+@dataclass(frozen=True)
+class OverallPage:
+    """`step` is empty with a notice where no step was recorded; every card has its own state."""
+
+    stats: Panel[tuple[Stat, ...]]
+    step: Panel[MeanStep]
+    steps_card: Panel[StepsCard]
+    operators_card: Panel[OperatorsCard]
+    data_card: Panel[DataCard]
+    timeline_card: Panel[TimelineCard]
+    facts: tuple[Fact, ...]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of the rank, read once: training, or the batches of an inference run in their place."""
+
+    table: pa.Table
+    phases: tuple[PhaseShare, ...]
+    summary: StepSummary
+    noun: str
+
+
+def build(request: PageRequest) -> OverallPage:
+    """Build the page. A part that cannot be read shows why; the others are not affected."""
+    rank = request.rank_run
+    read = build_panel("The steps cannot be read", lambda: _read_steps(rank))
+
+    def from_steps(title: str, make: Callable[[Steps], T]) -> Panel[T]:
+        steps = read.body
+        return Panel(None, read.notice) if steps is None else build_panel(title, lambda: make(steps))
+
+    return OverallPage(
+        stats=from_steps("Figures", lambda steps: _list_stats(rank.manifest, steps)),
+        step=from_steps("One step", lambda steps: _describe_step(steps, rank.manifest)),
+        steps_card=from_steps("Step trace", lambda steps: build_steps_card(steps.table, steps.noun)),
+        operators_card=build_panel("The operators cannot be read", lambda: _read_operators(rank)),
+        data_card=build_panel("The data pipeline cannot be read", lambda: _read_data(rank, read.body)),
+        timeline_card=build_panel("The timeline cannot be read", lambda: _read_timeline(rank)),
+        facts=list_facts(request.run.manifest, rank.manifest),
+    )
+
+
+def build_panel(title: str, make: Callable[[], T | Notice]) -> Panel[T]:
+    """Build one part of the page; whatever goes wrong in it becomes a notice of that title."""
+    try:
+        made = make()
+    except RunError as error:
+        return Panel(None, Notice("failed", title, str(error), "profiler-server recover RUN"))
+    except Exception as error:  # One part that fails in any way must leave the others readable.
+        log.exception("%s", title)
+        return Panel(None, Notice("failed", title, f"{type(error).__name__}: {error}"))
+    return Panel(None, made) if isinstance(made, Notice) else Panel(made, None)
+
+
+def _read_steps(rank: RankRun) -> Steps | Notice:
+    absence = explain_absence(rank, "steps", "No steps yet", RECORD_REMEDY)
+    if absence:
+        return absence
+    every = rank.table("steps")
+    table = read_as_steps(every)
+    phases = summarize_phases(table)
+    if not phases:
+        reason = "No training step and no evaluation batch was recorded: nothing called an optimizer or a model."
+        return Notice("empty", "No steps yet", reason, RECORD_REMEDY)
+    return Steps(table, phases, summarize_steps(table), "step" if has_training(every) else "batch")
+
+
+def _list_stats(manifest: RankManifest, steps: Steps) -> tuple[Stat, ...]:
+    spread = steps.summary.duration_ns
+    noun = steps.noun
+    mean = format_duration(spread.mean) if spread else ABSENT
+    count = f"{format_count(steps.summary.count)} {noun}s recorded"
+    around = f"± {format_duration(spread.std)}; {count}" if spread and spread.std else count
+    rate = measure_throughput(steps.table)
+    wait = next((phase.share_frac for phase in steps.phases if phase.name == "data_wait"), None)
+    cost = manifest.overhead
+    return (
+        Stat(f"Mean {noun}", mean, around, "steps"),
+        Stat("Throughput", ABSENT if rate is None else f"{format_count(round(rate, 1))} /s", "samples", None),
+        Stat("Data wait", format_share(wait), f"of the {noun}", "data"),
+        _describe_device(manifest),
+        Stat(
+            "Recording cost",
+            format_duration(cost.training_thread_ns_per_step),
+            _describe_cost(cost.share_frac, noun),
+            None,
+        ),
+    )
+
+
+def _describe_device(manifest: RankManifest) -> Stat:
+    if not manifest.devices:
+        return Stat("Device", "CPU", "no accelerator was in use", None)
+    return Stat("Device busy", ABSENT, "needs a detailed window", None)
+
+
+def _describe_cost(share_frac: float | None, noun: str) -> str:
+    return "was not measured" if share_frac is None else f"a {noun} on the training thread ({format_share(share_frac)})"
+
+
+def _describe_step(steps: Steps, manifest: RankManifest) -> MeanStep:
+    graph = average_graph(steps.phases)
+    present = [phase for phase in steps.phases if phase.mean_ns > 0]
+    shares = format_shares([phase.share_frac for phase in present])
+    parts = tuple(
+        Part(_LABELS[phase.name], PHASE_COLORS[phase.name], format_duration(phase.mean_ns), share)
+        for phase, share in zip(present, shares, strict=True)
+    )
+    return MeanStep(
+        noun=steps.noun,
+        total=format_duration(graph.duration_ns),
+        share=format_share(sum(phase.share_frac for phase in present)),
+        strip=build_strip([(s.phase, s.start_ns, s.duration_ns) for s in graph.stretches], graph.duration_ns),
+        parts=parts,
+        sentence=_describe_modes(steps, manifest),
+    )
+
+
+_LABELS = {phase.name: phase.label for phase in PHASES}
+
+
+def _describe_modes(steps: Steps, manifest: RankManifest) -> str:
+    """Say how many steps the figures are the mean of, and which mode gave them."""
+    selection = select_steps(steps.table)
+    kept, noun = int(selection.kept.sum()), steps.noun
+    of = f" of {format_count(steps.summary.count)}" if kept < steps.summary.count else ""
+    text = f"Mean over {format_count(kept)}{of} {noun}s"
+    if selection.detailed[selection.kept].any():
+        return f"{text}, recorded in a detailed window."
+    text = f"{text}, recorded in light mode"
+    windows = selection.step[selection.detailed].tolist()
+    return (
+        f"{text}; operators and timeline come from the detailed {noun}s {format_steps(windows)}."
+        if windows
+        else f"{text}."
+    )
+
+
+def _read_operators(rank: RankRun) -> OperatorsCard | Notice:
+    absence = explain_absence(rank, "operators", "No operators", WINDOW_REMEDY)
+    return absence or build_operators_card(rank)
+
+
+def _read_data(rank: RankRun, steps: Steps | None) -> DataCard | Notice:
+    stages = summarize_stages(rank)
+    samples = read_queues(rank)
+    if not stages and (samples is None or not samples.num_rows):
+        absence = explain_absence(rank, "queues", "No data pipeline", DATA_REMEDY)
+        return absence or Notice("empty", "No data pipeline", "No DataLoader was used.", "")
+    loader = rank.manifest.loaders[0].id if rank.manifest.loaders else None
+    readiness = summarize_readiness(samples, loader) if samples is not None else ()
+    wait = next((phase.share_frac for phase in steps.phases if phase.name == "data_wait"), 0.0) if steps else 0.0
+    limit = find_bottleneck(readiness, {stage.name: stage.mean_ns for stage in stages}, wait)
+    return build_data_card(summarize_queues(rank), stages, limit)
+
+
+def _read_timeline(rank: RankRun) -> TimelineCard | Notice:
+    absence = explain_absence(rank, "slices", "No timeline", WINDOW_REMEDY)
+    return absence or build_timeline_card(rank)
+
+
+PAGE = Page(slug="", title="Overall", order=10, key="o", template="overall.html", build=build)

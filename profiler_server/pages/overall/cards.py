@@ -1,0 +1,192 @@
+"""The cards of the Overall page. Each is built by itself, so that one that fails leaves the others as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.parts import find_files
+from collector.run import RankRun
+from profiler_server.analysis.operators import TypeRow, summarize_kernels, summarize_operators, summarize_types
+from profiler_server.analysis.outliers import list_outliers
+from profiler_server.analysis.pipeline import Bottleneck
+from profiler_server.analysis.results import OperatorRow, QueueSummary, StageSummary
+from profiler_server.analysis.steps import select_steps, summarize_steps
+from profiler_server.figures import Axes, Chart, Line, Slice, build_lines, build_pie
+from profiler_server.format import format_count, format_duration, format_share, format_steps
+
+TYPES_SHOWN = 7
+OPERATORS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class StepsCard:
+    """The step along the run in small."""
+
+    chart: Chart
+    sentence: str
+
+
+@dataclass(frozen=True)
+class OperatorLine:
+    """One operator: its part of the self time of all, 0 to 1, for a bar."""
+
+    name: str
+    calls: str
+    self_time: str
+    share: str
+    share_frac: float
+
+
+@dataclass(frozen=True)
+class OperatorsCard:
+    """`measure` says whose time it is: of the device where there is one, else of the host."""
+
+    chart: Chart
+    measure: str
+    top: tuple[OperatorLine, ...]
+
+
+@dataclass(frozen=True)
+class QueueLine:
+    """One queue: `usage_frac` for a bar."""
+
+    name: str
+    depth: str
+    usage: str
+    usage_frac: float
+    empty: str
+
+
+@dataclass(frozen=True)
+class StageLine:
+    """One stage: its work per batch, and how busy its replicas were."""
+
+    name: str
+    replicas: str
+    work: str
+    busy: str
+    busy_frac: float
+    limiting: bool
+
+
+@dataclass(frozen=True)
+class DataCard:
+    sentence: str
+    queues: tuple[QueueLine, ...]
+    stages: tuple[StageLine, ...]
+
+
+@dataclass(frozen=True)
+class TimelineCard:
+    """Totals of the detailed windows, M41's four: operator time, streams, operators, executions."""
+
+    operator_time: str
+    streams: str
+    streams_label: str
+    operators: str
+    executions: str
+    covered: str
+
+
+def build_steps_card(steps: pa.Table, noun: str) -> StepsCard:
+    """Draw the step time. `steps` must hold a training step or a batch of inference."""
+    selection = select_steps(steps)
+    figure = build_lines(
+        selection.step, [Line(noun, "compute", selection.duration_ns, "area")], Axes(x_title=noun, legend=False)
+    )
+    outliers = list_outliers(steps)
+    spread = summarize_steps(steps).duration_ns
+    percentiles = [("p50", spread.p50), ("p95", spread.p95), ("max", spread.max)] if spread else []
+    rows = tuple((label, format_duration(value)) for label, value in percentiles)
+    words = " · ".join(f"{label} {text}" for label, text in rows)
+    slow = f"{format_count(outliers.count)} outlier{'s' if outliers.count != 1 else ''}"
+    which = f" ({format_steps(outlier.step for outlier in outliers.shown)})" if outliers.count else ""
+    caption = f"The length of every {noun}."
+    chart = Chart("overall-steps", f"{noun.capitalize()} time", caption, figure, ("", f"{noun} time"), rows, "short")
+    return StepsCard(chart, f"{words} · {slow}{which}" if words else f"{slow}{which}")
+
+
+def build_operators_card(rank: RankRun) -> OperatorsCard:
+    """Draw the families of operators by self time. Raises TableBrokenError or NewerSchemaError."""
+    types, operators = summarize_types(rank), summarize_operators(rank)
+    on_device = any(row.device_self_ns for row in types)
+    measure = "device self time" if on_device else "host self time"
+    total = sum(_own(row, on_device) for row in types)
+    slices = _slice_types(types, on_device)
+    rows = tuple((part.label, part.text, format_share(part.value / total if total else 0.0)) for part in slices)
+    caption = f"Families of operators by {measure} in the detailed windows; what is small is added up as other."
+    figure = build_pie(slices, format_duration(total))
+    chart = Chart("overall-types", "Operator types", caption, figure, ("Type", "Self time", "Share"), rows, "short")
+    ranked = sorted(operators, key=lambda row: -_own(row, on_device))[:OPERATORS_SHOWN]
+    return OperatorsCard(chart, measure, tuple(_describe_operator(row, total, on_device) for row in ranked))
+
+
+def _own(row: TypeRow | OperatorRow, on_device: bool) -> int:
+    return row.device_self_ns if on_device else row.self_ns
+
+
+def _slice_types(types: Sequence[TypeRow], on_device: bool) -> list[Slice]:
+    ranked = sorted(types, key=lambda row: -_own(row, on_device))
+    slices = [
+        Slice(row.type, _own(row, on_device), format_duration(_own(row, on_device))) for row in ranked[:TYPES_SHOWN]
+    ]
+    rest = sum(_own(row, on_device) for row in ranked[TYPES_SHOWN:])
+    return [*slices, Slice("other", rest, format_duration(rest), "idle")] if rest else slices
+
+
+def _describe_operator(row: OperatorRow, total: int, on_device: bool) -> OperatorLine:
+    own = _own(row, on_device)
+    share = own / total if total else 0.0
+    return OperatorLine(row.name, format_count(row.count), format_duration(own), format_share(share), share)
+
+
+def build_data_card(queues: Sequence[QueueSummary], stages: Sequence[StageSummary], limit: Bottleneck) -> DataCard:
+    """Describe the queues and the stages, with the stage marked that limits the step, if one does."""
+    return DataCard(
+        limit.reason,
+        tuple(
+            QueueLine(
+                queue.name.replace("_", " "),
+                f"{queue.mean_depth:.1f} of {format_count(queue.capacity)}",
+                format_share(queue.usage_frac),
+                queue.usage_frac,
+                format_share(queue.empty_frac),
+            )
+            for queue in queues
+        ),
+        tuple(
+            StageLine(
+                stage.name,
+                f"× {stage.replicas}",
+                format_duration(stage.mean_ns),
+                format_share(stage.busy_frac),
+                stage.busy_frac or 0.0,
+                limiting=stage.name == limit.stage,
+            )
+            for stage in stages
+        ),
+    )
+
+
+def build_timeline_card(rank: RankRun) -> TimelineCard:
+    """Sum what the timeline holds. Raises TableBrokenError or NewerSchemaError."""
+    operators, kernels = summarize_operators(rank), summarize_kernels(rank)
+    kinds = (
+        rank.table("tracks", ("kind",)).column("kind").cast(pa.string()) if find_files(rank.folder, "tracks") else None
+    )
+    streams = int(pc.sum(pc.equal(kinds, "stream")).as_py() or 0) if kinds is not None else 0
+    threads = int(pc.sum(pc.equal(kinds, "thread")).as_py() or 0) if kinds is not None else 0
+    covered = [step for window in rank.manifest.windows[:1000] for step in (window.first_step, window.last_step)]
+    first, last = (min(covered), max(covered)) if covered else (None, None)
+    return TimelineCard(
+        operator_time=format_duration(sum(row.device_self_ns or row.self_ns for row in operators)),
+        streams=format_count(streams or threads),
+        streams_label="streams" if streams else "threads",
+        operators=format_count(len(operators)),
+        executions=format_count(sum(row.count for row in kernels) or sum(row.count for row in operators)),
+        covered=f"steps {first}–{last}" if first != last else f"step {first}" if covered else "",
+    )

@@ -1,0 +1,77 @@
+"""The facts of a run as sentences: where and how it ran, what was collected, how its loaders were set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from collector.schema.manifest import Device, Loader, RankManifest, RunManifest
+from profiler_server.format import format_bytes, format_count, shorten_middle
+
+TEXT_LIMIT = 300
+LOADERS_SHOWN = 8
+DEVICES_SHOWN = 16
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A fact of the run; `code` is set in a type of fixed width."""
+
+    label: str
+    value: str
+    code: bool = False
+
+
+def list_facts(run: RunManifest, rank: RankManifest) -> tuple[Fact, ...]:
+    """Return what is known of the run, in the order of what one asks first; values come from the run and are bounded."""
+    return tuple(fact for fact in _facts(run, rank) if fact.value)
+
+
+def _facts(run: RunManifest, rank: RankManifest) -> Iterator[Fact]:
+    command = " ".join((run.script, *run.argv))
+    yield Fact("Script", shorten_middle(command, TEXT_LIMIT), code=True)
+    yield Fact("Host", f"{shorten_middle(rank.host, 80)}, process {rank.pid}")
+    yield Fact("Processors", _describe_cores(rank))
+    yield from (Fact("Device", _describe_device(device)) for device in rank.devices[:DEVICES_SHOWN])
+    if not rank.devices:
+        yield Fact("Device", "none: trained on the CPU")
+    if run.world_size > 1:
+        yield Fact("Ranks", format_count(run.world_size))
+    for loader in rank.loaders[:LOADERS_SHOWN]:
+        yield Fact("DataLoader" if len(rank.loaders) == 1 else f"DataLoader {loader.id}", _describe_loader(loader))
+    yield Fact("Software", _describe_software(run))
+    yield from (
+        Fact("Not collected", shorten_middle(f"{signal.name} ({signal.state}): {signal.reason}", TEXT_LIMIT))
+        for signal in rank.signals
+        if signal.state != "on"
+    )
+    if rank.events_lost:
+        yield Fact("Lost", f"{format_count(rank.events_lost)} events did not fit into the event ring")
+
+
+def _describe_cores(rank: RankManifest) -> str:
+    if rank.cpu_count is None:
+        return ""
+    usable = f", {rank.usable_cores:g} usable" if rank.usable_cores and rank.usable_cores != rank.cpu_count else ""
+    threads = f"; torch uses {rank.torch_threads} threads" if rank.torch_threads else ""
+    return f"{format_count(rank.cpu_count)} cores{usable}{threads}"
+
+
+def _describe_device(device: Device) -> str:
+    memory = f", {format_bytes(device.memory_bytes)}" if device.memory_bytes else ""
+    return f"{device.index}: {shorten_middle(device.name, 80)}{memory}"
+
+
+def _describe_loader(loader: Loader) -> str:
+    parts = [f"{shorten_middle(loader.dataset, 60)} ({loader.style})", f"batch_size={loader.batch_size}"]
+    parts.append(f"num_workers={loader.num_workers}")
+    if loader.num_workers:
+        parts.append(f"prefetch_factor={loader.prefetch_factor}")
+        parts.append(f"persistent_workers={loader.persistent_workers}")
+    parts.append(f"pin_memory={loader.pin_memory}")
+    return ", ".join(parts)
+
+
+def _describe_software(run: RunManifest) -> str:
+    named = (("Python", run.python), ("torch", run.torch), ("CUDA", run.cuda), ("Stepscope", run.stepscope))
+    return ", ".join(f"{name} {shorten_middle(value, 40)}" for name, value in named if value)
