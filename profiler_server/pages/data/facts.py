@@ -27,7 +27,7 @@ from profiler_server.analysis.replicas import read_stages
 from profiler_server.analysis.results import QueueSummary, StageSummary
 from profiler_server.analysis.steps import StepSelection, read_integers, select_steps, train_steps
 
-_STEP_COLUMNS = ("step", "kind", "duration_ns", "data_wait_ns", "h2d_ns", "loader", "loader_start_ns", "detailed")
+_STEP_COLUMNS = ("step", "kind", "duration_ns", "data_wait_ns", "h2d_ns", "batch", "loader_start_ns", "detailed")
 QUEUE_LABELS: Mapping[str, str] = {HOST_QUEUE: "Worker queue", DEVICE_QUEUE: "Pin queue"}
 
 

@@ -189,7 +189,7 @@ def _build_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> 
             (str(step), str(depth))
             for step, depth in zip(trace.steps[:ROW_LIMIT], trace.depths[:ROW_LIMIT], strict=True)
         ),
-        size="short",
+        size="medium",
     )
     return QueueInterval(
         title=label,

@@ -40,12 +40,16 @@ def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None
         if state.chart == "pie"
         else build_bars(slices, Axes(x_title="", y_title=what.lower()))
     )
-    rest = "the rest as Other" if len(parts) > TOP else "all of them"
+    known = _count_names(group, state.group)
+    which = (
+        f"all {known} {nouns}"
+        if known <= TOP
+        else f"the {TOP} largest of {format_count(known)} {nouns}, the rest as Other"
+    )
     return Chart(
         id="operators",
         title=f"{what} by {nouns.rstrip('s')}",
-        caption=f"{what} {side} of the {min(TOP, len(parts))} largest of {format_count(_count_names(group, state.group))} {nouns}, {rest}. "
-        "The parts sum to 100 %.",
+        caption=f"{what} {side} of {which}. The parts sum to 100 %.",
         figure=figure,
         columns=(nouns.rstrip("s").capitalize(), "Calls", what, "Share"),
         rows=tuple(

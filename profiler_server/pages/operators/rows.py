@@ -92,7 +92,13 @@ class RowBuilder:
         return rows
 
     def _build_cells(self, values: Mapping[str, Any]) -> tuple[Cell, ...]:
-        return tuple(build_cell(column, values.get(column.name), self.top_share_frac) for column in self.columns)
+        """Build the cells of a row; a column that means nothing for it, such as how many operators it holds, is blank."""
+        return tuple(
+            build_cell(column, values[column.name], self.top_share_frac)
+            if column.name in values
+            else Cell(column.kind, "")
+            for column in self.columns
+        )
 
 
 def find_top_share(rows: pa.Table) -> float:

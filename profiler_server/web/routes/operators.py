@@ -1,0 +1,104 @@
+"""The operator table of a run: by type, operator, kernel, host order or module; as JSON or CSV."""
+
+from __future__ import annotations
+
+import io
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pcsv
+from fastapi import APIRouter, Query
+from fastapi import Path as InPath
+from starlette.responses import Response
+
+from profiler_server.analysis.operator_groups import GROUPS, GroupTable, StepRange
+from profiler_server.analysis.selection import Selection, select_rows
+from profiler_server.web.errors import BadQueryError
+from profiler_server.web.services import ServicesOf
+
+ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}", tags=["operators"])
+CSV_ROWS = 1_000_000
+
+RunId = Annotated[str, InPath(description="The run's path below the base directory.", max_length=2000)]
+Rank = Annotated[int | None, Query(ge=0, le=9_999_999, description="Rank; the first of the run by default.")]
+GroupName = Annotated[
+    Literal["types", "operators", "kernels", "host", "modules"], Query(description="What a row stands for.")
+]
+Sort = Annotated[
+    str, Query(max_length=40, description="A column of the rows; `-` before it falls. The default is the share.")
+]
+Search = Annotated[str, Query(max_length=200, description="Words that must stand in a name, whatever their case.")]
+Steps = Annotated[
+    str, Query(max_length=30, pattern=r"^(\d{1,12}(-\d{1,12})?)?$", description="Only these steps, such as 10-12.")
+]
+
+
+@ROUTER.get("/operators", summary="Operators, types, kernels or modules of the detailed windows")
+def list_operators(
+    run_id: RunId,
+    services: ServicesOf,
+    rank: Rank = None,
+    group: GroupName = "operators",
+    sort: Sort = "",
+    q: Search = "",
+    page: Annotated[int, Query(ge=1, le=1_000_000_000)] = 1,
+    size: Annotated[int, Query(ge=1, le=1000)] = 100,
+    steps: Steps = "",
+    format: Annotated[Literal["json", "csv"], Query(description="csv holds every row that matches.")] = "json",
+) -> Response:
+    """Answer 404 where the run has no detailed window, 400 for a column that the group does not have."""
+    table = GROUPS[group].tabulate(services.catalog.open(run_id).rank(rank), _parse_steps(steps))
+    column, descending = _parse_sort(sort, group, table)
+    if format == "csv":
+        selected = select_rows(table.rows, Selection(column, descending, q, 1, CSV_ROWS), GROUPS[group].search_in)
+        return _send_csv(selected.rows, f"{group}.csv")
+    selected = select_rows(table.rows, Selection(column, descending, q, page, size), GROUPS[group].search_in)
+    answer: dict[str, Any] = {
+        "group": group,
+        "measure": table.measure,
+        "steps": table.steps,
+        "matched": selected.matched,
+        "page": selected.page,
+        "pages": selected.pages,
+        "loose": selected.loose,
+        "rows": selected.rows.to_pylist(),
+    }
+    return _send_json(answer)
+
+
+def _parse_steps(text: str) -> StepRange | None:
+    if not text:
+        return None
+    first, _, last = text.partition("-")
+    if int(last or first) < int(first):
+        raise BadQueryError(f"steps={text} ends before it starts; write 10-12")
+    return StepRange(int(first), int(last or first))
+
+
+def _parse_sort(text: str, group: str, table: GroupTable) -> tuple[str, bool]:
+    if not text:
+        return ("order", False) if group == "host" else ("share_frac", True)
+    column = text.removeprefix("-")
+    if column not in table.rows.column_names:
+        there = ", ".join(table.rows.column_names)
+        raise BadQueryError(f"sort={text!r} is no column of {group}; it has: {there}")
+    return column, text.startswith("-")
+
+
+def _send_csv(rows: pa.Table, name: str) -> Response:
+    """Send rows as CSV; a name that a spreadsheet would run as a formula is made text."""
+    for index, field in enumerate(rows.schema):
+        if pa.types.is_string(field.type):
+            safe = pc.replace_substring_regex(rows[field.name], r"^([=+@\t\r-])", r"'\1")
+            rows = rows.set_column(index, field.name, safe)
+    sink = io.BytesIO()
+    pcsv.write_csv(rows, sink)
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(sink.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def _send_json(answer: dict[str, Any]) -> Response:
+    """Send JSON in which a figure that is not a number is null, as browsers read it."""
+    return Response(msgspec.json.encode(answer), media_type="application/json")
