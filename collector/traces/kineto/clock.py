@@ -34,7 +34,8 @@ def convert_numbers(values: Sequence[Loose]) -> Ints:
     except (ValueError, OverflowError):
         return _convert_mixed(values)
     if array.dtype.kind == "i" and (not len(array) or np.abs(array).max() < _LIMIT_NS // 1000):
-        return np.asarray(array, np.int64) * np.int64(1000)
+        exact: Ints = array.astype(np.int64) * 1000
+        return exact
     if array.dtype.kind != "f":
         return _convert_mixed(values)
     if not np.isfinite(array).all():
@@ -44,7 +45,8 @@ def convert_numbers(values: Sequence[Loose]) -> Ints:
     large = np.abs(array) >= EXACT_DOUBLE_US
     if large.any():
         raise InexactTimesError
-    return whole.astype(np.int64) * 1000 + np.rint(fraction * 1000).astype(np.int64)
+    times_ns: Ints = whole.astype(np.int64) * 1000 + np.rint(fraction * 1000).astype(np.int64)
+    return times_ns
 
 
 def convert_texts(values: Sequence[msgspec.Raw]) -> Ints:

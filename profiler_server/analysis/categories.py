@@ -1,0 +1,116 @@
+"""What each nanosecond of a step was spent on, in torch-tb-profiler's eight categories.
+
+May import profiler_server.analysis below it, collector.run, collector.schema.
+
+A step is walked in order of priority: each category gets what it covers of the time that no higher category has taken,
+and Other gets the rest, so the parts sum to the step exactly. (torch-tb-profiler starts anew when the higher
+categories fill a step, and its parts then exceed the step.)
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from collector.run import RankRun
+from collector.schema.errors import TableMissingError
+from profiler_server.analysis.intervals import Intervals, Ints, unite
+from profiler_server.analysis.slices import match_category, read_slices, read_steps, read_thread_tracks, to_ints
+
+CATEGORIES: tuple[str, ...] = (
+    "kernel",
+    "memcpy",
+    "memset",
+    "communication",
+    "runtime",
+    "dataloader",
+    "cpu_exec",
+    "other",
+)
+_LOADER = re.compile(r"enumerate\(DataLoader\)")
+_STEP = re.compile(r"ProfilerStep\s*#")
+_COLUMNS = ("track", "start_ns", "duration_ns", "name", "category")
+
+Mask = npt.NDArray[np.bool_]
+
+
+def summarize_categories(rank: RankRun) -> dict[str, float] | None:
+    """Return the mean time of each category per step in ns, None without a trace. They sum to the mean step.
+
+    Covers the training steps that were recorded in detail. Raises TableBrokenError or NewerSchemaError.
+    """
+    steps = list_categories(rank)
+    if steps is None:
+        return None
+    count = len(steps["other"])
+    return {name: float(values.sum()) / count for name, values in steps.items()} if count else None
+
+
+def list_categories(rank: RankRun) -> dict[str, Ints] | None:
+    """Return the time of each category in each step that was recorded in detail, None without a trace."""
+    data = read_slices(rank, _COLUMNS)
+    if data is None:
+        return None
+    try:
+        starts, ends = read_steps(rank)
+    except TableMissingError:
+        return None
+    return _walk(unite_categories(data, read_thread_tracks(rank)), starts, ends)
+
+
+def unite_categories(data: pa.Table, threads: tuple[int, ...]) -> dict[str, Intervals]:
+    """Return when each category but Other was at work, in order of priority."""
+    names = _match_names(data)
+    on_thread = np.isin(to_ints(data["track"]), threads)
+    host = match_category(data, "category", ("operator", "annotation")) & on_thread & ~names["step"]
+    masks = {
+        "kernel": match_category(data, "category", ("kernel",)),
+        "memcpy": match_category(data, "category", ("memcpy",)),
+        "memset": match_category(data, "category", ("memset",)),
+        "communication": match_category(data, "category", ("communication",)),
+        "runtime": match_category(data, "category", ("runtime",)),
+        "dataloader": host & names["loader"],
+        "cpu_exec": host & ~names["loader"],
+    }
+    starts = to_ints(data["start_ns"])
+    ends = starts + to_ints(data["duration_ns"])
+    return {name: unite(starts[mask], ends[mask]) for name, mask in masks.items()}
+
+
+def _match_names(data: pa.Table) -> dict[str, Mask]:
+    names = data["name"].combine_chunks()
+    texts = names.dictionary.to_pylist()
+    codes = np.asarray(names.indices.to_numpy(zero_copy_only=False), np.int64)
+    patterns = {"loader": _LOADER, "step": _STEP}
+    return {
+        key: np.array([bool(pattern.match(text)) for text in texts], bool)[codes] for key, pattern in patterns.items()
+    }
+
+
+def _walk(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dict[str, Ints]:
+    """Split each step. The sets that are taken away once for all steps are cut at the edges of steps at the end."""
+    left = unite(starts, ends)
+    parts: dict[str, Ints] = {}
+    for name, intervals in busy.items():
+        parts[name] = _sum_inside(left & intervals, starts, ends)
+        left = left - intervals
+    parts["other"] = _sum_inside(left, starts, ends)
+    return parts
+
+
+def _sum_inside(intervals: Intervals, starts: Ints, ends: Ints) -> Ints:
+    """Return the length of a set inside each of some disjoint stretches."""
+    return _measure_before(intervals, ends) - _measure_before(intervals, starts)
+
+
+def _measure_before(intervals: Intervals, times: Ints) -> Ints:
+    """Return the length of a set before each time."""
+    sums = np.concatenate([[0], np.cumsum(intervals.ends - intervals.starts)])
+    begun = np.searchsorted(intervals.starts, times, side="right")
+    last = np.maximum(begun - 1, 0)
+    over = np.maximum(intervals.ends[last] - times, 0) if len(intervals.ends) else np.zeros(len(times), np.int64)
+    measured: Ints = np.where(begun > 0, sums[begun] - over, 0)
+    return measured

@@ -1,0 +1,251 @@
+"""How well the device was used: utilisation, SM efficiency, occupancy, and what its time went to.
+
+May import profiler_server.analysis below it, collector.run, collector.schema. The meaning of every figure is that of
+docs/definitions.md; a run with several devices gives the mean over the devices that did anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from collector.run import RankRun
+from collector.schema.errors import TableMissingError
+from profiler_server.analysis.intervals import Floats, Intervals, Ints, integrate_capped, unite
+from profiler_server.analysis.results import DeviceSummary, DeviceTimes, IdleCauses
+from profiler_server.analysis.slices import (
+    Span,
+    read_slices,
+    read_spans,
+    read_steps,
+    read_stream_tracks,
+    to_ints,
+)
+
+KERNEL_WAIT_NS = 30_000
+"""A gap shorter than this is the cost of starting one kernel after another (HTA's threshold)."""
+_COLUMNS = ("id", "track", "start_ns", "duration_ns", "category", "launched_by", "args")
+_WORK = ("kernel", "communication", "memcpy", "memset")
+_KERNEL, _COLLECTIVE, _COPY, _SET = range(4)
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class DeviceWork:
+    """Device work of a rank, one row per slice in order of start. `launch_ns` is when its launch began, -1 if unknown."""
+
+    device: Ints
+    track: Ints
+    kind: Ints
+    start_ns: Ints
+    end_ns: Ints
+    launch_ns: Ints
+    linked: Mask
+    blocks_per_sm: Floats
+    occupancy_frac: Floats
+
+    def pick(self, rows: Mask) -> DeviceWork:
+        return DeviceWork(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+Measure = Callable[[DeviceWork], float | None]
+
+
+def summarize_device(rank: RankRun) -> DeviceSummary | None:
+    """Summarise the device of one rank; None without a trace, or if nothing ran on a device.
+
+    Raises TableBrokenError or NewerSchemaError.
+    """
+    work = read_device_work(rank)
+    if work is None or not len(work):
+        return None
+    try:
+        spans = read_spans(rank, *read_steps(rank))
+    except TableMissingError:
+        spans = ()
+    extents = _split(work, rank)
+    times = [account_times(part) for part in extents]
+    linked = [account_times(part.pick(part.linked)) for part in extents]
+    whole = _add_times(times)
+    return DeviceSummary(
+        **vars(whole),
+        linked_only=_add_times(linked),
+        utilization_frac=_mean_over_devices(work, spans, _measure_busy),
+        sm_efficiency_frac=_mean_over_devices(work, spans, _measure_sm),
+        occupancy_frac=_measure_occupancy(work, spans),
+        tensor_core_frac=_measure_tensor_core(rank),
+        idle_causes_ns=_add_causes([find_idle_causes(part) for part in extents]),
+    )
+
+
+def read_device_work(rank: RankRun) -> DeviceWork | None:
+    """Return the device work of a rank in order of start, None without slices."""
+    data = read_slices(rank, _COLUMNS)
+    if data is None:
+        return None
+    streams = read_stream_tracks(rank)
+    track = to_ints(data["track"])
+    categories = data["category"].combine_chunks()
+    names = categories.dictionary.to_pylist()
+    codes = np.array([_WORK.index(name) if name in _WORK else -1 for name in names], np.int64)
+    kind = codes[np.asarray(categories.indices.to_numpy(zero_copy_only=False), np.int64)]
+    rows = np.flatnonzero((kind >= 0) & np.isin(track, list(streams)))
+    start = to_ints(data["start_ns"])
+    rows = rows[np.argsort(start[rows], kind="stable")]
+    launched_by = np.asarray(data["launched_by"].fill_null(-1).to_numpy(), np.int64)[rows]
+    blocks, occupancy = _read_args(data["args"].combine_chunks(), rows)
+    device_of = np.zeros(int(track.max()) + 1, np.int64)
+    device_of[list(streams)] = list(streams.values())
+    return DeviceWork(
+        device_of[track[rows]],
+        track[rows],
+        kind[rows],
+        start[rows],
+        start[rows] + to_ints(data["duration_ns"])[rows],
+        _find_launches(to_ints(data["id"]), start, launched_by),
+        launched_by >= 0,
+        blocks,
+        occupancy,
+    )
+
+
+def account_times(work: DeviceWork) -> DeviceTimes:
+    """Account the time from the first to the last device event, as TraceLens does; the parts sum to the total.
+
+    Copies that computation or communication hides, and communication that computation hides, are not counted.
+    """
+    if not len(work):
+        return DeviceTimes(0, 0, 0, 0, 0)
+    computation = _unite(work, (work.kind == _KERNEL) | (work.kind == _SET))
+    communication = _unite(work, work.kind == _COLLECTIVE)
+    copies = _unite(work, work.kind == _COPY)
+    total = int(work.end_ns.max() - work.start_ns.min())
+    exposed_communication = (communication - computation).length_ns
+    exposed_copy = (copies - computation - communication).length_ns
+    idle = total - computation.length_ns - exposed_communication - exposed_copy
+    return DeviceTimes(total, computation.length_ns, exposed_communication, exposed_copy, idle)
+
+
+def find_idle_causes(work: DeviceWork) -> IdleCauses:
+    """Sum the gaps before the work of each stream by cause, as HTA does.
+
+    Host wait: the launch began after the previous work had ended. Kernel wait: any other gap under 30 µs. Work whose
+    launch is unknown cannot be host wait.
+    """
+    order = np.lexsort((work.start_ns, work.track))
+    track, start, end, launch = (values[order] for values in (work.track, work.start_ns, work.end_ns, work.launch_ns))
+    same = track[1:] == track[:-1]
+    gap = np.where(same, np.maximum(start[1:] - end[:-1], 0), 0)
+    host = same & (launch[1:] > end[:-1])
+    kernel = same & ~host & (gap < KERNEL_WAIT_NS)
+    return IdleCauses(int(gap[host].sum()), int(gap[kernel].sum()), int(gap[same & ~host & ~kernel].sum()))
+
+
+def _split(work: DeviceWork, rank: RankRun) -> list[DeviceWork]:
+    """Split the work by detailed window: between two windows nothing was recorded, which is not idle time."""
+    windows = sorted(rank.manifest.windows, key=lambda window: window.start_ns)
+    if len(windows) < 2:
+        return [work]
+    edges = np.array([window.start_ns for window in windows[1:]], np.int64)
+    group = np.searchsorted(edges, work.start_ns, side="right")
+    return [work.pick(group == number) for number in range(len(windows)) if (group == number).any()]
+
+
+def _unite(work: DeviceWork, rows: Mask) -> Intervals:
+    return unite(work.start_ns[rows], work.end_ns[rows])
+
+
+def _mean_over_devices(work: DeviceWork, spans: tuple[Span, ...], measure: Measure) -> float | None:
+    total = sum(span.end_ns - span.start_ns for span in spans)
+    if not total:
+        return None
+    kernels = work.pick(work.kind <= _COLLECTIVE)
+    values = []
+    for device in np.unique(work.device):
+        parts = [measure(_clip(kernels.pick(kernels.device == device), span)) for span in spans]
+        known = [part for part in parts if part is not None]
+        if len(known) == len(parts):
+            values.append(sum(known) / total)
+    return float(np.mean(values)) if values else None
+
+
+def _measure_busy(kernels: DeviceWork) -> float | None:
+    return float(unite(kernels.start_ns, kernels.end_ns).length_ns)
+
+
+def _measure_sm(kernels: DeviceWork) -> float | None:
+    """Return the time that the multiprocessors were filled, None if the trace does not say (ROCm traces do not)."""
+    known = ~np.isnan(kernels.blocks_per_sm)
+    if len(kernels) and not known.any():
+        return None
+    kernels = kernels.pick(known)
+    return integrate_capped(kernels.start_ns, kernels.end_ns, kernels.blocks_per_sm, 1.0)
+
+
+def _measure_occupancy(work: DeviceWork, spans: tuple[Span, ...]) -> float | None:
+    kernels = work.pick((work.kind <= _COLLECTIVE) & ~np.isnan(work.occupancy_frac))
+    inside = np.zeros(len(kernels), bool)
+    for span in spans:
+        inside |= (kernels.start_ns < span.end_ns) & (kernels.end_ns > span.start_ns)
+    kernels = kernels.pick(inside)
+    lengths = kernels.end_ns - kernels.start_ns
+    return float((kernels.occupancy_frac * lengths).sum() / lengths.sum()) if lengths.sum() else None
+
+
+def _measure_tensor_core(rank: RankRun) -> float | None:
+    """Return the share of kernel time in kernels that use tensor cores, None without kernels."""
+    try:
+        data = rank.table("kernels", columns=["tensor_core", "total_ns"])
+    except TableMissingError:
+        return None
+    totals = to_ints(data["total_ns"])
+    used = np.asarray(data["tensor_core"].to_numpy(), bool)
+    return float(totals[used].sum() / totals.sum()) if totals.sum() else None
+
+
+def _clip(work: DeviceWork, span: Span) -> DeviceWork:
+    inside = work.pick((work.start_ns < span.end_ns) & (work.end_ns > span.start_ns))
+    start, end = np.maximum(inside.start_ns, span.start_ns), np.minimum(inside.end_ns, span.end_ns)
+    return replace(inside, start_ns=start, end_ns=end)
+
+
+def _find_launches(ids: Ints, starts: Ints, wanted: Ints) -> Ints:
+    order = np.argsort(ids, kind="stable")
+    at = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
+    found = order[at]
+    launches: Ints = np.where((wanted >= 0) & (ids[found] == wanted), starts[found], -1)
+    return launches
+
+
+def _read_args(args: pa.DictionaryArray, rows: Ints) -> tuple[Floats, Floats]:
+    """Return blocks per SM and occupancy of each row, NaN where the trace does not say; each text is read once."""
+    indices = np.asarray(args.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)[rows]
+    blocks, occupancy = np.full((2, len(args.dictionary) + 1), np.nan)
+    for code in np.unique(indices[indices >= 0]).tolist():
+        values = json.loads(args.dictionary[code].as_py())
+        blocks[code] = _to_float(values.get("blocks per SM"))
+        occupancy[code] = _to_float(values.get("est. achieved occupancy %")) / 100.0
+    return blocks[indices], occupancy[indices]
+
+
+def _to_float(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else float("nan")
+
+
+def _add_times(parts: list[DeviceTimes]) -> DeviceTimes:
+    names = DeviceTimes.__dataclass_fields__
+    return DeviceTimes(**{name: sum(getattr(part, name) for part in parts) for name in names})
+
+
+def _add_causes(parts: list[IdleCauses]) -> IdleCauses:
+    names = IdleCauses.__dataclass_fields__
+    return IdleCauses(**{name: sum(getattr(part, name) for part in parts) for name in names})
