@@ -1,13 +1,13 @@
 """Open a run directory: typed, validated access to its manifests and tables.
 
-May import `collector.schema` and `collector.parts`; pandas is imported where a frame is asked for. Must not import torch.
+May import `collector.schema`, `collector.parts` and `collector.summaries`; pandas is imported where a frame is asked for. Must not import torch.
 """
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from collector import parts
+from collector import parts, summaries
 from collector.schema import layout
 from collector.schema.errors import RunNotFoundError, TableBrokenError, TableMissingError
 from collector.schema.manifest import RankManifest, RunManifest, RunState, decode_manifest
@@ -145,6 +145,47 @@ class Run:
     def frame(self, name: str, rank: int | None = None, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Read a table of one rank as a pandas frame. Raises as `RankRun.table` does."""
         return self.rank(rank).frame(name, columns)
+
+    def print_summary(self, rank: int | None = None) -> None:
+        """Print what the run is, its steps and its operators."""
+        one = self.rank(rank)
+        manifest = self.manifest
+        print(f"{manifest.name}: {self.state}, rank {one.rank} of {len(self.ranks)}, {manifest.host}\n")
+        self.print_steps(rank)
+        print()
+        self.print_operators(rank)
+
+    def print_steps(self, rank: int | None = None) -> None:
+        """Print count, min, max, mean, median, p90, p95, p97, p99 and p99.9 of the training steps and their phases."""
+        self._print("steps", summaries.describe_steps, rank, summaries.STEP_COLUMNS)
+
+    def print_operators(self, rank: int | None = None) -> None:
+        """Print the operators of the detailed windows and, where there are any, those of the device."""
+        self._print("operators", summaries.describe_operators, rank, ("name", "count", "total_ns", "self_ns"))
+        if self.rank(rank).status("kernels").state == "there":
+            print()
+            self._print("kernels", summaries.describe_kernels, rank, ("name", "count", "total_ns"))
+
+    def print_host_operators(self, rank: int | None = None) -> None:
+        """Print the host operators of the first detailed step in the order in which they began."""
+        operators = ds.field("category") == "operator"
+        columns = ("name", "step", "start_ns", "duration_ns")
+        self._print("slices", summaries.describe_host_operators, rank, columns, operators)
+
+    def _print(
+        self,
+        table: str,
+        describe: Callable[[pa.Table], str],
+        rank: int | None,
+        columns: Sequence[str],
+        where: ds.Expression | None = None,
+    ) -> None:
+        """Print a table, or a plain line where it is not there. Raises TableBrokenError, NewerSchemaError."""
+        one = self.rank(rank)
+        try:
+            print(describe(one.table(table, columns, where)), end="")
+        except TableMissingError:
+            print(one.status(table).reason)
 
 
 def open_run(path: str | Path) -> Run:

@@ -1,0 +1,132 @@
+"""Tables of a run as text for a terminal: steps, device operators, host operators.
+
+May import `collector.schema`, `collector.parts`, numpy, pyarrow. Must not import torch or any room above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.schema.phases import PHASES
+
+Times = npt.NDArray[np.int64]
+
+STEP_COLUMNS = ("kind", "duration_ns", "detailed", *(f"{phase.name}_ns" for phase in PHASES))
+FIGURES = ("count", "min", "max", "mean", "median", "p90", "p95", "p97", "p99", "p99.9")
+_PERCENTILES = (50.0, 90.0, 95.0, 97.0, 99.0, 99.9)
+_MOST_ROWS = 40
+_NAME_WIDTH = 60
+
+
+def summarize_times(values: Times) -> dict[str, float]:
+    """Return the figures of some times: percentiles interpolate linearly between closest ranks; empty for no times."""
+    if not len(values):
+        return {}
+    whole = (len(values), int(values.min()), int(values.max()), int(values.sum()) / len(values))
+    return dict(zip(FIGURES, (*whole, *map(float, np.percentile(values, _PERCENTILES))), strict=True))
+
+
+def describe_steps(steps: pa.Table) -> str:
+    """Return the figures of training steps and their phases, in ms. Steps inside detailed windows are left out."""
+    train = steps.filter(pc.equal(steps["kind"].cast(pa.string()), "train"))
+    if not train.num_rows:
+        return "No training steps were recorded.\n"
+    outside = train.filter(pc.invert(train["detailed"]))
+    left_out = train.num_rows - outside.num_rows
+    if not outside.num_rows:
+        outside, left_out = train, 0
+    columns = {"step": "duration_ns", **{phase.label: f"{phase.name}_ns" for phase in PHASES}}
+    rows = []
+    for label, column in columns.items():
+        figures = summarize_times(outside[column].to_numpy())
+        if figures["max"] > 0:
+            times = (f"{figures[name] / 1e6:,.3f}" for name in FIGURES[1:])
+            rows.append((label, f"{figures['count']:,.0f}", *times))
+    note = f" {left_out} steps inside detailed windows are left out." if left_out else ""
+    return f"Training steps, in ms.{note}\n" + _lay_out(("", *FIGURES), rows)
+
+
+def describe_kernels(kernels: pa.Table) -> str:
+    """Return the mean and count of each device operator, the longest mean first."""
+    sums = kernels.group_by("name", use_threads=False).aggregate([("count", "sum"), ("total_ns", "sum")])
+    found = [
+        (row["name"], row["count_sum"], row["total_ns_sum"] / max(row["count_sum"], 1)) for row in sums.to_pylist()
+    ]
+    if not found:
+        return "No device operators were recorded: nothing ran on a device inside a detailed window.\n"
+    found.sort(key=lambda row: (-row[2], row[0]))
+    rows = [(_shorten(name), f"{mean / 1e3:,.1f}", f"{count:,}") for name, count, mean in found[:_MOST_ROWS]]
+    return "Device operators by mean.\n" + _lay_out(("name", "mean µs", "count"), rows) + _say_rest(len(found))
+
+
+def describe_operators(operators: pa.Table) -> str:
+    """Return count, total and mean of each host operator of the detailed windows, the longest self time first."""
+    keys = ("count", "total_ns", "self_ns")
+    sums = operators.group_by("name", use_threads=False).aggregate([(key, "sum") for key in keys]).to_pylist()
+    if not sums:
+        return "No operators were recorded: no detailed window ran. Record with Profiler(window=(10, 3)).\n"
+    sums.sort(key=lambda row: (-row["self_ns_sum"], row["name"]))
+    rows = [
+        (
+            _shorten(row["name"]),
+            f"{row['count_sum']:,}",
+            f"{row['total_ns_sum'] / 1e6:,.3f}",
+            f"{row['self_ns_sum'] / 1e6:,.3f}",
+            f"{row['total_ns_sum'] / max(row['count_sum'], 1) / 1e3:,.1f}",
+        )
+        for row in sums[:_MOST_ROWS]
+    ]
+    header = ("name", "count", "total ms", "self ms", "mean µs")
+    return "Operators of the detailed windows by self time.\n" + _lay_out(header, rows) + _say_rest(len(sums))
+
+
+def describe_host_operators(slices: pa.Table) -> str:
+    """Return the host operators of one step in the order in which they first began, numbered from 1.
+
+    `slices` are those of category `operator`, of every detailed step; the first such step is shown.
+    """
+    inside = slices.filter(slices["step"].is_valid())
+    if not inside.num_rows:
+        return "No host operators were recorded: no detailed window ran. Record with Profiler(window=(10, 3)).\n"
+    first = pc.min(inside["step"]).as_py()
+    of_step = inside.filter(pc.equal(inside["step"], first))
+    grouped = of_step.group_by("name", use_threads=False)
+    sums = grouped.aggregate([("start_ns", "min"), ("duration_ns", "sum"), ("start_ns", "count")]).to_pylist()
+    sums.sort(key=lambda row: (row["start_ns_min"], row["name"]))
+    rows = [
+        (str(order), _shorten(row["name"]), f"{row['start_ns_count']:,}", f"{row['duration_ns_sum'] / 1e6:,.3f}")
+        for order, row in enumerate(sums[:_MOST_ROWS], start=1)
+    ]
+    header = ("order", "name", "count", "total ms")
+    return (
+        f"Host operators of step {first} in the order of their first start.\n"
+        + _lay_out(header, rows)
+        + _say_rest(len(sums))
+    )
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 21]}…{name[-20:]}"
+
+
+def _say_rest(count: int) -> str:
+    return f"… and {count - _MOST_ROWS:,} more\n" if count > _MOST_ROWS else ""
+
+
+def _lay_out(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lay a table out in columns: names to the left, figures to the right."""
+    widths = [max(len(row[at]) for row in (header, *rows)) for at in range(len(header))]
+    left = {at for at, name in enumerate(header) if name in ("", "name")}
+    lines = []
+    for row in (header, *rows):
+        cells = (
+            text.ljust(width) if at in left else text.rjust(width)
+            for at, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines) + "\n"
