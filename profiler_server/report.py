@@ -1,17 +1,274 @@
-"""The report of a run: everything that the pages say, as one object for programs and as text for a terminal."""
+"""The report of a run: everything that the pages say, as one object for programs and as text for a terminal.
+
+The keys are those of `docs/format.md`. Times are whole ns, shares are fractions, absent is None.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from typing import Any, TypeVar
 
-from collector.run import Run
+import numpy as np
+import pyarrow as pa
+
+from collector.run import RankRun, Run
+from collector.schema.errors import RunError
+from collector.schema.phases import PHASES
+from collector.schema.version import SCHEMA_VERSION
+from profiler_server.analysis.categories import summarize_categories
+from profiler_server.analysis.device import summarize_device
+from profiler_server.analysis.evaluation import has_training, number_batches
+from profiler_server.analysis.operators import summarize_kernels, summarize_operators
+from profiler_server.analysis.pipeline import summarize_queues, summarize_stages
+from profiler_server.analysis.results import DeviceSummary, Distribution, KernelRow, OperatorRow, PhaseShare
+from profiler_server.analysis.steps import select_steps, summarize_phases, summarize_steps
+from profiler_server.format import format_duration, format_share
+from profiler_server.rules.diagnosis import diagnose
+
+T = TypeVar("T")
+_F08 = {"median": 50.0, "p90": 90.0, "p95": 95.0, "p97": 97.0, "p99": 99.0, "p99.9": 99.9}
 
 
 def build_report(run: Run) -> dict[str, Any]:
-    """Return the object that `report --json` prints; absent is None."""
-    raise NotImplementedError
+    """Return the object that `report --json` prints. The verdict and the suggestions are those of the first rank.
+
+    A table that cannot be read is absent and named in `warnings`. Raises RunNotFoundError, TableBrokenError or
+    NewerSchemaError if the manifests cannot be read.
+    """
+    warnings: list[str] = []
+    ranks = [_report_rank(run.rank(rank), warnings) for rank in run.ranks]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run": _report_run(run),
+        "ranks": ranks,
+        **_report_diagnosis(run, warnings),
+        "overhead": _report_overhead(run),
+        "warnings": [*_collect_warnings(run), *warnings],
+    }
 
 
-def render_text(report: dict[str, Any]) -> str:
-    """Return the report as text for a terminal, ending in a newline."""
-    raise NotImplementedError
+def _report_run(run: Run) -> dict[str, Any]:
+    manifest = run.manifest
+    devices = [device.name for rank in run.ranks for device in run.rank(rank).manifest.devices]
+    created = datetime.fromtimestamp(manifest.created_unix_ns / 1e9, tz=timezone.utc)
+    return {
+        "id": manifest.id,
+        "name": manifest.name,
+        "state": run.state,
+        "source": manifest.source,
+        "world_size": manifest.world_size,
+        "host": manifest.host,
+        "created": created.isoformat(),
+        "torch": manifest.torch,
+        "devices": devices,
+    }
+
+
+def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
+    def read(build: Callable[[], T]) -> T | None:
+        """Build a part of the report; a table that is not there or damaged leaves the part out and warns."""
+        try:
+            return build()
+        except RunError as error:
+            warnings.append(f"rank {rank.rank}: {error}")
+            return None
+
+    steps = read(lambda: read_steps(rank))
+    return {
+        "rank": rank.rank,
+        "steps": _report_steps(steps),
+        "phases": _report_phases(summarize_phases(steps) if steps is not None else ()),
+        "categories": _report_categories(read(lambda: summarize_categories(rank))),
+        "device": _report_device(read(lambda: summarize_device(rank))),
+        "operators": [_report_operator(row) for row in read(lambda: summarize_operators(rank)) or ()],
+        "kernels": [_report_kernel(row) for row in read(lambda: summarize_kernels(rank)) or ()],
+        "queues": [dataclasses.asdict(row) for row in read(lambda: summarize_queues(rank)) or ()],
+        "stages": [_round_times(dataclasses.asdict(row)) for row in read(lambda: summarize_stages(rank)) or ()],
+    }
+
+
+def read_steps(rank: RankRun) -> pa.Table:
+    """Read the steps of a rank; those of a run that only infers are its evaluation batches. Raises as `table` does."""
+    rows = rank.table("steps")
+    return rows if has_training(rows) else number_batches(rows)
+
+
+def _report_steps(steps: pa.Table | None) -> dict[str, Any]:
+    if steps is None:
+        return {"count": 0, "first": None, "last": None, "excluded": [], "duration_ns": None}
+    summary = summarize_steps(steps)
+    return {
+        "count": summary.count,
+        "first": summary.first,
+        "last": summary.last,
+        "excluded": list(summary.excluded),
+        "duration_ns": _report_distribution(summary.duration_ns),
+    }
+
+
+def _report_distribution(times: Distribution | None) -> dict[str, int] | None:
+    return None if times is None else {name: round(value) for name, value in dataclasses.asdict(times).items()}
+
+
+def _report_phases(phases: Sequence[PhaseShare]) -> list[dict[str, Any]]:
+    """Round the means so that they still sum to the rounded mean step: each takes what the ones before it left."""
+    rows, exact, given = [], 0.0, 0
+    for phase in phases:
+        exact += phase.mean_ns
+        mean = round(exact) - given
+        given += mean
+        rows.append({"name": phase.name, "mean_ns": mean, "share_frac": phase.share_frac})
+    return rows
+
+
+def _report_categories(categories: dict[str, float] | None) -> dict[str, int] | None:
+    return None if categories is None else {name: round(value) for name, value in categories.items()}
+
+
+def _report_device(device: DeviceSummary | None) -> dict[str, Any] | None:
+    return None if device is None else dataclasses.asdict(device)
+
+
+def _report_operator(row: OperatorRow) -> dict[str, Any]:
+    return dataclasses.asdict(row)
+
+
+def _report_kernel(row: KernelRow) -> dict[str, Any]:
+    return _round_times(dataclasses.asdict(row))
+
+
+def _round_times(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: round(value) if name.endswith("_ns") and value is not None else value for name, value in values.items()
+    }
+
+
+def _report_diagnosis(run: Run, warnings: list[str]) -> dict[str, Any]:
+    ranks = run.ranks
+    unknown = {"kind": "unknown", "stage": None, "share_frac": None, "confidence_frac": 0.0}
+    if not ranks:
+        return {"bound_by": unknown, "suggestions": [], "abstained": []}
+    try:
+        diagnosis = diagnose(run, ranks[0])
+    except RunError as error:
+        warnings.append(f"rank {ranks[0]}: {error}")
+        return {"bound_by": unknown, "suggestions": [], "abstained": []}
+    return {
+        "bound_by": dataclasses.asdict(diagnosis.bound_by),
+        "suggestions": [_round_times(dataclasses.asdict(entry)) for entry in diagnosis.suggestions],
+        "abstained": [dataclasses.asdict(entry) for entry in diagnosis.abstained],
+    }
+
+
+def _report_overhead(run: Run) -> dict[str, Any]:
+    for rank in run.ranks:
+        overhead = run.rank(rank).manifest.overhead
+        return {
+            "training_thread_ns_per_step": _round_or_none(overhead.training_thread_ns_per_step),
+            "share_frac": overhead.share_frac,
+            "how": overhead.how,
+        }
+    return {"training_thread_ns_per_step": None, "share_frac": None, "how": ""}
+
+
+def _round_or_none(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _collect_warnings(run: Run) -> list[str]:
+    found = []
+    for rank in run.ranks:
+        manifest = run.rank(rank).manifest
+        found += [f"rank {rank}: {warning.text}" for warning in manifest.warnings]
+        if manifest.events_lost:
+            found.append(f"rank {rank}: {manifest.events_lost:,} events were lost because the log was full")
+        found += [f"rank {rank}: {s.name} failed: {s.reason}" for s in manifest.signals if s.state == "failed"]
+    return found
+
+
+def render_text(report: dict[str, Any], run: Run | None = None) -> str:
+    """Return the report as text for a terminal, ending in a newline.
+
+    With the run, the steps come with all the figures of the percentiles table, p97 included, which the object lacks.
+    """
+    head = report["run"]
+    parts = [
+        f"{head['name']}  ({head['state']}, {head['source']}, {head['world_size']} "
+        f"rank{'s' if head['world_size'] != 1 else ''}, {head['host']}, {head['created'][:19].replace('T', ' ')} UTC)",
+        _render_verdict(report, run),
+        *(_render_rank(rank, run) for rank in report["ranks"]),
+        _render_suggestions(report),
+    ]
+    if report["abstained"]:
+        lines = [f"  {a['rule']}: lacks {a['missing']}. {a['how']}" for a in report["abstained"]]
+        parts.append("\n".join(["Not judged", *lines]))
+    if report["warnings"]:
+        parts.append("\n".join(["Warnings", *(f"  {warning}" for warning in report["warnings"])]))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _render_verdict(report: dict[str, Any], run: Run | None) -> str:
+    if run is not None and run.ranks:
+        return diagnose(run, run.ranks[0]).sentence
+    bound = report["bound_by"]
+    stage = f" ({bound['stage']})" if bound["stage"] else ""
+    return f"Bound by {bound['kind']}{stage}: {format_share(bound['share_frac'])} of the step"
+
+
+def _render_rank(rank: dict[str, Any], run: Run | None) -> str:
+    steps, times = rank["steps"], rank["steps"]["duration_ns"]
+    if times is None:
+        return f"Rank {rank['rank']}: no steps were recorded."
+    left_out = f", {len(steps['excluded'])} left out (warm-up, detailed windows)" if steps["excluded"] else ""
+    lines = [f"Rank {rank['rank']}: {steps['count']} steps{left_out}", f"  step      {_render_times(rank, run)}"]
+    labels = {phase.name: phase.label for phase in PHASES}
+    for phase in rank["phases"]:
+        bar = "#" * round(40 * phase["share_frac"])
+        label, mean = labels.get(phase["name"], phase["name"]), format_duration(phase["mean_ns"])
+        lines.append(f"  {label:<28} {mean:>9}  {format_share(phase['share_frac']):>7}  {bar}".rstrip())
+    lines += [
+        f"  queue {queue['name']}: {queue['mean_depth']:.1f} of {queue['capacity']} on average "
+        f"({format_share(queue['usage_frac'])}), empty {format_share(queue['empty_frac'])} of the time"
+        for queue in rank["queues"]
+    ]
+    lines += [
+        f"  stage {stage['name']}: {format_duration(stage['mean_ns'])} per batch, busy "
+        f"{format_share(stage['busy_frac'])} of {stage['replicas']} replica{'s' if stage['replicas'] != 1 else ''}"
+        for stage in rank["stages"]
+    ]
+    return "\n".join(lines)
+
+
+def _render_times(rank: dict[str, Any], run: Run | None) -> str:
+    times = rank["steps"]["duration_ns"]
+    figures = {"min": times["min"], "max": times["max"], "mean": times["mean"]}
+    if run is not None:
+        selection = select_steps(read_steps(run.rank(rank["rank"])))
+        values = selection.duration_ns[selection.kept]
+        figures |= dict(zip(_F08, np.percentile(values, tuple(_F08.values())), strict=True))
+        count = len(values)
+    else:
+        names = {"median": "p50", "p90": "p90", "p95": "p95", "p99": "p99", "p99.9": "p999"}
+        figures |= {label: times[key] for label, key in names.items()}
+        count = rank["steps"]["count"] - len(rank["steps"]["excluded"])
+    return f"count {count}, " + ", ".join(f"{name} {format_duration(value)}" for name, value in figures.items())
+
+
+def _render_suggestions(report: dict[str, Any]) -> str:
+    if not report["suggestions"]:
+        return "Suggestions: none."
+    lines = ["Suggestions"]
+    for number, entry in enumerate(report["suggestions"], start=1):
+        lines.append(f"  {number}. {entry['title']}  [{entry['severity']}, {entry['rule']}]")
+        if entry["predicted_step_ns"] is not None:
+            span = f"{format_duration(entry['predicted_low_ns'])} – {format_duration(entry['predicted_high_ns'])}"
+            lines.append(f"     Predicted step: {format_duration(entry['predicted_step_ns'])} ({span})")
+        lines += [
+            f"     Measured: {entry['measured']}",
+            f"     Threshold: {entry['threshold']}",
+            f"     {entry['advice']}",
+        ]
+        lines += [f"     | {line}" for line in entry["change"].splitlines()]
+    return "\n".join(lines)

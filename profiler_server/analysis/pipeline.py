@@ -102,7 +102,7 @@ def summarize_readiness(samples: pa.Table, loader: int | None) -> tuple[Readines
 
 
 def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
-    """Return one row per stage, in pipeline order; empty if none were recorded.
+    """Return one row per stage of the training loader and of the user's, in pipeline order; empty if none were recorded.
 
     `mean_ns` is work per batch. The shares are of the wall time of the replicas that ran the stage; a worker runs its
     stages one after the other, so their busy shares add up within it. A share is None where that kind of time was
@@ -110,7 +110,28 @@ def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
     """
     if not find_files(rank.folder, "stages"):
         return ()
-    return sum_stages(rank.table("stages", _STAGE_COLUMNS))
+    stages, loader = rank.table("stages", _STAGE_COLUMNS), find_loader(rank)
+    if loader is not None:
+        stages = stages.filter(pc.fill_null(pc.equal(stages["loader"], loader), True))
+    return sum_stages(stages)
+
+
+def find_loader(rank: RankRun) -> int | None:
+    """Return the number of the loader that fed most training steps, None if there is none."""
+    if not find_files(rank.folder, "steps"):
+        return None
+    steps = rank.table("steps", ("kind", "loader"))
+    trained = steps.filter(pc.equal(steps["kind"].cast(pa.string()), "train"))
+    return find_most_used(trained if trained.num_rows else steps)
+
+
+def find_most_used(steps: pa.Table) -> int | None:
+    """Return the loader that most of these steps took their batch from, None if they took none."""
+    used = steps["loader"].drop_null()
+    if not len(used):
+        return None
+    most = max(pc.value_counts(used).to_pylist(), key=lambda entry: int(entry["counts"]))
+    return int(most["values"])
 
 
 def sum_stages(stages: pa.Table) -> tuple[StageSummary, ...]:

@@ -20,7 +20,8 @@ WARM_UP_MIN_STEPS = 10
 """A run or trace of fewer training steps is averaged whole: too short to tell a warm-up from chance."""
 WARM_UP_MAX_SHARE = 0.2
 WARM_UP_RATIO = 1.25
-"""A step at the start belongs to the warm-up while it, or one of the two after it, is so many times the typical step."""
+"""A step at the start belongs to the warm-up while it, or one of the two after it, is so many times the median step and
+longer than all but a twentieth of the later ones: steps that are short and long by turns are no warm-up."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ def _find_warm_up(duration: Int64) -> Mask:
     if count < WARM_UP_MIN_STEPS:
         return mask
     limit = min(int(count * WARM_UP_MAX_SHARE), 200)
-    slow = duration[:limit] > WARM_UP_RATIO * np.median(duration[count // 3 :])
+    middle, high = np.percentile(duration[count // 3 :], (50, 95))
+    slow = duration[:limit] > max(WARM_UP_RATIO * middle, high)
     length = 0
     while length < limit and slow[length : length + 3].any():
         length += 1

@@ -23,5 +23,6 @@ def command(
     """Say what a run is bound by, its figures and what to change."""
     from profiler_server.report import build_report, render_text
 
-    report = build_report(find_run(run, find_base_dir(base_dir, context)))
-    typer.echo(json.dumps(report, indent=1, ensure_ascii=False) if as_json else render_text(report), nl=as_json)
+    opened = find_run(run, find_base_dir(base_dir, context))
+    report = build_report(opened)
+    typer.echo(json.dumps(report, indent=1, ensure_ascii=False) if as_json else render_text(report, opened), nl=as_json)

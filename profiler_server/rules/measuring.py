@@ -12,11 +12,19 @@ from collector.run import RankRun, Run
 from collector.schema.errors import RunError
 from collector.schema.manifest import Loader, RankManifest
 from collector.schema.phases import PHASE_NAMES
+from profiler_server.analysis.device import summarize_device
 from profiler_server.analysis.evaluation import has_training, number_batches
 from profiler_server.analysis.host import HostLoad, summarize_host
 from profiler_server.analysis.loop import BatchTimes, Cores, measure_loop, read_batches
-from profiler_server.analysis.pipeline import Readiness, find_bottleneck, read_queues, summarize_readiness
+from profiler_server.analysis.pipeline import (
+    Readiness,
+    find_bottleneck,
+    find_most_used,
+    read_queues,
+    summarize_readiness,
+)
 from profiler_server.analysis.replicas import read_stages, summarize_transforms
+from profiler_server.analysis.results import DeviceSummary
 from profiler_server.analysis.steps import read_integers, select_steps, train_steps
 from profiler_server.rules.case import Case, Peer
 
@@ -64,7 +72,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         loop=loop,
         transforms=_read_transforms(rank, loader),
         host=host,
-        device=None,
+        device=_read_device(rank),
         peers=_read_peers(run, rank.rank),
         ranges_ns=_sum_ranges(rank),
     )
@@ -72,11 +80,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
 
 def _find_loader(train: pa.Table, manifest: RankManifest) -> Loader | None:
     """Return the loader that fed most training steps."""
-    used = train["loader"].drop_null()
-    if not len(used):
-        return None
-    counts = pc.value_counts(used).to_pylist()
-    most = max(counts, key=lambda entry: entry["counts"])["values"]
+    most = find_most_used(train)
     return next((loader for loader in manifest.loaders if loader.id == most), None)
 
 
@@ -91,6 +95,13 @@ def _read_host(rank: RankRun, train: pa.Table) -> HostLoad | None:
     starts, durations = read_integers(train, "start_ns"), read_integers(train, "duration_ns")
     try:
         return summarize_host(rank, int(starts[0]), int(starts[-1] + durations[-1]))
+    except RunError:
+        return None
+
+
+def _read_device(rank: RankRun) -> DeviceSummary | None:
+    try:
+        return summarize_device(rank) if rank.manifest.devices else None
     except RunError:
         return None
 
