@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from collector.run import Run
 from collector.schema.errors import RunError
@@ -20,7 +21,10 @@ COUNTED_RANKS = 8
 
 @dataclass(frozen=True)
 class Headline:
-    """`step_p50_ns` and `data_wait_frac` are over the train steps outside of detailed windows, None without any."""
+    """`steps` are the train steps of the rank that has most of them.
+
+    `step_p50_ns` and `data_wait_frac` are over the train steps outside of detailed windows, None without any.
+    """
 
     state: RunState
     ranks: tuple[int, ...]
@@ -55,14 +59,15 @@ def read_headline(run: Run) -> Headline:
     Raises RunNotFoundError, NewerSchemaError or TableBrokenError if no rank's manifest can be read.
     """
     ranks = run.ranks
-    durations, waits = _read_steps(run, ranks)
-    total = int(durations.sum())
+    read = [steps for rank in ranks[:COUNTED_RANKS] if (steps := _read_steps(run, rank)) is not None]
+    durations = np.concatenate([steps.duration_ns for steps in read]) if read else np.empty(0, np.int64)
+    total_ns = int(durations.sum())
     return Headline(
         state=read_state(run, ranks),
         ranks=ranks,
-        steps=len(durations),
+        steps=max((steps.count for steps in read), default=0),
         step_p50_ns=float(np.median(durations)) if len(durations) else None,
-        data_wait_frac=float(waits.sum()) / total if total else None,
+        data_wait_frac=sum(steps.data_wait_ns for steps in read) / total_ns if total_ns else None,
     )
 
 
@@ -80,17 +85,21 @@ def _read_rank_state(run: Run, rank: int) -> RunState:
         return "crashed"
 
 
-def _read_steps(run: Run, ranks: Sequence[int]) -> tuple[Integers, Integers]:
-    durations, waits = [], []
-    for rank in ranks[:COUNTED_RANKS]:
-        try:
-            table = run.table("steps", rank, ("kind", "duration_ns", "data_wait_ns", "detailed"))
-        except RunError:
-            continue  # its pages say what is wrong with it; the list shows what the other ranks have
-        train = np.asarray(table["kind"].to_numpy(zero_copy_only=False) == "train")
-        detailed = table["detailed"].to_numpy(zero_copy_only=False).astype(bool)
-        kept = train & ~detailed if (train & ~detailed).any() else train
-        durations.append(table["duration_ns"].to_numpy()[kept])
-        waits.append(table["data_wait_ns"].to_numpy()[kept])
-    empty = np.empty(0, np.int64)
-    return (np.concatenate(durations), np.concatenate(waits)) if durations else (empty, empty)
+@dataclass(frozen=True)
+class _Steps:
+    """The train steps of one rank: how many, and those outside of detailed windows (all, where there are no others)."""
+
+    count: int
+    duration_ns: Integers
+    data_wait_ns: int
+
+
+def _read_steps(run: Run, rank: int) -> _Steps | None:
+    try:
+        table = run.table("steps", rank, ("kind", "duration_ns", "data_wait_ns", "detailed"))
+    except RunError:
+        return None  # its pages say what is wrong with it; the list shows what the other ranks have
+    train = table.filter(pc.equal(table["kind"], "train"))
+    plain = train.filter(pc.invert(train["detailed"]))
+    kept = plain if plain.num_rows else train
+    return _Steps(train.num_rows, kept["duration_ns"].to_numpy(), int(pc.sum(kept["data_wait_ns"]).as_py() or 0))

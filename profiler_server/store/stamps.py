@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,11 @@ def stamp_rank(run_path: Path, rank: int) -> Stamp:
     except OSError:
         paths = []
     return tuple(_stamp_file(path) for path in (layout.run_file(run_path), *paths))
+
+
+def shorten_stamp(stamp: Stamp) -> str:
+    """Return a stamp as a short text for a URL or an answer."""
+    return hashlib.sha256(repr(stamp).encode()).hexdigest()[:16]
 
 
 def _list_files(run_path: Path) -> Iterator[Path]:

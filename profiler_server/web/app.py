@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -59,8 +60,14 @@ async def _close_services(app: FastAPI) -> AsyncIterator[None]:
 
 def _include_routers(app: FastAPI) -> None:
     found = [m for m in find_modules(routes) if not isinstance(m, BrokenModule) and hasattr(m, "ROUTER")]
-    for module in sorted(found, key=lambda m: bool(getattr(m, "LAST", False))):
+    for module in sorted(found, key=_order_router):
         app.include_router(module.ROUTER)
+
+
+def _order_router(module: ModuleType) -> tuple[bool, int]:
+    """Order longer paths before shorter ones: an id may contain slashes, so `{id}/steps` matches `{id}/tables/steps`."""
+    deepest = max((route.path.count("/") for route in module.ROUTER.routes), default=0)
+    return bool(getattr(module, "LAST", False)), -deepest
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

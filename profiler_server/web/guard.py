@@ -47,6 +47,7 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in SECURITY_HEADERS.items():
                     headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-store")  # what a run holds changes between two requests
             await send(message)
 
         refusal = self._refuse(scope)

@@ -44,10 +44,10 @@ class Services:
             return self._pages
 
     def respond(self, template: str, shell: Shell, status: int = 200, **context: Any) -> HTMLResponse:
-        """Render a page. It is never cached: what a run holds may change between two requests."""
+        """Render a page."""
         names = {"run_id": shell.run.id if shell.run else None, "rank": shell.rank}
         text = self.templates.render(template, shell=shell, **names, **context)
-        return HTMLResponse(text, status, {"Cache-Control": "no-store"})
+        return HTMLResponse(text, status)
 
 
 def find_services(request: Request) -> Services:

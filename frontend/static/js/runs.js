@@ -1,0 +1,55 @@
+// The list of runs: two ticked runs can be compared; verdicts that were pending are filled in where they stand.
+
+const POLL_MS = 400;
+const SLOWEST_MS = 5000;
+
+/** @typedef {{label: string, sentence: string, kind: string, pending: boolean}} Verdict */
+
+/**
+ * @param {number} ticked
+ * @returns {string} what the button says
+ */
+export function describeChoice(ticked) {
+  if (ticked === 2) return "Compare 2 runs";
+  return ticked === 1 ? "Select one more to compare" : "Select two runs to compare";
+}
+
+function installCompare() {
+  const form = document.getElementById("compare");
+  const button = form?.querySelector("[data-compare]");
+  if (!(form instanceof HTMLFormElement) || !(button instanceof HTMLButtonElement)) return;
+  const boxes = /** @type {NodeListOf<HTMLInputElement>} */ (form.querySelectorAll("input[name=run]"));
+  const show = () => {
+    const ticked = [...boxes].filter((box) => box.checked).length;
+    button.disabled = ticked !== 2;
+    button.textContent = describeChoice(ticked);
+    for (const box of boxes) box.disabled = ticked >= 2 && !box.checked;
+  };
+  form.addEventListener("change", show);
+  addEventListener("pageshow", show);
+  show();
+}
+
+/** @param {number} wait */
+async function fillVerdicts(wait = POLL_MS) {
+  const cells = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-verdict]"));
+  if (cells.length === 0) return;
+  const query = new URLSearchParams([...cells].map((cell) => ["run", cell.dataset.verdict ?? ""]));
+  try {
+    const answer = await fetch(`/api/v1/verdicts?${query}`);
+    const verdicts = answer.ok ? /** @type {Record<string, Verdict>} */ (await answer.json()) : {};
+    for (const cell of cells) {
+      const verdict = verdicts[cell.dataset.verdict ?? ""];
+      if (!verdict || verdict.pending) continue;
+      cell.textContent = verdict.label;
+      cell.title = verdict.sentence;
+      delete cell.dataset.verdict;
+    }
+  } catch {
+    // The server may be restarting; asked again below.
+  }
+  setTimeout(() => fillVerdicts(Math.min(wait * 1.5, SLOWEST_MS)), wait);
+}
+
+installCompare();
+fillVerdicts();

@@ -1,0 +1,76 @@
+"""Choose, sort and page the runs of a listing: the same for the page and for the API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from collector.schema.errors import OptionError
+from collector.schema.manifest import RunState
+from profiler_server.store.headline import RunEntry
+
+SortKey = Literal["when", "name", "state", "ranks", "steps", "step", "delta", "wait"]
+PAGE_SIZE = 25
+PAGE_SIZE_LIMIT = 500
+
+_VALUES: dict[SortKey, Callable[[RunEntry], Any]] = {
+    "when": lambda run: run.manifest.created_unix_ns,
+    "name": lambda run: run.name.casefold(),
+    "state": lambda run: run.state,
+    "ranks": lambda run: len(run.headline.ranks),
+    "steps": lambda run: run.headline.steps,
+    "step": lambda run: run.headline.step_p50_ns,
+    "delta": lambda run: run.delta_frac,
+    "wait": lambda run: run.headline.data_wait_frac,
+}
+
+
+@dataclass(frozen=True)
+class RunQuery:
+    """`q` is words that must all occur, in any case; `sort` is a key, with `-` before it for falling order."""
+
+    q: str = ""
+    state: RunState | None = None
+    sort: str = "-when"
+    page: int = 1
+    page_size: int = PAGE_SIZE
+
+    def __post_init__(self) -> None:
+        if self.sort.removeprefix("-") not in get_args(SortKey):
+            raise OptionError(
+                f"sort={self.sort[:40]!r} is unknown; choose {', '.join(get_args(SortKey))}, with - to fall"
+            )
+        if self.state is not None and self.state not in get_args(RunState):
+            raise OptionError(f"state={self.state[:40]!r} is unknown; choose {', '.join(get_args(RunState))}")
+        if not 1 <= self.page_size <= PAGE_SIZE_LIMIT or self.page < 1:
+            raise OptionError(f"page starts at 1, and page_size lies between 1 and {PAGE_SIZE_LIMIT}")
+
+
+@dataclass(frozen=True)
+class RunPage:
+    """One page of the chosen runs; `page` is the nearest that there is, `total` counts all pages' runs."""
+
+    runs: tuple[RunEntry, ...]
+    page: int
+    pages: int
+    total: int
+
+
+def select_runs(runs: tuple[RunEntry, ...], query: RunQuery) -> RunPage:
+    """Return the page of runs that a query asks for. Runs that lack the sorted value come last either way."""
+    words = query.q.casefold().split()
+    chosen = [run for run in runs if query.state in (None, run.state) and _matches(run, words)]
+    value = _VALUES[query.sort.removeprefix("-")]  # type: ignore[index]
+    falling = query.sort.startswith("-")
+    present = sorted((run for run in chosen if value(run) is not None), key=value, reverse=falling)
+    ordered = [*present, *(run for run in chosen if value(run) is None)]
+    pages = max(1, -(-len(ordered) // query.page_size))
+    page = min(query.page, pages)
+    first = (page - 1) * query.page_size
+    return RunPage(tuple(ordered[first : first + query.page_size]), page, pages, len(ordered))
+
+
+def _matches(run: RunEntry, words: list[str]) -> bool:
+    text = " ".join((run.id, run.name, run.manifest.script, run.manifest.host, run.state)).casefold()
+    return all(word in text for word in words)

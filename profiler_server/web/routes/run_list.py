@@ -1,0 +1,130 @@
+"""The list of runs, and the verdicts that are judged after it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import HTMLResponse
+
+from collector.schema.errors import RunError
+from profiler_server.store.catalog import Unreadable
+from profiler_server.store.headline import RunEntry
+from profiler_server.store.run_query import RunPage, RunQuery, select_runs
+from profiler_server.web.errors import BadQueryError
+from profiler_server.web.services import Services, ServicesOf
+from profiler_server.web.shell import STATE_LABELS, Panel, Shell
+from profiler_server.web.templating import read_fields
+
+ROUTER = APIRouter()
+VERDICT_LABELS = {
+    "input": "Input",
+    "transfer": "Transfer",
+    "launch": "Launch",
+    "compute": "Compute",
+    "communication": "Communication",
+    "overhead": "Overhead",
+    "unknown": "Not judged",
+}
+SNIPPET = """from collector import Profiler
+
+with Profiler("{base}/my-run") as profiler:
+    train()
+profiler.analyse()"""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a run is bound by, in a word, and the sentence behind it. `pending` while it is being judged."""
+
+    label: str
+    sentence: str
+    kind: str = ""
+    pending: bool = False
+
+
+@dataclass(frozen=True)
+class RunLine:
+    run: RunEntry
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class RunList:
+    """The context of `runs.html`."""
+
+    lines: tuple[RunLine, ...]
+    found: RunPage
+    query: RunQuery
+    states: Mapping[str, str]
+    total: int
+    unreadable: tuple[Unreadable, ...]
+    cut: str
+    base_dir: str
+    snippet: str
+
+
+@ROUTER.get("/", include_in_schema=False)
+def show_runs(request: Request, services: ServicesOf) -> HTMLResponse:
+    query = parse_query(request.query_params)
+    listing = services.catalog.list_runs()
+    found = select_runs(listing.runs, query)
+    base = str(services.catalog.base_dir)
+    context = RunList(
+        lines=tuple(RunLine(run, peek_verdict(services, run)) for run in found.runs),
+        found=found,
+        query=query,
+        states=STATE_LABELS,
+        total=len(listing.runs),
+        unreadable=listing.unreadable,
+        cut=listing.cut,
+        base_dir=base,
+        snippet=SNIPPET.format(base=base),
+    )
+    shell = Shell("Runs", "/", dict(request.query_params))
+    return services.respond("runs.html", shell, **read_fields(context))
+
+
+@ROUTER.get("/api/v1/verdicts", tags=["runs"], summary="What runs are bound by; pending while one is being judged")
+def read_verdicts(
+    services: ServicesOf, run: Annotated[list[str], Query(max_length=100, description="Ids of runs.")]
+) -> dict[str, Verdict]:
+    listing = services.catalog.list_runs()
+    entries = [entry for run_id in run if (entry := listing.find(run_id)) is not None]
+    return {entry.id: peek_verdict(services, entry) for entry in entries}
+
+
+def peek_verdict(services: Services, entry: RunEntry) -> Verdict:
+    """Return the verdict if it is known, else one that is pending, and have it judged."""
+    try:
+        panel = services.diagnoses.peek(entry)
+    except RunError as error:  # the run may vanish at any moment
+        panel = Panel(None, str(error))
+    if panel is None:
+        return Verdict("", "", pending=True)
+    if panel.diagnosis is None:
+        return Verdict("Not judged", panel.failure, "unknown")
+    kind = panel.diagnosis.bound_by.kind
+    return Verdict(VERDICT_LABELS.get(kind, kind), panel.diagnosis.sentence, kind)
+
+
+def parse_query(given: Mapping[str, str]) -> RunQuery:
+    """Read the query of the page. Raises OptionError or BadQueryError."""
+    return RunQuery(
+        q=given.get("q", ""),
+        state=given.get("state") or None,  # type: ignore[arg-type]  # checked by RunQuery
+        sort=given.get("sort") or "-when",
+        page=parse_number(given, "page", 1),
+        page_size=parse_number(given, "page_size", RunQuery.page_size),
+    )
+
+
+def parse_number(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise BadQueryError(f"{name}={text[:40]!r} is not a number")
+    return int(text)

@@ -1,0 +1,94 @@
+"""The rows of a run's tables, paged, as JSON or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+from fastapi import APIRouter, Query
+from fastapi import Path as InPath
+from starlette.exceptions import HTTPException
+from starlette.responses import Response, StreamingResponse
+
+from collector.run import RankRun
+from collector.schema.tables import TABLES
+from profiler_server.web.answers import send_json
+from profiler_server.web.services import ServicesOf
+
+ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}", tags=["runs"])
+NAMES = ", ".join(sorted(TABLES))
+CSV_BATCH_ROWS = 10_000
+
+RunId = Annotated[str, InPath(description="The run's path below the base directory.", max_length=2000)]
+Rank = Annotated[int | None, Query(ge=0, le=9_999_999, description="Rank; the first by default.")]
+Page = Annotated[int, Query(ge=1, le=10**9, description="Page, from 1.")]
+PageSize = Annotated[int, Query(ge=1, le=100_000, description="Rows on a page.")]
+Format = Annotated[Literal["json", "csv"], Query(description="JSON tells columns and units; CSV has the rows only.")]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The rows that are asked for, and how to write them."""
+
+    page: int
+    page_size: int
+    format: Literal["json", "csv"] = "json"
+
+
+@ROUTER.get("/tables/{name}", summary="Rows of a table, paged, as JSON or CSV")
+def read_table(
+    run_id: RunId,
+    name: Annotated[str, InPath(description=f"One of {NAMES}.")],
+    services: ServicesOf,
+    rank: Rank = None,
+    page: Page = 1,
+    page_size: PageSize = 1000,
+    format: Format = "json",
+) -> Response:
+    if name not in TABLES:
+        raise HTTPException(404, f"There is no table {name[:60]!r}; there are {NAMES}")
+    return send_rows(services.catalog.open(run_id).rank(rank), name, Cut(page, page_size, format))
+
+
+@ROUTER.get("/steps", summary="The steps table, paged")
+def read_steps(
+    run_id: RunId, services: ServicesOf, rank: Rank = None, page: Page = 1, page_size: PageSize = 1000
+) -> Response:
+    return send_rows(services.catalog.open(run_id).rank(rank), "steps", Cut(page, page_size))
+
+
+def send_rows(rank: RankRun, name: str, cut: Cut) -> Response:
+    """Send the rows of a table. Raises TableMissingError, TableBrokenError or NewerSchemaError."""
+    table = rank.table(name)
+    rows = table.slice((cut.page - 1) * cut.page_size, cut.page_size)
+    if cut.format == "csv":
+        headers = {"Content-Disposition": f'attachment; filename="{name}-rank{rank.rank}.csv"'}
+        return StreamingResponse(write_csv(rows), media_type="text/csv; charset=utf-8", headers=headers)
+    return send_json(
+        {
+            "rank": rank.rank,
+            "table": name,
+            "page": cut.page,
+            "pages": max(1, -(-table.num_rows // cut.page_size)),
+            "total": table.num_rows,
+            "columns": describe_columns(name),
+            "rows": rows.to_pylist(),
+        }
+    )
+
+
+def describe_columns(name: str) -> list[dict[str, Any]]:
+    return [{"name": c.name, "dtype": c.dtype, "unit": c.unit, "meaning": c.meaning} for c in TABLES[name].columns]
+
+
+def write_csv(rows: pa.Table) -> Iterator[str]:
+    """Yield a table as CSV (RFC 4180), null as the empty field."""
+    yield ",".join(rows.column_names) + "\r\n"
+    for batch in rows.to_batches(CSV_BATCH_ROWS):
+        text = io.StringIO()
+        csv.writer(text).writerows(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        yield text.getvalue()
