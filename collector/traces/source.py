@@ -5,19 +5,24 @@ May import `collector.schema.errors`; isal, if installed, unpacks gzip three tim
 
 from __future__ import annotations
 
-import gzip
+import importlib.util
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from collector.schema.errors import TraceError
 from collector.traces.format import Progress
+
+_fast: Any = importlib.import_module("isal.isal_zlib") if importlib.util.find_spec("isal") else None
 
 BLOCK_BYTES = 4 << 20
 # A trace packs to about a twentieth. What unpacks to far more than that, and is large, is no trace but a trap.
 BOMB_BYTES = 1 << 30
 BOMB_RATIO = 250
+_PACKED_BYTES = 1 << 18
+_GZIP_BITS = 31
+_UNPACK_ERRORS: tuple[type[Exception], ...] = (zlib.error, *([_fast.error] if _fast else []))
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -46,32 +51,35 @@ class Source:
             yield block
 
     def _read_packed(self, raw: BinaryIO, size: int) -> Iterator[bytes]:
+        """Unpack one member after the other; what was unpacked before a fault is kept."""
+        engine: Any = None
         unpacked = 0
-        stream = _open_gzip(raw)
-        while True:
-            try:
-                block = stream.read(BLOCK_BYTES)
-            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                self.truncated = str(error)
-                return
-            if not block:
-                return
-            unpacked += len(block)
-            if unpacked > BOMB_BYTES and unpacked > BOMB_RATIO * raw.tell():
-                raise TraceError(
-                    f"{self.path} unpacks to more than {BOMB_RATIO} times its size; it is not read further"
-                )
-            self._report(raw.tell() / size)
-            yield block
+        try:
+            while data := raw.read(_PACKED_BYTES):
+                while data:
+                    engine = engine or _make_unpacker()
+                    block = engine.decompress(data, BLOCK_BYTES)
+                    unpacked += len(block)
+                    self._check_bomb(unpacked, raw.tell())
+                    if block:
+                        yield block
+                    data = engine.unused_data.lstrip(b"\0") if engine.eof else engine.unconsumed_tail
+                    engine = None if engine.eof else engine
+                self._report(raw.tell() / size)
+        except (zlib.error, *_UNPACK_ERRORS: tuple[type[Exception], ...] = (zlib.error, *([_fast.error] if _fast else []))
+            self.truncated = f"the gzip data is damaged: {error}"
+            return
+        if engine is not None:
+            self.truncated = "the gzip data ends early"
+
+    def _check_bomb(self, unpacked: int, packed: int) -> None:
+        if unpacked > BOMB_BYTES and unpacked > BOMB_RATIO * packed:
+            raise TraceError(f"{self.path} unpacks to more than {BOMB_RATIO} times its size; it is not read further")
 
     def _report(self, share: float) -> None:
         if self._on_progress is not None:
             self._on_progress(min(share, 1.0))
 
 
-def _open_gzip(raw: BinaryIO) -> BinaryIO:
-    try:
-        from isal import igzip
-    except ImportError:
-        return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
-    return igzip.GzipFile(fileobj=raw)  # type: ignore[no-any-return]
+def _make_unpacker() -> Any:
+    return (_fast or zlib).decompressobj(_GZIP_BITS)

@@ -17,6 +17,7 @@ from collector.traces.kineto.classify import Kind
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.context import Reading
 from collector.traces.kineto.intern import Numbers
+from collector.traces.kineto.model import Mask
 from collector.traces.kineto.nest import walk_levels
 from collector.traces.kineto.tables import encode, group, nullable, total
 
@@ -59,7 +60,7 @@ def build_operators(reading: Reading) -> pa.Table:
             "count": np.bincount(groups, minlength=count).astype(np.int64),
             "total_ns": total(trace.columns.duration_ns[rows], groups, count),
             "self_ns": total(self_ns[rows], groups, count),
-            "device_total_ns": total(device_total_ns[rows], groups, count),
+            "device_total_ns": total(np.where(_is_nested(reading, rows), 0, device_total_ns[rows]), groups, count),
             "device_self_ns": total(device_self_ns[rows], groups, count),
         },
     )
@@ -68,7 +69,7 @@ def build_operators(reading: Reading) -> pa.Table:
 def sum_device(reading: Reading) -> tuple[Ints, Ints]:
     """Return for each slice of host work the device time that it launched itself, and that with what it called."""
     trace = reading.trace
-    own = np.zeros(len(trace.columns), np.int64)
+    own: Ints = np.zeros(len(trace.columns), np.int64)
     device = np.flatnonzero(trace.is_device_work & (trace.links.operator >= 0))
     np.add.at(own, trace.links.operator[device], trace.columns.duration_ns[device])
     whole = own.copy()
@@ -76,6 +77,17 @@ def sum_device(reading: Reading) -> tuple[Ints, Ints]:
         inner = rows[trace.is_host_work[rows] & (trace.owner[rows] >= 0)]
         np.add.at(whole, trace.owner[inner], whole[inner])
     return own, whole
+
+
+def _is_nested(reading: Reading, rows: Ints) -> Mask:
+    """Return which rows stand inside a call of the same name, whose device time already holds theirs."""
+    owner, name = reading.trace.owner, reading.trace.columns.name
+    nested = np.zeros(len(rows), bool)
+    above = owner[rows]
+    while (above >= 0).any():
+        nested |= (above >= 0) & (name[above] == name[rows])
+        above = np.where(above >= 0, owner[above], -1)
+    return nested
 
 
 def _sum_self(reading: Reading) -> Ints:

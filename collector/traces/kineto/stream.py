@@ -115,14 +115,18 @@ class EventStream:
 
     def _read_last(self, text: bytes) -> Iterator[Chunk]:
         """Read what is left at the end of the file: the last events and the keys after them, or a cut."""
-        if self._bare_list and not text.strip():
-            return
-        chunk, used, ended = self._decode_end(text)
-        if chunk is not None:
-            yield chunk
-        if ended:
-            self._take_tail(text[used:], iter(()))
-        else:
+        while text.strip():
+            chunk, used, ended = self._decode_end(text)
+            if chunk is not None:
+                yield chunk
+            text = text[used:]
+            self._offset += used
+            if ended:
+                self._take_tail(text, iter(()))
+                return
+            if not used:
+                break
+        if not self._bare_list or text.strip() or self.source.truncated:
             self.damage.cut_short = self.source.truncated or "the list of events does not end"
 
     def _decode_front(self, text: bytes) -> tuple[Chunk | None, int, bool]:
@@ -163,7 +167,7 @@ class EventStream:
             chunk, used, _ = self._decode_until(mended, end)
             # The text after the list was mended along with it; what is used must be counted in the file's own bytes.
             return chunk, len(text) - (len(mended) - used), True
-        return self._decode_front(text) if _BOUNDARY.search(text) else (self._salvage(text, None), len(text), False)
+        return self._decode_front(text)
 
     def _decode_until(self, text: bytes, end: int) -> tuple[Chunk | None, int, bool]:
         body = b"[" + text[:end]

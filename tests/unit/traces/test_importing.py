@@ -1,0 +1,141 @@
+"""A run made of traces: whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+from pathlib import Path
+
+import pytest
+
+from collector import open_run
+from collector.schema.errors import OutputError, TraceError
+from collector.traces import import_trace, read_trace
+from tests.support.traces import operator, training_steps, write_trace
+
+
+def _write_rank(path: Path, rank: int, base: int = 0) -> Path:
+    metadata = {"distributedInfo": {"rank": rank, "world_size": 2}, "baseTimeNanoseconds": base}
+    return write_trace(path, training_steps(), metadata)
+
+
+def test_run_holds_what_the_reader_read(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", training_steps())
+    import_trace(path, tmp_path / "runs/first")
+    run = open_run(tmp_path / "runs/first")
+    assert (run.state, run.manifest.source, run.ranks) == ("imported", "kineto", (0,))
+    expected = read_trace(path).tables
+    for name in ("steps", "operators", "kernels", "slices", "tracks"):
+        assert run.table(name).to_pylist() == expected[name].to_pylist()
+
+
+def test_tables_that_a_trace_lacks_say_how_to_get_them(tmp_path: Path) -> None:
+    run = import_trace(write_trace(tmp_path / "t.json", training_steps()), tmp_path / "run")
+    status = run.rank().status("queues")
+    assert status.state == "off"
+    assert "Profiler" in status.reason
+
+
+def test_folder_of_ranks_is_one_run_on_one_clock(tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    base = 1_751_410_836_000_000_000
+    _write_rank(folder / "a.json", 1, base + 5000)
+    _write_rank(folder / "b.json", 0, base)
+    run = import_trace(folder, tmp_path / "run")
+    assert run.ranks == (0, 1)
+    assert run.manifest.world_size == 2
+    first = [run.table("slices", rank)["start_ns"][0].as_py() for rank in (0, 1)]
+    assert first == [0, 5000]
+    assert min(run.table("steps", 1)["start_ns"].to_pylist()) == 5000
+
+
+def test_broken_file_leaves_nothing_behind(tmp_path: Path) -> None:
+    good, bad = _write_rank(tmp_path / "good.json", 0), tmp_path / "bad.json"
+    bad.write_text('{"traceEvents": [', encoding="utf-8")
+    runs = tmp_path / "runs"
+    with pytest.raises(TraceError, match=r"bad\.json"):
+        import_trace([good, bad], runs / "run")
+    assert list(runs.iterdir()) == []
+
+
+def test_two_files_of_one_rank_are_refused(tmp_path: Path) -> None:
+    paths = [_write_rank(tmp_path / name, 0) for name in ("a.json", "b.json")]
+    with pytest.raises(TraceError, match="both of rank 0"):
+        import_trace(paths, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_run_that_is_there_is_not_touched(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", training_steps())
+    before = import_trace(path, tmp_path / "run").table("slices").num_rows
+    with pytest.raises(OutputError, match="already"):
+        import_trace(path, tmp_path / "run")
+    assert open_run(tmp_path / "run").table("slices").num_rows == before
+
+
+def test_full_disk_half_way_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_trace(tmp_path / "t.json", training_steps())
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("collector.parts.write_table", refuse)
+    with pytest.raises(OutputError, match="No space left"):
+        import_trace(path, tmp_path / "runs/run")
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"hello", "is not a trace"),
+        (b'{"a": [1, 2, 3]}', "is not a trace"),
+        (b'{"traceEvents": []}', "without a single event"),
+        (b'{"traceEvents": {}}', "is not a trace"),
+        (b"\x00\x01\x02", "is not a trace"),
+        (gzip.compress(b""), "is empty"),
+        (b"\x1f\x8b broken", "is empty"),
+        (b'{"traceEvents": [{"ph": "X", "name": "a", "ts": 1', "cannot be read|ends before"),
+    ],
+)
+def test_what_is_no_trace_gets_a_clear_line(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match=message) as caught:
+        import_trace(path, tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_gzip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collector.traces.source.BOMB_BYTES", 1 << 20)
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * (32 << 20)))
+    with pytest.raises(TraceError, match="times its size"):
+        import_trace(path, tmp_path / "run")
+
+
+def test_event_without_an_end_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collector.traces.source.BLOCK_BYTES", 1 << 16)
+    monkeypatch.setattr("collector.traces.kineto.stream.LIMIT_BYTES", 1 << 20)
+    path = tmp_path / "t.json"
+    path.write_bytes(b'{"traceEvents": [{"ph": "X", "name": "' + b"a" * (4 << 20))
+    with pytest.raises(TraceError, match="no event ends"):
+        import_trace(path, tmp_path / "run")
+
+
+def test_missing_file_and_empty_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="does not exist"):
+        import_trace(tmp_path / "nothing.json", tmp_path / "run")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(TraceError, match="without a trace file"):
+        import_trace(tmp_path / "folder", tmp_path / "run")
+
+
+def test_times_that_no_clock_shows_are_refused(tmp_path: Path) -> None:
+    event = {**operator("a", 0, 1), "ts": 9_000_000_000_000_000}
+    path = write_trace(tmp_path / "t.json", [event])
+    with pytest.raises(TraceError, match="no clock"):
+        import_trace(path, tmp_path / "run")
