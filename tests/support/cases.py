@@ -1,0 +1,314 @@
+"""Planted cases for the rules: small runs with one thing wrong, and healthy ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from collector import parts
+from collector.run import Run, open_run
+from collector.schema import layout
+from collector.schema.manifest import Device, Loader, Overhead, Window, encode_manifest
+from tests.support.runs import HEALTHY_STEP_MS, MS, RunPlan, build_run, build_stages, build_steps, slow_loader_plan
+
+Row = dict[str, Any]
+A100 = Device(0, "NVIDIA A100", memory_bytes=80 << 30, multiprocessors=108)
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A run with changes: `edit` changes the rows of steps, `edit_stages` those of stages, `loader` and `manifest` are
+    fields to replace, `tables` further tables of rank 0."""
+
+    plan: RunPlan = field(default_factory=lambda: RunPlan(steps=100))
+    edit: Callable[[list[Row]], None] | None = None
+    edit_stages: Callable[[list[Row]], None] | None = None
+    loader: Mapping[str, Any] = field(default_factory=dict)
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, list[Row]] = field(default_factory=dict)
+
+
+def build_case_run(path: Path, plant: Plant) -> Run:
+    """Write the run of a plant and open it."""
+    build_run(path, plant.plan)
+    for rank in range(plant.plan.ranks):
+        _rewrite(path, rank, plant)
+    return open_run(path)
+
+
+def _rewrite(path: Path, rank: int, plant: Plant) -> None:
+    folder = layout.rank_path(path, rank)
+    steps = build_steps(plant.plan)
+    if plant.edit is not None:
+        plant.edit(steps)
+        lay_end_to_end(steps)
+        write_rows(folder, "steps", steps)
+    if plant.edit_stages is not None:
+        stages = build_stages(steps, plant.plan)
+        plant.edit_stages(stages)
+        write_rows(folder, "stages", stages)
+    for name, rows in plant.tables.items():
+        write_rows(folder, name, rows)
+    manifest = open_run(path).rank(rank).manifest
+    loaders = tuple(dataclasses.replace(loader, **plant.loader) for loader in manifest.loaders)
+    changed = dataclasses.replace(manifest, **{"loaders": loaders, **plant.manifest})
+    layout.rank_file(path, rank).write_text(encode_manifest(changed), encoding="utf-8")
+
+
+def write_rows(folder: Path, table: str, rows: list[Row]) -> None:
+    parts.write_table(parts.build_table_from_rows(table, rows), layout.table_file(folder, table))
+
+
+def lay_end_to_end(steps: list[Row]) -> None:
+    """Make each step as long as its phases and start where the one before it ended."""
+    at = steps[0]["start_ns"]
+    for step in steps:
+        step["start_ns"] = at
+        step["duration_ns"] = sum(value for name, value in step.items() if name in _PHASE_COLUMNS)
+        at += step["duration_ns"]
+
+
+_PHASE_COLUMNS = {f"{name}_ns" for name in HEALTHY_STEP_MS}
+
+
+def step_of(**phases_ms: float) -> Mapping[str, float]:
+    """Return the healthy step with some phases changed."""
+    return {**HEALTHY_STEP_MS, **phases_ms}
+
+
+def plan_of(workers: int = 2, depths: tuple[int, ...] = (3, 4, 4, 3), **phases_ms: float) -> RunPlan:
+    return RunPlan(steps=100, workers=workers, queue_depths=depths, phases_ms=step_of(**phases_ms))
+
+
+def slow(stage: str) -> RunPlan:
+    return dataclasses.replace(slow_loader_plan(stage), steps=100)
+
+
+def compute_all(stages: list[Row]) -> None:
+    """All of the work is on a processor."""
+    for row in stages:
+        if row["kind"] == "work":
+            row["cpu_ns"] = row["duration_ns"]
+
+
+def name_transforms(stages: list[Row]) -> None:
+    """Give every transform row a name, and split off a tenth of it as another one."""
+    compute_all(stages)
+    added = []
+    for row in stages:
+        if row["stage"] == "transform":
+            small = row["duration_ns"] // 10
+            added.append({**row, "detail": "Normalize", "duration_ns": small, "cpu_ns": small})
+            row |= {"detail": "Rotate", "duration_ns": row["duration_ns"] - small, "cpu_ns": row["cpu_ns"] - small}
+    stages += added
+
+
+def cpu_cores(process: float, system: float, count: int = 40) -> list[Row]:
+    """Return samples of processor use over the first seconds of a run."""
+    return [
+        {"start_ns": 1_000 * MS + n * 100 * MS, "source": source, "metric": "cpu_cores", "value": value}
+        for n in range(count)
+        for source, value in (("process", process), ("system", system))
+    ]
+
+
+def stall(every: int, phase: str, by_ms: float) -> Callable[[list[Row]], None]:
+    """Return an edit that makes every n-th step longer in one phase."""
+
+    def edit(steps: list[Row]) -> None:
+        for step in steps[every - 1 :: every]:
+            step[f"{phase}_ns"] += int(by_ms * MS)
+
+    return edit
+
+
+def begin_epochs(every: int, wait_ms: float, start_ms: float = 0.0) -> Callable[[list[Row]], None]:
+    """Return an edit that begins an epoch every n steps, with a wait for its first batch."""
+
+    def edit(steps: list[Row]) -> None:
+        for at, step in enumerate(steps):
+            step["epoch"], step["batch"] = at // every + 1, at % every
+            if step["batch"] == 0:
+                step["data_wait_ns"] += int(wait_ms * MS)
+                step["loader_start_ns"] = int(start_ms * MS)
+
+    return edit
+
+
+def collect_garbage(steps: list[Row]) -> None:
+    for step in steps[::2]:
+        step["forward_ns"] += 20 * MS
+        step["gc_ns"] = 20 * MS
+
+
+def slow_down(steps: list[Row]) -> None:
+    """Each step takes half a percent of the first longer than the one before it."""
+    for at, step in enumerate(steps):
+        step["backward_ns"] += int(0.005 * at * 64 * MS)
+
+
+def begin_slowly(steps: list[Row]) -> None:
+    for step in steps[:3]:
+        step["forward_ns"] += 6_000 * MS
+
+
+def evaluate(steps: list[Row]) -> None:
+    """Half as many evaluation batches as steps, at the end."""
+    rows = [
+        {**step, "kind": "eval", "index": len(steps) + at, "batch": at, "loader": 1}
+        for at, step in enumerate(steps[: len(steps) // 2])
+    ]
+    steps += rows
+
+
+def send_slowly(stages: list[Row]) -> None:
+    for row in stages:
+        if row["stage"] == "collate":
+            row["stage"] = "send"
+
+
+def alternate(stages: list[Row]) -> None:
+    """Every other batch takes ten times as long."""
+    for row in stages:
+        if row["kind"] == "work" and row["batch"] % 2:
+            row["duration_ns"] *= 10
+
+
+def forget_all(rows: list[Row]) -> None:
+    rows.clear()
+
+
+def vary_samples(stages: list[Row]) -> None:
+    """One batch in eight takes twenty times the others."""
+    for row in stages:
+        if row["kind"] == "work":
+            factor = 18 if row["batch"] % 8 == 3 else 1
+            row["duration_ns"] *= factor
+            row["cpu_ns"] = 0
+
+
+PLANTED: Mapping[str, Plant] = {
+    "no_workers": Plant(plan_of(workers=0, data_wait=33.0)),
+    "too_few_workers": Plant(slow("read")),
+    "workers_capped_by_cores": Plant(
+        slow("transform"), edit_stages=compute_all, manifest={"usable_cores": 2.0, "torch_threads": 1}
+    ),
+    "oversubscribed_workers": Plant(
+        dataclasses.replace(slow("transform"), workers=6, transform_ms=300.0, phases_ms=step_of(data_wait=140.0)),
+        edit_stages=compute_all,
+        manifest={"usable_cores": 2.0, "torch_threads": 1},
+    ),
+    "slow_read": Plant(slow("read"), edit_stages=compute_all, manifest={"usable_cores": 2.0, "torch_threads": 1}),
+    "slow_transform": Plant(
+        slow("transform"), edit_stages=name_transforms, manifest={"usable_cores": 2.0, "torch_threads": 1}
+    ),
+    "slow_collate": Plant(slow("collate"), edit_stages=compute_all, manifest={"usable_cores": 2.0, "torch_threads": 1}),
+    "ipc_bound": Plant(
+        slow("collate"),
+        edit_stages=send_slowly,
+    ),
+    "uneven_samples": Plant(
+        dataclasses.replace(
+            plan_of(workers=4, depths=(0, 3, 2, 0), data_wait=20.0), read_ms=20.0, transform_ms=20.0, collate_ms=2.0
+        ),
+        edit_stages=vary_samples,
+    ),
+    "shallow_prefetch": Plant(
+        dataclasses.replace(
+            plan_of(workers=1, depths=(0, 1), data_wait=23.0),
+            prefetch_factor=1,
+            read_ms=4.0,
+            transform_ms=6.0,
+            collate_ms=0.9,
+        ),
+        edit_stages=alternate,
+    ),
+    "worker_restart": Plant(edit=begin_epochs(10, wait_ms=400.0, start_ms=300.0)),
+    "in_memory_fetch": Plant(
+        plan_of(workers=0, data_wait=5.0, forward=5.0, backward=6.0, optimizer=1.0, tail=0.1),
+        edit_stages=forget_all,
+        loader={"batch_size": 256},
+    ),
+    "pin_thread": Plant(
+        dataclasses.replace(plan_of(depths=(4,), data_wait=30.0), pin_memory=True),
+        manifest={"devices": (A100,)},
+        tables={
+            "queues": [
+                {
+                    "step": n,
+                    "start_ns": n * 100 * MS,
+                    "loader": 0,
+                    "queue": queue,
+                    "depth": depth,
+                    "capacity": 4,
+                    "next_ready": depth > 0,
+                }
+                for n in range(1, 101)
+                for queue, depth in (("worker_queue", 4), ("pin_queue", 0))
+            ]
+        },
+    ),
+    "pageable_copy": Plant(plan_of(h2d=20.0), manifest={"devices": (A100,)}),
+    "blocking_copy": Plant(dataclasses.replace(plan_of(h2d=25.0), pin_memory=True), manifest={"devices": (A100,)}),
+    "serial_copy": Plant(plan_of(h2d=25.0)),
+    "optimizer_loop": Plant(
+        plan_of(optimizer=40.0),
+        manifest={"facts": {"optimizers": [{"name": "AdamW", "foreach": False, "fused": None, "tensors": 600}]}},
+    ),
+    "python_gap": Plant(plan_of(tail=30.0)),
+    "periodic_stall": Plant(edit=stall(10, "tail", 300.0)),
+    "checkpoint_stall": Plant(
+        plan_of(),
+        tables={
+            "ranges": [
+                {
+                    "id": n,
+                    "name": "save checkpoint",
+                    "path": "save checkpoint",
+                    "thread_id": 1,
+                    "start_ns": n * 1_000 * MS,
+                    "duration_ns": 300 * MS,
+                    "failed": False,
+                }
+                for n in range(6)
+            ]
+        },
+    ),
+    "validation_share": Plant(edit=evaluate),
+    "gc_pauses": Plant(edit=collect_garbage),
+    "threads_over_cores": Plant(manifest={"torch_threads": 32, "usable_cores": 4.0}),
+    "exposed_all_reduce": Plant(dataclasses.replace(plan_of(communication=60.0), ranks=2)),
+    "fixed_straggler": Plant(dataclasses.replace(plan_of(), ranks=2)),
+    "warm_up": Plant(edit=begin_slowly),
+    "drift": Plant(edit=slow_down),
+    "collector_overhead": Plant(manifest={"overhead": Overhead(4_000_000.0, 0.0625, "timed")}),
+    "noisy_host": Plant(tables={"resources": cpu_cores(process=1.0, system=3.5)}),
+}
+"""Per rule a run in which it must speak. `launch_bound` needs device data and has its own test."""
+
+HEALTHY: Mapping[str, Plant] = {
+    "compute": Plant(),
+    "quiet host": Plant(tables={"resources": cpu_cores(process=2.0, system=2.1)}),
+    "no workers, cheap samples": Plant(
+        dataclasses.replace(plan_of(workers=0, data_wait=2.0), read_ms=1.0, transform_ms=0.8, collate_ms=0.2)
+    ),
+    "waiting a little": Plant(plan_of(data_wait=2.5)),
+    "cuda, pinned": Plant(
+        dataclasses.replace(plan_of(h2d=1.0), pin_memory=True), manifest={"devices": (A100,), "torch_threads": 32}
+    ),
+    "fused optimizer": Plant(
+        plan_of(optimizer=20.0), manifest={"facts": {"optimizers": [{"name": "AdamW", "foreach": None, "fused": True}]}}
+    ),
+    "epochs with persistent workers": Plant(edit=begin_epochs(25, wait_ms=35.0), loader={"persistent_workers": True}),
+    "one long step": Plant(edit=stall(60, "tail", 80.0)),
+    "two balanced ranks": Plant(dataclasses.replace(plan_of(communication=2.0), ranks=2)),
+    "some evaluation": Plant(edit=lambda steps: steps.extend({**s, "kind": "eval"} for s in steps[:10])),
+    "many workers that wait": Plant(dataclasses.replace(plan_of(workers=8, depths=(16,)), read_ms=200.0)),
+    "windows": Plant(manifest={"windows": (Window(10, 12, 0, 1),)}),
+}
+"""Runs in which nothing is worth saying."""
+
+__all__ = ["A100", "HEALTHY", "PLANTED", "Loader", "Plant", "build_case_run"]

@@ -1,0 +1,60 @@
+"""Every rule speaks in its planted case, none in a healthy one."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from profiler_server.analysis.results import Diagnosis
+from profiler_server.rules.diagnosis import diagnose, find_rules
+from tests.support.cases import HEALTHY, PLANTED, build_case_run, lay_end_to_end, write_rows
+from tests.support.runs import MS, build_steps
+
+
+def run_plant(path: Path, rule: str) -> Diagnosis:
+    run = build_case_run(path, PLANTED[rule])
+    if rule == "fixed_straggler":  # rank 1 computes longer, rank 0 is held for it
+        for rank, phase in ((0, "communication"), (1, "backward")):
+            rows = build_steps(PLANTED[rule].plan)
+            for row in rows:
+                row[f"{phase}_ns"] += 20 * MS
+            lay_end_to_end(rows)
+            write_rows(run.rank(rank).folder, "steps", rows)
+    if rule in ("fixed_straggler", "exposed_all_reduce"):
+        assert run.manifest.world_size == 2
+    return diagnose(run, 0)
+
+
+def test_every_rule_has_a_planted_case() -> None:
+    assert {rule.id for rule in find_rules()} == {*PLANTED, "launch_bound"}
+
+
+@pytest.mark.parametrize("rule", PLANTED)
+def test_rule_speaks_in_its_case(rule: str, tmp_path: Path) -> None:
+    found = {entry.rule: entry for entry in run_plant(tmp_path / "run", rule).suggestions}
+    assert rule in found
+    said = found[rule]
+    assert all((said.title, said.measured, said.threshold, said.advice, said.change, said.evidence))
+    if said.predicted_step_ns is not None:
+        assert said.predicted_low_ns is not None
+        assert said.predicted_high_ns is not None
+        assert 0 <= said.predicted_low_ns <= said.predicted_step_ns <= said.predicted_high_ns
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_run_gets_no_advice(name: str, tmp_path: Path) -> None:
+    diagnosis = diagnose(build_case_run(tmp_path / "run", HEALTHY[name]), 0)
+    assert [entry.rule for entry in diagnosis.suggestions] == []
+    assert diagnosis.bound_by.kind == "compute"
+
+
+def test_every_rule_stays_silent_below_its_threshold(tmp_path: Path) -> None:
+    """Twenty steps are needed: the same planted runs, cut short, get no advice but a reason."""
+    for rule in ("too_few_workers", "slow_transform", "periodic_stall"):
+        plant = PLANTED[rule]
+        short = dataclasses.replace(plant, plan=dataclasses.replace(plant.plan, steps=15))
+        diagnosis = diagnose(build_case_run(tmp_path / rule, short), 0)
+        assert diagnosis.suggestions == ()
+        assert [entry.rule for entry in diagnosis.abstained] == ["all"]
