@@ -32,6 +32,8 @@ STAGE_HINTS: Mapping[str, str] = {
     "step": "forward, backward, update",
 }
 LOW_EMPTY_FRAC = 0.3
+OWN_LIMIT = 24
+"""Most of the user's own stages, and queues, that the graph draws; the totals list all."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,13 @@ class Share:
 
 @dataclass(frozen=True)
 class StageBox:
-    """One stage. `work` is text, per batch; a stage that was not measured has no shares and says why in `note`."""
+    """One stage. `work` is the time that `per` one batch or step takes; a stage that was not measured has no shares and says why in `note`."""
 
     name: str
     label: str
     hint: str
     work: str
-    batches: str
+    per: str
     shares: tuple[Share, ...]
     is_bottleneck: bool
     note: str = ""
@@ -110,13 +112,11 @@ def build_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox,
 
 def build_own_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox, ...]:
     """Build the user's own stages and queues, empty where there are none."""
-    own = tuple(name for name in facts.stages if name not in STAGE_ORDER)
-    lanes = tuple(
-        Lane(name, f"{format_count(facts.stages[name].replicas)} replicas", _build_stages(facts, (name,)))
-        for name in own
-    )
-    queues = (_build_queue(key, row, open_queue) for key, row in facts.queues.items() if key.loader is None)
-    return (*lanes, *queues)
+    own = tuple(name for name in facts.stages if name not in STAGE_ORDER)[:OWN_LIMIT]
+    keys = [key for key in facts.queues if key.loader is None][:OWN_LIMIT]
+    queues = tuple(_build_queue(key, facts.queues[key], open_queue) for key in keys)
+    lane = Lane("Stages", "in order of first use", _build_stages(facts, own)) if own else None
+    return (lane, *queues) if lane else queues
 
 
 def _build_stages(facts: PipelineFacts, names: Sequence[str]) -> tuple[StageBox, ...]:
@@ -161,7 +161,7 @@ def _build_stage(row: StageSummary, is_bottleneck: bool) -> StageBox:
         label=STAGE_LABELS.get(row.name, row.name),
         hint=STAGE_HINTS.get(row.name, ""),
         work=format_duration(row.mean_ns),
-        batches=f"{format_count(row.count)} {'steps' if row.name in ('h2d', 'step') else 'batches'}",
+        per="a step" if row.name in ("h2d", "step") else "a batch",
         shares=shares,
         is_bottleneck=is_bottleneck,
     )

@@ -8,7 +8,6 @@ import numpy as np
 
 from collector.schema.manifest import Loader
 from profiler_server.analysis.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey, trace_over_time
-from profiler_server.analysis.pipeline import Bottleneck
 from profiler_server.analysis.replicas import (
     ReplicaTimes,
     StageTotals,
@@ -21,6 +20,7 @@ from profiler_server.figures import Axes, Chart, Line, build_lines
 from profiler_server.format import format_bytes, format_count, format_duration, format_share, shorten_middle
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
 from profiler_server.pages.data.graph import STAGE_LABELS, Lane, QueueBox, build_graph, build_own_graph
+from profiler_server.pages.data.readings import Reading, read_bottleneck
 
 WORKER_LIMIT = 64
 ROW_LIMIT = 200
@@ -70,8 +70,7 @@ class QueuePanel:
 class ProcessingView:
     """Everything that the tab shows. Empty tuples and None are parts that the run does not have."""
 
-    bottleneck: Bottleneck
-    bottleneck_label: str
+    lead: Reading
     graph: tuple[Lane | QueueBox, ...]
     own_graph: tuple[Lane | QueueBox, ...]
     panel: QueuePanel | None
@@ -88,10 +87,8 @@ def build_processing(facts: PipelineFacts, open_queue: str) -> ProcessingView:
     """Build the tab; `open_queue` is the queue that the URL opens. Raises as `RankRun.table` does."""
     replicas = [row for row in summarize_replicas(facts.stage_rows) if row.replica >= 0]
     key = next((key for key in facts.queue_keys if key.name == open_queue), None)
-    stage = facts.bottleneck.stage
     return ProcessingView(
-        bottleneck=facts.bottleneck,
-        bottleneck_label=STAGE_LABELS.get(stage, stage) if stage else "",
+        lead=_name_bottleneck(facts),
         graph=build_graph(facts, open_queue),
         own_graph=build_own_graph(facts, open_queue),
         panel=_build_panel(facts, key) if key else None,
@@ -103,6 +100,12 @@ def build_processing(facts: PipelineFacts, open_queue: str) -> ProcessingView:
         slow_items=_tabulate_slow_items(facts),
         arguments=list_arguments(facts.loader) if facts.loader else (),
     )
+
+
+def _name_bottleneck(facts: PipelineFacts) -> Reading:
+    if facts.loader is None and not facts.queues:
+        return Reading("plain", "No DataLoader was used", "The training script brings its own data to the step.")
+    return read_bottleneck(facts.bottleneck)
 
 
 def _build_panel(facts: PipelineFacts, key: QueueKey) -> QueuePanel:
@@ -181,7 +184,7 @@ def _tabulate_transforms(facts: PipelineFacts) -> TextTable | None:
         ("Transform", "Time", "Share", "On a processor", "Calls", "Slowest call"),
         tuple(
             (
-                shorten_middle(row.name, 80),
+                shorten_middle(row.name, 48),
                 format_duration(row.work_ns),
                 format_share(row.share_frac),
                 format_share(row.cpu_frac),
@@ -208,7 +211,7 @@ def _tabulate_stages(facts: PipelineFacts) -> TextTable | None:
             "Replicas",
             "Batches",
             "Items",
-            "Read",
+            "Bytes",
             "Work",
             "On a processor",
             "Input wait",
@@ -253,8 +256,8 @@ def _tabulate_slow_items(facts: PipelineFacts) -> TextTable | None:
         tuple(
             (
                 "n/a" if row.item is None or row.item < 0 else f"dataset[{row.item}]",
-                STAGE_LABELS.get(row.stage, shorten_middle(row.stage))
-                + (f": {shorten_middle(row.detail, 40)}" if row.detail else ""),
+                STAGE_LABELS.get(row.stage, shorten_middle(row.stage, 20))
+                + (f": {shorten_middle(row.detail, 20)}" if row.detail else ""),
                 format_duration(row.longest_ns),
                 "training process" if row.replica < 0 else str(row.replica),
                 "n/a" if row.epoch is None else str(row.epoch),

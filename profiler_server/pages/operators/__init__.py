@@ -25,6 +25,9 @@ LABELS: Mapping[str, str] = {
     "host": "Host",
     "modules": "Modules",
 }
+NOUNS: Mapping[str, str] = {name: label.lower() for name, label in LABELS.items()} | {"host": "operators"}
+"""What the rows of a group are called."""
+
 _WINDOW_REASON = "Operators come from a detailed window of a few steps, and this run has none so far."
 WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
 
@@ -100,7 +103,7 @@ def build(request: PageRequest) -> OperatorsContext:
         notice=notice,
         coverage=_describe_coverage(rank, group) if group else "",
         definition=_define_share(group, state.group) if group else "",
-        chart=build_chart(group, state, LABELS[state.group].lower()) if group else None,
+        chart=build_chart(group, state, NOUNS[state.group]) if group else None,
         chart_switch=_list_charts(state),
         grid=_build_grid(rank, group, state) if group else None,
         executions=_list_executions(rank, state) if group else (),
@@ -117,7 +120,7 @@ def _tabulate(rank: RankRun, state: PageState) -> tuple[GroupTable | None, Notic
             if group.rows.num_rows:
                 return group, None
     except RunError as error:
-        return None, Notice("failed", f"The {LABELS[state.group].lower()} cannot be read", str(error))
+        return None, Notice("failed", f"The {NOUNS[state.group]} cannot be read", str(error))
     return None, _explain_absence(name, status, state)
 
 
@@ -216,7 +219,7 @@ def _build_head(column: Column, state: PageState) -> Head:
 
 
 def _summarize(selected: SelectedRows, rows: int, state: PageState) -> str:
-    nouns = LABELS[state.group].lower() if state.group != "host" else "operators"
+    nouns = NOUNS[state.group]
     if not state.search:
         return f"{format_count(rows)} {nouns}"
     found = f"{format_count(selected.matched)} of {format_count(rows)} {nouns} match “{state.search[:60]}”"

@@ -30,7 +30,12 @@ def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None
     if not whole:
         return None
     slices = [
-        Slice(part.label, part.time_ns, _describe(part, state.chart), "" if part.label != "Other" else "idle")
+        Slice(
+            shorten_middle(part.label, 40),
+            part.time_ns,
+            _describe(part, state.chart),
+            "" if part.label != "Other" else "idle",
+        )
         for part in parts
     ]
     side = "on the device" if group.measure == "device" else "on the host"
@@ -61,7 +66,7 @@ def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None
             )
             for p in parts
         ),
-        size="tall" if state.chart == "bar" else "medium",
+        size="tall" if state.chart == "bar" or len(parts) > 10 else "medium",
     )
 
 

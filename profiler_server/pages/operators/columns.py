@@ -29,12 +29,16 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """One value as shown. `whole` is the text before it was shortened, `bar` the percent of a bar, None for no bar."""
+    """One value as shown. `whole` is the text before it was shortened, `bar` the percent of a bar, None for no bar.
+
+    `query` is the page's query that shows what the value names, None for no link.
+    """
 
     kind: Kind
     text: str
     whole: str = ""
     bar: float | None = None
+    query: Mapping[str, str] | None = None
 
 
 _CALLS = Column("count", "Calls", "count", "How often it was called in the steps covered")
@@ -55,17 +59,17 @@ _TYPE = Column("type", "Type", "text")
 _KERNELS = (
     Column("name", "Kernel", "name"),
     Column("operator", "Operator", "text", "Operator that launched it"),
-    Column("stream", "Stream", "order"),
-    Column("grid", "Grid", "text", "Blocks of a launch"),
-    Column("block", "Block", "text", "Threads of a block"),
-    Column("occupancy_frac", "Occupancy", "fraction", "Estimated achieved occupancy, weighted by time"),
-    Column("tensor_core", "TC", "flag", "Its name says that it uses tensor cores"),
     Column("count", "Count", "count", "Executions"),
     Column("total_ns", "Total", "duration"),
+    Column("share_frac", "Share", "share", "Part of the time of all kernels"),
     Column("mean_ns", "Average", "duration"),
     Column("min_ns", "Min", "duration"),
     Column("max_ns", "Max", "duration"),
-    Column("share_frac", "Share", "share", "Part of the time of all kernels"),
+    Column("occupancy_frac", "Occupancy", "fraction", "Estimated achieved occupancy, weighted by time"),
+    Column("tensor_core", "TC", "flag", "Its name says that it uses tensor cores"),
+    Column("stream", "Stream", "order"),
+    Column("grid", "Grid", "text", "Blocks of a launch"),
+    Column("block", "Block", "text", "Threads of a block"),
 )
 
 
@@ -109,6 +113,6 @@ def build_cell(column: Column, value: Any, bar_whole: float = 1.0) -> Cell:
 
 
 def _build_text(column: Column, text: str) -> Cell:
-    limit = 64 if column.kind == "name" else 40
+    limit = 56 if column.kind == "name" else 32
     shown = shorten_middle(text or "(no name)", limit)
     return Cell(column.kind, shown, whole=text[:2000] if shown != text else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -69,7 +69,17 @@ class RowBuilder:
             return Row(cells, 0, self.state.query(type=target, operator=""), is_open, "")
         if self.state.group in _OPERATOR_GROUPS:
             return self._build_operator(values, cells, 0)
-        return Row(cells, 0, None, False, (name or "")[:200])
+        return Row(self._link_operator(cells, values), 0, None, False, (name or "")[:200])
+
+    def _link_operator(self, cells: tuple[Cell, ...], values: Mapping[str, Any]) -> tuple[Cell, ...]:
+        """Link the operator that owns a kernel."""
+        owner = values.get("operator")
+        if not owner:
+            return cells
+        at = [column.name for column in self.columns].index("operator")
+        start = PageState(group="operators", steps=self.state.steps)
+        linked = replace(cells[at], query=start.query(search=owner[:200], operator=shorten_key(owner)))
+        return (*cells[:at], linked, *cells[at + 1 :])
 
     def _build_operator(self, values: Mapping[str, Any], cells: tuple[Cell, ...], level: int) -> Row:
         name = values["name"] or ""
