@@ -66,7 +66,7 @@ class Source:
                     data = engine.unused_data.lstrip(b"\0") if engine.eof else engine.unconsumed_tail
                     engine = None if engine.eof else engine
                 self._report(raw.tell() / size)
-        except (zlib.error, *_UNPACK_ERRORS: tuple[type[Exception], ...] = (zlib.error, *([_fast.error] if _fast else []))
+        except _UNPACK_ERRORS as error:
             self.truncated = f"the gzip data is damaged: {error}"
             return
         if engine is not None:
