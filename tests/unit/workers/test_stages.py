@@ -152,7 +152,7 @@ def read_error(workers: int) -> list[str]:
     while True:
         try:
             next(batches)
-        except ValueError as error:
+        except ValueError as error:  # noqa: PERF203  one batch fails, the next must come
             lines = str(error).splitlines()
         except StopIteration:
             return lines
