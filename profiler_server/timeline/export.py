@@ -5,6 +5,7 @@ What is left out is told: in the trace's metadata and in the report that is retu
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -44,9 +45,16 @@ class ExportReport:
 
 
 def export_timeline(
-    run: Run, output: Path | None = None, ranks: Numbers = None, steps: Numbers = None, detail: Detail = "full"
+    run: Run,
+    output: Path | None = None,
+    ranks: Numbers = None,
+    steps: Numbers = None,
+    detail: Detail = "full",
+    between_ns: tuple[int, int] | None = None,
 ) -> ExportReport:
     """Write a trace: gzip if the path ends in .gz, plain JSON otherwise; None for `<run>.json.gz` here.
+
+    `between_ns` is a stretch of time since the run's epoch; with `steps` too, the steps decide.
 
     Raises OutputError when the path cannot be written (then nothing is there), OptionError for ranks, steps or a
     detail that the run does not have, RunError when no rank can be read.
@@ -55,10 +63,11 @@ def export_timeline(
         raise OptionError(f"detail={detail!r} is unknown; choose steps, device or full")
     path = Path(f"{run.path.name}.json.gz") if output is None else output
     chosen = _choose_ranks(run, parse_numbers(ranks, "ranks"))
-    window = parse_numbers(steps, "steps")
+    ranges = parse_numbers(steps, "steps")
+    stretch = StepWindow.between(*between_ns) if between_ns and ranges is None else None
     with _replacing(path) as sink:
         writer = EventWriter(sink)
-        told = _write_ranks(writer, [run.rank(rank) for rank in chosen], window, detail)
+        told = _write_ranks(writer, [run.rank(rank) for rank in chosen], _Choice(ranges, stretch, detail))
         left_out = [*_tell_ranks(run, chosen), *told.left_out]
         report = ExportReport(path, writer.events, told.slices, told.flows, tuple(left_out))
         writer.close(_describe(run, report))
@@ -99,19 +108,24 @@ class _Told:
     left_out: list[str] = field(default_factory=list)
 
 
-def _write_ranks(
-    writer: EventWriter, ranks: list[RankRun], window: tuple[tuple[int, int], ...] | None, detail: Detail
-) -> _Told:
+@dataclass(frozen=True)
+class _Choice:
+    ranges: tuple[tuple[int, int], ...] | None
+    stretch: StepWindow | None
+    detail: Detail
+
+
+def _write_ranks(writer: EventWriter, ranks: list[RankRun], choice: _Choice) -> _Told:
     told = _Told()
     failed: list[RunError] = []
     found_steps = False
     for rank in ranks:
         try:
-            steps = StepWindow.find(rank, window)
+            steps = choice.stretch or StepWindow.find(rank, choice.ranges)
             if steps is not None and not steps.count:
                 continue
             found_steps = True
-            export = RankExport(TIMELINES.open(rank), steps, KINDS.get(detail))
+            export = RankExport(TIMELINES.open(rank), steps, KINDS.get(choice.detail))
             export.write(writer)
         except RunError as error:
             failed.append(error)
@@ -171,8 +185,6 @@ def _replacing(path: Path) -> Iterator[Any]:
 
 
 def _open_sink(path: Path, packed: bool) -> Any:
-    import gzip
-
     if packed:
         return gzip.open(path, "wb", compresslevel=1)
     return pa.OSFile(str(path), "wb")

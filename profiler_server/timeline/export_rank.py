@@ -48,12 +48,18 @@ _COLUMNS = [
 
 @dataclass(frozen=True)
 class StepWindow:
-    """The steps to write: their numbers as ranges, and where they lie in time."""
+    """What to write: the steps of some ranges of numbers, and where they lie in time; or a stretch of time alone."""
 
     ranges: tuple[tuple[int, int], ...]
     start: Int64s
     end: Int64s
     count: int
+    name: str = "the chosen steps"
+
+    @classmethod
+    def between(cls, begin_ns: int, end_ns: int) -> StepWindow:
+        """Return a stretch of time, since the run's epoch."""
+        return cls((), np.array([begin_ns]), np.array([end_ns]), 1, "the chosen stretch of time")
 
     @classmethod
     def find(cls, rank: RankRun, ranges: tuple[tuple[int, int], ...] | None) -> StepWindow | None:
@@ -193,7 +199,12 @@ class RankExport:
         pid, thread, start, own = (column[rows] for column in place)
         flow_id = self._timeline.rank.rank * (1 << 32) + own
         from_pid = self._pid_of_track[launches.track[sid]]
-        source: dict[str, npt.NDArray[Any]] = {"pid": from_pid, "tid": self._threads.number[sid], "start": launches.start[sid], "id": flow_id}
+        source: dict[str, npt.NDArray[Any]] = {
+            "pid": from_pid,
+            "tid": self._threads.number[sid],
+            "start": launches.start[sid],
+            "id": flow_id,
+        }
         write_flows(writer, "s", source)
         write_flows(writer, "f", {"pid": pid, "tid": thread, "start": start, "id": flow_id})
         self.flows += rows.size
@@ -217,7 +228,7 @@ class RankExport:
 
     def _tell(self) -> None:
         if self._outside:
-            self.left_out.append(f"{self._outside:,} slices outside of the chosen steps")
+            self.left_out.append(f"{self._outside:,} slices outside of {self._steps.name if self._steps else ''}")
         hidden = len(self._timeline.index.tracks) - len(self._tracks)
         if hidden:
             self.left_out.append(f"{hidden} tracks that the chosen detail does not show")

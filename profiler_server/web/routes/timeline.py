@@ -117,14 +117,17 @@ def download(
     ranks: Annotated[str | None, Query(max_length=200, description="Such as 0,2-5; all by default.")] = None,
     steps: Annotated[str | None, Query(max_length=200, description="Such as 10-12; all by default.")] = None,
     detail: Annotated[Detail, Query()] = "full",
+    begin: Annotated[int | None, Query(ge=-_MOST_NS, le=_MOST_NS, description="ns since the run's epoch.")] = None,
+    end: Annotated[int | None, Query(ge=-_MOST_NS, le=_MOST_NS)] = None,
     packed: Annotated[Literal["json", "json.gz"], Query()] = "json.gz",
 ) -> Response:
     """Write the trace to a temporary file, then send it. `X-Left-Out` says what is not in it."""
     run = services.catalog.open(run_id)
+    between = (begin, end) if begin is not None and end is not None else None
     folder = tempfile.TemporaryDirectory(prefix="stepscope-export-")
     try:
         path = Path(folder.name) / f"trace.{packed}"
-        report = export_timeline(run, path, ranks, steps, detail)
+        report = export_timeline(run, path, ranks, steps, detail, between)
     except BaseException:
         folder.cleanup()
         raise

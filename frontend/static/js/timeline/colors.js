@@ -1,0 +1,124 @@
+/**
+ * Colours of slices. A colour is a category, the same on every page; its lightness tells names apart.
+ *
+ * @typedef {{ground: number, text: string, ink: string, line: string, muted: string, accent: string, raised: string,
+ *   classes: Record<string, [number, number, number]>, dark: boolean}} Palette
+ */
+
+const CLASSES = ["compute", "backward", "communication", "overlap", "copy", "data", "host", "optimizer", "idle", "zero"];
+
+/** @type {Record<string, string>} */
+const OF_CATEGORY = {
+  kernel: "compute",
+  memset: "compute",
+  memcpy: "copy",
+  communication: "communication",
+  overlap: "overlap",
+  stage: "data",
+  wait: "idle",
+  overhead: "idle",
+  other: "idle",
+  runtime: "host",
+  step: "host",
+  python: "host",
+  module: "host",
+};
+
+/** @type {Record<string, string>} */
+const OF_PHASE = {
+  "Data wait": "data",
+  "Host-to-device / preparation": "copy",
+  Forward: "compute",
+  Backward: "backward",
+  Communication: "communication",
+  "Parameter update": "optimizer",
+  Gap: "idle",
+  Tail: "host",
+};
+
+const WHITE = [255, 255, 255];
+
+/** @param {string} category @param {string} name @returns {string} one of the classes of tokens.css */
+export function classOf(category, name) {
+  if (category === "phase") return OF_PHASE[name] ?? "host";
+  if (category in OF_CATEGORY) return OF_CATEGORY[category];
+  if (/DataLoader/.test(name)) return "data";
+  if (/^Optimizer\.|_foreach_|_fused_adam|zero_grad/.test(name)) return "optimizer";
+  if (/^(nccl|gloo|c10d)/i.test(name)) return "communication";
+  if (/[Bb]ackward|^autograd::/.test(name)) return "backward";
+  return category === "operator" ? "compute" : "host";
+}
+
+/** @param {string} text @returns {number} 0 to 1, spread evenly */
+export function spread(text) {
+  let hash = 2166136261;
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 16777619);
+  return ((hash >>> 8) & 0xffff) / 0xffff;
+}
+
+/** @param {string} hex `#rrggbb` @returns {[number, number, number]} */
+export function parseHex(hex) {
+  const value = parseInt(hex.trim().slice(1), 16);
+  return Number.isNaN(value) ? [128, 128, 128] : [value >> 16, (value >> 8) & 255, value & 255];
+}
+
+/** @param {number[]} rgb @returns {number} a pixel as canvas image data has it on a little-endian machine */
+export function pixel(rgb) {
+  return ((255 << 24) | (rgb[2] << 16) | (rgb[1] << 8) | rgb[0]) >>> 0;
+}
+
+/** @param {number[]} a @param {number[]} b @param {number} share of b @returns {number[]} */
+export function blend(a, b, share) {
+  return a.map((value, i) => Math.round(value + (b[i] - value) * share));
+}
+
+/** @param {Element} element @returns {Palette} what tokens.css says for the theme */
+export function readPalette(element) {
+  const style = getComputedStyle(element);
+  /** @param {string} name */
+  const token = (name) => style.getPropertyValue(`--${name}`).trim();
+  return {
+    ground: pixel(parseHex(token("ground"))),
+    raised: token("ground-2"),
+    text: token("text"),
+    ink: token("ground"),
+    line: token("line"),
+    muted: token("text-2"),
+    accent: token("accent"),
+    classes: Object.fromEntries(CLASSES.map((name) => [name, parseHex(token(name))])),
+    dark: document.documentElement.dataset.theme === "dark",
+  };
+}
+
+/**
+ * Return the colour of every name: its class, with a little of the ground mixed in by a hash of the name.
+ * @param {string[]} names @param {string[]} categories of each name @param {Palette} palette
+ * @returns {{rgb: number[][], bright: Uint8Array}} `bright` says where text must be dark
+ */
+export function colorNames(names, categories, palette) {
+  const bright = new Uint8Array(names.length);
+  const rgb = names.map((name, i) => {
+    const kind = classOf(categories[i], name);
+    const base = palette.classes[kind];
+    const steady = categories[i] === "phase" || categories[i] === "wait" || categories[i] === "overlap";
+    const color = blend(base, WHITE, (steady ? 0 : 0.42 * spread(name)) + (kind === "idle" && !palette.dark ? 0.45 : 0));
+    bright[i] = 0.299 * color[0] + 0.587 * color[1] + 0.114 * color[2] > 140 ? 1 : 0;
+    return color;
+  });
+  return { rgb, bright };
+}
+
+/**
+ * Give every slice of a tile its pixel colour; a merged run fades to the ground as it gets emptier.
+ * @param {import("./tile.js").Tile} tile @param {number[][]} rgb of each name @param {number} ground pixel
+ */
+export function colorTile(tile, rgb, ground) {
+  const back = [ground & 255, (ground >> 8) & 255, (ground >> 16) & 255];
+  const solid = rgb.map(pixel);
+  const color = new Uint32Array(tile.name.length);
+  for (let i = 0; i < color.length; i++) {
+    const fill = tile.fill[i];
+    color[i] = fill > 250 || tile.count[i] === 1 ? solid[tile.name[i]] : pixel(blend(back, rgb[tile.name[i]], 0.3 + (0.7 * fill) / 255));
+  }
+  tile.color = color;
+}

@@ -1,0 +1,61 @@
+// Starts the timeline of the page: from the metadata that lies in it, or, while a large one is prepared, once it is there.
+import { say } from "../copy.js";
+import { byId } from "./dom.js";
+import { openInPerfetto } from "./perfetto.js";
+import { Viewer } from "./viewer.js";
+
+/** @typedef {import("./layout.js").Meta} Meta */
+
+const POLL_MS = 400;
+
+/** @param {string} api @param {number} rank @param {HTMLElement} status @returns {Promise<Meta>} */
+async function waitForMeta(api, rank, status) {
+  for (;;) {
+    const answer = await fetch(`${api}/meta?rank=${rank}`);
+    const found = await answer.json();
+    if (answer.status === 200) return found;
+    if (!answer.ok) throw new Error(found.error?.message ?? "The timeline cannot be prepared.");
+    status.textContent = `Preparing the timeline: ${Math.round(100 * found.building)} %. This is done once for a run.`;
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+}
+
+/** @param {Viewer} viewer @param {string} api @param {string} title */
+function installDownloads(viewer, api, title) {
+  const detail = byId("timeline-detail", HTMLSelectElement);
+  const extent = byId("timeline-extent", HTMLSelectElement);
+  const address = () => {
+    const query = new URLSearchParams({ detail: detail.value });
+    if (viewer.state.ranks.length > 1) query.set("ranks", [...viewer.state.sources.keys()].join(","));
+    if (extent.value === "window") {
+      const { span, origin } = viewer.state;
+      query.set("begin", String(Math.round(span.t0 + origin)));
+      query.set("end", String(Math.round(span.t1 + origin)));
+    }
+    return `${api}/export?${query}`;
+  };
+  byId("timeline-download", HTMLElement).addEventListener("click", () => location.assign(address()));
+  byId("timeline-perfetto", HTMLElement).addEventListener("click", () => openInPerfetto(address(), title, say));
+}
+
+async function start() {
+  const root = document.getElementById("timeline");
+  if (!root) return;
+  const status = byId("timeline-status", HTMLElement);
+  const { api = "", title = "run" } = root.dataset;
+  const page = JSON.parse(document.getElementById("timeline-data")?.textContent ?? "{}");
+  try {
+    const meta = page.meta ?? (await waitForMeta(api, page.rank, status));
+    root.hidden = false;
+    status.hidden = true;
+    const viewer = new Viewer(api, page.ranks, meta);
+    installDownloads(viewer, api, title);
+    // For tests and measurements, which have no other way to wait for a frame.
+    Object.assign(root, { viewer });
+  } catch (error) {
+    status.hidden = false;
+    status.textContent = error instanceof Error ? error.message : String(error);
+  }
+}
+
+start();

@@ -1,0 +1,199 @@
+// The timeline on the page: ties state, tiles, painter, input, search and details together.
+import { say } from "../copy.js";
+import { colorNames, readPalette } from "./colors.js";
+import { byId } from "./dom.js";
+import { installInput } from "./input.js";
+import { showLabels } from "./labels.js";
+import { layOut, rowAt } from "./layout.js";
+import { drawRuler, Minimap } from "./overview.js";
+import { Painter } from "./painter.js";
+import { Search } from "./search.js";
+import { Selection } from "./selection.js";
+import { readQuery, writeQuery } from "./state.js";
+import { findInTile } from "./tile.js";
+import { TileStore } from "./tile_store.js";
+import { duration } from "./text.js";
+import { clamp, pan, zoom } from "./view.js";
+
+/** @typedef {import("./layout.js").Meta} Meta */
+/** @typedef {import("./state.js").State} State */
+
+const ADDRESS_PAUSE_MS = 250;
+const HIT_PIXELS = 3;
+
+export class Viewer {
+  /** @param {string} api @param {number[]} ranks @param {Meta} meta of the rank that the page shows */
+  constructor(api, ranks, meta) {
+    this.api = api;
+    this.main = meta.rank;
+    this.canvas = byId("timeline-lanes", HTMLCanvasElement);
+    this.scroller = byId("timeline-scroll", HTMLElement);
+    this.panel = byId("timeline-details", HTMLElement);
+    this.hover = byId("timeline-hover", HTMLElement);
+    const palette = readPalette(document.documentElement);
+    /** @type {State} */
+    this.state = {
+      ranks, sources: new Map(), origin: meta.origin, whole: Math.max(meta.span, 1), span: { t0: 0, t1: Math.max(meta.span, 1) },
+      rows: [], folded: new Set(), filter: "", selected: null, marks: [], area: null, palette,
+    };
+    this.store = new TileStore(api, palette, () => this.dirty(), (text) => say(text));
+    this.painter = new Painter(this.canvas, this.store);
+    this.minimap = new Minimap(byId("timeline-map", HTMLCanvasElement), (t0, t1) => this.show({ t0, t1 }));
+    this.search = new Search(byId("timeline-search", HTMLFormElement), (q) => this.ask("search", q), (hit) => this.selection.goTo(hit), () => this.keepAddress());
+    this.selection = new Selection(this);
+    this.frame = 0;
+    this.keeping = 0;
+    /** Script time of each frame and when the first whole one stood, for measuring. */
+    this.timing = { draws: /** @type {number[]} */ ([]), firstPaint: 0 };
+    this.addSource(meta);
+    this.openAddress();
+    this.listen();
+  }
+
+  /** @param {Meta} meta */
+  addSource(meta) {
+    const categories = meta.nameCategories.map((number) => meta.categories[number]);
+    const colors = colorNames(meta.names, categories, this.state.palette);
+    this.state.sources.set(meta.rank, { meta, shift: meta.origin - this.state.origin, colors });
+    this.relayout();
+  }
+
+  relayout() {
+    const { rows, height } = layOut(this.state.ranks, this.state.sources, this.state.folded, this.state.filter);
+    this.state.rows = rows;
+    byId("timeline-sheet", HTMLElement).style.height = `${Math.max(height, this.scroller.clientHeight)}px`;
+    showLabels(byId("timeline-labels", HTMLElement), rows, (row) => this.fold(row));
+    this.dirty();
+  }
+
+  /** @param {import("./layout.js").Row} row */
+  async fold(row) {
+    const { folded, sources } = this.state;
+    if (row.kind === "rank" && !sources.has(row.rank)) {
+      const answer = await fetch(`${this.api}/meta?rank=${row.rank}`);
+      if (answer.status !== 200) return say(answer.status === 202 ? "This rank is being prepared; try again in a moment" : "This rank cannot be shown");
+      return this.addSource(await answer.json());
+    }
+    if (!folded.delete(row.key)) folded.add(row.key);
+    this.relayout();
+    document.querySelector(`[data-fold="${CSS.escape(row.key)}"]`)?.dispatchEvent(new Event("focus"));
+  }
+
+  openAddress() {
+    const asked = readQuery(location.search);
+    const { state } = this;
+    state.marks = asked.marks.map((mark) => mark - state.origin);
+    if (asked.t0 !== null && asked.t1 !== null && asked.t1 > asked.t0) {
+      state.span = clamp({ t0: asked.t0 - state.origin, t1: asked.t1 - state.origin }, state.whole);
+    }
+    this.search.field.value = asked.text;
+    if (asked.text) this.search.restart();
+    if (asked.selected !== null) this.selection.select(asked.selected, this.main, asked.t0 === null);
+  }
+
+  listen() {
+    const redraw = () => this.dirty();
+    new ResizeObserver(() => this.relayout()).observe(this.scroller);
+    this.scroller.addEventListener("scroll", redraw, { passive: true });
+    document.addEventListener("stepscope:theme", () => this.recolor());
+    byId("timeline-filter", HTMLInputElement).addEventListener("input", (event) => {
+      this.state.filter = /** @type {HTMLInputElement} */ (event.target).value.trim().toLowerCase();
+      this.relayout();
+    });
+    installInput(this.canvas, {
+      zoom: (factor, x) => this.show(zoom(this.state.span, factor, this.timeAt(x))),
+      pan: (pixels) => this.show(pan(this.state.span, pixels * this.nsPerPixel)),
+      scroll: (pixels) => this.scroller.scrollBy(0, pixels),
+      select: (x, y) => this.selection.selectAt(x, y),
+      area: (box, done) => this.selection.selectArea(box, done),
+      point: (x, y) => this.selection.point(x, y),
+      step: (lanes, slices) => this.selection.step(lanes, slices),
+      fit: () => this.selection.fit(),
+      all: () => this.show({ t0: 0, t1: this.state.whole }),
+      mark: (x) => this.selection.mark(x),
+      clear: () => this.selection.clear(),
+    });
+  }
+
+  get nsPerPixel() {
+    return (this.state.span.t1 - this.state.span.t0) / Math.max(this.canvas.clientWidth, 1);
+  }
+
+  /** @param {number} x @returns {number} ns since the origin */
+  timeAt(x) {
+    return this.state.span.t0 + x * this.nsPerPixel;
+  }
+
+  /** @param {{t0: number, t1: number}} span */
+  show(span) {
+    this.state.span = clamp(span, this.state.whole);
+    this.keepAddress();
+    this.dirty();
+  }
+
+  dirty() {
+    this.frame ||= requestAnimationFrame(() => this.draw());
+  }
+
+  draw() {
+    this.frame = 0;
+    const began = performance.now();
+    this.painter.draw(this.state, this.scroller.scrollTop);
+    drawRuler(byId("timeline-ruler", HTMLCanvasElement), this.state);
+    const source = this.state.sources.get(this.main);
+    if (source) this.minimap.draw(this.state, this.store.find(source, source.meta.topLevel, 0), source.shift);
+    byId("timeline-shown", HTMLElement).textContent = `${duration(this.state.span.t1 - this.state.span.t0)} shown`;
+    this.timing.draws.push(performance.now() - began);
+    if (this.timing.draws.length > 2000) this.timing.draws.splice(0, 1000);
+    if (!this.timing.firstPaint && this.painter.strips.painted) this.timing.firstPaint = performance.now();
+    this.canvas.dataset.missing = String(this.painter.missing);
+    this.canvas.dataset.painted = String(this.painter.strips.painted);
+  }
+
+  recolor() {
+    this.state.palette = readPalette(document.documentElement);
+    for (const source of this.state.sources.values()) {
+      const categories = source.meta.nameCategories.map((number) => source.meta.categories[number]);
+      source.colors = colorNames(source.meta.names, categories, this.state.palette);
+    }
+    this.store.recolor(this.state.sources, this.state.palette);
+    this.dirty();
+  }
+
+  keepAddress() {
+    clearTimeout(this.keeping);
+    this.keeping = setTimeout(() => {
+      history.replaceState(history.state, "", location.pathname + writeQuery(location.search, this.state, this.search.text));
+      document.dispatchEvent(new CustomEvent("stepscope:span", { detail: this.state }));
+    }, ADDRESS_PAUSE_MS);
+  }
+
+  /** @param {string} route @param {Record<string, string>} query @param {number} [rank] */
+  async ask(route, query, rank = this.main) {
+    const stamp = this.state.sources.get(rank)?.meta.stamp ?? "";
+    const answer = await fetch(`${this.api}/${route}?${new URLSearchParams({ rank: String(rank), stamp, ...query })}`);
+    const found = await answer.json();
+    if (!answer.ok) {
+      say(found.error?.message ?? "The server did not answer");
+      throw new Error(found.error?.message);
+    }
+    return found;
+  }
+
+  /** @param {number} x @param {number} y @returns {import("./state.js").Selected | null} the slice at a pixel */
+  hit(x, y) {
+    const row = rowAt(this.state.rows, y + this.scroller.scrollTop);
+    const source = row && this.state.sources.get(row.rank);
+    if (!row || !source || row.kind !== "lane") return null;
+    const ns = this.timeAt(x) - source.shift;
+    for (const { tile, from, to } of this.painter.tilesInView(this.state, source)) {
+      if (ns < from || ns >= to) continue;
+      const i = findInTile(tile, row.lane, ns, HIT_PIXELS * this.nsPerPixel);
+      if (i < 0) return null;
+      const start = tile.begin + tile.start[i] * tile.tick;
+      const place = { id: tile.id[i], place: -1, lane: row.lane, start, length: tile.length[i] * tile.tick, name: tile.name[i] };
+      return { ...place, rank: row.rank, count: tile.count[i], whole: source.meta.names[tile.name[i]] };
+    }
+    return null;
+  }
+}

@@ -1,0 +1,127 @@
+"""Timeline: every slice of a rank, with totals, search, and the download as a trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from collector.run import RankRun
+from collector.schema.errors import TableBrokenError, TableMissingError
+from profiler_server.format import format_count, format_duration
+from profiler_server.page import Notice, Page, PageRequest
+from profiler_server.timeline.area import AreaRow, list_longest
+from profiler_server.timeline.cache import TIMELINES
+from profiler_server.timeline.store import Timeline
+from profiler_server.timeline.view import view_meta
+
+MOST_NAMES_IN_PAGE = 5_000
+DEVICE_WORK = ("kernel", "memcpy", "memset", "communication")
+_TURN_ON = "Profiler(output_path, window=True)  # records operators for a few steps"
+
+
+@dataclass(frozen=True)
+class Total:
+    """One figure above the timeline. `note` says what it counts."""
+
+    label: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True)
+class TimelinePage:
+    """Context of timeline.html. `data` is what the viewer starts from; `first_tile` the query of the tile it needs first."""
+
+    notice: Notice | None
+    partial: Notice | None
+    totals: tuple[Total, ...]
+    longest: tuple[AreaRow, ...]
+    data: dict[str, Any]
+    first_tile: dict[str, int | str] | None
+    search: str
+    export_name: str
+
+
+def build(request: PageRequest) -> TimelinePage:
+    """Build the page; a large timeline that is not prepared yet is prepared while the page says so."""
+    rank = request.rank_run
+    data: dict[str, Any] = {"rank": request.rank, "ranks": list(request.ranks), "meta": None}
+    base = TimelinePage(
+        None, _find_partial(rank), (), (), data, None, request.query.get("q", "")[:200], request.run.manifest.name
+    )
+    if not TIMELINES.find_built(rank) and TIMELINES.is_large(rank):
+        TIMELINES.start(rank)
+        return base
+    timeline = TIMELINES.open(rank)
+    if not timeline.index.slices and not timeline.index.counters:
+        return TimelinePage(_explain_empty(rank), None, (), (), data, None, "", base.export_name)
+    if len(timeline.names.name) <= MOST_NAMES_IN_PAGE:
+        data["meta"] = view_meta(timeline)
+    first: dict[str, int | str] = {
+        "rank": request.rank,
+        "stamp": timeline.stamp,
+        "level": timeline.index.top_level,
+        "number": 0,
+    }
+    totals = _sum_totals(timeline)
+    return TimelinePage(None, base.partial, totals, list_longest(timeline), data, first, base.search, base.export_name)
+
+
+def _find_partial(rank: RankRun) -> Notice | None:
+    """Say what the timeline lacks when the run has no slices of operators and kernels."""
+    status = rank.status("slices")
+    if status.state == "there":
+        return None
+    kind = "failed" if status.state in ("failed", "broken") else "off"
+    title = "Steps, phases and the data pipeline only"
+    reason = status.reason or "Operators and kernels are recorded in detailed windows; this run has none."
+    if status.state in ("missing", "empty"):
+        reason = "Operators and kernels are recorded in detailed windows; this run has none."
+    return Notice("failed" if kind == "failed" else "off", title, reason, "" if kind == "failed" else _TURN_ON)
+
+
+def _explain_empty(rank: RankRun) -> Notice:
+    if rank.state == "recording":
+        return Notice("empty", "Nothing yet", "The run has just begun; its first step shows within a few seconds.")
+    status = rank.status("steps")
+    return Notice("empty", "No timeline", status.reason or "This rank recorded no step, no slice and no counter.")
+
+
+def _sum_totals(timeline: Timeline) -> tuple[Total, ...]:
+    """Sum up operator time, streams, operators and executions, each with what it counts."""
+    names = timeline.names
+    category = np.asarray(names.category, dtype=object)
+    device = np.isin(category, DEVICE_WORK) & (names.count > 0)
+    host = (category == "operator") & (names.count > 0)
+    derived = {"Computation", "Communication, overlapped", "Communication, exposed", "Copies, exposed"}
+    device &= ~np.isin(np.asarray(names.name, dtype=object), list(derived))
+    streams = sum(track.kind == "stream" for track in timeline.index.tracks)
+    threads = sum(track.kind == "thread" for track in timeline.index.tracks)
+    own = _read_self_time(timeline.rank)
+    totals = [
+        Total("Slices", format_count(timeline.index.slices), f"over {format_duration(timeline.span_ns)}"),
+        Total("Operator time", format_duration(own), "on the host, each without its callees"),
+        Total("Operators", format_count(int(host.sum())), f"{format_count(int(names.count[host].sum()))} executions"),
+    ]
+    if streams:
+        busy = int(names.total_ns[device].sum())
+        totals.append(Total("Device time", format_duration(busy), "kernels, copies and collectives, summed"))
+        kernels = f"{format_count(int(names.count[device].sum()))} executions on the device"
+        totals.append(Total("Streams", format_count(streams), kernels))
+    else:
+        totals.append(Total("Threads", format_count(threads), "no device stream in this run"))
+    return tuple(totals)
+
+
+def _read_self_time(rank: RankRun) -> int | None:
+    try:
+        found = pc.sum(rank.table("operators", columns=["self_ns"])["self_ns"]).as_py()
+    except (TableMissingError, TableBrokenError):
+        return None
+    return int(found) if found is not None else None
+
+
+PAGE = Page("timeline", "Timeline", 60, "t", "timeline.html", build)
