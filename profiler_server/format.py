@@ -72,6 +72,15 @@ def shorten_middle(name: str, limit: int = 60) -> str:
     return f"{name[:head]}…{name[-(limit - 1 - head) :]}"
 
 
+def format_number_of(count: int, noun: str) -> str:
+    """Return a count with its noun, `1 step`, `40 batches`."""
+    return f"{format_count(count)} {noun if count == 1 else form_plural(noun)}"
+
+
+def form_plural(noun: str) -> str:
+    return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
+
+
 def format_steps(numbers: Iterable[int], limit: int = 6) -> str:
     """Return step numbers as runs, `1–9, 12`; what is past `limit` runs is counted."""
     runs: list[tuple[int, int]] = []

@@ -40,7 +40,7 @@ class Notice:
 
 
 def explain_absence(rank: RankRun, table: str, title: str, remedy: str = "") -> Notice | None:
-    """Return why a table of a rank cannot be shown, None if it can. `remedy` is how to collect it, for one that is off.
+    """Return why a table of a rank cannot be shown, None if it can. `title` and `remedy` are for one that is not there.
 
     Raises TableMissingError, TableBrokenError or NewerSchemaError if the rank's own manifest cannot be read.
     """
@@ -48,7 +48,7 @@ def explain_absence(rank: RankRun, table: str, title: str, remedy: str = "") -> 
     if status.state == "there":
         return None
     if status.state in ("failed", "broken"):
-        return Notice("failed", title, status.reason, "profiler-server recover RUN")
+        return Notice("failed", f"The {table} cannot be read", status.reason, "profiler-server recover RUN")
     if status.state in ("off", "missing"):
         return Notice("off", title, status.reason, remedy)
     return Notice("empty", title, status.reason, remedy)

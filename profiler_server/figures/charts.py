@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -34,6 +34,9 @@ PALETTE: Mapping[str, tuple[str, str]] = {
 }
 """Category -> its colour on the light and on the dark ground; a colour means the same on every page."""
 
+NEUTRALS = {"ink": ("#1b1f24", "#e6edf3"), "ground": ("#ffffff", "#0f1216")}
+"""The colours of text, for a line that is no category (the whole step), and of the page."""
+
 PHASE_COLORS: Mapping[str, str] = {
     "gap": "idle",
     "data_wait": "data",
@@ -49,6 +52,9 @@ PHASE_COLORS: Mapping[str, str] = {
 PIE_ORDER = ("compute", "copy", "data", "communication", "optimizer", "overlap", "backward", "host")
 DRAWN_POINTS = 1_000
 """Most points of one line; a longer series is decimated, and zooming asks the server for the rest."""
+MARKED_POINTS = 2
+"""A line of so few points is no line: the points are shown."""
+SHADED_LIMIT = 100
 BINNED_BARS = 240
 """Most columns of a stacked chart; more steps than that are shown as means of equal runs of steps."""
 
@@ -72,18 +78,19 @@ class Chart:
 
 @dataclass(frozen=True)
 class Line:
-    """One line in ns (or in `y_title`'s unit). `kind` area fills to zero; points marks each value, joined by nothing."""
+    """One line in ns (or in `y_title`'s unit). `kind` area fills to zero, band to the line before it; points are not joined."""
 
     name: str
     color: str
     y: Numbers
-    kind: Literal["line", "area", "points", "steps", "dash"] = "line"
+    kind: Literal["line", "area", "band", "points", "steps", "dash"] = "line"
     x: Numbers | None = None
+    marked: bool = False
 
 
 @dataclass(frozen=True)
 class Axes:
-    """What the axes say. `unit` time scales ns to one unit; any other unit is shown as it is."""
+    """What the axes say. `unit` time scales ns to one unit; any other is shown as it is. `shaded` are stretches of x."""
 
     x_title: str = "step"
     y_title: str = "time"
@@ -91,6 +98,7 @@ class Axes:
     x_range: tuple[float, float] | None = None
     y_max: float | None = None
     legend: bool = True
+    shaded: Sequence[tuple[float, float]] = ()
 
 
 @dataclass(frozen=True)
@@ -147,6 +155,8 @@ def build_lines(x: Numbers, lines: Sequence[Line], axes: Axes | None = None) -> 
     axes = axes or Axes()
     peak = max((float(np.nanmax(line.y)) for line in lines if len(line.y) and np.isfinite(line.y).any()), default=0.0)
     scale, unit = _scale(axes, peak)
+    if len(x) <= MARKED_POINTS:
+        lines = [replace(line, marked=True) for line in lines]
     data = [_draw_line(line, x, scale, unit) for line in lines]
     return _figure(data, _axis_layout(axes, unit))
 
@@ -187,15 +197,17 @@ def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
         "labels": [plain_text(s.label) for s in slices],
         "values": _listed(np.array([s.value for s in slices], dtype=np.float64)),
         "text": [plain_text(s.text) for s in slices],
-        "marker": {"colors": [_color(c) for c in colors], "line": {"width": 1, "color": "#ffffff"}},
+        "marker": {"colors": [_color(c) for c in colors], "line": {"width": 1, "color": _color("ground")}},
         "hole": 0.58,
         "sort": False,
         "direction": "clockwise",
         "textinfo": "percent",
         "textposition": "inside",
+        "insidetextorientation": "horizontal",
         "hovertemplate": "%{label}<br>%{text} · %{percent}<extra></extra>",
     }
     layout: Figure = {"margin": {"l": 4, "r": 4, "t": 4, "b": 4}, "showlegend": True}
+    layout["uniformtext"] = {"minsize": 11, "mode": "hide"}
     layout["legend"] = {"orientation": "v", "x": 1.02, "y": 0.5, "yanchor": "middle"}
     if center:
         layout["annotations"] = [{"text": plain_text(center), "showarrow": False, "x": 0.5, "y": 0.5}]
@@ -259,7 +271,7 @@ def _draw_line(line: Line, x: Numbers, scale: float, unit: str) -> Figure:
     color = _color(line.color)
     trace: Figure = {
         "type": "scatter",
-        "mode": "markers" if line.kind == "points" else "lines",
+        "mode": "markers" if line.kind == "points" else "lines+markers" if line.marked else "lines",
         "name": plain_text(line.name),
         "x": _listed(drawn_x, digits=9),
         "y": _listed(drawn / scale),
@@ -270,6 +282,8 @@ def _draw_line(line: Line, x: Numbers, scale: float, unit: str) -> Figure:
     trace["line"] = {"color": color, "width": 1.5}
     if line.kind == "area":
         return {**trace, "fill": "tozeroy", "fillcolor": f"{color}33"}
+    if line.kind == "band":
+        return {**trace, "line": {**trace["line"], "width": 1}, "fill": "tonexty", "fillcolor": f"{color}33"}
     if line.kind == "steps":
         return {**trace, "line": {**trace["line"], "shape": "hv"}, "fill": "tozeroy", "fillcolor": f"{color}33"}
     if line.kind == "dash":
@@ -284,11 +298,17 @@ def _axis_layout(axes: Axes, unit: str) -> Figure:
         "showlegend": axes.legend,
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
         "hovermode": "x unified" if axes.legend else "closest",
-        "xaxis": {"title": {"text": axes.x_title}, "zeroline": False},
+        "xaxis": {"title": {"text": axes.x_title, "standoff": 4}, "zeroline": False},
         "yaxis": {"title": {"text": y_title}, "rangemode": "tozero", "zeroline": False, "fixedrange": True},
     }
+    if axes.shaded:
+        look = {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "layer": "below", "line": {"width": 0}}
+        color = f"{_color('idle')}40"
+        layout["shapes"] = [{**look, "x0": x0, "x1": x1, "fillcolor": color} for x0, x1 in axes.shaded[:SHADED_LIMIT]]
     if axes.x_range is not None:
         layout["xaxis"]["range"] = list(axes.x_range)
+        if axes.x_range[1] - axes.x_range[0] <= 10:
+            layout["xaxis"]["dtick"] = 1
     if axes.y_max is not None:
         layout["yaxis"]["range"] = [0, axes.y_max]
     return layout
@@ -296,7 +316,7 @@ def _axis_layout(axes: Axes, unit: str) -> Figure:
 
 def _figure(data: list[Figure], layout: Figure) -> Figure:
     """Complete a figure; its meta carries the colours of the dark ground by those of the light one."""
-    return {"data": data, "layout": {**layout, "meta": {"dark": dict(PALETTE.values())}}}
+    return {"data": data, "layout": {**layout, "meta": {"dark": dict([*PALETTE.values(), *NEUTRALS.values()])}}}
 
 
 def _scale(axes: Axes, peak: float) -> tuple[float, str]:
@@ -304,7 +324,7 @@ def _scale(axes: Axes, peak: float) -> tuple[float, str]:
 
 
 def _color(category: str) -> str:
-    return PALETTE[category][0]
+    return (NEUTRALS.get(category) or PALETTE[category])[0]
 
 
 def _ends(x: Numbers) -> Numbers:

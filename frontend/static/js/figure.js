@@ -59,7 +59,13 @@ function themeLayout(layout, plot) {
   const style = getComputedStyle(plot);
   const ground = groundOf(plot);
   const grid = isDark(ground) ? "#30363d" : "#e4e8ec";
-  const axis = (/** @type {any} */ own = {}) => ({ gridcolor: grid, linecolor: grid, automargin: true, ...own });
+  const axis = (/** @type {any} */ own = {}) => ({
+    gridcolor: grid,
+    linecolor: grid,
+    automargin: true,
+    ...own,
+    title: { ...own.title, font: { size: 12 } },
+  });
   return {
     ...layout,
     width: plot.clientWidth,
@@ -101,6 +107,11 @@ class ChartView {
 
   async draw() {
     if (!this.shown || !this.plot.clientWidth) return;
+    if (!Plotly) {
+      this.element.dataset.state = "failed";
+      this.plot.textContent = "The chart could not be drawn: its library did not load. Its data is in the table below.";
+      return;
+    }
     const dark = isDark(groundOf(this.plot));
     const figure = dark ? recolor(this.shown, this.shown.layout.meta?.dark ?? {}) : this.shown;
     const layout = themeLayout(figure.layout, this.plot);
@@ -118,8 +129,10 @@ class ChartView {
 
   /** Tell every chart of the group where the user zoomed to. @param {[number, number] | "all"} zoom */
   announce(zoom) {
+    const [first, last] = this.whole?.layout.xaxis?.range ?? [Infinity, -Infinity];
+    if (zoom !== "all" && zoom[0] <= first && zoom[1] >= last) zoom = "all";
     const group = this.element.dataset.group;
-    for (const view of views) {
+    for (const view of views.values()) {
       if (view === this || (group && view.element.dataset.group === group)) view.zoom(zoom);
     }
   }
@@ -181,11 +194,11 @@ function readBlock(id) {
   return block?.textContent ? JSON.parse(block.textContent) : null;
 }
 
-/** @type {Set<ChartView>} */
-const views = new Set();
+/** Every chart of the page by its figure. @type {Map<Element, ChartView>} */
+const views = new Map();
 
 function redrawAll() {
-  for (const view of views) if (view.drawn) view.draw();
+  for (const view of views.values()) if (view.drawn) view.draw();
 }
 
 /** Call at most once a frame, after the styles of a new theme have settled. @param {() => void} action */
@@ -201,23 +214,33 @@ function nextFrame(action) {
   };
 }
 
-/** Draw the charts below `root` when they are seen. @param {ParentNode} root */
+/** @type {IntersectionObserver | undefined} */
+let seen;
+/** @type {ResizeObserver | undefined} */
+let resized;
+
+/** @param {IntersectionObserverEntry[]} entries */
+function drawSeen(entries) {
+  for (const entry of entries) {
+    if (!entry.isIntersecting) continue;
+    seen?.unobserve(entry.target);
+    views.get(/** @type {Element} */ (entry.target.closest("figure.chart")))?.draw();
+  }
+}
+
+/** Draw the charts below `root` when they are seen. May be called again when content was exchanged. @param {ParentNode} root */
 export function watchCharts(root) {
-  const seen = new IntersectionObserver(
-    (entries) => {
-      for (const entry of entries) {
-        const view = [...views].find((candidate) => candidate.plot === entry.target);
-        if (!entry.isIntersecting || !view) continue;
-        seen.unobserve(entry.target);
-        view.draw();
-      }
-    },
-    { rootMargin: "200px" },
-  );
-  const resized = new ResizeObserver(nextFrame(redrawAll));
+  seen ??= new IntersectionObserver(drawSeen, { rootMargin: "200px" });
+  resized ??= new ResizeObserver(nextFrame(redrawAll));
+  for (const [element, view] of views) {
+    if (element.isConnected) continue;
+    resized.unobserve(view.plot);
+    views.delete(element);
+  }
   for (const element of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll("figure.chart"))) {
+    if (views.has(element)) continue;
     const view = new ChartView(element);
-    views.add(view);
+    views.set(element, view);
     seen.observe(view.plot);
     resized.observe(view.plot);
   }
@@ -225,7 +248,6 @@ export function watchCharts(root) {
 
 if (typeof document !== "undefined") {
   watchCharts(document);
-  const recolorAll = nextFrame(redrawAll);
-  new MutationObserver(recolorAll).observe(document.documentElement, { attributes: true });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolorAll);
+  document.addEventListener("stepscope:content", () => watchCharts(document));
+  document.addEventListener("stepscope:theme", nextFrame(redrawAll));
 }

@@ -13,6 +13,7 @@ from collector.run import RankRun
 from collector.schema.errors import RunError
 from collector.schema.manifest import RankManifest
 from collector.schema.phases import PHASES
+from profiler_server.analysis.device import summarize_device
 from profiler_server.analysis.evaluation import has_training, read_as_steps
 from profiler_server.analysis.pipeline import (
     find_bottleneck,
@@ -26,7 +27,16 @@ from profiler_server.analysis.step_graph import average_graph
 from profiler_server.analysis.steps import select_steps, summarize_phases, summarize_steps
 from profiler_server.analysis.throughput import measure_throughput
 from profiler_server.figures import PHASE_COLORS, Strip, build_strip
-from profiler_server.format import ABSENT, format_count, format_duration, format_share, format_shares, format_steps
+from profiler_server.format import (
+    ABSENT,
+    form_plural,
+    format_count,
+    format_duration,
+    format_number_of,
+    format_share,
+    format_shares,
+    format_steps,
+)
 from profiler_server.page import Notice, Page, PageRequest, explain_absence
 from profiler_server.pages.overall.cards import (
     DataCard,
@@ -121,7 +131,7 @@ def build(request: PageRequest) -> OverallPage:
         return Panel(None, read.notice) if steps is None else build_panel(title, lambda: make(steps))
 
     return OverallPage(
-        stats=from_steps("Figures", lambda steps: _list_stats(rank.manifest, steps)),
+        stats=from_steps("Figures", lambda steps: _list_stats(rank, steps)),
         step=from_steps("One step", lambda steps: _describe_step(steps, rank.manifest)),
         steps_card=from_steps("Step trace", lambda steps: build_steps_card(steps.table, steps.noun)),
         operators_card=build_panel("The operators cannot be read", lambda: _read_operators(rank)),
@@ -156,20 +166,25 @@ def _read_steps(rank: RankRun) -> Steps | Notice:
     return Steps(table, phases, summarize_steps(table), "step" if has_training(every) else "batch")
 
 
-def _list_stats(manifest: RankManifest, steps: Steps) -> tuple[Stat, ...]:
+def _list_stats(rank: RankRun, steps: Steps) -> tuple[Stat, ...]:
     spread = steps.summary.duration_ns
     noun = steps.noun
     mean = format_duration(spread.mean) if spread else ABSENT
-    count = f"{format_count(steps.summary.count)} {noun}s recorded"
+    count = f"{format_number_of(steps.summary.count, noun)} recorded"
     around = f"± {format_duration(spread.std)}; {count}" if spread and spread.std else count
     rate = measure_throughput(steps.table)
     wait = next((phase.share_frac for phase in steps.phases if phase.name == "data_wait"), None)
-    cost = manifest.overhead
+    cost = rank.manifest.overhead
     return (
         Stat(f"Mean {noun}", mean, around, "steps"),
-        Stat("Throughput", ABSENT if rate is None else f"{format_count(round(rate, 1))} /s", "samples", None),
+        Stat(
+            "Throughput",
+            ABSENT if rate is None else f"{format_count(round(rate, 1))} /s",
+            "samples per second of step",
+            None,
+        ),
         Stat("Data wait", format_share(wait), f"of the {noun}", "data"),
-        _describe_device(manifest),
+        _describe_device(rank),
         Stat(
             "Recording cost",
             format_duration(cost.training_thread_ns_per_step),
@@ -179,10 +194,17 @@ def _list_stats(manifest: RankManifest, steps: Steps) -> tuple[Stat, ...]:
     )
 
 
-def _describe_device(manifest: RankManifest) -> Stat:
-    if not manifest.devices:
+def _describe_device(rank: RankRun) -> Stat:
+    """Say how busy the device was. A damaged table costs this figure only."""
+    if not rank.manifest.devices and rank.status("kernels").state != "there":
         return Stat("Device", "CPU", "no accelerator was in use", None)
-    return Stat("Device busy", ABSENT, "needs a detailed window", None)
+    try:
+        summary = summarize_device(rank)
+    except RunError as error:
+        return Stat("Device busy", ABSENT, str(error), None)
+    if summary is None or summary.utilization_frac is None:
+        return Stat("Device busy", ABSENT, "needs a detailed window with device activity", None)
+    return Stat("Device busy", format_share(summary.utilization_frac), "of the window runs a kernel", "operators")
 
 
 def _describe_cost(share_frac: float | None, noun: str) -> str:
@@ -214,14 +236,14 @@ def _describe_modes(steps: Steps, manifest: RankManifest) -> str:
     """Say how many steps the figures are the mean of, and which mode gave them."""
     selection = select_steps(steps.table)
     kept, noun = int(selection.kept.sum()), steps.noun
-    of = f" of {format_count(steps.summary.count)}" if kept < steps.summary.count else ""
-    text = f"Mean over {format_count(kept)}{of} {noun}s"
+    of = f"{format_count(kept)} of " if kept < steps.summary.count else ""
+    text = f"Mean over {of}{format_number_of(steps.summary.count, noun)}"
     if selection.detailed[selection.kept].any():
         return f"{text}, recorded in a detailed window."
     text = f"{text}, recorded in light mode"
     windows = selection.step[selection.detailed].tolist()
     return (
-        f"{text}; operators and timeline come from the detailed {noun}s {format_steps(windows)}."
+        f"{text}; operators and timeline come from the detailed {form_plural(noun)} {format_steps(windows)}."
         if windows
         else f"{text}."
     )

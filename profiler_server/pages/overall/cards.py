@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.parts import find_files
 from collector.run import RankRun
 from profiler_server.analysis.operators import TypeRow, summarize_kernels, summarize_operators, summarize_types
 from profiler_server.analysis.outliers import list_outliers
@@ -16,7 +15,7 @@ from profiler_server.analysis.pipeline import Bottleneck
 from profiler_server.analysis.results import OperatorRow, QueueSummary, StageSummary
 from profiler_server.analysis.steps import select_steps, summarize_steps
 from profiler_server.figures import Axes, Chart, Line, Slice, build_lines, build_pie
-from profiler_server.format import format_count, format_duration, format_share, format_steps
+from profiler_server.format import format_count, format_duration, format_number_of, format_share, format_steps
 
 TYPES_SHOWN = 7
 OPERATORS_SHOWN = 5
@@ -35,7 +34,6 @@ class OperatorLine:
     """One operator: its part of the self time of all, 0 to 1, for a bar."""
 
     name: str
-    calls: str
     self_time: str
     share: str
     share_frac: float
@@ -96,14 +94,14 @@ def build_steps_card(steps: pa.Table, noun: str) -> StepsCard:
     """Draw the step time. `steps` must hold a training step or a batch of inference."""
     selection = select_steps(steps)
     figure = build_lines(
-        selection.step, [Line(noun, "compute", selection.duration_ns, "area")], Axes(x_title=noun, legend=False)
+        selection.step, [Line(noun, "ink", selection.duration_ns, "area")], Axes(x_title=noun, legend=False)
     )
     outliers = list_outliers(steps)
     spread = summarize_steps(steps).duration_ns
     percentiles = [("p50", spread.p50), ("p95", spread.p95), ("max", spread.max)] if spread else []
     rows = tuple((label, format_duration(value)) for label, value in percentiles)
     words = " · ".join(f"{label} {text}" for label, text in rows)
-    slow = f"{format_count(outliers.count)} outlier{'s' if outliers.count != 1 else ''}"
+    slow = format_number_of(outliers.count, "outlier")
     which = f" ({format_steps(outlier.step for outlier in outliers.shown)})" if outliers.count else ""
     caption = f"The length of every {noun}."
     chart = Chart("overall-steps", f"{noun.capitalize()} time", caption, figure, ("", f"{noun} time"), rows, "short")
@@ -120,7 +118,7 @@ def build_operators_card(rank: RankRun) -> OperatorsCard:
     rows = tuple((part.label, part.text, format_share(part.value / total if total else 0.0)) for part in slices)
     caption = f"Families of operators by {measure} in the detailed windows; what is small is added up as other."
     figure = build_pie(slices, format_duration(total))
-    chart = Chart("overall-types", "Operator types", caption, figure, ("Type", "Self time", "Share"), rows, "short")
+    chart = Chart("overall-types", "Operator types", caption, figure, ("Type", "Self time", "Share"), rows)
     ranked = sorted(operators, key=lambda row: -_own(row, on_device))[:OPERATORS_SHOWN]
     return OperatorsCard(chart, measure, tuple(_describe_operator(row, total, on_device) for row in ranked))
 
@@ -141,7 +139,7 @@ def _slice_types(types: Sequence[TypeRow], on_device: bool) -> list[Slice]:
 def _describe_operator(row: OperatorRow, total: int, on_device: bool) -> OperatorLine:
     own = _own(row, on_device)
     share = own / total if total else 0.0
-    return OperatorLine(row.name, format_count(row.count), format_duration(own), format_share(share), share)
+    return OperatorLine(row.name, format_duration(own), format_share(share), share)
 
 
 def build_data_card(queues: Sequence[QueueSummary], stages: Sequence[StageSummary], limit: Bottleneck) -> DataCard:
@@ -176,7 +174,9 @@ def build_timeline_card(rank: RankRun) -> TimelineCard:
     """Sum what the timeline holds. Raises TableBrokenError or NewerSchemaError."""
     operators, kernels = summarize_operators(rank), summarize_kernels(rank)
     kinds = (
-        rank.table("tracks", ("kind",)).column("kind").cast(pa.string()) if find_files(rank.folder, "tracks") else None
+        rank.table("tracks", ("kind",)).column("kind").cast(pa.string())
+        if rank.status("tracks").state == "there"
+        else None
     )
     streams = int(pc.sum(pc.equal(kinds, "stream")).as_py() or 0) if kinds is not None else 0
     threads = int(pc.sum(pc.equal(kinds, "thread")).as_py() or 0) if kinds is not None else 0

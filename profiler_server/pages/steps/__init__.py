@@ -56,6 +56,7 @@ class Trace:
     """Everything that the page shows of a rank with steps. `start_ns` and `end_ns` are the shown step's, if one is."""
 
     noun: str
+    nouns: str
     picker: Picker
     graph: GraphView
     start_ns: int | None
@@ -103,6 +104,7 @@ def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
     title = f"Average {data.noun}" if picker.step is None else f"{data.noun.capitalize()} {picker.step:,}"
     return Trace(
         noun=data.noun,
+        nouns=data.nouns,
         picker=picker,
         graph=view_graph(graph, summarize_spread(data.steps), title),
         start_ns=graph.start_ns,
@@ -128,7 +130,7 @@ def pick_step(data: StepData, wanted: str) -> Picker:
     first, last = int(numbers[0]), int(numbers[-1])
     if wanted in ("", "avg"):
         return Picker(None, first, last, None, first, "")
-    there = f"this run has {data.noun}s {format_count(first)} to {format_count(last)}. The average is shown."
+    there = f"this run has {data.nouns} {format_count(first)} to {format_count(last)}. The average is shown."
     if not (wanted.isascii() and wanted.isdecimal() and len(wanted) <= 15):
         return Picker(None, first, last, None, first, f"“{wanted[:40]}” is not the number of a {data.noun}; {there}")
     step = int(wanted)

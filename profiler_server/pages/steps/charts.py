@@ -81,10 +81,15 @@ def build_figure(name: str, data: StepData) -> Figure:
     if name == "phases":
         phases = _present(data, tuple(LABELS))
         parts = {phase: data.column(f"{phase}_ns") for phase in phases}
-        return build_stack(Stack(numbers, parts, labels=LABELS), Axes(x_title=data.noun))
+        return build_stack(Stack(numbers, parts, labels=LABELS), Axes(x_title=data.noun, x_range=_span(numbers)))
     phases = _present(data, LINE_CHARTS[name].phases)
     lines = [Line(LABELS[phase], PHASE_COLORS[phase], data.column(f"{phase}_ns")) for phase in phases]
-    return build_lines(numbers, lines, Axes(x_title=data.noun))
+    return build_lines(numbers, lines, Axes(x_title=data.noun, x_range=_span(numbers)))
+
+
+def _span(numbers: Int64) -> tuple[float, float] | None:
+    """Return the range that all charts share, so that one step stands below the other."""
+    return (float(numbers[0]) - 0.5, float(numbers[-1]) + 0.5) if len(numbers) else None
 
 
 def _duration_figure(data: StepData) -> Figure:
@@ -92,31 +97,38 @@ def _duration_figure(data: StepData) -> Figure:
     kept = data.selection.kept
     band = trace_band(numbers[kept], durations[kept])
     slow = {outlier.step: outlier.duration_ns for outlier in list_outliers(data.steps).shown}
-    window = data.selection.detailed & ~kept
     lines = [
-        Line("p95", "data", band.p95_ns, "dash", x=band.step),
-        Line("p50", "optimizer", band.p50_ns, "dash", x=band.step),
-        Line(data.noun, "compute", durations),
+        Line("p50", "idle", band.p50_ns, "line", x=band.step),
+        Line("p95", "idle", band.p95_ns, "band", x=band.step),
+        Line(data.noun, "ink", durations),
     ]
-    if window.any():
-        lines.append(Line("detailed window", "overlap", durations[window], "points", x=numbers[window]))
     if slow:
         lines.append(Line("outlier", "zero", np.array([*slow.values()]), "points", x=np.array([*slow])))
-    return build_lines(numbers, lines, Axes(x_title=data.noun))
+    windows = _find_stretches(numbers[data.selection.detailed & ~kept])
+    return build_lines(numbers, lines, Axes(x_title=data.noun, x_range=_span(numbers), shaded=windows))
+
+
+def _find_stretches(numbers: Int64) -> list[tuple[float, float]]:
+    """Return the stretches of consecutive numbers, half a step wider at both ends."""
+    breaks = np.flatnonzero(np.diff(numbers) > 1) + 1
+    return [(float(run[0]) - 0.5, float(run[-1]) + 0.5) for run in np.split(numbers, breaks) if len(run)]
 
 
 def _duration_chart(data: StepData) -> Chart:
     kept = data.selection.kept
     window = trace_band(data.selection.step[kept], data.selection.duration_ns[kept]).window_steps
-    over = f"each run of {window} {data.noun}s" if window < kept.sum() else f"all averaged {data.noun}s"
-    caption = f"The length of every {data.noun}, with the median and the 95th percentile of {over}."
+    over = f"each run of {window} {data.nouns}" if window < kept.sum() else f"all averaged {data.nouns}"
+    shaded = " Detailed windows are shaded." if (data.selection.detailed & ~kept).any() else ""
+    caption = (
+        f"The length of every {data.noun}, over the band from the median to the 95th percentile of {over}.{shaded}"
+    )
     values = {f"Longest {data.noun}": data.selection.duration_ns}
     return _chart("duration", (f"{data.noun.capitalize()} time", caption), data, (data.selection.step, values), "max")
 
 
 def _phases_chart(data: StepData) -> Chart:
     size = run_length(len(data.selection.step))
-    each = f"the mean of {size} {data.noun}s; zoom in for single ones" if size > 1 else f"one {data.noun}"
+    each = f"the mean of {size} {data.nouns}; zoom in for single ones" if size > 1 else f"one {data.noun}"
     caption = f"What every {data.noun} is made of; the parts add up to it. A column is {each}."
     values = {LABELS[name]: data.column(f"{name}_ns") for name in _present(data, tuple(LABELS))}
     return _chart("phases", ("Phases", caption), data, (data.selection.step, values))
@@ -131,7 +143,7 @@ def _chart(
         title=words[0],
         caption=words[1],
         figure=build_figure(name, data),
-        columns=(f"{data.noun.capitalize()}s", *values),
+        columns=(data.nouns.capitalize(), *values),
         rows=_tabulate(numbers, tuple(values.values()), how),
         size="tall" if name == "phases" else "medium",
         source=name,

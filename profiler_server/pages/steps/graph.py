@@ -9,10 +9,12 @@ from collector.schema.phases import PHASES
 from profiler_server.analysis.stability import PhaseSpread
 from profiler_server.analysis.step_graph import CollectiveStretch, StepGraph
 from profiler_server.figures import PHASE_COLORS, Bar, Strip, build_lane, build_strip
-from profiler_server.format import ABSENT, format_duration, format_share, format_shares, shorten_middle
+from profiler_server.format import format_duration, format_share, format_shares, shorten_middle
 
 MOST_STREAMS = 12
 """Most rows of collectives; a run has few process groups, so more would be noise."""
+
+NOTHING = "–"
 
 
 @dataclass(frozen=True)
@@ -88,11 +90,11 @@ def _view_phase(
         meaning=phase.meaning,
         color=PHASE_COLORS[name],
         bars=bars,
-        start=format_duration(lane[0][1]) if lane else "–",
-        duration=format_duration(sum(length for _, _, length in lane)) if lane else "–",
-        share=share if lane else "–",
-        p50=format_duration(known.p50_ns) if known else ABSENT,
-        p95=format_duration(known.p95_ns) if known else ABSENT,
+        start=format_duration(lane[0][1]) if lane else NOTHING,
+        duration=format_duration(sum(length for _, _, length in lane)) if lane else NOTHING,
+        share=share if lane else NOTHING,
+        p50=format_duration(known.p50_ns) if known and known.mean_ns else NOTHING,
+        p95=format_duration(known.p95_ns) if known and known.mean_ns else NOTHING,
         present=bool(lane),
     )
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from collector.run import RankRun
 from profiler_server.analysis.evaluation import has_training, read_as_steps
 from profiler_server.analysis.steps import Int64, StepSelection, read_integers, select_steps, train_steps
+from profiler_server.format import form_plural
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,10 @@ class StepData:
     @property
     def noun(self) -> str:
         return "batch" if self.infers else "step"
+
+    @property
+    def nouns(self) -> str:
+        return form_plural(self.noun)
 
 
 def read_step_data(rank: RankRun) -> StepData:

@@ -10,7 +10,7 @@ from profiler_server.analysis.evaluation import EvaluationSummary
 from profiler_server.analysis.outliers import MIN_DEVIATIONS, MIN_EXCESS_FRAC, Outlier, list_outliers
 from profiler_server.analysis.results import Distribution
 from profiler_server.analysis.stability import summarize_stability
-from profiler_server.format import ABSENT, format_count, format_duration, format_share, format_steps
+from profiler_server.format import ABSENT, format_count, format_duration, format_number_of, format_share, format_steps
 from profiler_server.pages.steps.reading import StepData
 
 _LABELS = {phase.name: phase.label for phase in PHASES}
@@ -84,11 +84,9 @@ def describe_coverage(data: StepData) -> Coverage:
     kept = selection.step[selection.kept]
     total = len(selection.step)
     if len(kept) == total:
-        which = f"all {format_count(total)} {noun}s" if total > 1 else f"the only {noun}"
+        which = f"all {format_number_of(total, noun)}" if total > 1 else f"the only {noun}"
         return Coverage(f"The average covers {which}.", ())
-    text = (
-        f"The average covers {format_count(len(kept))} of {format_count(total)} {noun}s: {format_steps(kept.tolist())}."
-    )
+    text = f"The average covers {format_count(len(kept))} of {format_number_of(total, noun)}: {format_steps(kept.tolist())}."
     groups = (
         (selection.warm_up & ~selection.kept, "warm-up: the first steps are still slower than the typical one"),
         (selection.detailed & ~selection.kept & ~selection.warm_up, "inside a detailed window, whose cost they carry"),
@@ -126,15 +124,14 @@ def describe_outliers(data: StepData) -> OutlierTable:
     """Say where outliers begin, and list the slowest of them in order with their cause."""
     outliers, noun = list_outliers(data.steps, OUTLIER_ROWS), data.noun
     if outliers.limit_ns is None:
-        return OutlierTable(f"Too few {noun}s to say which of them stand out.", ())
+        return OutlierTable(f"Too few {data.nouns} to say which of them stand out.", ())
     margin = f"{100 * MIN_EXCESS_FRAC:.0f} % and {MIN_DEVIATIONS:.0f} robust deviations above the median"
     rule = f"{format_duration(outliers.limit_ns)} ({margin})"
     if not outliers.count:
         return OutlierTable(f"No {noun} took longer than {rule}.", ())
-    several = f"{format_count(outliers.count)} {noun}s" if outliers.count > 1 else f"1 {noun}"
     listed = f" The {len(outliers.shown)} slowest are listed." if outliers.count > len(outliers.shown) else ""
     rows = tuple(_describe_outlier(outlier) for outlier in outliers.shown)
-    return OutlierTable(f"{several} took longer than {rule}.{listed}", rows)
+    return OutlierTable(f"{format_number_of(outliers.count, noun)} took longer than {rule}.{listed}", rows)
 
 
 def _describe_outlier(outlier: Outlier) -> OutlierRow:
@@ -156,8 +153,8 @@ def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | N
         return None
     spread = summary.duration_ns
     text = (
-        f"{format_count(summary.count)} evaluation batches took {format_duration(summary.total_ns)}, "
-        f"{format_share(summary.share_frac)} of the recorded time. They are in no figure above."
+        f"{format_number_of(summary.count, 'evaluation batch')} took {format_duration(summary.total_ns)}, "
+        f"{format_share(summary.share_frac)} of the recorded time. None of that is in the figures above."
     )
     named = (("mean", spread.mean), ("p50", spread.p50), ("p95", spread.p95), ("max", spread.max))
     phases = (
