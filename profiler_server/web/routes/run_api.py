@@ -82,14 +82,6 @@ def read_live(run_id: RunId, services: ServicesOf, rank: Rank = None) -> Live:
     return Live(chosen.state, last, shorten_stamp(stamp_rank(run.path, chosen.rank)))
 
 
-@ROUTER.get("/{run_id:path}/queues", summary="Queues: mean depth, capacity, usage and empty shares")
-def read_queues(run_id: RunId, services: ServicesOf, rank: Rank = None) -> Response:
-    from profiler_server.analysis.pipeline import summarize_queues
-
-    chosen = services.catalog.open(run_id).rank(rank)
-    return send_json({"rank": chosen.rank, "queues": summarize_queues(chosen)})
-
-
 @ROUTER.get("/{run_id:path}", summary="One run: manifests, state, and which tables are there")
 def read_run(run_id: RunId, services: ServicesOf, rank: Rank = None) -> RunDetail:
     run = services.catalog.open(run_id)

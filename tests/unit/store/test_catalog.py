@@ -1,0 +1,194 @@
+"""The catalog: what it finds, what it refuses, what it reads again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from collector.schema import layout
+from collector.schema.errors import RunNotFoundError
+from profiler_server.store import catalog as catalog_module
+from profiler_server.store.catalog import BASE_ID, Catalog
+from tests.support.runs import RunPlan, build_run, slow_loader_plan
+
+SHORT = RunPlan(steps=14, operators=False)
+
+
+@pytest.fixture
+def always_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog_module, "SCAN_INTERVAL_S", -1.0)
+
+
+def edit_manifest(run: Path, **changes: object) -> None:
+    path = layout.run_file(run)
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def list_ids(catalog: Catalog) -> list[str]:
+    return [entry.id for entry in catalog.list_runs().runs]
+
+
+def test_lists_runs_at_any_depth_newest_first(tmp_path: Path) -> None:
+    for index, name in enumerate(("old", "team/a/new", "middle")):
+        build_run(tmp_path / name, SHORT)
+        edit_manifest(tmp_path / name, created_unix_ns=(0, 9, 5)[index])
+    assert list_ids(Catalog(tmp_path)) == ["team/a/new", "middle", "old"]
+
+
+def test_a_base_dir_that_is_a_run_has_an_id_of_its_own(tmp_path: Path) -> None:
+    build_run(tmp_path, SHORT)
+    catalog = Catalog(tmp_path)
+    assert list_ids(catalog) == [BASE_ID]
+    assert catalog.open(BASE_ID).path == tmp_path.resolve()
+
+
+def test_headline_leaves_detailed_windows_out_of_the_median(tmp_path: Path) -> None:
+    build_run(tmp_path / "slow", slow_loader_plan("read"))
+    headline = Catalog(tmp_path).list_runs().runs[0].headline
+    assert headline.steps == 40
+    assert headline.step_p50_ns == pytest.approx(159.6e6, rel=0.01)
+    assert headline.data_wait_frac == pytest.approx(96 / 159.6, rel=0.01)
+
+
+def test_compares_with_the_run_before_of_the_same_stem(tmp_path: Path) -> None:
+    build_run(tmp_path / "cnn-1", SHORT)
+    build_run(tmp_path / "cnn-2", RunPlan(steps=14, operators=False, phases_ms={"forward": 96.0}))
+    build_run(tmp_path / "other-1", SHORT)
+    edit_manifest(tmp_path / "cnn-1", created_unix_ns=1)
+    newest = Catalog(tmp_path).list_runs().find("cnn-2")
+    assert newest is not None
+    assert newest.previous_id == "cnn-1"
+    assert newest.delta_frac == pytest.approx(0.5)
+    other = Catalog(tmp_path).list_runs().find("other-1")
+    assert other is not None
+    assert other.previous_id is None
+
+
+def break_manifest(run: Path) -> None:
+    layout.run_file(run).write_text("{ no json")
+
+
+def make_newer(run: Path) -> None:
+    edit_manifest(run, schema_version=99)
+
+
+def link_out(run: Path) -> None:
+    outside = run.parent.parent / "outside.json"
+    shutil.move(layout.run_file(run), outside)
+    layout.run_file(run).symlink_to(outside)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [(break_manifest, "is not a manifest"), (make_newer, "upgrade Stepscope"), (link_out, "lead out of the base")],
+)
+def test_an_unreadable_run_is_listed_with_why_and_harms_no_other(
+    tmp_path: Path, damage: Callable[[Path], None], reason: str
+) -> None:
+    base = tmp_path / "base"
+    build_run(base / "good", SHORT)
+    build_run(base / "bad", SHORT)
+    damage(base / "bad")
+    listing = Catalog(base).list_runs()
+    assert [entry.id for entry in listing.runs] == ["good"]
+    assert [entry.id for entry in listing.unreadable] == ["bad"]
+    assert reason in listing.unreadable[0].reason
+
+
+def test_links_to_folders_are_not_followed(tmp_path: Path) -> None:
+    build_run(tmp_path / "outside/run", SHORT)
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/link").symlink_to(tmp_path / "outside")
+    (tmp_path / "base/circle").symlink_to(tmp_path / "base")
+    catalog = Catalog(tmp_path / "base")
+    assert list_ids(catalog) == []
+    with pytest.raises(RunNotFoundError):
+        catalog.open("link/run")
+
+
+@pytest.mark.parametrize(
+    "run_id",
+    [
+        "",
+        ".",
+        "..",
+        "../outside",
+        "a/../../outside",
+        "/etc",
+        "a//b",
+        "a/",
+        "a\0b",
+        "..\\outside",
+        "x" * 5000,
+        "good/profiler",
+    ],
+)
+def test_ids_that_lead_elsewhere_open_nothing(tmp_path: Path, run_id: str) -> None:
+    build_run(tmp_path / "outside", SHORT)
+    build_run(tmp_path / "base/good", SHORT)
+    with pytest.raises(RunNotFoundError):
+        Catalog(tmp_path / "base").open(run_id)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may list everything")
+def test_a_folder_that_may_not_be_listed_is_named(tmp_path: Path) -> None:
+    build_run(tmp_path / "good", SHORT)
+    (tmp_path / "secret").mkdir(mode=0)
+    listing = Catalog(tmp_path).list_runs()
+    assert [entry.id for entry in listing.unreadable] == ["secret"]
+
+
+@pytest.mark.usefixtures("always_scan")
+def test_new_grown_and_vanished_runs_are_noticed(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    assert list_ids(catalog) == []
+    build_run(tmp_path / "a", SHORT)
+    assert catalog.list_runs().runs[0].headline.steps == 14
+    time.sleep(0.01)
+    build_run(tmp_path / "a", RunPlan(steps=20, operators=False))
+    assert catalog.list_runs().runs[0].headline.steps == 20
+    shutil.rmtree(tmp_path / "a")
+    assert list_ids(catalog) == []
+
+
+@pytest.mark.usefixtures("always_scan")
+def test_an_unchanged_run_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_run(tmp_path / "a", SHORT)
+    catalog = Catalog(tmp_path)
+    first = catalog.list_runs().runs
+    monkeypatch.setattr(catalog_module, "read_headline", lambda run: pytest.fail("read again"))
+    assert catalog.list_runs().runs == first
+
+
+def test_a_run_between_walk_and_reading_may_vanish(tmp_path: Path) -> None:
+    build_run(tmp_path / "a", SHORT)
+    build_run(tmp_path / "b", SHORT)
+    catalog = Catalog(tmp_path)
+    catalog.list_runs()
+    shutil.rmtree(tmp_path / "a")
+    assert list_ids(catalog) == ["b"]
+
+
+def test_a_rank_that_cannot_be_read_leaves_the_figures_of_the_others(tmp_path: Path) -> None:
+    build_run(tmp_path / "a", RunPlan(steps=14, ranks=2))
+    layout.table_file(layout.rank_path(tmp_path / "a", 1), "steps").write_bytes(b"PAR1 cut off")
+    entry = Catalog(tmp_path).list_runs().runs[0]
+    assert entry.headline.steps == 14
+    assert entry.headline.ranks == (0, 1)
+
+
+def test_finds_a_run_by_name_the_newest_first(tmp_path: Path) -> None:
+    for place, created in (("x/one", 1), ("y/one", 2)):
+        build_run(tmp_path / place, SHORT)
+        edit_manifest(tmp_path / place, created_unix_ns=created)
+    catalog = Catalog(tmp_path)
+    assert catalog.find("one").path == tmp_path / "y/one"
+    assert catalog.find("x/one").path == tmp_path / "x/one"
+    with pytest.raises(RunNotFoundError):
+        catalog.find("two")

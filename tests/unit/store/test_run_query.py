@@ -1,0 +1,58 @@
+"""Searching, sorting and paging the list of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.schema.errors import OptionError
+from collector.schema.manifest import RunManifest
+from profiler_server.store.headline import Headline, RunEntry
+from profiler_server.store.run_query import RunQuery, select_runs
+
+
+def entry(run_id: str, created: int, step_ns: float | None = 1.0, state: Any = "complete") -> RunEntry:
+    manifest = RunManifest(run_id, run_id.split("/")[-1], created, 0, "collector", 1, "box", script="train.py")
+    return RunEntry(run_id, Path(run_id), manifest, Headline(state, (0,), 3, step_ns, None))
+
+
+RUNS = (entry("team/gpt-1", 1, 30.0), entry("cnn", 2, None), entry("GPT-2", 3, 10.0, "crashed"))
+
+
+def choose(**query: Any) -> list[str]:
+    return [run.id for run in select_runs(RUNS, RunQuery(**query)).runs]
+
+
+def test_newest_first_by_default() -> None:
+    assert choose() == ["GPT-2", "cnn", "team/gpt-1"]
+
+
+def test_every_word_must_occur_in_any_case() -> None:
+    assert choose(q="GpT") == ["GPT-2", "team/gpt-1"]
+    assert choose(q="gpt TEAM") == ["team/gpt-1"]
+    assert choose(q="absent") == []
+
+
+def test_runs_without_the_value_come_last_either_way() -> None:
+    assert choose(sort="step") == ["GPT-2", "team/gpt-1", "cnn"]
+    assert choose(sort="-step") == ["team/gpt-1", "GPT-2", "cnn"]
+
+
+def test_filters_by_state() -> None:
+    assert choose(state="crashed") == ["GPT-2"]
+
+
+def test_a_page_past_the_end_is_the_last_page() -> None:
+    found = select_runs(RUNS, RunQuery(page=99, page_size=2))
+    assert (found.page, found.pages, found.total, len(found.runs)) == (2, 2, 3, 1)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{"sort": "size"}, {"sort": "--when"}, {"state": "asleep"}, {"page": 0}, {"page_size": 0}, {"page_size": 501}],
+)
+def test_an_unknown_value_is_refused(query: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        RunQuery(**query)
