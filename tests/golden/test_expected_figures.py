@@ -1,0 +1,129 @@
+"""Figures of real traces, against those that other tools and the definitions give.
+
+The expected files are TraceLens's. It computes with doubles of microseconds since the boot of the machine, whose last
+bit is a quarter of a nanosecond, and sums; so its sums are off by some nanoseconds, and ours are exact.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from collector.run import RankRun
+from collector.traces import import_trace
+from profiler_server.analysis.categories import list_categories, summarize_categories
+from profiler_server.analysis.device import summarize_device
+from tests.support.traces import SAMPLES, find_sample
+
+NAMES = ("bert_small_h100", "qwen05b_h100", "vit_mi300")
+ROUNDING_NS = 15
+FILES = sorted(path.name for path in SAMPLES.glob("*.json.gz"))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RankRun]:
+    folder = tmp_path_factory.mktemp("runs")
+    names = (*NAMES, "resnet50_v100_workers0.pt.trace")
+    return {name: import_trace(find_sample(f"{name}.json.gz"), folder / name).rank() for name in names}
+
+
+@pytest.fixture(scope="module")
+def resnet(runs: dict[str, RankRun]) -> RankRun:
+    return runs["resnet50_v100_workers0.pt.trace"]
+
+
+def _read_expected(name: str, kind: str) -> list[dict[str, str]]:
+    with find_sample(f"expected/{name}.{kind}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_mean_step_breaks_down_as_expected(resnet: RankRun) -> None:
+    found = summarize_categories(resnet)
+    assert found is not None
+    assert {name: round(value / 1000) for name, value in found.items()} == {
+        "kernel": 98589,
+        "memcpy": 1915,
+        "memset": 89,
+        "communication": 0,
+        "runtime": 2908,
+        "dataloader": 59262,
+        "cpu_exec": 13674,
+        "other": 1156,
+    }
+    assert round(sum(found.values()) / 1000) == 177592
+
+
+def test_first_step_breaks_down_as_expected(resnet: RankRun) -> None:
+    found = list_categories(resnet)
+    assert found is not None
+    first = [int(found[name][0]) // 1000 for name in found if name != "communication"]
+    assert first == [98598, 1941, 90, 2796, 69317, 14091, 1115]
+    assert sum(first) == 187948
+
+
+def test_device_figures_are_as_expected(resnet: RankRun) -> None:
+    found = summarize_device(resnet)
+    assert found is not None
+    fractions = (found.utilization_frac, found.sm_efficiency_frac, found.occupancy_frac, found.tensor_core_frac)
+    assert [round(100 * (value or 0.0), 2) for value in fractions] == [55.51, 54.68, 49.13, 0.0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_device_time_is_accounted_as_expected(runs: dict[str, RankRun], name: str) -> None:
+    found = summarize_device(runs[name])
+    assert found is not None
+    linked = found.linked_only
+    expected = {row["type"]: float(row["time ms"]) * 1e6 for row in _read_expected(name, "gpu_timeline")}
+    assert linked.computation_ns == pytest.approx(expected["computation_time"], abs=ROUNDING_NS)
+    assert linked.exposed_communication_ns == pytest.approx(expected["exposed_comm_time"], abs=ROUNDING_NS)
+    assert linked.exposed_copy_ns == pytest.approx(expected["exposed_memcpy_time"], abs=ROUNDING_NS)
+    assert linked.idle_ns == pytest.approx(expected["idle_time"], abs=ROUNDING_NS)
+    assert linked.total_ns == pytest.approx(expected["total_time"], abs=1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kernels_are_as_expected(runs: dict[str, RankRun], name: str) -> None:
+    found: dict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0, 0, 1 << 62, 0])
+    for row in runs[name].table("kernels").to_pylist():
+        entry = found[row["operator"] or "", row["name"], row["stream"]]
+        entry[0] += row["total_ns"]
+        entry[1] += row["count"]
+        entry[2], entry[3] = min(entry[2], row["min_ns"]), max(entry[3], row["max_ns"])
+    for row in _read_expected(name, "kernel_summary"):
+        column = "Kernel duration (µs)"
+        key = (row["Parent cpu_op"], row["Kernel name"], int(row["Kernel stream"]))
+        expected = [round(float(row[f"{column}_{kind}"]) * 1000) for kind in ("sum", "min", "max")]
+        total, count, shortest, longest = found[key]
+        assert ([total, shortest, longest], count) == (expected, int(row[f"{column}_count"]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_device_time_of_operators_is_as_expected(runs: dict[str, RankRun], name: str) -> None:
+    own: dict[str, int] = defaultdict(int)
+    whole: dict[str, int] = defaultdict(int)
+    for row in runs[name].table("operators", columns=["name", "device_self_ns", "device_total_ns"]).to_pylist():
+        own[row["name"]] += row["device_self_ns"]
+        whole[row["name"]] += row["device_total_ns"]
+    for row in _read_expected(name, "ops_summary"):
+        assert own[row["name"]] == pytest.approx(float(row["total_direct_kernel_time_sum"]) * 1000, abs=ROUNDING_NS)
+        assert whole[row["name"]] == pytest.approx(float(row["total_subtree_kernel_time_sum"]) * 1000, abs=ROUNDING_NS)
+
+
+@pytest.mark.parametrize("file", FILES or ["none"])
+def test_every_sample_makes_a_run_that_accounts_for_every_step(tmp_path: Path, file: str) -> None:
+    rank = import_trace(find_sample(file), tmp_path / "run").rank()
+    steps = rank.table("steps").to_pylist()
+    assert any(row["kind"] == "train" for row in steps)
+    for row, following in itertools.pairwise(steps):
+        assert row["start_ns"] + row["duration_ns"] == following["start_ns"]
+    phases = [name for name in steps[0] if name.endswith("_ns")][2:10]
+    assert all(sum(row[name] for name in phases) == row["duration_ns"] for row in steps)
+    categories = list_categories(rank)
+    assert categories is not None
+    lengths = [row["duration_ns"] for row in steps if row["kind"] == "train"]
+    assert sum(categories.values()).tolist() == lengths  # type: ignore[union-attr]
+    assert rank.manifest.events_lost == 0
