@@ -73,7 +73,7 @@ def judge(case: Case) -> Diagnosis:
     if steady < MIN_STEPS:
         missing = f"{MIN_STEPS} steady steps; the run has {steady}"
         abstained = (Abstention("all", missing, "Record longer: train for more steps before analyse()."),)
-        return Diagnosis(bound, say_verdict(case, bound, []), (), abstained)
+        return Diagnosis(bound, say_verdict(case, bound, (), ()), (), abstained)
     findings: list[tuple[Rule, Finding]] = []
     abstained_list: list[Abstention] = []
     for rule in find_rules():
@@ -86,7 +86,7 @@ def judge(case: Case) -> Diagnosis:
     notes = [write_note(rule, finding) for rule, finding in findings if finding.what_if is None]
     notes.sort(key=lambda note: _SEVERITIES.index(note.severity))
     suggestions = (*(write_suggestion(case, claim) for claim in claims), *notes)
-    return Diagnosis(bound, say_verdict(case, bound, claims), suggestions, tuple(abstained_list))
+    return Diagnosis(bound, say_verdict(case, bound, claims, notes), suggestions, tuple(abstained_list))
 
 
 @cache

@@ -6,7 +6,7 @@ import numpy as np
 
 from collector.schema.phases import PHASE_NAMES
 from profiler_server.analysis.results import Evidence
-from profiler_server.analysis.steps import Int64, read_integers
+from profiler_server.analysis.steps import Int64, find_stall_limit, read_integers
 from profiler_server.format import format_duration, format_share
 from profiler_server.rules.case import Case, Finding, Rule, shorten_step
 
@@ -20,8 +20,7 @@ def _judge(case: Case) -> Finding | None:
     regular = np.flatnonzero(case.selection.regular)
     durations = case.selection.duration_ns[regular]
     middle = float(np.median(durations))
-    spread = 1.4826 * float(np.median(np.abs(durations - middle)))
-    stalls = regular[durations > middle + max(0.5 * middle, 8.0 * spread)]
+    stalls = regular[durations > find_stall_limit(durations)]
     if not _MIN_STALLS <= len(stalls) <= _MOST_STALLS_FRAC * len(regular):
         return None
     numbers = case.selection.step[stalls]

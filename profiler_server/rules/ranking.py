@@ -10,6 +10,7 @@ import numpy as np
 
 from profiler_server.analysis.loader_simulation import LoopModel
 from profiler_server.analysis.results import Suggestion
+from profiler_server.analysis.steps import find_stall_limit
 from profiler_server.rules.case import EFFORTS, Case, Finding, Rule
 
 MIN_GAIN_FRAC = 0.05
@@ -76,8 +77,12 @@ def _find_doubt_ns(case: Case, gain: float, predicted: float) -> float:
 
 
 def _find_noise_ns(case: Case) -> float:
-    """Return the standard error of the mean step, from means of stretches: steps in a row are not independent."""
+    """Return the standard error of the mean step, stalls cut off: those are what a fix takes away, not noise.
+
+    It is made from means of stretches, because steps in a row are not independent.
+    """
     regular = case.selection.duration_ns[case.selection.regular]
+    regular = np.minimum(regular, find_stall_limit(regular))
     means = [float(part.mean()) for part in np.array_split(regular, min(_STRETCHES, len(regular)))]
     return float(np.std(means)) / math.sqrt(len(means))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from collector.schema.phases import PHASE_NAMES
-from profiler_server.analysis.results import BoundBy, BoundKind
+from profiler_server.analysis.results import BoundBy, BoundKind, Suggestion
 from profiler_server.analysis.steps import Float64, read_integers
 from profiler_server.format import format_duration, format_share
 from profiler_server.rules.case import Case
@@ -14,7 +16,8 @@ from profiler_server.rules.ranking import Claim
 BOUND_SHARE = 0.10
 """A class bounds the step when taking it away would save at least this share; else computing is what limits it."""
 MIN_STEPS = 20
-_BLOCKS = 20
+_MOST_STRETCHES = 20
+_STRETCH_STEPS = 25
 
 _PARTS: dict[BoundKind, tuple[str, ...]] = {
     "input": ("data_wait",),
@@ -26,15 +29,17 @@ _PARTS: dict[BoundKind, tuple[str, ...]] = {
 
 
 def find_bound(case: Case) -> BoundBy:
-    """Return what bounds the step. The confidence is the share of twenty stretches of the run that agree.
+    """Return what bounds the step. The confidence is the share of stretches of the run that agree by themselves.
 
-    Fewer than twenty steps, or times of a device that were not recorded, lower it.
+    A stretch has 25 steps or more, so that events that come now and then are in most of them. Fewer than twenty steps,
+    or times of a device that were not recorded, lower the confidence.
     """
     kept = np.flatnonzero(case.selection.kept)
     phases = np.stack([read_integers(case.train, f"{name}_ns")[kept] for name in PHASE_NAMES]).astype(np.float64)
     kind, share = _judge(case, phases.sum(axis=1))
-    blocks = np.array_split(phases, min(_BLOCKS, len(kept)), axis=1)
-    agree = sum(_judge(case, block.sum(axis=1))[0] == kind for block in blocks) / len(blocks)
+    count = max(1, min(_MOST_STRETCHES, len(kept) // _STRETCH_STEPS))
+    stretches = np.array_split(phases, count, axis=1)
+    agree = sum(_judge(case, stretch.sum(axis=1))[0] == kind for stretch in stretches) / count
     known = 0.6 if case.has_cuda and case.device is None and kind in ("compute", "overhead") else 1.0
     stage = case.bottleneck.stage if kind == "input" else None
     return BoundBy(kind, stage, share, agree * min(1.0, len(kept) / MIN_STEPS) * known)
@@ -69,12 +74,14 @@ def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
     shares["compute"] = max(shares["compute"], device.computation_ns / device.total_ns)
 
 
-def say_verdict(case: Case, bound: BoundBy, claims: list[Claim]) -> str:
+def say_verdict(case: Case, bound: BoundBy, claims: Sequence[Claim], notes: Sequence[Suggestion]) -> str:
     """Return the verdict as one or two sentences with figures."""
     steps = int(case.selection.regular.sum())
     sentence = _SENTENCES[bound.kind](case, bound)
     if steps < MIN_STEPS:
         return f"{sentence} Only {steps} steady steps were recorded; advice needs {MIN_STEPS}."
+    if not claims and notes and notes[0].severity != "info":
+        return f"{sentence} {notes[0].title}."
     if not claims:
         return f"{sentence} No change that the rules know would gain as much as 5 %."
     best = claims[0]
@@ -83,8 +90,8 @@ def say_verdict(case: Case, bound: BoundBy, claims: list[Claim]) -> str:
 
 
 def _capitalise(text: str) -> str:
-    """Start a sentence with the text, unless that is the name of an argument."""
-    return text if "_" in text.split(" ")[0] else text[:1].upper() + text[1:]
+    """Start a sentence with the text, unless that begins with code."""
+    return text[:1].upper() + text[1:] if text.split(" ")[0].isalpha() else text
 
 
 def _of_step(case: Case, *names: str) -> str:
@@ -109,7 +116,18 @@ def _say_compute(case: Case, bound: BoundBy) -> str:
 
 def _say_overhead(case: Case, bound: BoundBy) -> str:
     names = ("gap", "tail") if case.has_cuda else ("gap", "h2d", "tail")
-    return f"Overhead-bound: {_of_step(case, *names)} pass outside of loading, forward, backward and update."
+    most = max(names, key=lambda name: case.phases_ns[name])
+    return (
+        f"Overhead-bound: {_of_step(case, *names)} pass outside of loading, forward, backward and update, "
+        f"most of it {_PLACES[most]}."
+    )
+
+
+_PLACES = {
+    "gap": "between the end of a step and the next batch",
+    "h2d": "preparing the batch before the forward",
+    "tail": "after the parameter update",
+}
 
 
 _SENTENCES = {

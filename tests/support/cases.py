@@ -261,7 +261,7 @@ PLANTED: Mapping[str, Plant] = {
     "python_gap": Plant(plan_of(tail=30.0)),
     "periodic_stall": Plant(edit=stall(10, "tail", 300.0)),
     "checkpoint_stall": Plant(
-        plan_of(),
+        edit=stall(16, "tail", 300.0),
         tables={
             "ranges": [
                 {
