@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
-from types import ModuleType
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -59,15 +59,13 @@ async def _close_services(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _include_routers(app: FastAPI) -> None:
-    found = [m for m in find_modules(routes) if not isinstance(m, BrokenModule) and hasattr(m, "ROUTER")]
-    for module in sorted(found, key=_order_router):
-        app.include_router(module.ROUTER)
-
-
-def _order_router(module: ModuleType) -> tuple[bool, int]:
-    """Order longer paths before shorter ones: an id may contain slashes, so `{id}/steps` matches `{id}/tables/steps`."""
-    deepest = max((route.path.count("/") for route in module.ROUTER.routes), default=0)
-    return bool(getattr(module, "LAST", False)), -deepest
+    """Include the routes of all routers, longer paths first: an id may contain slashes, so the pattern `{id}/steps`
+    would also match `{id}/tables/steps`."""
+    routers = [m.ROUTER for m in find_modules(routes) if not isinstance(m, BrokenModule) and hasattr(m, "ROUTER")]
+    found = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    merged = APIRouter()
+    merged.routes.extend(sorted(found, key=lambda route: -route.path.count("/")))
+    app.include_router(merged)
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
 """Routes by subject. Each module here declares `ROUTER`, a FastAPI router, and is found by its being there.
 
-A router with `LAST = True` beside it is put behind the others, because it catches every path below its own.
+May import everything that the web room may. The modules do not import each other.
 """

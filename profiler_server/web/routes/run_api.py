@@ -1,4 +1,4 @@
-"""One run as data. A path of an id matches every path, so this stands behind the others."""
+"""One run as data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from profiler_server.web.answers import send_json
 from profiler_server.web.services import ServicesOf
 
 ROUTER = APIRouter(prefix="/api/v1/runs", tags=["runs"])
-LAST = True
 RunId = Annotated[str, InPath(description="The run's path below the base directory.", max_length=2000)]
 Rank = Annotated[int | None, Query(ge=0, le=9_999_999, description="Rank; the first by default.")]
 

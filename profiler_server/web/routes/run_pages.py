@@ -18,7 +18,6 @@ from profiler_server.web.shell import KeptQuery, Shell, build_nav, build_run_vie
 from profiler_server.web.templating import read_fields
 
 ROUTER = APIRouter()
-LAST = True
 log = logging.getLogger(__name__)
 
 

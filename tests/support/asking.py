@@ -1,0 +1,30 @@
+"""Ask an app without a network, as a browser on this machine would."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+from fastapi import FastAPI
+
+from profiler_server.settings import Settings
+from profiler_server.web.app import create_app
+
+ADDRESS = "http://127.0.0.1:8080"
+
+
+class Asker:
+    """`ask("/path")` sends one request. A path is sent as it stands: dots and escapes are not tidied away."""
+
+    def __init__(self, base_dir: Path, settings: Settings | None = None) -> None:
+        self.app: FastAPI = create_app(settings or Settings(base_dir))
+
+    def ask(self, path: str, method: str = "GET", headers: dict[str, str] | None = None) -> httpx.Response:
+        return asyncio.run(self._ask(path, method, headers or {}))
+
+    async def _ask(self, path: str, method: str, headers: dict[str, str]) -> httpx.Response:
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False, client=("127.0.0.1", 5000))
+        async with httpx.AsyncClient(transport=transport, base_url=ADDRESS) as client:
+            url = httpx.URL(ADDRESS).copy_with(raw_path=path.encode())
+            return await client.request(method, url, headers=headers)

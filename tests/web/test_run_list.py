@@ -1,0 +1,62 @@
+"""The list of runs as a page and as data."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from collector.schema import layout
+from tests.support.asking import Asker
+from tests.support.runs import build_run
+
+
+def test_an_empty_base_shows_how_to_record_a_run(tmp_path: Path) -> None:
+    text = Asker(tmp_path).ask("/").text
+    assert "No run here yet" in text
+    assert "from collector import Profiler" in text
+    assert f"profiler-server demo --summary-base-dir {tmp_path}" in text
+
+
+def test_lists_names_states_and_figures(asker: Asker) -> None:
+    text = asker.ask("/").text
+    for words in ("healthy", "team/slow", "Crashed", "160 ms", "60.2 %"):
+        assert words in text
+
+
+def test_search_state_and_paging_are_in_the_address(asker: Asker) -> None:
+    assert "team/slow" not in asker.ask("/?state=crashed").text
+    assert "No run matches" in asker.ask("/?q=absent").text
+    second = asker.ask("/?page_size=3&page=2").text
+    assert "Page 2 of 2" in second
+    assert 'href="/?page_size=3&amp;page=1"' in second
+
+
+@pytest.mark.parametrize("query", ["sort=size", "state=asleep", "page=x", "page=0", "page_size=9999"])
+def test_a_bad_query_is_a_designed_400(asker: Asker, query: str) -> None:
+    answer = asker.ask(f"/?{query}")
+    assert answer.status_code == 400
+    assert "List of runs" in answer.text
+
+
+def test_an_unreadable_run_is_shown_with_why(tmp_path: Path) -> None:
+    build_run(tmp_path / "bad")
+    layout.run_file(tmp_path / "bad").write_text("{")
+    text = Asker(tmp_path).ask("/").text
+    assert "1 cannot be read" in text
+    assert "is not a manifest" in text
+
+
+def test_verdicts_come_after_the_page(web_base: Path) -> None:
+    asker = Asker(web_base)
+    asker.ask("/")
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        verdict = asker.ask("/api/v1/verdicts?run=team/slow&run=none").json()
+        assert list(verdict) == ["team/slow"]
+        if not verdict["team/slow"]["pending"]:
+            break
+        time.sleep(0.05)
+    assert verdict["team/slow"]["kind"] == "input"
+    assert "Input" in asker.ask("/").text

@@ -1,0 +1,166 @@
+"""The pages of a run: addresses, ranks, hostile names, and what goes wrong with one page or one run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from collector.schema import layout
+from profiler_server.page import Page, PageRequest
+from profiler_server.web import discovery, services
+from tests.support.asking import Asker
+from tests.support.runs import RunPlan, build_run
+
+SLUGS = ("", "steps", "operators", "data", "timeline")
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+@pytest.mark.parametrize("run_id", ["healthy", "team/slow", "crashed", "ranks"])
+def test_every_page_of_every_run_opens(asker: Asker, run_id: str, slug: str) -> None:
+    answer = asker.ask(f"/runs/{run_id}/{slug}")
+    assert answer.status_code == 200, answer.text[-2000:]
+    assert 'aria-current="page"' in answer.text
+
+
+def test_an_address_without_the_last_slash_leads_on_and_keeps_its_query(asker: Asker) -> None:
+    answer = asker.ask("/runs/team/slow?rank=0")
+    assert answer.status_code == 307
+    assert answer.headers["location"] == "/runs/team/slow/?rank=0"
+
+
+def test_a_run_that_is_called_like_a_page_can_be_opened(tmp_path: Path) -> None:
+    build_run(tmp_path / "a", RunPlan(steps=3))
+    build_run(tmp_path / "a/steps", RunPlan(steps=4))
+    asker = Asker(tmp_path)
+    assert "<title>Step trace · a · Stepscope" in asker.ask("/runs/a/steps").text
+    assert "· steps · Stepscope" in asker.ask("/runs/a/steps/").text
+    assert "<title>Step trace · steps · Stepscope" in asker.ask("/runs/a/steps/steps").text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/runs/none/",
+        "/runs/none",
+        "/runs/../etc/passwd",
+        "/runs/%2e%2e/%2e%2e/etc/",
+        "/runs/..%2f..%2fetc/steps",
+        "/runs/healthy/profiler/",
+        "/runs//",
+        "/runs/",
+        "/runs/healthy%00/",
+        "/runs/healthy/none",
+        "/runs/" + "a/" * 500,
+    ],
+)
+def test_what_is_no_run_is_a_designed_404(asker: Asker, path: str) -> None:
+    answer = asker.ask(path)
+    assert answer.status_code == 404
+    assert "List of runs" in answer.text
+    assert "root:" not in answer.text
+
+
+def test_every_link_of_a_page_keeps_the_rank(asker: Asker) -> None:
+    text = asker.ask("/runs/ranks/steps?rank=2&steps=3-5").text
+    assert 'href="/runs/ranks/operators?rank=2&amp;steps=3-5"' in text
+    assert '<option value="2" selected>' in text
+    assert '<input type="hidden" name="steps" value="3-5">' in text
+
+
+@pytest.mark.parametrize(("rank", "status"), [("9", 404), ("x", 400), ("-1", 400), ("1" * 50, 400), ("%D9%A3", 400)])
+def test_a_rank_that_is_not_there_says_which_are(asker: Asker, rank: str, status: int) -> None:
+    answer = asker.ask(f"/runs/ranks/?rank={rank}")
+    assert answer.status_code == status
+    assert "ranks 0 to 2" in answer.text
+
+
+def test_hostile_names_are_text(tmp_path: Path) -> None:
+    name = "<img src=x onerror=alert(1)>\"'&{{7*7}}"
+    build_run(tmp_path / name, RunPlan(steps=3))
+    manifest = layout.run_file(tmp_path / name)
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"script": "</script><script>alert(1)//"}))
+    asker = Asker(tmp_path)
+    for path in ("/", "/runs/" + "%3Cimg%20src%3Dx%20onerror%3Dalert%281%29%3E%22%27%26%7B%7B7%2A7%7D%7D/"):
+        answer = asker.ask(path)
+        assert answer.status_code == 200
+        assert "<img src=x" not in answer.text
+        assert "<script>alert" not in answer.text
+        assert "{{7*7}}" in answer.text
+
+
+def test_a_run_that_vanishes_while_it_is_shown(tmp_path: Path) -> None:
+    build_run(tmp_path / "a", RunPlan(steps=3))
+    build_run(tmp_path / "b", RunPlan(steps=3))
+    asker = Asker(tmp_path)
+    assert asker.ask("/runs/a/").status_code == 200
+    shutil.rmtree(tmp_path / "a")
+    gone = asker.ask("/runs/a/steps")
+    assert gone.status_code == 404
+    assert "moved or deleted" in gone.text
+    assert asker.ask("/runs/b/").status_code == 200
+
+
+def test_a_rank_folder_that_vanishes_leaves_a_clear_page(tmp_path: Path) -> None:
+    build_run(tmp_path / "a", RunPlan(steps=3))
+    shutil.rmtree(layout.rank_path(tmp_path / "a", 0))
+    answer = Asker(tmp_path).ask("/runs/a/")
+    assert answer.status_code == 404
+    assert "no rank folder yet" in answer.text
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+@pytest.mark.parametrize("table", ["steps", "queues", "operators", "slices"])
+def test_a_cut_off_table_harms_only_its_own_panels(tmp_path: Path, table: str, slug: str) -> None:
+    build_run(tmp_path / "a", RunPlan(steps=14))
+    path = layout.table_file(layout.rank_path(tmp_path / "a", 0), table)
+    path.write_bytes(path.read_bytes()[:-40])
+    answer = Asker(tmp_path).ask(f"/runs/a/{slug}")
+    assert answer.status_code in (200, 409), answer.text[-1500:]
+    assert "Something went wrong" not in answer.text
+    assert 'class="nav"' in answer.text
+
+
+def test_a_run_of_a_newer_version_says_so(tmp_path: Path) -> None:
+    build_run(tmp_path / "a", RunPlan(steps=3))
+    manifest = layout.run_file(tmp_path / "a")
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"schema_version": 99}))
+    answer = Asker(tmp_path).ask("/runs/a/")
+    assert answer.status_code == 409
+    assert "version 99" in answer.text
+    assert "pip install --upgrade stepscope" in answer.text
+
+
+@pytest.fixture
+def odd_pages(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A room with a good page, one that raises when it is built, and one that cannot be imported."""
+
+    def fail(request: PageRequest) -> None:
+        raise ZeroDivisionError("the page's own fault")
+
+    package = ModuleType("odd_pages")
+    package.__path__ = [str(Path(__file__).parent / "odd_pages")]
+    monkeypatch.setitem(sys.modules, "odd_pages", package)
+    raising = ModuleType("odd_pages.raising")
+    raising.PAGE = Page("raising", "Raising", 2, "x", "error.html", fail)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "odd_pages.raising", raising)
+    monkeypatch.setattr(services, "find_pages", lambda _: discovery.find_pages(package))
+    return package
+
+
+@pytest.mark.usefixtures("odd_pages")
+def test_a_page_that_cannot_be_loaded_takes_nothing_down(web_base: Path) -> None:
+    asker = Asker(web_base)
+    broken = asker.ask("/runs/healthy/broken")
+    assert broken.status_code == 500
+    assert "no_such_module" in broken.text
+    assert "failed</span>" in broken.text
+    raising = asker.ask("/runs/healthy/raising")
+    assert raising.status_code == 500
+    assert "the page&#39;s own fault" in raising.text
+    assert 'class="nav"' in raising.text
+    assert asker.ask("/").status_code == 200
