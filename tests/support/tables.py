@@ -1,0 +1,50 @@
+"""Rows of the tables that tests write by hand, each complete with what a test does not care about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from collector import parts
+from collector.schema import layout
+from collector.schema.manifest import RankManifest, decode_manifest, encode_manifest
+
+
+def write_rows(run: Path, table: str, rows: Sequence[dict[str, Any]], rank: int = 0) -> None:
+    """Write a table of one rank of a run in place of what it had."""
+    path = layout.table_file(layout.rank_path(run, rank), table)
+    parts.write_table(parts.build_table_from_rows(table, rows), path)
+
+
+def remove_tables(run: Path, *tables: str) -> None:
+    for table in tables:
+        layout.table_file(layout.rank_path(run, 0), table).unlink(missing_ok=True)
+
+
+def edit_manifest(run: Path, **changes: Any) -> None:
+    """Change fields of rank 0's manifest."""
+    path = layout.rank_file(run, 0)
+    manifest = decode_manifest(RankManifest, path.read_text("utf-8"), str(path))
+    path.write_text(encode_manifest(replace(manifest, **changes)), "utf-8")
+
+
+def operator(name: str, **columns: Any) -> dict[str, Any]:
+    times = {"total_ns": 10, "self_ns": 10, "device_total_ns": 0, "device_self_ns": 0}
+    return {"step": 10, "name": name, "type": "other", "count": 2, **times, **columns}
+
+
+def kernel(name: str, **columns: Any) -> dict[str, Any]:
+    where = {"step": 10, "device": 0, "stream": 7, "tensor_core": False, "collective": False}
+    return {**where, "name": name, "count": 1, "total_ns": 100, "min_ns": 100, "max_ns": 100, **columns}
+
+
+def stage(name: str, **columns: Any) -> dict[str, Any]:
+    place = {"replica": 0, "kind": "work", "loader": 0, "epoch": 1, "batch": 0, "start_ns": 0, "duration_ns": 10}
+    return {"stage": name, "items": 4, **place, **columns}
+
+
+def sample(step: int, depth: int, **columns: Any) -> dict[str, Any]:
+    row = {"step": step, "start_ns": step * 10, "loader": 0, "queue": "worker_queue", "depth": depth, "capacity": 4}
+    return row | columns

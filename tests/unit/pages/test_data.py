@@ -1,0 +1,222 @@
+"""The Data pipeline page as a context: what a person reads, in every state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collector.run import open_run
+from collector.schema.manifest import Loader, Signal
+from profiler_server.page import PageRequest
+from profiler_server.pages.data import DataContext, build
+from profiler_server.pages.data.interval import IntervalView
+from profiler_server.pages.data.processing import ProcessingView
+from profiler_server.pages.data.readings import judge_wait
+from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, slow_loader_plan
+from tests.support.tables import edit_manifest, remove_tables, sample, stage, write_rows
+
+NO_WORKERS = RunPlan(workers=0, phases_ms={**HEALTHY_STEP_MS, "data_wait": 33.0})
+
+
+def _open(run: Path, **query: str) -> DataContext:
+    return build(PageRequest(open_run(run), "run", 0, (0,), query))
+
+
+def _interval(run: Path, **query: str) -> IntervalView:
+    view = _open(run, **query).interval
+    assert view is not None
+    return view
+
+
+def _processing(run: Path, **query: str) -> ProcessingView:
+    view = _open(run, tab="processing", **query).processing
+    assert view is not None
+    return view
+
+
+def _labels(view: ProcessingView) -> list[str]:
+    """Name stages and queues from left to right."""
+    labels: list[str] = []
+    for node in view.graph:
+        labels += [box.label for box in node.stages] if node.kind == "lane" else [node.label]
+    return labels
+
+
+def test_empty_steps_are_counted_and_marked(tmp_path: Path) -> None:
+    view = _interval(build_run(tmp_path / "run", slow_loader_plan("transform")))
+    queue = view.queues[0]
+    assert (queue.empty, queue.is_starved) == ("empty in 30 of 40 steps", True)
+    marks = next(trace for trace in queue.chart.figure["data"] if trace["mode"] == "markers")
+    assert len(marks["x"]) == 30
+
+
+def test_without_a_pin_queue_the_host_queue_is_what_the_step_reads(tmp_path: Path) -> None:
+    host_only = _interval(build_run(tmp_path / "a", RunPlan()))
+    pinned = _interval(build_run(tmp_path / "b", RunPlan(pin_memory=True)))
+    assert "no pin queue" in host_only.queues[0].role
+    assert [queue.title for queue in pinned.queues] == ["Worker queue", "Pin queue"]
+    assert pinned.queues[1].role.startswith("Device side")
+
+
+@pytest.mark.parametrize(
+    ("wait_frac", "title"),
+    [
+        (0.049, "Not input-bound"),
+        (0.05, "Moderately input-bound"),
+        (0.199, "Moderately input-bound"),
+        (0.2, "Highly input-bound"),
+    ],
+)
+def test_the_wait_is_worded_as_users_know_it(wait_frac: float, title: str) -> None:
+    assert judge_wait(wait_frac, True).title == title
+
+
+@pytest.mark.parametrize("slow", ["read", "transform", "collate"])
+def test_the_slow_stage_is_named_on_both_tabs(tmp_path: Path, slow: str) -> None:
+    run = build_run(tmp_path / "run", slow_loader_plan(slow))
+    assert f"Limited by {slow}" in [reading.title for reading in _interval(run).readings]
+    view = _processing(run)
+    assert view.lead.title == f"Limited by {slow}"
+    marked = [box.name for node in view.graph if node.kind == "lane" for box in node.stages if box.is_bottleneck]
+    assert marked == [slow]
+
+
+def test_a_healthy_run_names_no_stage(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan())
+    assert _interval(run).verdict.title == "Not input-bound"
+    assert _processing(run).lead.title == "No stage holds the step up"
+
+
+def test_queues_are_read_by_their_two_sides(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan(pin_memory=True))
+    both_dry = [sample(s, 0, queue=name) for s in range(1, 41) for name in ("worker_queue", "pin_queue")]
+    write_rows(run, "queues", both_dry)
+    assert _interval(run).readings[0].title == "The processing is the limit"
+    write_rows(run, "queues", [{**row, "depth": 4 if row["queue"] == "worker_queue" else 0} for row in both_dry])
+    assert _interval(run).readings[0].title == "The transfer is the limit"
+
+
+def test_a_queue_that_holds_only_later_batches_is_told(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan())
+    write_rows(run, "queues", [sample(s, 2, next_ready=s > 20, out_of_order=2) for s in range(1, 41)])
+    titles = [reading.title for reading in _interval(run).readings]
+    assert "Batches wait for an earlier one" in titles
+
+
+def test_the_graph_follows_a_batch_from_read_to_step(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan(pin_memory=True))
+    view = _processing(run)
+    loading = ["Read", "Transform", "Collate", "Worker queue", "Pin", "Pin queue"]
+    assert _labels(view) == [*loading, "Host-to-device", "Step"]
+    assert view.graph[0].kind == "lane"
+    assert view.graph[0].title == "2 worker processes"
+
+
+def test_a_queue_opens_to_its_depth_over_time_with_both_sides(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan(pin_memory=True))
+    panel = _processing(run, queue="worker_queue").panel
+    assert panel is not None
+    assert (panel.before, panel.after) == ("2 worker processes", "1 pin-memory thread")
+    assert "40 samples" in panel.chart.caption
+    assert _processing(run, queue="nope").panel_missing == "This loader has no queue 'nope'."
+
+
+def test_each_worker_has_a_bar_of_work_and_waits(tmp_path: Path) -> None:
+    workers = _processing(build_run(tmp_path / "run", RunPlan(workers=3))).workers
+    assert [worker.label for worker in workers] == ["Worker 0", "Worker 1", "Worker 2"]
+    assert {segment.kind for segment in workers[0].segments} <= {"work", "input_wait", "output_wait", "setup", "other"}
+    assert all(segment.start + segment.width <= 100.01 for worker in workers for segment in worker.segments)
+
+
+def test_transforms_and_slow_samples_are_named(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan())
+    rows = [
+        stage("transform", detail="Resize", duration_ns=30_000_000, cpu_ns=15_000_000),
+        stage("transform", detail="Normalize", duration_ns=10_000_000),
+        stage("read", longest_ns=9_000_000, longest_item=17),
+    ]
+    write_rows(run, "stages", rows)
+    view = _processing(run)
+    assert view.transforms is not None
+    assert view.slow_items is not None
+    assert [row[:4] for row in view.transforms.rows] == [
+        ("Resize", "30.0 ms", "75.0 %", "50.0 %"),
+        ("Normalize", "10.0 ms", "25.0 %", "n/a"),
+    ]
+    assert view.slow_items.rows[0][:3] == ("dataset[17]", "Read", "9.00 ms")
+
+
+def test_no_workers_is_a_state_of_its_own(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", NO_WORKERS)
+    view = _interval(run)
+    assert "num_workers=0" in view.no_queue
+    assert view.verdict.title == "Highly input-bound"
+    graph = _processing(run)
+    assert _labels(graph) == ["Read", "Transform", "Collate", "Host-to-device", "Step"]
+    assert graph.workers == ()
+
+
+def test_no_dataloader_at_all_is_said(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", replace(NO_WORKERS, phases_ms=HEALTHY_STEP_MS))
+    remove_tables(run, "queues", "stages", "fetches")
+    edit_manifest(run, loaders=())
+    assert "No DataLoader was used" in _interval(run).no_queue
+    assert _processing(run).lead.title == "No DataLoader was used"
+    assert _labels(_processing(run)) == ["Host-to-device", "Step"]
+
+
+def test_an_iterable_dataset_says_so(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan())
+    edit_manifest(run, loaders=(Loader(0, "Stream", "iterable", num_workers=2),))
+    arguments = dict(_processing(run).arguments)
+    assert "IterableDataset" in arguments["dataset"]
+    assert arguments["length"] == "unknown"
+
+
+def test_a_pipeline_that_was_switched_off_names_the_option(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan())
+    remove_tables(run, "queues", "stages", "fetches")
+    edit_manifest(run, signals=(Signal("data_pipeline", "off", ""),))
+    page = _open(run)
+    assert page.notice is not None
+    assert page.notice.state == "off"
+    assert "data_pipeline=True" in page.notice.remedy
+
+
+def test_a_damaged_table_is_a_failure(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan())
+    (open_run(run).rank(0).folder / "stages.parquet").write_bytes(b"broken")
+    page = _open(run, tab="processing")
+    assert page.notice is not None
+    assert page.notice.state == "failed"
+
+
+def test_several_loaders_can_be_chosen(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan())
+    loaders = (Loader(0, "Train", "map", num_workers=2), Loader(1, "Val", "map", num_workers=1))
+    edit_manifest(run, loaders=loaders)
+    write_rows(run, "queues", [sample(1, 1), sample(1, 0, loader=1)])
+    page = _open(run)
+    assert [(link.label, link.current) for link in page.loaders] == [("0: Train", True), ("1: Val", False)]
+    assert _interval(run, loader="1").queues[0].empty == "empty in 1 of 1 steps"
+    assert _open(run, loader="9").problems
+
+
+def test_the_users_own_queues_and_stages_are_drawn_apart(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan())
+    write_rows(run, "queues", [sample(s, s % 2, loader=-1, queue="decoded") for s in range(1, 5)])
+    write_rows(run, "stages", [stage("read"), stage("decode", loader=None)])
+    own = _processing(run, queue="decoded")
+    assert own.panel is not None
+    lane, queue = own.own_graph
+    assert lane.kind == "lane"
+    assert queue.kind == "queue"
+    assert ([box.label for box in lane.stages], queue.label) == (["decode"], "decoded")
+
+
+def test_a_wrong_tab_is_told(tmp_path: Path) -> None:
+    page = _open(build_run(tmp_path / "run", RunPlan()), tab="cake")
+    assert page.problems
+    assert page.interval is not None

@@ -1,0 +1,165 @@
+"""The Operators page as a context: what a person reads, in every state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collector.run import open_run
+from collector.schema.manifest import Signal
+from profiler_server.page import PageRequest
+from profiler_server.pages.operators import OperatorsContext, build
+from profiler_server.pages.operators.state import shorten_key
+from tests.support.runs import RunPlan, build_run
+from tests.support.tables import edit_manifest, kernel, operator, remove_tables, write_rows
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return build_run(tmp_path / "run", RunPlan())
+
+
+def _open(run: Path, **query: str) -> OperatorsContext:
+    return build(PageRequest(open_run(run), "run", 0, (0,), query))
+
+
+def _names(page: OperatorsContext) -> list[str]:
+    assert page.grid is not None
+    names = [next((cell for cell in row.cells if cell.kind == "name"), None) for row in page.grid.rows]
+    return [cell.text for cell in names if cell]
+
+
+def test_types_are_shown_first_with_their_shares(run: Path) -> None:
+    page = _open(run)
+    assert page.grid is not None
+    assert _names(page) == ["convolution", "matmul", "activation", "pooling", "optimizer"]
+    assert [cell.text for cell in page.grid.rows[0].cells] == [
+        *("convolution", "2", "48", "93.0 ms", "1.94 ms", "87.0 ms", "72.5 %")
+    ]
+
+
+def test_the_page_says_which_steps_it_covers_and_what_the_window_cost(run: Path) -> None:
+    page = _open(run)
+    assert "steps 10–12" in page.coverage
+    assert "50.0 ms" in page.coverage
+    assert "sums to 100 %" in page.definition
+
+
+def test_a_type_opens_to_its_operators_and_an_operator_to_shapes_and_steps(run: Path) -> None:
+    page = _open(run, type="convolution", operator="aten::mkldnn_convolution")
+    assert page.grid is not None
+    assert _names(page)[:3] == ["convolution", "aten::convolution_backward", "aten::mkldnn_convolution"]
+    detail = page.grid.rows[2].detail
+    assert detail is not None
+    assert detail.shapes.rows[0][:2] == ("[[32,16,28,28]]", "24")
+    assert [row[0] for row in detail.steps.rows] == ["10", "11", "12"]
+    assert page.grid.rows[0].toggle == {}
+    assert page.grid.rows[1].toggle == {"type": "convolution", "operator": "aten::convolution_backward"}
+
+
+def test_sorting_and_searching_go_over_all_pages(run: Path) -> None:
+    write_rows(run, "operators", [operator(f"op_{i:03d}", self_ns=i) for i in range(60)])
+    assert _names(_open(run, group="operators", sort="self_ns"))[0] == "op_000"
+    last = _open(run, group="operators", page="3")
+    assert last.grid is not None
+    assert (_names(last)[-1], last.grid.place, last.grid.next) == ("op_000", "Page 3 of 3", None)
+    assert _names(_open(run, group="operators", q="OP_04", size="50"))[0] == "op_049"
+    loose = _open(run, group="operators", q="o42")
+    assert loose.grid is not None
+    assert (_names(loose), "in order" in loose.grid.summary) == (["op_042"], True)
+
+
+def test_links_keep_the_state_and_leave_out_defaults(run: Path) -> None:
+    page = _open(run, group="operators", sort="-count", q="aten", chart="bar", steps="10-11")
+    assert page.grid is not None
+    name_head = next(head for head in page.grid.heads if head.column.name == "name")
+    assert name_head.query == {
+        "group": "operators",
+        "sort": "name",
+        "q": "aten",
+        "chart": "bar",
+        "steps": "10-11",
+    }
+    assert [head.sorted for head in page.grid.heads if head.sorted != "none"] == ["descending"]
+
+
+def test_what_the_address_gets_wrong_is_told_and_the_default_is_shown(run: Path) -> None:
+    page = _open(run, group="nothing", sort="<script>", page="-4", size="7", chart="cake", steps="9-2")
+    assert len(page.state.problems) == 6
+    assert _names(page)[0] == "convolution"
+
+
+def test_the_chart_shows_twenty_types_and_the_rest_as_other(run: Path) -> None:
+    write_rows(run, "operators", [operator(f"op{i}", type=f"type{i:02d}", self_ns=100 - i) for i in range(34)])
+    pie, bars = _open(run).chart, _open(run, chart="bar").chart
+    assert pie is not None
+    assert bars is not None
+    assert (pie.figure["data"][0]["type"], bars.figure["data"][0]["type"]) == ("pie", "bar")
+    assert len(pie.rows) == 21
+    assert pie.rows[-1][0] == "Other"
+    assert "20 largest of 34 types" in pie.caption
+    assert sum(pie.figure["data"][0]["values"]) == sum(100 - i for i in range(34))
+
+
+def test_kernels_name_their_operator_and_the_steps_their_wait(run: Path) -> None:
+    write_rows(run, "kernels", [kernel("gemm", operator="aten::mm", grid="[8,1,1]", occupancy_frac=0.5)])
+    track = {"track": 0, "kind": "stream", "name": "s", "process": "", "order": 0, "unit": ""}
+    place = {"track": 0, "depth": 0, "name": "k", "category": "kernel", "step": 10}
+    slices = [{**place, "id": i, "start_ns": 100 * i, "duration_ns": 60} for i in range(2)]
+    write_rows(run, "tracks", [track])
+    write_rows(run, "slices", slices)
+    page = _open(run, group="kernels")
+    assert page.grid is not None
+    cells = {head.column.name: cell for head, cell in zip(page.grid.heads, page.grid.rows[0].cells, strict=True)}
+    assert (cells["occupancy_frac"].text, cells["grid"].text, cells["stream"].text) == ("50.0 %", "[8,1,1]", "7")
+    assert cells["operator"].query == {"group": "operators", "q": "aten::mm", "operator": "aten::mm"}
+    assert [(row.total, row.busy, row.wait) for row in page.executions] == [("160 ns", "120 ns", "40.0 ns")]
+
+
+def test_host_operators_come_in_the_order_of_their_first_call(run: Path) -> None:
+    page = _open(run, group="host")
+    assert page.grid is not None
+    assert [row.cells[0].text for row in page.grid.rows] == ["1", "2", "3", "4", "5", "6", "7"]
+
+
+def test_modules_are_offered_only_where_the_trace_names_them(run: Path) -> None:
+    assert "Modules" not in [tab.label for tab in _open(run).tabs]
+    write_rows(run, "operators", [operator("aten::mm", module="net.fc")])
+    page = _open(run, group="modules", type="net.fc")
+    assert "Modules" in [tab.label for tab in page.tabs]
+    assert _names(page) == ["net.fc", "aten::mm"]
+
+
+def test_long_names_are_shortened_and_still_open(run: Path) -> None:
+    name = "void " + "x" * 10_000
+    write_rows(run, "operators", [operator(name)])
+    page = _open(run, group="operators", operator=shorten_key(name))
+    assert page.grid is not None
+    cell = page.grid.rows[0].cells[0]
+    assert len(cell.text) < 80
+    assert len(cell.whole) <= 2000
+    assert page.grid.rows[0].is_open
+
+
+def test_a_run_without_a_window_names_the_option(run: Path) -> None:
+    remove_tables(run, "operators", "kernels")
+    edit_manifest(run, signals=(Signal("window", "off", "window=None was given."),))
+    page = _open(run)
+    assert page.notice is not None
+    assert (page.notice.state, page.grid) == ("off", None)
+    assert "window=" in page.notice.remedy
+
+
+def test_a_damaged_table_is_a_failure_that_names_the_file(run: Path) -> None:
+    (open_run(run).rank(0).folder / "operators.parquet").write_bytes(b"PAR1 not really")
+    page = _open(run)
+    assert page.notice is not None
+    assert page.notice.state == "failed"
+    assert "operators" in page.notice.reason
+
+
+def test_steps_outside_of_the_windows_are_an_empty_page(run: Path) -> None:
+    page = _open(run, steps="1-3")
+    assert page.notice is not None
+    assert page.notice.state == "empty"
