@@ -210,8 +210,11 @@ def render_text(report: dict[str, Any], run: Run | None = None) -> str:
 
 
 def _render_verdict(report: dict[str, Any], run: Run | None) -> str:
-    if run is not None and run.ranks:
-        return diagnose(run, run.ranks[0]).sentence
+    try:
+        if run is not None and run.ranks:
+            return diagnose(run, run.ranks[0]).sentence
+    except RunError:  # said in the warnings already
+        pass
     bound = report["bound_by"]
     stage = f" ({bound['stage']})" if bound["stage"] else ""
     return f"Bound by {bound['kind']}{stage}: {format_share(bound['share_frac'])} of the step"

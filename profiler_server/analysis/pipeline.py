@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from collector.parts import find_files
 from collector.run import RankRun
+from collector.schema.errors import RunError
 from profiler_server.analysis.replicas import order_stages
 from profiler_server.analysis.results import QueueSummary, StageSummary
 from profiler_server.analysis.steps import read_integers
@@ -117,10 +118,11 @@ def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
 
 
 def find_loader(rank: RankRun) -> int | None:
-    """Return the number of the loader that fed most training steps, None if there is none."""
-    if not find_files(rank.folder, "steps"):
+    """Return the number of the loader that fed most training steps, None if there is none or no telling."""
+    try:
+        steps = rank.table("steps", ("kind", "loader"))
+    except RunError:
         return None
-    steps = rank.table("steps", ("kind", "loader"))
     trained = steps.filter(pc.equal(steps["kind"].cast(pa.string()), "train"))
     return find_most_used(trained if trained.num_rows else steps)
 

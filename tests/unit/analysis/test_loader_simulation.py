@@ -1,0 +1,140 @@
+"""The simulated DataLoader: cases computed by hand, and what must hold for every loader."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profiler_server.analysis.loader_simulation import (
+    Job,
+    LoopModel,
+    _Contended,
+    find_workers,
+    predict_step_ns,
+    simulate,
+)
+
+MANY = 1_000.0
+
+
+def model_of(batch: float = 300.0, step: float = 60.0, **changes: object) -> LoopModel:
+    base = LoopModel(batches=(Job(batch, 0.0),), steps=(Job(step, 0.0),), workers=2, cores=MANY)
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("workers", "step_ns", "wait_ns"),
+    [
+        (0, 360.0, 300.0),  # one after the other
+        (1, 300.0, 240.0),  # the worker is the slower of the two
+        (2, 150.0, 90.0),
+        (3, 100.0, 40.0),
+        (5, 60.0, 0.0),  # the step is
+        (8, 60.0, 0.0),
+    ],
+)
+def test_constant_times_give_the_slower_of_step_and_share_of_a_batch(
+    workers: int, step_ns: float, wait_ns: float
+) -> None:
+    found = simulate(model_of(workers=workers), 300)
+    assert found.step_ns == pytest.approx(step_ns, rel=0.01)
+    assert found.wait_ns == pytest.approx(wait_ns, abs=1.0)
+
+
+def test_one_slow_batch_in_two_is_hidden_by_prefetching() -> None:
+    batches = (Job(20.0, 0.0), Job(100.0, 0.0))
+    shallow = simulate(model_of(batches=batches, workers=1, prefetch=1, step=70.0), 300)
+    deep = simulate(model_of(batches=batches, workers=1, prefetch=4, step=70.0), 300)
+    # With one batch ahead, the slow one starts when the fast one is taken: 100, then 70.
+    assert shallow.step_ns == pytest.approx(85.0, rel=0.01)
+    assert deep.step_ns == pytest.approx(70.0, rel=0.01)
+
+
+def test_order_holds_up_batches_that_are_done() -> None:
+    batches = tuple(Job(400.0 if n % 8 == 0 else 20.0, 0.0) for n in range(40))
+    ordered = simulate(model_of(batches=batches, workers=2, prefetch=2, step=60.0), 240)
+    free = simulate(model_of(batches=batches, workers=2, prefetch=2, step=60.0, in_order=False), 240)
+    assert free.step_ns < 0.9 * ordered.step_ns
+    assert free.step_ns == pytest.approx(60.0, rel=0.06)
+
+
+def test_processor_work_is_bounded_by_the_cores() -> None:
+    busy = LoopModel(batches=(Job(300.0, 1.0),), steps=(Job(60.0, 0.0),), workers=8, cores=2.0)
+    assert simulate(busy, 200).step_ns == pytest.approx(150.0, rel=0.03)
+    # One more that runs takes a ninth of what the cores give: the eight workers share the rest.
+    shared = simulate(replace(busy, others=1.0), 200).step_ns
+    assert shared == pytest.approx(300.0 / (2.0 * 8 / 9), rel=0.03)
+
+
+def test_in_process_loading_counts_the_load_of_others() -> None:
+    alone = LoopModel(batches=(Job(100.0, 1.0),), steps=(Job(50.0, 0.0),), workers=0, cores=1.0)
+    assert simulate(alone, 50).step_ns == pytest.approx(150.0)
+    assert simulate(replace(alone, others=1.0), 50).step_ns == pytest.approx(250.0)
+
+
+def test_a_loop_without_a_loader_never_waits() -> None:
+    found = simulate(LoopModel(batches=(), steps=(Job(10.0, 0.0), Job(30.0, 0.0)), workers=0))
+    assert (found.step_ns, found.wait_ns) == (20.0, 0.0)
+
+
+def test_the_smallest_number_of_workers_near_the_best_is_found() -> None:
+    assert find_workers(model_of()) == 5
+    assert find_workers(model_of(batch=59.0)) == 1
+    assert find_workers(LoopModel(batches=(Job(300.0, 1.0),), steps=(Job(60.0, 0.0),), workers=1, cores=2.0)) == 2
+
+
+def test_what_the_simulator_does_not_explain_stays() -> None:
+    base = model_of()
+    # Simulated 150 -> 60; 15 of the measured 165 are not explained, and shrink in proportion.
+    assert predict_step_ns(165.0, base, replace(base, workers=5)) == pytest.approx(60.0 + 15.0 * 60.0 / 150.0, rel=0.02)
+
+
+times = st.lists(st.floats(1.0, 500.0), min_size=1, max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(batches=times, steps=times, workers=st.integers(1, 6), prefetch=st.integers(1, 4))
+def test_simulated_step_lies_between_its_bounds(
+    batches: list[float], steps: list[float], workers: int, prefetch: int
+) -> None:
+    model = LoopModel(
+        batches=tuple(Job(t, 0.0) for t in batches),
+        steps=tuple(Job(t, 0.0) for t in steps),
+        workers=workers,
+        prefetch=prefetch,
+        cores=MANY,
+    )
+    found = simulate(model, 240)
+    serial = simulate(replace(model, workers=0), 240).step_ns
+    most_own = max(steps)
+    assert found.step_ns >= min(steps) - 1e-6
+    assert found.step_ns <= max(most_own + max(batches), serial) + 1e-6
+    assert found.wait_ns >= 0.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(batch=st.floats(1.0, 500.0), step=st.floats(1.0, 500.0), workers=st.integers(0, 7))
+def test_another_worker_never_slows_a_loader_that_has_cores(batch: float, step: float, workers: int) -> None:
+    fewer = simulate(model_of(batch, step, workers=workers), 120).step_ns
+    more = simulate(model_of(batch, step, workers=workers + 1), 120).step_ns
+    assert more <= fewer * 1.02
+
+
+@settings(max_examples=40, deadline=None)
+@given(batches=times, steps=times, workers=st.integers(1, 5), prefetch=st.integers(1, 3))
+def test_both_ways_to_simulate_agree_without_contention(
+    batches: list[float], steps: list[float], workers: int, prefetch: int
+) -> None:
+    model = LoopModel(
+        batches=tuple(Job(t, 0.0) for t in batches),
+        steps=tuple(Job(t, 0.0) for t in steps),
+        workers=workers,
+        prefetch=prefetch,
+        cores=MANY,
+    )
+    quick, general = simulate(model, 90), _Contended(model, 90).run()
+    assert general.step_ns == pytest.approx(quick.step_ns, rel=1e-3, abs=0.1)
+    assert general.wait_ns == pytest.approx(quick.wait_ns, rel=1e-2, abs=0.5)

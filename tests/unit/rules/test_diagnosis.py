@@ -1,0 +1,168 @@
+"""The verdict, the order of suggestions, and what a prediction is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+
+from collector.run import open_run
+from collector.schema.errors import RunNotFoundError, TableBrokenError
+from profiler_server.analysis.loader_simulation import Job, LoopModel, simulate
+from profiler_server.analysis.results import Diagnosis
+from profiler_server.rules.diagnosis import diagnose
+from profiler_server.rules.measuring import measure_case
+from tests.support.cases import A100, HEALTHY, PLANTED, Plant, build_case_run, evaluate, plan_of, stall
+from tests.support.runs import MS, RunPlan, build_run
+
+
+def diagnose_plant(path: Path, plant: Plant) -> Diagnosis:
+    return diagnose(build_case_run(path, plant), 0)
+
+
+@pytest.mark.parametrize("stage", ["read", "transform", "collate"])
+def test_slow_stage_is_named_in_the_verdict(stage: str, tmp_path: Path) -> None:
+    diagnosis = diagnose_plant(tmp_path / "run", PLANTED[f"slow_{stage}"])
+    assert (diagnosis.bound_by.kind, diagnosis.bound_by.stage) == ("input", stage)
+    assert diagnosis.sentence.startswith("Highly input-bound: the step waits 96.0 ms of 160 ms (60.2 %) for data")
+    assert f"{stage} is the slow stage" in diagnosis.sentence
+    assert diagnosis.suggestions[0].rule == f"slow_{stage}"
+
+
+def test_slow_model_names_no_stage(tmp_path: Path) -> None:
+    diagnosis = diagnose_plant(tmp_path / "run", HEALTHY["compute"])
+    assert (diagnosis.bound_by.kind, diagnosis.bound_by.stage) == ("compute", None)
+    assert diagnosis.bound_by.confidence_frac == 1.0
+    assert diagnosis.sentence.startswith("Compute-bound: forward, backward and update take 62.0 ms of 64.0 ms (96.9 %)")
+
+
+def test_the_slowest_transform_is_named(tmp_path: Path) -> None:
+    first = diagnose_plant(tmp_path / "run", PLANTED["slow_transform"]).suggestions[0]
+    assert first.title == "Transforms are slow: Rotate"
+    assert "Rotate alone is 90.0 % of it" in first.measured
+
+
+def test_more_workers_come_before_code_that_would_do_the_same(tmp_path: Path) -> None:
+    first, second = diagnose_plant(tmp_path / "run", PLANTED["too_few_workers"]).suggestions
+    assert (first.rule, second.rule) == ("too_few_workers", "slow_read")
+    assert "An alternative to “num_workers 2 → 5”" in second.advice
+    assert second.severity == "low"
+
+
+def test_the_change_is_the_run_s_own_loader(tmp_path: Path) -> None:
+    first = diagnose_plant(tmp_path / "run", PLANTED["too_few_workers"]).suggestions[0]
+    assert "dataset,  # DigitFiles" in first.change
+    assert "batch_size=32," in first.change
+    assert "num_workers=5,  # was 2" in first.change
+
+
+def test_prediction_of_more_workers_is_the_step_without_the_wait(tmp_path: Path) -> None:
+    first = diagnose_plant(tmp_path / "run", PLANTED["too_few_workers"]).suggestions[0]
+    assert first.predicted_step_ns == pytest.approx(64 * MS, rel=0.12)
+    assert (first.predicted_low_ns or 0) < 66 * MS < (first.predicted_high_ns or 0)
+
+
+def test_optimizer_advice_waits_until_the_loop_is_fed(tmp_path: Path) -> None:
+    """While the step starves, an update that is a third of the rest is worth nothing before the workers are there."""
+    plan = dataclasses.replace(
+        PLANTED["too_few_workers"].plan, phases_ms={**plan_of(optimizer=40.0).phases_ms, "data_wait": 62.0}
+    )
+    facts = {"optimizers": [{"name": "AdamW", "foreach": False, "fused": None}]}
+    rules = diagnose_plant(tmp_path / "run", Plant(plan, manifest={"facts": facts})).suggestions
+    assert [s.rule for s in rules][:2] == ["too_few_workers", "optimizer_loop"]
+    assert "Do it after “num_workers 2 →" in rules[1].advice
+
+
+def test_missing_signals_make_rules_abstain_and_say_how_to_get_them(tmp_path: Path) -> None:
+    without_stages = Plant(plan_of(depths=(0, 0, 0, 1), data_wait=96.0), edit_stages=lambda rows: rows.clear())
+    found = {entry.rule: entry for entry in diagnose_plant(tmp_path / "a", without_stages).abstained}
+    assert "data_pipeline=True" in found["too_few_workers"].how
+    device = diagnose_plant(tmp_path / "b", Plant(manifest={"devices": (A100,)})).abstained
+    assert [entry.rule for entry in device] == ["launch_bound"]
+    update = diagnose_plant(tmp_path / "c", Plant(plan_of(optimizer=40.0))).abstained
+    assert [entry.rule for entry in update] == ["optimizer_loop"]
+
+
+def test_few_steps_get_a_verdict_without_advice(tmp_path: Path) -> None:
+    diagnosis = diagnose_plant(tmp_path / "run", Plant(RunPlan(steps=8)))
+    assert diagnosis.bound_by.kind == "compute"
+    assert diagnosis.bound_by.confidence_frac == pytest.approx(8 / 20)
+    assert "Only 7 steady steps were recorded; advice needs 20." in diagnosis.sentence
+
+
+def test_a_run_without_steps_says_so(tmp_path: Path) -> None:
+    diagnosis = diagnose_plant(tmp_path / "run", Plant(RunPlan(steps=0, operators=False)))
+    assert diagnosis.bound_by.kind == "unknown"
+    assert diagnosis.sentence.startswith("No steps were recorded")
+
+
+def test_a_run_that_only_infers_is_judged_by_its_batches(tmp_path: Path) -> None:
+    def infer(steps: list[dict[str, object]]) -> None:
+        evaluate(steps)
+        del steps[:100]
+
+    diagnosis = diagnose_plant(tmp_path / "run", Plant(edit=infer))
+    assert diagnosis.bound_by.kind == "compute"
+
+
+def test_a_contended_host_raises_the_bar(tmp_path: Path) -> None:
+    plant = Plant(edit=stall(10, "tail", 120.0))
+    quiet = diagnose_plant(tmp_path / "a", plant)
+    assert [s.rule for s in quiet.suggestions] == ["periodic_stall"]
+    rows = [
+        {"start_ns": 1_000 * MS + n * 10 * MS, "source": source, "metric": "cpu_cores", "value": value}
+        for n in range(50)
+        for source, value in (("process", 1.0), ("system", 3.8))
+    ]
+    loud = diagnose_plant(tmp_path / "b", dataclasses.replace(plant, tables={"resources": rows}))
+    assert [s.rule for s in loud.suggestions] == ["noisy_host"]
+
+
+def test_the_model_reproduces_the_run_it_was_measured_from(tmp_path: Path) -> None:
+    for name in ("too_few_workers", "uneven_samples", "no_workers"):
+        run = build_case_run(tmp_path / name, PLANTED[name])
+        case = measure_case(run, run.rank(0))
+        assert case is not None
+        assert case.loop.check == pytest.approx(1.0, abs=0.1), name
+
+
+def test_predictions_leave_amortised_events_in_place(tmp_path: Path) -> None:
+    run = build_case_run(tmp_path / "run", PLANTED["worker_restart"])
+    case = measure_case(run, run.rank(0))
+    assert case is not None
+    assert case.loop.predict_ns(case.loop.model) == pytest.approx(case.step_ns, rel=1e-6)
+    assert case.loop.model.extra_ns > 30 * MS
+
+
+def test_a_diagnosis_is_kept_until_a_file_changes(tmp_path: Path) -> None:
+    run = build_case_run(tmp_path / "run", HEALTHY["compute"])
+    first = diagnose(run, 0)
+    assert diagnose(run, 0) is first
+    steps = next(run.rank(0).folder.glob("steps.parquet"))
+    os.utime(steps, ns=(1, 1))
+    assert diagnose(run, 0) is not first
+
+
+def test_broken_steps_and_missing_ranks_are_errors(tmp_path: Path) -> None:
+    run = open_run(build_run(tmp_path / "run", RunPlan()))
+    with pytest.raises(RunNotFoundError):
+        diagnose(run, 3)
+    (run.rank(0).folder / "steps.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(TableBrokenError):
+        diagnose(run, 0)
+
+
+def test_damaged_tables_beside_the_steps_do_not_stop_the_verdict(tmp_path: Path) -> None:
+    run = open_run(build_run(tmp_path / "run", dataclasses.replace(PLANTED["too_few_workers"].plan)))
+    for name in ("stages", "queues"):
+        (run.rank(0).folder / f"{name}.parquet").write_bytes(b"PAR1 not really")
+    diagnosis = diagnose(run, 0)
+    assert diagnosis.bound_by.kind == "input"
+
+
+def test_simulated_gain_of_a_stage_is_that_of_its_share() -> None:
+    base = LoopModel(batches=(Job(300.0, 0.0),), steps=(Job(60.0, 0.0),), workers=2, cores=100.0)
+    half = dataclasses.replace(base, batches=(Job(150.0, 0.0),))
+    assert simulate(base).step_ns == pytest.approx(2 * simulate(half).step_ns, rel=0.02)

@@ -1,0 +1,179 @@
+"""`report --json` has the keys that others rely on, and the text says the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.run import open_run
+from profiler_server.report import build_report, render_text
+from tests.support.cases import PLANTED, build_case_run
+from tests.support.runs import RunPlan, build_run
+
+OPTIONAL = "optional"
+NUMBER = (int, float)
+TIMES = dict.fromkeys(("total_ns", "computation_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns"), int)
+SHAPE: dict[str, Any] = {
+    "schema_version": int,
+    "run": {
+        **dict.fromkeys(("id", "name", "state", "source", "host", "created"), str),
+        "world_size": int,
+        "torch": (str, type(None)),
+        "devices": [str],
+    },
+    "ranks": [
+        {
+            "rank": int,
+            "steps": {
+                "count": int,
+                "first": int,
+                "last": int,
+                "excluded": [int],
+                "duration_ns": dict.fromkeys(("mean", "std", "min", "p50", "p90", "p95", "p99", "p999", "max"), int),
+            },
+            "phases": [{"name": str, "mean_ns": int, "share_frac": NUMBER}],
+            "categories": {
+                OPTIONAL: True,
+                **dict.fromkeys(
+                    ("kernel", "memcpy", "memset", "communication", "runtime", "dataloader", "cpu_exec", "other"), int
+                ),
+            },
+            "device": {
+                OPTIONAL: True,
+                **TIMES,
+                "linked_only": TIMES,
+                **dict.fromkeys(
+                    ("utilization_frac", "sm_efficiency_frac", "occupancy_frac", "tensor_core_frac"),
+                    (*NUMBER, type(None)),
+                ),
+                "idle_causes_ns": dict.fromkeys(("host_wait", "kernel_wait", "other"), int),
+            },
+            "operators": [
+                {
+                    **dict.fromkeys(("name", "type"), str),
+                    **dict.fromkeys(("count", "total_ns", "self_ns", "device_total_ns", "device_self_ns"), int),
+                }
+            ],
+            "kernels": [{"name": str, **dict.fromkeys(("count", "total_ns", "mean_ns", "min_ns", "max_ns"), int)}],
+            "queues": [
+                {
+                    "name": str,
+                    "capacity": int,
+                    **dict.fromkeys(("mean_depth", "usage_frac", "empty_frac"), NUMBER),
+                    "samples": int,
+                }
+            ],
+            "stages": [
+                {
+                    "name": str,
+                    **dict.fromkeys(("replicas", "count", "mean_ns"), int),
+                    **dict.fromkeys(("busy_frac", "input_wait_frac", "output_wait_frac"), (*NUMBER, type(None))),
+                }
+            ],
+        }
+    ],
+    "bound_by": {
+        "kind": str,
+        "stage": (str, type(None)),
+        "share_frac": (*NUMBER, type(None)),
+        "confidence_frac": NUMBER,
+    },
+    "suggestions": [
+        {
+            **dict.fromkeys(("rule", "title", "severity", "measured", "threshold", "advice", "change"), str),
+            **dict.fromkeys(("predicted_step_ns", "predicted_low_ns", "predicted_high_ns"), (int, type(None))),
+            "evidence": [{"page": str, "query": str, "text": str}],
+        }
+    ],
+    "abstained": [{"rule": str, "missing": str, "how": str}],
+    "overhead": {"training_thread_ns_per_step": int, "share_frac": NUMBER, "how": str},
+    "warnings": [str],
+}
+
+
+def check(value: Any, shape: Any, where: str = "report") -> None:
+    """Compare a value with a shape: the same keys and no others, the same types all the way down."""
+    if isinstance(shape, dict):
+        if value is None and shape.get(OPTIONAL):
+            return
+        assert isinstance(value, dict), where
+        assert set(value) == set(shape) - {OPTIONAL}, where
+        for name, inner in value.items():
+            check(inner, shape[name], f"{where}.{name}")
+    elif isinstance(shape, list):
+        assert isinstance(value, list), where
+        for entry in value:
+            check(entry, shape[0], f"{where}[]")
+    else:
+        assert isinstance(value, shape), f"{where} is {value!r}"
+        assert not isinstance(value, bool), where
+
+
+@pytest.mark.parametrize(
+    "name", ["too_few_workers", "slow_transform", "no_workers", "noisy_host", "exposed_all_reduce"]
+)
+def test_report_has_the_keys_that_others_rely_on(name: str, tmp_path: Path) -> None:
+    report = json.loads(json.dumps(build_report(build_case_run(tmp_path / "run", PLANTED[name]))))
+    check(report, SHAPE)
+    assert report["suggestions"]
+
+
+def test_phases_sum_to_the_mean_step_exactly(tmp_path: Path) -> None:
+    (rank,) = build_report(open_run(build_run(tmp_path / "run", RunPlan(steps=43))))["ranks"]
+    assert sum(phase["mean_ns"] for phase in rank["phases"]) == rank["steps"]["duration_ns"]["mean"]
+    assert sum(phase["share_frac"] for phase in rank["phases"]) == pytest.approx(1.0, abs=1e-9)
+
+
+def test_every_rank_is_reported(tmp_path: Path) -> None:
+    report = build_report(open_run(build_run(tmp_path / "run", RunPlan(ranks=3))))
+    assert [rank["rank"] for rank in report["ranks"]] == [0, 1, 2]
+    assert report["run"]["world_size"] == 3
+
+
+def test_a_run_without_steps_is_reported_as_such(tmp_path: Path) -> None:
+    run = open_run(build_run(tmp_path / "run", RunPlan(steps=0, operators=False)))
+    report = build_report(run)
+    assert report["ranks"][0]["steps"] == {"count": 0, "first": None, "last": None, "excluded": [], "duration_ns": None}
+    assert report["bound_by"]["kind"] == "unknown"
+    assert "no steps were recorded" in render_text(report, run)
+
+
+def test_a_damaged_table_is_a_warning_and_leaves_the_rest(tmp_path: Path) -> None:
+    run = open_run(build_run(tmp_path / "run"))
+    (run.rank(0).folder / "operators.parquet").write_bytes(b"PAR1 not really")
+    (run.rank(0).folder / "steps.parquet").write_bytes(b"")
+    report = build_report(run)
+    assert report["ranks"][0]["operators"] == []
+    assert report["ranks"][0]["queues"]
+    assert len([text for text in report["warnings"] if "operators" in text]) == 1
+    assert "Warnings" in render_text(report, run)
+
+
+def test_text_says_the_verdict_the_figures_and_the_suggestions(tmp_path: Path) -> None:
+    run = build_case_run(tmp_path / "run", PLANTED["too_few_workers"])
+    text = render_text(build_report(run), run)
+    assert "Highly input-bound: the step waits 96.0 ms of 160 ms (60.2 %) for data; read is the slow stage." in text
+    for figure in ("count 97", "min ", "max ", "mean 160 ms", "median ", "p90 ", "p95 ", "p97 ", "p99 ", "p99.9 "):
+        assert figure in text
+    assert "1. More workers would keep up  [high, too_few_workers]" in text
+    assert "| " in text
+    assert text.endswith("\n")
+
+
+def test_text_of_the_object_alone_has_no_p97(tmp_path: Path) -> None:
+    run = build_case_run(tmp_path / "run", PLANTED["too_few_workers"])
+    text = render_text(build_report(run))
+    assert "Bound by input (read): 60.2 % of the step" in text
+    assert "p97" not in text
+
+
+def test_events_lost_are_warned_of(tmp_path: Path) -> None:
+    plant = dataclasses.replace(PLANTED["noisy_host"], manifest={"events_lost": 1234})
+    assert (
+        "rank 0: 1,234 events were lost because the log was full"
+        in build_report(build_case_run(tmp_path / "r", plant))["warnings"]
+    )

@@ -1,0 +1,96 @@
+"""Tables of a run on a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collector.parts import build_table_from_rows
+from collector.run import open_run
+from collector.summaries import describe_kernels, describe_operators, summarize_times
+from tests.support.runs import RunPlan, build_run
+
+
+def test_figures_of_known_times() -> None:
+    figures = summarize_times(np.arange(1, 1002, dtype=np.int64))
+    assert figures == pytest.approx(
+        {
+            "count": 1001,
+            "min": 1,
+            "max": 1001,
+            "mean": 501,
+            "median": 501,
+            "p90": 901,
+            "p95": 951,
+            "p97": 971,
+            "p99": 991,
+            "p99.9": 1000,
+        }
+    )
+    assert summarize_times(np.array([], dtype=np.int64)) == {}
+
+
+def test_steps_are_printed_with_every_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    open_run(build_run(tmp_path / "run")).print_steps()
+    header, columns, step, *phases = capsys.readouterr().out.splitlines()
+    assert header == "Training steps, in ms. 3 steps inside detailed windows are left out."
+    assert columns.split() == ["count", "min", "max", "mean", "median", "p90", "p95", "p97", "p99", "p99.9"]
+    assert step.split()[:5] == ["step", "37", "62.720", "65.280", "64.000"]
+    assert [line.split("  ")[0].strip() for line in phases][:2] == ["Gap", "Data wait"]
+
+
+def test_operators_are_printed_by_self_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    open_run(build_run(tmp_path / "run")).print_operators()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split() == ["aten::convolution_backward", "24", "60.000", "54.000", "2,500.0"]
+
+
+def test_host_operators_are_numbered_in_order_of_their_first_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_run(build_run(tmp_path / "run")).print_host_operators()
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "Host operators of step 10 in the order of their first start."
+    assert [line.split()[:2] for line in out[2:4]] == [
+        ["1", "aten::convolution_backward"],
+        ["2", "aten::mkldnn_convolution"],
+    ]
+
+
+def test_summary_names_the_run_and_its_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    open_run(build_run(tmp_path / "trained")).print_summary()
+    assert capsys.readouterr().out.startswith("trained: complete, rank 0 of 1, ")
+
+
+def test_empty_data_gets_a_plain_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = open_run(build_run(tmp_path / "run", RunPlan(steps=0, operators=False)))
+    run.print_steps()
+    run.print_operators()
+    run.print_host_operators()
+    assert capsys.readouterr().out.splitlines() == [
+        "No training steps were recorded.",
+        "This run has no operators table.",
+        "This run has no slices table.",
+    ]
+    assert describe_operators(build_table_from_rows("operators", [])).startswith("No operators were recorded")
+
+
+def test_device_operators_are_printed_by_mean() -> None:
+    rows = [
+        {
+            "name": name,
+            "device": 0,
+            "stream": 7,
+            "tensor_core": False,
+            "collective": False,
+            "count": count,
+            "total_ns": total,
+            "min_ns": 1,
+            "max_ns": total,
+        }
+        for name, count, total in (("gemm", 4, 8_000), ("relu", 1, 1_000), ("gemm", 1, 7_000))
+    ]
+    lines = describe_kernels(build_table_from_rows("kernels", rows)).splitlines()
+    assert [line.split() for line in lines[2:]] == [["gemm", "3.0", "5"], ["relu", "1.0", "1"]]
