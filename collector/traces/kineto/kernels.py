@@ -16,7 +16,7 @@ from collector.traces.kineto.classify import Kind
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.context import Reading
 from collector.traces.kineto.intern import Numbers
-from collector.traces.kineto.tables import encode, group, nullable, total
+from collector.traces.kineto.tables import encode, group, nullable, small, total
 
 # cuBLAS and cuDNN (h884 … s16816, xmma, tensorop), CUTLASS, wgmma and nvjet of sm90 and up, flash attention, and the
 # matrix instructions of AMD (MFMA in Tensile's MI16x16 names).
@@ -106,7 +106,7 @@ def build_collectives(reading: Reading) -> pa.Table:
         for given, code in zip(_pick(arguments.texts("Collective name"), args), trace.columns.name[rows], strict=True)
     ]
     groups = [text or "" for text in _pick(arguments.texts("Process Group Name"), args)]
-    sizes = arguments.integers("Group size")[args]
+    sizes = small(arguments.integers("Group size")[args])
     dtypes = _pick(arguments.texts("dtype"), args)
     step, outside = reading.number_steps(reading.step_row[rows])
     return parts.build_table(

@@ -16,6 +16,7 @@ from collector.traces.kineto.classify import FIRST_DEVICE_KIND, Kind, Kinds
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.collect import Columns, Log
 from collector.traces.kineto.events import Loose
+from collector.traces.kineto.tables import small
 
 LaneKind = Literal["thread", "stream", "annotation"]
 _DIGITS = re.compile(r"-?\d+")
@@ -52,7 +53,8 @@ def assign_lanes(columns: Columns, kinds: Kinds, arguments: Arguments, log: Log)
     """
     on_device = kinds.kind >= FIRST_DEVICE_KIND
     pids, tids = _read_numbers(log)
-    device = np.where(on_device, _prefer(arguments.integers("device")[columns.args], pids[columns.thread]), -1)
+    device = small(_prefer(arguments.integers("device")[columns.args], pids[columns.thread]))
+    device = np.where(on_device, device, -1)
     stream = np.where(on_device, _prefer(arguments.integers("stream")[columns.args], tids[columns.thread]), -1)
     layer = np.full(len(columns), _WORK, np.int64)
     layer[kinds.kind == Kind.DEVICE_ANNOTATION] = _NOTES

@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from collector.traces.kineto.clock import Ints
 
+LARGEST_SMALL = (1 << 31) - 1
+
 
 def encode(codes: Ints, texts: Sequence[str | None]) -> pa.DictionaryArray:
     """Return a dictionary column from numbers into `texts`; a negative number and a None text are null.
@@ -36,6 +38,12 @@ def clean(text: str) -> str:
 def nullable(values: Ints, absent: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """Return integers where negative ones, or those marked absent, are null."""
     return pa.array(values, mask=values < 0 if absent is None else absent)
+
+
+def small(values: Ints) -> Ints:
+    """Return integers where those that 32 bits cannot hold are 0: a device number like that is a fault of the file."""
+    kept: Ints = np.where(np.abs(values) <= LARGEST_SMALL, values, 0)
+    return kept
 
 
 def group(*columns: Ints) -> tuple[Ints, Ints]:

@@ -16,10 +16,12 @@ from collector.traces.kineto.classify import SLICE_CATEGORY, Kind
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.collect import read_id
 from collector.traces.kineto.context import Reading
+from collector.traces.kineto.events import MemoryArgs
 from collector.traces.kineto.lanes import Lane
-from collector.traces.kineto.tables import clean, encode, nullable
+from collector.traces.kineto.tables import LARGEST_SMALL, clean, encode, nullable
 
 _CPU = 0
+_MOST_BYTES = 1 << 60
 _KIND_ORDER = {"thread": 0, "stream": 1, "annotation": 2}
 
 
@@ -98,7 +100,7 @@ def build_memory(reading: Reading) -> pa.Table:
     times = np.array([entry[0] for entry in events], np.int64)
     step, outside = reading.number_steps(reading.steps.locate(times))
     values = [entry[2] for entry in events]
-    devices = [-1 if read_id(v.device_type) == _CPU else max(read_id(v.device), 0) for v in values]
+    devices = [_find_device(value) for value in values]
     return parts.build_table(
         "memory",
         {
@@ -113,13 +115,20 @@ def build_memory(reading: Reading) -> pa.Table:
     )
 
 
-def _sum_allocated(values: list[Any], devices: list[int]) -> list[int]:
+def _find_device(value: MemoryArgs) -> int:
+    """Return the device of an allocation, -1 for the host."""
+    number = read_id(value.device)
+    return -1 if read_id(value.device_type) == _CPU else number if 0 <= number <= LARGEST_SMALL else 0
+
+
+def _sum_allocated(values: list[MemoryArgs], devices: list[int]) -> list[int]:
     """Return what is allocated after each event; old files only have the changes, so those are summed per device."""
     running: dict[int, int] = {}
     allocated = []
     for value, device in zip(values, devices, strict=True):
         known = None if value.allocated is None else read_id(value.allocated)
-        running[device] = known if known is not None else running.get(device, 0) + read_id(value.change)
+        held = known if known is not None else running.get(device, 0) + read_id(value.change)
+        running[device] = max(min(held, _MOST_BYTES), -_MOST_BYTES)
         allocated.append(running[device])
     return allocated
 
@@ -153,7 +162,7 @@ def build_counters(reading: Reading, memory: pa.Table) -> pa.Table:
 def _list_counters(reading: Reading) -> dict[str, tuple[str, str]]:
     """Return the counters in order: label, then process and unit."""
     log = reading.trace.log
-    devices = {-1 if read_id(v.device_type) == _CPU else max(read_id(v.device), 0) for _, _, v in log.memory}
+    devices = {_find_device(value) for _, _, value in log.memory}
     found = {_memory_label(device): ("Memory", "bytes") for device in sorted(devices)}
     for process, name, _, _ in log.counters:
         found[clean(f"{process}: {name}")] = (clean(process), "")
