@@ -61,6 +61,8 @@ def trace_step(rank: RankRun, steps: pa.Table, step: int) -> StepGraph | None:
         return None
     row = rows.slice(0, 1).to_pylist()[0]
     measured = _read_stretches(rank, row["index"], row["start_ns"])
+    if sum(stretch.duration_ns for stretch in measured) != row["duration_ns"]:
+        measured = ()  # only a part of them was kept
     stretches = measured or _lay_out({name: row[f"{name}_ns"] for name in PHASE_NAMES})
     collectives = _read_collectives(rank, step, row["start_ns"])
     return StepGraph(step, row["start_ns"], row["duration_ns"], stretches, collectives, bool(measured))

@@ -15,13 +15,7 @@ from collector.schema.manifest import RankManifest
 from collector.schema.phases import PHASES
 from profiler_server.analysis.device import summarize_device
 from profiler_server.analysis.evaluation import has_training, read_as_steps
-from profiler_server.analysis.pipeline import (
-    find_bottleneck,
-    read_queues,
-    summarize_queues,
-    summarize_readiness,
-    summarize_stages,
-)
+from profiler_server.analysis.pipeline import find_most_used
 from profiler_server.analysis.results import PhaseShare, StepSummary
 from profiler_server.analysis.step_graph import average_graph
 from profiler_server.analysis.steps import select_steps, summarize_phases, summarize_steps
@@ -39,15 +33,14 @@ from profiler_server.format import (
 )
 from profiler_server.page import Notice, Page, PageRequest, explain_absence
 from profiler_server.pages.overall.cards import (
-    DataCard,
     OperatorsCard,
     StepsCard,
     TimelineCard,
-    build_data_card,
     build_operators_card,
     build_steps_card,
     build_timeline_card,
 )
+from profiler_server.pages.overall.data import DataCard, read_data_card
 from profiler_server.pages.overall.facts import Fact, list_facts
 
 log = logging.getLogger(__name__)
@@ -55,7 +48,6 @@ T = TypeVar("T")
 
 RECORD_REMEDY = 'from collector import Profiler\n\nwith Profiler("runs/my-run"):\n    train()'
 WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
-DATA_REMEDY = 'Profiler("runs/my-run", data_pipeline=True)'
 
 
 @dataclass(frozen=True)
@@ -255,16 +247,10 @@ def _read_operators(rank: RankRun) -> OperatorsCard | Notice:
 
 
 def _read_data(rank: RankRun, steps: Steps | None) -> DataCard | Notice:
-    stages = summarize_stages(rank)
-    samples = read_queues(rank)
-    if not stages and (samples is None or not samples.num_rows):
-        absence = explain_absence(rank, "queues", "No data pipeline", DATA_REMEDY)
-        return absence or Notice("empty", "No data pipeline", "No DataLoader was used.", "")
-    loader = rank.manifest.loaders[0].id if rank.manifest.loaders else None
-    readiness = summarize_readiness(samples, loader) if samples is not None else ()
-    wait = next((phase.share_frac for phase in steps.phases if phase.name == "data_wait"), 0.0) if steps else 0.0
-    limit = find_bottleneck(readiness, {stage.name: stage.mean_ns for stage in stages}, wait)
-    return build_data_card(summarize_queues(rank), stages, limit)
+    if steps is None:
+        return read_data_card(rank, None, None)
+    wait = next(phase.share_frac for phase in steps.phases if phase.name == "data_wait")
+    return read_data_card(rank, find_most_used(steps.table), wait)
 
 
 def _read_timeline(rank: RankRun) -> TimelineCard | Notice:

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from collector.run import RankRun
 from profiler_server.analysis.operators import TypeRow, summarize_kernels, summarize_operators, summarize_types
 from profiler_server.analysis.outliers import list_outliers
-from profiler_server.analysis.pipeline import Bottleneck
-from profiler_server.analysis.results import OperatorRow, QueueSummary, StageSummary
+from profiler_server.analysis.results import OperatorRow
 from profiler_server.analysis.steps import select_steps, summarize_steps
 from profiler_server.figures import Axes, Chart, Line, Slice, build_lines, build_pie
 from profiler_server.format import format_count, format_duration, format_number_of, format_share, format_steps
@@ -46,36 +45,6 @@ class OperatorsCard:
     chart: Chart
     measure: str
     top: tuple[OperatorLine, ...]
-
-
-@dataclass(frozen=True)
-class QueueLine:
-    """One queue: `usage_frac` for a bar."""
-
-    name: str
-    depth: str
-    usage: str
-    usage_frac: float
-    empty: str
-
-
-@dataclass(frozen=True)
-class StageLine:
-    """One stage: its work per batch, and how busy its replicas were."""
-
-    name: str
-    replicas: str
-    work: str
-    busy: str
-    busy_frac: float
-    limiting: bool
-
-
-@dataclass(frozen=True)
-class DataCard:
-    sentence: str
-    queues: tuple[QueueLine, ...]
-    stages: tuple[StageLine, ...]
 
 
 @dataclass(frozen=True)
@@ -140,34 +109,6 @@ def _describe_operator(row: OperatorRow, total: int, on_device: bool) -> Operato
     own = _own(row, on_device)
     share = own / total if total else 0.0
     return OperatorLine(row.name, format_duration(own), format_share(share), share)
-
-
-def build_data_card(queues: Sequence[QueueSummary], stages: Sequence[StageSummary], limit: Bottleneck) -> DataCard:
-    """Describe the queues and the stages, with the stage marked that limits the step, if one does."""
-    return DataCard(
-        limit.reason,
-        tuple(
-            QueueLine(
-                queue.name.replace("_", " "),
-                f"{queue.mean_depth:.1f} of {format_count(queue.capacity)}",
-                format_share(queue.usage_frac),
-                queue.usage_frac,
-                format_share(queue.empty_frac),
-            )
-            for queue in queues
-        ),
-        tuple(
-            StageLine(
-                stage.name,
-                f"× {stage.replicas}",
-                format_duration(stage.mean_ns),
-                format_share(stage.busy_frac),
-                stage.busy_frac or 0.0,
-                limiting=stage.name == limit.stage,
-            )
-            for stage in stages
-        ),
-    )
 
 
 def build_timeline_card(rank: RankRun) -> TimelineCard:

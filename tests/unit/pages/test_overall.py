@@ -1,0 +1,131 @@
+"""The Overall page: one step in parts, a card for every part of the run, each with its own state."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.run import open_run
+from collector.schema import layout
+from collector.schema.manifest import Device, Signal, encode_manifest
+from profiler_server.page import PageRequest
+from profiler_server.pages.overall import OverallPage, Panel, build, build_panel
+from tests.support.runs import RunPlan, build_run, slow_loader_plan
+
+
+def show(path: Path) -> OverallPage:
+    return build(PageRequest(open_run(path), path.name, 0, (0,), {}))
+
+
+def stat(page: OverallPage, label: str) -> str:
+    assert page.stats.body is not None
+    return next(s.value for s in page.stats.body if s.label == label)
+
+
+def test_the_first_row_says_step_time_rate_wait_device_and_cost(tmp_path: Path) -> None:
+    page = show(build_run(tmp_path / "run"))
+    assert stat(page, "Mean step") == "64.0 ms"
+    assert stat(page, "Throughput") == "500 /s"
+    assert stat(page, "Data wait") == "0.6 %"
+    assert stat(page, "Device") == "CPU"
+    assert stat(page, "Recording cost") == "21.0 µs"
+
+
+def test_the_parts_of_the_mean_step_add_up_to_it(tmp_path: Path) -> None:
+    step = show(build_run(tmp_path / "run")).step.body
+    assert step is not None
+    assert step.sentence.startswith("Mean over 37 of 40 steps, recorded in light mode;")
+    assert sum(float(part.share.removesuffix(" %")) for part in step.parts) == pytest.approx(100.0, abs=0.1)
+    assert step.share == "100.0 %"
+
+
+def test_the_stage_that_limits_the_step_is_marked(tmp_path: Path) -> None:
+    card = show(build_run(tmp_path / "run", slow_loader_plan("transform"))).data_card.body
+    assert card is not None
+    assert [stage.name for stage in card.stages if stage.limiting] == ["transform"]
+
+
+def test_no_stage_is_marked_when_the_loader_keeps_up(tmp_path: Path) -> None:
+    card = show(build_run(tmp_path / "run")).data_card.body
+    assert card is not None
+    assert [stage.name for stage in card.stages if stage.limiting] == []
+
+
+def test_operators_are_ranked_and_small_types_are_added_up(tmp_path: Path) -> None:
+    card = show(build_run(tmp_path / "run")).operators_card.body
+    assert card is not None
+    assert card.top[0].name == "aten::convolution_backward"
+    assert card.top[0].share == "45.0 %"
+    assert card.measure == "host self time"
+
+
+def test_the_timeline_card_has_its_four_totals(tmp_path: Path) -> None:
+    card = show(build_run(tmp_path / "run")).timeline_card.body
+    assert card is not None
+    assert (card.operator_time, card.streams, card.streams_label) == ("120 ms", "1", "threads")
+    assert (card.operators, card.executions, card.covered) == ("7", "99", "steps 10–12")
+
+
+def test_a_part_that_was_switched_off_names_the_option(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan(operators=False))
+    rank = open_run(run).rank(0)
+    off = Signal("window", "off", "Detailed windows were switched off with window=None.")
+    manifest = dataclasses.replace(rank.manifest, signals=(off,), windows=())
+    layout.rank_file(run, 0).write_text(encode_manifest(manifest), encoding="utf-8")
+    page = show(run)
+    assert page.operators_card.notice is not None
+    assert (page.operators_card.notice.state, page.operators_card.notice.reason) == ("off", off.reason)
+    assert page.data_card.body is not None
+    assert any(fact.label == "Not collected" and "window=None" in fact.value for fact in page.facts)
+
+
+@pytest.mark.parametrize("table", ["operators", "slices", "stages", "steps"])
+def test_one_damaged_table_leaves_the_other_cards(tmp_path: Path, table: str) -> None:
+    run = build_run(tmp_path / "run")
+    layout.table_file(layout.rank_path(run, 0), table).write_bytes(b"PAR1 not a table")
+    page = show(run)
+    cards: dict[str, Panel[Any]] = {
+        "operators": page.operators_card,
+        "slices": page.timeline_card,
+        "stages": page.data_card,
+        "steps": page.steps_card,
+    }
+    failed = {name for name, card in cards.items() if card.notice is not None}
+    assert table in failed
+    assert failed <= {table, "slices"} if table == "operators" else failed == {table}
+    notice = cards[table].notice
+    assert notice is not None
+    assert (notice.state, f"{table}" in notice.reason) == ("failed", True)
+
+
+def test_a_fault_in_one_card_becomes_its_notice() -> None:
+    def fail() -> str:
+        raise ZeroDivisionError("division by zero")
+
+    panel = build_panel("Operators", fail)
+    assert panel.body is None
+    assert panel.notice is not None
+    assert "ZeroDivisionError" in panel.notice.reason
+
+
+def test_a_run_without_steps_has_notices_and_facts(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan(steps=1))
+    for file in layout.rank_path(run, 0).glob("*.parquet"):
+        file.unlink()
+    page = show(run)
+    assert page.stats.body is None
+    assert {panel.notice is not None for panel in (page.step, page.steps_card, page.data_card)} == {True}
+    assert any(fact.label == "DataLoader" for fact in page.facts)
+
+
+def test_a_device_without_a_window_is_not_available_rather_than_zero(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan(operators=False))
+    manifest = open_run(run).rank(0).manifest
+    manifest = dataclasses.replace(manifest, devices=(Device(0, "NVIDIA H100 80GB HBM3", memory_bytes=80 << 30),))
+    layout.rank_file(run, 0).write_text(encode_manifest(manifest), encoding="utf-8")
+    page = show(run)
+    assert stat(page, "Device busy") == "n/a"
+    assert any(fact.value == "0: NVIDIA H100 80GB HBM3, 80.0 GiB" for fact in page.facts)

@@ -1,0 +1,34 @@
+"""Shares that are shown add up to the whole, whatever their number."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler_server.format import choose_time_unit, format_number_of, format_shares
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=20).filter(any))
+def test_shown_shares_add_up(values: list[int]) -> None:
+    whole = sum(values)
+    shown = [float(text.removesuffix(" %")) for text in format_shares([value / whole for value in values])]
+    assert sum(shown) == pytest.approx(100.0, abs=1e-6)
+    assert all(abs(text - 100 * value / whole) <= 0.1 + 1e-9 for text, value in zip(shown, values, strict=True))
+
+
+def test_no_parts_have_no_shares() -> None:
+    assert format_shares([]) == ()
+    assert format_shares([0.0, 0.0]) == ("0.0 %", "0.0 %")
+
+
+@pytest.mark.parametrize(("peak_ns", "unit"), [(0, "ms"), (3, "ns"), (5e3, "µs"), (64e6, "ms"), (2e9, "s")])
+def test_an_axis_has_the_unit_of_its_peak(peak_ns: float, unit: str) -> None:
+    assert choose_time_unit(peak_ns)[1] == unit
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "text"), [(1, "step", "1 step"), (2, "batch", "2 batches"), (1200, "step", "1,200 steps")]
+)
+def test_a_noun_follows_its_count(count: int, noun: str, text: str) -> None:
+    assert format_number_of(count, noun) == text
