@@ -1,16 +1,11 @@
-"""What the process runs on: the settings that advice refers to, read once at the start.
-
-May import `collector.notes`; looks at torch only if it is there.
-"""
+"""What the process runs on: rank, cores, versions. Looks at torch only if somebody has imported it."""
 
 from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
-
-from collector.notes import Notes
 
 
 def find_rank() -> tuple[int, int]:
@@ -37,39 +32,15 @@ def count_usable_cores() -> float:
     return cores
 
 
-def describe_environment(notes: Notes) -> None:
-    """Fill in devices, cores, threads and the switches of torch."""
-    import torch
-
-    notes.cpu_count = os.cpu_count()
-    notes.usable_cores = count_usable_cores()
-    notes.torch_threads = torch.get_num_threads()
-    notes.devices = _list_devices(torch)
-    notes.facts |= {
-        "matmul_precision": torch.get_float32_matmul_precision(),
-        "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
-        "deterministic": bool(torch.are_deterministic_algorithms_enabled()),
-        "anomaly_mode": bool(torch.is_anomaly_enabled()),
-    }
-
-
-def _list_devices(torch: Any) -> list[dict[str, Any]]:
-    if not torch.cuda.is_available():
-        return []
-    devices = []
-    for index in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(index)
-        devices.append(
-            {
-                "index": index,
-                "name": properties.name,
-                "kind": "cuda",
-                "memory_bytes": properties.total_memory,
-                "multiprocessors": properties.multi_processor_count,
-                "compute_capability": f"{properties.major}.{properties.minor}",
-            }
-        )
-    return devices
+def find_versions() -> tuple[str | None, str | None]:
+    """Return the versions of torch and CUDA; without importing torch if nobody has yet."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        return str(torch.__version__), torch.version.cuda
+    try:
+        return version("torch"), None
+    except PackageNotFoundError:
+        return None, None
 
 
 def _read_int(name: str, default: int) -> int:

@@ -5,7 +5,9 @@ May import `collector.schema` and `collector.sidecar.lock`.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import socket
 import sys
 import time
@@ -77,6 +79,15 @@ def claim_place(output_path: Path, launch: Launch) -> Place:
             f"{run_path} cannot be written ({error.strerror or error}); choose another output_path"
         ) from None
     raise OutputError(f"{run_path} is being written by other processes; choose another output_path")
+
+
+def abandon_place(place: Place) -> None:
+    """Give a place back in which nothing could be written, so that no empty run is left behind."""
+    shutil.rmtree(place.rank_folder, ignore_errors=True)
+    if not layout.find_ranks(place.run_path):
+        layout.run_file(place.run_path).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            layout.profiler_path(place.run_path).rmdir()
 
 
 def _read_run(run_path: Path) -> RunManifest | None:

@@ -13,11 +13,12 @@ from typing import Any
 import psutil
 
 from collector.context import SignalContext
-from collector.environment import describe_environment, find_rank
+from collector.environment import count_usable_cores, find_rank, find_versions
 from collector.notes import WORDS_FILE, Notes, write_notes
 from collector.options import Options
-from collector.place import Launch, Place, claim_place, find_launch_id
+from collector.place import Launch, Place, abandon_place, claim_place, find_launch_id
 from collector.plugins import find_plugins
+from collector.rehearsal import time_hooks
 from collector.ring.clock import Clock
 from collector.ring.codes import PAUSE, RESUME, STEP_MARK
 from collector.ring.words import CODE_SHIFT, WordLog
@@ -26,6 +27,7 @@ from collector.sidecar.process import finish_rank, start_sidecar
 
 FINISH_S = 120.0
 """How long analyse() waits for the sidecar to write the tables."""
+HOW = "calls of each hook × its cost, timed at the start around nothing with the caches filled by other data"
 _NO_THREAD = -2
 _SWITCHES = ("data_pipeline", "memory", "resources")
 _log = logging.getLogger("stepscope")
@@ -38,22 +40,18 @@ class Recording:
     """
 
     def __init__(self, output_path: Path, options: Options, *, with_sidecar: bool = True) -> None:
-        import torch
-
         rank, world_size = find_rank()
-        launch = Launch(
-            rank, world_size, find_launch_id(), str(torch.__version__), torch.version.cuda, options.as_dict()
-        )
+        launch = Launch(rank, world_size, find_launch_id(), *find_versions(), options.as_dict())
         self.place = claim_place(output_path, launch)
         self.options = options
         notes = _build_notes(self.place, options)
-        describe_environment(notes)
-        notes.overhead = time_events()
+        notes.cpu_count, notes.usable_cores = os.cpu_count(), count_usable_cores()
         events = self.place.rank_folder / "events"
         try:
             self.log = WordLog(events / WORDS_FILE)
             write_notes(notes, self.place.rank_folder)
         except OSError as error:
+            abandon_place(self.place)
             raise OutputError(
                 f"{events} cannot be written ({error.strerror or error}); free space on the disk"
             ) from None
@@ -127,9 +125,19 @@ class Recording:
         for name in _SWITCHES:
             if not self.options.is_on(name):
                 self.context.notes.signals[name] = _describe_switch(name)
-        for kind in find_plugins(room, "SIGNAL"):
+        kinds = find_plugins(room, "SIGNAL")
+        self._time_hooks(kinds)
+        for kind in kinds:
             self._install_signal(kind)
         self.context.save_notes()
+
+    def _time_hooks(self, kinds: tuple[Any, ...]) -> None:
+        try:
+            costs = time_hooks(kinds, self.context)
+        except Exception as error:  # noqa: BLE001  an edge: a cost that is not known is no reason not to record
+            _log.warning("stepscope: the cost of the hooks could not be timed: %r", error)
+            return
+        self.context.notes.overhead = {"hook_ns": costs, "how": HOW}
 
     def _install_signal(self, kind: Any) -> None:
         name, option = kind.name, kind.option
@@ -150,42 +158,6 @@ class Recording:
             signal.remove()
         except Exception as error:  # noqa: BLE001  an edge: the other signals must still be removed
             self.context.fail_signal(signal.name, error)
-
-
-def time_events(count: int = 2000) -> dict[str, Any]:
-    """Time what one event costs the training thread: a hook's tests and the store, on a list instead of the log."""
-    import itertools
-    import threading
-
-    words, mask, following = [0] * 1024, 1023, itertools.count(1).__next__
-    thread, depth = [threading.get_ident()], [0]
-    now, get_ident = time.perf_counter_ns, threading.get_ident
-
-    def bare() -> None:
-        pass
-
-    def hooked(*args: Any, **kwargs: Any) -> None:
-        if depth[0] or get_ident() != thread[0]:
-            return bare()
-        words[following() & mask] = now()
-        try:
-            return bare(*args, **kwargs)
-        finally:
-            words[following() & mask] = now()
-
-    best = min(_time_calls(hooked, count // 4) - _time_calls(bare, count // 4) for _ in range(4))
-    event_ns = max(best, 0.0) / 2
-    return {
-        "event_ns": event_ns,
-        "how": f"events of the run × {event_ns:.0f} ns, the cost of one as timed at the start",
-    }
-
-
-def _time_calls(function: Any, count: int) -> float:
-    before = time.perf_counter_ns()
-    for _ in range(count):
-        function()
-    return (time.perf_counter_ns() - before) / count
 
 
 def _build_notes(place: Place, options: Options) -> Notes:

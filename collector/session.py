@@ -9,7 +9,6 @@ import multiprocessing.process
 import multiprocessing.util
 import os
 import sys
-import weakref
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -22,7 +21,7 @@ from collector.schema.errors import OptionError, SessionError, StepscopeError
 PATH_VARIABLE = "PROFILER_OUTPUT_PATH"
 DEFAULT_PATH = "profiler_output"
 _log = logging.getLogger("stepscope")
-_live: weakref.ref[Profiler] | None = None
+_live: Profiler | None = None
 
 State = Literal["new", "recording", "paused", "stopped", "analysed"]
 
@@ -47,7 +46,6 @@ class Profiler:
         start_profile: bool = True,
         **options: Any,
     ) -> None:
-        global _live
         if not isinstance(start_profile, bool):
             raise OptionError(f"start_profile takes True or False, not {start_profile!r}")
         self.options: Options = parse_options(options)
@@ -58,15 +56,7 @@ class Profiler:
         self._inert = _is_inheriting()
         if self._inert:
             return
-        other = _live() if _live is not None else None
-        if other is not None and other._is_live():
-            raise SessionError(
-                f"a Profiler is already recording to {other.output_path}; call its analyse() before making another"
-            )
-        _live = weakref.ref(self)
-        atexit.register(self._finish_at_exit)
-        # Children of multiprocessing leave through os._exit, which skips atexit.
-        multiprocessing.util.Finalize(self, _finish_process, (weakref.ref(self),), exitpriority=10)
+        self._refuse_second()
         if start_profile:
             self.start()
 
@@ -81,6 +71,7 @@ class Profiler:
         if self._state in ("recording", "paused"):
             raise SessionError("start() while recording: call stop() first")
         if self._state == "new":
+            self._refuse_second()
             self._open()
         self._state = "recording"
         if self._recording is not None:
@@ -121,7 +112,7 @@ class Profiler:
         """End the run, wait until its tables are written, and return it. A second call returns the same run.
 
         SessionError if it was never started. If nothing could be recorded, the run that is returned cannot be read:
-        its methods raise RunNotFoundError.
+        its methods raise RunError.
         """
         if self._is_elsewhere():
             return Run(self.output_path)
@@ -145,7 +136,18 @@ class Profiler:
         if not self._is_elsewhere() and self._state != "analysed":
             self.analyse()
 
+    def _refuse_second(self) -> None:
+        if _live is not None and _live is not self and _live._is_live():
+            raise SessionError(
+                f"a Profiler is already recording to {_live.output_path}; call its analyse() before making another"
+            )
+
     def _open(self) -> None:
+        global _live
+        _live = self
+        atexit.register(self._finish_at_exit)
+        # Children of multiprocessing leave through os._exit, which skips atexit.
+        multiprocessing.util.Finalize(None, self._finish_at_exit, exitpriority=10)
         try:
             self._recording = Recording(self.output_path, self.options)
         except StepscopeError as error:
@@ -165,7 +167,7 @@ class Profiler:
             _log.debug("stepscope: failed", exc_info=True)
 
     def _is_live(self) -> bool:
-        return self._pid == os.getpid() and self._state != "analysed"
+        return self._pid == os.getpid() and self._state in ("recording", "paused", "stopped")
 
     def _is_elsewhere(self) -> bool:
         """Say whether this object does nothing: in a forked child, or in one that runs the script again to spawn."""
@@ -176,12 +178,6 @@ class Profiler:
             self._state = "analysed"
             if self._recording is not None:
                 self._guard(self._recording.leave)
-
-
-def _finish_process(reference: weakref.ref[Profiler]) -> None:
-    profiler = reference()
-    if profiler is not None:
-        profiler._finish_at_exit()
 
 
 def _is_inheriting() -> bool:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import psutil
 
-import collector
 from collector.notes import Notes
 from collector.schema.errors import StepscopeError
 from collector.schema.layout import RANK_FILE, events_path, find_ranks, rank_path
@@ -26,7 +25,7 @@ LOG_FILE = "sidecar.log"
 
 def start_sidecar(rank_folder: Path) -> subprocess.Popen[bytes]:
     """Start the sidecar in a session of its own, so that a Ctrl-C for the training does not reach it. OSError if it cannot."""
-    root = str(Path(collector.__file__).resolve().parents[1])
+    root = str(Path(__file__).resolve().parents[2])
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),

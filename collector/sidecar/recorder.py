@@ -236,14 +236,14 @@ def build_manifest(
 def measure_overhead(
     notes: Notes, cost: dict[str, Any], windows: tuple[Window, ...], cpu_frac: float | None
 ) -> Overhead:
-    """Multiply the events of the run by what one costs, as timed when the recording started."""
+    """Multiply the calls of each hook by what one costs, as timed when the recording started."""
     stall = sum(window.stall_ns for window in windows)
-    steps, word_ns = cost.get("steps", 0), notes.overhead.get("event_ns")
-    if not steps or word_ns is None:
+    steps, hook_ns = cost.get("steps", 0), notes.overhead.get("hook_ns")
+    if not steps or not hook_ns:
         return Overhead(window_stall_ns=stall, sidecar_cpu_frac=cpu_frac)
-    per_step = cost["words"] * word_ns / steps
-    share = per_step * steps / cost["train_ns"] if cost["train_ns"] else None
-    return Overhead(per_step, share, str(notes.overhead.get("how", "")), stall, cpu_frac)
+    total = sum(calls * hook_ns.get(name, 0.0) for name, calls in cost["calls"].items())
+    share = total / cost["train_ns"] if cost["train_ns"] else None
+    return Overhead(total / steps, share, str(notes.overhead.get("how", "")), stall, cpu_frac)
 
 
 def _read_all(kind: Any, entries: Any) -> list[Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ class BackwardSignal:
     option = ""
 
     def install(self, context: SignalContext) -> None:
+        self._context = context
         original = torch.autograd._engine_run_backward
         hook = _make_engine_hook(context, original)
         skip_code(hook.__code__)
@@ -29,6 +31,12 @@ class BackwardSignal:
 
     def remove(self) -> None:
         pass
+
+    def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
+        """Return what can be called to time the hooks alone, without install."""
+        self._context = context
+        hook = _make_engine_hook(self._context, _do_nothing)
+        return {"backward": lambda: hook(None)}
 
 
 def _make_engine_hook(context: SignalContext, original: Any) -> Any:
@@ -55,6 +63,10 @@ def _make_engine_hook(context: SignalContext, original: Any) -> Any:
                 ends()
 
     return _engine_run_backward
+
+
+def _do_nothing(*args: Any, **kwargs: Any) -> None:
+    pass
 
 
 SIGNAL = BackwardSignal

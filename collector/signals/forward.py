@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -63,6 +64,12 @@ class ForwardSignal:
 
     def remove(self) -> None:
         self._end_discovery(patch=False)
+
+    def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
+        """Return what can be called to time the hooks alone, without install."""
+        self._context = context
+        hook = self._wrap_call(_do_nothing)
+        return {"forward": lambda: hook(None)}
 
     def _on_step(self, step: int) -> None:
         if step >= STEPS_OF_DISCOVERY:
@@ -158,6 +165,10 @@ class ForwardSignal:
 
         skip_code(__call__.__code__)
         return __call__
+
+
+def _do_nothing(*args: Any, **kwargs: Any) -> None:
+    pass
 
 
 SIGNAL = ForwardSignal

@@ -5,8 +5,11 @@ The depths are read at each fetch from counters of the iterator, in constant tim
 
 from __future__ import annotations
 
+import multiprocessing
+import queue
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -44,6 +47,15 @@ class LoaderSignal:
         context.undo.patch(iterator, "_reset", self._make_reset(iterator._reset))
         context.undo.patch(iterator, "__next__", self._make_next(iterator.__next__))
         context.undo.patch(DataLoader, "__iter__", self._make_iter(DataLoader.__iter__))
+
+    def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
+        """Return what can be called to time the hooks alone, without install."""
+        self._context = context
+        self._reads_queues = True
+        batch = [torch.zeros(2), torch.zeros(2)]
+        iterator = _StandIn()
+        hook = self._make_next(lambda iterator: batch)
+        return {"fetch": lambda: hook(iterator)}
 
     def remove(self) -> None:
         self._reads_queues = False
@@ -130,6 +142,16 @@ class LoaderSignal:
             self._context.fail_signal("data_pipeline", error)
 
 
+class _StandIn:
+    """An iterator with the private fields that are read at a fetch, to time the reading."""
+
+    def __init__(self) -> None:
+        self._stepscope, self._num_yielded, self._num_workers, self._pin_memory = 0, 0, 2, False
+        self._task_info: dict[int, Any] = {0: (0,)}
+        self._tasks_outstanding, self._rcvd_idx = 1, 0
+        self._worker_result_queue = queue.SimpleQueue[int]()
+
+
 def _read_queues(iterator: Any) -> int:
     """Pack what is ready, out of order and outstanding: see `codes.QUEUE`."""
     ready = min(int(iterator._worker_result_queue.qsize()), _MOST)
@@ -202,8 +224,6 @@ def _describe_loader(number: int, loader: Any) -> dict[str, Any]:
 
 
 def _find_start_method(loader: Any) -> str:
-    import multiprocessing
-
     context = loader.multiprocessing_context
     return str((context if context is not None else multiprocessing).get_start_method())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -37,6 +38,20 @@ class OptimizerSignal:
 
     def remove(self) -> None:
         pass
+
+    def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
+        """Return what can be called to time the hooks alone, without install."""
+        self._context = context
+        before, after = self._make_step_hooks(self._context)
+        zero_grad = _make_zero_hook(self._context, _do_nothing)
+        optimizer = object()
+        self._seen[id(optimizer)] = {}
+
+        def update() -> None:
+            before(optimizer, (), {})
+            after(optimizer, (), {})
+
+        return {"update": update, "zero": lambda: zero_grad(None)}
 
     def _make_step_hooks(self, context: SignalContext) -> tuple[Any, Any]:
         log, seen, updates = context.log, self._seen, self._updates
@@ -123,6 +138,10 @@ def _make_zero_hook(context: SignalContext, original: Any) -> Any:
             words[following() & mask] = now() + ZERO_END
 
     return zero_grad
+
+
+def _do_nothing(*args: Any, **kwargs: Any) -> None:
+    pass
 
 
 SIGNAL = OptimizerSignal

@@ -67,7 +67,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "collector.environment": ("collector.schema", "collector.notes"),
     "collector.place": ("collector.schema", "collector.notes", "collector.sidecar"),
+    "collector.rehearsal": ("collector.context", "collector.notes", "collector.options", "collector.ring"),
     "collector.recording": (
+        "collector.rehearsal",
         "collector.schema",
         "collector.ring",
         "collector.context",

@@ -33,6 +33,7 @@ class StepsAssembler(Assembler):
         self._data_pipeline: bool | None = None
         self._train_steps = 0
         self._train_ns = 0
+        self._calls = dict.fromkeys(("fetch", "forward", "backward", "update", "zero"), 0)
         self._reader: WordReader | None = None
         self._machine = StepMachine(self._add)
         self._rows: dict[str, Rows] = _empty_rows()
@@ -61,7 +62,7 @@ class StepsAssembler(Assembler):
         lost = self._lost_before + (self._reader.lost if self._reader else 0)
         return {
             "events_lost": lost,
-            "cost": {"words": self._machine.position, "steps": self._train_steps, "train_ns": self._train_ns},
+            "cost": {"calls": self._calls, "steps": self._train_steps, "train_ns": self._train_ns},
         }
 
     def checkpoint(self) -> dict[str, Any]:
@@ -72,6 +73,7 @@ class StepsAssembler(Assembler):
             "lost": lost,
             "train_steps": self._train_steps,
             "train_ns": self._train_ns,
+            "calls": self._calls,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -79,6 +81,7 @@ class StepsAssembler(Assembler):
         self._index = state["index"]
         self._lost_before = state["lost"]
         self._train_steps, self._train_ns = state["train_steps"], state["train_ns"]
+        self._calls = dict(state["calls"])
 
     def release(self) -> None:
         reader = self._reader
@@ -107,6 +110,10 @@ class StepsAssembler(Assembler):
         if done.kind == "train":
             self._train_steps += 1
             self._train_ns += done.end - done.row.start
+            counters = done.row.counters
+            numbers = (counters.fetches, counters.forwards, counters.backwards, counters.updates, counters.zeros)
+            for name, number in zip(self._calls, numbers, strict=True):
+                self._calls[name] += number
         if self._data_pipeline:
             self._rows["fetches"] += self._list_fetches(done)
             self._rows["queues"] += self._list_queues(done)

@@ -1,0 +1,191 @@
+"""What a Profiler says when it is used out of turn, or cannot work."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector import Profiler
+from collector.schema.errors import OptionError, RunError, SessionError
+from tests.support import shapes
+
+
+@pytest.fixture
+def profiler(tmp_path: Path) -> Iterator[Profiler]:
+    profiler = Profiler(tmp_path / "run", window=None)
+    yield profiler
+    profiler.analyse()
+
+
+def test_a_second_live_profiler_is_refused_by_name_of_the_first(profiler: Profiler, tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match=r"already recording to .*run; call its analyse\(\)"):
+        Profiler(tmp_path / "other")
+
+
+def test_stop_before_start_is_refused(tmp_path: Path) -> None:
+    waiting = Profiler(tmp_path, start_profile=False)
+    with pytest.raises(SessionError, match="stop\\(\\) before start"):
+        waiting.stop()
+    with pytest.raises(SessionError, match="analyse\\(\\) before start"):
+        waiting.analyse()
+
+
+def test_start_after_analyse_is_refused(tmp_path: Path) -> None:
+    done = Profiler(tmp_path, window=None)
+    done.analyse()
+    with pytest.raises(SessionError, match="start\\(\\) after analyse"):
+        done.start()
+
+
+def test_start_while_recording_is_refused(profiler: Profiler) -> None:
+    with pytest.raises(SessionError, match="call stop\\(\\) first"):
+        profiler.start()
+
+
+def test_analyse_twice_returns_the_same_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    done = Profiler(tmp_path, window=None)
+    first, second = done.analyse(), done.analyse()
+    assert first.path == second.path
+    assert "was called before" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"windw": None}, "has no option 'windw'; did you mean 'window'"),
+        ({"zzz": 1}, "has no option 'zzz'; it has: window, data_pipeline"),
+        ({"window": "always"}, "window takes"),
+        ({"window": (1, -2)}, "window takes"),
+        ({"memory": "yes"}, "memory takes True or False"),
+        ({"level": "loud"}, "level takes one of debug, info, important"),
+        ({"activities": ["gpu"]}, "activities takes some of cpu, device"),
+    ],
+)
+def test_an_option_that_does_not_exist_or_fit_is_named(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        Profiler(tmp_path, **options)
+
+
+def test_a_path_that_cannot_be_written_is_one_warning_and_training_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    profiler = Profiler(tmp_path / "file" / "run", window=None)
+    shapes.plain()
+    profiler.step()
+    run = profiler.analyse()
+    warnings = capsys.readouterr().err.splitlines()
+    assert len(warnings) == 1
+    assert "nothing is recorded" in warnings[0]
+    assert "cannot be written" in warnings[0]
+    with pytest.raises(RunError):
+        run.manifest  # noqa: B018
+
+
+def test_the_context_manager_closes_the_run(tmp_path: Path) -> None:
+    with Profiler(tmp_path, window=None) as profiler:
+        shapes.plain()
+    run = profiler.analyse()
+    assert run.state == "complete"
+    assert run.frame("steps").kind.value_counts()["train"] == 10
+
+
+def test_stopped_and_paused_work_is_absent(tmp_path: Path) -> None:
+    profiler = Profiler(tmp_path, window=None, start_profile=False)
+    shapes.plain()
+    profiler.start()
+    shapes.plain()
+    profiler.pause()
+    profiler.pause()
+    shapes.plain()
+    profiler.resume()
+    profiler.resume()
+    shapes.plain()
+    profiler.stop()
+    shapes.plain()
+    profiler.start()
+    shapes.plain()
+    steps = profiler.analyse().frame("steps")
+    assert (steps.kind == "train").sum() == 30
+    assert (steps.start_ns.shift(-1) - steps.start_ns - steps.duration_ns).dropna().eq(0).all()
+
+
+def test_step_overrides_what_would_be_found(tmp_path: Path) -> None:
+    profiler = Profiler(tmp_path, window=None)
+    model = shapes.Net()
+    optimizer = shapes.sgd(model)
+    for number, batch in enumerate(shapes.loader()):
+        shapes.train_on(model, optimizer, [batch])
+        if number % 2:
+            profiler.step()
+    steps = profiler.analyse().frame("steps")
+    train = steps[steps.kind == "train"]
+    assert len(train) == 5 + 1  # the first batch was over before the first call was seen
+    assert train.markers.sum() == 5
+
+
+def test_no_steps_at_all_is_an_empty_run_that_opens(tmp_path: Path) -> None:
+    run = Profiler(tmp_path, window=None).analyse()
+    assert run.state == "complete"
+    assert run.rank(0).manifest.overhead.training_thread_ns_per_step is None
+
+
+def test_a_forked_child_records_nothing_and_its_calls_do_nothing(profiler: Profiler) -> None:
+    optimizer = shapes.sgd(shapes.Net())
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            # Nothing that computes: torch's own threads do not survive a fork.
+            optimizer.zero_grad()
+            optimizer.step()
+            gc.collect()
+            profiler.step()
+            profiler.stop()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    steps = profiler.analyse().frame("steps")
+    assert (steps.kind == "train").sum() == 0
+
+
+def test_a_script_that_is_run_again_to_spawn_records_once(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import multiprocessing\n"
+        "from collector import Profiler\n"
+        f"profiler = Profiler({str(tmp_path / 'run')!r}, window=None)\n"
+        "def work(): pass\n"
+        "if __name__ == '__main__':\n"
+        "    child = multiprocessing.get_context('spawn').Process(target=work)\n"
+        "    child.start(); child.join()\n"
+        "    print(child.exitcode, profiler.analyse().state)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.split() == ["0", "complete"], done.stderr
+    assert not (tmp_path / "run" / "earlier").exists()
+
+
+def test_a_full_disk_is_one_warning_and_leaves_no_empty_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    profiler = Profiler(tmp_path / "run", window=None)
+    shapes.plain()
+    profiler.analyse()
+    warnings = capsys.readouterr().err.splitlines()
+    assert len(warnings) == 1
+    assert "No space left on device" in warnings[0]
+    assert list((tmp_path / "run").iterdir()) == []

@@ -1,0 +1,164 @@
+"""Training goes on and what was recorded is there, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector import open_run, plugins, recording
+from collector.context import SignalContext
+from collector.schema.layout import events_path, rank_file, rank_path
+from collector.sidecar.process import recover_run
+from tests.support import shapes
+from tests.support.recording import assert_sound, record
+
+TRAINING = """
+import sys, torch
+from collector import Profiler
+from tests.support import shapes
+torch.set_num_threads(1)
+profiler = Profiler(sys.argv[1], window=None)
+model = shapes.Net()
+optimizer = shapes.sgd(model)
+for epoch in range(100000):
+    shapes.train_on(model, optimizer, shapes.loader())
+    print(epoch, flush=True)
+"""
+
+
+def start_training(path: Path) -> subprocess.Popen[str]:
+    root = Path(__file__).parents[3]
+    return subprocess.Popen(
+        [sys.executable, "-c", TRAINING, str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+
+
+def wait_for_epochs(training: subprocess.Popen[str], epochs: int) -> None:
+    assert training.stdout is not None
+    for _ in range(epochs):
+        assert training.stdout.readline()
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def find_sidecar(training: subprocess.Popen[str]) -> int:
+    children = Path(f"/proc/{training.pid}/task/{training.pid}/children")
+    wait_until(lambda: children.read_text().split())
+    return int(children.read_text().split()[0])
+
+
+def has_ended(path: Path) -> bool:
+    try:
+        return json.loads(rank_file(path, 0).read_text())["ended_unix_ns"] is not None
+    except (OSError, ValueError):
+        return False
+
+
+def test_a_killed_run_is_finished_by_the_sidecar_and_shown_as_crashed(tmp_path: Path) -> None:
+    training = start_training(tmp_path)
+    wait_for_epochs(training, 20)
+    training.kill()
+    training.communicate()
+    wait_until(lambda: has_ended(tmp_path))
+    run = open_run(tmp_path)
+    assert run.state == "crashed"
+    assert (run.frame("steps").kind == "train").sum() >= 200
+
+
+def test_a_run_whose_sidecar_was_killed_too_is_recovered_whole(tmp_path: Path) -> None:
+    training = start_training(tmp_path)
+    wait_for_epochs(training, 20)
+    os.kill(find_sidecar(training), signal.SIGKILL)
+    wait_for_epochs(training, 5)
+    training.kill()
+    training.communicate()
+    assert open_run(tmp_path).state == "crashed"
+    assert recover_run(tmp_path) == {0: "recovered"}
+    steps = open_run(tmp_path).frame("steps")
+    train = steps[steps.kind == "train"]
+    assert len(train) >= 250
+    assert train.step.tolist() == list(range(1, len(train) + 1))
+    assert (steps.start_ns.shift(-1) - steps.start_ns - steps.duration_ns).dropna().eq(0).all()
+    assert recover_run(tmp_path) == {0: "complete"}
+
+
+def test_a_live_run_is_not_recovered(tmp_path: Path) -> None:
+    training = start_training(tmp_path)
+    try:
+        wait_for_epochs(training, 1)
+        wait_until(lambda: rank_file(tmp_path, 0).exists())
+        assert recover_run(tmp_path) == {0: "recording"}
+    finally:
+        training.kill()
+        training.communicate()
+        wait_until(lambda: has_ended(tmp_path))
+
+
+def test_a_signal_that_raises_is_switched_off_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        name = "broken"
+        option = ""
+
+        def install(self, context: SignalContext) -> None:
+            raise RuntimeError("no such thing")
+
+        def remove(self) -> None: ...
+
+    class Late:
+        name = "late"
+        option = ""
+
+        def install(self, context: SignalContext) -> None:
+            context.boundaries.append(self.at_step)
+
+        def at_step(self, step: int) -> None:
+            raise RuntimeError("at a boundary")
+
+        def remove(self) -> None: ...
+
+    real = plugins.find_plugins
+
+    def find(room: Any, name: str) -> tuple[Any, ...]:
+        return (*real(room, name), Broken, Late) if name == "SIGNAL" else real(room, name)
+
+    monkeypatch.setattr(recording, "find_plugins", find)
+    recorded = record(tmp_path, shapes.plain)
+    assert_sound(recorded)
+    assert len(recorded.train) == 10
+    states = {signal.name: signal for signal in recorded.run.rank(0).manifest.signals}
+    assert states["broken"].state == "failed"
+    assert "no such thing" in states["broken"].reason
+    assert states["optimizer"].state == "on"
+
+
+def test_a_second_launch_sets_the_first_run_aside(tmp_path: Path) -> None:
+    record(tmp_path, shapes.plain)
+    recorded = record(tmp_path, shapes.without_loader)
+    assert len(recorded.train) == 10
+    (earlier,) = (tmp_path / "earlier").iterdir()
+    assert (open_run(earlier).frame("steps").kind == "train").sum() == 10
+
+
+def test_what_was_there_without_a_manifest_is_set_aside_too(tmp_path: Path) -> None:
+    rank_path(tmp_path, 0).mkdir(parents=True)
+    events_path(rank_path(tmp_path, 0)).mkdir()
+    assert len(record(tmp_path, shapes.plain).train) == 10
+    assert len(list((tmp_path / "earlier").iterdir())) == 1
