@@ -1,0 +1,175 @@
+"""The detailed window in real training, and beside a profiler of the user's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd import profiler as autograd_profiler
+
+from collector.ring.windows import find_windows, trace_file, write_window
+from collector.schema.layout import events_path
+from tests.support.recording import Recorded, record
+
+MODEL = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+OPTIMIZER = torch.optim.SGD(MODEL.parameters(), lr=0.01)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def _train(steps: int = 12) -> None:
+    data = torch.utils.data.TensorDataset(torch.randn(steps * 8, 16))
+    for (batch,) in torch.utils.data.DataLoader(data, batch_size=8):
+        OPTIMIZER.zero_grad()
+        MODEL(batch).sum().backward()
+        OPTIMIZER.step()
+
+
+def _signal(recorded: Recorded) -> Any:
+    return next(signal for signal in recorded.run.rank().manifest.signals if signal.name == "window")
+
+
+def test_window_covers_the_chosen_steps(tmp_path: Path) -> None:
+    recorded = record(tmp_path, _train, window=(5, 3))
+    (window,) = recorded.run.rank().manifest.windows
+    assert (window.first_step, window.last_step) == (5, 7)
+    assert window.stall_ns > 0
+    assert recorded.run.rank().manifest.overhead.window_stall_ns == window.stall_ns
+    assert [row["step"] for row in recorded.train if row["detailed"]] == [5, 6, 7]
+
+
+def test_operators_have_the_steps_shapes_and_counts_of_the_loop(tmp_path: Path) -> None:
+    rows = record(tmp_path, _train, window=(5, 3)).run.table("operators").to_pylist()
+    linear = [row for row in rows if row["name"] == "aten::linear"]
+    counts = {step: sum(row["count"] for row in linear if row["step"] == step) for step in (5, 6, 7)}
+    assert counts == {5: 2, 6: 2, 7: 2}
+    assert {row["input_shapes"] for row in linear} == {"[[8,16],[16,16],[16]]", "[[8,16],[4,16],[4]]"}
+    assert {row["type"] for row in linear} == {"matmul"}
+
+
+def test_slices_lie_inside_their_steps_on_the_clock_of_the_run(tmp_path: Path) -> None:
+    recorded = record(tmp_path, _train, window=(5, 3))
+    steps = {row["step"]: row for row in recorded.train}
+    slices = [row for row in recorded.run.table("slices").to_pylist() if row["name"].startswith("aten::")]
+    assert {row["step"] for row in slices} == {5, 6, 7}
+    slack_ns = 50_000
+    for row in slices:
+        step = steps[row["step"]]
+        assert row["start_ns"] >= step["start_ns"] - slack_ns
+        assert row["start_ns"] + row["duration_ns"] <= step["start_ns"] + step["duration_ns"] + slack_ns
+
+
+def test_window_may_start_with_the_first_step(tmp_path: Path) -> None:
+    (window,) = record(tmp_path, _train, window=(1, 2)).run.rank().manifest.windows
+    assert (window.first_step, window.last_step) == (1, 2)
+
+
+def test_training_that_ends_inside_the_window_still_has_it(tmp_path: Path) -> None:
+    recorded = record(tmp_path, lambda: _train(6), window=(5, 100))
+    (window,) = recorded.run.rank().manifest.windows
+    assert window.first_step == 5
+    assert recorded.run.table("operators").num_rows > 0
+
+
+def test_no_window_leaves_nothing(tmp_path: Path) -> None:
+    before = vars(autograd_profiler)["_prepare_profiler"]
+    recorded = record(tmp_path, _train, window=None)
+    assert recorded.run.rank().manifest.windows == ()
+    assert find_windows(events_path(recorded.run.rank().folder)) == ()
+    assert vars(autograd_profiler)["_prepare_profiler"] is before
+
+
+def test_profiler_of_the_user_is_not_disturbed(tmp_path: Path) -> None:
+    own = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+
+    def loop() -> None:
+        with own:
+            _train()
+
+    recorded = record(tmp_path, loop, window=(5, 3))
+    assert sum(event.count for event in own.key_averages() if event.key == "aten::linear") == 24
+    assert recorded.run.rank().manifest.windows == ()
+    assert _signal(recorded).state == "unavailable"
+    assert "Another profiler" in _signal(recorded).reason
+
+
+def test_warm_up_of_the_users_profiler_counts_as_a_session(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def read(profiler: torch.profiler.profile) -> None:
+        seen.append(sum(event.count for event in profiler.key_averages() if event.key == "aten::linear"))
+
+    schedule = torch.profiler.schedule(wait=1, warmup=6, active=3, repeat=1)
+
+    def loop() -> None:
+        data = torch.utils.data.TensorDataset(torch.randn(96, 16))
+        with torch.profiler.profile(schedule=schedule, on_trace_ready=read, acc_events=True) as own:
+            for (batch,) in torch.utils.data.DataLoader(data, batch_size=8):
+                OPTIMIZER.zero_grad()
+                MODEL(batch).sum().backward()
+                OPTIMIZER.step()
+                own.step()
+
+    recorded = record(tmp_path, loop, window=(5, 3))
+    assert seen == [6]
+    assert recorded.run.rank().manifest.windows == ()
+
+
+def test_session_that_starts_inside_the_window_ends_it(tmp_path: Path) -> None:
+    counts: list[int] = []
+
+    def loop() -> None:
+        _train(6)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+            _train(3)
+        counts.append(sum(event.count for event in own.key_averages() if event.key == "aten::linear"))
+
+    recorded = record(tmp_path, loop, window=(4, 100))
+    assert counts == [6]
+    (window,) = recorded.run.rank().manifest.windows
+    assert window.first_step == 4
+    assert any(warning.code == "window_cut_short" for warning in recorded.run.rank().manifest.warnings)
+
+
+def test_undo_leaves_torch_as_it_was(tmp_path: Path) -> None:
+    names = ("_prepare_profiler", "_enable_profiler", "_disable_profiler")
+    before = [vars(autograd_profiler)[name] for name in names]
+    record(tmp_path, _train, window=(5, 3))
+    assert all(vars(autograd_profiler)[name] is old for name, old in zip(names, before, strict=True))
+    assert not torch.autograd._profiler_enabled()
+
+
+def test_device_activity_alone_is_no_error_without_a_device(tmp_path: Path) -> None:
+    recorded = record(tmp_path, _train, window=(5, 2), activities=("device",))
+    assert len(recorded.train) == 12
+
+
+def test_damaged_window_takes_no_other_table_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoil(events: Path, note: Any) -> None:
+        trace_file(events, note.first_step).write_text("{", encoding="utf-8")
+        write_window(events, note)
+
+    monkeypatch.setattr("collector.signals.window.write_window", spoil)
+    recorded = record(tmp_path, _train, window=(5, 3))
+    assert len(recorded.train) == 12
+    assert _signal(recorded).state == "failed"
+    assert recorded.run.rank().status("operators").state == "failed"
+
+
+def test_trace_is_kept_as_kineto_wrote_it(tmp_path: Path) -> None:
+    recorded = record(tmp_path, _train, window=(5, 3))
+    (window,) = recorded.run.rank().manifest.windows
+    assert window.trace_file is not None
+    raw = json.loads((recorded.run.rank().folder / window.trace_file).read_text(encoding="utf-8"))
+    names = {event["name"] for event in raw["traceEvents"] if event["ph"] in "Xi" and event["name"] != "[memory]"}
+    assert set(recorded.run.table("slices")["name"].to_pylist()) == names
