@@ -63,8 +63,9 @@ def _include_routers(app: FastAPI) -> None:
     would also match `{id}/tables/steps`."""
     routers = [m.ROUTER for m in find_modules(routes) if not isinstance(m, BrokenModule) and hasattr(m, "ROUTER")]
     found = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    found.sort(key=lambda route: -route.path.count("/"))
     merged = APIRouter()
-    merged.routes.extend(sorted(found, key=lambda route: -route.path.count("/")))
+    merged.routes.extend(found)
     app.include_router(merged)
 
 

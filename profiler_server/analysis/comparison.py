@@ -1,0 +1,125 @@
+"""Two runs against each other: where the mean step changed, and by how much more than chance.
+
+The noise of a difference is the half-width of its 95 % interval. Steps that follow each other are not independent, so
+each run's part comes from the means of up to 20 equal stretches of its steps (batch means), not from single steps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.run import RankRun
+from collector.schema.errors import RunError
+from collector.schema.phases import PHASES
+from profiler_server.analysis.steps import read_integers, select_steps, train_steps
+
+Float64 = npt.NDArray[np.float64]
+BATCHES = 20
+OPERATORS = 15
+# Student's t at 97.5 % for 1, 2, 3 … degrees of freedom; beyond the list it changes by less than 0.1.
+_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean of one part per step in both runs. `noise_ns` is None where there are too few steps to tell."""
+
+    name: str
+    a_ns: float
+    b_ns: float
+    noise_ns: float | None
+
+    @property
+    def change_ns(self) -> float:
+        return self.b_ns - self.a_ns
+
+    @property
+    def is_clear(self) -> bool:
+        return self.noise_ns is not None and abs(self.change_ns) > self.noise_ns
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`phases` sum to `step`. `operators` are the host operators that changed most, empty without a detailed window."""
+
+    step: Difference
+    phases: tuple[Difference, ...]
+    operators: tuple[Difference, ...]
+    a_steps: int
+    b_steps: int
+
+    @property
+    def is_slower(self) -> bool:
+        return self.step.is_clear and self.step.change_ns > 0
+
+
+def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
+    """Compare one rank of two runs. Raises TableMissingError or TableBrokenError without steps on either side."""
+    a_steps, b_steps = _read_kept(a), _read_kept(b)
+    columns = [("step", "duration_ns"), *((phase.label, f"{phase.name}_ns") for phase in PHASES)]
+    step, *phases = (_compare(name, _values(a_steps, column), _values(b_steps, column)) for name, column in columns)
+    return Comparison(step, tuple(phases), _compare_operators(a, b), a_steps.num_rows, b_steps.num_rows)
+
+
+def measure_noise(values: Float64) -> float | None:
+    """Return the half-width of the 95 % interval of a mean, from batch means; None for fewer than two values."""
+    count = min(BATCHES, len(values))
+    if count < 2:
+        return None
+    means = np.array([part.mean() for part in np.array_split(values, count)])
+    student = _STUDENT[min(count - 1, len(_STUDENT)) - 1]
+    return float(student * means.std(ddof=1) / np.sqrt(count))
+
+
+def _compare(name: str, a: Float64, b: Float64) -> Difference:
+    noises = [measure_noise(a), measure_noise(b)]
+    known = [noise for noise in noises if noise is not None]
+    noise = math.hypot(*known) if len(known) == 2 else None
+    return Difference(name, float(a.mean()) if len(a) else 0.0, float(b.mean()) if len(b) else 0.0, noise)
+
+
+def _read_kept(rank: RankRun) -> pa.Table:
+    steps = rank.table("steps")
+    return train_steps(steps).filter(pa.array(select_steps(steps).kept))
+
+
+def _values(steps: pa.Table, column: str) -> Float64:
+    return read_integers(steps, column).astype(np.float64)
+
+
+def _compare_operators(a: RankRun, b: RankRun) -> tuple[Difference, ...]:
+    a_times, b_times = _read_operators(a), _read_operators(b)
+    if not a_times or not b_times:
+        return ()
+    found = [_compare(name, _of(a_times, name), _of(b_times, name)) for name in sorted({*a_times, *b_times})]
+    return tuple(sorted(found, key=lambda d: -abs(d.change_ns))[:OPERATORS])
+
+
+def _of(times: dict[str, Float64], name: str) -> Float64:
+    """Return an operator's time per step; zeros where the other run alone has it."""
+    return times.get(name, np.zeros_like(next(iter(times.values()))))
+
+
+def _read_operators(rank: RankRun) -> dict[str, Float64]:
+    """Return the self time of each operator in each detailed step, zeros included."""
+    try:
+        rows = rank.table("operators", ("step", "name", "self_ns"))
+    except RunError:
+        return {}
+    if not rows.num_rows:
+        return {}
+    summed = rows.group_by(["name", "step"]).aggregate([("self_ns", "sum")])
+    steps = sorted(pc.unique(rows["step"]).to_pylist())
+    names = [str(name) for name in pc.unique(rows["name"]).to_pylist()]
+    times = dict(zip(names, np.zeros((len(names), len(steps))), strict=True))
+    places = {step: place for place, step in enumerate(steps)}
+    columns = (summed[name].to_pylist() for name in ("name", "step", "self_ns_sum"))
+    for name, step, self_ns in zip(*columns, strict=True):
+        times[name][places[step]] = self_ns
+    return times

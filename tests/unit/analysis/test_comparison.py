@@ -1,0 +1,69 @@
+"""Comparing two runs: differences, and whether they are more than noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collector.run import RankRun, open_run
+from profiler_server.analysis.comparison import Comparison, compare_ranks, measure_noise
+from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run
+
+
+def build_rank(path: Path, plan: RunPlan) -> RankRun:
+    return open_run(build_run(path, plan)).rank(0)
+
+
+@pytest.fixture
+def slower(tmp_path: Path) -> Comparison:
+    a = build_rank(tmp_path / "a", RunPlan())
+    b = build_rank(tmp_path / "b", RunPlan(phases_ms={**HEALTHY_STEP_MS, "data_wait": 12.4}))
+    return compare_ranks(a, b)
+
+
+def test_names_the_phase_that_changed(slower: Comparison) -> None:
+    clear = [d.name for d in slower.phases if d.is_clear]
+    assert clear == ["Data wait"]
+    assert slower.is_slower
+    assert slower.step.change_ns == pytest.approx(12e6, rel=0.01)
+
+
+def test_the_phases_sum_to_the_step(slower: Comparison) -> None:
+    assert sum(d.change_ns for d in slower.phases) == pytest.approx(slower.step.change_ns, rel=1e-9)
+
+
+def test_the_same_run_differs_from_itself_by_nothing_clear(tmp_path: Path) -> None:
+    rank = build_rank(tmp_path / "a", RunPlan())
+    same = compare_ranks(rank, rank)
+    assert not same.step.is_clear
+    assert not any(d.is_clear for d in (*same.phases, *same.operators))
+    assert len(same.operators) == 7
+
+
+def test_without_a_window_there_are_no_operators(tmp_path: Path) -> None:
+    with_window = build_rank(tmp_path / "a", RunPlan())
+    without = build_rank(tmp_path / "b", RunPlan(operators=False))
+    assert compare_ranks(with_window, without).operators == ()
+
+
+def test_one_step_is_too_few_to_tell(tmp_path: Path) -> None:
+    rank = build_rank(tmp_path / "a", RunPlan(steps=1))
+    assert compare_ranks(rank, rank).step.noise_ns is None
+    assert measure_noise(np.array([1.0])) is None
+
+
+def test_noise_covers_the_true_mean_of_steps_that_hang_together() -> None:
+    """A drifting series (each value follows the last) would look three times as sure from single steps."""
+    rng = np.random.default_rng(7)
+    hits = 0
+    for _ in range(200):
+        noise = rng.normal(size=2000)
+        series = np.zeros(2000)
+        for i in range(1, 2000):
+            series[i] = 0.8 * series[i - 1] + noise[i]
+        half = measure_noise(series)
+        assert half is not None
+        hits += abs(series.mean()) <= half
+    assert hits >= 180

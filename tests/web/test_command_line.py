@@ -1,0 +1,182 @@
+"""`profiler-server` as a real process: exit codes, one line on stderr, what it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collector.schema import layout
+from tests.support.runs import RunPlan, build_run, slow_loader_plan
+
+PROGRAM = [sys.executable, "-m", "profiler_server.cli"]
+
+
+def run(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=60, cwd=cwd)
+
+
+def assert_refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Exit code 2, nothing on stdout, one line on stderr that holds the words."""
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    for word in words:
+        assert word in lines[0]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("command-runs")
+    build_run(base / "healthy", RunPlan())
+    build_run(base / "team/slow", slow_loader_plan("read"))
+    build_run(base / "broken", RunPlan(steps=3))
+    layout.run_file(base / "broken").write_text("{")
+    return base
+
+
+def test_a_base_dir_is_needed() -> None:
+    assert_refused(run(), "--summary-base-dir", "--help")
+
+
+def test_a_base_dir_that_is_not_there(tmp_path: Path) -> None:
+    assert_refused(run("--summary-base-dir", tmp_path / "none"), "none", "does not exist")
+
+
+def test_a_base_dir_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert_refused(run("--summary-base-dir", tmp_path / "file"), "is a file")
+
+
+def test_a_port_in_use_names_one_that_is_free(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run("--summary-base-dir", tmp_path, "--port", str(port))
+    assert_refused(done, f"port {port}", "is in use", "--port")
+
+
+def test_a_host_that_is_not_ours(tmp_path: Path) -> None:
+    assert_refused(run("--summary-base-dir", tmp_path, "--host", "203.0.113.1"), "cannot listen on 203.0.113.1")
+
+
+def test_unknown_options_and_commands_are_named() -> None:
+    for arguments in (["--wrong"], ["report"], ["frobnicate"]):
+        done = run(*arguments)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def server(base: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    process = subprocess.Popen(
+        [*PROGRAM, "--summary-base-dir", str(base), "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    yield process, process.stdout.readline().split()[-1]
+    if process.poll() is None:
+        process.kill()
+    process.communicate()
+
+
+def test_serves_at_the_address_it_prints_until_interrupted(server: tuple[subprocess.Popen[str], str]) -> None:
+    process, address = server
+    assert address.startswith("http://127.0.0.1:")
+    with urllib.request.urlopen(address, timeout=20) as answer:
+        assert "team/slow" in answer.read().decode()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("name", ["healthy", "team/slow", "slow"])
+def test_report_finds_a_run_by_id_and_by_name(base: Path, name: str) -> None:
+    done = run("report", name, "--json", "--summary-base-dir", base)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["run"]["name"] == name.split("/")[-1]
+
+
+def test_report_takes_a_path_and_the_base_dir_before_the_command(base: Path) -> None:
+    by_path = run("report", base / "healthy")
+    before = run("--summary-base-dir", base, "report", "healthy")
+    assert by_path.returncode == before.returncode == 0
+    assert by_path.stdout == before.stdout
+    assert "healthy" in by_path.stdout
+    assert "\x1b[" not in by_path.stdout
+
+
+@pytest.mark.parametrize("command", ["report", "recover", "export"])
+def test_a_run_that_is_not_there_or_cannot_be_read(base: Path, command: str) -> None:
+    assert_refused(run(command, "none", "--summary-base-dir", base), "none")
+    assert_refused(run(command, "broken", "--summary-base-dir", base), "run.json", "is not a manifest")
+
+
+def test_compare_names_what_changed_and_the_gate_fails(base: Path) -> None:
+    done = run("compare", "healthy", "team/slow", "--gate", "--summary-base-dir", base)
+    assert done.returncode == 1
+    assert done.stdout.startswith("B is slower by 95.6 ms")
+    assert "Data wait" in done.stdout
+    back = run("compare", "team/slow", "healthy", "--gate", "--json", "--summary-base-dir", base)
+    assert back.returncode == 0
+    assert json.loads(back.stdout)["step"]["is_clear"] is True
+
+
+def test_sql_asks_the_tables_and_nothing_else(base: Path) -> None:
+    done = run(
+        "sql", "healthy", "select rank, count(*) as n from steps group by 1", "--csv", "--summary-base-dir", base
+    )
+    assert done.stdout == "rank,n\n0,40\n"
+    assert_refused(run("sql", "healthy", "selec", "--summary-base-dir", base), "syntax error")
+    assert_refused(
+        run("sql", "healthy", "select * from read_csv('/etc/passwd')", "--summary-base-dir", base), "disabled"
+    )
+
+
+def test_export_writes_a_trace(base: Path, tmp_path: Path) -> None:
+    done = run("export", "healthy", "--output", tmp_path / "t.json", "--summary-base-dir", base)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert_refused(
+        run("export", "healthy", "--output", tmp_path / "no/t.json", "--summary-base-dir", base), "no/t.json"
+    )
+    assert_refused(run("export", "healthy", "--steps", "5-x", "--summary-base-dir", base, cwd=tmp_path), "5-x")
+
+
+def test_import_of_what_is_no_trace_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("not a trace")
+    done = run("import", tmp_path / "a.json", "--summary-base-dir", tmp_path / "runs")
+    assert_refused(done, "a.json")
+    assert list((tmp_path / "runs").glob("**/*")) == []
+    assert_refused(run("import", tmp_path / "a.json", "--name", "../out", "--summary-base-dir", tmp_path), "--name")
+
+
+def test_import_makes_a_run(tmp_path: Path) -> None:
+    step = {"ph": "X", "pid": 1, "tid": 1, "cat": "user_annotation"}
+    events = [{**step, "name": f"ProfilerStep#{i}", "ts": 1000 * i, "dur": 1000} for i in range(4)]
+    (tmp_path / "digits.pt.trace.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    done = run("import", tmp_path / "digits.pt.trace.json", "--summary-base-dir", tmp_path / "runs")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs/digits/profiler/run.json").is_file()
+    assert "Importing" not in done.stderr  # no progress bar in a pipe
+
+
+def test_no_torch_is_imported(base: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None; sys.argv[1:] = ['report', 'healthy', '--summary-base-dir', sys.argv[1]]\n"
+        "from profiler_server.cli import main; main()"
+    )
+    environment = {**os.environ, "PYTHONWARNINGS": "error"}
+    done = subprocess.run([sys.executable, "-c", code, str(base)], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
