@@ -150,20 +150,23 @@ def summarize_transforms(stages: pa.Table) -> tuple[TransformTimes, ...]:
 
 
 def find_slow_items(stages: pa.Table, limit: int = 10) -> tuple[SlowItem, ...]:
-    """Return the rows with the slowest single items, the slowest first."""
+    """Return the slowest single items, the slowest first; an item that is slow in several stages is told once."""
     timed = stages.filter(pc.greater(stages["longest_ns"], 0)).sort_by([("longest_ns", "descending")])
-    return tuple(
-        SlowItem(
+    found: dict[object, SlowItem] = {}
+    for place, row in enumerate(timed.slice(0, 8 * limit).to_pylist()):
+        item = row["longest_item"] if (row["longest_item"] or 0) >= 0 else None
+        slow = SlowItem(
             stage=row["stage"],
             detail=row["detail"] or "",
             replica=row["replica"],
             epoch=row["epoch"],
             batch=row["batch"],
-            item=row["longest_item"],
+            item=item,
             longest_ns=row["longest_ns"],
         )
-        for row in timed.slice(0, limit).to_pylist()
-    )
+        known = (row["loader"], row["epoch"], row["batch"], item)
+        found.setdefault(known if item is not None else place, slow)
+    return tuple(found.values())[:limit]
 
 
 def order_stages(names: Sequence[str]) -> tuple[str, ...]:

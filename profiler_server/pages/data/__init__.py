@@ -28,7 +28,10 @@ class Link:
 
 @dataclass(frozen=True)
 class DataContext:
-    """What `data.html` shows: one of the two tabs, or neither where `notice` says why."""
+    """What `data.html` shows: one of the two tabs, or neither where `notice` says why.
+
+    Where only the pipeline was not collected, the step interval still shows what the steps waited for.
+    """
 
     tabs: tuple[Link, ...]
     loaders: tuple[Link, ...]
@@ -53,14 +56,18 @@ def build(request: PageRequest) -> DataContext:
         loader = _choose_loader(rank, query.get("loader", ""), problems)
         kept = {"loader": str(loader)} if loader is not None and "loader" in query else {}
         facts = PipelineFacts(rank, loader)
-        show = notice is None
+        show_waits = tab == "interval" and (notice is None or notice.state == "off")
         return DataContext(
             tabs=_list_tabs(tab, kept),
             loaders=_list_loaders(rank, loader, tab),
             problems=tuple(problems),
             notice=notice,
-            interval=build_interval(facts) if show and tab == "interval" else None,
-            processing=build_processing(facts, query.get("queue", "")) if show and tab == "processing" else None,
+            interval=build_interval(facts, notice is None)
+            if show_waits and rank.status("steps").state == "there"
+            else None,
+            processing=build_processing(facts, query.get("queue", ""))
+            if notice is None and tab == "processing"
+            else None,
             kept=kept,
         )
     except RunError as error:

@@ -58,16 +58,19 @@ class IntervalView:
     coverage: str
 
 
-def build_interval(facts: PipelineFacts) -> IntervalView:
-    """Build the tab. Raises as `RankRun.table` does."""
+def build_interval(facts: PipelineFacts, with_pipeline: bool = True) -> IntervalView:
+    """Build the tab; the steps know their waits even where the pipeline was not collected.
+
+    Raises as `RankRun.table` does.
+    """
     waits = facts.waits
     return IntervalView(
         verdict=judge_wait(waits.wait_frac, bool(len(waits.steps))),
         figures=_list_figures(facts),
-        readings=read_queues_plainly(facts),
+        readings=read_queues_plainly(facts) if with_pipeline else (),
         waits=_chart_waits(facts),
         queues=tuple(_build_queue(facts, key, summary) for key, summary in facts.queues.items()),
-        no_queue="" if facts.queues else explain_no_queue(facts),
+        no_queue="" if facts.queues or not with_pipeline else explain_no_queue(facts),
         coverage=_describe_coverage(facts),
     )
 

@@ -255,7 +255,7 @@ def _tabulate_slow_items(facts: PipelineFacts) -> TextTable | None:
         ("Sample", "Stage", "Time", "Worker", "Epoch", "Batch"),
         tuple(
             (
-                "n/a" if row.item is None or row.item < 0 else f"dataset[{row.item}]",
+                "n/a" if row.item is None else f"dataset[{row.item}]",
                 STAGE_LABELS.get(row.stage, shorten_middle(row.stage, 20))
                 + (f": {shorten_middle(row.detail, 20)}" if row.detail else ""),
                 format_duration(row.longest_ns),

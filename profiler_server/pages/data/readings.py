@@ -54,7 +54,7 @@ def read_queues_plainly(facts: PipelineFacts) -> tuple[Reading, ...]:
     readings = []
     last = device or host
     if last is not None:
-        readings.append(_read_depths(host, device, last))
+        readings.append(_read_depths(host, device, last, facts.waits.wait_frac))
     readings.extend(_read_order(facts))
     if facts.loader is not None or facts.queues:
         readings.append(read_bottleneck(facts.bottleneck))
@@ -73,13 +73,16 @@ def explain_no_queue(facts: PipelineFacts) -> str:
     return "No queue depth was sampled for this DataLoader."
 
 
-def _read_depths(host: QueueSummary | None, device: QueueSummary | None, last: QueueSummary) -> Reading:
+def _read_depths(
+    host: QueueSummary | None, device: QueueSummary | None, last: QueueSummary, wait_frac: float
+) -> Reading:
     share = format_share(last.empty_frac)
     if last.empty_frac <= MANY_EMPTY_FRAC:
-        side = "device side" if device else "worker queue"
-        return Reading(
-            "good", "Batches are there when asked for", f"The {side} was empty in only {share} of the samples."
-        )
+        text = f"The {'pin queue' if device else 'worker queue'} was empty in only {share} of the samples."
+        if wait_frac < MODERATE_FRAC:
+            return Reading("good", "Batches are there when asked for", text)
+        why = "So most of the wait is for receiving a batch (unpickling, or a core that is taken), not for making it."
+        return Reading("watch", "Batches are ready, yet taking one takes long", f"{text} {why}")
     if device is None:
         return Reading(
             "bad",

@@ -102,5 +102,5 @@ def _count_names(group: GroupTable, name: str) -> int:
 
 
 def _describe(part: _Part, chart: str) -> str:
-    time = format_duration(part.time_ns)
-    return time if chart == "pie" else f"{time} · {format_share(part.share_frac)}"
+    """Return what stands at a part: the pie writes shares itself, the bars' axis shows times."""
+    return format_duration(part.time_ns) if chart == "pie" else format_share(part.share_frac)

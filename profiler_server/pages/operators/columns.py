@@ -65,7 +65,7 @@ _KERNELS = (
     Column("mean_ns", "Average", "duration"),
     Column("min_ns", "Min", "duration"),
     Column("max_ns", "Max", "duration"),
-    Column("occupancy_frac", "Occupancy", "fraction", "Estimated achieved occupancy, weighted by time"),
+    Column("occupancy_frac", "Occ.", "fraction", "Estimated achieved occupancy, weighted by time"),
     Column("tensor_core", "TC", "flag", "Its name says that it uses tensor cores"),
     Column("stream", "Stream", "order"),
     Column("grid", "Grid", "text", "Blocks of a launch"),
