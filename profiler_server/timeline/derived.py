@@ -21,16 +21,14 @@ from profiler_server.timeline.intervals import (
     merge_intervals,
     subtract_intervals,
 )
-from profiler_server.timeline.sources import Track
+from profiler_server.timeline.sources import Track, read_columns
 
 GROUP_TRAINING = "Training"
 GROUP_DATA = "Data pipeline"
 GROUP_DEVICE = "Device, all streams"
 # Orders of the groups; tracks of the trace stand between the device summary and the data pipeline.
 _STEPS_ORDER, _DEVICE_ORDER, TRACE_ORDER, _STAGES_ORDER = 0, 10, 1_000, 2_000_000_000
-_TRANSFERS = ("memcpy",)
-_COLLECTIVES = ("communication",)
-_COMPUTATION = ("kernel", "memset")
+_DEVICE_KINDS = {"compute": ("kernel", "memset"), "communication": ("communication",), "copy": ("memcpy",)}
 _WAIT_LABELS = {
     "input_wait": "wait on input queue",
     "output_wait": "wait on output queue",
@@ -111,7 +109,7 @@ def _derive_phases(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
         return [], DERIVED_SCHEMA.empty_table()
     labels = {phase.name: phase.label for phase in PHASES}
     name = _relabel(data["phase"], labels)
-    category = pa.array(["phase"] * data.num_rows)
+    category = _constant("phase", data.num_rows)
     return [Track(number, "phase", "Phases", GROUP_TRAINING, _STEPS_ORDER + 1)], _table(
         data, "phases", name, category, number
     )
@@ -184,34 +182,36 @@ def _derive_device(rank: RankRun, tracks: list[Track], number: int) -> tuple[lis
 
 
 def _read_device_work(rank: RankRun, streams: list[int]) -> dict[str, tuple[Int64s, Int64s]]:
-    kinds = {"compute": _COMPUTATION, "communication": _COLLECTIVES, "copy": _TRANSFERS}
-    wanted = [name for names in kinds.values() for name in names]
-    where = pc.field("track").isin(streams) & pc.field("category").cast(pa.string()).isin(wanted)
-    try:
-        data = rank.table("slices", columns=["start_ns", "duration_ns", "category"], where=where)
-    except TableMissingError:
-        return {}
-    if not data.num_rows:
-        return {}
-    start = data["start_ns"].to_numpy()
-    end = start + data["duration_ns"].to_numpy()
-    found = {}
-    for kind, names in kinds.items():
-        mask = pc.is_in(data["category"].cast(pa.string()), value_set=pa.array(names)).to_numpy()
-        if mask.any():
-            found[kind] = (start[mask], end[mask])
-    return found
+    kinds = {name: kind for kind, names in _DEVICE_KINDS.items() for name in names}
+    found: dict[str, list[tuple[Int64s, Int64s]]] = {}
+    for raw in read_columns(rank, ("track", "start_ns", "duration_ns", "category")):
+        start = raw.column("start_ns").to_numpy()
+        end = start + raw.column("duration_ns").to_numpy()
+        on_stream = np.isin(raw.column("track").to_numpy(), streams)
+        category = raw.column("category")
+        encoded = category if pa.types.is_dictionary(category.type) else category.dictionary_encode()
+        for code, name in enumerate(encoded.dictionary.to_pylist()):
+            if name in kinds:
+                rows = on_stream & (encoded.indices.to_numpy(zero_copy_only=False) == code)
+                found.setdefault(kinds[name], []).append((start[rows], end[rows]))
+    joined = {
+        kind: (np.concatenate([s for s, _ in pieces]), np.concatenate([e for _, e in pieces]))
+        for kind, pieces in found.items()
+    }
+    return {kind: pair for kind, pair in joined.items() if pair[0].size}
 
 
 def _interval_table(track: Track, name: str, category: str, found: Intervals) -> pa.Table:
     data = pa.table({"start_ns": found.start, "duration_ns": found.end - found.start})
-    size = data.num_rows
-    return _table(data, "", pa.array([name] * size), pa.array([category] * size), track.id)
+    return _table(data, "", _constant(name, data.num_rows), _constant(category, data.num_rows), track.id)
+
+
+def _constant(text: str, size: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(size, np.int32)), pa.array([text], pa.string()))
 
 
 def _table(data: pa.Table, table: str, name: pa.Array, category: pa.Array, track: int | np.ndarray) -> pa.Table:
     size = data.num_rows
-    text = pa.dictionary(pa.int32(), pa.string())
     tracks = np.full(size, track, np.int32) if isinstance(track, int) else track
     step = data["step"] if "step" in data.column_names else pa.nulls(size, pa.int64())
     columns = [
@@ -222,7 +222,7 @@ def _table(data: pa.Table, table: str, name: pa.Array, category: pa.Array, track
         _encode(name),
         _encode(category),
         step,
-        pa.array([table]).dictionary_encode().cast(text).take(pa.array(np.zeros(size, np.int32))),
+        _constant(table, size),
         pa.array(np.arange(size)),
     ]
     return pa.table(dict(zip(DERIVED_SCHEMA.names, columns, strict=True)), schema=DERIVED_SCHEMA)
@@ -230,7 +230,8 @@ def _table(data: pa.Table, table: str, name: pa.Array, category: pa.Array, track
 
 def _encode(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    return whole.dictionary_encode().cast(DERIVED_SCHEMA.field("name").type)
+    encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
+    return encoded.cast(DERIVED_SCHEMA.field("name").type)
 
 
 def _relabel(column: pa.ChunkedArray, labels: dict[str, str]) -> pa.Array:

@@ -81,7 +81,7 @@ def read_batches(rank: RankRun, superseded: Sequence[int] = ()) -> Iterator[Batc
     Raises TableBrokenError naming the damaged file.
     """
     first = 0
-    for raw in _read_slices(rank, _COLUMNS, BATCH_ROWS):
+    for raw in read_columns(rank, _COLUMNS, BATCH_ROWS):
         yield _leave_out(as_batch(raw, first), superseded)
         first += raw.num_rows
 
@@ -102,7 +102,7 @@ def read_in_order(rank: RankRun, superseded: Sequence[int] = ()) -> Iterator[Bat
 
 def _is_sorted(rank: RankRun) -> bool:
     previous = np.iinfo(np.int64).min
-    for raw in _read_slices(rank, ("start_ns",), BATCH_ROWS * 4):
+    for raw in read_columns(rank, ("start_ns",), BATCH_ROWS * 4):
         start = raw.column(0).to_numpy()
         if start.size and (start[0] < previous or (start[1:] < start[:-1]).any()):
             return False
@@ -110,7 +110,8 @@ def _is_sorted(rank: RankRun) -> bool:
     return True
 
 
-def _read_slices(rank: RankRun, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+def read_columns(rank: RankRun, columns: Sequence[str], rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    """Read some columns of the table `slices` in batches. Raises TableBrokenError naming the damaged file."""
     for path in parts.find_files(rank.folder, "slices"):
         with naming_damage(path):
             yield from pq.ParquetFile(path).iter_batches(rows, columns=list(columns), use_threads=False)

@@ -34,7 +34,10 @@ let pointerX = /** @type {number | null} */ (null);
 
 /** @param {HTMLCanvasElement} canvas @param {Actions} actions */
 function installPointer(canvas, actions) {
-  canvas.addEventListener("pointerleave", () => (pointerX = null));
+  canvas.addEventListener("pointerleave", () => {
+    pointerX = null;
+    actions.point(-1, -1);
+  });
   canvas.addEventListener("pointermove", (event) => {
     pointerX = event.offsetX;
     if (!event.buttons) actions.point(event.offsetX, event.offsetY);

@@ -149,11 +149,13 @@ export class Painter {
     }
     g.fillStyle = state.palette.line;
     g.fillRect(0, foot, this.canvas.clientWidth, 1);
-    g.fillStyle = state.palette.muted;
+    const scaleText = `max ${amount(greatest, row.track.unit)}`;
     g.font = FONT;
-    g.textAlign = "right";
-    g.fillText(`max ${amount(greatest, row.track.unit)}`, this.canvas.clientWidth - 6, row.y - top + 11);
-    g.textAlign = "left";
+    const wide = g.measureText(scaleText).width + 8;
+    g.fillStyle = state.palette.ink;
+    g.fillRect(this.canvas.clientWidth - wide, row.y - top, wide, 14);
+    g.fillStyle = state.palette.muted;
+    g.fillText(scaleText, this.canvas.clientWidth - wide + 4, row.y - top + 11);
   }
 
   /** @param {State} state @param {number} x @param {number} foot @param {number} wide */

@@ -21,7 +21,15 @@ export class Selection {
   point(x, y) {
     const found = this.viewer.hit(x, y);
     const many = found && (found.count ?? 1) > 1 ? ` and ${(found.count ?? 1) - 1} more here` : "";
-    this.viewer.hover.textContent = found ? `${found.whole}${many} · ${duration(found.length)}` : "";
+    const { hover, canvas } = this.viewer;
+    hover.hidden = !found;
+    hover.textContent = found ? `${duration(found.length)}  ${found.whole}${many}` : "";
+    if (found) {
+      const right = x > canvas.clientWidth / 2;
+      hover.style.left = right ? "auto" : `${canvas.offsetLeft + x + 14}px`;
+      hover.style.right = right ? `${canvas.clientWidth - x + 14}px` : "auto";
+      hover.style.top = `${y + this.viewer.scroller.scrollTop + 18}px`;
+    }
     this.viewer.canvas.classList.toggle("pointing", found !== null);
   }
 

@@ -8,6 +8,7 @@ import { firstEndingAfter } from "./tile.js";
 /** @typedef {{x: number, width: number, row: number, tile: Tile, index: number}} Label */
 
 const SHORT_RUN = 8;
+const GAP_FROM = 5;
 export const LABEL_PIXELS = 34;
 const MOST_LABELS = 1500;
 
@@ -66,6 +67,8 @@ export class Strips {
         stop = first + 1;
       }
       this.painted++;
+      // Neighbours of one colour stay apart while there is room for a pixel between them.
+      if (stop - first >= GAP_FROM && end < high) stop = (end | 0) - 1;
       if (stop - first < SHORT_RUN) for (let p = first; p < stop; p++) pixels[base + p] = color[i];
       else pixels.fill(color[i], base + first, base + stop);
       // A slice that came from the tile before is labelled there, unless its start is out of view.

@@ -25,7 +25,7 @@ export function moment(ns, precision) {
 
 /** @param {number} value @param {string} unit of a counter @returns {string} */
 export function amount(value, unit) {
-  if (unit !== "bytes") return `${significant(value)}${unit ? ` ${unit}` : ""}`;
+  if (unit !== "bytes") return `${Number.isInteger(value) ? count(value) : significant(value)}${unit ? ` ${unit}` : ""}`;
   const [size, name] = BYTES.find(([size]) => Math.abs(value) >= size) ?? BYTES[4];
   return `${significant(value / size)} ${name}`;
 }
