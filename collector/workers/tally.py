@@ -12,7 +12,7 @@ UNKNOWN = -1
 
 # Measured cost of the clocks around one sample, and around one call of a transform (with the thread's CPU clock).
 _SAMPLE_COST_NS = 500
-_CALL_COST_NS = 1500
+_CALL_COST_NS = 1700
 _BUDGET_FRAC = 0.01
 _LONGEST_PERIOD = 64
 
