@@ -45,7 +45,7 @@ def test_transforms_that_are_modules_are_found() -> None:
 
 def test_a_plain_list_and_a_method_are_found() -> None:
     data = Augmented()
-    vars(data)["image_transforms"] = [Double(), add_one]
+    data.__dict__["image_transforms"] = [Double(), add_one]
     assert set(find_names(data)) == {"Augmented.augment", "Double", "add_one"}
 
 
