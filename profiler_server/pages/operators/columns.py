@@ -113,6 +113,6 @@ def build_cell(column: Column, value: Any, bar_whole: float = 1.0) -> Cell:
 
 
 def _build_text(column: Column, text: str) -> Cell:
-    limit = 56 if column.kind == "name" else 32
+    limit = 56 if column.kind == "name" else 26
     shown = shorten_middle(text or "(no name)", limit)
     return Cell(column.kind, shown, whole=text[:2000] if shown != text else "")

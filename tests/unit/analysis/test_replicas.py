@@ -107,3 +107,14 @@ def test_another_loaders_rows_are_left_out_and_the_users_stages_kept(tmp_path: P
 @pytest.mark.parametrize("summarize", [summarize_replicas, summarize_totals, summarize_transforms, find_slow_items])
 def test_no_rows_are_no_summary(summarize: Any) -> None:
     assert summarize(_stages()) == ()
+
+
+def test_an_item_that_is_slow_in_two_stages_is_told_once() -> None:
+    stages = _stages(
+        _row("read", 0, 0, 30, longest_ns=20, longest_item=7),
+        _row("transform", 0, 0, 30, longest_ns=15, longest_item=7, detail="Resize"),
+        _row("collate", 0, 0, 30, longest_ns=9, longest_item=-1),
+        _row("collate", 0, 0, 30, longest_ns=9),
+    )
+    found = find_slow_items(stages)
+    assert [(row.stage, row.item) for row in found] == [("read", 7), ("collate", None), ("collate", None)]

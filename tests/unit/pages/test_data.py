@@ -220,3 +220,22 @@ def test_a_wrong_tab_is_told(tmp_path: Path) -> None:
     page = _open(build_run(tmp_path / "run", RunPlan()), tab="cake")
     assert page.problems
     assert page.interval is not None
+
+
+def test_a_run_without_the_pipeline_still_shows_what_the_steps_waited_for(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", NO_WORKERS)
+    remove_tables(run, "queues", "stages", "fetches")
+    edit_manifest(run, signals=(Signal("data_pipeline", "off", "An imported trace has none."),), loaders=())
+    page = _open(run)
+    assert page.notice is not None
+    assert page.interval is not None
+    assert page.interval.verdict.title == "Highly input-bound"
+    assert (page.interval.readings, page.interval.no_queue) == ((), "")
+    assert _open(run, tab="processing").processing is None
+
+
+def test_a_wait_beside_a_full_queue_is_blamed_on_taking_the_batch(tmp_path: Path) -> None:
+    plan = RunPlan(phases_ms={**HEALTHY_STEP_MS, "data_wait": 8.0})
+    view = _interval(build_run(tmp_path / "run", plan))
+    assert view.verdict.title == "Moderately input-bound"
+    assert view.readings[0].title == "Batches are ready, yet taking one takes long"
