@@ -31,6 +31,7 @@ from profiler_server.timeline.sources import (
     Track,
     as_batch,
     count_slices,
+    find_highest_track,
     read_in_order,
     read_tracks,
 )
@@ -91,9 +92,9 @@ def level_file(level: int) -> str:
 def build_timeline(rank: RankRun, folder: Path, progress: Progress = lambda share: None) -> None:
     """Build the cache of a rank in a folder that does not exist yet. Raises RunError, or OSError on a full disk."""
     tracks = read_tracks(rank)
-    derived = derive_slices(rank, tracks)
-    first_free = 1 + max((track.id for track in (*tracks, *derived.tracks)), default=0)
-    counters = read_counters(rank, tracks, first_free)
+    free = 1 + max(find_highest_track(rank), *(track.id for track in tracks), -1)
+    derived = derive_slices(rank, tracks, free)
+    counters = read_counters(rank, tracks, free + len(derived.tracks))
     table_rows = count_slices(rank)
     folder.mkdir(parents=True)
     scratch = Scratch(folder / "scratch", table_rows + derived.slices.num_rows)

@@ -61,9 +61,11 @@ class Derived:
     superseded: tuple[int, ...]
 
 
-def derive_slices(rank: RankRun, tracks: list[Track]) -> Derived:
-    """Derive what the tables tell beside `slices`. A table that is absent adds nothing. Raises TableBrokenError."""
-    number = max((track.id for track in tracks), default=-1) + 1
+def derive_slices(rank: RankRun, tracks: list[Track], number: int) -> Derived:
+    """Derive what the tables tell beside `slices`; new tracks are numbered from `number`.
+
+    A table that is absent adds nothing. Raises TableBrokenError.
+    """
     made: list[Track] = []
     pieces: list[pa.Table] = []
     superseded: list[int] = []

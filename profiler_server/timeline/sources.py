@@ -75,6 +75,12 @@ def count_slices(rank: RankRun) -> int:
         raise TableBrokenError(f"{rank.folder}/slices is damaged ({str(error).splitlines()[0]})") from None
 
 
+def find_highest_track(rank: RankRun) -> int:
+    """Return the greatest number of a track in the table `slices`, declared or not; -1 for none."""
+    highest = (int(raw.column(0).to_numpy().max(initial=-1)) for raw in read_columns(rank, ("track",), BATCH_ROWS * 4))
+    return max(highest, default=-1)
+
+
 def read_batches(rank: RankRun, superseded: Sequence[int] = ()) -> Iterator[Batch]:
     """Read the table `slices` in file order, without the tracks that other tables tell better.
 

@@ -1,0 +1,130 @@
+"""The exported trace: valid, complete, and honest about what it lacks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.run import Run, open_run
+from collector.schema.errors import OptionError, OutputError
+from profiler_server.timeline.export import export_timeline
+from tests.support.runs import RunPlan, build_run
+from tests.unit.timeline.rows import build_slices_run, make_slice
+from tests.unit.timeline.test_timeline import HOSTILE, linked_rows
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return build_slices_run(tmp_path / "run", linked_rows(), RunPlan(steps=3, pin_memory=True))
+
+
+def read(path: Path) -> dict[str, Any]:
+    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+@pytest.mark.parametrize("name", ["trace.json", "a.b.c.json", "trace.json.gz"])
+def test_a_trace_holds_every_slice(run: Run, tmp_path: Path, name: str) -> None:
+    report = export_timeline(run, tmp_path / name)
+    events = read(tmp_path / name)["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X"]
+    assert len(slices) == report.slices > 5
+    assert len(events) == report.events
+    assert {"aten::mm", HOSTILE, "Step 1", "Forward", "Computation"} <= {event["name"] for event in slices}
+    assert {event["ph"] for event in events} == {"M", "X", "C", "s", "f"}
+
+
+def test_times_are_exact_to_the_nanosecond(run: Run, tmp_path: Path) -> None:
+    export_timeline(run, tmp_path / "t.json")
+    text = (tmp_path / "t.json").read_text()
+    assert '"ts":1.100,"dur":0.050,"name":"cudaLaunchKernel"' in text
+
+
+def test_flows_lead_from_launch_to_kernel(run: Run, tmp_path: Path) -> None:
+    assert export_timeline(run, tmp_path / "t.json").flows == 1
+    events = read(tmp_path / "t.json")["traceEvents"]
+    kernel = next(e for e in events if e["ph"] == "X" and e["cat"] == "kernel" and e["name"].startswith("gemm"))
+    launch = next(e for e in events if e["ph"] == "X" and e["name"] == "cudaLaunchKernel")
+    start, end = (next(e for e in events if e["ph"] == phase) for phase in "sf")
+    assert start["id"] == end["id"]
+    assert all(start[key] == launch[key] for key in ("pid", "tid", "ts"))
+    assert all(end[key] == kernel[key] for key in ("pid", "tid", "ts"))
+
+
+def test_every_thread_and_process_has_a_name_and_a_place(run: Run, tmp_path: Path) -> None:
+    export_timeline(run, tmp_path / "t.json")
+    events = read(tmp_path / "t.json")["traceEvents"]
+    named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
+    assert {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"} <= named
+    assert {e["pid"] for e in events if e["ph"] == "C"} <= {e["pid"] for e in events if e["name"] == "process_name"}
+
+
+def test_overlapping_slices_get_threads_of_their_own(tmp_path: Path) -> None:
+    rows = [make_slice(0, 0, 100), make_slice(1, 50, 100), make_slice(2, 60, 10, depth=1)]
+    run = build_slices_run(tmp_path / "run", rows)
+    export_timeline(run, tmp_path / "t.json")
+    slices = [e for e in read(tmp_path / "t.json")["traceEvents"] if e["ph"] == "X" and e["cat"] == "operator"]
+    threads = {e["name"]: e["tid"] for e in slices}
+    assert len(slices) == 3
+    assert threads["op 0"] != threads["op 1"]
+
+
+def test_a_window_of_steps_says_what_it_leaves_out(tmp_path: Path) -> None:
+    build_run(tmp_path / "run", RunPlan(ranks=2))
+    report = export_timeline(open_run(tmp_path / "run"), tmp_path / "t.json", "0", "10-12")
+    trace = read(tmp_path / "t.json")
+    steps = {e["name"] for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] == "step"}
+    assert steps == {"Step 10", "Step 11", "Step 12"}
+    assert trace["metadata"]["left_out"] == list(report.left_out)
+    assert "ranks not chosen: 1" in report.left_out
+    assert any("outside of the chosen steps" in text for text in report.left_out)
+
+
+def test_a_stretch_of_time_can_be_chosen(tmp_path: Path) -> None:
+    build_run(tmp_path / "run", RunPlan())
+    run = open_run(tmp_path / "run")
+    step = run.table("steps").slice(4, 1).to_pylist()[0]
+    between = (step["start_ns"], step["start_ns"] + step["duration_ns"])
+    export_timeline(run, tmp_path / "t.json", between_ns=between)
+    events = read(tmp_path / "t.json")["traceEvents"]
+    assert {e["name"] for e in events if e.get("cat") == "step"} == {"Step 5"}
+
+
+def test_the_detail_steps_has_steps_and_phases_only(run: Run, tmp_path: Path) -> None:
+    report = export_timeline(run, tmp_path / "t.json", detail="steps")
+    events = read(tmp_path / "t.json")["traceEvents"]
+    assert {e["cat"] for e in events if e["ph"] == "X"} == {"step", "phase"}
+    assert any("chosen detail" in text for text in report.left_out)
+
+
+@pytest.mark.parametrize("path", ["missing/t.json", ".", "nul\0.json"])
+def test_a_bad_path_writes_nothing(run: Run, tmp_path: Path, path: str) -> None:
+    before = sorted(p.name for p in tmp_path.iterdir())
+    with pytest.raises(OutputError, match="cannot be written"):
+        export_timeline(run, tmp_path / path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(("ranks", "steps"), [("7", None), (None, "900"), (None, "3-1"), ("x", None), (None, "1-2-3")])
+def test_what_the_run_does_not_have_is_refused(run: Run, tmp_path: Path, ranks: str | None, steps: str | None) -> None:
+    with pytest.raises(OptionError):
+        export_timeline(run, tmp_path / "t.json", ranks, steps)
+    assert not (tmp_path / "t.json").exists()
+
+
+def test_args_that_are_no_json_are_quoted(tmp_path: Path) -> None:
+    rows = [
+        make_slice(0, 0, 10, args='{"broken'),
+        make_slice(1, 20, 10, args="{}"),
+        make_slice(2, 40, 10, args='{"a":1}'),
+    ]
+    run = build_slices_run(tmp_path / "run", rows)
+    export_timeline(run, tmp_path / "t.json")
+    args = [e["args"] for e in read(tmp_path / "t.json")["traceEvents"] if e.get("cat") == "operator"]
+    assert [a.get("args") for a in args] == ['{"broken', None, None]
+    assert args[2]["a"] == 1

@@ -1,0 +1,114 @@
+"""Tiles against brute force: nothing is missing, and counts are conserved."""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from profiler_server.timeline.store import Timeline
+from profiler_server.timeline.tiles import TileCache, pack_tile
+from tests.support.runs import RunPlan, build_run
+from tests.unit.timeline.rows import build_slices_run, make_slice, open_timeline
+
+MS = 1_000_000
+SLICE = st.tuples(
+    st.integers(0, 4000 * MS), st.one_of(st.integers(0, 5000), st.integers(0, 900 * MS)), st.integers(1, 3)
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(SLICE, min_size=1, max_size=300))
+def test_every_slice_is_in_the_tiles_it_runs_in(drawn: list[tuple[int, int, int]]) -> None:
+    rows = [make_slice(i, a, n, track=t) for i, (a, n, t) in enumerate(sorted(drawn))]
+    with tempfile.TemporaryDirectory() as folder:
+        timeline = open_timeline(build_slices_run(Path(folder) / "run", rows).rank(0))
+        origin = timeline.index.origin_ns
+        for level in range(timeline.index.raw_level, timeline.index.top_level + 1):
+            size = 1 << (level + 10)
+            for number in range(timeline.span_ns // size + 1):
+                bins = timeline.cut_tile(level, number).bins
+                begin, end = number * size + origin, (number + 1) * size + origin
+                running = {
+                    r["id"] for r in rows if r["start_ns"] < end and r["start_ns"] + max(r["duration_ns"], 1) > begin
+                }
+                wide = {r["id"] for r in rows if r["duration_ns"] >= 1 << level} & running
+                found = set(bins.id.tolist())
+                assert wide <= found, (level, number)
+                if level == timeline.index.raw_level:
+                    assert {i for i in found if i < len(rows)} >= {i for i in running if rows[i]["start_ns"] >= begin}
+
+
+@pytest.fixture
+def dense(tmp_path: Path) -> Timeline:
+    """60,000 short slices on two tracks, and one that runs all the time."""
+    rng = np.random.default_rng(3)
+    starts = np.sort(rng.integers(0, 3000 * MS, 60_000))
+    rows: list[dict[str, Any]] = [make_slice(0, 0, 3100 * MS, track=9, name="long")]
+    rows += [
+        make_slice(i + 1, int(a), int(rng.integers(100, 40_000)), track=int(i % 2 + 1)) for i, a in enumerate(starts)
+    ]
+    return open_timeline(build_slices_run(tmp_path / "dense", rows).rank(0))
+
+
+def test_a_pyramid_is_stored_and_conserves_counts(dense: Timeline) -> None:
+    assert dense.index.levels
+    for level in range(dense.index.raw_level, dense.index.top_level + 1):
+        bins = dense.cut(level, 0, dense.span_ns + 1).bins
+        assert int(bins.merged.sum()) == dense.index.slices, level
+
+
+def test_the_long_slice_is_in_every_raw_tile(dense: Timeline) -> None:
+    size = 1 << (dense.index.raw_level + 10)
+    for number in range((3000 * MS) // size):
+        cut = dense.cut_tile(dense.index.raw_level, number)
+        assert 0 in cut.bins.id[cut.bins.name == dense.names.find("long")[0]]
+
+
+def test_lanes_of_a_merged_tile_are_those_of_its_slices(dense: Timeline) -> None:
+    cut = dense.cut_tile(dense.index.top_level, 0)
+    for lane in np.unique(cut.lane):
+        ids = set(cut.bins.id[cut.lane == lane].tolist())
+        assert ids <= set(dense.raw.lane(int(lane)).id.tolist())
+
+
+def test_a_packed_tile_has_the_declared_layout(dense: Timeline) -> None:
+    body = pack_tile(dense, dense.index.top_level, 0)
+    magic, slices, lanes, counters, points, level, begin, tick = struct.unpack_from("<4s5I2d", body)
+    assert (magic, level, begin) == (b"TLT1", dense.index.top_level, 0.0)
+    padded = sum((-(-size // 4)) * 4 for size in (2 * slices, slices))
+    assert len(body) == 40 + 8 * lanes + 16 * slices + padded + 8 * counters + 16 * points
+    table = np.frombuffer(body, np.uint32, 2 * lanes, 40).reshape(-1, 2)
+    assert table[:, 1].sum() == slices
+    length = np.frombuffer(body, np.uint32, slices, 40 + 8 * lanes + 4 * slices)
+    assert length.max() * tick >= 3100 * MS - tick
+
+
+def test_counters_are_in_the_tile(tmp_path: Path) -> None:
+    build_run(tmp_path / "run", RunPlan(queue_depths=(0, 3)))
+    from collector.run import open_run
+
+    timeline = open_timeline(open_run(tmp_path / "run").rank(0))
+    body = pack_tile(timeline, timeline.index.top_level, 0)
+    points = struct.unpack_from("<4s5I", body)[4]
+    low = np.frombuffer(body, np.float32, points, len(body) - 12 * points)
+    assert [track.name for track in timeline.index.counters] == ["worker queue"]
+    assert (points, low.min(), low.max()) == (40, 0.0, 3.0)
+
+
+def test_a_tile_is_packed_once(dense: Timeline) -> None:
+    tiles = TileCache()
+    assert tiles.read(dense, dense.index.top_level, 0) is tiles.read(dense, dense.index.top_level, 0)
+
+
+def test_the_tile_cache_is_bounded(dense: Timeline) -> None:
+    tiles = TileCache(limit_bytes=1)
+    first = tiles.read(dense, dense.index.top_level, 0)
+    tiles.read(dense, dense.index.raw_level, 0)
+    assert tiles.read(dense, dense.index.top_level, 0) is not first
