@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -21,7 +22,9 @@ class Asker:
         self.app: FastAPI = create_app(settings or Settings(base_dir))
 
     def ask(self, path: str, method: str = "GET", headers: dict[str, str] | None = None) -> httpx.Response:
-        return asyncio.run(self._ask(path, method, headers or {}))
+        # In a thread of its own: the browser tests leave a running loop in the main one.
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(lambda: asyncio.run(self._ask(path, method, headers or {}))).result()
 
     async def _ask(self, path: str, method: str, headers: dict[str, str]) -> httpx.Response:
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False, client=("127.0.0.1", 5000))

@@ -114,7 +114,8 @@ class ChartView {
     }
     const dark = isDark(groundOf(this.plot));
     const figure = dark ? recolor(this.shown, this.shown.layout.meta?.dark ?? {}) : this.shown;
-    const layout = themeLayout(figure.layout, this.plot);
+    // Plotly writes into what it is given: it gets copies.
+    const layout = themeLayout(structuredClone(figure.layout), this.plot);
     if (this.range) layout.xaxis = { ...layout.xaxis, range: this.range, autorange: false };
     await Plotly.react(this.plot, structuredClone(figure.data), layout, CONFIG);
     if (!this.drawn) {

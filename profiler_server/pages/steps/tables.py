@@ -10,7 +10,15 @@ from profiler_server.analysis.evaluation import EvaluationSummary
 from profiler_server.analysis.outliers import MIN_DEVIATIONS, MIN_EXCESS_FRAC, Outlier, list_outliers
 from profiler_server.analysis.results import Distribution
 from profiler_server.analysis.stability import summarize_stability
-from profiler_server.format import ABSENT, format_count, format_duration, format_number_of, format_share, format_steps
+from profiler_server.format import (
+    ABSENT,
+    format_count,
+    format_duration,
+    format_number_of,
+    format_share,
+    format_steps,
+    shorten_middle,
+)
 from profiler_server.pages.steps.reading import StepData
 
 _LABELS = {phase.name: phase.label for phase in PHASES}
@@ -170,7 +178,7 @@ def describe_points(manifest: RankManifest) -> Points:
     source = {
         None: "not recorded",
         "automatic": "found automatically: the outermost module that is called, and the autograd engine",
-    }.get(manifest.point_source, f"set by {manifest.point_source}")
+    }.get(manifest.point_source, f"set by {shorten_middle(manifest.point_source or '', 80)}")
     return Points(
         forward_start=manifest.forward_start or ABSENT,
         backward_end=manifest.backward_end or ABSENT,

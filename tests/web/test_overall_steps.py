@@ -1,0 +1,88 @@
+"""Overall and Step trace over HTTP: every state of a run answers with a page, hostile names stay text, charts narrow."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from collector.run import open_run
+from collector.schema import layout
+from collector.schema.manifest import encode_manifest
+from tests.support.asking import Asker
+from tests.support.runs import RunPlan, build_run
+
+Ask = Callable[[str], httpx.Response]
+HOSTILE = "<script>alert(1)</script>\u202e名前" + "x" * 10_000
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Ask:
+    return Asker(tmp_path).ask
+
+
+@pytest.mark.parametrize("page", ["", "steps", "steps?step=3", "steps?step=x"])
+@pytest.mark.parametrize(
+    "plan",
+    [RunPlan(), RunPlan(operators=False), RunPlan(steps=1), RunPlan(workers=0), RunPlan(state="crashed", ranks=2)],
+)
+def test_every_kind_of_run_has_its_pages(tmp_path: Path, ask: Ask, plan: RunPlan, page: str) -> None:
+    build_run(tmp_path / "run", plan)
+    answer = ask(f"/runs/run/{page}")
+    assert answer.status_code == 200
+    assert "Something went wrong" not in answer.text
+
+
+@pytest.mark.parametrize("page", ["", "steps"])
+def test_a_run_without_tables_explains_itself(tmp_path: Path, ask: Ask, page: str) -> None:
+    run = build_run(tmp_path / "run", RunPlan(steps=1))
+    for file in layout.rank_path(run, 0).glob("*.parquet"):
+        file.unlink()
+    answer = ask(f"/runs/run/{page}")
+    assert answer.status_code == 200
+    assert "with Profiler(" in answer.text
+
+
+def test_names_of_the_run_stay_text_and_bounded(tmp_path: Path, ask: Ask) -> None:
+    run = build_run(tmp_path / "run")
+    rank = open_run(run).rank(0).manifest
+    loaders = (dataclasses.replace(rank.loaders[0], dataset=HOSTILE),)
+    rank = dataclasses.replace(rank, forward_start=HOSTILE, backward_end=HOSTILE, point_source=HOSTILE, loaders=loaders)
+    layout.rank_file(run, 0).write_text(encode_manifest(rank), encoding="utf-8")
+    manifest = dataclasses.replace(open_run(run).manifest, script=HOSTILE, argv=(HOSTILE,) * 50)
+    layout.run_file(run).write_text(encode_manifest(manifest), encoding="utf-8")
+    for page in ("", "steps"):
+        text = ask(f"/runs/run/{page}").text
+        assert "<script>alert" not in text
+        assert len(text) < 200_000
+
+
+def test_a_chart_is_drawn_again_for_a_range(tmp_path: Path, ask: Ask) -> None:
+    build_run(tmp_path / "team" / "run", RunPlan(steps=600))
+    figure = ask("/api/v1/runs/team/run/charts/phases?from=100&to=120").json()
+    assert figure["data"][0]["x"] == list(range(100, 121))
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("run/charts/nothing", 400),
+        ("run/charts/phases?from=x", 422),
+        ("run/charts/phases?rank=7", 404),
+        ("absent/charts/phases", 404),
+    ],
+)
+def test_a_chart_that_cannot_be_drawn_says_why(tmp_path: Path, ask: Ask, path: str, status: int) -> None:
+    build_run(tmp_path / "run")
+    answer = ask(f"/api/v1/runs/{path}")
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"]
+
+
+def test_a_range_without_steps_is_an_empty_chart(tmp_path: Path, ask: Ask) -> None:
+    build_run(tmp_path / "run")
+    figure = ask("/api/v1/runs/run/charts/duration?from=9000&to=10").json()
+    assert all(trace["x"] == [] for trace in figure["data"] if trace["name"] == "step")
