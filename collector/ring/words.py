@@ -143,16 +143,17 @@ class WordReader:
         reading goes on after the next mark of the head, before which nothing can be trusted.
         """
         head = struct.unpack_from("<q", self._memory, _HEAD_SLOT * 8)[0]
-        if self._lapped_at is None:
-            if head - self._released < self.capacity:
-                return True
+        lapped_at = self._lapped_at
+        if lapped_at is None and head - self._released < self.capacity:
+            return True
+        if lapped_at is None or head - lapped_at >= self.capacity:
             self._lapped_at = head
             self._words[:] = 0
             return False
-        if head == self._lapped_at:
+        if head == lapped_at:
             return False
         self._lapped_at = None
-        self._words[np.arange(self._released, head + 1)[-self.capacity :] % self.capacity] = 0
+        self._words[np.arange(lapped_at, head + 1) % self.capacity] = 0
         self.lost += head + 1 - self.position
         self.position = self._released = head + 1
         return True

@@ -83,6 +83,7 @@ class ForwardSignal:
         inside, is_root, end = self._context.in_backward, self._is_root, self._end_discovery
         now, get_ident = time.perf_counter_ns, threading.get_ident
         grad, compiling = torch.is_grad_enabled, torch.compiler.is_compiling
+        watchers = self._context.module_watchers
 
         def before(module: Any, args: Any) -> None:
             if compiling() or get_ident() != thread[0] or inside[0]:
@@ -95,6 +96,8 @@ class ForwardSignal:
                 if not grad():
                     words[following() & mask] = NO_GRAD
             depth[0] += 1
+            for watch in watchers:
+                watch(module)
 
         def after(module: Any, args: Any, output: Any) -> None:
             if compiling() or get_ident() != thread[0] or inside[0] or not depth[0]:

@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.notes": ("collector.schema", "collector.ring"),
     "collector.loaders": (),
     "collector.steps": ("collector.ring",),
-    "collector.traces": ("collector.schema", "collector.parts", "collector.run"),
+    "collector.traces": ("collector.schema", "collector.parts", "collector.plugins", "collector.run"),
     "collector.context": (
         "collector.schema",
         "collector.ring",

@@ -1,0 +1,72 @@
+"""Two ranks of one launch make one run."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from collector import open_run
+from collector.schema.phases import PHASE_NAMES
+
+TRAINING = """
+import sys, torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from collector import Profiler
+from tests.support import shapes
+torch.set_num_threads(1)
+profiler = Profiler(sys.argv[1], window=None)
+dist.init_process_group("gloo")
+model = DistributedDataParallel(shapes.Net())
+optimizer = shapes.sgd(model)
+for x, y in shapes.loader():
+    shapes.train_on(model, optimizer, [(x, y)])
+    dist.all_reduce(torch.ones(1))
+dist.barrier()
+profiler.analyse()
+dist.destroy_process_group()
+"""
+
+
+def launch(path: Path) -> None:
+    root = Path(__file__).parents[3]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", TRAINING, str(path)],
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=root,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(root),
+                "RANK": str(rank),
+                "WORLD_SIZE": "2",
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
+            },
+        )
+        for rank in range(2)
+    ]
+    for process in ranks:
+        errors = process.communicate(timeout=90)[1]
+        assert process.returncode == 0, errors
+
+
+def test_ranks_of_a_launch_share_a_run_and_the_next_launch_sets_it_aside(tmp_path: Path) -> None:
+    launch(tmp_path)
+    launch(tmp_path)
+    assert len(list((tmp_path / "earlier").iterdir())) == 1
+    run = open_run(tmp_path)
+    assert (run.ranks, run.manifest.world_size, run.state) == ((0, 1), 2, "complete")
+    for rank in run.ranks:
+        steps = run.frame("steps", rank)
+        train = steps[steps.kind == "train"]
+        assert len(train) == 10
+        assert (steps[[f"{name}_ns" for name in PHASE_NAMES]].sum(axis=1) == steps.duration_ns).all()
+        assert (train.communication_ns > 0).all()

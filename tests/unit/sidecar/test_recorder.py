@@ -1,0 +1,88 @@
+"""The recorder goes on whatever the disk and the assemblers do."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector import parts
+from collector.options import parse_options
+from collector.recording import Recording
+from collector.run import open_run
+from collector.sidecar import recorder as module
+from collector.sidecar.assemblers.steps import StepsAssembler
+from collector.sidecar.recorder import Recorder
+from tests.support import shapes
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Recording:
+    recording = Recording(tmp_path, parse_options({"window": None}), with_sidecar=False)
+    recording.resume()
+    shapes.plain()
+    recording.leave()
+    return recording
+
+
+def count_train(path: Path) -> int:
+    return int((open_run(path).frame("steps").kind == "train").sum())
+
+
+def test_rows_wait_while_the_disk_is_full(
+    tmp_path: Path, recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder(recording.place.rank_folder)
+
+    def refuse(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(parts, "write_part", refuse)
+        recorder.poll()
+        recorder.flush()
+    recorder.finish("complete")
+    assert count_train(tmp_path) == 10
+
+
+def test_the_oldest_rows_go_when_too_many_wait(
+    tmp_path: Path, recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_PENDING_ROWS", 30)
+    recorder = Recorder(recording.place.rank_folder)
+    recorder.finish("complete")
+    codes = [warning.code for warning in open_run(tmp_path).rank(0).manifest.warnings]
+    assert codes == ["rows_dropped"]
+
+
+def test_an_assembler_that_raises_is_named_and_the_rest_goes_on(
+    tmp_path: Path, recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: StepsAssembler) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(StepsAssembler, "finish", fail)
+    recorder = Recorder(recording.place.rank_folder)
+    recorder.finish("complete")
+    manifest = open_run(tmp_path).rank(0).manifest
+    failed = {signal.name: signal.reason for signal in manifest.signals if signal.state == "failed"}
+    assert "a fault" in failed["steps"]
+    assert manifest.state == "complete"
+
+
+def test_a_recorder_that_takes_over_writes_each_row_once(tmp_path: Path) -> None:
+    recording = Recording(tmp_path, parse_options({"window": None}), with_sidecar=False)
+    recording.resume()
+    shapes.plain()
+    first = Recorder(recording.place.rank_folder)
+    first.poll()
+    first.flush()
+    shapes.plain()
+    first.poll()  # read, but not written: the next recorder must read it again
+    recording.leave()
+    Recorder(recording.place.rank_folder).finish("complete")
+    steps = open_run(tmp_path).frame("steps")
+    assert steps[steps.kind == "train"].step.tolist() == list(range(1, 21))
+    assert (steps.start_ns.shift(-1) - steps.start_ns - steps.duration_ns).dropna().eq(0).all()

@@ -1,0 +1,84 @@
+"""FP_POINT and BP_POINT name where the forward starts and the backward ends."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tests.support import shapes
+from tests.support.recording import assert_sound, record
+
+PAUSE_S = 0.02
+
+
+class Preparing(nn.Module):  # type: ignore[misc]
+    """Its first part only prepares; the layer named by the point comes after."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = shapes.Net()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(PAUSE_S)
+        result: torch.Tensor = self.body(x)
+        return result
+
+
+def train() -> None:
+    model = Preparing()
+    shapes.train_on(model, shapes.sgd(model), shapes.loader())
+
+
+def test_time_before_the_named_module_is_preparation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FP_POINT", "Net")
+    recorded = record(tmp_path, train)
+    assert_sound(recorded)
+    assert min(recorded.count("h2d_ns")) > PAUSE_S * 1e9 > min(recorded.count("forward_ns"))
+    manifest = recorded.run.rank(0).manifest
+    assert (manifest.forward_start, manifest.point_source) == ("Net", "environment")
+
+
+def test_without_a_point_the_outermost_module_starts_the_forward(tmp_path: Path) -> None:
+    recorded = record(tmp_path, train)
+    assert min(recorded.count("forward_ns")) > PAUSE_S * 1e9
+    manifest = recorded.run.rank(0).manifest
+    assert (manifest.forward_start, manifest.point_source) == ("Preparing", "automatic")
+
+
+def test_the_backward_ends_with_the_gradients_of_the_named_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
+            time.sleep(PAUSE_S)
+            return gradient
+
+    def loop() -> None:
+        model = shapes.Net()
+        optimizer = shapes.sgd(model)
+        for x, y in shapes.loader():
+            optimizer.zero_grad()
+            shapes.loss_of(model(Slow.apply(x.requires_grad_())), y).backward()
+            optimizer.step()
+
+    monkeypatch.setenv("BP_POINT", "Linear")
+    recorded = record(tmp_path, loop)
+    assert_sound(recorded)
+    assert min(recorded.count("backward_ns")) < PAUSE_S * 1e9 < min(recorded.count("optimizer_ns"))
+    assert recorded.run.rank(0).manifest.backward_end == "Linear"
+
+
+def test_a_point_that_is_never_called_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FP_POINT", "Transformer")
+    manifest = record(tmp_path, train).run.rank(0).manifest
+    assert [warning.code for warning in manifest.warnings] == ["fp_point"]
+    assert manifest.forward_start == "Preparing"
