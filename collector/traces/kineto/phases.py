@@ -124,10 +124,13 @@ def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
 
 
 def _clip(times: tuple[Ints, Ints], start: int, end: int) -> list[tuple[int, int]]:
+    """Return what of the marks lies inside a step, also of one that began before it: a step starts when the device
+    has done the work of the last one, and the host may be ahead of that."""
     starts, ends = times
-    first, last = np.searchsorted(starts, [start, end])
-    chosen = slice(int(first), int(last))
-    return [(int(s), min(int(e), end)) for s, e in zip(starts[chosen], ends[chosen], strict=True) if e > s]
+    first = int(np.searchsorted(np.maximum.accumulate(ends), start, side="right"))
+    chosen = slice(first, int(np.searchsorted(starts, end)))
+    pairs = zip(starts[chosen].tolist(), ends[chosen].tolist(), strict=True)
+    return [(max(low, start), min(high, end)) for low, high in pairs if high > max(low, start)]
 
 
 def _fill(known: list[Span], start: int, end: int, marks: _Marks) -> Iterator[Span]:

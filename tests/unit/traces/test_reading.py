@@ -354,3 +354,11 @@ def test_every_table_is_of_its_declared_schema(tmp_path: Path) -> None:
         name: arrow_schema(name) for name in read.tables
     }
     assert all(isinstance(table, pa.Table) for table in read.tables.values())
+
+
+def test_loader_that_began_before_the_step_is_still_a_wait(tmp_path: Path) -> None:
+    loader = "enumerate(DataLoader)#_Iter.__next__"
+    first = [step(1, 0, 100), call(10, 1, 1), kernel("k", 50, 100, 1)]
+    second = [step(2, 100, 100), annotation(loader, 110, 80), call(195, 1, 2), kernel("k", 210, 90, 2)]
+    rows = read_trace(write_trace(tmp_path / "t.json", [*first, *second])).tables["steps"].to_pylist()
+    assert [(row["start_ns"], row["data_wait_ns"]) for row in rows] == [(0, 40_000), (150_000, 40_000)]
