@@ -1,7 +1,7 @@
 """How well the device was used: utilisation, SM efficiency, occupancy, and what its time went to.
 
 May import profiler_server.analysis below it, collector.run, collector.schema. The meaning of every figure is that of
-docs/definitions.md; a run with several devices gives the mean over the devices that did anything.
+docs/format.md and of the text beside each function; a run with several devices gives the mean over the devices that did anything.
 """
 
 from __future__ import annotations
