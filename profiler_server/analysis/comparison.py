@@ -18,6 +18,7 @@ from collector.run import RankRun
 from collector.schema.errors import RunError
 from collector.schema.phases import PHASES
 from profiler_server.analysis.steps import read_integers, select_steps, train_steps
+from profiler_server.format import format_duration, format_share
 
 Float64 = npt.NDArray[np.float64]
 BATCHES = 20
@@ -65,6 +66,20 @@ def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
     columns = [("step", "duration_ns"), *((phase.label, f"{phase.name}_ns") for phase in PHASES)]
     step, *phases = (_compare(name, _values(a_steps, column), _values(b_steps, column)) for name, column in columns)
     return Comparison(step, tuple(phases), _compare_operators(a, b), a_steps.num_rows, b_steps.num_rows)
+
+
+def summarize_comparison(found: Comparison) -> str:
+    """Return a comparison in a sentence."""
+    step = found.step
+    covered = f"over {found.a_steps} and {found.b_steps} steps"
+    if step.noise_ns is None or not step.a_ns:
+        return f"Too few steps to compare, {covered}."
+    noise = format_duration(step.noise_ns)
+    if not step.is_clear:
+        return f"No clear difference, {covered}: the step changed by {format_duration(step.change_ns)}, noise ±{noise}."
+    word = "slower" if step.change_ns > 0 else "faster"
+    change = format_duration(abs(step.change_ns))
+    return f"B is {word} by {change} ({format_share(abs(step.change_ns) / step.a_ns)}), noise ±{noise}, {covered}."
 
 
 def measure_noise(values: Float64) -> float | None:

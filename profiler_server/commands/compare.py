@@ -52,29 +52,15 @@ def describe(found: Comparison) -> dict[str, Any]:
 
 def render(found: Comparison) -> str:
     """Return the comparison as a table for a terminal."""
-    lines = [summarize(found), "", _row("Mean per step", "A", "B", "change", "noise ±"), _line(found.step)]
+    from profiler_server.analysis.comparison import summarize_comparison
+
+    lines = [summarize_comparison(found), "", _row("Mean per step", "A", "B", "change", "noise ±"), _line(found.step)]
     lines += [_line(d) for d in found.phases if d.a_ns or d.b_ns]
     if found.operators:
         lines += ["", _row("Operator (self time, detailed steps)", "A", "B", "change", "noise ±")]
         lines += [_line(d) for d in found.operators]
     lines += ["", "* more than noise: beyond the 95 % interval of the difference, from means of stretches of steps."]
     return "\n".join(lines)
-
-
-def summarize(found: Comparison) -> str:
-    """Return the comparison in a sentence."""
-    from profiler_server.format import format_duration, format_share
-
-    step = found.step
-    covered = f"over {found.a_steps} and {found.b_steps} steps"
-    if step.noise_ns is None or not step.a_ns:
-        return f"Too few steps to compare, {covered}."
-    noise = format_duration(step.noise_ns)
-    if not step.is_clear:
-        return f"No clear difference, {covered}: the step changed by {format_duration(step.change_ns)}, noise ±{noise}."
-    word = "slower" if step.change_ns > 0 else "faster"
-    change = format_duration(abs(step.change_ns))
-    return f"B is {word} by {change} ({format_share(abs(step.change_ns) / step.a_ns)}), noise ±{noise}, {covered}."
 
 
 def _line(d: Difference) -> str:

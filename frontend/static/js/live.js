@@ -16,12 +16,15 @@ async function renewContent() {
   if (!answer.ok) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   const [x, y] = [scrollX, scrollY];
+  const content = document.getElementById("content");
+  // The old height is held while charts are drawn again: a page that shrinks for a moment would scroll.
+  if (content) content.style.minHeight = `${content.offsetHeight}px`;
   for (const selector of ["#content", ".suggestions"]) {
     const [before, after] = [document.querySelector(selector), fresh.querySelector(selector)];
     if (before && after) before.replaceChildren(...after.childNodes);
   }
   scrollTo(x, y);
-  document.dispatchEvent(new CustomEvent("stepscope:content", { detail: document.getElementById("content") }));
+  document.dispatchEvent(new CustomEvent("stepscope:content", { detail: content }));
 }
 
 export function installLive() {

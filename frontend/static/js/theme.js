@@ -17,8 +17,9 @@ export function installThemeSwitch() {
   if (!(button instanceof HTMLElement)) return;
   const label = () => {
     const choice = /** @type {keyof typeof LABELS} */ (readChoice("theme", "system"));
-    button.textContent = LABELS[choice] ?? LABELS.system;
-    button.setAttribute("aria-label", `Theme: ${button.textContent}. Press to change.`);
+    const name = LABELS[choice] ?? LABELS.system;
+    button.textContent = `◐ ${name}`;
+    button.setAttribute("aria-label", `Theme: ${name}. Press to change.`);
     button.title = "Theme";
   };
   button.addEventListener("click", () => {

@@ -250,4 +250,4 @@ def _list_executions(rank: RankRun, state: PageState) -> tuple[Executions, ...]:
     )
 
 
-PAGE = Page(slug="operators", title="Operators", order=30, key="o", template="operators.html", build=build)
+PAGE = Page(slug="operators", title="Operators", order=30, key="p", template="operators.html", build=build)

@@ -1,0 +1,104 @@
+"""Two runs side by side: where the step changed, and whether that is more than noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import RedirectResponse, Response
+
+from collector.schema.errors import RunError
+from profiler_server.analysis.comparison import Comparison, Difference, compare_ranks, summarize_comparison
+from profiler_server.page import Notice
+from profiler_server.store.headline import RunEntry
+from profiler_server.web.answers import send_json
+from profiler_server.web.errors import BadQueryError
+from profiler_server.web.services import Services, ServicesOf
+from profiler_server.web.shell import Shell
+from profiler_server.web.templating import read_fields
+
+ROUTER = APIRouter(tags=["runs"])
+CHOICES = 500
+# What the bars of a part are drawn in; operators are host work.
+CATEGORIES = {
+    "Gap": "idle",
+    "Data wait": "data",
+    "Host-to-device / preparation": "copy",
+    "Forward": "compute",
+    "Backward": "backward",
+    "Communication": "communication",
+    "Parameter update": "optimizer",
+    "Tail": "host",
+}
+RunId = Annotated[str, Query(max_length=1000)]
+Rank = Annotated[int | None, Query(ge=0, le=9_999_999, description="Rank of both runs; the first by default.")]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One part of the step; the shares are of the longest part shown, for the bars."""
+
+    part: Difference
+    category: str
+    a_frac: float
+    b_frac: float
+
+
+@dataclass(frozen=True)
+class CompareView:
+    """The context of `compare.html`; `sentence` is empty and `notice` set where there is nothing to compare."""
+
+    a: str
+    b: str
+    runs: tuple[RunEntry, ...]
+    sentence: str
+    step: Difference | None
+    phases: tuple[Line, ...]
+    operators: tuple[Line, ...]
+    notice: Notice | None
+
+
+@ROUTER.get("/compare", include_in_schema=False)
+def show_comparison(request: Request, services: ServicesOf) -> Response:
+    query = request.query_params
+    chosen = query.getlist("run")
+    if len(chosen) == 2:
+        # What is ticked in the list, newest first; the older run is the one to compare with.
+        return RedirectResponse(services.links.compare(chosen[1], chosen[0]), 303)
+    if chosen:
+        raise BadQueryError(f"{len(chosen)} runs were chosen; choose two")
+    view = _build_view(services, query.get("a", ""), query.get("b", ""))
+    return services.respond("compare.html", Shell("Compare", "/compare", dict(query)), **read_fields(view))
+
+
+@ROUTER.get("/api/v1/compare", summary="Where the mean step of run b differs from run a's")
+def read_comparison(services: ServicesOf, a: RunId, b: RunId, rank: Rank = None) -> Response:
+    found = compare_ranks(services.catalog.open(a).rank(rank), services.catalog.open(b).rank(rank))
+    return send_json({"sentence": summarize_comparison(found), "comparison": found})
+
+
+def _build_view(services: Services, a: str, b: str) -> CompareView:
+    runs = services.catalog.list_runs().runs[:CHOICES]
+    if not a or not b:
+        notice = Notice("empty", "Choose two runs", "A is the run to compare with, B the one to judge.")
+        return CompareView(a, b, runs, "", None, (), (), notice)
+    opened = services.catalog.open(a), services.catalog.open(b)
+    try:
+        found = compare_ranks(opened[0].rank(), opened[1].rank())
+    except RunError as error:
+        return CompareView(a, b, runs, "", None, (), (), Notice("failed", "These cannot be compared", str(error)))
+    return CompareView(a, b, runs, summarize_comparison(found), found.step, *_draw(found), None)
+
+
+def _draw(found: Comparison) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
+    phases = [part for part in found.phases if part.a_ns or part.b_ns]
+    return _scale(phases), _scale(found.operators)
+
+
+def _scale(parts: Sequence[Difference]) -> tuple[Line, ...]:
+    longest = max((max(part.a_ns, part.b_ns) for part in parts), default=0.0) or 1.0
+    return tuple(
+        Line(part, CATEGORIES.get(part.name, "host"), part.a_ns / longest, part.b_ns / longest) for part in parts
+    )

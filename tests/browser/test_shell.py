@@ -1,0 +1,120 @@
+"""What a person does around the pages: search, compare, theme, keys, suggestions, copying, following a live run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.support.runs import RunPlan, build_run
+
+
+def test_search_and_compare_two_runs(page: Page, server: str) -> None:
+    page.goto(server)
+    expect(page.locator("table.runs tbody tr")).to_have_count(5)
+    page.keyboard.press("/")
+    page.keyboard.type("slow")
+    page.keyboard.press("Enter")
+    expect(page.locator("table.runs tbody tr")).to_have_count(1)
+    assert page.url.endswith("/?q=slow")
+    page.goto(server)
+    page.get_by_label("Compare healthy").check()
+    expect(page.get_by_role("button", name="Select one more to compare")).to_be_disabled()
+    page.get_by_label("Compare slow-transform").check()
+    page.get_by_role("button", name="Compare 2 runs").click()
+    expect(page.locator(".verdict")).to_contain_text("95.6 ms")
+
+
+def test_verdicts_are_filled_in(page: Page, server: str) -> None:
+    page.goto(server)
+    line = page.locator("tr", has_text="slow-transform")
+    expect(line.locator(".verdict-cell")).to_have_text("Input", timeout=20_000)
+
+
+def test_the_theme_is_kept_and_goes_back_to_the_systems(page: Page, server: str) -> None:
+    page.emulate_media(color_scheme="dark")
+    page.goto(server)
+    html = page.locator("html")
+    expect(html).to_have_attribute("data-theme", "dark")
+    switch = page.get_by_role("button", name="Theme")
+    switch.click()
+    expect(html).to_have_attribute("data-theme", "light")
+    page.reload()
+    expect(html).to_have_attribute("data-theme", "light")
+    switch.click()
+    switch.click()
+    expect(html).to_have_attribute("data-theme-choice", "system")
+    page.emulate_media(color_scheme="light")
+    expect(html).to_have_attribute("data-theme", "light")
+
+
+def test_keys_lead_to_pages_and_can_be_switched_off(page: Page, server: str) -> None:
+    page.goto(f"{server}/runs/ranks/?rank=2")
+    page.keyboard.press("g")
+    page.keyboard.press("s")
+    page.wait_for_url("**/runs/ranks/steps?rank=2")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.get_by_label("Single-letter keys are on").uncheck()
+    page.get_by_role("button", name="Close").click()
+    page.keyboard.press("g")
+    page.keyboard.press("o")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    assert page.url.endswith("/runs/ranks/steps?rank=2")
+
+
+def test_the_rank_picker_keeps_the_page(page: Page, server: str) -> None:
+    page.goto(f"{server}/runs/ranks/steps?step=3")
+    page.get_by_label("Rank").select_option("1")
+    page.wait_for_url("**/runs/ranks/steps?step=3&rank=1")
+
+
+def test_suggestions_fold_and_stay_folded(page: Page, server: str) -> None:
+    page.goto(f"{server}/runs/slow-transform/")
+    advice = page.locator(".advice").first
+    for word in ("Measured", "Threshold", "Rule"):
+        expect(advice).to_contain_text(word)
+    toggle = page.get_by_role("button", name="Suggestions")
+    toggle.click()
+    expect(advice).to_be_hidden()
+    page.reload()
+    expect(advice).to_be_hidden()
+    toggle.click()
+    expect(advice).to_be_visible()
+
+
+def test_a_change_is_copied(page: Page, server: str) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{server}/runs/slow-transform/")
+    page.get_by_role("button", name="Copy the change").first.click()
+    expect(page.locator("#toast")).to_have_text("Copied")
+    assert "num_workers" in page.evaluate("navigator.clipboard.readText()")
+
+
+def test_a_live_run_is_followed_without_moving_the_view(page: Page, server: str, base_dir: Path) -> None:
+    build_run(base_dir / "live/now", RunPlan(steps=20, state="recording"))
+    page.goto(f"{server}/runs/live/now/steps")
+    badge = page.locator("[data-live-steps]")
+    expect(badge).to_have_text("20 steps", timeout=10_000)
+    page.mouse.wheel(0, 300)
+    page.wait_for_timeout(300)
+    place = page.evaluate("scrollY")
+    build_run(base_dir / "live/now", RunPlan(steps=30, state="recording"))
+    update = page.get_by_role("button", name="Show new data")
+    expect(update).to_be_visible(timeout=10_000)
+    expect(badge).to_have_text("30 steps")
+    expect(page.locator("#content")).to_contain_text("of 1 to 20")
+    box = update.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + 5, box["y"] + 5)  # click() would first scroll the sticky bar's place into view
+    expect(page.locator("#content")).to_contain_text("of 1 to 30")
+    assert page.evaluate("scrollY") == place
+
+
+def test_error_pages_lead_back(page: Page, server: str) -> None:
+    answer = page.goto(f"{server}/runs/gone/")
+    assert answer is not None
+    assert answer.status == 404
+    page.get_by_role("link", name="List of runs").click()
+    expect(page.get_by_role("heading", name="Runs")).to_be_visible()
