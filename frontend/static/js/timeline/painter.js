@@ -9,7 +9,7 @@ import { chooseLevel, tileSpan, tilesOf } from "./view.js";
 /** @typedef {import("./state.js").State} State */
 /** @typedef {import("./tile.js").Tile} Tile */
 
-const LETTER_PIXELS = 5.9;
+const LETTER_PIXELS = 6.2;
 const FONT = '11px system-ui, -apple-system, "Segoe UI", sans-serif';
 
 export class Painter {
@@ -178,7 +178,7 @@ export class Painter {
       const room = Math.floor((label.width / ratio - 6) / LETTER_PIXELS);
       if (room < 4) continue;
       g.fillStyle = source.colors.bright[name] ? "#101418" : "#ffffff";
-      g.fillText(shorten(source.meta.names[name], room), label.x / ratio + 3, row.y - top + row.height / 2);
+      g.fillText(shorten(source.meta.names[name], room), label.x / ratio + 3, row.y - top + row.height / 2, label.width / ratio - 5);
     }
     g.textBaseline = "alphabetic";
   }

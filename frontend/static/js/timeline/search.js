@@ -19,6 +19,8 @@ export class Search {
     /** @type {Place | null} */
     this.at = null;
     this.asked = 0;
+    /** What `at` is a match of. */
+    this.searched = "";
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.go("next");
@@ -41,7 +43,7 @@ export class Search {
 
   /** Count the matches of a new text, without moving the view. */
   async restart() {
-    this.at = null;
+    if (this.text === this.searched) return;
     this.changed();
     await this.run("next", false);
   }
@@ -49,11 +51,14 @@ export class Search {
   /** @param {"next" | "previous"} direction */
   async go(direction) {
     await this.run(direction, true);
+    this.changed();
   }
 
   /** @param {"next" | "previous"} direction @param {boolean} move */
   async run(direction, move) {
     const asked = ++this.asked;
+    if (this.text !== this.searched) this.at = null;
+    this.searched = this.text;
     if (!this.text) return void (this.output.textContent = "");
     /** @type {Record<string, string>} */
     const after = this.at ? { start: String(this.at.start), place: String(this.at.place) } : {};

@@ -18,6 +18,7 @@ export function duration(ns) {
 
 /** @param {number} ns a moment @param {number} precision the shortest time that must show @returns {string} */
 export function moment(ns, precision) {
+  if (ns === 0) return "0 ms";
   const [size, unit] = UNITS.find(([size]) => Math.abs(ns) >= size && precision >= size / 1e6) ?? UNITS[3];
   const digits = Math.max(0, Math.min(9, Math.ceil(Math.log10(size / Math.max(precision, 1)))));
   return `${(ns / size).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })} ${unit}`;

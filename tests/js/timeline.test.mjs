@@ -1,0 +1,184 @@
+// Pure parts of the timeline's viewer, run by node: `node --test tests/js/`.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { blend, classOf, parseHex, pixel, spread } from "../../frontend/static/js/timeline/colors.js";
+import { layOut, rowAt, rowOfLane, rowsBetween } from "../../frontend/static/js/timeline/layout.js";
+import { busyColumns } from "../../frontend/static/js/timeline/overview.js";
+import { readQuery, toggleMark, writeQuery } from "../../frontend/static/js/timeline/state.js";
+import { amount, duration, moment, rulerTicks, shorten } from "../../frontend/static/js/timeline/text.js";
+import { decodeTile, findInTile } from "../../frontend/static/js/timeline/tile.js";
+import { chooseLevel, clamp, fit, pan, tilesOf, zoom } from "../../frontend/static/js/timeline/view.js";
+
+const LEVELS = { rawLevel: 18, topLevel: 27, tileBits: 10 };
+
+/** A tile of one lane (number 5) with the given [start, length] slices and one counter point, as the server packs it. */
+function packTile(slices, begin = 1000) {
+  const n = slices.length;
+  const padded = (size) => (size + 3) & ~3;
+  const buffer = new ArrayBuffer(40 + 8 + 16 * n + padded(2 * n) + padded(n) + 8 + 16);
+  const view = new DataView(buffer);
+  [0x54, 0x4c, 0x54, 0x31].forEach((byte, i) => view.setUint8(i, byte));
+  [n, 1, 1, 1, 18].forEach((value, i) => view.setUint32(4 + 4 * i, value, true));
+  view.setFloat64(24, begin, true);
+  view.setFloat64(32, 1, true);
+  view.setUint32(40, 5, true);
+  view.setUint32(44, n, true);
+  slices.forEach(([start, length], i) => {
+    view.setInt32(48 + 4 * i, start, true);
+    view.setUint32(48 + 4 * (n + i), length, true);
+    view.setUint32(48 + 4 * (2 * n + i), 100 + i, true);
+    view.setUint32(48 + 4 * (3 * n + i), i % 2, true);
+    view.setUint16(48 + 16 * n + 2 * i, 1, true);
+    view.setUint8(48 + 16 * n + padded(2 * n) + i, 255);
+  });
+  const tail = 48 + 16 * n + padded(2 * n) + padded(n);
+  view.setUint32(tail, 3, true);
+  view.setUint32(tail + 4, 1, true);
+  view.setInt32(tail + 8, 7, true);
+  [1, 2, 1.5].forEach((value, i) => view.setFloat32(tail + 12 + 4 * i, value, true));
+  return buffer;
+}
+
+test("a tile is decoded as it was packed, whatever its number of slices", () => {
+  for (const n of [1, 2, 3, 4, 5]) {
+    const tile = decodeTile(packTile(Array.from({ length: n }, (_, i) => [100 * i, 50])));
+    assert.deepEqual([...tile.start], Array.from({ length: n }, (_, i) => 100 * i));
+    assert.deepEqual(tile.lanes.get(5), [0, n]);
+    assert.deepEqual([tile.begin, tile.tick, tile.level], [1000, 1, 18]);
+    assert.deepEqual([tile.counters.get(3), tile.time[0], tile.low[0], tile.high[0], tile.last[0]], [[0, 1], 7, 1, 2, 1.5]);
+  }
+});
+
+test("what is no tile is refused", () => {
+  assert.throws(() => decodeTile(new ArrayBuffer(8)));
+  assert.throws(() => decodeTile(new ArrayBuffer(64)));
+});
+
+test("a slice is found under the pointer, and beside it within the tolerance", () => {
+  const tile = decodeTile(packTile([[0, 50], [100, 1], [200, 500]]));
+  assert.equal(findInTile(tile, 5, 1049, 0), 0);
+  assert.equal(findInTile(tile, 5, 1060, 0), -1);
+  assert.equal(findInTile(tile, 5, 1060, 20), 0);
+  assert.equal(findInTile(tile, 5, 1098, 5), 1);
+  assert.equal(findInTile(tile, 5, 1699, 0), 2);
+  assert.equal(findInTile(tile, 6, 1049, 0), -1);
+});
+
+test("zooming keeps the moment under the pointer where it is", () => {
+  const span = { t0: 100, t1: 1100 };
+  const inside = zoom(span, 0.5, 350);
+  assert.equal((350 - inside.t0) / (inside.t1 - inside.t0), 0.25);
+  const back = zoom(inside, 2, 350);
+  assert.deepEqual(back, span);
+});
+
+test("the view stays at the trace, however far one pans or zooms", () => {
+  const whole = 1e9;
+  for (const span of [pan({ t0: 0, t1: 1e6 }, -1e12), pan({ t0: 0, t1: 1e6 }, 1e12), zoom({ t0: 0, t1: 1e9 }, 1e6, 5e8)]) {
+    const kept = clamp(span, whole);
+    assert.ok(kept.t1 > 0 && kept.t0 < whole && kept.t1 - kept.t0 <= 1.1 * whole + 1);
+  }
+  const tiny = clamp({ t0: 500, t1: 500.001 }, whole);
+  assert.ok(tiny.t1 - tiny.t0 >= 99);
+});
+
+test("the level follows the zoom, and stays within what there is", () => {
+  assert.equal(chooseLevel(1, LEVELS), 18);
+  assert.equal(chooseLevel(2 ** 19.9, LEVELS), 18);
+  assert.equal(chooseLevel(2 ** 22.5, LEVELS), 22);
+  assert.equal(chooseLevel(2 ** 40, LEVELS), 27);
+});
+
+test("the tiles of a view cover it without a gap", () => {
+  const size = 2 ** 28;
+  const numbers = tilesOf({ t0: 2.5 * size, t1: 5.1 * size }, 18, LEVELS, 100 * size);
+  assert.deepEqual(numbers, [2, 3, 4, 5]);
+  assert.deepEqual(tilesOf({ t0: -5 * size, t1: -size }, 18, LEVELS, 100 * size), []);
+  assert.deepEqual(tilesOf({ t0: -size, t1: 0.5 * size }, 18, LEVELS, 100 * size), [0]);
+});
+
+test("a fitted slice is whole and in the middle", () => {
+  const span = fit(1000, 400);
+  assert.deepEqual(span, { t0: 800, t1: 1600 });
+});
+
+const TRACKS = [
+  { name: "Steps", kind: "step", group: "Training", unit: "", firstLane: 0, lanes: 1 },
+  { name: "main", kind: "thread", group: "python", unit: "", firstLane: 1, lanes: 3 },
+];
+const META = { rank: 0, tracks: TRACKS, counters: [{ name: "queue", kind: "counter", group: "Queues", unit: "items", firstLane: 0, lanes: 0 }] };
+const sources = new Map([[0, { meta: META, shift: 0, colors: { rgb: [], bright: new Uint8Array(0) } }]]);
+
+test("every lane has a row, and rows do not overlap", () => {
+  const { rows, height } = layOut([0], sources, new Set());
+  assert.deepEqual(rows.filter((row) => row.kind === "lane").map((row) => row.lane), [0, 1, 2, 3]);
+  for (let i = 1; i < rows.length; i++) assert.ok(rows[i].y >= rows[i - 1].y + rows[i - 1].height);
+  assert.ok(height >= rows.at(-1).y + rows.at(-1).height);
+  for (const row of rows) assert.equal(rowAt(rows, row.y + 1), row);
+  assert.deepEqual(rowsBetween(rows, 0, height), [0, rows.length]);
+});
+
+test("folding hides lanes, groups and ranks; other ranks are headings until they are opened", () => {
+  const open = layOut([0], sources, new Set());
+  const main = open.rows.find((row) => row.label === "main");
+  assert.equal(layOut([0], sources, new Set([main.key])).rows.filter((row) => row.kind === "lane").length, 2);
+  assert.equal(rowOfLane(layOut([0], sources, new Set([main.key])).rows, 0, 3), null);
+  const several = layOut([0, 1, 2], sources, new Set(["r0"])).rows;
+  assert.deepEqual(several.map((row) => [row.kind, row.folded]), [["rank", true], ["rank", true], ["rank", true]]);
+});
+
+test("a filter keeps the tracks whose name or group contains it", () => {
+  const rows = layOut([0], sources, new Set(), "python").rows;
+  assert.deepEqual([...new Set(rows.filter((row) => row.kind === "lane").map((row) => row.track.name))], ["main"]);
+});
+
+test("names are shortened in the middle", () => {
+  assert.equal(shorten("abcdefghij", 10), "abcdefghij");
+  assert.equal(shorten("abcdefghij", 7), "abcd…ij");
+  assert.equal(shorten("x".repeat(10000), 50).length, 50);
+});
+
+test("times are written with one unit and three digits", () => {
+  assert.deepEqual([0, 5, 1500, 177592000, 2.5e9].map(duration), ["0 ms", "5.00 ns", "1.50 µs", "178 ms", "2.50 s"]);
+  assert.equal(moment(1_273_900_000, 1e5), "1.2739 s");
+  assert.equal(amount(1.5 * 2 ** 30, "bytes"), "1.50 GiB");
+  assert.equal(amount(4, "items"), "4 items");
+});
+
+test("the ruler's ticks are round, ordered and not too many", () => {
+  for (const [begin, end] of [[0, 1e3], [123456789, 133456789], [-5e8, 9e9]]) {
+    const { step, ticks } = rulerTicks(begin, end, 10);
+    assert.ok(ticks.length >= 3 && ticks.length <= 12, String(ticks));
+    assert.ok(ticks.every((tick) => Math.abs(tick / step - Math.round(tick / step)) < 1e-6));
+  }
+});
+
+test("a view survives the way through the address", () => {
+  const state = { span: { t0: 10, t1: 500 }, whole: 1000, origin: 7000, selected: { id: 42 }, marks: [100, 200] };
+  const query = writeQuery("?rank=3&step=9", state, "a b");
+  assert.equal(query, "?rank=3&t0=7010&t1=7500&sel=42&q=a+b&m=7100%2C7200");
+  assert.deepEqual(readQuery(query), { t0: 7010, t1: 7500, selected: 42, text: "a b", marks: [7100, 7200] });
+  assert.deepEqual(readQuery("?t0=x&t1=&sel=NaN&m=a,1"), { t0: null, t1: null, selected: null, text: "", marks: [1] });
+});
+
+test("a mark is set, and taken away by setting it again nearby", () => {
+  assert.deepEqual(toggleMark([10, 90], 50, 5), [10, 50, 90]);
+  assert.deepEqual(toggleMark([10, 50, 90], 52, 5), [10, 90]);
+});
+
+test("colours follow the category, and for operators what the name says", () => {
+  assert.equal(classOf("kernel", "gemm"), "compute");
+  assert.equal(classOf("phase", "Data wait"), "data");
+  assert.equal(classOf("operator", "AddmmBackward0"), "backward");
+  assert.equal(classOf("annotation", "Optimizer.step#AdamW.step"), "optimizer");
+  assert.deepEqual(parseHex("#d37860"), [211, 120, 96]);
+  assert.equal(pixel([1, 2, 3]), 0xff030201);
+  assert.deepEqual(blend([0, 0, 0], [100, 200, 50], 0.5), [50, 100, 25]);
+  assert.ok(spread("aten::mm") >= 0 && spread("aten::mm") <= 1 && spread("a") !== spread("b"));
+});
+
+test("the minimap counts busy lanes", () => {
+  const tile = decodeTile(packTile([[0, 500], [500, 250]], 0));
+  const busy = busyColumns(tile, 1000, 4);
+  assert.deepEqual([...busy], [1, 1, 1, 0]);
+});
