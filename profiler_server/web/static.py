@@ -8,8 +8,6 @@ import threading
 import time
 from pathlib import Path
 
-import profiler_server
-
 CHECK_INTERVAL_S = 1.0
 # Debian's mime table is optional and Windows' registry can be wrong: modules must have a script type to run at all.
 _TYPES = {
@@ -24,7 +22,7 @@ _TYPES = {
 
 def find_frontend() -> Path:
     """Return the folder with `templates` and `static`: inside the installed package, or beside it in a checkout."""
-    package = Path(profiler_server.__file__).parent
+    package = Path(__file__).parents[1]
     inside = package / "frontend"
     return inside if inside.is_dir() else package.parent / "frontend"
 
