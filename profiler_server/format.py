@@ -89,6 +89,11 @@ def format_steps(numbers: Iterable[int], limit: int = 6) -> str:
             runs[-1] = (runs[-1][0], number)
         else:
             runs.append((number, number))
+    return format_runs(runs, limit)
+
+
+def format_runs(runs: Sequence[tuple[int, int]], limit: int = 6) -> str:
+    """Return runs of numbers, first and last of each, as `format_steps` does."""
     shown = ", ".join(f"{first:,}" if first == last else f"{first:,}–{last:,}" for first, last in runs[:limit])
     left_out = sum(last - first + 1 for first, last in runs[limit:])
     return f"{shown} and {left_out:,} more" if left_out else shown

@@ -10,7 +10,7 @@ from collector.schema.phases import PHASES
 from profiler_server.figures.charts import PHASE_COLORS
 from profiler_server.format import choose_time_unit, format_duration, format_share
 
-LABEL_MIN_FRAC = 0.075
+LABEL_MIN_FRAC = 0.085
 """Least part of the strip that has room for a bar's duration; its name needs more."""
 NAME_CHARACTER_FRAC = 0.0088
 """Part of the strip that one character takes at the least supported page width."""

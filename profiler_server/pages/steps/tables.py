@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from collector.schema.manifest import RankManifest
 from collector.schema.phases import PHASES
 from profiler_server.analysis.evaluation import EvaluationSummary
 from profiler_server.analysis.outliers import MIN_DEVIATIONS, MIN_EXCESS_FRAC, Outlier, list_outliers
 from profiler_server.analysis.results import Distribution
 from profiler_server.analysis.stability import summarize_stability
+from profiler_server.analysis.steps import Int64
 from profiler_server.format import (
     ABSENT,
     format_count,
     format_duration,
     format_number_of,
+    format_runs,
     format_share,
-    format_steps,
     shorten_middle,
 )
 from profiler_server.pages.steps.reading import StepData
@@ -94,17 +97,24 @@ def describe_coverage(data: StepData) -> Coverage:
     if len(kept) == total:
         which = f"all {format_number_of(total, noun)}" if total > 1 else f"the only {noun}"
         return Coverage(f"The average covers {which}.", ())
-    text = f"The average covers {format_count(len(kept))} of {format_number_of(total, noun)}: {format_steps(kept.tolist())}."
+    text = f"The average covers {format_count(len(kept))} of {format_number_of(total, noun)}: {format_runs(_find_runs(kept))}."
     groups = (
         (selection.warm_up & ~selection.kept, "warm-up: the first steps are still slower than the typical one"),
         (selection.detailed & ~selection.kept & ~selection.warm_up, "inside a detailed window, whose cost they carry"),
     )
     left_out = tuple(
-        f"{format_steps(selection.step[mask].tolist())} ({format_count(int(mask.sum()))}): {reason}"
+        f"{format_runs(_find_runs(selection.step[mask]))} ({format_count(int(mask.sum()))}): {reason}"
         for mask, reason in groups
         if mask.any()
     )
     return Coverage(text, left_out)
+
+
+def _find_runs(numbers: Int64) -> list[tuple[int, int]]:
+    """Return the first and the last of each run of consecutive numbers."""
+    breaks = np.flatnonzero(np.diff(numbers) > 1)
+    first, last = numbers[np.append(0, breaks + 1)], numbers[np.append(breaks, len(numbers) - 1)]
+    return list(zip(first.tolist(), last.tolist(), strict=True))
 
 
 def list_percentiles(duration: Distribution | None) -> tuple[Figure, ...]:
@@ -183,5 +193,5 @@ def describe_points(manifest: RankManifest) -> Points:
         forward_start=manifest.forward_start or ABSENT,
         backward_end=manifest.backward_end or ABSENT,
         source=source,
-        override="FP_POINT=MyModel BP_POINT=my_loss_hook python train.py",
+        override="FP_POINT=MyModel BP_POINT=MyFirstLayer python train.py",
     )
