@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,15 +11,22 @@ import pyarrow.compute as pc
 from collector.parts import find_files
 from collector.run import RankRun
 
+_LEAST_CORES = 0.02
+
 
 @dataclass(frozen=True)
 class HostLoad:
-    """Cores in use on average while steps ran. `others` is what other programs took, never negative."""
+    """Cores in use on average while steps ran. `others` is what other programs took, never negative.
+
+    `stretch` is how many times longer work on a processor took than it would alone: time on a processor plus time in
+    the queue for one, over the former. Of the workers where there are any, else of the process; None where not sampled.
+    """
 
     process: float | None
     workers: float
     system: float | None
     others: float
+    stretch: float | None = None
 
 
 def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None:
@@ -28,13 +36,22 @@ def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None
     samples = rank.table("resources", ("start_ns", "source", "metric", "value"))
     inside = pc.and_(
         pc.and_(pc.greater_equal(samples["start_ns"], start_ns), pc.less_equal(samples["start_ns"], end_ns)),
-        pc.equal(samples["metric"].cast(pa.string()), "cpu_cores"),
+        pc.is_in(samples["metric"].cast(pa.string()), pa.array(["cpu_cores", "run_queue_frac"])),
     )
-    rows = samples.filter(inside).group_by("source", use_threads=False).aggregate([("value", "mean")]).to_pylist()
-    means = {row["source"]: row["value_mean"] for row in rows}
+    rows = samples.filter(inside).group_by(["source", "metric"], use_threads=False).aggregate([("value", "mean")])
+    means = {(row["source"], row["metric"]): float(row["value_mean"]) for row in rows.to_pylist()}
     if not means:
         return None
-    process, system = means.get("process"), means.get("system")
-    workers = sum(value for source, value in means.items() if source.startswith("worker"))
+    cores = {source: value for (source, metric), value in means.items() if metric == "cpu_cores"}
+    waits = {source: value for (source, metric), value in means.items() if metric == "run_queue_frac"}
+    process, system = cores.get("process"), cores.get("system")
+    workers = sum(value for source, value in cores.items() if source.startswith("worker"))
     others = max(0.0, system - (process or 0.0) - workers) if system is not None else 0.0
-    return HostLoad(process, workers, system, others)
+    return HostLoad(process, workers, system, others, _find_stretch(cores, waits))
+
+
+def _find_stretch(cores: Mapping[str, float], waits: Mapping[str, float]) -> float | None:
+    known = [source for source in waits if source in cores]
+    chosen = [source for source in known if source.startswith("worker")] or known
+    ran = sum(min(cores[source], 1.0) for source in chosen)
+    return 1.0 + sum(waits[source] for source in chosen) / ran if ran > _LEAST_CORES else None

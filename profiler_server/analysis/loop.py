@@ -19,19 +19,22 @@ from profiler_server.analysis.steps import Float64, StepSelection, read_integers
 _MAX_ROWS = 200_000
 _MODEL_BATCHES = 240
 _CALIBRATION_ROUNDS = 7
+_MIN_STAGE_CPU_NS = 50_000.0
 
 
 @dataclass(frozen=True)
 class BatchTimes:
     """Work on each batch, in the order in which the batches were asked for; every array has one value per batch.
 
-    `cpu_ns` is None where no stage said how much of its time was on a processor.
+    `cpu_ns` is None where no stage said how much of its time was on a processor. `stretch` is how many times longer
+    than its processor time such work took, because others held the processors.
     """
 
     stages_ns: Mapping[str, Float64]
     total_ns: Float64
     cpu_ns: Float64 | None
     samples: float
+    stretch: float = 1.0
 
     @property
     def cpu_frac(self) -> float | None:
@@ -77,7 +80,9 @@ def _pivot(rows: pa.Table) -> BatchTimes | None:
     whole = np.all([found[stage] > 0 for stage in usual], axis=0)
     if not whole.any():
         return None
-    cpu = np.bincount(place, np.where(cpu_known, read_integers(rows, "cpu_ns"), 0), len(batches))
+    cpu_rows = np.where(cpu_known, read_integers(rows, "cpu_ns"), 0)
+    cpu = np.bincount(place, cpu_rows, len(batches))
+    cpu_of = {stage: float(cpu_rows[stages == stage].sum()) for stage in found}
     total = np.sum(list(found.values()), axis=0)
     items = np.zeros(len(batches))
     np.maximum.at(items, place, read_integers(rows, "items").astype(np.float64))
@@ -86,17 +91,39 @@ def _pivot(rows: pa.Table) -> BatchTimes | None:
         total_ns=total[whole],
         cpu_ns=np.minimum(cpu, total)[whole] if cpu_known.any() else None,
         samples=float(items[whole].mean()),
+        stretch=_estimate_stretch(
+            {stage: float(values.sum()) for stage, values in found.items()}, cpu_of, len(batches)
+        ),
     )
+
+
+def _estimate_stretch(wall_ns: Mapping[str, float], cpu_ns: Mapping[str, float], batches: int) -> float:
+    """Say how much longer than its processor time pure processor work took.
+
+    What a stage waits for (storage) cannot be told from waiting for a processor. But the stage that waits least, most
+    often collate, hardly waits for storage, so its ratio is that of the processors. With one stage nothing is known.
+    """
+    ratios = [
+        wall_ns[stage] / cpu_ns[stage]
+        for stage in ("read", "transform", "collate")
+        if stage in wall_ns and cpu_ns[stage] > _MIN_STAGE_CPU_NS * batches
+    ]
+    return max(1.0, min(ratios)) if len(ratios) > 1 else 1.0
 
 
 @dataclass(frozen=True)
 class Cores:
-    """`usable` cores of the run, those that the training thread's process keeps busy outside of the loader, and
-    those that `others` take."""
+    """`usable` cores of the run, those that `training` asks for outside of the loader, and those that `others` use.
+
+    `computes` says that steps run on the processors, not on a device. `stretch` is how much longer work took because of
+    others, None where that was not sampled.
+    """
 
     usable: float
     training: float
     others: float
+    computes: bool
+    stretch: float | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +132,7 @@ class MeasuredLoop:
 
     `fetches` is batches per step; a time of the model is per batch. `check` is simulated over measured step;
     between 0.9 and 1.1 the simulator is trusted. `assumed` says that the processor share of the work is a guess.
+    `contention_frac` is the part of the processors that other programs took while work wanted them.
     """
 
     model: LoopModel
@@ -112,6 +140,7 @@ class MeasuredLoop:
     regular_step_ns: float
     check: float
     assumed: bool
+    contention_frac: float
 
     @property
     def trusted(self) -> bool:
@@ -119,8 +148,8 @@ class MeasuredLoop:
 
     def predict_ns(self, changed: LoopModel) -> float:
         """Return the mean step after a change to the model; what the simulator does not explain stays."""
-        before, after = simulate(self.model).step_ns, simulate(changed).step_ns
         measured = self.regular_step_ns / self.fetches
+        before, after = self.check * measured, simulate(changed).step_ns
         left = (measured - before) * min(1.0, after / before) if before > 0 else measured - before
         return self.fetches * (after + left) + changed.extra_ns
 
@@ -139,31 +168,56 @@ def measure_loop(
     fetched = np.maximum(read_integers(train, "fetches")[regular], 1)
     fetches = float(fetched.mean())
     own = ((duration - wait) / fetched)[-_MODEL_BATCHES:]
-    jobs, assumed = _build_jobs(batches, loader, (wait / fetched)[-_MODEL_BATCHES:])
+    stretch = cores.stretch or (batches.stretch if batches is not None else 1.0)
+    jobs, assumed = _build_jobs(batches, loader, (wait / fetched)[-_MODEL_BATCHES:], stretch)
     regular_ns = float(duration.mean())
+    # Steps on a processor are stretched as the workers are; a step that waits for a device is not.
+    own_stretch = stretch if cores.computes else 1.0
     model = LoopModel(
         batches=jobs,
-        steps=tuple(Job(float(wall), cores.training) for wall in own),
+        steps=tuple(Job(float(wall) / own_stretch, cores.training) for wall in own),
         workers=loader.num_workers if loader else 0,
         prefetch=(loader.prefetch_factor or 2) if loader else 2,
         in_order=loader.in_order if loader else True,
         cores=cores.usable,
-        others=min(cores.others, 0.75 * cores.usable),
+        others=_estimate_others(jobs, loader, cores, stretch),
         extra_ns=float(selection.duration_ns[selection.kept].mean()) - regular_ns,
     )
     model, check = _calibrate(model, regular_ns / fetches)
-    return MeasuredLoop(model, fetches, regular_ns, check, assumed)
+    return MeasuredLoop(model, fetches, regular_ns, check, assumed, _find_contention(model))
 
 
-def _build_jobs(batches: BatchTimes | None, loader: Loader | None, waits: Float64) -> tuple[tuple[Job, ...], bool]:
+def _find_contention(model: LoopModel) -> float:
+    """Return the part of the processors that is asked for by other programs."""
+    loading = max(model.workers, 1) * sum(job.cores for job in model.batches) / max(len(model.batches), 1)
+    own = loading + (model.steps[0].cores if model.workers else 0.0)
+    return model.others / max(model.cores, model.others + own)
+
+
+def _build_jobs(
+    batches: BatchTimes | None, loader: Loader | None, waits: Float64, stretch: float
+) -> tuple[tuple[Job, ...], bool]:
     if batches is not None:
         total = batches.total_ns[-_MODEL_BATCHES:]
         cpu = total if batches.cpu_ns is None else batches.cpu_ns[-_MODEL_BATCHES:]
-        jobs = tuple(Job(float(w), float(min(1.0, c / w)) if w else 0.0) for w, c in zip(total, cpu, strict=True))
+        alone = np.maximum(cpu, total - cpu * (stretch - 1.0))
+        jobs = tuple(Job(float(w), float(min(1.0, c / w)) if w else 0.0) for w, c in zip(alone, cpu, strict=True))
         return jobs, batches.cpu_ns is None
     if loader is not None and loader.num_workers == 0:
         return tuple(Job(float(wait), 1.0) for wait in waits), True
     return (), True
+
+
+def _estimate_others(jobs: tuple[Job, ...], loader: Loader | None, cores: Cores, stretch: float) -> float:
+    """Return how many cores other programs ask for: what makes the stretch that was seen, or what they were seen to use.
+
+    Programs that queue for a processor ask for more than they get.
+    """
+    if stretch <= 1.05 or not jobs:
+        return cores.others
+    workers = loader.num_workers if loader else 0
+    loading = max(workers, 1) * sum(job.cores for job in jobs) / len(jobs)
+    return max(cores.others, stretch * cores.usable - loading - (cores.training if workers else 0.0))
 
 
 def _calibrate(model: LoopModel, step_ns: float) -> tuple[LoopModel, float]:

@@ -131,7 +131,7 @@ class Case:
         per_batch = self.batch_ns * self.cpu_frac
         own = (1.0 - self.wait_frac) * model.steps[0].cores if model.steps else 0.0
         loading = per_batch * self.loop.fetches / self.loop.regular_step_ns if self.loop.regular_step_ns else 0.0
-        return (loading + own + model.others) / model.cores
+        return (loading + own) / model.cores + self.loop.contention_frac
 
     def phase_frac(self, *names: str) -> float:
         """Return the share of the mean step that the phases take."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from collector.schema.phases import PHASE_NAMES
+from profiler_server.analysis.results import Abstention
 from profiler_server.analysis.steps import read_integers
 from profiler_server.format import format_duration, format_share
 from profiler_server.rules.case import STEPS_PAGE, Case, Finding, Rule
 
 _DRIFT = 0.15
 _LEAST_STEPS = 60
+_NOISY = 0.25
 
 
-def _judge(case: Case) -> Finding | None:
+def _judge(case: Case) -> Finding | Abstention | None:
     regular = np.flatnonzero(case.selection.regular)
     if len(regular) < _LEAST_STEPS:
         return None
@@ -22,6 +24,12 @@ def _judge(case: Case) -> Finding | None:
     drift = float(levels[-1] / levels[0] - 1.0) if levels[0] else 0.0
     rises = int((np.diff(levels) > 0).sum())
     if drift < _DRIFT or rises < 4:
+        return None
+    if case.host is None and case.loop.contention_frac < _NOISY:
+        return Abstention(
+            "drift", "what else ran on the host while steps grew", "Record with Profiler(resources=True)."
+        )
+    if case.loop.contention_frac >= _NOISY:
         return None
     growth = {name: _find_growth(case, name, parts[0], parts[-1]) for name in PHASE_NAMES}
     phase = max(growth, key=lambda name: growth[name])

@@ -107,11 +107,12 @@ def _read_device(rank: RankRun) -> DeviceSummary | None:
 
 
 def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:
-    """Say what cores there are and who uses them. Without samples, CPU training is taken to use all of its threads."""
+    """Say what cores there are and who uses them. Training on processors asks for one core per thread."""
     usable = manifest.usable_cores or float(manifest.cpu_count or 1)
-    assumed = 1.0 if manifest.devices else float(manifest.torch_threads or 1)
-    training = host.process if host is not None and host.process is not None else assumed
-    return Cores(usable, min(max(training, 0.05), usable), host.others if host is not None else 0.0)
+    training = 1.0 if manifest.devices else float(manifest.torch_threads or 1)
+    others = host.others if host is not None else 0.0
+    stretch = host.stretch if host is not None else None
+    return Cores(usable, min(training, usable), others, computes=not manifest.devices, stretch=stretch)
 
 
 def _read_readiness(rank: RankRun, loader: Loader | None) -> tuple[Readiness, ...]:

@@ -9,12 +9,17 @@ _SHARE = 0.25
 
 
 def _judge(case: Case) -> Finding | None:
-    if case.host is None or case.host.others < _SHARE * case.cores:
+    share = case.loop.contention_frac
+    if share < _SHARE:
         return None
-    share = min(1.0, case.host.others / case.cores)
+    used = (
+        f"Other programs used {case.host.others:.1f} of {case.cores:g} usable cores on average. " if case.host else ""
+    )
+    stretch = 1.0 / (1.0 - min(share, 0.99))
+    slower = f"Work took about {stretch:.1f} times its processor time." if case.host is None else ""
     return Finding(
         title="Other programs share this host",
-        measured=f"Other programs used {case.host.others:.1f} of {case.cores:g} usable cores on average.",
+        measured=f"{used}{slower}".strip(),
         threshold=f"More than {format_share(_SHARE)} of the cores. Every other rule asks for more gain here "
         f"(5 % + {format_share(0.25 * share)}), and ranges are wider.",
         advice="Step times vary with what else runs. Measure again on a quiet host before trusting small differences.",

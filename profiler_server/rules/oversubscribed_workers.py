@@ -16,7 +16,7 @@ def _judge(case: Case) -> Finding | None:
     loader = case.loader
     if loader is None or case.batches is None or case.batches.cpu_ns is None or loader.num_workers <= case.cores:
         return None
-    if case.cpu_frac <= _CPU or case.demand_frac < _DEMAND:
+    if case.cpu_frac <= _CPU or case.demand_frac < _DEMAND or not case.is_input_bound:
         return None
     model = case.loop.model
     workers = min(find_workers(model, most=max(1, int(case.cores))), max(1, int(case.cores)))

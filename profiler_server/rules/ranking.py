@@ -30,13 +30,19 @@ _TIERS = {
 
 @dataclass(frozen=True)
 class Claim:
-    """A finding with the step time that it predicts, alone or (where `after` is set) on top of that fix."""
+    """A finding with the step time that it predicts, alone or (where `after` is set) on top of that fix.
+
+    `least_gain_ns` is what a poor version of the fix gains, `sure_gain_ns` what the predicted one gains after all doubt
+    about the measurement.
+    """
 
     rule: Rule
     finding: Finding
     step_ns: float
     low_ns: float
     high_ns: float
+    least_gain_ns: float
+    sure_gain_ns: float
     after: str = ""
     instead_of: str = ""
 
@@ -45,10 +51,16 @@ class Claim:
         return EFFORTS.index(self.rule.effort)
 
 
+def is_worth_saying(case: Case, claim: Claim) -> bool:
+    """Say whether even a poor version of the fix pays, and the doubt is smaller than the gain."""
+    return claim.least_gain_ns >= max(MIN_GAIN_FRAC * case.step_ns, MIN_GAIN_NS) and (
+        claim.sure_gain_ns >= find_min_gain_ns(case)
+    )
+
+
 def find_min_gain_ns(case: Case) -> float:
-    """Return what a fix must gain at the least to be worth saying."""
-    others = case.loop.model.others / case.cores if case.cores else 0.0
-    return max((MIN_GAIN_FRAC + CONTENTION_WEIGHT * others) * case.step_ns, MIN_GAIN_NS)
+    """Return what a fix must gain after all doubt, more on a host that others use."""
+    return max((MIN_GAIN_FRAC + CONTENTION_WEIGHT * case.loop.contention_frac) * case.step_ns, MIN_GAIN_NS)
 
 
 def make_claim(case: Case, rule: Rule, finding: Finding, model: LoopModel, now_ns: float) -> Claim:
@@ -59,6 +71,8 @@ def make_claim(case: Case, rule: Rule, finding: Finding, model: LoopModel, now_n
     least, most = finding.gain_range
     doubt = _find_doubt_ns(case, gain, predicted)
     return Claim(
+        least_gain_ns=gain * least,
+        sure_gain_ns=gain - doubt,
         rule=rule,
         finding=finding,
         step_ns=predicted,
@@ -71,9 +85,8 @@ def _find_doubt_ns(case: Case, gain: float, predicted: float) -> float:
     """Return half of the width of the range: noise of the mean, error of the simulator, load of the host."""
     noise = 2.0 * _find_noise_ns(case)
     miss = abs(case.loop.check - 1.0)
-    others = case.loop.model.others / case.cores if case.cores else 0.0
     distrust = 0.0 if case.loop.trusted else 0.15 * predicted
-    return 0.02 * predicted + noise + distrust + gain * (0.5 * miss + 0.5 * others)
+    return 0.02 * predicted + noise + distrust + gain * (0.5 * miss + 0.5 * case.loop.contention_frac)
 
 
 def _find_noise_ns(case: Case) -> float:
@@ -92,26 +105,25 @@ def rank_claims(case: Case, findings: Sequence[tuple[Rule, Finding]]) -> list[Cl
 
     What is worth saying alone, but gains nothing on top of those, is kept at the end as an alternative.
     """
-    least = find_min_gain_ns(case)
     left = [(rule, finding) for rule, finding in findings if finding.what_if is not None]
     alone = {rule.id: make_claim(case, rule, finding, case.loop.model, case.step_ns) for rule, finding in left}
     chosen: list[Claim] = []
     model, now_ns = case.loop.model, case.step_ns
     while left:
         claims = [make_claim(case, rule, finding, model, now_ns) for rule, finding in left]
-        worth = [c for c in claims if now_ns - c.high_ns >= least and (chosen or not _is_muted(case, c.rule))]
+        worth = [c for c in claims if is_worth_saying(case, c) and (chosen or not _is_muted(case, c.rule))]
         if not worth:
             break
         best = _choose(worth, now_ns)
         single = alone[best.rule.id]
-        pays_alone = case.step_ns - single.high_ns >= least and not _is_muted(case, best.rule)
+        pays_alone = is_worth_saying(case, single) and not _is_muted(case, best.rule)
         shown = single if pays_alone else best
         chosen.append(replace(shown, after=chosen[-1].finding.fix if chosen else ""))
         assert best.finding.what_if is not None
         model, now_ns = best.finding.what_if(model), best.step_ns
         left = [(rule, finding) for rule, finding in left if rule.knob != best.rule.knob]
     names = {claim.rule.id for claim in chosen}
-    spare = [c for c in alone.values() if c.rule.id not in names and case.step_ns - c.high_ns >= least]
+    spare = [c for c in alone.values() if c.rule.id not in names and is_worth_saying(case, c)]
     spare = [c for c in spare if not _is_muted(case, c.rule)]
     spare.sort(key=lambda claim: claim.step_ns)
     first = chosen[0].finding.fix if chosen else ""

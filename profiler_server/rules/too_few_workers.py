@@ -18,6 +18,8 @@ from profiler_server.rules.case import (
 
 _NOT_READY = 0.3
 _BUSY = 0.8
+_WAITING = 0.5
+"""Workers beyond the number of cores help only those that wait for storage for most of their time."""
 
 
 def _judge(case: Case) -> Finding | Abstention | None:
@@ -30,6 +32,10 @@ def _judge(case: Case) -> Finding | Abstention | None:
         )
     busy = case.batch_ns * case.loop.fetches / (loader.num_workers * case.loop.regular_step_ns)
     if case.not_ready_frac <= _NOT_READY or busy < _BUSY:
+        return None
+    jobs = case.loop.model.batches
+    waiting = 1.0 - sum(job.cores for job in jobs) / len(jobs)
+    if waiting <= _WAITING and loader.num_workers >= case.cores:
         return None
     workers = find_workers(case.loop.model)
     if workers <= loader.num_workers:

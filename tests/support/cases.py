@@ -175,6 +175,7 @@ def alternate(stages: list[Row]) -> None:
     for row in stages:
         if row["kind"] == "work" and row["batch"] % 2:
             row["duration_ns"] *= 10
+            row["cpu_ns"] *= 10
 
 
 def forget_all(rows: list[Row]) -> None:
@@ -283,7 +284,7 @@ PLANTED: Mapping[str, Plant] = {
     "exposed_all_reduce": Plant(dataclasses.replace(plan_of(communication=60.0), ranks=2)),
     "fixed_straggler": Plant(dataclasses.replace(plan_of(), ranks=2)),
     "warm_up": Plant(edit=begin_slowly),
-    "drift": Plant(edit=slow_down),
+    "drift": Plant(edit=slow_down, tables={"resources": cpu_cores(process=2.0, system=2.1)}),
     "collector_overhead": Plant(manifest={"overhead": Overhead(4_000_000.0, 0.0625, "timed")}),
     "noisy_host": Plant(tables={"resources": cpu_cores(process=1.0, system=3.5)}),
 }

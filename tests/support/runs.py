@@ -240,7 +240,8 @@ def build_stages(steps: Sequence[Mapping[str, Any]], plan: RunPlan) -> list[dict
         for stage, length_ms in work_ms.items():
             length = int(length_ms * MS)
             row = {**common, "stage": stage, "kind": "work", "start_ns": at, "duration_ns": length}
-            rows.append({**row, "cpu_ns": length // 2, "longest_ns": length // 16})
+            # Reading and transforming wait for half of their time; collating never waits.
+            rows.append({**row, "cpu_ns": length if stage == "collate" else length // 2, "longest_ns": length // 16})
             at += length
         free[slot] = at
     return rows

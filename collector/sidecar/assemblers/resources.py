@@ -30,6 +30,7 @@ class ResourcesAssembler(Assembler):
         self._pid = notes.pid
         self._next = time.monotonic()
         self._cpu_before: dict[int, tuple[float, float]] = {}
+        self._delay_before: dict[int, tuple[float, float]] = {}
         self._processes: dict[int, psutil.Process] = {}
         self._system_before: tuple[float, float] | None = None
         self._numbers: dict[int, int] = {}
@@ -64,6 +65,7 @@ class ResourcesAssembler(Assembler):
         for gone in self._processes.keys() - children.keys() - {self._pid}:
             del self._processes[gone]
             self._cpu_before.pop(gone, None)
+            self._delay_before.pop(gone, None)
         rows = self._sample_process(trainer, "process")
         for pid, child in list(children.items())[:MOST_WORKERS]:
             number = self._numbers.setdefault(pid, len(self._numbers))
@@ -81,7 +83,19 @@ class ResourcesAssembler(Assembler):
         if before is not None:
             rows.append(self._row(source, "cpu_cores", max(used - before[1], 0.0) / (now - before[0])))
         self._cpu_before[process.pid] = (now, used)
-        return rows
+        return rows + self._sample_run_queue(process.pid, source)
+
+    def _sample_run_queue(self, pid: int, source: str) -> Rows:
+        """Return the share of the time in which the main thread could have run, but had no processor. Linux only."""
+        try:
+            delay_ns = int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1])
+        except (OSError, ValueError, IndexError):
+            return []
+        now, before = time.monotonic(), self._delay_before.get(pid)
+        self._delay_before[pid] = (now, delay_ns / 1e9)
+        if before is None:
+            return []
+        return [self._row(source, "run_queue_frac", max(delay_ns / 1e9 - before[1], 0.0) / (now - before[0]))]
 
     def _is_worker(self, child: psutil.Process) -> bool:
         try:
