@@ -42,16 +42,12 @@ def build_operators(reading: Reading) -> pa.Table:
     first, groups = group(step_row, name, annotation.astype(np.int64), phase, modules, shapes, dtypes, stacks)
     count = len(first)
     step, outside = reading.number_steps(step_row[first])
-    families = [
-        find_family(trace.names[code], bool(own))
-        for code, own in zip(name[first].tolist(), annotation[first].tolist(), strict=True)
-    ]
     return parts.build_table(
         "operators",
         {
             "step": nullable(step, outside),
             "name": encode(name[first], trace.names),
-            "type": families,
+            "type": _find_families(reading, name[first], annotation[first]),
             "phase": encode(phase[first], PHASE_NAMES),
             "module": encode(modules[first], module_texts),
             "input_shapes": encode(shapes[first], shape_texts),
@@ -64,6 +60,12 @@ def build_operators(reading: Reading) -> pa.Table:
             "device_self_ns": total(device_self_ns[rows], groups, count),
         },
     )
+
+
+def _find_families(reading: Reading, name: Ints, annotation: Mask) -> pa.DictionaryArray:
+    keys, compact = np.unique(2 * name + annotation, return_inverse=True)
+    families = [find_family(reading.trace.names[key // 2], bool(key % 2)) for key in keys.tolist()]
+    return encode(compact, families)
 
 
 def sum_device(reading: Reading) -> tuple[Ints, Ints]:
