@@ -20,6 +20,7 @@ from profiler_server.format import (
     format_number_of,
     format_runs,
     format_share,
+    format_shares,
     shorten_middle,
 )
 from profiler_server.pages.steps.reading import StepData
@@ -175,10 +176,11 @@ def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | N
         f"{format_share(summary.share_frac)} of the recorded time. None of that is in the figures above."
     )
     named = (("mean", spread.mean), ("p50", spread.p50), ("p95", spread.p95), ("max", spread.max))
+    present = [phase for phase in summary.phases if phase.mean_ns]
+    shares = format_shares([phase.share_frac for phase in present])
     phases = (
-        Figure(_LABELS[p.name], format_duration(p.mean_ns), format_share(p.share_frac))
-        for p in summary.phases
-        if p.mean_ns
+        Figure(_LABELS[phase.name], format_duration(phase.mean_ns), share)
+        for phase, share in zip(present, shares, strict=True)
     )
     return EvaluationView(text, tuple(Figure(k, format_duration(v)) for k, v in named), tuple(phases))
 
