@@ -103,13 +103,13 @@ def _sum_totals(timeline: Timeline) -> tuple[Total, ...]:
     own = _read_self_time(timeline.rank)
     totals = [
         Total("Slices", format_count(timeline.index.slices), f"over {format_duration(timeline.span_ns)}"),
-        Total("Operator time", format_duration(own), "on the host, each without its callees"),
+        Total("Operator time", format_duration(own), "host, callees not counted twice"),
         Total("Operators", format_count(int(host.sum())), f"{format_count(int(names.count[host].sum()))} executions"),
     ]
     if streams:
         busy = int(names.total_ns[device].sum())
-        totals.append(Total("Device time", format_duration(busy), "kernels, copies and collectives, summed"))
-        kernels = f"{format_count(int(names.count[device].sum()))} executions on the device"
+        totals.append(Total("Device time", format_duration(busy), "summed over all streams"))
+        kernels = f"{format_count(int(names.count[device].sum()))} executions"
         totals.append(Total("Streams", format_count(streams), kernels))
     else:
         totals.append(Total("Threads", format_count(threads), "no device stream in this run"))

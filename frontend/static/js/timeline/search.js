@@ -19,6 +19,7 @@ export class Search {
     /** @type {Place | null} */
     this.at = null;
     this.asked = 0;
+    this.last = Promise.resolve();
     /** What `at` is a match of. */
     this.searched = "";
     form.addEventListener("submit", (event) => {
@@ -50,7 +51,9 @@ export class Search {
 
   /** @param {"next" | "previous"} direction */
   async go(direction) {
-    await this.run(direction, true);
+    // One after the other: a second press goes on from what the first one found.
+    this.last = this.last.then(() => this.run(direction, true)).catch(() => {});
+    await this.last;
     this.changed();
   }
 

@@ -1,0 +1,180 @@
+"""The timeline as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.runs import RunPlan
+from tests.support.serving import serve
+from tests.unit.timeline.rows import build_slices_run, make_slice
+
+LONG = "x<script>alert(1)</script>\u202e🔥" * 300
+
+
+def wait_for(page: Page, condition: str) -> None:
+    """Wait for what the page's policy does not let the browser's own waiting evaluate."""
+    deadline = time.monotonic() + 10
+    while not page.evaluate(
+        f"() => {{ const viewer = document.getElementById('timeline')?.viewer; return {condition}; }}"
+    ):
+        assert time.monotonic() < deadline, condition
+        time.sleep(0.03)
+
+
+def open_page(page: Page, address: str) -> None:
+    page.goto(address)
+    wait_for(page, "viewer && viewer.timing.firstPaint > 0 && viewer.painter.missing === 0")
+
+
+def read_span(page: Page) -> tuple[float, float]:
+    span: dict[str, float] = page.evaluate("() => document.getElementById('timeline').viewer.state.span")
+    return span["t0"], span["t1"]
+
+
+def press(page: Page, key: str) -> tuple[float, float]:
+    page.keyboard.down(key)
+    time.sleep(0.25)
+    page.keyboard.up(key)
+    time.sleep(0.15)
+    return read_span(page)
+
+
+def find_slice(page: Page, name: str) -> Any:
+    """Return a point of the page where a slice of that name is drawn."""
+    point = page.evaluate(
+        """(name) => { const { viewer } = document.getElementById('timeline');
+        const box = viewer.canvas.getBoundingClientRect();
+        for (const row of viewer.state.rows) for (let x = 2; x < box.width; x += 2) {
+          const y = row.y - viewer.scroller.scrollTop + 5;
+          if (row.kind === 'lane' && viewer.hit(x, y)?.whole === name) return [box.x + x, box.y + y]; }
+        return null; }""",
+        name,
+    )
+    assert point is not None, name
+    return point
+
+
+def test_keys_zoom_and_pan(page: Page, server: str) -> None:
+    open_page(page, f"{server}/runs/healthy/timeline")
+    whole = read_span(page)
+    zoomed = press(page, "w")
+    assert zoomed[1] - zoomed[0] < 0.8 * (whole[1] - whole[0])
+    right = press(page, "d")
+    assert right[0] > zoomed[0]
+    left = press(page, "a")
+    assert left[0] < right[0]
+    out = press(page, "s")
+    assert out[1] - out[0] > left[1] - left[0]
+    page.keyboard.press("0")
+    time.sleep(0.1)
+    assert read_span(page) == whole
+
+
+def test_a_click_shows_the_details_of_a_slice(page: Page, server: str) -> None:
+    open_page(page, f"{server}/runs/healthy/timeline")
+    page.mouse.click(*find_slice(page, "aten::convolution_backward"))
+    details = page.locator("#timeline-details")
+    expect(details.get_by_role("heading", name="aten::convolution_backward")).to_be_visible()
+    expect(details).to_contain_text("20.0 ms")
+    expect(details).to_contain_text("the mean of 3")
+    page.keyboard.press("f")
+    time.sleep(0.1)
+    begin, end = read_span(page)
+    assert 30e6 < end - begin < 50e6
+    page.keyboard.press("Escape")
+    expect(details).to_contain_text("Click a slice")
+
+
+def test_search_counts_and_goes_through_the_matches(page: Page, server: str) -> None:
+    open_page(page, f"{server}/runs/healthy/timeline")
+    page.keyboard.press("/")
+    page.keyboard.type("forward")
+    expect(page.locator("#timeline-search output")).to_have_text("40 matches")
+    page.keyboard.press("Enter")
+    expect(page.locator("#timeline-search output")).to_have_text("1 of 40 matches")
+    page.keyboard.press("Enter")
+    expect(page.locator("#timeline-search output")).to_have_text("2 of 40 matches")
+    page.get_by_label("Previous match").click()
+    page.get_by_label("Previous match").click()
+    expect(page.locator("#timeline-search output")).to_have_text("40 of 40 matches")
+    expect(page.locator("#timeline-details h3")).to_have_text("Forward")
+
+
+def test_the_address_holds_the_view(page: Page, server: str) -> None:
+    open_page(page, f"{server}/runs/healthy/timeline")
+    press(page, "w")
+    page.mouse.click(*find_slice(page, "Backward"))
+    expect(page.locator("#timeline-details h3")).to_have_text("Backward")
+    time.sleep(0.4)
+    span = read_span(page)
+    open_page(page, page.url)
+    expect(page.locator("#timeline-details h3")).to_have_text("Backward")
+    assert read_span(page) == pytest.approx(span, abs=2)
+
+
+def test_shift_and_drag_sums_up_an_area(page: Page, server: str) -> None:
+    open_page(page, f"{server}/runs/healthy/timeline")
+    box = page.locator("#timeline-lanes").bounding_box()
+    assert box is not None
+    page.keyboard.down("Shift")
+    page.mouse.move(box["x"] + 200, box["y"] + 24)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 600, box["y"] + 60, steps=4)
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    expect(page.locator("#timeline-details table")).to_contain_text("Backward")
+    expect(page.locator("#timeline-details h3")).to_contain_text("selected")
+
+
+def test_tracks_fold_and_other_ranks_open(page: Page, server: str) -> None:
+    open_page(page, f"{server}/runs/ranks/timeline")
+    page.get_by_role("button", name="Rank 2").click()
+    expect(page.get_by_role("button", name="Data pipeline")).to_have_count(2)
+    page.get_by_role("button", name="Data pipeline").first.click()
+    expect(page.locator(".track-label", has_text="worker 0")).to_have_count(1)
+
+
+def test_the_download_holds_what_is_shown(page: Page, server: str, tmp_path: Path) -> None:
+    open_page(page, f"{server}/runs/healthy/timeline")
+    page.locator("#timeline-extent").select_option("all")
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Download JSON").click()
+    assert waiting.value.suggested_filename == "healthy.json.gz"
+
+
+def test_single_letter_keys_can_be_switched_off(page: Page, server: str) -> None:
+    open_page(page, f"{server}/runs/healthy/timeline")
+    page.evaluate("() => localStorage.setItem('stepscope.keys', 'off')")
+    before = read_span(page)
+    assert press(page, "w") == before
+
+
+def test_hostile_names_are_text(page: Page, tmp_path: Path) -> None:
+    rows = [
+        make_slice(0, 0, 1_000_000_000, name=LONG, args=json.dumps({LONG[:40]: LONG})),
+        make_slice(1, 2_000_000_000, 5),
+    ]
+    build_slices_run(tmp_path / "hostile", rows, RunPlan(steps=2))
+    with serve(tmp_path) as server:
+        open_page(page, f"{server}/runs/hostile/timeline")
+        page.get_by_label("Search slices by name").fill("<script>")
+        page.keyboard.press("Enter")
+        expect(page.locator("#timeline-details h3")).to_contain_text("<script>alert(1)")
+        assert page.locator("#timeline-details script").count() == 0
+
+
+def test_both_themes_draw_in_their_colours(page: Page, server: str) -> None:
+    grounds = []
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        open_page(page, f"{server}/runs/healthy/timeline")
+        pixel = "() => [...document.getElementById('timeline-lanes').getContext('2d').getImageData(3, 300, 1, 1).data]"
+        grounds.append(tuple(page.evaluate(pixel)))
+    assert grounds[0] == (255, 255, 255, 255)
+    assert max(grounds[1][:3]) < 40

@@ -1,0 +1,106 @@
+"""The timeline's page and routes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import struct
+from typing import Any
+
+import pytest
+
+from tests.support.asking import Asker
+
+API = "/api/v1/runs/healthy/timeline"
+
+
+def read_meta(asker: Asker) -> dict[str, Any]:
+    found: dict[str, Any] = asker.ask(f"{API}/meta").json()
+    return found
+
+
+def test_the_page_starts_from_metadata_that_lies_in_it(asker: Asker) -> None:
+    text = asker.ask("/runs/healthy/timeline").text
+    block = re.search(r'<script type="application/json" id="timeline-data">(.*?)</script>', text, re.DOTALL)
+    assert block is not None
+    data = json.loads(block.group(1))
+    assert (data["rank"], data["ranks"]) == (0, [0])
+    assert data["meta"] == read_meta(asker)
+    assert f"stamp={data['meta']['stamp']}" in text
+    assert "Operator time" in text
+
+
+def test_a_run_without_operators_says_what_is_missing(asker: Asker) -> None:
+    text = asker.ask("/runs/crashed/timeline").text
+    assert "Steps, phases and the data pipeline only" in text
+    assert "window=True" in text
+
+
+def test_a_tile_is_binary_and_kept_for_ever_under_its_stamp(asker: Asker) -> None:
+    meta = read_meta(asker)
+    answer = asker.ask(f"{API}/tile?level={meta['topLevel']}&number=0&stamp={meta['stamp']}")
+    assert answer.status_code == 200
+    assert "immutable" in answer.headers["cache-control"]
+    magic, slices = struct.unpack_from("<4sI", answer.content)
+    assert magic == b"TLT1"
+    assert 0 < slices <= meta["slices"]
+
+
+def test_search_leads_to_a_slice_and_its_details(asker: Asker) -> None:
+    found = asker.ask(f"{API}/search?q=MAX_POOL").json()
+    assert (found["count"], found["number"], found["top"][0]["name"]) == (3, 1, "aten::max_pool2d_with_indices")
+    details = asker.ask(f"{API}/slice?id={found['hit']['id']}").json()
+    assert (details["category"], details["step"], details["length"]) == ("operator", 10, 1_500_000)
+    assert details["kind"]["count"] == 3
+
+
+def test_an_area_is_summed_by_name(asker: Asker) -> None:
+    meta = read_meta(asker)
+    found = asker.ask(f"{API}/area?begin=0&end={meta['span']}").json()
+    assert found["slices"] == meta["slices"]
+    assert {"Forward", "transform", "aten::mm"} <= {row["name"] for row in found["rows"]}
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("tile?level=3&number=0", 400),
+        ("tile?level=999&number=0", 422),
+        ("tile?level=20&number=-1", 422),
+        ("tile?level=22&number=0&stamp=0123456789abcdef", 409),
+        ("tile?level=22&number=0&stamp=../../etc", 422),
+        ("meta?rank=7", 404),
+        ("meta?rank=x", 422),
+        ("slice?id=99999999", 404),
+        ("search?q=" + "x" * 300, 422),
+        ("area?begin=0&end=1e99", 422),
+        ("export?steps=900", 400),
+        ("export?steps=a-b", 400),
+        ("export?detail=everything", 422),
+    ],
+)
+def test_what_cannot_be_answered_says_so(asker: Asker, query: str, status: int) -> None:
+    answer = asker.ask(f"{API}/{query}")
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"]
+
+
+def test_a_tile_far_beyond_the_end_is_empty(asker: Asker) -> None:
+    meta = read_meta(asker)
+    answer = asker.ask(f"{API}/tile?level={meta['topLevel']}&number=100000")
+    assert struct.unpack_from("<4s3I", answer.content)[1:3] == (0, 0)
+
+
+def test_the_download_is_a_trace_and_says_what_it_lacks(asker: Asker) -> None:
+    answer = asker.ask("/api/v1/runs/team/slow/timeline/export?steps=10-12")
+    assert 'filename="slow.json.gz"' in answer.headers["content-disposition"]
+    assert "outside of the chosen steps" in answer.headers["x-left-out"]
+    trace = json.loads(gzip.decompress(answer.content))
+    assert {e["name"] for e in trace["traceEvents"] if e.get("cat") == "step"} == {"Step 10", "Step 11", "Step 12"}
+    assert trace["metadata"]["run"] == "slow"
+
+
+def test_every_rank_has_its_own_timeline(asker: Asker) -> None:
+    stamps = {asker.ask(f"/api/v1/runs/ranks/timeline/meta?rank={rank}").json()["stamp"] for rank in range(3)}
+    assert len(stamps) == 3
