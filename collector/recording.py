@@ -27,7 +27,7 @@ from collector.sidecar.process import finish_rank, start_sidecar
 
 FINISH_S = 120.0
 """How long analyse() waits for the sidecar to write the tables."""
-HOW = "calls of each hook × its cost, timed at the start around nothing with the caches filled by other data"
+HOW = "calls of each hook × its cost with cold caches, timed at the start of the run: an upper estimate"
 _NO_THREAD = -2
 _SWITCHES = ("data_pipeline", "memory", "resources")
 _log = logging.getLogger("stepscope")

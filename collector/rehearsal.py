@@ -20,8 +20,9 @@ from collector.notes import Notes
 from collector.options import Options
 from collector.ring.words import WordLog
 
-CALLS = 15
-FILLER_BYTES = 1 << 20
+CALLS = 9
+FILLER_BYTES = 16 << 20
+"""More than a step of a small model touches: the figure is rather too high than too low."""
 _SCRATCH_WORDS = 1 << 12
 
 
