@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -41,9 +42,10 @@ class KeptQuery:
 
 @dataclass(frozen=True)
 class RunView:
-    """The run that a page shows; `overhead` and `warnings` are of the chosen rank."""
+    """The run that a page shows; `overhead` and `warnings` are of the chosen rank. `path` is quoted for a command."""
 
     id: str
+    path: str
     manifest: RunManifest
     state: RunState
     overhead: Overhead
@@ -88,12 +90,15 @@ class Shell:
 
 def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
     """Describe a run. A rank whose manifest is damaged counts as crashed, and its pages say why."""
+    path = shlex.quote(str(run.path))
     try:
         ranked = run.rank(rank)
         manifest = ranked.manifest
-        return RunView(run_id, run.manifest, ranked.state, manifest.overhead, manifest.warnings, len(manifest.windows))
+        return RunView(
+            run_id, path, run.manifest, ranked.state, manifest.overhead, manifest.warnings, len(manifest.windows)
+        )
     except RunError as error:
-        return RunView(run_id, run.manifest, "crashed", Overhead(), (Warn("rank_unreadable", str(error)),), 0)
+        return RunView(run_id, path, run.manifest, "crashed", Overhead(), (Warn("rank_unreadable", str(error)),), 0)
 
 
 def build_nav(pages: PageSet, links: Links, run_id: str, current: str, kept: KeptQuery) -> tuple[NavItem, ...]:

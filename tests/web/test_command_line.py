@@ -180,3 +180,23 @@ def test_no_torch_is_imported(base: Path) -> None:
     environment = {**os.environ, "PYTHONWARNINGS": "error"}
     done = subprocess.run([sys.executable, "-c", code, str(base)], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_demo_that_has_no_place_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert_refused(run("demo", "--summary-base-dir", tmp_path / "file/runs"), "cannot be made")
+
+
+@pytest.mark.slow
+def test_the_demo_records_a_real_run(tmp_path: Path) -> None:
+    done = run("demo", "--steps", "12", "--no-serve", "--summary-base-dir", tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(run("report", "demo-1", "--json", "--summary-base-dir", tmp_path).stdout)
+    assert report["ranks"][0]["steps"]["last"] == 12
+
+
+def test_recover_of_a_whole_run_changes_nothing(base: Path) -> None:
+    done = run("recover", "healthy", "--summary-base-dir", base)
+    assert done.returncode == 0, done.stderr
+    assert "rank 0: " in done.stdout
+    assert "40 rows of steps" in done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -53,7 +54,7 @@ class RunLine:
 
 @dataclass(frozen=True)
 class RunList:
-    """The context of `runs.html`."""
+    """The context of `runs.html`; `quoted_dir` is the base directory for a command."""
 
     lines: tuple[RunLine, ...]
     found: RunPage
@@ -63,6 +64,7 @@ class RunList:
     unreadable: tuple[Unreadable, ...]
     cut: str
     base_dir: str
+    quoted_dir: str
     snippet: str
 
 
@@ -81,6 +83,7 @@ def show_runs(request: Request, services: ServicesOf) -> HTMLResponse:
         unreadable=listing.unreadable,
         cut=listing.cut,
         base_dir=base,
+        quoted_dir=shlex.quote(base),
         snippet=SNIPPET.format(base=base),
     )
     shell = Shell("Runs", "/", dict(request.query_params))
