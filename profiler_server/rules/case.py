@@ -174,6 +174,29 @@ class Rule:
     muted_when_input_bound: bool = False
 
 
+@dataclass(frozen=True)
+class Claim:
+    """A finding with the step time that it predicts, alone or (where `after` is set) on top of that fix.
+
+    `least_gain_ns` is what a poor version of the fix gains, `sure_gain_ns` what the predicted one gains after all doubt
+    about the measurement.
+    """
+
+    rule: Rule
+    finding: Finding
+    step_ns: float
+    low_ns: float
+    high_ns: float
+    least_gain_ns: float
+    sure_gain_ns: float
+    after: str = ""
+    instead_of: str = ""
+
+    @property
+    def gain_order(self) -> int:
+        return EFFORTS.index(self.rule.effort)
+
+
 def set_workers(workers: int) -> WhatIf:
     """Return the what-if of another number of workers."""
 

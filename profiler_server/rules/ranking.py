@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from profiler_server.analysis.loader_simulation import LoopModel
 from profiler_server.analysis.results import Suggestion
 from profiler_server.analysis.steps import find_stall_limit
-from profiler_server.rules.case import EFFORTS, Case, Finding, Rule
+from profiler_server.rules.case import Case, Claim, Finding, Rule
 
 MIN_GAIN_FRAC = 0.05
 MIN_GAIN_NS = 500_000.0
@@ -26,29 +26,6 @@ _TIERS = {
     "A": "Computed from the measured times.",
     "R": "An honest range: how much of the time a better version saves is not known beforehand.",
 }
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A finding with the step time that it predicts, alone or (where `after` is set) on top of that fix.
-
-    `least_gain_ns` is what a poor version of the fix gains, `sure_gain_ns` what the predicted one gains after all doubt
-    about the measurement.
-    """
-
-    rule: Rule
-    finding: Finding
-    step_ns: float
-    low_ns: float
-    high_ns: float
-    least_gain_ns: float
-    sure_gain_ns: float
-    after: str = ""
-    instead_of: str = ""
-
-    @property
-    def gain_order(self) -> int:
-        return EFFORTS.index(self.rule.effort)
 
 
 def is_worth_saying(case: Case, claim: Claim) -> bool:
@@ -83,10 +60,10 @@ def make_claim(case: Case, rule: Rule, finding: Finding, model: LoopModel, now_n
 
 def _find_doubt_ns(case: Case, gain: float, predicted: float) -> float:
     """Return half of the width of the range: noise of the mean, error of the simulator, load of the host."""
-    noise = 2.0 * _find_noise_ns(case)
+    noise = 1.28 * _find_noise_ns(case)  # 80 % of a normal distribution
     miss = abs(case.loop.check - 1.0)
     distrust = 0.0 if case.loop.trusted else 0.15 * predicted
-    return 0.02 * predicted + noise + distrust + gain * (0.5 * miss + 0.5 * case.loop.contention_frac)
+    return 0.02 * predicted + noise + distrust + gain * (0.5 * miss + 0.25 * case.loop.contention_frac)
 
 
 def _find_noise_ns(case: Case) -> float:

@@ -10,8 +10,7 @@ from collector.schema.phases import PHASE_NAMES
 from profiler_server.analysis.results import BoundBy, BoundKind, Suggestion
 from profiler_server.analysis.steps import Float64, read_integers
 from profiler_server.format import format_duration, format_share
-from profiler_server.rules.case import Case
-from profiler_server.rules.ranking import Claim
+from profiler_server.rules.case import Case, Claim
 
 BOUND_SHARE = 0.10
 """A class bounds the step when taking it away would save at least this share; else computing is what limits it."""
