@@ -35,7 +35,6 @@ export class Search {
     });
     onPause(this.field, () => this.restart());
     form.querySelector("[data-previous]")?.addEventListener("click", () => this.go("previous"));
-    form.querySelector("[data-next]")?.addEventListener("click", () => this.go("next"));
   }
 
   get text() {
