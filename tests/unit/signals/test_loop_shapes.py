@@ -59,7 +59,7 @@ def test_steps_are_found(tmp_path: Path, loop: Loop, train: int, evaluation: int
 
 
 # Dynamo imports modules of torch that warn of their own deprecation.
-@pytest.mark.filterwarnings("default")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(
     ("loop", "train", "evaluation"),
     [
