@@ -69,12 +69,14 @@ class Recording:
         self.log.thread[0] = self._trained_on
         self.log.write(RESUME >> CODE_SHIFT, time.perf_counter_ns())
         self.log.mark_head()
+        self._tell_signals("resume")
 
     def pause(self) -> None:
         """Record nothing from here on; the step that has updated is complete."""
         if self.log.thread[0] == _NO_THREAD:
             return
         self.context.steps.finish()
+        self._tell_signals("pause")
         self._trained_on = self.log.thread[0]
         self.log.thread[0] = _NO_THREAD
         self.log.write(PAUSE >> CODE_SHIFT, time.perf_counter_ns())
@@ -152,6 +154,17 @@ class Recording:
             self._signals.append(signal)
         except Exception as error:  # noqa: BLE001  an edge: one signal that fails takes nothing else away
             self.context.fail_signal(name, error)
+
+    def _tell_signals(self, change: str) -> None:
+        """Call `pause` or `resume` of the signals that have it: those that record by themselves between events."""
+        for signal in self._signals:
+            self._tell_signal(signal, change)
+
+    def _tell_signal(self, signal: Any, change: str) -> None:
+        try:
+            getattr(signal, change, lambda: None)()
+        except Exception as error:  # noqa: BLE001  an edge: the other signals must still hear of it
+            self.context.fail_signal(signal.name, error)
 
     def _remove_signal(self, signal: Any) -> None:
         try:

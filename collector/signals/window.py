@@ -54,8 +54,15 @@ class WindowSignal:
             return
         self._watch_others()
         context.boundaries.append(self._on_boundary)
-        if self._plan.first <= 1:
+
+    def resume(self) -> None:
+        """Recording begins or goes on: no step has to end for a window that opens with the first one."""
+        if not self._done and self._plan.first <= 1 and not self._context.steps.ended:
             self._open(1)
+
+    def pause(self) -> None:
+        """What is done while recording is paused must not be in the window, so a pause ends it."""
+        self._close()
 
     def remove(self) -> None:
         if self._on_boundary in self._context.boundaries:

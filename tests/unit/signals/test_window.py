@@ -11,7 +11,10 @@ import pytest
 import torch
 from torch.autograd import profiler as autograd_profiler
 
+from collector.options import parse_options
+from collector.recording import Recording
 from collector.ring.windows import find_windows, trace_file, write_window
+from collector.run import Run
 from collector.schema.layout import events_path
 from tests.support.recording import Recorded, record
 
@@ -72,6 +75,31 @@ def test_slices_lie_inside_their_steps_on_the_clock_of_the_run(tmp_path: Path) -
 def test_window_may_start_with_the_first_step(tmp_path: Path) -> None:
     (window,) = record(tmp_path, _train, window=(1, 2)).run.rank().manifest.windows
     assert (window.first_step, window.last_step) == (1, 2)
+
+
+def test_pause_ends_the_window(tmp_path: Path) -> None:
+    recording = Recording(tmp_path, parse_options({"window": (3, 100)}), with_sidecar=False)
+    assert not torch.autograd._profiler_enabled()
+    recording.resume()
+    _train(5)
+    recording.pause()
+    assert not torch.autograd._profiler_enabled()
+    torch.ones(3).cosh()
+    recording.resume()
+    _train(3)
+    recording.finish()
+    names = set(Run(tmp_path).table("operators")["name"].to_pylist())
+    assert "aten::linear" in names
+    assert "aten::cosh" not in names
+
+
+def test_window_of_the_first_step_waits_for_the_start(tmp_path: Path) -> None:
+    recording = Recording(tmp_path, parse_options({"window": (1, 2)}), with_sidecar=False)
+    assert not torch.autograd._profiler_enabled()
+    recording.resume()
+    assert torch.autograd._profiler_enabled()
+    recording.finish()
+    assert not torch.autograd._profiler_enabled()
 
 
 def test_training_that_ends_inside_the_window_still_has_it(tmp_path: Path) -> None:
