@@ -17,6 +17,8 @@ from collections import OrderedDict
 from hashlib import blake2b
 from pathlib import Path
 
+import pyarrow as pa
+
 from collector.run import RankRun
 from collector.schema.errors import OutputError, StepscopeError
 from profiler_server.timeline.build import FORMAT_VERSION, INDEX_FILE, Progress, build_timeline
@@ -133,6 +135,8 @@ def _build(rank: RankRun, stamp: str, roots: list[Path], note: Progress) -> Path
             _make_private(root)
             _remove_old(root)
             build_timeline(rank, partial, note)
+            # Building takes hundreds of megabytes; the server lives on for weeks.
+            pa.default_memory_pool().release_unused()
             try:
                 os.replace(partial, root / stamp)
             except OSError:
