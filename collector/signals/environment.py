@@ -42,6 +42,7 @@ def list_devices() -> list[dict[str, Any]]:
                 "memory_bytes": properties.total_memory,
                 "multiprocessors": properties.multi_processor_count,
                 "compute_capability": f"{properties.major}.{properties.minor}",
+                "uuid": str(getattr(properties, "uuid", "")),  # what NVML knows the device by
             }
         )
     return devices

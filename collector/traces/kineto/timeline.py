@@ -18,6 +18,7 @@ from collector.traces.kineto.collect import read_id
 from collector.traces.kineto.context import Reading
 from collector.traces.kineto.events import MemoryArgs
 from collector.traces.kineto.lanes import Lane
+from collector.traces.kineto.moments import find_operators
 from collector.traces.kineto.tables import LARGEST_SMALL, clean, encode, nullable
 
 _CPU = 0
@@ -101,6 +102,7 @@ def build_memory(reading: Reading) -> pa.Table:
     step, outside = reading.number_steps(reading.steps.locate(times))
     values = [entry[2] for entry in events]
     devices = [_find_device(value) for value in values]
+    operator = find_operators(reading, times, np.array([entry[1] for entry in events], np.int64))
     return parts.build_table(
         "memory",
         {
@@ -111,6 +113,7 @@ def build_memory(reading: Reading) -> pa.Table:
             "reserved_bytes": [None if v.reserved is None else max(read_id(v.reserved), 0) for v in values],
             "change_bytes": [read_id(v.change) for v in values],
             "address": [None if v.address is None else read_id(v.address) for v in values],
+            "operator": encode(np.where(operator >= 0, reading.trace.columns.name[operator], -1), reading.trace.names),
         },
     )
 

@@ -1,0 +1,104 @@
+"""Load, memory, power, temperature and clock of the GPUs that the training process uses, read through NVML.
+
+May import nvidia-ml-py where it is installed. Must not import torch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from collector.schema.manifest import Signal
+from collector.sidecar.processes import Sample
+
+INSTALL = "Install nvidia-ml-py (`pip install nvidia-ml-py`) to see its power, utilisation, temperature and clock."
+_log = logging.getLogger("stepscope")
+
+
+class Gpus:
+    """The devices of one rank. `visible` is CUDA_VISIBLE_DEVICES of the trainer, None when it is not set.
+
+    CUDA numbers devices by speed and by what is visible, NVML by their place on the bus: the UUID that the trainer
+    noted decides, and where there is none the entries of CUDA_VISIBLE_DEVICES do.
+    """
+
+    def __init__(self, devices: Sequence[dict[str, Any]], visible: str | None, pid: int, library: Any = None) -> None:
+        self._handles: dict[int, Any] = {}
+        self.signal: Signal | None = None
+        wanted = [device for device in devices if device.get("kind", "cuda") == "cuda"]
+        if not wanted:
+            return
+        self._library = library or _load_library()
+        if self._library is None:
+            self.signal = Signal("gpu", "unavailable", f"The GPU was not sampled. {INSTALL}")
+            return
+        try:
+            self._library.nvmlInit()
+            found = {int(device["index"]): self._find(device, visible) for device in wanted}
+            self._handles = self._keep_used(found, pid)
+        except self._library.NVMLError as error:
+            self.signal = Signal("gpu", "unavailable", f"The GPU was not sampled: NVML says {error}.")
+
+    def sample(self) -> Iterator[Sample]:
+        """Yield the figures of every device; one that a device does not have is left out."""
+        for index, handle in self._handles.items():
+            for metric, read in self._readings(handle).items():
+                value = self._try(read)
+                if value is not None:
+                    yield Sample(f"gpu {index}", metric, value)
+
+    def _try(self, read: Callable[[], float]) -> float | None:
+        try:
+            return float(read())
+        except self._library.NVMLError as error:
+            _log.debug("stepscope: a GPU does not have this figure: %s", error)
+            return None
+
+    def _readings(self, handle: Any) -> dict[str, Callable[[], float]]:
+        nvml = self._library
+        return {
+            "utilization_frac": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100.0,
+            "memory_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
+            "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000.0,
+            "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            "clock_hz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM) * 1e6,
+        }
+
+    def _find(self, device: dict[str, Any], visible: str | None) -> Any:
+        nvml, index = self._library, int(device["index"])
+        uuid = str(device.get("uuid") or "")
+        if uuid:
+            return nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
+        name = pick_visible(visible, index)
+        if name.isdecimal():
+            return nvml.nvmlDeviceGetHandleByIndex(int(name))
+        return nvml.nvmlDeviceGetHandleByUUID(name)
+
+    def _keep_used(self, found: dict[int, Any], pid: int) -> dict[int, Any]:
+        """Leave out devices of other ranks: those that the process has not opened, where NVML knows it by its number."""
+        used = {}
+        for index, handle in found.items():
+            try:
+                running = self._library.nvmlDeviceGetComputeRunningProcesses(handle)
+            except self._library.NVMLError:
+                return found
+            if any(process.pid == pid for process in running):
+                used[index] = handle
+        return used or found
+
+
+def pick_visible(visible: str | None, index: int) -> str:
+    """Return the entry of CUDA_VISIBLE_DEVICES that CUDA numbers `index`: a number on the bus or a UUID."""
+    if visible is None:
+        return str(index)
+    entries = [entry.strip() for entry in visible.split(",")]
+    return entries[index] if index < len(entries) and entries[index] else str(index)
+
+
+def _load_library() -> Any:
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    return pynvml

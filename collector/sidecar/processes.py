@@ -1,0 +1,164 @@
+"""The training process and its DataLoader workers: which they are, and what each used of the machine.
+
+May import psutil, `collector.ring` and `collector.schema`. Must not import torch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from collector.ring.stage_log import RING_PATTERN
+from collector.schema.layout import events_path
+
+MOST_WORKERS = 64
+_RING_FIELDS = 6
+_RESTS = ("collector.sidecar", "resource_tracker", "forkserver", "semaphore_tracker")
+
+
+class Sample(NamedTuple):
+    """One figure; `metric` is one of the table `resources`."""
+
+    source: str
+    metric: str
+    value: float
+
+
+class Rates:
+    """Turns counters that only grow into what they grew by per second, source by source."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[str, int, str], tuple[float, float]] = {}
+
+    def grow(self, key: tuple[str, int, str], count: float) -> float | None:
+        """Return the growth per second since the last call with this key (source, process, metric), None at the first."""
+        now, before = time.monotonic(), self._before.get(key)
+        self._before[key] = (now, count)
+        if before is None or now <= before[0]:
+            return None
+        return max(count - before[1], 0.0) / (now - before[0])
+
+    def forget(self, pid: int) -> None:
+        for key in [key for key in self._before if key[1] == pid]:
+            del self._before[key]
+
+
+class Processes:
+    """The trainer and its workers. A worker is known by the stage log that it writes; else by being a child."""
+
+    def __init__(self, rank_folder: Path, trainer: int) -> None:
+        self._events = events_path(rank_folder)
+        self._pid = trainer
+        self._trainer: psutil.Process | None = None
+        self._workers: dict[int, tuple[str, psutil.Process]] = {}
+        self._rest: set[int] = set()
+        self._rates = Rates()
+
+    def sample(self) -> Iterator[Sample]:
+        """Yield what the trainer and each of its workers used since the last call; nothing when the trainer is gone."""
+        try:
+            self._trainer = self._trainer or psutil.Process(self._pid)
+            self._find_workers(self._trainer)
+        except psutil.Error:
+            return
+        yield from self._sample_one("process", self._trainer)
+        for name, process in list(self._workers.values())[:MOST_WORKERS]:
+            yield from self._sample_one(name, process)
+
+    def _find_workers(self, trainer: psutil.Process) -> None:
+        children = {child.pid: child for child in trainer.children()}
+        for gone in self._workers.keys() - children.keys():
+            del self._workers[gone]
+            self._rates.forget(gone)
+        self._rest &= children.keys()
+        fresh = {pid: child for pid, child in children.items() if pid not in self._workers and pid not in self._rest}
+        logs = name_workers(self._events) if fresh else {}
+        for pid, child in fresh.items():
+            if pid in logs:
+                self._workers[pid] = (logs[pid], child)
+            elif not _may_be_worker(child):
+                self._rest.add(pid)
+            elif time.time() - child.create_time() > 2.0:  # its log would be there by now
+                self._workers[pid] = (self._next_name(), child)
+
+    def _next_name(self) -> str:
+        taken = {name for name, _ in self._workers.values()}
+        return next(name for number in range(len(taken) + 1) if (name := f"worker {number}") not in taken)
+
+    def _sample_one(self, source: str, process: psutil.Process) -> Iterator[Sample]:
+        try:
+            with process.oneshot():
+                times, memory = process.cpu_times(), process.memory_info().rss
+            read_bytes = _read_disk_bytes(process)
+        except psutil.Error:
+            return
+        yield Sample(source, "memory_bytes", float(memory))
+        counters = {
+            "cpu_cores": times.user + times.system,
+            "read_bytes_per_s": read_bytes,
+            "run_queue_frac": _read_delay_s(process.pid),
+        }
+        for metric, count in counters.items():
+            rate = self._rates.grow((source, process.pid, metric), count) if count is not None else None
+            if rate is not None:
+                yield Sample(source, metric, rate)
+
+
+class Machine:
+    """The whole machine: cores in use, memory, what its disks read."""
+
+    def __init__(self) -> None:
+        self._rates = Rates()
+
+    def sample(self) -> Iterator[Sample]:
+        times = psutil.cpu_times()
+        yield Sample("system", "memory_bytes", float(psutil.virtual_memory().used))
+        disks = psutil.disk_io_counters()
+        counters = {
+            "cpu_cores": sum(times) - times.idle - getattr(times, "iowait", 0.0),
+            "read_bytes_per_s": float(disks.read_bytes) if disks else None,
+        }
+        for metric, count in counters.items():
+            rate = self._rates.grow(("system", 0, metric), count) if count is not None else None
+            if rate is not None:
+                yield Sample("system", metric, rate)
+
+
+def name_workers(events: Path) -> dict[int, str]:
+    """Return the workers that write a stage log, by process id; those of further loaders say so."""
+    names: dict[int, str] = {}
+    for path in events.glob(RING_PATTERN):
+        fields = path.stem.split("-")  # stages-<loader>-<epoch>-<worker>-<pid>-<time>
+        if len(fields) == _RING_FIELDS and all(field.isdecimal() for field in fields[1:]):
+            loader, _, worker, pid, _ = (int(field) for field in fields[1:])
+            names[pid] = f"worker {worker}" if not loader else f"worker {worker} of loader {loader}"
+    return names
+
+
+def _may_be_worker(child: psutil.Process) -> bool:
+    """Say whether a child is like a worker: one that was forked runs the trainer's own command."""
+    try:
+        command = " ".join(child.cmdline())
+    except psutil.Error:
+        return False
+    return "python" in command and not any(rest in command for rest in _RESTS)
+
+
+def _read_disk_bytes(process: psutil.Process) -> float | None:
+    """Return what a process had read from disks (not from the cache); None where the system does not tell."""
+    try:
+        return float(process.io_counters().read_bytes)
+    except (AttributeError, psutil.Error):
+        return None
+
+
+def _read_delay_s(pid: int) -> float | None:
+    """Return how long the main thread could have run but had no processor. Linux only."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
