@@ -36,7 +36,9 @@ class Intervals:
 
     def _combine(self, other: Intervals, inside: bool) -> Intervals:
         """Cut time at every edge of both; keep the pieces of this set that lie inside, or outside, of the other."""
-        edges = np.unique(np.concatenate([self.starts, self.ends, other.starts, other.ends]))
+        # Sorted by hand: np.unique hashes, which takes many times as long on edges that lie almost in order.
+        edges = np.sort(np.concatenate([self.starts, self.ends, other.starts, other.ends]), kind="stable")
+        edges = edges[np.append(True, np.diff(edges) > 0)] if len(edges) else edges
         starts, ends = edges[:-1], edges[1:]
         keep = self._holds(starts) & (other._holds(starts) == inside)
         return unite(starts[keep], ends[keep])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import html
 import io
@@ -11,18 +10,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
 from urllib.parse import urlencode
 
 import httpx
 import numpy as np
 import pytest
-from fastapi import FastAPI
 
 from collector import parts
 from collector.schema.manifest import Loader
-from profiler_server.settings import Settings
-from profiler_server.web.app import create_app
+from tests.support.asking import Asker
 from tests.support.runs import RunPlan, build_run, slow_loader_plan
 from tests.support.tables import edit_manifest, operator, sample, stage, write_rows
 
@@ -49,17 +45,8 @@ def base(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fetch(base: Path) -> Fetch:
-    app = create_app(Settings(base_dir=base))
-    return lambda path, **query: _fetch(app, path, query)
-
-
-def _fetch(app: FastAPI, path: str, query: dict[str, Any]) -> httpx.Response:
-    async def run() -> httpx.Response:
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as client:
-            return await client.get(path + ("?" + urlencode(query) if query else ""))
-
-    return asyncio.run(run())
+    asker = Asker(base)
+    return lambda path, **query: asker.ask(path + ("?" + urlencode(query) if query else ""))
 
 
 def _links(page: str, text: str) -> list[str]:
