@@ -14,7 +14,7 @@ from collector.parts import build_table_from_rows
 from collector.ring.clock import Clock
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.gpu import Gpus
-from collector.sidecar.processes import Machine, Processes, Sample
+from collector.sidecar.processes import Machine, Processes
 
 EVERY_S = 0.5
 LOOK_AGAIN = 20
@@ -42,8 +42,10 @@ class ResourcesAssembler(Assembler):
         if self._samples in (1, LOOK_AGAIN):
             self._find_gpus()
         self._samples += 1
+        now = self.clock.now()
         samples = [*self._machine.sample(), *self._processes.sample(), *self._gpus.sample()]
-        return {"resources": build_table_from_rows("resources", [self._row(sample) for sample in samples])}
+        rows = [{"start_ns": now, **sample._asdict()} for sample in samples]
+        return {"resources": build_table_from_rows("resources", rows)}
 
     def finish(self) -> dict[str, pa.Table]:
         return {}
@@ -58,9 +60,6 @@ class ResourcesAssembler(Assembler):
             return
         # The sidecar inherits the trainer's environment, as it was when the recording began.
         self._gpus = Gpus(devices, os.environ.get("CUDA_VISIBLE_DEVICES"), self._pid)
-
-    def _row(self, sample: Sample) -> dict[str, Any]:
-        return {"start_ns": self.clock.now(), **sample._asdict()}
 
 
 ASSEMBLER = ResourcesAssembler
