@@ -6,7 +6,7 @@ May import `collector.schema`, pyarrow. Must not import torch, pandas or any roo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -95,14 +95,15 @@ def find_files(rank_folder: Path, table: str) -> tuple[Path, ...]:
     return tuple(sorted(p for p in folder.glob("*.parquet") if not p.name.startswith("."))) if folder.is_dir() else ()
 
 
-def compact_parts(rank_folder: Path, table: str) -> None:
-    """Make one file of the parts of a table, then remove the parts. A reader sees one or the other."""
+def compact_parts(rank_folder: Path, table: str, revise: Callable[[pa.Table], pa.Table] | None = None) -> None:
+    """Make one file of the parts of a table, revised, then remove the parts. A reader sees one or the other."""
     folder = table_parts_folder(rank_folder, table)
     if not folder.is_dir():
         return
     parts = find_files(rank_folder, table)
     if parts and parts[0].parent == folder:
-        write_table(read_files(parts, table), table_file(rank_folder, table))
+        rows = read_files(parts, table)
+        write_table(revise(rows) if revise else rows, table_file(rank_folder, table))
     for leftover in folder.iterdir():
         leftover.unlink(missing_ok=True)
     folder.rmdir()

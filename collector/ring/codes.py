@@ -41,6 +41,8 @@ LAST_TIMED = 63 << CODE_SHIFT
 # Not timed: the payload is a value.
 LOADER = 64 << CODE_SHIFT
 """Before a fetch: epoch << 16 | loader."""
+OWN_QUEUE = 0xFFFF
+"""The loader of a fetch from a queue of the user's."""
 BATCH = 65 << CODE_SHIFT
 """Before a fetch: number of the batch within the epoch."""
 QUEUE = 66 << CODE_SHIFT
@@ -53,7 +55,7 @@ STEP_ENDS_NEXT = 69 << CODE_SHIFT
 """Training step number n ends at the time of the next timed word."""
 STEP_ENDED = 70 << CODE_SHIFT
 """Training step number n ended with the last update."""
-EXPOSED = 71 << CODE_SHIFT
-"""Communication that held the last backward, in ns."""
+REDUCED = 71 << CODE_SHIFT
+"""After a backward: ns in which DDP reduced its gradients, hidden ones included."""
 DETAILED = 72 << CODE_SHIFT
 """1: a detailed window is open from here on; 0: it is closed."""

@@ -3,7 +3,8 @@
 StepscopeError
 ├── UsageError            the API or a command was called in a way that cannot work
 │   ├── SessionError      a Profiler was started, stopped or analysed out of turn
-│   └── OptionError       an unknown option, or a value that an option does not take
+│   ├── OptionError       an unknown option, or a value that an option does not take
+│   └── RangeError        ranges that are not balanced, or items without a batch
 ├── RunError              a run directory cannot be read as asked
 │   ├── RunNotFoundError  there is no such run
 │   ├── NewerSchemaError  the run was written by a newer version
@@ -29,6 +30,10 @@ class SessionError(UsageError):
 
 
 class OptionError(UsageError):
+    pass
+
+
+class RangeError(UsageError):
     pass
 
 

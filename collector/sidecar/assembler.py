@@ -34,6 +34,10 @@ class Assembler(ABC):
         """Return fields of rank.json: lists are joined with those of other assemblers, mappings are merged."""
         return {}
 
+    def revise(self, table: str, rows: pa.Table) -> pa.Table:
+        """Return the rows of a table as they are to stay, before its parts become one file."""
+        return rows
+
     def checkpoint(self) -> dict[str, Any]:
         """Return a small JSON state from which another process can go on after the rows returned so far."""
         return {}

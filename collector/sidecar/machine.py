@@ -150,7 +150,7 @@ class StepMachine:
                 self._start(time)
             self.row.resolve(phase)
         counters = self.row.counters
-        if code == codes.FETCH_START:
+        if code == codes.FETCH_START and DATA not in self._stack:
             self._fetch_start = time
             if self._queue is not None:
                 self.row.queues.append(QueueSample(time, self._loader[0], self._queue))
@@ -173,7 +173,7 @@ class StepMachine:
             return  # its start lies before the recording, or was lost
         while self._stack.pop() != phase:
             pass
-        if code == codes.FETCH_END:
+        if code == codes.FETCH_END and DATA not in self._stack:
             row.counters.fetches += 1
             loader, epoch = self._loader
             row.fetches.append(Fetch(loader, epoch, self._batch, self._fetch_start, time - self._fetch_start, 0))
@@ -215,6 +215,8 @@ class StepMachine:
             return  # read again after a takeover: that step is written
         if code == codes.STEP_ENDS_NEXT:
             self._closes_next = value
+        elif code == codes.LOADER and DATA in self._stack:
+            pass  # a queue of the user's feeds the DataLoader: the batch is the DataLoader's
         elif code == codes.LOADER:
             self._loader = (value & 0xFFFF, value >> 16)
             self._values_from = self.position
@@ -235,8 +237,21 @@ class StepMachine:
             self._row.fetches[-1] = self._row.fetches[-1]._replace(samples=value)
         elif code == codes.NO_GRAD:
             self._row.counters.no_grad += 1
-        elif code == codes.EXPOSED:
-            self._row.hold(value)
+        elif code == codes.REDUCED:
+            self._add_reduction(value)
+
+    def _add_reduction(self, value: int) -> None:
+        """Count the communication of a backward; what of it the backward waited for is in the row already."""
+        held = 0
+        for phase, start, end in reversed(self.row.stretches):
+            if phase == COMMUNICATION:
+                held = end - start
+                break
+            if phase != BACKWARD:
+                break
+        counters = self.row.counters
+        counters.reductions += 1
+        counters.hidden += max(value - held, 0)
 
     def _feed_collection(self, code: int, time: int) -> None:
         if code == codes.GC_START:

@@ -167,9 +167,15 @@ class Recorder:
 
     def _compact(self, table: str) -> None:
         try:
-            parts.compact_parts(self.rank_folder, table)
+            parts.compact_parts(self.rank_folder, table, lambda rows: self._revise(table, rows))
         except Exception as error:  # noqa: BLE001  an edge: parts that stay parts are read just as well
             _log.warning("stepscope: the parts of %s stay as they are: %r", table, error)
+
+    def _revise(self, table: str, rows: pa.Table) -> pa.Table:
+        for name in list(self._assemblers):
+            revised = self._call(name, "revise", table, rows)
+            rows = rows if revised is None else revised
+        return rows
 
     def _write_manifest(self, state: str, ended_unix_ns: int | None = None) -> None:
         manifest = build_manifest(self.read_notes(), self._describe(), self._failed, self._cpu_frac())

@@ -156,9 +156,12 @@ _SHARES = ("work", "input_wait", "output_wait")
 def _sum_walls(stages: pa.Table) -> dict[str, tuple[int, int, dict[str, int]]]:
     """Return per stage the wall time of its replicas, how many there were, and the sum of each kind of time.
 
-    A replica is one worker of one epoch: workers that are not persistent are started anew for each.
+    A replica is one worker of one epoch: workers that are not persistent are started anew for each. A stage of the
+    user's has replicas of its own, which run nothing else.
     """
-    keys = ["replica", "loader", "epoch"]
+    keys = ["own", "replica", "loader", "epoch"]
+    own = pc.if_else(pc.is_null(stages["loader"]), stages["stage"].cast(pa.string()), "")
+    stages = stages.append_column("own", own)
     ends = pc.add(stages["start_ns"], stages["duration_ns"])
     spans = (
         stages.append_column("end_ns", ends)
@@ -181,7 +184,10 @@ def _sum_walls(stages: pa.Table) -> dict[str, tuple[int, int, dict[str, int]]]:
 def count_batches(stages: pa.Table) -> dict[str, int]:
     """Return how many batches each stage worked on; a batch that took several rows counts once."""
     work = stages.filter(pc.equal(stages["kind"].cast(pa.string()), "work"))
-    grouped = work.group_by(["stage", "loader", "epoch", "batch"], use_threads=False).aggregate([])
+    # Replicas of a stage of the user's number their items each by itself.
+    own = pc.if_else(pc.is_null(work["loader"]), work["replica"], -1)
+    keys = ["stage", "loader", "epoch", "batch", "own"]
+    grouped = work.append_column("own", own).group_by(keys, use_threads=False).aggregate([])
     counts = grouped.group_by("stage", use_threads=False).aggregate([([], "count_all")]).to_pylist()
     return {row["stage"]: row["count_all"] for row in counts}
 

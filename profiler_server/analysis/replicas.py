@@ -90,6 +90,11 @@ def read_stages(rank: RankRun, loader: int | None) -> pa.Table:
     return stages.filter(pc.fill_null(pc.equal(stages["loader"], loader), True))
 
 
+def read_steps(rank: RankRun, columns: Sequence[str]) -> pa.Table:
+    """Read columns of the steps; none where nothing was trained. Raises TableBrokenError or NewerSchemaError."""
+    return read_files(find_files(rank.folder, "steps"), "steps", columns)
+
+
 def summarize_replicas(stages: pa.Table) -> tuple[ReplicaTimes, ...]:
     """Return the times of each process that loaded, workers first.
 

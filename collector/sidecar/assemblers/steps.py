@@ -10,11 +10,13 @@ import pyarrow as pa
 from collector.notes import WORDS_FILE, read_notes
 from collector.parts import build_table_from_rows
 from collector.ring.clock import Clock
+from collector.ring.codes import OWN_QUEUE
 from collector.ring.words import WordReader
 from collector.schema.layout import events_path
 from collector.schema.phases import PHASE_NAMES
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.machine import Done, StepMachine, decode_state, encode_state
+from collector.sidecar.rows import COMMUNICATION
 
 STEPS_WITH_PHASES = 5_000
 """So many steps keep where in time their phases lie; later ones only if they are detailed."""
@@ -121,14 +123,15 @@ class StepsAssembler(Assembler):
 
     def _describe_step(self, done: Done) -> dict[str, Any]:
         row, counters = done.row, done.row.counters
-        first = row.fetches[0] if row.fetches else None
+        sums = row.sums()
+        first = next((fetch for fetch in row.fetches if fetch.loader != OWN_QUEUE), None)
         return {
             "index": self._index,
             "step": done.step,
             "kind": done.kind,
             "start_ns": self.clock.to_run(row.start),
             "duration_ns": done.end - row.start,
-            **{f"{name}_ns": value for name, value in zip(PHASE_NAMES, row.sums(), strict=True)},
+            **{f"{name}_ns": value for name, value in zip(PHASE_NAMES, sums, strict=True)},
             "epoch": first.epoch if first else None,
             "loader": first.loader if first else None,
             "batch": first.batch if first else None,
@@ -140,6 +143,7 @@ class StepsAssembler(Assembler):
             "samples": counters.samples or None,
             "loader_start_ns": counters.loader_start,
             "gc_ns": counters.gc,
+            "communication_total_ns": sums[COMMUNICATION] + counters.hidden if counters.reductions else None,
             "detailed": row.detailed,
             "markers": done.markers,
         }
@@ -169,6 +173,7 @@ class StepsAssembler(Assembler):
                 "samples": fetch.samples or None,
             }
             for fetch in done.row.fetches
+            if fetch.loader != OWN_QUEUE
         ]
 
     def _list_queues(self, done: Done) -> Rows:

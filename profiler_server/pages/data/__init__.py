@@ -63,7 +63,7 @@ def build(request: PageRequest) -> DataContext:
             problems=tuple(problems),
             notice=notice,
             interval=build_interval(facts, notice is None)
-            if show_waits and rank.status("steps").state == "there"
+            if show_waits and (notice is None or rank.status("steps").state == "there")
             else None,
             processing=build_processing(facts, query.get("queue", ""))
             if notice is None and tab == "processing"
@@ -84,7 +84,8 @@ def _find_notice(rank: RankRun) -> Notice | None:
             return Notice("off", "The data pipeline was not collected", reason, REMEDY)
         if status.state in ("failed", "broken"):
             return Notice("failed", "The data pipeline cannot be shown", status.reason)
-    if rank.status("steps").state != "there":
+    own = any(rank.status(table).state == "there" for table in ("stages", "queues"))
+    if rank.status("steps").state != "there" and not own:
         return Notice("empty", "No step was recorded yet", "The page fills with the first training step.")
     return None
 

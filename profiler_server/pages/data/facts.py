@@ -15,6 +15,7 @@ from collector.schema.errors import TableMissingError
 from collector.schema.manifest import Loader
 from profiler_server.analysis import depths
 from profiler_server.analysis.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
+from profiler_server.analysis.own_pipeline import OwnStage, find_own_bottleneck, select_own, summarize_own
 from profiler_server.analysis.pipeline import (
     Bottleneck,
     Readiness,
@@ -23,7 +24,7 @@ from profiler_server.analysis.pipeline import (
     sum_stages,
     summarize_readiness,
 )
-from profiler_server.analysis.replicas import read_stages
+from profiler_server.analysis.replicas import read_stages, read_steps
 from profiler_server.analysis.results import QueueSummary, StageSummary
 from profiler_server.analysis.steps import StepSelection, read_integers, select_steps, train_steps
 
@@ -74,7 +75,8 @@ class PipelineFacts:
 
     @cached_property
     def waits(self) -> StepWaits:
-        steps = self.rank.table("steps", _STEP_COLUMNS)
+        """Return the waits of the steps; no steps for a pipeline that trains nothing."""
+        steps = read_steps(self.rank, _STEP_COLUMNS)
         train = train_steps(steps)
         numbers, wait, h2d, duration = (
             read_integers(train, name) for name in ("step", "data_wait_ns", "h2d_ns", "duration_ns")
@@ -91,8 +93,27 @@ class PipelineFacts:
         return samples.filter(pc.or_(pc.equal(loader, self.loader_id), pc.equal(loader, -1)))
 
     @cached_property
-    def stage_rows(self) -> pa.Table:
+    def _all_rows(self) -> pa.Table:
         return read_stages(self.rank, self.loader_id)
+
+    @cached_property
+    def stage_rows(self) -> pa.Table:
+        """Return what the stages of the loader did."""
+        return self._all_rows.filter(pc.is_valid(self._all_rows["loader"]))
+
+    @cached_property
+    def own_rows(self) -> pa.Table:
+        """Return what the user's own stages did."""
+        return select_own(self._all_rows)
+
+    @cached_property
+    def own_stages(self) -> tuple[OwnStage, ...]:
+        return summarize_own(self.own_rows)
+
+    @cached_property
+    def own_bottleneck(self) -> Bottleneck | None:
+        """Return the limit of the user's own pipeline, None without one."""
+        return find_own_bottleneck(self.own_stages) if self.own_stages else None
 
     @cached_property
     def queue_keys(self) -> tuple[QueueKey, ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from profiler_server.analysis.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
-from profiler_server.analysis.replicas import STAGE_ORDER
+from profiler_server.analysis.own_pipeline import OwnStage
 from profiler_server.analysis.results import QueueSummary, StageSummary
 from profiler_server.format import format_count, format_duration, format_share
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
@@ -111,12 +111,25 @@ def build_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox,
 
 
 def build_own_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox, ...]:
-    """Build the user's own stages and queues, empty where there are none."""
-    own = tuple(name for name in facts.stages if name not in STAGE_ORDER)[:OWN_LIMIT]
+    """Build the user's own stages, each followed by the queues that it fills; empty where there are none."""
     keys = [key for key in facts.queues if key.loader is None][:OWN_LIMIT]
-    queues = tuple(_build_queue(key, facts.queues[key], open_queue) for key in keys)
-    lane = Lane("Stages", "in order of first use", _build_stages(facts, own)) if own else None
-    return (lane, *queues) if lane else queues
+    boxes = {key.name: _build_queue(key, facts.queues[key], open_queue) for key in keys}
+    nodes: list[Lane | QueueBox] = []
+    limit = facts.own_bottleneck.stage if facts.own_bottleneck else None
+    for stage in facts.own_stages[:OWN_LIMIT]:
+        fed = {name for other in facts.own_stages for name in other.outputs}
+        nodes += [boxes.pop(name) for name in stage.inputs if name in boxes and name not in fed]
+        nodes.append(_build_own_lane(stage, stage.name == limit))
+        nodes += [boxes.pop(name) for name in stage.outputs if name in boxes]
+    return (*nodes, *boxes.values())
+
+
+def _build_own_lane(stage: OwnStage, is_bottleneck: bool) -> Lane:
+    replicas = stage.summary.replicas
+    box = _build_stage(stage.summary, is_bottleneck)
+    # A stage of the user's may have the name of one of a DataLoader's: it is theirs all the same.
+    box = replace(box, label=stage.name, hint="", per="an item")
+    return Lane(stage.name, f"{replicas} replica{'s' if replicas != 1 else ''}", (box,))
 
 
 def _build_stages(facts: PipelineFacts, names: Sequence[str]) -> tuple[StageBox, ...]:
@@ -180,8 +193,8 @@ def _build_queue(key: QueueKey, row: QueueSummary, open_queue: str) -> QueueBox:
     return QueueBox(
         name=key.name,
         label=label_queue(key),
-        depth=f"{row.mean_depth:.1f} of {format_count(row.capacity)}",
-        usage=format_share(row.usage_frac),
+        depth=f"{row.mean_depth:.1f} of {format_count(row.capacity)}" if row.capacity else f"{row.mean_depth:.1f}",
+        usage=format_share(row.usage_frac) if row.capacity else "no limit,",
         empty=format_share(row.empty_frac),
         fill=round(min(100.0 * row.usage_frac, 100.0), 2),
         is_starved=row.empty_frac > LOW_EMPTY_FRAC,

@@ -17,6 +17,7 @@ from profiler_server.pages.data.readings import (
     Reading,
     explain_no_queue,
     judge_wait,
+    read_bottleneck,
     read_queues_plainly,
 )
 
@@ -63,9 +64,8 @@ def build_interval(facts: PipelineFacts, with_pipeline: bool = True) -> Interval
 
     Raises as `RankRun.table` does.
     """
-    waits = facts.waits
     return IntervalView(
-        verdict=judge_wait(waits.wait_frac, bool(len(waits.steps))),
+        verdict=_judge(facts),
         figures=_list_figures(facts),
         readings=read_queues_plainly(facts) if with_pipeline else (),
         waits=_chart_waits(facts),
@@ -73,6 +73,13 @@ def build_interval(facts: PipelineFacts, with_pipeline: bool = True) -> Interval
         no_queue="" if facts.queues or not with_pipeline else explain_no_queue(facts),
         coverage=_describe_coverage(facts),
     )
+
+
+def _judge(facts: PipelineFacts) -> Reading:
+    waits = facts.waits
+    if not len(waits.steps) and facts.own_bottleneck is not None:
+        return read_bottleneck(facts.own_bottleneck)
+    return judge_wait(waits.wait_frac, bool(len(waits.steps)))
 
 
 def _list_figures(facts: PipelineFacts) -> tuple[Figure, ...]:

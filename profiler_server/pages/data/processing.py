@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from collector.schema.manifest import Loader
 from profiler_server.analysis.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey, trace_over_time
+from profiler_server.analysis.own_pipeline import OwnStage
 from profiler_server.analysis.replicas import (
     ReplicaTimes,
     StageTotals,
     find_slow_items,
+    read_steps,
     summarize_replicas,
     summarize_totals,
     summarize_transforms,
@@ -86,15 +90,16 @@ class ProcessingView:
 def build_processing(facts: PipelineFacts, open_queue: str) -> ProcessingView:
     """Build the tab; `open_queue` is the queue that the URL opens. Raises as `RankRun.table` does."""
     replicas = [row for row in summarize_replicas(facts.stage_rows) if row.replica >= 0]
+    bars = [*_build_workers(replicas[:WORKER_LIMIT]), *_build_own_replicas(facts)]
     key = next((key for key in facts.queue_keys if key.name == open_queue), None)
     return ProcessingView(
         lead=_name_bottleneck(facts),
-        graph=build_graph(facts, open_queue),
+        graph=build_graph(facts, open_queue) if has_loop(facts) else (),
         own_graph=build_own_graph(facts, open_queue),
         panel=_build_panel(facts, key) if key else None,
         panel_missing=f"This loader has no queue {open_queue[:60]!r}." if open_queue and key is None else "",
-        workers=_build_workers(replicas[:WORKER_LIMIT]),
-        workers_left_out=max(0, len(replicas) - WORKER_LIMIT),
+        workers=tuple(bars[:WORKER_LIMIT]),
+        workers_left_out=max(0, len(replicas) - WORKER_LIMIT) + max(0, len(bars) - WORKER_LIMIT),
         transforms=_tabulate_transforms(facts),
         stages=_tabulate_stages(facts),
         slow_items=_tabulate_slow_items(facts),
@@ -103,6 +108,8 @@ def build_processing(facts: PipelineFacts, open_queue: str) -> ProcessingView:
 
 
 def _name_bottleneck(facts: PipelineFacts) -> Reading:
+    if facts.loader is None and facts.own_bottleneck is not None:
+        return read_bottleneck(facts.own_bottleneck)
     if facts.loader is None and not facts.queues:
         return Reading("plain", "No DataLoader was used", "The training script brings its own data to the step.")
     return read_bottleneck(facts.bottleneck)
@@ -145,15 +152,36 @@ def _describe_sides(facts: PipelineFacts, key: QueueKey) -> tuple[str, str]:
         return makers, "1 pin-memory thread" if has_pin else "1 training process"
     if key.loader is not None and key.name == DEVICE_QUEUE:
         return "1 pin-memory thread", "1 training process"
-    return "your own producers", "your own consumers"
+    fillers = [_count_replicas(stage) for stage in facts.own_stages if key.name in stage.outputs]
+    takers = [_count_replicas(stage) for stage in facts.own_stages if key.name in stage.inputs]
+    return ", ".join(fillers) or "your own producers", ", ".join(takers) or "your own consumers"
+
+
+def _count_replicas(stage: OwnStage) -> str:
+    return f"{format_count(stage.summary.replicas)} × {shorten_middle(stage.name, 32)}"
 
 
 def _build_workers(replicas: list[ReplicaTimes]) -> tuple[WorkerBar, ...]:
     longest = max((row.wall_ns for row in replicas), default=0) or 1
-    return tuple(_build_worker(row, longest) for row in replicas)
+    return tuple(_build_worker(row, longest, f"Worker {row.replica}") for row in replicas)
 
 
-def _build_worker(row: ReplicaTimes, longest_ns: int) -> WorkerBar:
+def _build_own_replicas(facts: PipelineFacts) -> tuple[WorkerBar, ...]:
+    """Return a bar for each replica of the user's own stages, as long as the longest of them."""
+    rows = []
+    for stage in facts.own_stages:
+        of_stage = facts.own_rows.filter(pc.equal(facts.own_rows["stage"].cast(pa.string()), stage.name))
+        rows += [(stage.name, row) for row in summarize_replicas(of_stage)[:WORKER_LIMIT]]
+    longest = max((row.wall_ns for _, row in rows), default=0) or 1
+    return tuple(_build_worker(row, longest, f"{shorten_middle(name, 32)} {row.replica}") for name, row in rows)
+
+
+def has_loop(facts: PipelineFacts) -> bool:
+    """Say whether there is a DataLoader or a training step to draw."""
+    return facts.loader is not None or bool(len(facts.waits.steps)) or not facts.own_stages
+
+
+def _build_worker(row: ReplicaTimes, longest_ns: int, label: str) -> WorkerBar:
     parts = {
         "work": row.work_ns,
         "setup": row.setup_ns,
@@ -171,7 +199,7 @@ def _build_worker(row: ReplicaTimes, longest_ns: int) -> WorkerBar:
     wall = row.wall_ns or 1
     shown = ("work", "input_wait", "output_wait", "setup", "other")
     shares = tuple(format_share(parts[kind] / wall) for kind in shown)
-    return WorkerBar(f"Worker {row.replica}", f"{format_count(row.batches)}", tuple(segments), shares)
+    return WorkerBar(label, f"{format_count(row.batches)}", tuple(segments), shares)
 
 
 def _tabulate_transforms(facts: PipelineFacts) -> TextTable | None:
@@ -198,13 +226,13 @@ def _tabulate_transforms(facts: PipelineFacts) -> TextTable | None:
 
 
 def _tabulate_stages(facts: PipelineFacts) -> TextTable | None:
-    rows = summarize_totals(facts.stage_rows)
+    rows = [*summarize_totals(facts.stage_rows), *summarize_totals(facts.own_rows)]
     if not rows:
         return None
     wall = _measure_wall(facts)
     return TextTable(
         "Totals by stage",
-        f"Sums over all replicas; the recorded training took {format_duration(wall)} of wall time. "
+        f"Sums over all replicas; what was recorded took {format_duration(wall)} of wall time. "
         "Work that is not on a processor waits: for a disk, a network, or a core that is taken.",
         (
             "Stage",
@@ -238,10 +266,12 @@ def _format_totals(row: StageTotals) -> tuple[str, ...]:
 
 
 def _measure_wall(facts: PipelineFacts) -> int:
-    steps = facts.rank.table("steps", ("start_ns", "duration_ns"))
-    if not steps.num_rows:
+    steps = read_steps(facts.rank, ("start_ns", "duration_ns"))
+    rows = [table.select(("start_ns", "duration_ns")) for table in (steps, facts.own_rows) if table.num_rows]
+    if not rows:
         return 0
-    starts, lengths = steps["start_ns"].to_numpy(), steps["duration_ns"].to_numpy()
+    both = pa.concat_tables([table.cast(rows[0].schema) for table in rows])
+    starts, lengths = both["start_ns"].to_numpy(), both["duration_ns"].to_numpy()
     return int((starts + lengths).max() - starts.min())
 
 

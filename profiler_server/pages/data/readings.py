@@ -56,13 +56,17 @@ def read_queues_plainly(facts: PipelineFacts) -> tuple[Reading, ...]:
     if last is not None:
         readings.append(_read_depths(host, device, last, facts.waits.wait_frac))
     readings.extend(_read_order(facts))
-    if facts.loader is not None or facts.queues:
+    if facts.own_bottleneck is not None:
+        readings.append(read_bottleneck(facts.own_bottleneck))
+    if facts.loader is not None or (facts.queues and facts.own_bottleneck is None):
         readings.append(read_bottleneck(facts.bottleneck))
     return tuple(readings)
 
 
 def explain_no_queue(facts: PipelineFacts) -> str:
     """Say why the run has no queue."""
+    if facts.own_stages:
+        return "Your own stages use no queue that is watched: wrap it with collector.queue(name, q)."
     if facts.loader is None:
         return "No DataLoader was used, so there is no queue: the data comes from the training script itself."
     if facts.loader.num_workers == 0:

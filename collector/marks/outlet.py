@@ -1,0 +1,152 @@
+"""Where the marks of this process go: a log of its own in the run's `events/`, or nowhere while nothing is recorded.
+
+A forked child inherits the outlet and opens a log of its own; one that was spawned finds the run by its environment.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from collector.ring.mark_log import MarkLog
+
+EVENTS_VARIABLE = "STEPSCOPE_EVENTS"
+_PAUSED = -2
+_log = logging.getLogger("stepscope")
+
+
+class DeviceClock(Protocol):
+    """Times ranges on the device, and shows them to its own tools. `close` writes the time later, by itself."""
+
+    def open(self, name: str) -> object: ...
+
+    def close(self, mark: object, range_id: int) -> None: ...
+
+    def drop(self, mark: object) -> None: ...
+
+
+class Trainer(Protocol):
+    """The training thread's own log, for waits on a queue that feeds it."""
+
+    def fetch_starts(self) -> bool: ...
+
+    def fetch_ends(self) -> None: ...
+
+
+class Outlet:
+    """`thread[0]` is -2 while recording is paused; `step` returns the step under way, -1 if it is not known here."""
+
+    def __init__(self, events: Path, thread: list[int] | None = None, step: Callable[[], int] | None = None) -> None:
+        self.events = events
+        self.device: DeviceClock | None = None
+        self.trainer: Trainer | None = None
+        self.step: Callable[[], int] = step or _no_step
+        self._thread = thread
+        self._opened: MarkLog | None = None
+        self._lock = threading.Lock()
+        self._ids = itertools.count()
+        self._numbers: dict[tuple[str, int, int], int] = {}
+
+    @property
+    def is_on(self) -> bool:
+        return self._thread is None or self._thread[0] != _PAUSED
+
+    @property
+    def is_training_thread(self) -> bool:
+        return self._thread is not None and self._thread[0] == threading.get_ident()
+
+    @property
+    def log(self) -> MarkLog:
+        """Return the log of this process, made at its first use. OSError when there is no room."""
+        if self._opened is None:
+            with self._lock:
+                if self._opened is None:
+                    self._opened = MarkLog(self.events / f"marks-{os.getpid()}-{time.perf_counter_ns()}.ring")
+        return self._opened
+
+    def next_id(self) -> int:
+        """Return the number of the next range of this process."""
+        return next(self._ids)
+
+    def next_item(self, stage: str, replica: int, thread: int) -> int:
+        """Return the number of the next item of a stage replica."""
+        key = (stage, replica, thread if replica < 0 else 0)
+        with self._lock:
+            number = self._numbers[key] = self._numbers.get(key, -1) + 1
+        return number
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    def begin_child(self) -> None:
+        """Be the outlet of a process that was just forked: a log of its own, no device, no training thread."""
+        if self._opened is not None:
+            self._opened.disown()
+        self._opened = None
+        self._lock = threading.Lock()
+        self._thread = self.device = self.trainer = None
+        self.step = _no_step
+        self._ids = itertools.count()
+        self._numbers = {}
+
+
+current: Outlet | None = None
+"""None while nothing is recorded: every mark looks here first."""
+
+
+def open_outlet(outlet: Outlet) -> None:
+    """Send marks there from now on, those of children that are spawned later too."""
+    global current
+    current = outlet
+    os.environ[EVENTS_VARIABLE] = str(outlet.events)
+
+
+def close_outlet(outlet: Outlet) -> None:
+    """Send marks nowhere any more."""
+    global current
+    outlet.close()
+    if current is outlet:
+        current = None
+        os.environ.pop(EVENTS_VARIABLE, None)
+
+
+def give_up(outlet: Outlet, error: Exception) -> None:
+    """Stop marking in this process, and say why once."""
+    global current
+    if current is outlet:
+        current = None
+        _log.warning("stepscope: ranges, stages and queues are not recorded any more: %r", error)
+
+
+def _no_step() -> int:
+    return -1
+
+
+def _find_inherited() -> Outlet | None:
+    """Find the run of the process that spawned this one, if it is still recording."""
+    folder = os.environ.get(EVENTS_VARIABLE)
+    if not folder:
+        return None
+    events = Path(folder)
+    try:
+        notes = json.loads((events / "notes.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return None if notes.get("finished") else Outlet(events)
+
+
+def _begin_child() -> None:
+    if current is not None:
+        current.begin_child()
+
+
+os.register_at_fork(after_in_child=_begin_child)
+current = _find_inherited()

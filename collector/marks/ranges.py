@@ -1,0 +1,244 @@
+"""Ranges: `record("name")`, or `push_range` and `pop_range`. Each thread has a stack of its own."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import threading
+from collections.abc import Callable
+from time import perf_counter_ns
+from types import TracebackType
+from typing import Any, TypeVar
+
+from collector.marks import outlet as outlets
+from collector.marks.outlet import Outlet
+from collector.ring.mark_log import (
+    DEVICE_LATER,
+    DROP,
+    FAILED,
+    NO_PARENT,
+    RANGE,
+    UNKNOWN,
+    Drop,
+    MarkLog,
+    Range,
+)
+from collector.schema.errors import RangeError
+
+F = TypeVar("F", bound=Callable[..., Any])
+_MOST_KEPT = 4096
+
+
+class _Open:
+    """A range that is open and will be written."""
+
+    __slots__ = ("batch", "id", "is_block", "log", "mark", "name", "number", "outlet", "parent", "start_ns", "step")
+
+    def __init__(self, outlet: Outlet, name: str, batch: int, parent: _Open | None) -> None:
+        self.outlet = outlet
+        self.log: MarkLog = outlet.log
+        self.name = name
+        self.batch = batch
+        self.is_block = False
+        self.parent: int = NO_PARENT if parent is None else parent.id
+        self.number: int = self.log.name(name, NO_PARENT if parent is None else parent.number)
+        self.id: int = outlet.next_id()
+        self.step = outlet.step()
+        self.mark = None if outlet.device is None else outlet.device.open(name)
+        self.start_ns = perf_counter_ns()
+
+    def close(self, items: int = UNKNOWN, failed: bool = False, drop: bool = False) -> None:
+        took_ns = perf_counter_ns() - self.start_ns
+        device = self.outlet.device if self.mark is not None else None
+        if drop:
+            self.log.add(DROP, Drop(self.id))
+        if drop or not self.outlet.is_on:  # a range whose end lies in a pause has no duration
+            if device is not None:
+                device.drop(self.mark)
+            return
+        flags = (FAILED if failed else 0) | (DEVICE_LATER if device is not None else 0)
+        place = (self.id, self.parent, self.number, _local.thread)
+        self.log.add(RANGE, Range(*place, self.start_ns, took_ns, self.batch, items, self.step, flags))
+        if device is not None:
+            device.close(self.mark, self.id)
+
+
+class _OffBlock:
+    """What stands for a block of record() that was entered while nothing was recorded."""
+
+
+_OFF_BLOCK = _OffBlock()
+Entry = _Open | _OffBlock | None
+"""None stands for a push_range() while nothing was recorded."""
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[Entry] = []
+        self.thread = threading.get_native_id()
+
+
+_local = _Local()
+
+
+class Block:
+    """What `record` returns: a context manager and a decorator. Holds no state, so one serves all threads and calls."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        outlet = outlets.current
+        _local.stack.append(_OFF_BLOCK if outlet is None else _open(outlet, self._name, UNKNOWN, _OFF_BLOCK))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        stack = _local.stack
+        entry = stack.pop() if stack else _OFF_BLOCK
+        if entry is _OFF_BLOCK:
+            return
+        left_open = []
+        while not _is_block(entry):
+            left_open.append(entry)
+            entry = stack.pop() if stack else _OFF_BLOCK
+        for inner in left_open:
+            if isinstance(inner, _Open):
+                inner.close(failed=True)
+        if isinstance(entry, _Open):
+            entry.close(failed=kind is not None)
+            named = [inner.name for inner in left_open if isinstance(inner, _Open)]
+            if named and kind is None:
+                raise RangeError(
+                    f"record({self._name!r}) ends while push_range({named[0]!r}) is open inside of it: "
+                    "call pop_range() before the block ends"
+                )
+
+    def __call__(self, function: F) -> F:
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def call(*args: Any, **kwargs: Any) -> Any:
+                with self:
+                    return await function(*args, **kwargs)
+        else:
+
+            @functools.wraps(function)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                with self:
+                    return function(*args, **kwargs)
+
+        return call  # type: ignore[return-value]
+
+
+_blocks: dict[str, Block] = {}
+
+
+def record(name: str) -> Block:
+    """Mark a range of the run by a block or a function; it is closed, as failed, when an exception passes through.
+
+    Ranges nest, on each thread by itself. Where there is a CUDA device they are NVTX ranges too, and their device
+    time is measured. While nothing is recorded it costs next to nothing. Not for coroutines that interleave.
+
+    >>> with collector.record("augment"):
+    ...     images = augment(images)
+    >>> @collector.record("evaluate")
+    ... def evaluate(model): ...
+    """
+    block = _blocks.get(name)
+    if block is None:
+        if not isinstance(name, str):
+            raise RangeError(f"record() takes the name of a range, not {name!r}")
+        if len(_blocks) >= _MOST_KEPT:
+            _blocks.clear()
+        block = _blocks[name] = Block(name)
+    return block
+
+
+def push_range(name: str, batch_idx: int | None = None) -> None:
+    """Open a range on this thread, until the `pop_range()` that belongs to it.
+
+    `batch_idx` makes it a batch, whose items `pop_range` may count. RangeError for a name that is no text or a batch
+    that is no number from 0 on.
+
+    >>> collector.push_range("inference", batch_idx=3)
+    >>> collector.pop_range(total_items=32)
+    """
+    outlet = outlets.current
+    if outlet is None:
+        _local.stack.append(None)
+        return
+    if not isinstance(name, str):
+        raise RangeError(f"push_range() takes the name of a range, not {name!r}")
+    if batch_idx is not None and not _is_count(batch_idx):
+        raise RangeError(f"push_range({name!r}): batch_idx takes a number from 0 on, not {batch_idx!r}")
+    _local.stack.append(_open(outlet, name, UNKNOWN if batch_idx is None else int(batch_idx), None))
+
+
+def pop_range(total_items: int | None = None, delete_range: bool = False) -> None:
+    """Close the range that `push_range` opened last on this thread.
+
+    `total_items` says how many items the batch held; 0 marks the end of the data and is never counted. With
+    `delete_range` the range and what was opened inside of it do not count. RangeError, and the range stays open, if
+    there is none to close or items are given for a range without a batch.
+    """
+    stack = _local.stack
+    if not stack:
+        if outlets.current is None:
+            return
+        raise RangeError("pop_range() without a push_range() before it on this thread: every pop needs its push")
+    entry = stack[-1]
+    if isinstance(entry, _Open):
+        if entry.is_block:
+            raise RangeError(
+                f"pop_range() without a push_range() inside of record({entry.name!r}): the block closes itself"
+            )
+        if total_items is not None:
+            _check_items(entry, total_items)
+        entry.close(UNKNOWN if total_items is None else int(total_items), drop=delete_range)
+    if entry is not _OFF_BLOCK:
+        stack.pop()
+
+
+def _open(outlet: Outlet, name: str, batch: int, otherwise: Entry) -> Entry:
+    """Open a range; what can go wrong with the log ends marking, not the training."""
+    if not outlet.is_on:
+        return otherwise
+    try:
+        above = next((entry for entry in reversed(_local.stack) if isinstance(entry, _Open)), None)
+        entry = _Open(outlet, name, batch, above if above is not None and above.log is outlet.log else None)
+    except (OSError, RuntimeError) as error:
+        outlets.give_up(outlet, error)
+        return otherwise
+    entry.is_block = otherwise is _OFF_BLOCK
+    return entry
+
+
+def _is_block(entry: Entry) -> bool:
+    return entry is _OFF_BLOCK or (isinstance(entry, _Open) and entry.is_block)
+
+
+def _check_items(entry: _Open, items: object) -> None:
+    if entry.batch == UNKNOWN:
+        raise RangeError(
+            f"pop_range(total_items={items!r}): the range {entry.name!r} is no batch; "
+            "give push_range() a batch_idx, or pop without total_items"
+        )
+    if not _is_count(items):
+        raise RangeError(f"pop_range() of {entry.name!r}: total_items takes a number from 0 on, not {items!r}")
+
+
+def _is_count(value: object) -> bool:
+    return not isinstance(value, bool) and hasattr(value, "__index__") and value.__index__() >= 0
+
+
+def _begin_child() -> None:
+    """Write none of the parent's open ranges in a process that was forked inside of them."""
+    _local.stack[:] = [_OFF_BLOCK if _is_block(entry) else None for entry in _local.stack]
+    _local.thread = threading.get_native_id()
+
+
+os.register_at_fork(after_in_child=_begin_child)

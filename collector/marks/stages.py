@@ -1,0 +1,181 @@
+"""Stages of a pipeline of the user's own: what each replica worked on, and what it waited for, item by item."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from time import perf_counter_ns, thread_time_ns
+from types import TracebackType
+
+from collector.marks import outlet as outlets
+from collector.marks.outlet import Outlet
+from collector.ring.mark_log import STAGE, UNKNOWN, MarkLog, StageSpan
+from collector.schema.errors import UsageError
+
+WORK, INPUT_WAIT, OUTPUT_WAIT = 0, 1, 2
+_MOST_WAITING = 256
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A wait for a queue, or for what the user says. `queue` is empty where it is no watched queue."""
+
+    kind: int
+    queue: str
+    start_ns: int
+    end_ns: int
+
+
+class _Replica:
+    """One stage replica in one process: where its rows go."""
+
+    __slots__ = ("log", "name", "number", "outlet", "replica", "thread")
+
+    def __init__(self, outlet: Outlet, name: str, replica: int) -> None:
+        self.outlet = outlet
+        self.log: MarkLog = outlet.log
+        self.name = self.log.name(name)
+        self.replica = replica
+        self.thread = _local.thread
+        self.number = outlet.next_item(name, replica, self.thread)
+
+    def write(self, span: Wait, cpu_ns: int = UNKNOWN, items: int = 0, size: int = 0) -> None:
+        queue = self.log.name(span.queue) if span.queue else UNKNOWN
+        place = (self.name, self.replica, self.thread, span.kind, self.number)
+        took_ns = span.end_ns - span.start_ns
+        self.log.add(STAGE, StageSpan(*place, span.start_ns, took_ns, cpu_ns, items, size, queue))
+
+
+class Stage:
+    """The work of one stage on one item, as a block. Set `items` and `bytes` inside of it where they are not 1 and 0."""
+
+    __slots__ = ("_cpu_ns", "_from_ns", "_name", "_outer", "_replica", "_wanted", "bytes", "items")
+
+    def __init__(self, name: str, replica: int | None = None, items: int = 1) -> None:
+        self._name = name
+        self._wanted = UNKNOWN if replica is None else replica
+        self._replica: _Replica | None = None
+        self._outer: Stage | None = None
+        self.items = items
+        self.bytes = 0
+
+    def __enter__(self) -> Stage:
+        outlet = outlets.current
+        if outlet is None or not outlet.is_on:
+            return self
+        try:
+            self._replica = _Replica(outlet, self._name, self._wanted)
+        except (OSError, RuntimeError) as error:
+            outlets.give_up(outlet, error)
+            return self
+        waits, _local.waits = _local.waits, []
+        for wait in waits:
+            self._replica.write(wait)
+        self._outer = _local.stage
+        if self._outer is not None:
+            self._outer._pause(perf_counter_ns())
+        _local.stage = self
+        self._go_on()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._replica is None:
+            return
+        # A stretch of no length still carries the items, which count once.
+        self._pause(perf_counter_ns(), self.items, self.bytes)
+        _local.last = self._replica
+        _local.stage, self._replica = self._outer, None
+        if self._outer is not None:
+            self._outer._go_on()
+
+    def wait_input(self) -> AbstractContextManager[None]:
+        """Mark a block that waits for the stage's input; queues watched by `collector.queue` do so by themselves."""
+        return self._wait(INPUT_WAIT)
+
+    def wait_output(self) -> AbstractContextManager[None]:
+        """Mark a block that waits until the stage's output is taken."""
+        return self._wait(OUTPUT_WAIT)
+
+    def _wait(self, kind: int) -> AbstractContextManager[None]:
+        return nullcontext() if self._replica is None else self._time_wait(kind)
+
+    @contextmanager
+    def _time_wait(self, kind: int) -> Iterator[None]:
+        start_ns = perf_counter_ns()
+        try:
+            yield
+        finally:
+            self._add_wait(Wait(kind, "", start_ns, perf_counter_ns()))
+
+    def _add_wait(self, wait: Wait) -> None:
+        """End the stretch of work before the wait, and begin one after it."""
+        if self._replica is not None:
+            self._pause(wait.start_ns)
+            self._replica.write(wait)
+            self._go_on()
+
+    def _pause(self, at_ns: int, items: int = 0, size: int = 0) -> None:
+        if self._replica is not None and (items or at_ns > self._from_ns):
+            work = Wait(WORK, "", self._from_ns, at_ns)
+            self._replica.write(work, thread_time_ns() - self._cpu_ns, items, size)
+
+    def _go_on(self) -> None:
+        self._cpu_ns = thread_time_ns()
+        self._from_ns = perf_counter_ns()
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.thread = threading.get_native_id()
+        self.stage: Stage | None = None
+        self.last: _Replica | None = None
+        self.waits: list[Wait] = []
+
+
+_local = _Local()
+
+
+def stage(name: str, replica: int | None = None, items: int = 1) -> Stage:
+    """Mark the work of one stage of a pipeline of your own on one item, or on `items` of them.
+
+    `replica` tells apart threads and processes that run the same stage; without it each thread is one. Waits on
+    queues watched by `collector.queue` are not counted as work: a `get` before or inside of the block waits for
+    input, a `put` inside of or after it waits for output. UsageError for a name that is no text or a replica that is
+    no number from 0 on.
+
+    >>> for path in iter(paths.get, None):
+    ...     with collector.stage("decode", replica=i):
+    ...         image = decode(path)
+    ...     images.put(image)
+    """
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"stage() takes the name of a stage, not {name!r}")
+    if replica is not None and (isinstance(replica, bool) or not isinstance(replica, int) or replica < 0):
+        raise UsageError(f"stage({name!r}): replica takes a number from 0 on, not {replica!r}")
+    return Stage(name, replica, items)
+
+
+def add_wait(wait: Wait) -> None:
+    """Give a wait on a queue to the stage of this thread: the one under way, the next one, or the last one."""
+    if _local.stage is not None:
+        _local.stage._add_wait(wait)
+    elif wait.kind == OUTPUT_WAIT:
+        last = _local.last
+        if last is not None and last.log.is_open:
+            last.write(wait)
+    else:
+        # A thread that gets and never runs a stage is no part of the pipeline's stages.
+        _local.waits = [*_local.waits[-_MOST_WAITING:], wait]
+
+
+def _begin_child() -> None:
+    """Forget the stages of the parent in a process that was just forked."""
+    _local.__dict__.update(thread=threading.get_native_id(), stage=None, last=None, waits=[])
+
+
+os.register_at_fork(after_in_child=_begin_child)

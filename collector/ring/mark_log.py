@@ -1,0 +1,167 @@
+"""What a mark log holds: the ranges, stages and queues that a script names itself, one ring per process.
+
+`events/marks-….ring`. Every record begins with its kind; times are perf_counter_ns readings, which on Linux every
+process of the machine shares.
+
+    RANGE   a range that was closed
+    DEVICE  the device time of a range, known some time after it was closed
+    DROP    a range that is not to count, with all that was opened inside of it
+    STAGE   a stretch of one kind of time of a stage replica
+    QUEUE   the depth of a queue when an item was asked for
+    NAME    a name, before the first record that uses it; names inside of ranges form paths
+
+May import `collector.ring.records` only.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from collector.ring.records import RecordWriter
+
+RANGE, DEVICE, DROP, STAGE, QUEUE, NAME = 1, 2, 3, 4, 5, 6
+FIELDS = 15
+CAPACITY = 1 << 15
+RING_PATTERN = "marks-*.ring"
+UNKNOWN = -1
+NO_PARENT = -1
+
+FAILED, DEVICE_LATER, DEVICE_UNKNOWN = 1, 2, 4
+"""Flags of a range."""
+KINDS = ("work", "input_wait", "output_wait")
+
+MOST_NAMES = 10_000
+OTHER = "(other)"
+"""What a name is called when a process has used too many different ones."""
+
+_TEXT_WORDS = FIELDS - 3
+_TEXT_BYTES = _TEXT_WORDS * 8
+
+
+class Range(NamedTuple):
+    """`name` stands for the whole path. -1 is no parent, no batch, no items, no step."""
+
+    id: int
+    parent: int
+    name: int
+    thread: int
+    start_ns: int
+    duration_ns: int
+    batch: int
+    items: int
+    step: int
+    flags: int
+
+
+class DeviceTime(NamedTuple):
+    """-1 if it cannot be known."""
+
+    id: int
+    device_ns: int
+
+
+class Drop(NamedTuple):
+    id: int
+
+
+class StageSpan(NamedTuple):
+    """`kind` is a place in KINDS, `queue` a name or -1; a `replica` of -1 is told apart by its thread."""
+
+    name: int
+    replica: int
+    thread: int
+    kind: int
+    number: int
+    start_ns: int
+    duration_ns: int
+    cpu_ns: int
+    items: int
+    bytes: int
+    queue: int
+
+
+class QueueDepth(NamedTuple):
+    """A capacity of 0 is none."""
+
+    name: int
+    at_ns: int
+    depth: int
+    capacity: int
+    step: int
+
+
+class MarkLog:
+    """The writing side; any thread of the process may write."""
+
+    def __init__(self, path: Path) -> None:
+        """Create the ring. OSError when there is no room."""
+        self._ring = RecordWriter(path, FIELDS, CAPACITY)
+        self._append = self._ring.append
+        self._lock = threading.Lock()
+        self._count = 0
+        self._names: dict[tuple[int, str], int] = {}
+        self._texts: list[tuple[int, str]] = []
+        self._written_at: list[int] = []
+        self.is_open = True
+
+    def add(self, kind: int, record: Sequence[int]) -> None:
+        """Write a record; nothing once the log is closed."""
+        if self.is_open:
+            with self._lock:
+                self._count += 1
+                self._append(kind, *record, *_PADDING[len(record)])
+
+    def name(self, text: str, parent: int = NO_PARENT) -> int:
+        """Return the number of a name below another one, writing it when a reader may not have it."""
+        number = self._names.get((parent, text))
+        if number is None or self._count - self._written_at[number] > CAPACITY // 2:
+            with self._lock:
+                return self._write_name(text, parent)
+        return number
+
+    def close(self) -> None:
+        """Say that nothing will follow."""
+        self.is_open = False
+        self._ring.close()
+
+    def disown(self) -> None:
+        """Write nothing more: in a forked child this ring is its parent's."""
+        self.is_open = False
+
+    def _write_name(self, text: str, parent: int) -> int:
+        number = self._names.get((parent, text))
+        if number is None:
+            if len(self._texts) >= MOST_NAMES:
+                text, parent = OTHER, NO_PARENT
+            number = self._names.setdefault((parent, text), len(self._texts))
+            if number == len(self._texts):
+                self._texts.append((parent, text))
+                self._written_at.append(0)
+        # Written again now and then, with what stands above it: a reader that came late has lost the first ones.
+        at = number
+        while at != NO_PARENT and self.is_open:
+            above, text = self._texts[at]
+            self._count += 1
+            self._written_at[at] = self._count
+            self._append(NAME, at, above, *encode_text(text))
+            at = above
+        return number
+
+
+_PADDING = tuple((0,) * (FIELDS - 1 - used) for used in range(FIELDS))
+
+
+def encode_text(text: str) -> tuple[int, ...]:
+    """Return the words of a text, cut where it is too long."""
+    data = text.encode("utf-8", "replace")[:_TEXT_BYTES].decode("utf-8", "ignore").encode()
+    return struct.unpack(f"<{_TEXT_WORDS}q", data.ljust(_TEXT_BYTES, b"\0"))
+
+
+def decode_text(words: Sequence[int]) -> str:
+    """Return the text of a NAME record, given the words after its numbers."""
+    data = struct.pack(f"<{_TEXT_WORDS}q", *words[:_TEXT_WORDS])
+    return data.rstrip(b"\0").decode("utf-8", "replace")

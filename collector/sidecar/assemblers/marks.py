@@ -1,0 +1,232 @@
+"""Mark logs to the tables `ranges`, `stages` and `queues`: what a script named itself, in all its processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.parts import build_table_from_rows
+from collector.ring import mark_log
+from collector.ring.clock import Clock
+from collector.ring.mark_log import DeviceTime, QueueDepth, Range, StageSpan
+from collector.ring.records import RecordReader, open_reader
+from collector.schema.layout import events_path
+from collector.sidecar.assembler import Assembler
+
+MOST_HELD = 10_000
+"""Ranges that wait for their device time; beyond that the oldest go without it."""
+_PROCESS_SHIFT = 40
+_OWN_LOADER = -1
+
+Row = dict[str, Any]
+Rows = dict[str, list[Row]]
+
+
+class MarkAssembler(Assembler):
+    """Follows every mark log of the rank. A log that is read to its end is removed once its rows are on disk."""
+
+    def __init__(self, rank_folder: Path, clock: Clock) -> None:
+        super().__init__(rank_folder, clock)
+        self._events = events_path(rank_folder)
+        self._followed: dict[str, _LogReader] = {}
+        self._finished: dict[str, _LogReader] = {}
+        self._saved: dict[str, Any] = {}
+        self._processes = 0
+        self._held: dict[int, Row] = {}
+        self._dropped: set[int] = set()
+        self._replicas: dict[str, int] = {}
+        self._lost = 0
+
+    def poll(self) -> dict[str, pa.Table]:
+        self._find_logs()
+        rows: Rows = {"ranges": [], "stages": [], "queues": []}
+        for name, log in list(self._followed.items()):
+            # Asked before the last read: what it wrote until then is there.
+            has_ended = log.ring.closed or not psutil.pid_exists(log.ring.pid)
+            self._read(log, rows)
+            if has_ended:
+                self._finished[name] = self._followed.pop(name)
+                self._lost += log.ring.lost
+        while len(self._held) > MOST_HELD:
+            rows["ranges"].append(self._held.pop(next(iter(self._held))))
+        return self._build(rows)
+
+    def finish(self) -> dict[str, pa.Table]:
+        tables = self.poll()
+        held, self._held = list(self._held.values()), {}
+        if held:
+            rest = self._build({"ranges": held})
+            tables["ranges"] = pa.concat_tables([*filter(None, [tables.get("ranges")]), rest["ranges"]])
+        return tables
+
+    def revise(self, table: str, rows: pa.Table) -> pa.Table:
+        """Leave out the ranges that were dropped after their children had been written, children included."""
+        if table != "ranges" or not self._dropped:
+            return rows
+        ids = rows["id"].to_numpy()
+        parents = pc.fill_null(rows["parent"], -1).to_numpy()
+        gone = np.array(sorted(self._dropped))
+        while True:
+            inside = np.isin(parents, gone) & ~np.isin(ids, gone)
+            if not inside.any():
+                break
+            gone = np.concatenate([gone, ids[inside]])
+        return rows.filter(pa.array(~np.isin(ids, gone)))
+
+    def describe(self) -> dict[str, Any]:
+        return {"events_lost": self._lost + sum(log.ring.lost for log in self._followed.values())}
+
+    def checkpoint(self) -> dict[str, Any]:
+        return {
+            "logs": {name: log.checkpoint() for name, log in (self._followed | self._finished).items()},
+            "processes": self._processes,
+            "held": list(self._held.values()),
+            "dropped": sorted(self._dropped),
+            "replicas": self._replicas,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._saved = state["logs"]
+        self._processes = state["processes"]
+        self._held = {row["id"]: row for row in state["held"]}
+        self._dropped = set(state["dropped"])
+        self._replicas = dict(state["replicas"])
+
+    def release(self) -> None:
+        for log in self._finished.values():
+            log.ring.path.unlink(missing_ok=True)
+        self._finished.clear()
+
+    def _find_logs(self) -> None:
+        # In order of their making: the time stands in the name.
+        found = sorted(self._events.glob(mark_log.RING_PATTERN), key=lambda path: int(path.stem.rpartition("-")[2]))
+        for path in found:
+            if path.name in self._followed or path.name in self._finished:
+                continue
+            saved = self._saved.pop(path.name, None)
+            ring = open_reader(path, saved["position"] if saved else 0)
+            if ring is None or ring.fields != mark_log.FIELDS:
+                continue
+            if saved is None:
+                saved = {"process": self._processes, "names": {}}
+                self._processes += 1
+            self._followed[path.name] = _LogReader(ring, saved)
+
+    def _read(self, log: _LogReader, rows: Rows) -> None:
+        for kind, *fields in log.ring.read().tolist():
+            if kind == mark_log.NAME:
+                log.names[fields[0]] = (fields[1], mark_log.decode_text(fields[2:]))
+            elif kind == mark_log.RANGE:
+                self._add_range(log, Range(*fields[: len(Range._fields)]), rows)
+            elif kind == mark_log.DEVICE:
+                time = DeviceTime(*fields[: len(DeviceTime._fields)])
+                row = self._held.pop(log.number(time.id), None)
+                if row is not None:
+                    rows["ranges"].append({**row, "device_ns": _known(time.device_ns)})
+            elif kind == mark_log.DROP:
+                self._drop(log.number(fields[0]), rows)
+            elif kind == mark_log.STAGE:
+                rows["stages"].append(self._place_stage(log, StageSpan(*fields[: len(StageSpan._fields)])))
+            elif kind == mark_log.QUEUE:
+                rows["queues"].append(self._place_queue(log, QueueDepth(*fields[: len(QueueDepth._fields)])))
+
+    def _add_range(self, log: _LogReader, entry: Range, rows: Rows) -> None:
+        path = log.path(entry.name)
+        row = {
+            "id": log.number(entry.id),
+            "parent": None if entry.parent == mark_log.NO_PARENT else log.number(entry.parent),
+            "name": path[-1],
+            "path": "/".join(path),
+            "thread_id": entry.thread,
+            "process": log.ring.pid,
+            "step": _known(entry.step),
+            "start_ns": self.clock.to_run(entry.start_ns),
+            "duration_ns": entry.duration_ns,
+            "device_ns": None if entry.flags & (mark_log.DEVICE_LATER | mark_log.DEVICE_UNKNOWN) else 0,
+            "batch": _known(entry.batch),
+            "total_items": _known(entry.items),
+            "failed": bool(entry.flags & mark_log.FAILED),
+        }
+        if entry.flags & mark_log.DEVICE_LATER:
+            self._held[row["id"]] = row
+        else:
+            rows["ranges"].append(row)
+
+    def _drop(self, number: int, rows: Rows) -> None:
+        """Note a range that does not count; what of it is on disk already goes when the parts become one file."""
+        self._dropped.add(number)
+        self._held = {key: row for key, row in self._held.items() if row["parent"] != number}
+
+    def _place_stage(self, log: _LogReader, span: StageSpan) -> Row:
+        name = log.path(span.name)[-1]
+        return {
+            "stage": name,
+            "replica": self._number_replica(log, name, span),
+            "kind": mark_log.KINDS[span.kind],
+            "detail": log.path(span.queue)[-1] if span.queue != mark_log.UNKNOWN else None,
+            "batch": span.number,
+            "start_ns": self.clock.to_run(span.start_ns),
+            "duration_ns": span.duration_ns,
+            "cpu_ns": _known(min(span.cpu_ns, span.duration_ns)),
+            "items": span.items,
+            "bytes": span.bytes or None,
+        }
+
+    def _number_replica(self, log: _LogReader, name: str, span: StageSpan) -> int:
+        """Return the replica that the script named, else number the threads that run the stage."""
+        if span.replica >= 0:
+            return span.replica
+        known = self._replicas
+        key = f"{name}\0{log.ring.pid}\0{span.thread}"
+        if key not in known:
+            known[key] = sum(other.startswith(f"{name}\0") for other in known)
+        return known[key]
+
+    def _place_queue(self, log: _LogReader, depth: QueueDepth) -> Row:
+        return {
+            "step": max(depth.step, 0),
+            "start_ns": self.clock.to_run(depth.at_ns),
+            "loader": _OWN_LOADER,
+            "queue": log.path(depth.name)[-1],
+            "depth": depth.depth,
+            "capacity": depth.capacity,
+        }
+
+    def _build(self, rows: Rows) -> dict[str, pa.Table]:
+        return {name: build_table_from_rows(name, entries) for name, entries in rows.items() if entries}
+
+
+class _LogReader:
+    """One mark log: its names, and its place among the processes of the rank."""
+
+    def __init__(self, ring: RecordReader, saved: dict[str, Any]) -> None:
+        self.ring = ring
+        self.names: dict[int, tuple[int, str]] = {int(key): tuple(value) for key, value in saved["names"].items()}
+        self._process = saved["process"]
+
+    def checkpoint(self) -> dict[str, Any]:
+        return {"position": self.ring.position, "names": self.names, "process": self._process}
+
+    def number(self, range_id: int) -> int:
+        """Return the number of a range that no other process of the rank uses."""
+        return int(self._process << _PROCESS_SHIFT) + range_id
+
+    def path(self, name: int) -> list[str]:
+        """Return the names from the outermost range to this one."""
+        found: list[str] = []
+        while name in self.names:
+            name, text = self.names[name]
+            found.append(text)
+        return found[::-1] or ["(name lost)"]
+
+
+def _known(value: int) -> int | None:
+    return None if value == mark_log.UNKNOWN else value
+
+
+ASSEMBLER = MarkAssembler

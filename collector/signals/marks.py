@@ -1,0 +1,166 @@
+"""Ranges, stages and queues that the script names itself; NVTX and device times of ranges where there is CUDA."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from collector.context import SignalContext
+from collector.marks.outlet import Outlet, close_outlet, open_outlet
+from collector.ring.codes import FETCH_END, FETCH_START, LOADER, OWN_QUEUE
+from collector.ring.mark_log import DEVICE, UNKNOWN, DeviceTime
+from collector.ring.words import CODE_SHIFT
+
+_MOST_EVENTS = 8192
+_FINISH_S = 2.0
+_log = logging.getLogger("stepscope")
+
+
+class MarksSignal:
+    name = "ranges"
+    option = ""
+
+    def install(self, context: SignalContext) -> None:
+        steps = context.steps
+        self._outlet = Outlet(context.events, context.log.thread, lambda: steps.ended + 1)
+        self._outlet.trainer = QueueFetches(context)
+        if torch.cuda.is_available():
+            self._outlet.device = CudaRanges(self._outlet)
+        open_outlet(self._outlet)
+
+    def remove(self) -> None:
+        if isinstance(self._outlet.device, CudaRanges):
+            self._outlet.device.finish()
+        close_outlet(self._outlet)
+
+
+class QueueFetches:
+    """Waits of the training thread on a queue of the user's: to a step they are what waits for a DataLoader are."""
+
+    def __init__(self, context: SignalContext) -> None:
+        self._log = context.log
+        self._steps = context.steps
+
+    def fetch_starts(self) -> bool:
+        """Write that a fetch begins, unless nothing trains: then it is no step that waits."""
+        if not self._steps.has_trained:
+            return False
+        self._steps.fetch_starts()
+        self._log.write(LOADER >> CODE_SHIFT, OWN_QUEUE)
+        self._log.write(FETCH_START >> CODE_SHIFT, time.perf_counter_ns())
+        return True
+
+    def fetch_ends(self) -> None:
+        self._log.write(FETCH_END >> CODE_SHIFT, time.perf_counter_ns())
+
+
+@dataclass
+class _Mark:
+    """A range that is open on the device. `allocations` is how often memory was asked for before it."""
+
+    device: int
+    stream: Any
+    begin: Any
+    allocations: int
+
+
+@dataclass(frozen=True)
+class _Ended:
+    range_id: int
+    begin: Any
+    end: Any
+
+
+class CudaRanges:
+    """Times ranges by CUDA events on the current stream, without ever waiting for the device.
+
+    The time is that between the ends of what was in the stream before the range and what it launched, idle stretches
+    inside of it included. A range launched nothing if it asked for no device memory and left the stream empty.
+    """
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+        self._lock = threading.Lock()
+        self._pool: list[Any] = []
+        self._ended: deque[_Ended] = deque()
+        self._pid = os.getpid()
+
+    def open(self, name: str) -> _Mark | None:
+        torch.cuda.nvtx.range_push(name)
+        if not torch.cuda.is_initialized():
+            return _Mark(-1, None, None, 0)
+        stream = torch.cuda.current_stream()
+        begin = self._take()
+        mark = _Mark(stream.device_index, stream, begin, _count_allocations(stream.device_index))
+        begin.record(stream)
+        return mark
+
+    def close(self, mark: object, range_id: int) -> None:
+        assert isinstance(mark, _Mark)
+        torch.cuda.nvtx.range_pop()
+        if mark.begin is None:
+            device_ns = UNKNOWN if torch.cuda.is_initialized() else 0
+            self._write(range_id, device_ns)
+        elif self._launched_nothing(mark):
+            self._give_back(mark.begin)
+            self._write(range_id, 0)
+        else:
+            end = self._take()
+            end.record(mark.stream)
+            with self._lock:
+                self._ended.append(_Ended(range_id, mark.begin, end))
+        self._collect()
+
+    def drop(self, mark: object) -> None:
+        assert isinstance(mark, _Mark)
+        torch.cuda.nvtx.range_pop()
+        if mark.begin is not None:
+            self._give_back(mark.begin)
+
+    def finish(self) -> None:
+        """Wait a little for what the device has not done yet; what is not done then stays unknown."""
+        deadline = time.monotonic() + _FINISH_S
+        while self._ended and time.monotonic() < deadline:
+            self._collect()
+            time.sleep(0.001 if self._ended else 0.0)
+        for ended in self._ended:
+            self._write(ended.range_id, UNKNOWN)
+
+    def _launched_nothing(self, mark: _Mark) -> bool:
+        return bool(mark.stream.query()) and _count_allocations(mark.device) == mark.allocations
+
+    def _collect(self) -> None:
+        """Write the times of ranges whose events have passed, and use the events again."""
+        while self._ended:
+            with self._lock:
+                if not self._ended or not self._ended[0].end.query():
+                    return
+                ended = self._ended.popleft()
+            self._write(ended.range_id, round(ended.begin.elapsed_time(ended.end) * 1e6))
+            self._give_back(ended.begin, ended.end)
+
+    def _write(self, range_id: int, device_ns: int) -> None:
+        self._outlet.log.add(DEVICE, DeviceTime(range_id, device_ns))
+
+    def _take(self) -> Any:
+        with self._lock:
+            return self._pool.pop() if self._pool else torch.cuda.Event(enable_timing=True)
+
+    def _give_back(self, *events: Any) -> None:
+        with self._lock:
+            if len(self._pool) < _MOST_EVENTS:
+                self._pool.extend(events)
+
+
+def _count_allocations(device: int) -> int:
+    return int(torch.cuda.memory_stats(device).get("allocation.all.allocated", 0))
+
+
+SIGNAL = MarksSignal
