@@ -29,6 +29,11 @@ def choose_time_unit(peak_ns: float) -> tuple[float, str]:
     return next(((size, unit) for size, unit in _TIME_UNITS if abs(peak_ns) >= 0.9995 * size), _TIME_UNITS[-1])
 
 
+def choose_byte_unit(peak_bytes: float) -> tuple[float, str]:
+    """Return the bytes in the binary unit that suits a figure of that greatest size, and the unit's name."""
+    return next(((float(size), unit) for size, unit in _BYTE_UNITS if abs(peak_bytes) >= size), (1.0, "B"))
+
+
 def format_share(value_frac: float | None) -> str:
     """Return a fraction as percent with one decimal, `18.2 %`; n/a for None."""
     if value_frac is None or not math.isfinite(value_frac):

@@ -28,6 +28,11 @@ class StepScale:
     start_ns: Ints
     end_ns: Ints
 
+    @classmethod
+    def empty(cls) -> StepScale:
+        nothing = np.empty(0, np.int64)
+        return cls(nothing, nothing, nothing)
+
     @property
     def unit(self) -> str:
         return "step" if len(self.number) else "s"
@@ -84,8 +89,7 @@ def read_scale(rank: RankRun) -> StepScale:
     try:
         train = train_steps(rank.table("steps", ("kind", "step", "start_ns", "duration_ns")))
     except TableMissingError:
-        empty = np.empty(0, np.int64)
-        return StepScale(empty, empty, empty)
+        return StepScale.empty()
     start = read_integers(train, "start_ns")
     return StepScale(read_integers(train, "step"), start, start + read_integers(train, "duration_ns"))
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from profiler_server.format import choose_time_unit, shorten_middle
+from profiler_server.format import choose_byte_unit, choose_time_unit, shorten_middle
 
 Numbers = npt.NDArray[Any]
 Figure = dict[str, Any]
@@ -90,7 +90,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Axes:
-    """What the axes say. `unit` time scales ns to one unit; any other is shown as it is. `shaded` are stretches of x."""
+    """What the axes say. `unit` time scales ns to one unit, bytes scales bytes; any other is shown as it is. `shaded` are stretches of x."""
 
     x_title: str = "step"
     y_title: str = "time"
@@ -320,6 +320,8 @@ def _figure(data: list[Figure], layout: Figure) -> Figure:
 
 
 def _scale(axes: Axes, peak: float) -> tuple[float, str]:
+    if axes.unit == "bytes":
+        return choose_byte_unit(peak)
     return choose_time_unit(peak) if axes.unit == "time" else (1.0, axes.unit)
 
 

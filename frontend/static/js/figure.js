@@ -125,6 +125,10 @@ class ChartView {
         const zoom = readZoom(change);
         if (zoom) this.announce(zoom);
       });
+      /** @type {any} */ (this.plot).on("plotly_click", (/** @type {any} */ { points }) => {
+        const { x, y } = points[0];
+        this.element.dispatchEvent(new CustomEvent("stepscope:point", { bubbles: true, detail: { x, y } }));
+      });
     }
   }
 

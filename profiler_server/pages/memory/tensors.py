@@ -1,0 +1,244 @@
+"""Device memory in the detailed windows: the curve, the change by operator, and the blocks alive at a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.run import RankRun
+from collector.schema.manifest import RankManifest
+from profiler_server.analysis.memory import (
+    HOST,
+    LiveMemory,
+    MemoryTrace,
+    OperatorChange,
+    find_row,
+    list_live,
+    read_memory,
+    sum_operators,
+)
+from profiler_server.analysis.resources import read_scale
+from profiler_server.figures import Axes, Chart, Line, build_lines
+from profiler_server.format import format_bytes, format_count, format_duration, format_number_of, shorten_middle
+from profiler_server.pages.memory.host import Stat
+
+MOST_OPERATORS = 25
+MOST_BLOCKS = 50
+TABLE_ROWS = 40
+MS = 1e6
+
+
+@dataclass(frozen=True)
+class DeviceLink:
+    """A choice of a device: `number` is the value of `?device=`."""
+
+    label: str
+    number: int
+    current: bool
+
+
+@dataclass(frozen=True)
+class OperatorLine:
+    """What one operator took, gave back and left; `share_frac` is of all that was taken, for its bar."""
+
+    name: str
+    count: str
+    allocated: str
+    released: str
+    net: str
+    largest: str
+    share_frac: float
+
+
+@dataclass(frozen=True)
+class BlockLine:
+    """One block alive at the moment; its age is from its allocation to the moment."""
+
+    size: str
+    share_frac: float
+    operator: str
+    step: int | None
+    age: str
+
+
+@dataclass(frozen=True)
+class MomentView:
+    """The blocks alive at a moment. `is_peak` says that nobody chose it; `t0` and `t1` frame it on the timeline."""
+
+    title: str
+    sentence: str
+    is_peak: bool
+    blocks: tuple[BlockLine, ...]
+    t0: int
+    t1: int
+
+
+@dataclass(frozen=True)
+class TensorView:
+    """One device. `origin_ns` is the zero of the chart's axis, in ns since the run's epoch."""
+
+    devices: tuple[DeviceLink, ...]
+    stats: tuple[Stat, ...]
+    chart: Chart
+    origin_ns: int
+    moment: MomentView
+    operators: tuple[OperatorLine, ...]
+    operator_note: str
+    error: str
+
+
+def view_tensors(rank: RankRun, query: Mapping[str, str]) -> TensorView:
+    """Lay out the memory of one device. Raises as `RankRun.table` does."""
+    traces = read_memory(rank)
+    trace, device_error = _choose(traces, query.get("device", ""))
+    row, moment_error = _choose_row(trace, query.get("at_ns", ""))
+    origin = int(trace.start_ns[0])
+    changes = sum_operators(trace)
+    live = list_live(trace, row, rank.manifest.windows, MOST_BLOCKS)
+    return TensorView(
+        devices=tuple(DeviceLink(_name(t.device), t.device, t is trace) for t in traces) if len(traces) > 1 else (),
+        stats=_list_stats(rank.manifest, trace),
+        chart=_draw(rank, trace, row),
+        origin_ns=origin,
+        moment=_view_moment(live, origin, row == trace.peak_row and not query.get("at_ns")),
+        operators=_view_operators(changes),
+        operator_note=_say_left_out(changes),
+        error=" ".join(filter(None, (device_error, moment_error))),
+    )
+
+
+def _choose(traces: Sequence[MemoryTrace], text: str) -> tuple[MemoryTrace, str]:
+    chosen = next((trace for trace in traces if str(trace.device) == text), None)
+    if chosen is not None or not text:
+        return chosen or traces[0], ""
+    return traces[0], f"There is no memory of a device “{text[:20]}”; {_name(traces[0].device)} is shown."
+
+
+def _choose_row(trace: MemoryTrace, text: str) -> tuple[int, str]:
+    if not text:
+        return trace.peak_row, ""
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
+        return trace.peak_row, f"“{text[:20]}” is no moment of this run; the peak is shown."
+    return find_row(trace, int(text)), ""
+
+
+def _name(device: int) -> str:
+    return "Host memory" if device == HOST else f"GPU {device}"
+
+
+def _list_stats(manifest: RankManifest, trace: MemoryTrace) -> tuple[Stat, ...]:
+    stats = [Stat("Peak allocated", format_bytes(trace.peak_bytes), "held by tensors")]
+    if trace.peak_reserved_bytes is not None:
+        stats.append(Stat("Peak reserved", format_bytes(trace.peak_reserved_bytes), "held by the caching allocator"))
+    capacity = next(
+        (d.memory_bytes for d in manifest.devices if d.index == trace.device and trace.device != HOST), None
+    )
+    if capacity:
+        stats.append(Stat("Capacity", format_bytes(capacity), "of the device"))
+    taken = trace.change_bytes[trace.change_bytes > 0]
+    churn = format_number_of(len(taken), "allocation")
+    stats.append(Stat("Allocated in all", format_bytes(float(taken.sum())), f"by {churn}"))
+    stats.append(Stat("Largest block", format_bytes(float(taken.max(initial=0))), "taken at once"))
+    return tuple(stats)
+
+
+def _draw(rank: RankRun, trace: MemoryTrace, row: int) -> Chart:
+    origin = int(trace.start_ns[0])
+    x = (trace.start_ns - origin) / MS
+    name = _name(trace.device)
+    lines = [Line("allocated", "compute", trace.allocated_bytes.astype(np.float64), "steps")]
+    if trace.peak_reserved_bytes is not None:
+        reserved = np.where(trace.reserved_bytes > 0, trace.reserved_bytes, np.nan)
+        lines.append(Line("reserved", "overlap", reserved))
+    lines.append(Line("shown below", "zero", trace.allocated_bytes[[row]].astype(np.float64), "points", x=x[[row]]))
+    axes = Axes(
+        x_title="ms in the detailed windows", y_title="memory", unit="bytes", shaded=_find_other_steps(rank, trace)
+    )
+    figure = build_lines(x, lines, axes)
+    figure["layout"]["hovermode"] = "closest"
+    for drawn in figure["data"]:
+        drawn["hovertemplate"] = drawn["hovertemplate"].replace("%{x:,.0f}", "%{x:,.3f} ms")
+    since = " since the window opened" if trace.device == HOST else ""
+    return Chart(
+        id="memory",
+        title=f"{name}: allocated over time",
+        caption=f"What tensors held after every allocation and release{since}; steps are shaded by turns. "
+        "Click a point to see below what was alive.",
+        figure=figure,
+        columns=("Time", "Allocated", "Operator"),
+        rows=_tabulate(trace, origin),
+        size="medium",
+    )
+
+
+def _find_other_steps(rank: RankRun, trace: MemoryTrace) -> list[tuple[float, float]]:
+    """Return every other step of the windows as stretches of the chart's axis."""
+    scale = read_scale(rank)
+    first, last = int(trace.start_ns[0]), int(trace.start_ns[-1])
+    inside = (scale.end_ns > first) & (scale.start_ns < last) & (scale.number % 2 == 1)
+    starts, ends = np.maximum(scale.start_ns[inside], first), np.minimum(scale.end_ns[inside], last)
+    return [((a - first) / MS, (b - first) / MS) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+
+def _tabulate(trace: MemoryTrace, origin: int) -> tuple[tuple[str, ...], ...]:
+    """Return the events that changed most, in time order."""
+    order = np.argsort(-np.abs(trace.change_bytes), kind="stable")[:TABLE_ROWS]
+    return tuple(
+        (
+            format_duration(int(trace.start_ns[row]) - origin),
+            format_bytes(int(trace.allocated_bytes[row])),
+            shorten_middle(trace.name(row), 40),
+        )
+        for row in sorted(order.tolist())
+    )
+
+
+def _view_moment(live: LiveMemory, origin: int, is_peak: bool) -> MomentView:
+    when = f"{format_duration(live.at_ns - origin)} into the windows"
+    step = f", step {live.step:,}" if live.step is not None else ""
+    reserved = f" of {format_bytes(live.reserved_bytes)} reserved" if live.reserved_bytes else ""
+    text = f"{format_bytes(live.allocated_bytes)} were allocated{reserved}, {format_number_of(live.count, 'block')} of it taken in this window"
+    if live.before_bytes:
+        text += f" ({format_bytes(live.known_bytes)}); {format_bytes(live.before_bytes)} were held from before, such as parameters"
+    shown = len(live.blocks)
+    text += f". The {shown} largest are listed." if live.count > shown else "."
+    blocks = tuple(
+        BlockLine(
+            size=format_bytes(block.size_bytes),
+            share_frac=block.size_bytes / live.known_bytes if live.known_bytes else 0.0,
+            operator=block.operator,
+            step=block.step,
+            age=format_duration(live.at_ns - block.born_ns),
+        )
+        for block in live.blocks
+    )
+    frame = 2_000_000
+    title = f"Alive at the peak: {when}{step}" if is_peak else f"Alive {when}{step}"
+    return MomentView(title, text, is_peak, blocks, max(live.at_ns - frame, 0), live.at_ns + frame)
+
+
+def _view_operators(changes: Sequence[OperatorChange]) -> tuple[OperatorLine, ...]:
+    whole = sum(change.allocated_bytes for change in changes)
+    return tuple(
+        OperatorLine(
+            name=change.operator,
+            count=format_count(change.allocations),
+            allocated=format_bytes(change.allocated_bytes),
+            released=format_bytes(change.released_bytes),
+            net=f"{'+' if change.net_bytes > 0 else '−' if change.net_bytes < 0 else ''}{format_bytes(abs(change.net_bytes))}",
+            largest=format_bytes(change.largest_bytes),
+            share_frac=change.allocated_bytes / whole if whole else 0.0,
+        )
+        for change in changes[:MOST_OPERATORS]
+    )
+
+
+def _say_left_out(changes: Sequence[OperatorChange]) -> str:
+    left = len(changes) - MOST_OPERATORS
+    return (
+        f"{format_number_of(left, 'operator')} that took less {'is' if left == 1 else 'are'} left out."
+        if left > 0
+        else ""
+    )
