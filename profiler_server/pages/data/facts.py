@@ -117,7 +117,12 @@ class PipelineFacts:
 
     @cached_property
     def queue_keys(self) -> tuple[QueueKey, ...]:
-        return depths.list_queues(self.samples)
+        """Return the queues in the order in which a batch passes them."""
+        passed = [name for stage in self.own_stages for name in (*stage.inputs, *stage.outputs)]
+        places = {name: place for place, name in reversed(list(enumerate(passed)))}
+        keys = depths.list_queues(self.samples)
+        own = sorted((key for key in keys if key.loader is None), key=lambda key: places.get(key.name, len(passed)))
+        return (*(key for key in keys if key.loader is not None), *own)
 
     @cached_property
     def queues(self) -> Mapping[QueueKey, QueueSummary]:

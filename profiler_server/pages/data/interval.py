@@ -11,6 +11,7 @@ from profiler_server.analysis.depths import DEVICE_QUEUE, QueueKey, trace_by_ste
 from profiler_server.analysis.results import QueueSummary
 from profiler_server.figures import Axes, Chart, Stack, build_depths, build_stack
 from profiler_server.format import format_count, format_duration, format_share, format_steps
+from profiler_server.pages.data.depth_chart import chart_depths
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
 from profiler_server.pages.data.readings import (
     MANY_EMPTY_FRAC,
@@ -67,7 +68,8 @@ def build_interval(facts: PipelineFacts, with_pipeline: bool = True) -> Interval
     return IntervalView(
         verdict=_judge(facts),
         figures=_list_figures(facts),
-        readings=read_queues_plainly(facts) if with_pipeline else (),
+        # A verdict about the user's own stages stands above already.
+        readings=read_queues_plainly(facts) if with_pipeline and len(facts.waits.steps) else (),
         waits=_chart_waits(facts),
         queues=tuple(_build_queue(facts, key, summary) for key, summary in facts.queues.items()),
         no_queue="" if facts.queues or not with_pipeline else explain_no_queue(facts),
@@ -99,11 +101,13 @@ def _list_figures(facts: PipelineFacts) -> tuple[Figure, ...]:
 
 
 def _build_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> QueueInterval:
+    if key.loader is None:
+        return _build_own_queue(facts, key, summary)
     trace = trace_by_step(facts.samples, key)
     count, empty = len(trace.steps), trace.empty_steps
     label = label_queue(key)
     chart = Chart(
-        id=f"depth-{key.name if key.loader is not None else 'own'}-{list(facts.queues).index(key)}",
+        id=f"depth-{key.name}-{list(facts.queues).index(key)}",
         title=f"{label}: depth by step",
         caption=f"Batches ready when each step asked, of at most {trace.capacity}; red marks are steps that found none.",
         figure=build_depths(trace.steps, trace.depths, trace.capacity),
@@ -119,19 +123,38 @@ def _build_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> 
         role=_describe_role(facts, key),
         empty=f"empty in {format_count(empty)} of {format_count(count)} steps",
         is_starved=count > 0 and empty / count > MANY_EMPTY_FRAC,
-        facts=(
-            Figure("Mean depth", f"{summary.mean_depth:.1f} of {summary.capacity}", "capacity"),
-            Figure("Usage", format_share(summary.usage_frac), "mean depth / capacity"),
-            Figure("Empty", format_share(summary.empty_frac), f"of {format_count(summary.samples)} samples"),
-        ),
+        facts=_describe_depths(summary),
         chart=chart,
         query={"tab": "processing", "queue": key.name},
     )
 
 
+def _build_own_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> QueueInterval:
+    """Show a queue of the user's over time: steps need not be what empties it."""
+    empty = round(summary.empty_frac * summary.samples)
+    return QueueInterval(
+        title=label_queue(key),
+        role="A queue of your own, sampled each time an item was asked for.",
+        empty=f"empty in {format_count(empty)} of {format_count(summary.samples)} samples",
+        is_starved=summary.empty_frac > MANY_EMPTY_FRAC,
+        facts=_describe_depths(summary),
+        chart=chart_depths(facts.samples, key, f"depth-own-{list(facts.queues).index(key)}"),
+        query={"tab": "processing", "queue": key.name},
+    )
+
+
+def _describe_depths(summary: QueueSummary) -> tuple[Figure, ...]:
+    has_limit = summary.capacity > 0
+    of = f" of {summary.capacity}" if has_limit else ""
+    usage = Figure("Usage", format_share(summary.usage_frac), "mean depth / capacity")
+    return (
+        Figure("Mean depth", f"{summary.mean_depth:.1f}{of}", "capacity" if has_limit else "no limit"),
+        *((usage,) if has_limit else ()),
+        Figure("Empty", format_share(summary.empty_frac), f"of {format_count(summary.samples)} samples"),
+    )
+
+
 def _describe_role(facts: PipelineFacts, key: QueueKey) -> str:
-    if key.loader is None:
-        return "A queue of your own."
     if key.name == DEVICE_QUEUE:
         return "Device side: batches pinned and ready for the step."
     if any(other.name == DEVICE_QUEUE for other in facts.queues):

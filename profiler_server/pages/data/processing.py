@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.schema.manifest import Loader
-from profiler_server.analysis.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey, trace_over_time
+from profiler_server.analysis.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
 from profiler_server.analysis.own_pipeline import OwnStage
 from profiler_server.analysis.replicas import (
     ReplicaTimes,
@@ -20,14 +19,14 @@ from profiler_server.analysis.replicas import (
     summarize_totals,
     summarize_transforms,
 )
-from profiler_server.figures import Axes, Chart, Line, build_lines
+from profiler_server.figures import Chart
 from profiler_server.format import format_bytes, format_count, format_duration, format_share, shorten_middle
+from profiler_server.pages.data.depth_chart import chart_depths
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
 from profiler_server.pages.data.graph import STAGE_LABELS, Lane, QueueBox, build_graph, build_own_graph
 from profiler_server.pages.data.readings import Reading, read_bottleneck
 
 WORKER_LIMIT = 64
-ROW_LIMIT = 200
 
 
 @dataclass(frozen=True)
@@ -116,31 +115,9 @@ def _name_bottleneck(facts: PipelineFacts) -> Reading:
 
 
 def _build_panel(facts: PipelineFacts, key: QueueKey) -> QueuePanel:
-    trace = trace_over_time(facts.samples, key)
-    seconds = trace.starts_ns / 1e9
-    empty = trace.depths == 0
-    ends = np.array([seconds[0], seconds[-1]])
-    lines = [
-        Line("depth", "data", trace.depths, "steps"),
-        Line("capacity", "idle", np.array([trace.capacity, trace.capacity]), "dash", x=ends),
-        Line("empty", "zero", np.zeros(int(empty.sum())), "points", x=seconds[empty]),
-    ]
-    if trace.blocked.any():
-        held = trace.depths[trace.blocked]
-        lines.append(Line("next one not ready", "communication", held, "points", x=seconds[trace.blocked]))
-    label = label_queue(key)
-    rows = list(zip(seconds, trace.steps, trace.depths, strict=True))[:ROW_LIMIT]
-    chart = Chart(
-        id="queue-over-time",
-        title=f"{label}: depth over time",
-        caption=f"{format_count(len(seconds))} samples, one each time the training thread asked for a batch; "
-        f"{format_count(int(empty.sum()))} found it empty.",
-        figure=build_lines(seconds, lines, Axes("time since the run's start (s)", "depth", "batches")),
-        columns=("Time (s)", "Step", "Depth"),
-        rows=tuple((f"{at:.3f}", str(step), str(depth)) for at, step, depth in rows),
-        size="medium",
+    return QueuePanel(
+        label_queue(key), *_describe_sides(facts, key), chart_depths(facts.samples, key, "queue-over-time")
     )
-    return QueuePanel(label, *_describe_sides(facts, key), chart)
 
 
 def _describe_sides(facts: PipelineFacts, key: QueueKey) -> tuple[str, str]:
@@ -226,7 +203,11 @@ def _tabulate_transforms(facts: PipelineFacts) -> TextTable | None:
 
 
 def _tabulate_stages(facts: PipelineFacts) -> TextTable | None:
-    rows = [*summarize_totals(facts.stage_rows), *summarize_totals(facts.own_rows)]
+    loading, own = summarize_totals(facts.stage_rows), summarize_totals(facts.own_rows)
+    rows = [
+        *(_format_totals(row, STAGE_LABELS.get(row.stage, row.stage)) for row in loading),
+        *(_format_totals(row, row.stage) for row in own),
+    ]
     if not rows:
         return None
     wall = _measure_wall(facts)
@@ -246,13 +227,13 @@ def _tabulate_stages(facts: PipelineFacts) -> TextTable | None:
             "Output wait",
             "Setup",
         ),
-        tuple(_format_totals(row) for row in rows),
+        tuple(rows),
     )
 
 
-def _format_totals(row: StageTotals) -> tuple[str, ...]:
+def _format_totals(row: StageTotals, label: str) -> tuple[str, ...]:
     return (
-        STAGE_LABELS.get(row.stage, shorten_middle(row.stage)),
+        shorten_middle(label),
         format_count(row.replicas),
         format_count(row.batches),
         format_count(row.items),
