@@ -1,4 +1,4 @@
-"""Sum host work into the table of operators.
+"""Sum operators into their table. Annotations only name what operators do, and are slices only.
 
 May import numpy, pyarrow, `collector.parts`, `collector.traces.families` and its neighbours in this room.
 """
@@ -20,26 +20,27 @@ from collector.traces.kineto.intern import Numbers
 from collector.traces.kineto.model import Mask
 from collector.traces.kineto.nest import walk_levels
 from collector.traces.kineto.tables import encode, group, nullable, total
+from collector.traces.kineto.work import Floats, sum_work
 
 
 def build_operators(reading: Reading) -> pa.Table:
-    """Build the table `operators`: host work by step, name, phase, module, shapes, dtypes and call stack."""
+    """Build the table `operators`: calls by step, name, phase, module, shapes, dtypes and call stack."""
     trace = reading.trace
-    rows = np.flatnonzero(trace.is_host_work)
+    rows = np.flatnonzero(trace.is_operator)
     if not len(rows):
         return parts.arrow_schema("operators").empty_table()
     self_ns = _sum_self(reading)
     device_self_ns, device_total_ns = sum_device(reading)
+    flops, moved_bytes = sum_work(reading)
     args = trace.columns.args[rows]
     shapes, shape_texts = _number_texts(trace.arguments.texts("Input Dims", "Input dims"), args)
     dtypes, dtype_texts = _number_texts(trace.arguments.texts("Input type"), args)
     stacks, stack_texts = _number_stacks(reading, rows)
     modules, module_texts = _number_modules(reading, rows)
     phase = reading.phases.locate(trace.start_ns[rows])
-    annotation = trace.kinds.kind[rows] == Kind.ANNOTATION
     step_row = reading.step_row[rows]
     name = trace.columns.name[rows]
-    first, groups = group(step_row, name, annotation.astype(np.int64), phase, modules, shapes, dtypes, stacks)
+    first, groups = group(step_row, name, phase, modules, shapes, dtypes, stacks)
     count = len(first)
     step, outside = reading.number_steps(step_row[first])
     return parts.build_table(
@@ -47,7 +48,7 @@ def build_operators(reading: Reading) -> pa.Table:
         {
             "step": nullable(step, outside),
             "name": encode(name[first], trace.names),
-            "type": _find_families(reading, name[first], annotation[first]),
+            "type": _find_families(reading, name[first]),
             "phase": encode(phase[first], PHASE_NAMES),
             "module": encode(modules[first], module_texts),
             "input_shapes": encode(shapes[first], shape_texts),
@@ -58,49 +59,58 @@ def build_operators(reading: Reading) -> pa.Table:
             "self_ns": total(self_ns[rows], groups, count),
             "device_total_ns": total(np.where(_is_nested(reading, rows), 0, device_total_ns[rows]), groups, count),
             "device_self_ns": total(device_self_ns[rows], groups, count),
+            "flops": _total_known(flops[rows], groups, count),
+            "moved_bytes": _total_known(moved_bytes[rows], groups, count),
         },
     )
 
 
-def _find_families(reading: Reading, name: Ints, annotation: Mask) -> pa.DictionaryArray:
-    keys, compact = np.unique(2 * name + annotation, return_inverse=True)
-    families = [find_family(reading.trace.names[key // 2], bool(key % 2)) for key in keys.tolist()]
+def _total_known(values: Floats, groups: Ints, count: int) -> pa.Array:
+    """Return the sum of each group, null for one of which nothing is known."""
+    known = ~np.isnan(values)
+    sums = np.bincount(groups[known], weights=values[known], minlength=count)
+    return pa.array(sums, mask=np.bincount(groups[known], minlength=count) == 0)
+
+
+def _find_families(reading: Reading, name: Ints) -> pa.DictionaryArray:
+    keys, compact = np.unique(name, return_inverse=True)
+    families = [find_family(reading.trace.names[key]) for key in keys.tolist()]
     return encode(compact, families)
 
 
 def sum_device(reading: Reading) -> tuple[Ints, Ints]:
-    """Return for each slice of host work the device time that it launched itself, and that with what it called."""
+    """Return for each operator the device time that it launched itself, and that with what it called."""
     trace = reading.trace
     own: Ints = np.zeros(len(trace.columns), np.int64)
     device = np.flatnonzero(trace.is_device_work & (trace.links.operator >= 0))
     np.add.at(own, trace.links.operator[device], trace.columns.duration_ns[device])
     whole = own.copy()
     for rows in reversed(walk_levels(trace.nesting.depth)):
-        inner = rows[trace.is_host_work[rows] & (trace.owner[rows] >= 0)]
-        np.add.at(whole, trace.owner[inner], whole[inner])
+        inner = rows[trace.is_operator[rows] & (trace.caller[rows] >= 0)]
+        np.add.at(whole, trace.caller[inner], whole[inner])
     return own, whole
 
 
 def _is_nested(reading: Reading, rows: Ints) -> Mask:
     """Return which rows stand inside a call of the same name, whose device time already holds theirs."""
-    owner, name = reading.trace.owner, reading.trace.columns.name
+    caller, name = reading.trace.caller, reading.trace.columns.name
     nested = np.zeros(len(rows), bool)
-    above = owner[rows]
+    above = caller[rows]
     while (above >= 0).any():
         nested |= (above >= 0) & (name[above] == name[rows])
-        above = np.where(above >= 0, owner[above], -1)
+        above = np.where(above >= 0, caller[above], -1)
     return nested
 
 
 def _sum_self(reading: Reading) -> Ints:
-    """Return the host time of each slice without the host work and runtime calls directly inside it.
+    """Return the host time of each slice without the operators and runtime calls directly inside it.
 
     Runtime calls count as callees, as in PyTorch from 1.8 on.
     """
     trace = reading.trace
-    inside = np.flatnonzero((trace.is_host_work | (trace.kinds.kind == Kind.RUNTIME)) & (trace.owner >= 0))
+    inside = np.flatnonzero((trace.is_operator | (trace.kinds.kind == Kind.RUNTIME)) & (trace.caller >= 0))
     taken = np.zeros(len(trace.columns), np.int64)
-    np.add.at(taken, trace.owner[inside], trace.columns.duration_ns[inside])
+    np.add.at(taken, trace.caller[inside], trace.columns.duration_ns[inside])
     # Files in whole microseconds round children up, so that they may seem to last longer than their parent.
     left: Ints = np.maximum(trace.columns.duration_ns - taken, 0)
     return left

@@ -1,0 +1,153 @@
+"""One call of an operator as a trace records it: shapes, dtypes and the values of what is no tensor.
+
+May import the standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Shape = tuple[int, ...]
+UNKNOWN_ELEMENT_BYTES = 4
+"""A list of tensors does not tell its dtype; PyTorch's default of float32 is taken."""
+
+_LARGEST_DIMENSION = 1 << 48
+_MOST_DIMENSIONS = 64
+_MOST_TENSORS = 100_000
+_ELEMENT_BYTES = (
+    ("complex<double>", 16), ("complex<float>", 8), ("complex<c10::half>", 4),
+    ("float8", 1), ("float4", 1), ("bfloat16", 2), ("half", 2), ("float16", 2), ("float64", 8), ("double", 8),
+    ("float", 4), ("long", 8), ("int64", 8), ("int32", 4), ("short", 2), ("int16", 2), ("int8", 1), ("int", 4),
+    ("char", 1), ("byte", 1), ("bool", 1),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a call does at the least: floating-point operations, and bytes read and written."""
+
+    flops: float
+    moved_bytes: float
+
+
+@dataclass(frozen=True)
+class Call:
+    """Arguments by position. `tensors` is the shape of each, None for what is no tensor; `lists` those of tensor lists."""
+
+    tensors: tuple[Shape | None, ...]
+    lists: tuple[tuple[Shape, ...], ...]
+    dtypes: tuple[str, ...]
+    values: tuple[str, ...]
+
+    def shape(self, index: int) -> Shape | None:
+        """Return the shape of a tensor, None for an argument that is none. An empty shape is a scalar tensor."""
+        return self.tensors[index] if index < len(self.tensors) else None
+
+    def element_bytes(self, index: int) -> int:
+        return find_element_bytes(self.dtypes[index] if index < len(self.dtypes) else "")
+
+    def tensor_bytes(self, index: int) -> int:
+        """Return the size of a tensor, 0 for an argument that is none."""
+        shape = self.shape(index)
+        return 0 if shape is None else math.prod(shape) * self.element_bytes(index)
+
+    def list_of(self, index: int) -> tuple[Shape, ...]:
+        return self.lists[index] if index < len(self.lists) else ()
+
+    def integers(self, index: int) -> Shape | None:
+        """Return a list of integers, or one integer as a list of one; None where the trace does not have it."""
+        value = self._parse(index)
+        if isinstance(value, bool):
+            return None
+        if isinstance(value, int):
+            return (value,)
+        whole = isinstance(value, list) and all(isinstance(entry, int) for entry in value)
+        return tuple(value) if whole else None
+
+    def flag(self, index: int) -> bool | None:
+        """Return a truth value, None where the trace does not have it."""
+        text = self.values[index] if index < len(self.values) else ""
+        return {"True": True, "true": True, "1": True, "False": False, "false": False, "0": False}.get(text)
+
+    def flags(self, index: int) -> tuple[bool, ...] | None:
+        """Return a list of truth values, None where the trace does not have it."""
+        value = self._parse(index)
+        whole = isinstance(value, list) and all(entry in (0, 1) for entry in value)
+        return tuple(map(bool, value)) if whole else None
+
+    def _parse(self, index: int) -> Any:
+        text = self.values[index] if index < len(self.values) else ""
+        try:
+            return json.loads(text.replace("True", "true").replace("False", "false")) if text else None
+        except ValueError:
+            return None
+
+
+Formula = Callable[[Call], Work | None]
+
+
+def read_call(shapes: str | None, dtypes: str | None, values: str | None) -> Call | None:
+    """Read a call from the JSON texts of a trace, None where the shapes are missing or are none."""
+    dims = _load(shapes)
+    if not isinstance(dims, list) or len(dims) > _MOST_TENSORS:
+        return None
+    types = tuple(str(entry) for entry in _load(dtypes) or ())
+    tensors, lists = [], []
+    for index, entry in enumerate(dims):
+        kind = types[index] if index < len(types) else ""
+        tensors.append(_read_shape(entry, kind))
+        lists.append(_read_list(entry))
+    return Call(tuple(tensors), tuple(lists), types, tuple(_to_text(entry) for entry in _load(values) or ()))
+
+
+def find_element_bytes(dtype: str) -> int:
+    """Return the size of one element of a dtype as a trace names it, such as c10::BFloat16 or long int."""
+    lowered = dtype.lower()
+    return next((size for known, size in _ELEMENT_BYTES if known in lowered), UNKNOWN_ELEMENT_BYTES)
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape | None:
+    """Return the shape that all broadcast to, None if they do not fit."""
+    result: list[int] = []
+    for shape in shapes:
+        padded = (*(1,) * (len(result) - len(shape)), *shape)
+        result = [1] * (len(padded) - len(result)) + result
+        for place, (known, given) in enumerate(zip(result, padded, strict=True)):
+            if given != known and 1 not in (given, known):
+                return None
+            result[place] = given if known == 1 else known
+    return tuple(result)
+
+
+def _read_shape(entry: Any, kind: str) -> Shape | None:
+    """Return a shape. What is no tensor has an empty list too, so an empty one counts only beside a tensor's dtype."""
+    if not isinstance(entry, list) or len(entry) > _MOST_DIMENSIONS:
+        return None
+    if not all(isinstance(size, int) and 0 <= size <= _LARGEST_DIMENSION for size in entry):
+        return None
+    if not entry and (not kind or kind in ("Scalar", "Int", "Bool", "Double", "None") or kind.endswith("List")):
+        return None
+    return tuple(entry)
+
+
+def _read_list(entry: Any) -> tuple[Shape, ...]:
+    if not isinstance(entry, list):
+        return ()
+    found = (_read_shape(shape, "Tensor") for shape in entry if isinstance(shape, list))
+    return tuple(shape for shape in found if shape is not None)
+
+
+def _to_text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value)
+
+
+def _load(text: str | None) -> Any:
+    try:
+        value = json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, list) else None
