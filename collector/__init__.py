@@ -1,4 +1,4 @@
-"""Stepscope's training side: `Profiler`, ranges, and `open_run`.
+"""Stepscope's training side: `Profiler`, ranges, stages and queues of your own, `estimate`, and `open_run`.
 
 Importing this package imports neither torch nor pyarrow: a name is loaded when it is first used.
 """
@@ -9,12 +9,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collector.estimate import estimate
+    from collector.marks.queues import queue
+    from collector.marks.ranges import pop_range, push_range, record
+    from collector.marks.stages import stage
     from collector.run import Run, open_run
     from collector.session import Profiler
 
-__all__ = ["Profiler", "Run", "open_run"]
+__all__ = ["Profiler", "Run", "estimate", "open_run", "pop_range", "push_range", "queue", "record", "stage"]
 
-_HOMES = {"Profiler": "collector.session", "Run": "collector.run", "open_run": "collector.run"}
+_HOMES = {
+    "Profiler": "collector.session",
+    "Run": "collector.run",
+    "estimate": "collector.estimate",
+    "open_run": "collector.run",
+    "pop_range": "collector.marks.ranges",
+    "push_range": "collector.marks.ranges",
+    "queue": "collector.marks.queues",
+    "record": "collector.marks.ranges",
+    "stage": "collector.marks.stages",
+}
 
 
 def __getattr__(name: str) -> Any:

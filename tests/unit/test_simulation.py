@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiler_server.analysis.loader_simulation import (
+from collector.simulation import (
     Job,
     LoopModel,
     _Contended,

@@ -1,0 +1,326 @@
+"""Propose the arguments of a DataLoader from a short measurement, with every input and formula shown.
+
+Batches are made here, in this process, one after the other: reading (the dataset's `__getitem__`, transforms
+included) and collating, each split into time on a processor and time that waits. What they would take beside each
+other in workers is simulated (`collector.simulation`). Not counted: pickling, pinning, caches that warm up, the copy
+to the device.
+
+May import `collector.simulation`, `collector.environment`, `collector.schema`. Looks at torch only if somebody has
+imported it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import psutil
+
+from collector.environment import count_usable_cores
+from collector.schema.errors import OptionError, UsageError
+from collector.simulation import Job, LoopModel, find_workers, simulate
+
+MAX_MEMORY_UTIL = 0.7
+MOST_WORKERS = 32
+MOST_PREFETCH = 16
+NEAR = 1.03
+"""As good as the best is what is within 3 % of it."""
+_BATCHES = 8
+_LONGEST_S = 10.0
+_BATCH_SIZE = 32
+_DEPTH = 4
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a batch is made of. `read_ns` and `collate_ns` are wall times, one per batch; `_cpu_ns` parts of them."""
+
+    batch_size: int
+    read_ns: tuple[int, ...]
+    read_cpu_ns: tuple[int, ...]
+    collate_ns: tuple[int, ...]
+    collate_cpu_ns: tuple[int, ...]
+    batch_bytes: int
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """Return each batch as work for a worker."""
+        walls = [read + collate for read, collate in zip(self.read_ns, self.collate_ns, strict=True)]
+        cpus = [read + collate for read, collate in zip(self.read_cpu_ns, self.collate_cpu_ns, strict=True)]
+        return tuple(Job(wall, min(cpu / wall, 1.0)) for wall, cpu in zip(walls, cpus, strict=True) if wall)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the estimate is made from; each may be given instead of measured."""
+
+    step_ns: int
+    cores: float
+    free_bytes: int
+    max_memory_util: float
+    batch_ns: int
+    batch_cpu_frac: float
+    batch_bytes: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The proposal, how it came about, and `print()`, which says both. `predicted_step_ns` has the proposal's wait."""
+
+    num_workers: int
+    prefetch_factor: int
+    batch_size: int
+    batch_size_range: tuple[int, int]
+    predicted_step_ns: int
+    predicted_wait_ns: int
+    now_step_ns: int | None
+    inputs: Inputs
+    overridden: tuple[str, ...]
+    formulas: tuple[str, ...]
+
+    def print(self) -> None:
+        """Print the inputs, the formulas and the proposal."""
+        print(self, end="")
+
+    def __str__(self) -> str:
+        lines = ["Measured:" if not self.overridden else f"Measured, or given ({', '.join(self.overridden)}):"]
+        lines += [
+            f"  {entry.name} = {_format(entry.name, getattr(self.inputs, entry.name))}" for entry in fields(Inputs)
+        ]
+        lines += ["Formulas:", *(f"  {text}" for text in self.formulas)]
+        call = f"DataLoader(…, batch_size={self.batch_size}, num_workers={self.num_workers}"
+        if self.num_workers:
+            call += f", prefetch_factor={self.prefetch_factor}"
+        low, high = self.batch_size_range
+        lines += ["Proposal:", f"  {call})"]
+        lines.append(
+            f"  step {_format('_ns', self.predicted_step_ns)}, of it {_format('_ns', self.predicted_wait_ns)} waiting"
+        )
+        if self.now_step_ns is not None:
+            lines.append(f"  as the loader is now: step {_format('_ns', self.now_step_ns)}")
+        lines.append(f"  batch_size {low} to {high} would fit; it changes the training, so it stays as it is")
+        return "\n".join(lines) + "\n"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+
+def estimate(source: Any, *, batches: int = _BATCHES, quiet: bool = False, **given: Any) -> Estimate:
+    """Propose workers, prefetch factor and a range of batch sizes for a DataLoader or a dataset, and print why.
+
+    Makes some `batches`, for 10 s at most. Every value can be given in place of what is measured or computed:
+    `step_ns` (time of a step without waiting for data, by default 0: the loader is to be as fast as it can),
+    `batch_size`, `num_workers`, `prefetch_factor`, `cores`, `free_bytes`, `max_memory_util` (default 0.7),
+    `batch_ns`, `batch_cpu_frac`, `batch_bytes`. OptionError for any other name, UsageError if no batch can be made.
+
+    >>> collector.estimate(loader, step_ns=40_000_000).num_workers
+    6
+    """
+    manual = _check(given)
+    size = manual.get("batch_size") or getattr(source, "batch_size", None) or _BATCH_SIZE
+    needed = ("batch_ns", "batch_cpu_frac", "batch_bytes")
+    measured = None if all(name in manual for name in needed) else measure_batches(source, batches, int(size))
+    inputs = _gather(manual, measured)
+    jobs = _list_jobs(inputs, measured, "batch_ns" in manual or "batch_cpu_frac" in manual)
+    model = LoopModel(jobs, (Job(max(inputs.step_ns, 1), 1.0),), 1, cores=inputs.cores)
+    workers = manual["num_workers"] if "num_workers" in manual else _choose_workers(model)
+    prefetch = manual["prefetch_factor"] if "prefetch_factor" in manual else _choose_prefetch(model, workers, inputs)
+    found = simulate(LoopModel(jobs, model.steps, workers, prefetch, cores=inputs.cores))
+    proposal = Estimate(
+        num_workers=workers,
+        prefetch_factor=prefetch,
+        batch_size=int(size),
+        batch_size_range=_range_batch_size(int(size), workers * prefetch or 1, inputs),
+        predicted_step_ns=round(found.step_ns),
+        predicted_wait_ns=round(found.wait_ns),
+        now_step_ns=_simulate_now(source, model),
+        inputs=inputs,
+        overridden=tuple(sorted(manual)),
+        formulas=_explain(inputs, workers, prefetch),
+    )
+    if not quiet:
+        proposal.print()
+    return proposal
+
+
+def measure_batches(source: Any, batches: int, batch_size: int) -> Measured:
+    """Make some batches of a DataLoader or a dataset here and time them. UsageError if there are none."""
+    collate = _find_collate(source)
+    times: list[tuple[int, int, int, int]] = []
+    size = items = 0
+    until = time.monotonic() + _LONGEST_S
+    for samples in itertools.islice(_read_batches(source, batch_size), max(batches, 1) + 1):
+        start_ns, start_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
+        batch = collate(samples.items)
+        took = (time.perf_counter_ns() - start_ns, time.thread_time_ns() - start_cpu_ns)
+        times.append((samples.read_ns, samples.cpu_ns, *took))
+        size, items = max(size, count_bytes(batch)), max(items, len(samples.items))
+        if time.monotonic() > until:
+            break
+    if not times:
+        raise UsageError(f"estimate() got no sample from {type(source).__name__}: it is empty")
+    # The first batch also pays for what happens once: imports, opening files.
+    kept = times[1:] or times
+    read, read_cpu, collated, collate_cpu = (tuple(column) for column in zip(*kept, strict=True))
+    return Measured(items, read, read_cpu, collated, collate_cpu, size)
+
+
+@dataclass(frozen=True)
+class _Samples:
+    items: list[Any]
+    read_ns: int
+    cpu_ns: int
+
+
+def _read_batches(source: Any, batch_size: int) -> Iterator[_Samples]:
+    """Yield the samples of whole batches with the time that reading them took."""
+    dataset = getattr(source, "dataset", source)
+    fetch = _by_index(source, dataset, batch_size) if hasattr(dataset, "__getitem__") else _in_turn(dataset, batch_size)
+    while True:
+        start_ns, start_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
+        samples = next(fetch, None)
+        if not samples:
+            return
+        yield _Samples(samples, time.perf_counter_ns() - start_ns, time.thread_time_ns() - start_cpu_ns)
+
+
+def _by_index(source: Any, dataset: Any, batch_size: int) -> Iterator[list[Any]]:
+    sampler = getattr(source, "batch_sampler", None)
+    size = len(dataset) if sampler is None else 0
+    for chosen in sampler or (range(at, min(at + batch_size, size)) for at in range(0, size, batch_size)):
+        yield [dataset[index] for index in chosen]
+
+
+def _in_turn(dataset: Any, batch_size: int) -> Iterator[list[Any]]:
+    samples = iter(dataset)
+    while batch := list(itertools.islice(samples, batch_size)):
+        yield batch
+
+
+def _find_collate(source: Any) -> Callable[[list[Any]], Any]:
+    collate = getattr(source, "collate_fn", None)
+    data = sys.modules.get("torch.utils.data")
+    if collate is None and data is not None:
+        collate = data.default_collate
+    return collate if callable(collate) else list
+
+
+def count_bytes(data: Any, depth: int = _DEPTH) -> int:
+    """Return the bytes of the arrays, tensors and texts in a batch; containers themselves are not counted."""
+    if hasattr(data, "nbytes"):
+        return int(data.nbytes)
+    if isinstance(data, (bytes, bytearray, str)):
+        return len(data)
+    if depth == 0:
+        return 0
+    if isinstance(data, Mapping):
+        return sum(count_bytes(value, depth - 1) for value in data.values())
+    if isinstance(data, Sequence):
+        return sum(count_bytes(value, depth - 1) for value in data)
+    return sys.getsizeof(data)
+
+
+_NAMES = {
+    *("step_ns", "batch_size", "num_workers", "prefetch_factor", "cores", "free_bytes"),
+    *("max_memory_util", "batch_ns", "batch_cpu_frac", "batch_bytes"),
+}
+
+
+def _check(given: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(given) - _NAMES)
+    if unknown:
+        raise OptionError(f"estimate() has no option {unknown[0]!r}; it has: {', '.join(sorted(_NAMES))}")
+    for name, value in given.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0):
+            raise OptionError(f"estimate(): {name} takes a number from 0 on, not {value!r}")
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _gather(manual: Mapping[str, Any], measured: Measured | None) -> Inputs:
+    jobs = measured.jobs if measured else ()
+    wall = sum(job.wall_ns for job in jobs)
+    found = {
+        "step_ns": 0,
+        "cores": count_usable_cores(),
+        "free_bytes": int(psutil.virtual_memory().available),
+        "max_memory_util": MAX_MEMORY_UTIL,
+        "batch_ns": round(wall / len(jobs)) if jobs else 0,
+        "batch_cpu_frac": sum(job.wall_ns * job.cores for job in jobs) / wall if wall else 1.0,
+        "batch_bytes": measured.batch_bytes if measured else 0,
+    }
+    return Inputs(**{name: manual.get(name, value) for name, value in found.items()})
+
+
+def _list_jobs(inputs: Inputs, measured: Measured | None, is_given: bool) -> tuple[Job, ...]:
+    if measured is None or is_given or not measured.jobs:
+        return (Job(max(inputs.batch_ns, 1), min(inputs.batch_cpu_frac, 1.0)),)
+    return measured.jobs
+
+
+def _choose_workers(model: LoopModel) -> int:
+    """Return no workers where the batch is made in a few percent of the step, else the fewest that are near the best."""
+    workers = find_workers(model, MOST_WORKERS)
+    alone = simulate(LoopModel(model.batches, model.steps, 0, cores=model.cores)).step_ns
+    beside = simulate(LoopModel(model.batches, model.steps, workers, cores=model.cores)).step_ns
+    return 0 if alone <= NEAR * beside else workers
+
+
+def _choose_prefetch(model: LoopModel, workers: int, inputs: Inputs) -> int:
+    """Return the least prefetch whose simulated step is near that of the most that fits into memory."""
+    if workers == 0:
+        return 2
+    room = inputs.free_bytes * inputs.max_memory_util
+    most = MOST_PREFETCH if not inputs.batch_bytes else int(room / (workers * inputs.batch_bytes))
+    most = max(1, min(most, MOST_PREFETCH))
+
+    def step_ns(prefetch: int) -> float:
+        return simulate(LoopModel(model.batches, model.steps, workers, prefetch, cores=model.cores)).step_ns
+
+    best = min(step_ns(prefetch) for prefetch in range(1, most + 1))
+    enough = next(prefetch for prefetch in range(1, most + 1) if step_ns(prefetch) <= NEAR * best)
+    return max(enough, min(2, most))
+
+
+def _range_batch_size(batch_size: int, ahead: int, inputs: Inputs) -> tuple[int, int]:
+    """Return from a quarter of the batch to four times it, as far as memory has room for what is made ahead."""
+    low = max(1, batch_size // 4)
+    item_bytes = inputs.batch_bytes / max(batch_size, 1)
+    room = inputs.free_bytes * inputs.max_memory_util
+    most = math.floor(room / (item_bytes * ahead)) if item_bytes else 4 * batch_size
+    return low, max(low, min(4 * batch_size, most))
+
+
+def _simulate_now(source: Any, model: LoopModel) -> int | None:
+    """Return the step with the loader's own arguments, None for a dataset."""
+    workers = getattr(source, "num_workers", None)
+    if workers is None:
+        return None
+    prefetch = getattr(source, "prefetch_factor", None) or 2
+    return round(simulate(LoopModel(model.batches, model.steps, workers, prefetch, cores=model.cores)).step_ns)
+
+
+def _explain(inputs: Inputs, workers: int, prefetch: int) -> tuple[str, ...]:
+    ahead = _format("_bytes", workers * prefetch * inputs.batch_bytes)
+    room = _format("_bytes", int(inputs.free_bytes * inputs.max_memory_util))
+    return (
+        "batch_ns = mean of read (dataset and transforms) + collate, made in this process",
+        "batch_cpu_frac = processor time / wall time of a batch; the rest waits and needs no core",
+        "num_workers = the fewest whose simulated step is within 3 % of the best up to "
+        f"{MOST_WORKERS}, sharing the cores; 0 if that is as good",
+        "prefetch_factor = the least whose simulated step is within 3 % of the best, from 2 on, while "
+        "prefetch_factor × num_workers × batch_bytes <= max_memory_util × free_bytes",
+        f"  here {prefetch} × {workers} × {_format('_bytes', inputs.batch_bytes)} = {ahead}, of {room}",
+    )
+
+
+def _format(name: str, value: float) -> str:
+    if name.endswith("_ns"):
+        return f"{value / 1e6:,.3f} ms"
+    if name.endswith("_bytes"):
+        return f"{value / 2**20:,.1f} MiB"
+    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
