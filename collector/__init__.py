@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collector.estimate import estimate
+    from collector.estimation import estimate
     from collector.marks.queues import queue
     from collector.marks.ranges import pop_range, push_range, record
     from collector.marks.stages import stage
@@ -21,7 +21,7 @@ __all__ = ["Profiler", "Run", "estimate", "open_run", "pop_range", "push_range",
 _HOMES = {
     "Profiler": "collector.session",
     "Run": "collector.run",
-    "estimate": "collector.estimate",
+    "estimate": "collector.estimation",
     "open_run": "collector.run",
     "pop_range": "collector.marks.ranges",
     "push_range": "collector.marks.ranges",

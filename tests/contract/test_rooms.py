@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.workers": ("collector.ring",),
     "collector.marks": ("collector.ring", "collector.schema"),
     "collector.simulation": (),
-    "collector.estimate": ("collector.simulation", "collector.schema", "collector.environment"),
+    "collector.estimation": ("collector.simulation", "collector.schema", "collector.environment"),
     "collector.frames": ("collector.schema", "collector.parts"),
     "collector.charts": ("collector.schema", "collector.parts", "collector.summaries"),
     "collector.signals": (
@@ -168,8 +168,8 @@ PLUG_IN_ROOMS = (
 )
 # Modules of a plug-in room that every plug-in may use.
 SHARED_IN_ROOM = {
-    "profiler_server.rules.case",
-    "profiler_server.rules.diagnosis",
+    "profiler_server.diagnosis.case",
+    "profiler_server.diagnosis.judging",
 }
 
 

@@ -180,13 +180,20 @@ class _Samples:
 def _read_batches(source: Any, batch_size: int) -> Iterator[_Samples]:
     """Yield the samples of whole batches with the time that reading them took."""
     dataset = getattr(source, "dataset", source)
-    fetch = _by_index(source, dataset, batch_size) if hasattr(dataset, "__getitem__") else _in_turn(dataset, batch_size)
+    fetch = _by_index(source, dataset, batch_size) if _has_index(dataset) else _in_turn(dataset, batch_size)
     while True:
         start_ns, start_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
         samples = next(fetch, None)
         if not samples:
             return
         yield _Samples(samples, time.perf_counter_ns() - start_ns, time.thread_time_ns() - start_cpu_ns)
+
+
+def _has_index(dataset: Any) -> bool:
+    data = sys.modules.get("torch.utils.data")
+    if data is not None and isinstance(dataset, data.IterableDataset):
+        return False  # torch gives every dataset a __getitem__, one that raises here
+    return hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
 
 
 def _by_index(source: Any, dataset: Any, batch_size: int) -> Iterator[list[Any]]:
