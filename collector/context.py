@@ -64,6 +64,7 @@ class SignalContext:
     """What signals share. `boundaries` are called on the training thread with the number of each step that ended.
 
     `module_watchers` are called with each module that is called during the first steps, inner ones too.
+    `wait_watchers` are called on the training thread after a backward of a process group, with its ns.
     `in_backward[0]` is above 0 while the training thread is inside the autograd engine.
     """
 
@@ -77,6 +78,7 @@ class SignalContext:
         self.loaders = LoaderRegistry()
         self.in_backward: list[int] = [0]
         self.module_watchers: list[Callable[[Any], None]] = []
+        self.wait_watchers: list[Callable[[int], None]] = []
         self.steps = StepCounter(log)
         self.boundaries: list[Callable[[int], None]] = self.steps.callbacks
 

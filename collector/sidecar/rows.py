@@ -51,6 +51,8 @@ class Counters:
     samples: int = 0
     loader_start: int = 0
     gc: int = 0
+    reductions: int = 0
+    hidden: int = 0
 
     def minus(self, earlier: Counters) -> Counters:
         names = [entry.name for entry in dataclasses.fields(self)]
@@ -103,16 +105,6 @@ class Row:
         if self.backward_point is not None:
             self._relabel(BACKWARD, OPTIMIZER, self.backward_point, None)
         self.stretches = join_neighbours(self.stretches)
-
-    def hold(self, exposed: int) -> None:
-        """Move so many ns from the end of the last backward to communication."""
-        for index in range(len(self.stretches) - 1, -1, -1):
-            phase, start, end = self.stretches[index]
-            if phase == BACKWARD:
-                cut = max(start, end - exposed)
-                pieces = [Stretch(BACKWARD, start, cut), Stretch(COMMUNICATION, cut, end)]
-                self.stretches[index : index + 1] = [piece for piece in pieces if piece.end > piece.start]
-                return
 
     def sums(self) -> list[int]:
         """Return ns per phase."""

@@ -2,6 +2,10 @@
 
 It is the private function that `Tensor.backward`, `autograd.backward` and `autograd.grad` call; patching it leaves
 those three public objects as they are, so code that compares them still works.
+
+With a process group, the end of a backward may be a wait for gradients that other ranks have to send: DDP waits in a
+callback of the engine after the last gradient is computed. A callback of ours, queued before DDP's, marks where the
+computing ends; what follows is communication that nothing hides.
 """
 
 from __future__ import annotations
@@ -12,10 +16,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._dynamo import compiled_autograd
 from torch._dynamo.eval_frame import skip_code
 
 from collector.context import SignalContext
-from collector.ring.codes import BACKWARD_END, BACKWARD_START
+from collector.ring.codes import BACKWARD_END, BACKWARD_START, COLLECTIVE_END, COLLECTIVE_START
+
+LEAST_WAIT_NS = 20_000
+"""A shorter end of a backward is the engine's own."""
 
 
 class BackwardSignal:
@@ -44,25 +52,85 @@ def _make_engine_hook(context: SignalContext, original: Any) -> Any:
     words, mask, following, thread = log.words, log.mask, log.following, log.thread
     inside = context.in_backward
     starts, ends = context.steps.backward_starts, context.steps.backward_ends
-    adopt = context.adopt_thread
+    adopt, watch_end, waits = context.adopt_thread, _make_end_watch(), context.wait_watchers
+    is_distributed = _find_group_check()
     now, get_ident = time.perf_counter_ns, threading.get_ident
 
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
         if get_ident() != thread[0] and not adopt():
             return original(*args, **kwargs)
+        watched = None
         if not inside[0]:
             starts()
+            if is_distributed():
+                watched = watch_end(args)
         inside[0] += 1
-        words[following() & mask] = now() + BACKWARD_START
+        before = now()
+        words[following() & mask] = before + BACKWARD_START
         try:
             return original(*args, **kwargs)
         finally:
-            words[following() & mask] = now() + BACKWARD_END
+            after = now()
+            if watched is not None and watched.close() and after - watched.computed > LEAST_WAIT_NS:
+                words[following() & mask] = watched.computed + COLLECTIVE_START
+                words[following() & mask] = after + COLLECTIVE_END
+            words[following() & mask] = after + BACKWARD_END
             inside[0] -= 1
             if not inside[0]:
+                if watched is not None:
+                    for watch in waits:
+                        watch(after - before)
                 ends()
 
     return _engine_run_backward
+
+
+class _EndWatch:
+    """One backward: `computed` is when its last gradient was there, 0 until then."""
+
+    __slots__ = ("_handle", "_queue", "computed")
+
+    def __init__(self, first: Any, queue: Any) -> None:
+        self.computed = 0
+        self._queue = queue
+        self._handle = first.register_prehook(self._on_first)
+
+    def _on_first(self, gradients: Any) -> None:
+        self._queue(self._on_computed)
+
+    def _on_computed(self) -> None:
+        # On a CUDA device this runs on the engine's own thread, while the training thread waits for it.
+        self.computed = time.perf_counter_ns()
+
+    def close(self) -> bool:
+        """Take the hook back, for a graph that is kept; return whether the end of the computing was seen."""
+        self._handle.remove()
+        return self.computed > 0
+
+
+def _make_end_watch() -> Callable[[tuple[Any, ...]], _EndWatch | None]:
+    """Return a function of the arguments of a backward. About 3 µs with what it registers."""
+    queue = torch.autograd.Variable._execution_engine.queue_callback
+
+    def watch_end(args: tuple[Any, ...]) -> _EndWatch | None:
+        try:
+            first = args[0][0].grad_fn
+            # A hook on the graph would be traced with it, and end in another graph.
+            if first is None or getattr(compiled_autograd, "compiled_autograd_enabled", False):
+                return None
+            return _EndWatch(first, queue)
+        except Exception:  # noqa: BLE001  an edge: roots may be edges of a graph, or anything that the engine takes
+            return None
+
+    skip_code(watch_end.__code__)
+    return watch_end
+
+
+def _find_group_check() -> Callable[[], bool]:
+    if not torch.distributed.is_available():
+        return lambda: False
+    c10d = torch.distributed.distributed_c10d
+    return lambda: c10d._world._default_pg is not None
 
 
 def _do_nothing(*args: Any, **kwargs: Any) -> None:

@@ -50,10 +50,3 @@ def test_sums_are_kept_when_a_row_has_too_many_stretches(monkeypatch: pytest.Mon
     row.settle()
     assert (row.sums()[FORWARD], row.sums()[DATA]) == (50, 50)
     assert len(row.stretches) <= 10
-
-
-def test_exposed_communication_comes_off_the_end_of_the_backward() -> None:
-    row = Row(0, 1)
-    row.add(BACKWARD, 0, 100)
-    row.hold(30)
-    assert [(stretch.start, stretch.end) for stretch in row.stretches] == [(0, 70), (70, 100)]

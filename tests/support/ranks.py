@@ -1,0 +1,31 @@
+"""Run a script as several ranks of one launch, on this machine and over gloo."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+
+def launch(script: str, path: Path, ranks: int = 2) -> None:
+    """Run the script once per rank with the path as its argument. AssertionError with what a failed one printed."""
+    root = Path(__file__).parents[2]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    common = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": str(root)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(path)],
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=root,
+            env={**os.environ, **common, "RANK": str(rank)},
+        )
+        for rank in range(ranks)
+    ]
+    for process in processes:
+        errors = process.communicate(timeout=90)[1]
+        assert process.returncode == 0, errors
