@@ -24,8 +24,8 @@ from profiler_server.analysis.operators import summarize_kernels, summarize_oper
 from profiler_server.analysis.pipeline import summarize_queues, summarize_stages
 from profiler_server.analysis.results import DeviceSummary, Distribution, KernelRow, OperatorRow, PhaseShare
 from profiler_server.analysis.steps import select_steps, summarize_phases, summarize_steps
+from profiler_server.diagnosis.judging import diagnose
 from profiler_server.format import format_duration, format_share
-from profiler_server.rules.diagnosis import diagnose
 
 T = TypeVar("T")
 _F08 = {"median": 50.0, "p90": 90.0, "p95": 95.0, "p97": 97.0, "p99": 99.0, "p99.9": 99.9}

@@ -6,8 +6,8 @@ import re
 
 from profiler_server.analysis.results import Evidence
 from profiler_server.analysis.steps import read_integers
+from profiler_server.diagnosis.case import Case, Finding, Rule, shorten_step
 from profiler_server.format import format_duration, format_share
-from profiler_server.rules.case import Case, Finding, Rule, shorten_step
 
 _SHARE = 0.05
 _NAMES = re.compile(r"check.?point|save", re.IGNORECASE)

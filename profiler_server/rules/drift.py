@@ -7,8 +7,8 @@ import numpy as np
 from collector.schema.phases import PHASE_NAMES
 from profiler_server.analysis.results import Abstention
 from profiler_server.analysis.steps import read_integers
+from profiler_server.diagnosis.case import STEPS_PAGE, Case, Finding, Rule
 from profiler_server.format import format_duration, format_share
-from profiler_server.rules.case import STEPS_PAGE, Case, Finding, Rule
 
 _DRIFT = 0.15
 _LEAST_STEPS = 60

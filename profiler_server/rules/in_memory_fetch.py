@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profiler_server.analysis.loader_simulation import Job, LoopModel
+from profiler_server.diagnosis.case import IN_MEMORY_NS, INPUT_LIMIT, STEPS_PAGE, Case, Finding, Rule, say_wait
 from profiler_server.format import format_duration, format_share
-from profiler_server.rules.case import IN_MEMORY_NS, INPUT_LIMIT, STEPS_PAGE, Case, Finding, Rule, say_wait
 
 _LEFT = 0.2
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from profiler_server.analysis.results import Abstention
+from profiler_server.diagnosis.case import OPERATORS_PAGE, Case, Finding, Rule, shorten_step
 from profiler_server.format import format_share
-from profiler_server.rules.case import OPERATORS_PAGE, Case, Finding, Rule, shorten_step
 
 _BUSY = 0.7
 _HOST = 0.5

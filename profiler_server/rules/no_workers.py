@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profiler_server.analysis.loader_simulation import find_workers
-from profiler_server.format import format_duration, format_share
-from profiler_server.rules.case import (
+from profiler_server.diagnosis.case import (
     INPUT_LIMIT,
     STAGES_PAGE,
     STEPS_PAGE,
@@ -17,6 +16,7 @@ from profiler_server.rules.case import (
     set_workers,
     write_loader,
 )
+from profiler_server.format import format_duration, format_share
 
 _SEND_NS = 300_000.0
 """Measured cost of moving a batch of a few MB from a worker: below three times this, workers do not pay."""

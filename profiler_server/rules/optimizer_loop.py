@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from profiler_server.analysis.results import Abstention
+from profiler_server.diagnosis.case import STEPS_PAGE, Case, Finding, Rule, shorten_step
 from profiler_server.format import format_count, format_duration, format_share
-from profiler_server.rules.case import STEPS_PAGE, Case, Finding, Rule, shorten_step
 
 _SHARE = 0.10
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profiler_server.analysis.loader_simulation import find_workers, simulate
+from profiler_server.diagnosis.case import STAGES_PAGE, Case, Finding, Rule, write_loader
 from profiler_server.format import format_share
-from profiler_server.rules.case import STAGES_PAGE, Case, Finding, Rule, write_loader
 
 _CPU = 0.5
 _DEMAND = 0.9

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from profiler_server.diagnosis.case import STEPS_PAGE, Case, Finding, Rule, shorten_step, write_loader
 from profiler_server.format import format_duration, format_share
-from profiler_server.rules.case import STEPS_PAGE, Case, Finding, Rule, shorten_step, write_loader
 
 _SHARE = 0.05
 

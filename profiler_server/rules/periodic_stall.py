@@ -7,8 +7,8 @@ import numpy as np
 from collector.schema.phases import PHASE_NAMES
 from profiler_server.analysis.results import Evidence
 from profiler_server.analysis.steps import Int64, find_stall_limit, read_integers
+from profiler_server.diagnosis.case import Case, Finding, Rule, shorten_step
 from profiler_server.format import format_duration, format_share
-from profiler_server.rules.case import Case, Finding, Rule, shorten_step
 
 _SHARE = 0.05
 _MIN_STALLS = 3

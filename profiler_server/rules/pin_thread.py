@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler_server.rules.case import DATA_PAGE, Case, Finding, Rule, say_wait
+from profiler_server.diagnosis.case import DATA_PAGE, Case, Finding, Rule, say_wait
 
 
 def _judge(case: Case) -> Finding | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profiler_server.analysis.loader_simulation import LoopModel, simulate
+from profiler_server.diagnosis.case import DATA_PAGE, Case, Finding, Rule, WhatIf, say_wait, write_loader
 from profiler_server.format import format_share
-from profiler_server.rules.case import DATA_PAGE, Case, Finding, Rule, WhatIf, say_wait, write_loader
 
 _NOT_READY = 0.15
 _LOAD = 0.95

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from profiler_server.diagnosis.case import STAGES_PAGE, Case, Finding, Rule, say_wait, scale_stages
 from profiler_server.format import format_duration, format_share
-from profiler_server.rules.case import STAGES_PAGE, Case, Finding, Rule, say_wait, scale_stages
 
 _SHARE = 0.35
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from profiler_server.analysis.loader_simulation import find_workers
 from profiler_server.analysis.results import Abstention
-from profiler_server.format import format_duration, format_share
-from profiler_server.rules.case import (
+from profiler_server.diagnosis.case import (
     DATA_PAGE,
     STAGES_PAGE,
     Case,
@@ -15,6 +14,7 @@ from profiler_server.rules.case import (
     set_workers,
     write_loader,
 )
+from profiler_server.format import format_duration, format_share
 
 _NOT_READY = 0.3
 _BUSY = 0.8

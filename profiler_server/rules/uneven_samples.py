@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from profiler_server.analysis.loader_simulation import LoopModel
+from profiler_server.diagnosis.case import DATA_PAGE, Case, Finding, Rule, say_wait, write_loader
 from profiler_server.format import format_duration, format_share
-from profiler_server.rules.case import DATA_PAGE, Case, Finding, Rule, say_wait, write_loader
 
 _SPREAD = 0.5
 _LOAD = 0.7

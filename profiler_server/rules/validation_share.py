@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from profiler_server.analysis.steps import read_integers
+from profiler_server.diagnosis.case import STEPS_PAGE, Case, Finding, Rule
 from profiler_server.format import format_duration, format_share
-from profiler_server.rules.case import STEPS_PAGE, Case, Finding, Rule
 
 _SHARE = 0.25
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from profiler_server.analysis.results import Evidence
+from profiler_server.diagnosis.case import Case, Finding, Rule
 from profiler_server.format import format_duration, format_share
-from profiler_server.rules.case import Case, Finding, Rule
 
 _SHARE = 0.10
 _LEAST_NS = 10e9

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from profiler_server.analysis.steps import read_integers
+from profiler_server.diagnosis.case import STEPS_PAGE, Case, Finding, Rule, drop_extra, write_loader
 from profiler_server.format import format_duration, format_share
-from profiler_server.rules.case import STEPS_PAGE, Case, Finding, Rule, drop_extra, write_loader
 
 _MIN_RESTARTS = 2
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from profiler_server.analysis.loader_simulation import find_workers
+from profiler_server.diagnosis.case import STAGES_PAGE, Case, Finding, Rule, say_wait
 from profiler_server.format import format_duration, format_share
-from profiler_server.rules.case import STAGES_PAGE, Case, Finding, Rule, say_wait
 
 _CPU = 0.5
 _DEMAND = 0.9

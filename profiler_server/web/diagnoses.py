@@ -61,7 +61,7 @@ class Diagnoses:
 
 
 def _judge(run: Run, rank: int) -> Panel:
-    from profiler_server.rules.diagnosis import diagnose  # the rules pull in what the first page does not need
+    from profiler_server.diagnosis.judging import diagnose  # the rules pull in what the first page does not need
 
     try:
         return Panel(diagnose(run, rank))

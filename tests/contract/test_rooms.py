@@ -100,12 +100,20 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.store",
         "profiler_server.format",
     ),
+    "profiler_server.diagnosis.case": ("collector.schema", "profiler_server.analysis", "profiler_server.format"),
     "profiler_server.rules": (
+        "collector.schema",
+        "profiler_server.analysis",
+        "profiler_server.diagnosis.case",
+        "profiler_server.format",
+    ),
+    "profiler_server.diagnosis": (
         "collector.schema",
         "collector.parts",
         "collector.run",
         "profiler_server.store",
         "profiler_server.analysis",
+        "profiler_server.rules",
         "profiler_server.format",
     ),
     "profiler_server.timeline": (
@@ -123,7 +131,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.run",
         "profiler_server.store",
         "profiler_server.analysis",
-        "profiler_server.rules",
+        "profiler_server.diagnosis",
         "profiler_server.format",
     ),
     "profiler_server.pages": (
@@ -131,7 +139,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.run",
         "profiler_server.store",
         "profiler_server.analysis",
-        "profiler_server.rules",
+        "profiler_server.diagnosis",
         "profiler_server.timeline",
         "profiler_server.figures",
         "profiler_server.page",
@@ -145,7 +153,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.settings",
         "profiler_server.store",
         "profiler_server.analysis",
-        "profiler_server.rules",
+        "profiler_server.diagnosis",
         "profiler_server.timeline",
         "profiler_server.figures",
         "profiler_server.page",
@@ -167,10 +175,7 @@ PLUG_IN_ROOMS = (
     "profiler_server.web.routes",
 )
 # Modules of a plug-in room that every plug-in may use.
-SHARED_IN_ROOM = {
-    "profiler_server.diagnosis.case",
-    "profiler_server.diagnosis.judging",
-}
+SHARED_IN_ROOM: set[str] = set()
 
 
 def list_modules() -> Iterator[tuple[str, Path]]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from collector.run import open_run
 from profiler_server.analysis.results import Diagnosis, Suggestion
 from profiler_server.analysis.steps import summarize_steps
-from profiler_server.rules.diagnosis import diagnose
+from profiler_server.diagnosis.judging import diagnose
 from tests.zoo.cases import CASES, Case
 
 SILENT = ("info",)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from profiler_server.analysis.host import summarize_host
-from profiler_server.rules.measuring import measure_case
+from profiler_server.diagnosis.measuring import measure_case
 from tests.support.cases import Plant, build_case_run, cpu_cores, plan_of
 
 ALL = (0, 10**12)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from profiler_server.analysis.results import Diagnosis
-from profiler_server.rules.diagnosis import diagnose, find_rules
+from profiler_server.diagnosis.judging import diagnose, find_rules
 from tests.support.cases import HEALTHY, PLANTED, build_case_run, lay_end_to_end, write_rows
 from tests.support.runs import MS, build_steps
 

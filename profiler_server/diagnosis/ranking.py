@@ -11,7 +11,7 @@ import numpy as np
 from profiler_server.analysis.loader_simulation import LoopModel
 from profiler_server.analysis.results import Suggestion
 from profiler_server.analysis.steps import find_stall_limit
-from profiler_server.rules.case import Case, Claim, Finding, Rule
+from profiler_server.diagnosis.case import Case, Claim, Finding, Rule
 
 MIN_GAIN_FRAC = 0.05
 MIN_GAIN_NS = 500_000.0

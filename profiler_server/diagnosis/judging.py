@@ -11,10 +11,10 @@ import profiler_server.rules as room
 from collector.run import RankRun, Run, open_run
 from collector.schema.errors import TableMissingError
 from profiler_server.analysis.results import Abstention, BoundBy, Diagnosis
-from profiler_server.rules.case import Case, Finding, Rule
-from profiler_server.rules.measuring import measure_case
-from profiler_server.rules.ranking import rank_claims, write_note, write_suggestion
-from profiler_server.rules.verdict import MIN_STEPS, find_bound, say_verdict
+from profiler_server.diagnosis.case import Case, Finding, Rule
+from profiler_server.diagnosis.measuring import measure_case
+from profiler_server.diagnosis.ranking import rank_claims, write_note, write_suggestion
+from profiler_server.diagnosis.verdict import MIN_STEPS, find_bound, say_verdict
 
 Stamps = tuple[tuple[str, int, int], ...]
 _SEVERITIES = ("high", "medium", "low", "info")

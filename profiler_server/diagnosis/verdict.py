@@ -9,8 +9,8 @@ import numpy as np
 from collector.schema.phases import PHASE_NAMES
 from profiler_server.analysis.results import BoundBy, BoundKind, Suggestion
 from profiler_server.analysis.steps import Float64, read_integers
+from profiler_server.diagnosis.case import Case, Claim
 from profiler_server.format import format_duration, format_share
-from profiler_server.rules.case import Case, Claim
 
 BOUND_SHARE = 0.10
 """A class bounds the step when taking it away would save at least this share; else computing is what limits it."""

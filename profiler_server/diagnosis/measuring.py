@@ -26,7 +26,7 @@ from profiler_server.analysis.pipeline import (
 from profiler_server.analysis.replicas import read_stages, summarize_transforms
 from profiler_server.analysis.results import DeviceSummary
 from profiler_server.analysis.steps import read_integers, select_steps, train_steps
-from profiler_server.rules.case import Case, Peer
+from profiler_server.diagnosis.case import Case, Peer
 
 MOST_PEERS = 64
 

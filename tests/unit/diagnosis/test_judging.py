@@ -12,8 +12,8 @@ from collector.run import open_run
 from collector.schema.errors import RunNotFoundError, TableBrokenError
 from profiler_server.analysis.loader_simulation import Job, LoopModel, simulate
 from profiler_server.analysis.results import Diagnosis
-from profiler_server.rules.diagnosis import diagnose
-from profiler_server.rules.measuring import measure_case
+from profiler_server.diagnosis.judging import diagnose
+from profiler_server.diagnosis.measuring import measure_case
 from tests.support.cases import A100, HEALTHY, PLANTED, Plant, build_case_run, evaluate, plan_of, stall
 from tests.support.runs import MS, RunPlan, build_run
 
