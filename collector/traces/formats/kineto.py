@@ -14,6 +14,7 @@ from collector.schema.manifest import Warn
 from collector.traces.format import ReadOptions, TraceFacts, TraceTables
 from collector.traces.kineto.collect import Log
 from collector.traces.kineto.context import Reading
+from collector.traces.kineto.exposed import expose_communication
 from collector.traces.kineto.facts import is_wall_clock, read_base_ns, read_devices, read_ranks, read_versions
 from collector.traces.kineto.kernels import build_collectives, build_kernels
 from collector.traces.kineto.model import Trace, build_trace
@@ -55,7 +56,8 @@ def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOp
         raise TraceError(f"{path} has times that no clock shows ({first_ns // 1000} to {last_ns // 1000} µs)")
     epoch_ns = first_ns + base_ns if options.epoch_unix_ns is None else options.epoch_unix_ns
     steps = find_steps(trace, base_ns, options.steps)
-    reading = Reading(trace, steps, find_phases(trace, steps), build_tree(trace), epoch_ns - base_ns)
+    phases = expose_communication(trace, steps, find_phases(trace, steps))
+    reading = Reading(trace, steps, phases, build_tree(trace), epoch_ns - base_ns)
     step_table = build_steps(reading)
     memory = build_memory(reading)
     tables = {

@@ -54,6 +54,8 @@ SLICE_CATEGORY: dict[Kind, str] = {
     Kind.SYNC: "other",
 }
 HOST_WORK = (Kind.ANNOTATION, Kind.OPERATOR, Kind.COMMUNICATION)
+OPERATORS = (Kind.OPERATOR, Kind.COMMUNICATION)
+"""Host work that PyTorch does; an annotation only names what others do."""
 DEVICE_WORK = (Kind.KERNEL, Kind.COLLECTIVE, Kind.MEMCPY, Kind.MEMSET)
 FIRST_DEVICE_KIND = Kind.KERNEL
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collector.traces.kineto.arguments import Arguments
-from collector.traces.kineto.classify import DEVICE_WORK, FIRST_DEVICE_KIND, HOST_WORK, Kind, Kinds, classify
+from collector.traces.kineto.classify import DEVICE_WORK, FIRST_DEVICE_KIND, HOST_WORK, OPERATORS, Kind, Kinds, classify
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.collect import Columns, Log
 from collector.traces.kineto.lanes import Lanes, assign_lanes
@@ -27,7 +27,10 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Trace:
-    """Columns of the same length, times in the file's own base. `owner` is the nearest host work around a slice."""
+    """Columns of the same length, times in the file's own base.
+
+    `owner` is the nearest host work around a slice, `caller` the nearest that is an operator and no annotation.
+    """
 
     log: Log
     columns: Columns
@@ -36,6 +39,7 @@ class Trace:
     lanes: Lanes
     nesting: Nesting
     owner: Ints
+    caller: Ints
     links: Links
 
     @property
@@ -54,6 +58,10 @@ class Trace:
     @cached_property
     def is_host_work(self) -> Mask:
         return self.kinds.mask(*HOST_WORK)
+
+    @cached_property
+    def is_operator(self) -> Mask:
+        return self.kinds.mask(*OPERATORS)
 
     @cached_property
     def is_device_work(self) -> Mask:
@@ -78,7 +86,10 @@ def build_trace(log: Log) -> Trace:
     tie = kinds.kind.astype(np.int64) * (len(columns) + 1) + np.argsort(np.argsort(columns.external, kind="stable"))
     nesting = nest(lanes.track, columns.start_ns, columns.duration_ns, tie, _ROUNDING_NS if whole else 0)
     owner = find_owners(nesting, kinds.mask(*HOST_WORK))
-    return Trace(log, columns, kinds, arguments, lanes, nesting, owner, link(columns, kinds, owner))
+    caller = find_owners(nesting, kinds.mask(*OPERATORS))
+    # What no operator launched belongs to the annotation that it stands in.
+    links = link(columns, kinds, np.where(caller >= 0, caller, owner))
+    return Trace(log, columns, kinds, arguments, lanes, nesting, owner, caller, links)
 
 
 __all__ = ["Kind", "Trace", "build_trace"]

@@ -67,8 +67,9 @@ def find_phases(trace: Trace, steps: Steps) -> Phases:
     """Tell the phases of every step; within a step they leave no hole."""
     marks = _find_marks(trace, steps)
     rows: list[tuple[int, int, int, int]] = []
-    for row, (start, end) in enumerate(zip(steps.start_ns.tolist(), steps.end_ns.tolist(), strict=True)):
-        known = sorted(_clip_marks(marks, start, end))
+    bounds = zip(steps.start_ns.tolist(), steps.host_end_ns.tolist(), steps.end_ns.tolist(), strict=True)
+    for row, (start, host_end, end) in enumerate(bounds):
+        known = sorted(_clip_marks(marks, start, host_end, end))
         spans = [*_fill(known, start, end, marks)]
         rows.extend((row, PHASE_NAMES.index(phase), first, last) for first, last, phase in spans if last > first)
     columns = np.array(rows, np.int64).reshape(-1, 4)
@@ -76,7 +77,7 @@ def find_phases(trace: Trace, steps: Steps) -> Phases:
 
 
 def _find_marks(trace: Trace, steps: Steps) -> _Marks:
-    thread = steps.thread if steps.thread >= 0 else _busiest_thread(trace)
+    thread = find_thread(trace, steps)
     here = trace.lanes.track == thread
     work = trace.is_host_work & here & (trace.owner < 0) & ~_named(trace, _LOADER) & ~_named(trace, _OPTIMIZER)
     preparing = np.array([find_family(name) in _PREPARATION for name in trace.names], bool)
@@ -89,7 +90,10 @@ def _find_marks(trace: Trace, steps: Steps) -> _Marks:
     )
 
 
-def _busiest_thread(trace: Trace) -> int:
+def find_thread(trace: Trace, steps: Steps) -> int:
+    """Return the track of the training thread: of the steps, or else the busiest; -1 for none."""
+    if steps.thread >= 0:
+        return steps.thread
     rows = np.flatnonzero(trace.kinds.mask(Kind.OPERATOR, Kind.ANNOTATION))
     return int(np.bincount(trace.lanes.track[rows]).argmax()) if len(rows) else -1
 
@@ -105,11 +109,15 @@ def _times(trace: Trace, mask: Mask) -> tuple[Ints, Ints]:
     return trace.start_ns[rows], trace.end_ns[rows]
 
 
-def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
-    """Return the marked stretches of one step, without overlap: loader and optimizer first, backward between them."""
+def _clip_marks(marks: _Marks, start: int, host_end: int, end: int) -> list[Span]:
+    """Return the marked stretches of one step, without overlap: loader and optimizer first, backward between them.
+
+    After `host_end` the device finishes the step while the host may fetch the next batch already: that fetch costs
+    this step nothing and is counted in the next one, as far as it goes on there.
+    """
     known: list[Span] = []
-    for phase, times in (("data_wait", marks.loader), ("optimizer", marks.optimizer)):
-        for first, last in _clip(times, start, end):
+    for phase, times, limit in (("data_wait", marks.loader, host_end), ("optimizer", marks.optimizer, end)):
+        for first, last in _clip(times, start, limit):
             if not known or all(last <= low or first >= high for low, high, _ in known):
                 known.append((first, last, phase))
     known.sort()

@@ -13,12 +13,14 @@ import pyarrow as pa
 from collector import parts
 from collector.schema.phases import PHASE_NAMES
 from collector.traces.kineto.context import Reading
+from collector.traces.kineto.exposed import sum_communication
 
 
 def build_steps(reading: Reading) -> pa.Table:
     """Build the table `steps`: without a hole, so the time before, between and after the steps has rows as well."""
     steps = reading.steps
     sums = reading.phases.sums(len(steps))
+    communication = sum_communication(reading.trace, steps)
     rows: list[dict[str, Any]] = []
     at, number = _find_extent(reading)[0], 0
     starts, ends = reading.to_run(steps.start_ns).tolist(), reading.to_run(steps.end_ns).tolist()
@@ -27,7 +29,9 @@ def build_steps(reading: Reading) -> pa.Table:
             rows.append({**_make_filler(number, at, start), "index": len(rows)})
         number = int(steps.number[row])
         phases = {f"{name}_ns": int(sums[name][row]) for name in PHASE_NAMES}
-        rows.append({**_make_row("train", number, start, end, phases), "index": len(rows), "markers": steps.markers})
+        entry = {**_make_row("train", number, start, end, phases), "index": len(rows), "markers": steps.markers}
+        total_ns = None if communication is None else int(communication[row])
+        rows.append({**entry, "communication_total_ns": total_ns})
         at = end
     last = _find_extent(reading)[1]
     if last > at:

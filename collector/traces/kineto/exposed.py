@@ -1,0 +1,113 @@
+"""Communication that nothing hides: when only collectives were at work.
+
+May import numpy, `collector.traces.families` and its neighbours in this room.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collector.schema.phases import PHASE_NAMES
+from collector.traces.families import find_family
+from collector.traces.kineto.classify import Kind
+from collector.traces.kineto.clock import Ints
+from collector.traces.kineto.model import Trace
+from collector.traces.kineto.phases import Phases, find_thread
+from collector.traces.kineto.steps import Steps
+
+Edges = tuple[Ints, Ints]
+_COMMUNICATION = PHASE_NAMES.index("communication")
+_WAIT = PHASE_NAMES.index("data_wait")
+_NOTHING: Edges = (np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def expose_communication(trace: Trace, steps: Steps, phases: Phases) -> Phases:
+    """Give to the phase `communication` the time of a step in which a collective ran and nothing hid it.
+
+    On a device that is a collective without a kernel or a memset beside it; on the host, a collective that holds the
+    training thread, or that no operator on any thread runs beside. It is taken from the phase that the thread was in, so the phases still sum to the step; waiting
+    for data stays waiting for data.
+    """
+    exposed = _join(_find_on_device(trace), _find_on_host(trace, steps))
+    if not len(exposed[0]) or not len(phases.start_ns):
+        return phases
+    cuts = np.unique(np.concatenate([phases.start_ns, phases.end_ns, *exposed]))
+    starts, ends = cuts[:-1], cuts[1:]
+    row = np.searchsorted(phases.start_ns, starts, side="right") - 1
+    inside = (row >= 0) & (starts < phases.end_ns[np.maximum(row, 0)])
+    starts, ends, row = starts[inside], ends[inside], row[inside]
+    step, phase = phases.step[row], phases.phase[row]
+    phase = np.where(_covers(exposed, starts) & (phase != _WAIT), _COMMUNICATION, phase)
+    first = np.ones(len(starts), bool)
+    first[1:] = (step[1:] != step[:-1]) | (phase[1:] != phase[:-1]) | (starts[1:] != ends[:-1])
+    last = np.append(first[1:], True)
+    return Phases(step[first], phase[first], starts[first], ends[last])
+
+
+def sum_communication(trace: Trace, steps: Steps) -> Ints | None:
+    """Return the time of each step in which a collective ran, hidden or not; None for a trace without one."""
+    both = _unite(trace, trace.kinds.mask(Kind.COLLECTIVE, Kind.COMMUNICATION))
+    if not len(both[0]):
+        return None
+    starts, ends = both
+    length = np.concatenate([[0], np.cumsum(ends - starts)])
+
+    def before(times: Ints) -> Ints:
+        """Return how much of the communication lies before each time."""
+        row = np.searchsorted(starts, times, side="right")
+        over = np.maximum(ends[np.maximum(row - 1, 0)] - times, 0)
+        return length[row] - np.where(row > 0, over, 0)
+
+    return before(steps.end_ns) - before(steps.start_ns)
+
+
+def _find_on_device(trace: Trace) -> Edges:
+    busy = _unite(trace, trace.kinds.mask(Kind.KERNEL, Kind.MEMSET))
+    return _subtract(_unite(trace, trace.kinds.mask(Kind.COLLECTIVE)), busy)
+
+
+def _find_on_host(trace: Trace, steps: Steps) -> Edges:
+    communication = trace.kinds.kind == Kind.COMMUNICATION
+    if not communication.any():
+        return _NOTHING
+    held = communication & (trace.lanes.track == find_thread(trace, steps))
+    waiting = np.array([find_family(name) == "communication" for name in trace.names], bool)[trace.columns.name]
+    work = _unite(trace, (trace.kinds.kind == Kind.OPERATOR) & ~waiting | trace.is_device_work)
+    return _join(_unite(trace, held), _subtract(_unite(trace, communication & ~held), work))
+
+
+def _unite(trace: Trace, mask: np.ndarray) -> Edges:
+    rows = np.flatnonzero(mask)
+    rows = rows[np.argsort(trace.start_ns[rows], kind="stable")]
+    return _merge(trace.start_ns[rows], trace.end_ns[rows])
+
+
+def _join(one: Edges, other: Edges) -> Edges:
+    starts, ends = np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
+    order = np.argsort(starts, kind="stable")
+    return _merge(starts[order], ends[order])
+
+
+def _subtract(intervals: Edges, taken: Edges) -> Edges:
+    cuts = np.unique(np.concatenate([*intervals, *taken]))
+    low = cuts[:-1]
+    alone = _covers(intervals, low) & ~_covers(taken, low)
+    return _merge(low[alone], cuts[1:][alone])
+
+
+def _merge(starts: Ints, ends: Ints) -> Edges:
+    """Unite intervals that are sorted by their starts."""
+    if not len(starts):
+        return starts, ends
+    reach = np.maximum.accumulate(ends)
+    first = np.append(True, starts[1:] > reach[:-1])
+    return starts[first], reach[np.append(first[1:], True)]
+
+
+def _covers(intervals: Edges, times: Ints) -> np.ndarray:
+    starts, ends = intervals
+    if not len(starts):
+        return np.zeros(len(times), bool)
+    row = np.searchsorted(starts, times, side="right") - 1
+    covered: np.ndarray = (row >= 0) & (times < ends[np.maximum(row, 0)])
+    return covered
