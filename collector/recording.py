@@ -113,6 +113,17 @@ class Recording:
         self.context.notes.finished = "complete"
         self.context.save_notes()
 
+    def withdraw(self) -> None:
+        """Finish early; without a step there is nothing to keep, and the place is free again."""
+        if self.context.steps.ended:
+            self.finish()
+            return
+        self.leave()
+        if self._sidecar is not None:
+            self._sidecar.kill()
+            self._sidecar.wait()
+        abandon_place(self.place)
+
     def _start_sidecar(self) -> None:
         try:
             self._sidecar = start_sidecar(self.place.rank_folder)

@@ -137,10 +137,14 @@ class Profiler:
             self.analyse()
 
     def _refuse_second(self) -> None:
-        if _live is not None and _live is not self and _live._is_live():
+        if _live is not None and _live is not self and _live._is_live() and not _live._give_way():
             raise SessionError(
                 f"a Profiler is already recording to {_live.output_path}; call its analyse() before making another"
             )
+
+    def _give_way(self) -> bool:
+        """End for another Profiler that is being made, if this one is of a kind that does."""
+        return False
 
     def _open(self) -> None:
         global _live

@@ -1,0 +1,16 @@
+"""`profiler-run`: record a training script without changing it, and benchmark it in several processes.
+
+May import the rest of `collector`. Must not import torch: the script decides when that is loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run as a command. The script's own exit codes and exceptions pass through."""
+    from collector.launch.command import run_command
+
+    return run_command(sys.argv[1:] if arguments is None else list(arguments))

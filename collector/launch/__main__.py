@@ -1,0 +1,8 @@
+"""`python -m collector.launch …`: the same as `profiler-run …`, for launchers that want a module."""
+
+import sys
+
+from collector.launch import main
+
+if __name__ == "__main__":
+    sys.exit(main())

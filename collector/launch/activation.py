@@ -1,0 +1,151 @@
+"""Begin to record when the script imports torch.
+
+Not before: a script may set what torch reads while it is imported (CUDA_VISIBLE_DEVICES, OMP_NUM_THREADS), and one that
+never imports it must not wait seconds for it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+OPTIONS_VARIABLE = "PROFILER_OPTIONS"
+PATH_VARIABLE = "PROFILER_OUTPUT_PATH"
+KINETO_LEVEL_VARIABLE = "KINETO_LOG_LEVEL"
+ERRORS_ONLY = "99"
+"""Kineto prints lines of its own at any lower level whenever a window opens or closes."""
+DEFAULT_PATH = "profiler_output"
+_log = logging.getLogger("stepscope")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where to record, and the options that were understood."""
+
+    output_path: Path
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_settings(output: str | None, options: str | None, environment: Mapping[str, str]) -> Settings:
+    """Read the command line's words, else the environment's.
+
+    An option that is not understood is reported and left out, the others count: a training of weeks must neither fail
+    for a comma nor end without a record, and what is on by default is cheap.
+    """
+    path = Path(output or environment.get(PATH_VARIABLE) or DEFAULT_PATH).expanduser().absolute()
+    where = "--options" if options is not None else OPTIONS_VARIABLE
+    text = options if options is not None else environment.get(OPTIONS_VARIABLE, "")
+    return Settings(path, _parse(text, where))
+
+
+def _parse(text: str, where: str) -> dict[str, Any]:
+    if not text.strip():
+        return {}
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        _report(f'{where} is not JSON ({error}); the default options are used. Example: {{"window": [100, 5]}}')
+        return {}
+    if not isinstance(given, dict):
+        _report(f'{where} must be a JSON object, such as {{"window": [100, 5]}}; the default options are used')
+        return {}
+    return {name: value for name, value in given.items() if _is_understood(name, value, where)}
+
+
+def _is_understood(name: str, value: Any, where: str) -> bool:
+    from collector.options import parse_options
+    from collector.schema.errors import OptionError
+
+    try:
+        parse_options({name: value})
+    except OptionError as error:
+        _report(f"{where}: {error} (this option is left out, the training runs on)")
+        return False
+    return True
+
+
+def activate(settings: Settings) -> ImportWatch:
+    """Record this process to `settings.output_path` from the moment it imports torch."""
+    os.environ.setdefault(KINETO_LEVEL_VARIABLE, ERRORS_ONLY)
+    # A Profiler that the script makes without a path writes where the user said.
+    os.environ[PATH_VARIABLE] = str(settings.output_path)
+    owner = os.getpid()
+
+    def begin() -> None:
+        # A forked child inherits the watch, but the run is that of its parent.
+        if os.getpid() == owner:
+            _start(settings)
+
+    watch = ImportWatch("torch", begin)
+    sys.meta_path.insert(0, watch)
+    atexit.register(_say_if_unused, watch)
+    return watch
+
+
+def _start(settings: Settings) -> None:
+    try:
+        from collector.launch.profiler import LaunchedProfiler
+
+        LaunchedProfiler(settings.output_path, **settings.options)
+    except Exception as error:  # noqa: BLE001  an edge: the training must go on whatever happens here
+        _report(f"nothing is recorded: {error!r}. The training is not affected")
+        _log.debug("stepscope: could not start", exc_info=True)
+
+
+def _say_if_unused(watch: ImportWatch) -> None:
+    if watch.is_waiting and os.getpid() == watch.pid:
+        _report("nothing was recorded: the script never imported torch")
+
+
+def _report(text: str) -> None:
+    print(f"profiler-run: {text}", file=sys.stderr)
+
+
+class ImportWatch:
+    """A finder that calls `then` once, when the import of a top-level module has succeeded."""
+
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self.name = name
+        self.pid = os.getpid()
+        self._then = then
+
+    @property
+    def is_waiting(self) -> bool:
+        return self in sys.meta_path
+
+    def stop(self) -> None:
+        """Wait no longer."""
+        if self.is_waiting:
+            sys.meta_path.remove(self)
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Find the module through the other finders, and follow its execution."""
+        if name != self.name:
+            return None
+        self.stop()
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            sys.meta_path.insert(0, self)
+            return spec
+        self._follow(spec.loader)
+        return spec
+
+    def _follow(self, loader: Any) -> None:
+        execute = loader.exec_module
+
+        def execute_then(module: ModuleType) -> None:
+            del loader.exec_module  # the instance's own attribute, set below: the loader is as it was
+            execute(module)
+            self._then()
+
+        loader.exec_module = execute_then

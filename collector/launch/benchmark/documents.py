@@ -1,0 +1,188 @@
+"""benchmark.json of a process and benchmark_mean.json over all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from collector.launch.benchmark.calls import Calls, read_calls
+from collector.launch.benchmark.figures import (
+    NS_PER_MS,
+    Samples,
+    Tree,
+    average_trees,
+    build_data,
+    build_means,
+    collect_samples,
+    join_samples,
+    summarize_samples,
+)
+from collector.run import RankRun, Run
+from collector.schema.errors import RunError
+
+PROCESS_FILE = "benchmark.json"
+MEAN_FILE = "benchmark_mean.json"
+_METHOD = {"measurement_unit": "milliseconds", "std": "population", "percentiles": "linear between closest ranks"}
+
+
+@dataclass(frozen=True)
+class ProcessResult:
+    """How one process fared; `log` is what it printed, `reason` why it has no results, empty if it has."""
+
+    process: str
+    exit_code: int
+    log: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one process measured. `epoch_unix_ns` puts the clocks of several processes together."""
+
+    name: str
+    document: Tree
+    calls: Calls
+    samples: Samples
+    epoch_unix_ns: int
+
+
+def measure_process(folder: Path, arguments: Sequence[str], warmup: int) -> Measured:
+    """Read the run in a process's folder and write its benchmark.json. RunError if there is no run, OSError passes."""
+    run = Run(folder)
+    if not run.ranks:
+        raise RunError(f"{folder} holds no recording; its script never imported torch")
+    rank = run.rank()
+    calls = read_calls(rank, warmup)
+    samples = collect_samples(calls)
+    document = {
+        "data": build_data(calls),
+        "mean_data": build_means(calls),
+        "data_stats_minus_warmup": summarize_samples(samples),
+        "batch_info": _describe_batches(calls),
+        "gpu_metrics": _read_gpu_metrics(rank),
+        "meta": _METHOD | _describe_run(run, arguments) | _count_batches(calls),
+    }
+    write_document(document, folder / PROCESS_FILE)
+    return Measured(folder.name, document, calls, samples, run.manifest.epoch_unix_ns)
+
+
+def build_mean(measured: Sequence[Measured], results: Sequence[ProcessResult], warmup: int) -> Tree:
+    """Return benchmark_mean.json: means over the processes that ended well, and the names of the others."""
+    documents = [one.document for one in measured]
+    stats = summarize_samples(join_samples(one.samples for one in measured))
+    all_stats: Tree = {path: dict(metrics) for path, metrics in stats.items()}
+    for path, throughput in measure_throughput(measured).items():
+        all_stats[path]["throughput"] = throughput
+    covered = [one.name for one in measured]
+    failed = [asdict(result) for result in results if result.reason]
+    return {
+        "mean_all_batches": average_trees([document["data"] for document in documents]),
+        "mean_data": average_trees([document["mean_data"] for document in documents]),
+        "data_stats_minus_warmup_all_procs": all_stats,
+        "gpu_metrics_all_procs": {one.name: one.document["gpu_metrics"] for one in measured},
+        "meta": {
+            **_METHOD,
+            "throughput": "items of all processes per second, from the first kept batch's start to the last one's end",
+            "coverage": f"{len(covered)} of {len(results)} processes",
+            "processes": covered,
+            "failed": failed,
+            "warmup_batches": warmup,
+            "total_batches": sum(document["meta"]["total_batches"] for document in documents),
+            "warnings": [f"{one.name}: {text}" for one in measured for text in one.document["meta"]["warnings"]],
+            "per_process": {one.name: one.document["meta"] for one in measured},
+        },
+    }
+
+
+def measure_throughput(measured: Sequence[Measured]) -> dict[str, float]:
+    """Return items per second of all processes together, per range that is a batch, by the wall clock.
+
+    Counted are the kept batches, from the start of the first to the end of the last of any process; what a process
+    does between its batches lowers the figure, and so does one that ends later than the others.
+    """
+    spans: dict[str, list[tuple[int, int, int]]] = {}
+    for one in measured:
+        for call in one.calls.kept:
+            start = one.epoch_unix_ns + call.start_ns
+            spans.setdefault(call.path, []).append((start, start + call.duration_ns, call.items or 0))
+    throughput = {}
+    for path, rows in spans.items():
+        elapsed_ns = max(end for _, end, _ in rows) - min(start for start, _, _ in rows)
+        items = sum(count for _, _, count in rows)
+        if items and elapsed_ns:
+            throughput[path] = items / (elapsed_ns / 1e9)
+    return throughput
+
+
+def write_document(document: Tree, path: Path) -> None:
+    """Write JSON so that a reader sees the old or the new file. OSError passes through."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+def _describe_batches(calls: Calls) -> Tree:
+    numbered: dict[str, int] = {}
+    info: Tree = {}
+    for call in sorted(
+        (c for root in calls.roots for c in root.walk() if c.batch is not None), key=lambda c: c.start_ns
+    ):
+        key = f"{call.path}_{call.batch}"
+        numbered[key] = numbered.get(key, 0) + 1
+        info[key if numbered[key] == 1 else f"{key}#{numbered[key]}"] = {
+            "batch_idx": call.batch,
+            "total_items": call.items,
+            "is_counted": call.is_counted,
+            "is_warmup": call.is_counted and call not in calls.kept,
+        }
+    return info
+
+
+def _count_batches(calls: Calls) -> Tree:
+    total, kept = len(calls.batches), len(calls.kept)
+    warnings = []
+    if total and not kept:
+        warnings.append(f"a warm-up of {calls.warmup} batches at each end leaves none of {total}; choose a smaller -w")
+    if not total:
+        warnings.append("no batches were recorded; mark them with push_range(name, batch_idx=…), or train some steps")
+    return {
+        "source": calls.source,
+        "total_batches": total,
+        "total_batches_minus_warmup": kept,
+        "warmup_batches": calls.warmup,
+        "warnings": warnings,
+    }
+
+
+def _describe_run(run: Run, arguments: Sequence[str]) -> Tree:
+    manifest, rank = run.manifest, run.rank().manifest
+    return {
+        "versions": {
+            "stepscope": manifest.stepscope,
+            "python": manifest.python,
+            "torch": manifest.torch,
+            "cuda": manifest.cuda,
+        },
+        "device": {"names": [device.name for device in rank.devices] or ["cpu"], "cores": rank.usable_cores},
+        "host": manifest.host,
+        "arguments": list(arguments),
+    }
+
+
+def _read_gpu_metrics(rank: RankRun) -> Tree:
+    """Return time (ms since the run's epoch) and value of every figure of every GPU that was sampled."""
+    try:
+        rows = rank.table("resources", ("start_ns", "source", "metric", "value")).to_pylist()
+    except RunError:
+        return {}
+    found: dict[str, dict[str, dict[str, list[Any]]]] = {}
+    for row in rows:
+        if row["source"].startswith("gpu "):
+            series = found.setdefault(row["source"], {}).setdefault(row["metric"], {"time": [], "value": []})
+            series["time"].append(row["start_ns"] / NS_PER_MS)
+            series["value"].append(row["value"])
+    return dict(found)

@@ -1,0 +1,138 @@
+"""The command line of `profiler-run`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from collector.launch.activation import activate, read_settings
+from collector.launch.script import Program, run_program
+from collector.launch.torchrun import is_torchrun, wrap_workers
+from collector.schema.errors import StepscopeError, UsageError
+
+_USAGE = """profiler-run [options] script.py [argument …]
+       profiler-run [options] -m module [argument …]
+       profiler-run [options] torchrun [torchrun's options] script.py [argument …]"""
+_ABOUT = """Run a training script as Python would, and record it. The script needs no change.
+
+PROFILER_OUTPUT_PATH and PROFILER_OPTIONS stand for --output and --options. With -np, -ng or -w it is a benchmark:
+N processes on each of M devices, each with a folder and a benchmark.json, and benchmark_mean.json over all of them."""
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run the command; return an exit code, or let what the script raises pass."""
+    given = _parse(arguments)
+    try:
+        if _is_benchmark(given):
+            return _run_benchmark(given)
+        _run_recorded(given)
+    except StepscopeError as error:
+        print(f"profiler-run: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "profiler-run", _USAGE, _ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    own, program, is_module = _split(arguments, _add_options(parser))
+    given = parser.parse_args(own)
+    if not program and not given.baseline:
+        parser.error("name a script, or a module after -m")
+    if given.maximize_clocks and not _is_benchmark(given):
+        parser.error("--maximize-clocks goes with -np, -ng or -w")
+    given.program = Program(program[0], is_module, tuple(program[1:])) if program else None
+    return given
+
+
+def _add_options(parser: argparse.ArgumentParser) -> set[str]:
+    """Add the options; return the names of those that a value follows."""
+    add, bench = parser.add_argument, parser.add_argument_group("benchmark").add_argument
+    many, any_number = {"type": _read_positive, "metavar": "N"}, {"type": _read_count, "metavar": "N"}
+    actions = (
+        add(
+            "-o",
+            "--output",
+            metavar="DIR",
+            help="folder for the run (default: PROFILER_OUTPUT_PATH, else profiler_output)",
+        ),
+        add("--options", metavar="JSON", help="options of the Profiler, such as '{\"window\": [100, 5]}'"),
+        add("-m", action="store_true", help="what follows is a module's name, as for python -m"),
+        bench("-np", "--processes", **many, help="processes on each device (default: 1)"),  # type: ignore[arg-type]
+        bench("-ng", "--gpus", **any_number, help="devices, 0 for the CPU only (default: 1 if there is one)"),  # type: ignore[arg-type]
+        bench("-w", "--warmup", **any_number, help="batches left out at both ends (default: 1)"),  # type: ignore[arg-type]
+        bench("--maximize-clocks", action="store_true", help="hold the GPUs at their highest clock meanwhile"),
+        bench(
+            "--baseline",
+            type=Path,
+            metavar="DIR",
+            help="an earlier benchmark; without a script, compare --output with it",
+        ),
+    )
+    return {name for action in actions if action.nargs != 0 for name in action.option_strings}
+
+
+def _split(arguments: Sequence[str], valued: set[str]) -> tuple[list[str], list[str], bool]:
+    """Split into our own words and the program's: nothing after its name is ours, whatever it looks like."""
+    position = 0
+    while position < len(arguments) and arguments[position].startswith("-"):
+        word = arguments[position]
+        if word in ("-m", "--"):
+            return list(arguments[:position]), list(arguments[position + 1 :]), word == "-m"
+        position += 2 if word in valued else 1
+    return list(arguments[:position]), list(arguments[position:]), False
+
+
+def _read_positive(text: str) -> int:
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return value
+
+
+def _read_count(text: str) -> int:
+    if (value := int(text)) < 0:
+        raise argparse.ArgumentTypeError(f"{text} is less than 0")
+    return value
+
+
+def _is_benchmark(given: argparse.Namespace) -> bool:
+    return any(value is not None for value in (given.processes, given.gpus, given.warmup, given.baseline))
+
+
+def _run_recorded(given: argparse.Namespace) -> None:
+    program: Program = given.program
+    if is_torchrun(program):
+        own = [f"--output={given.output}"] if given.output else []
+        own += [f"--options={given.options}"] if given.options is not None else []
+        run_program(wrap_workers(program, own))
+        return
+    watch = activate(read_settings(given.output, given.options, os.environ))
+    try:
+        run_program(program)
+    except UsageError:
+        watch.stop()
+        raise
+
+
+def _run_benchmark(given: argparse.Namespace) -> int:
+    from collector.launch.benchmark import Benchmark, compare_only, run_benchmark
+
+    output = read_settings(given.output, "", os.environ).output_path
+    if given.program is None:
+        return compare_only(output, given.baseline)
+    return run_benchmark(
+        Benchmark(
+            program=given.program,
+            output=output,
+            options=given.options,
+            processes=given.processes or 1,
+            gpus=given.gpus,
+            warmup=1 if given.warmup is None else given.warmup,
+            maximize_clocks=given.maximize_clocks,
+            baseline=given.baseline,
+        )
+    )

@@ -1,0 +1,138 @@
+"""Run a script or a module as Python itself would: `__main__`, sys.argv, sys.path, exit codes, tracebacks.
+
+May import the standard library and `collector.schema.errors` only.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import sys
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType, TracebackType
+from typing import Any
+
+from collector.schema.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the user wants to run: a file, or a module's name; `arguments` are what it gets after its own name."""
+
+    name: str
+    is_module: bool
+    arguments: tuple[str, ...]
+
+    @property
+    def words(self) -> list[str]:
+        """The program as words of a command line."""
+        return [*(["-m"] if self.is_module else []), self.name, *self.arguments]
+
+
+def run_program(program: Program) -> None:
+    """Run it in this process as `__main__`, for good: what it leaves behind stays until the process ends.
+
+    Whatever it raises passes through, its traceback without the frames of this package. Raises UsageError if there is
+    no such program.
+    """
+    if program.is_module:
+        main, code = _load_module(program)
+    else:
+        main, code = _load_file(program)
+    sys.modules["__main__"] = main
+    try:
+        exec(code, vars(main))
+    except BaseException as error:
+        _hide_own_frames(error)
+        raise
+
+
+def _load_file(program: Program) -> tuple[ModuleType, CodeType]:
+    path = Path(program.name)
+    try:
+        # As Python reads a script: the encoding that its first lines name.
+        with io.open_code(os.path.abspath(path)) as file:
+            source = file.read()
+    except OSError as error:
+        raise UsageError(
+            f"the script {path} cannot be read ({error.strerror or error}); give the path of a Python file"
+        ) from None
+    sys.argv = [program.name, *program.arguments]
+    _set_first_path(os.path.dirname(os.path.realpath(path)))
+    main = _build_main(os.path.abspath(path), None)
+    main.__loader__ = SourceFileLoader("__main__", os.path.abspath(path))
+    return main, _compile(source, os.path.abspath(path))
+
+
+def _load_module(program: Program) -> tuple[ModuleType, CodeType]:
+    sys.argv = ["-m", *program.arguments]
+    _set_first_path(os.getcwd())
+    spec = _find_main_spec(program.name)
+    loader: Any = spec.loader
+    code = loader.get_code(spec.name) if hasattr(loader, "get_code") else None
+    if code is None:
+        raise UsageError(f"the module {program.name} has no Python code to run")
+    sys.argv[0] = spec.origin or program.name
+    main = _build_main(spec.origin or program.name, spec)
+    main.__loader__ = loader
+    return main, code
+
+
+def _find_main_spec(name: str) -> ModuleSpec:
+    """Find a module to run; of a package, its `__main__`."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"the module {name} cannot be found ({error})") from None
+    if spec is None:
+        raise UsageError(f"there is no module {name}; give its name as for `python -m`")
+    if spec.submodule_search_locations is None:
+        return spec
+    if name.endswith(".__main__"):
+        raise UsageError(f"{name} is a package and cannot be run")
+    return _find_main_spec(f"{name}.__main__")
+
+
+def _build_main(file: str, spec: ModuleSpec | None) -> ModuleType:
+    main = ModuleType("__main__")
+    main.__file__ = file
+    main.__spec__ = spec
+    main.__package__ = None if spec is None else spec.parent
+    vars(main).update({"__cached__": None if spec is None else spec.cached, "__builtins__": __builtins__})
+    return main
+
+
+def _compile(source: bytes, path: str) -> CodeType:
+    try:
+        return compile(source, path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        _hide_own_frames(error)
+        raise
+
+
+def _set_first_path(folder: str) -> None:
+    """Put the script's folder where Python puts it: first, in place of that of `profiler-run`."""
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = folder
+
+
+def _hide_own_frames(error: BaseException) -> None:
+    """Let the interpreter's report of this error begin in the user's code.
+
+    The interpreter must still get the error itself: only so does it end as it would have, by a signal for Ctrl-C.
+    """
+    inner = error.__traceback__
+    while inner is not None and Path(inner.tb_frame.f_code.co_filename).parent == Path(__file__).parent:
+        inner = inner.tb_next
+    hook = sys.excepthook
+
+    def report(kind: type[BaseException], value: BaseException, whole: TracebackType | None) -> None:
+        if value is error:
+            hook(kind, value.with_traceback(inner), inner)
+        else:
+            hook(kind, value, whole)
+
+    sys.excepthook = report
