@@ -23,6 +23,7 @@ from profiler_server.figures.charts import (
     plain_text,
     run_length,
 )
+from profiler_server.figures.heat import Heat, build_heat
 from profiler_server.figures.strips import Bar, Strip, Tick, build_lane, build_strip, build_ticks, percent
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Bar",
     "Chart",
     "Figure",
+    "Heat",
     "Line",
     "Slice",
     "Stack",
@@ -40,6 +42,7 @@ __all__ = [
     "average_runs",
     "build_bars",
     "build_depths",
+    "build_heat",
     "build_lane",
     "build_lines",
     "build_pie",

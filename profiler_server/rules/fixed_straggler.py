@@ -30,7 +30,10 @@ def _judge(case: Case) -> Finding | None:
         "busy host or a slower device are the usual causes.",
         change=f"profiler-server report RUN --json  # compare ranks[{slow}] with the others",
         fix=f"a rank {slow} as fast as the others",
-        evidence=(Evidence("steps", f"rank={slow}", f"Phases of rank {slow}"),),
+        evidence=(
+            Evidence("ranks", "sort=-own", "All ranks side by side"),
+            Evidence("steps", f"rank={slow}", f"Phases of rank {slow}"),
+        ),
         severity="medium",
     )
 

@@ -74,19 +74,17 @@ def describe_cores(cores: Mapping[str, Series], usable: float, workers: int) -> 
     """Say who used the processors, and whether they were the limit."""
     if "process" not in cores:
         return "The use of the processors was not sampled in these steps."
-    used = [f"The training process used {_cores(cores['process'].mean)}"]
+    used = [f"training used {_cores(cores['process'].mean)}"]
     if "workers" in cores:
         used.append(f"its {format_number_of(workers, 'worker')} {cores['workers'].mean:.2f}")
-    text = " and ".join(used)
     if "system" not in cores or not usable:
-        return f"{text}."
+        return f"{' and '.join(used).capitalize()}."
     own = sum(cores[name].mean for name in ("process", "workers") if name in cores)
     others = max(cores["system"].mean - own, 0.0)
-    rest = f"other programs took {others:.2f}" if others >= 0.05 else "nothing else ran"
-    verdict = f"{text}, of {usable:g} that it may use; {rest}."
-    if own + others >= BUSY_FRAC * usable:
-        return f"{verdict} The processors were full: more workers or threads cannot help here."
-    return verdict
+    used.append(f"other programs {others:.2f}" if others >= 0.05 else "other programs next to nothing")
+    full = own + others >= BUSY_FRAC * usable
+    head = "The processors were full, so more workers or threads cannot help" if full else "The processors had room"
+    return f"{head}: {', '.join(used)}, of {usable:g}."
 
 
 def _cores(value: float) -> str:

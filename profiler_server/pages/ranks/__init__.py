@@ -1,0 +1,105 @@
+"""The Ranks page: the ranks of a run side by side, which of them is behind and why, and who waited for whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiler_server.analysis.ranks import (
+    MOST_RANKS,
+    RankSummary,
+    Straggler,
+    find_straggler,
+    summarize_collectives,
+    summarize_ranks,
+)
+from profiler_server.figures import Chart
+from profiler_server.format import format_count
+from profiler_server.page import Notice, Page, PageRequest
+from profiler_server.pages.ranks.charts import StepMap, build_charts, build_steps
+from profiler_server.pages.ranks.collectives import CollectiveTable, view_collectives
+from profiler_server.pages.ranks.rows import RankTable, list_rows
+from profiler_server.pages.ranks.words import Stat, describe_communication, describe_straggler, list_stats
+
+SEVERAL = """torchrun --nproc-per-node 4 train.py
+
+# in train.py: every rank makes the same call, and writes a folder of its own
+profiler = Profiler("runs/my-run")"""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that the page shows of two ranks or more. `notes` say what is missing from it."""
+
+    sentence: str
+    detail: str
+    tone: str
+    stats: tuple[Stat, ...]
+    table: RankTable
+    charts: tuple[Chart, ...]
+    steps: StepMap
+    collectives: CollectiveTable | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RanksPage:
+    """Either a comparison, or a notice that says why there is nothing to compare."""
+
+    notice: Notice | None
+    comparison: Comparison | None
+
+
+def build(request: PageRequest) -> RanksPage:
+    """Build the page. `?sort=-own` sorts the table by a column, falling with a dash."""
+    ranks = summarize_ranks(request.run)
+    known = [rank for rank in ranks if rank.steps]
+    if len(ranks) < 2:
+        return RanksPage(_explain_one(request), None)
+    if not known:
+        reason = f"None of the {len(ranks)} ranks has a training step: {ranks[0].reason}"
+        return RanksPage(Notice("empty", "No steps to compare", reason), None)
+    return RanksPage(None, _compare(request, ranks))
+
+
+def _explain_one(request: PageRequest) -> Notice:
+    world = request.run.manifest.world_size
+    if world > 1:
+        reason = (
+            f"The run has {world} processes, but only rank {request.ranks[0]} has written its folder here. Give every "
+            "rank the same output_path on storage that all of them see."
+        )
+        return Notice("empty", "Only one rank was recorded", reason, SEVERAL)
+    reason = "This run has one process. Runs of several processes are set side by side here, without further options."
+    return Notice("empty", "One rank", reason, SEVERAL)
+
+
+def _compare(request: PageRequest, ranks: tuple[RankSummary, ...]) -> Comparison:
+    straggler = find_straggler(ranks)
+    rows = summarize_collectives(request.run, ranks)
+    behind = straggler is not None and straggler.is_slow
+    return Comparison(
+        sentence=describe_straggler(straggler),
+        detail=describe_communication(ranks, rows),
+        tone="bad" if behind else "good",
+        stats=list_stats(request.run.manifest, ranks, straggler),
+        table=list_rows(ranks, straggler, request.query.get("sort", "")),
+        charts=build_charts(ranks),
+        steps=build_steps(ranks),
+        collectives=view_collectives(rows, ranks),
+        notes=_list_notes(request, ranks, straggler),
+    )
+
+
+def _list_notes(request: PageRequest, ranks: tuple[RankSummary, ...], straggler: Straggler | None) -> tuple[str, ...]:
+    notes = []
+    if len(request.ranks) > MOST_RANKS:
+        notes.append(f"The first {MOST_RANKS} of {format_count(len(request.ranks))} ranks are shown.")
+    world = request.run.manifest.world_size
+    if world > len(request.ranks):
+        notes.append(f"{world - len(request.ranks)} of {world} ranks have not written anything.")
+    if straggler is None:
+        notes.append("Only one of the ranks has steps.")
+    return tuple(notes)
+
+
+PAGE = Page(slug="ranks", title="Ranks", order=55, key="r", template="ranks.html", build=build)

@@ -1,0 +1,103 @@
+"""The charts of the ranks: what the mean step of each is made of, its device, and its steps one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from collector.schema.phases import PHASES
+from profiler_server.analysis.ranks import RankSummary, average_steps
+from profiler_server.figures import Axes, Chart, Figure, Heat, Stack, build_heat, build_stack
+from profiler_server.format import format_duration
+
+_LABELS = {phase.name: phase.label for phase in PHASES}
+DEVICE_PARTS: Mapping[str, tuple[str, str]] = {
+    "computation_ns": ("Computation", "compute"),
+    "exposed_communication_ns": ("Exposed communication", "communication"),
+    "exposed_copy_ns": ("Exposed copy", "copy"),
+    "idle_ns": ("Idle", "idle"),
+}
+COLUMNS = 160
+
+
+@dataclass(frozen=True)
+class StepMap:
+    """The picture of every rank's steps; `data` is what its cells say when one points at them, in ns, -1 for nothing."""
+
+    heat: Heat
+    caption: str
+    data: dict[str, Any]
+
+
+def build_charts(ranks: Sequence[RankSummary]) -> tuple[Chart, ...]:
+    """Build the charts of the ranks that have steps; the device's only where there is device work."""
+    known = [rank for rank in ranks if rank.steps]
+    charts = [_draw_phases(known)]
+    if any(rank.device is not None for rank in known):
+        charts.append(_draw_device(known))
+    return tuple(charts)
+
+
+def _draw_phases(ranks: Sequence[RankSummary]) -> Chart:
+    names = [name for name in _LABELS if any(rank.phases_ns[name] for rank in ranks)]
+    parts = {name: np.array([rank.phases_ns[name] for rank in ranks]) for name in names}
+    x = np.array([rank.rank for rank in ranks])
+    return Chart(
+        id="rank-phases",
+        title="What the mean step of each rank is made of",
+        caption="Communication is the time in which a rank was held in a collective, waiting for slower ranks included.",
+        figure=_draw_bars(Stack(x, parts, labels=_LABELS)),
+        columns=("Rank", *(_LABELS[name] for name in names)),
+        rows=tuple((str(r.rank), *(format_duration(r.phases_ns[name]) for name in names)) for r in ranks),
+        size="medium",
+    )
+
+
+def _draw_device(ranks: Sequence[RankSummary]) -> Chart:
+    having = [rank for rank in ranks if rank.device is not None]
+    x = np.array([rank.rank for rank in having])
+    parts = {name: np.array([float(getattr(rank.device, name)) for rank in having]) for name in DEVICE_PARTS}
+    colors = {name: color for name, (_, color) in DEVICE_PARTS.items()}
+    labels = {name: label for name, (label, _) in DEVICE_PARTS.items()}
+    rows = zip(*(values.tolist() for values in parts.values()), strict=True)
+    return Chart(
+        id="rank-device",
+        title="What the device of each rank did",
+        caption="Over the detailed windows: computation, communication and copies that no computation hides, and idle time.",
+        figure=_draw_bars(Stack(x, parts, colors, labels)),
+        columns=("Rank", *labels.values()),
+        rows=tuple(
+            (str(rank.rank), *(format_duration(cell) for cell in row)) for rank, row in zip(having, rows, strict=True)
+        ),
+        size="medium",
+    )
+
+
+def build_steps(ranks: Sequence[RankSummary]) -> StepMap:
+    """Build the map of every rank's steps. `ranks` with steps only."""
+    known = [rank for rank in ranks if rank.steps]
+    first, values = average_steps(known, COLUMNS)
+    size = int(first[1] - first[0]) if len(first) > 1 else 1
+    each = f"the mean of {size} steps" if size > 1 else "one step"
+    heat = build_heat(first, [str(rank.rank) for rank in known], values)
+    ends = f"pale is {format_duration(heat.low_ns)}, red {format_duration(heat.high_ns)}"
+    caption = (
+        f"Time outside of collectives; a cell is {each}; {ends}. A red row is a slow rank, a red column a step that was "
+        "slow for all."
+    )
+    rounded = np.where(np.isfinite(values), np.round(values), -1.0).astype(np.int64)
+    data = {"first": first.tolist(), "size": size, "ranks": [rank.rank for rank in known], "values": rounded.tolist()}
+    return StepMap(heat, caption, data)
+
+
+def _draw_bars(stack: Stack) -> Figure:
+    """Draw a column per rank, apart from each other where there is room."""
+    x = stack.x
+    axes = Axes(x_title="rank", x_range=(float(x[0]) - 0.5, float(x[-1]) + 0.5))
+    figure = build_stack(stack, axes)
+    for trace in figure["data"]:
+        trace["width"] = 0.6 if len(x) <= 32 else 0.9
+    return figure

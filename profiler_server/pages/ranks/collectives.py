@@ -1,0 +1,75 @@
+"""The collectives of each rank: own time, the transfer that every rank needs, and waiting for the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from profiler_server.analysis.collectives import CollectiveRow
+from profiler_server.analysis.ranks import RankSummary
+from profiler_server.format import ABSENT, format_bytes, format_count, format_duration, format_share
+
+MOST_ROWS = 400
+
+
+@dataclass(frozen=True)
+class CollectiveLine:
+    """One collective of one rank. `wait_frac` is the part of its own time that it waited, for the bar."""
+
+    rank: int
+    name: str
+    count: str
+    total: str
+    transfer: str
+    wait: str
+    wait_frac: float
+    late: str
+    bytes: str
+    bandwidth: str
+
+
+@dataclass(frozen=True)
+class CollectiveTable:
+    rows: tuple[CollectiveLine, ...]
+    has_bytes: bool
+    note: str
+
+
+def view_collectives(rows: Sequence[CollectiveRow], ranks: Sequence[RankSummary]) -> CollectiveTable | None:
+    """Lay the collectives out, None where none were recorded."""
+    if not rows:
+        return None
+    ordered = sorted(rows, key=lambda row: (row.name, row.rank))
+    return CollectiveTable(
+        rows=tuple(_view(row) for row in ordered[:MOST_ROWS]),
+        has_bytes=any(row.bytes is not None for row in rows),
+        note=_describe(rows, ranks),
+    )
+
+
+def _view(row: CollectiveRow) -> CollectiveLine:
+    return CollectiveLine(
+        rank=row.rank,
+        name=row.name,
+        count=format_count(row.count),
+        total=format_duration(row.total_ns),
+        transfer=format_duration(row.transfer_ns),
+        wait=format_duration(row.wait_ns),
+        wait_frac=row.wait_ns / row.total_ns if row.wait_ns is not None and row.total_ns else 0.0,
+        late=f"{format_count(row.late)} of {format_count(row.matched)}" if row.matched else ABSENT,
+        bytes=format_bytes(row.bytes),
+        bandwidth=f"{format_bytes(row.bus_bytes_per_s)}/s" if row.bus_bytes_per_s is not None else ABSENT,
+    )
+
+
+def _describe(rows: Sequence[CollectiveRow], ranks: Sequence[RankSummary]) -> str:
+    total, matched = sum(row.count for row in rows), sum(row.matched for row in rows)
+    text = "Own time is the collective as this rank saw it; the transfer is the shortest own time of that call over the ranks; the rest is waiting."
+    if matched < total:
+        share = format_share((total - matched) / total)
+        text += f" {share} of the calls have no partner in another rank: the detailed windows were not open at the same steps."
+    if len({rank.host for rank in ranks if rank.calls is not None}) > 1:
+        text += " The ranks are on several hosts, whose clocks differ: last is the rank whose own time is the shortest."
+    if len(rows) > MOST_ROWS:
+        text += f" The first {MOST_ROWS} of {format_count(len(rows))} rows are shown."
+    return text
