@@ -2,7 +2,8 @@
 
 A step ends where the next batch is fetched after an update. Where there is no loader, it ends with the last update
 of a cycle of optimizers: when one that has stepped already steps again after a backward, a new cycle has begun, and
-from then on the length of the cycle is known.
+from then on the length of the cycle is known. What kind of loop it is may be known only after many batches or
+updates; the steps before are then told apart afterwards (`SPLIT_FETCHES`, `SPLIT_UPDATES`).
 
 May import `collector.ring`. Must not import torch.
 """
@@ -13,7 +14,14 @@ import logging
 import time
 from collections.abc import Callable
 
-from collector.ring.codes import STALL_END, STALL_START, STEP_ENDED, STEP_ENDS_NEXT
+from collector.ring.codes import (
+    SPLIT_FETCHES,
+    SPLIT_UPDATES,
+    STALL_END,
+    STALL_START,
+    STEP_ENDED,
+    STEP_ENDS_NEXT,
+)
 from collector.ring.words import CODE_SHIFT, WordLog
 
 _log = logging.getLogger("stepscope")
@@ -22,6 +30,8 @@ CYCLES_WITHOUT_FETCH = 32
 BATCHES_WITHOUT_UPDATE = 64
 """After so many fetches with a backward and no update, updates are made where no hook sees them: each fetch is a step."""
 
+_FETCHES_OF_ONE_BATCH = 2
+"""The start of the loader counts as one."""
 _BACKWARD = -1
 STALL_NS = 200_000
 """A callback that takes longer is written down, so that no step carries its time."""
@@ -42,6 +52,9 @@ class StepCounter:
         self._backwards = 0
         self._ever_updated = False
         self._batches = 0
+        self._fetches = 0
+        self._backwards_at_fetch = 0
+        self.has_compiled = False
         self._cycle: dict[int, int] = {}
         self._cycle_length = 0
         self._backwards_at_update = 0
@@ -67,10 +80,12 @@ class StepCounter:
         if self._updated:
             if not self._explicit:
                 self._end(STEP_ENDS_NEXT)
-        elif self._backwards and not self._ever_updated and not self._explicit:
+        elif self._backwards > self._backwards_at_fetch and not self._ever_updated and not self._explicit:
             self._batches += 1
             if self._batches > BATCHES_WITHOUT_UPDATE:
-                self._end(STEP_ENDS_NEXT)
+                self._end_batches()
+        self._backwards_at_fetch = self._backwards
+        self._fetches += 1
         self._fetched = True
 
     def fetch_stops(self) -> None:
@@ -95,10 +110,10 @@ class StepCounter:
         self._cycle[optimizer] = self._cycle.get(optimizer, 0) + 1
         self._backwards_at_update = self._backwards
         if self._fetched:
-            if self._cycle[optimizer] > CYCLES_WITHOUT_FETCH:
+            if self._cycle[optimizer] > CYCLES_WITHOUT_FETCH and optimizer == next(reversed(self._cycle)):
                 self._fetched = False
                 self._cycle_length = len(self._cycle)
-                self._end(STEP_ENDED)
+                self._end_cycles(self._cycle[optimizer])
         elif len(self._cycle) == self._cycle_length and self._backwards:
             self._end(STEP_ENDED)
 
@@ -114,7 +129,34 @@ class StepCounter:
 
     def finish(self) -> None:
         """Recording stops: the step that has updated is over."""
-        if self._updated and not self._explicit:
+        if self._explicit:
+            return
+        if self._updated and self._fetches <= _FETCHES_OF_ONE_BATCH and self._cycle:
+            self._end_cycles(self._cycle[next(reversed(self._cycle))])
+        elif self._updated:
+            self._end(STEP_ENDED)
+        elif self.has_compiled and not self._ever_updated:
+            self._end_hidden_updates()
+
+    def _end_cycles(self, steps: int) -> None:
+        """So many steps were made on one batch."""
+        self._log.write(SPLIT_UPDATES >> CODE_SHIFT, self.ended + steps)
+        self.ended += steps - 1
+        self._count()
+
+    def _end_batches(self) -> None:
+        """Updates are made where no hook sees them: every batch was a step. One more ends here."""
+        if not self.ended:
+            self.ended = self._batches - 1
+            self._log.write(SPLIT_FETCHES >> CODE_SHIFT, self.ended)
+        self._end(STEP_ENDS_NEXT)
+
+    def _end_hidden_updates(self) -> None:
+        """The recording ends before it was sure that every batch is a step, but code was compiled: so it is."""
+        if self._batches and not self.ended:
+            self.ended = self._batches
+            self._log.write(SPLIT_FETCHES >> CODE_SHIFT, self.ended)
+        if self._backwards > self._backwards_at_fetch:
             self._end(STEP_ENDED)
 
     def _end(self, code: int) -> None:
@@ -124,7 +166,7 @@ class StepCounter:
     def _count(self) -> None:
         self.ended += 1
         self._updated = False
-        self._backwards = self._backwards_at_update = 0
+        self._backwards = self._backwards_at_update = self._backwards_at_fetch = 0
         self._cycle.clear()
         self._log.mark_head()
         if self.callbacks:

@@ -59,3 +59,7 @@ REDUCED = 71 << CODE_SHIFT
 """After a backward: ns in which DDP reduced its gradients, hidden ones included."""
 DETAILED = 72 << CODE_SHIFT
 """1: a detailed window is open from here on; 0: it is closed."""
+SPLIT_FETCHES = 73 << CODE_SHIFT
+"""Before STEP_ENDS_NEXT: the steps up to number n ended at the last fetches of the open row, one each."""
+SPLIT_UPDATES = 74 << CODE_SHIFT
+"""The steps up to number n ended at the updates of the open row: there are no fetches that could tell them apart."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from collector.ring import codes
 from collector.ring.words import PAYLOAD_MASK
+from collector.sidecar.progress import State
 from collector.sidecar.rows import (
     BACKWARD,
     COMMUNICATION,
@@ -20,7 +20,7 @@ from collector.sidecar.rows import (
     FORWARD,
     OPTIMIZER,
     UNKNOWN,
-    Counters,
+    Cut,
     Fetch,
     QueueSample,
     Row,
@@ -47,6 +47,9 @@ _CLOSES = {
     codes.SCALER_END: OPTIMIZER,
     codes.COLLECTIVE_END: COMMUNICATION,
 }
+MOST_CUTS = 128
+"""Places in an open row that are remembered in case it has to be split."""
+_STEP_CODES = (codes.STEP_ENDS_NEXT, codes.STEP_ENDED, codes.SPLIT_FETCHES, codes.SPLIT_UPDATES)
 _UPDATES = (codes.UPDATE_END, codes.SCALER_END, codes.BACKWARD_END)
 
 
@@ -58,18 +61,6 @@ class Done(NamedTuple):
     step: int
     end: int
     markers: bool
-
-
-@dataclass
-class State:
-    """What outlives a row; enough to go on from the start of the open one."""
-
-    step: int = 0
-    started: bool = False
-    explicit: bool = False
-    detailed: bool = False
-    position: int = 1
-    start: int | None = None
 
 
 class StepMachine:
@@ -87,7 +78,6 @@ class StepMachine:
         self._values_from: int | None = None
         self._stack: list[int] = []
         self._closes_next: int | None = None
-        self._cut: tuple[int, int, Counters, int] | None = None
         self._loader = (0, 0)
         self._batch = 0
         self._queue: int | None = None
@@ -109,8 +99,9 @@ class StepMachine:
     def lose(self) -> None:
         """Words are missing here: nothing that was open can be trusted to be open still."""
         self._stack.clear()
-        self._cut = None
         self._closes_next = None
+        if self._row is not None:
+            self._row.cuts, self._row.updates = [], []
 
     def finish(self) -> None:
         """The log ends here: close what is open."""
@@ -148,6 +139,8 @@ class StepMachine:
                 self._close_before_fetch(code, time)
             elif not self.state.started and phase != COMMUNICATION:
                 self._start(time)
+            elif code in (codes.FORWARD_START, codes.ZERO_START) and self._is_evaluation_without_loader():
+                self._close("eval", time)
             self.row.resolve(phase)
         counters = self.row.counters
         if code == codes.FETCH_START and DATA not in self._stack:
@@ -187,9 +180,10 @@ class StepMachine:
         if not self._stack:
             if phase != COMMUNICATION:
                 row.previous = phase
-            known = self._cut[2].updates if self._cut else 0
+            known = row.updates[-1].counters.updates if row.updates else 0
             if code in _UPDATES and row.counters.updates > known:
-                self._cut = (len(row.stretches), time, copy.copy(row.counters), self.position)
+                row.updates.append(row.cut_here(time, self.position + 1))
+                del row.updates[:-MOST_CUTS]
 
     def _mark(self, code: int, time: int) -> None:
         if code == codes.STEP_MARK:
@@ -211,7 +205,7 @@ class StepMachine:
             self.row.backward_point = time
 
     def _feed_value(self, code: int, value: int) -> None:
-        if code in (codes.STEP_ENDS_NEXT, codes.STEP_ENDED) and value <= self.state.step:
+        if code in _STEP_CODES and value <= self.state.step:
             return  # read again after a takeover: that step is written
         if code == codes.STEP_ENDS_NEXT:
             self._closes_next = value
@@ -231,7 +225,11 @@ class StepMachine:
         elif self._row is None:
             return
         elif code == codes.STEP_ENDED:
-            self._close_at_cut(value)
+            self._close_at_update(value)
+        elif code == codes.SPLIT_FETCHES:
+            self._split_at_fetches(value)
+        elif code == codes.SPLIT_UPDATES:
+            self._split_at_updates(value)
         elif code == codes.SAMPLES and self._row.fetches:
             self._row.counters.samples += value
             self._row.fetches[-1] = self._row.fetches[-1]._replace(samples=value)
@@ -276,14 +274,18 @@ class StepMachine:
         if counters.updates:
             return
         if counters.backwards:
-            if counters.stops:
+            if counters.stops and self.state.step:
                 self._close("rest", time)
+            elif not self.row.cuts or self.row.cuts[-1].counters.backwards < counters.backwards:
+                self._remember_cut(time)
         elif counters.forwards:
             if same or code == codes.LOADER_START or counters.stops or counters.no_grad == counters.forwards:
                 self._close(self._natural_kind(), time)
         elif counters.fetches:
-            if same and not self.state.explicit:
+            if counters.stops:
                 self._close("rest", time)
+            elif same and not self.state.explicit:
+                self._remember_cut(time)
         elif counters.stops or not (counters.loader_start or self.state.explicit or self._after_stall):
             self._close("rest", time)
 
@@ -295,19 +297,50 @@ class StepMachine:
         failed = counters.zeros and counters.no_grad < counters.forwards
         return "eval" if counters.forwards and not (counters.backwards or failed) else "rest"
 
-    def _close_at_cut(self, step: int) -> None:
-        """End the step at its last update; what came after it begins the next row."""
-        if self._cut is None:
-            self._close("train", self._at, step)
-            return
+    def _is_evaluation_without_loader(self) -> bool:
+        """Say whether the row holds forwards without gradients that the training steps do not have."""
+        counters, state = self.row.counters, self.state
+        if state.explicit or not state.step or state.without_gradients or counters.loader_start:
+            return False
+        others = counters.fetches + counters.stops + counters.backwards + counters.updates
+        return 0 < counters.forwards == counters.no_grad and not others
+
+    def _remember_cut(self, time: int) -> None:
         row = self.row
-        count, time, counters, position = self._cut
-        rest = Row(time, position + 1, row.stretches[count:], row.counters.minus(counters), previous=row.previous)
+        row.cuts.append(row.cut_here(time, self._values_from or self.position))
+        if len(row.cuts) > MOST_CUTS:
+            if row.counters.backwards:
+                del row.cuts[0]
+            else:
+                self._close_head(row.cuts[MOST_CUTS // 2], "rest")
+
+    def _close_head(self, cut: Cut, kind: str, step: int | None = None) -> None:
+        """Close what lies before the cut; the rest of the row stays open."""
+        row = self.row
+        rest = row.split(cut)
         if not rest.stretches:
             rest.previous = UNKNOWN
-        rest.forward_point, rest.detailed = None, self.state.detailed
-        row.stretches, row.counters = row.stretches[:count], counters
-        self._finish_row(row, "train", time, step, rest)
+        rest.detailed = self.state.detailed
+        self._finish_row(row, kind, cut.time, step, rest)
+
+    def _close_at_update(self, step: int) -> None:
+        """End the step at its last update; what came after it begins the next row."""
+        if self.row.updates:
+            self._close_head(self.row.updates[-1], "train", step)
+        else:
+            self._close("train", self._at, step)
+
+    def _split_at_fetches(self, last: int) -> None:
+        while self.state.step < last and self.row.cuts:
+            cuts = self.row.cuts
+            self._close_head(cuts[max(len(cuts) - (last - self.state.step), 0)], "train", self.state.step + 1)
+
+    def _split_at_updates(self, last: int) -> None:
+        while self.state.step < last and self.row.updates:
+            updates, steps = self.row.updates, last - self.state.step
+            per_step = max(len(updates) // steps, 1)
+            at = max(len(updates) - (steps - 1) * per_step, 1) - 1
+            self._close_head(updates[at], "train", self.state.step + 1)
 
     def _close(self, kind: str, time: int, step: int | None = None, after: bool = False) -> None:
         """Close the row; the next one begins with the word at hand (and the values that belong to it), or after it."""
@@ -319,26 +352,34 @@ class StepMachine:
         self._finish_row(row, kind, time, step, Row(time, position, detailed=self.state.detailed))
 
     def _finish_row(self, row: Row, kind: str, time: int, step: int | None, following: Row) -> None:
+        if kind in ("train", "eval") and row.cuts:
+            row = self._drop_early_fetches(row)
         if step is not None:
             self.state.step = step
             self.state.started = True
+            self.state.without_gradients = row.counters.no_grad
         row.settle()
         self._emit(Done(row, kind, self.state.step, time, self.state.explicit and kind == "train"))
         self._row = following
-        self._cut = None
         self._after_stall = False
         self.state = copy.copy(self.state)
         self.state.position, self.state.start = following.position, following.start
+
+    def _drop_early_fetches(self, row: Row) -> Row:
+        """Take off the batches that were fetched before the step and for nothing in it; return the rest."""
+        counters = row.counters
+        early = counters.fetches - max(counters.backwards, counters.forwards if not counters.backwards else 1)
+        if early <= 0:
+            return row
+        cut = row.cuts[min(early, len(row.cuts)) - 1]
+        rest = row.split(cut)
+        rest.forward_point, rest.backward_point = row.forward_point, row.backward_point
+        row.forward_point = row.backward_point = None
+        row.settle()
+        self._emit(Done(row, "rest", self.state.step, cut.time, False))
+        return rest
 
     @property
     def row(self) -> Row:
         assert self._row is not None
         return self._row
-
-
-def encode_state(state: State) -> dict[str, Any]:
-    return dict(vars(state))
-
-
-def decode_state(raw: dict[str, Any]) -> State:
-    return State(**raw)

@@ -59,6 +59,17 @@ class Counters:
         return Counters(**{name: getattr(self, name) - getattr(earlier, name) for name in names})
 
 
+class Cut(NamedTuple):
+    """A place in a row where another row may turn out to have begun; `position` is that of its first word."""
+
+    time: int
+    position: int
+    stretches: int
+    fetches: int
+    queues: int
+    counters: Counters
+
+
 @dataclass
 class Row:
     """`position` is the place in the log of the first word of the row. `previous` is the last known phase."""
@@ -74,18 +85,53 @@ class Row:
     forward_point: int | None = None
     backward_point: int | None = None
     detailed: bool = False
+    cuts: list[Cut] = field(default_factory=list)
+    """Where a batch was asked for before it was known what the one before it was for."""
+    updates: list[Cut] = field(default_factory=list)
+    """Where updates ended."""
+
+    def cut_here(self, time: int, position: int) -> Cut:
+        """Describe this moment. The stretch before it never grows any more."""
+        return Cut(
+            time, position, len(self.stretches), len(self.fetches), len(self.queues), dataclasses.replace(self.counters)
+        )
+
+    def split(self, cut: Cut) -> Row:
+        """Keep what lies before the cut, and return the rest."""
+        rest = Row(
+            cut.time,
+            cut.position,
+            self.stretches[cut.stretches :],
+            self.counters.minus(cut.counters),
+            self.fetches[cut.fetches :],
+            self.queues[cut.queues :],
+            previous=self.previous,
+            detailed=self.detailed,
+        )
+        rest.cuts = [_move(later, cut) for later in self.cuts if later.time > cut.time]
+        rest.updates = [_move(later, cut) for later in self.updates if later.time > cut.time]
+        self.stretches, self.counters = self.stretches[: cut.stretches], cut.counters
+        self.fetches, self.queues = self.fetches[: cut.fetches], self.queues[: cut.queues]
+        self.cuts, self.updates = [], []
+        return rest
 
     def add(self, phase: int, start: int, end: int) -> None:
         """Append a stretch; it joins the one before if that is of the same phase."""
         if end <= start:
             return
         last = self.stretches[-1] if self.stretches else None
-        if last is not None and last.phase == phase and last.end == start:
+        if last is not None and last.phase == phase and last.end == start and not self._is_cut():
             self.stretches[-1] = Stretch(phase, last.start, end)
         else:
             self.stretches.append(Stretch(phase, start, end))
             if len(self.stretches) > MOST_STRETCHES:
                 self._fold()
+
+    def _is_cut(self) -> bool:
+        count = len(self.stretches)
+        return bool(
+            (self.cuts and self.cuts[-1].stretches == count) or (self.updates and self.updates[-1].stretches == count)
+        )
 
     def resolve(self, following: int) -> None:
         """Give the unknown stretches at the end to a phase, now that it is known what follows them."""
@@ -114,6 +160,7 @@ class Row:
         return sums
 
     def _fold(self) -> None:
+        self.cuts, self.updates = [], []  # they count stretches that are gone
         keep = self.stretches.pop()
         for phase, start, end in self.stretches:
             self.folded[phase if phase >= 0 else GAP] += end - start
@@ -130,6 +177,17 @@ class Row:
             cuts = (Stretch(old, stretch.start, low), Stretch(new, low, high), Stretch(old, high, stretch.end))
             pieces.extend(piece for piece in cuts if piece.end > piece.start)
         self.stretches = pieces
+
+
+def _move(later: Cut, cut: Cut) -> Cut:
+    return Cut(
+        later.time,
+        later.position,
+        later.stretches - cut.stretches,
+        later.fetches - cut.fetches,
+        later.queues - cut.queues,
+        later.counters.minus(cut.counters),
+    )
 
 
 def classify(previous: int, following: int) -> int:

@@ -47,6 +47,7 @@ class ForwardSignal:
             return compiled_call(module, *args, **kwargs)
 
         def on_compile(event: Any) -> None:
+            context.steps.has_compiled = True
             self._end_discovery()
 
         for hook in (call, on_compile):

@@ -343,3 +343,73 @@ def trained_then_compiled() -> None:
     optimizer = sgd(model)
     train_on(model, optimizer, loader())
     train_on(torch.compile(model, backend="eager"), optimizer, loader())
+
+
+def one_batch_a_few_times() -> None:
+    model = Net()
+    x, y = next(iter(loader()))
+    train_on(model, sgd(model), [(x, y)] * 12)
+
+
+def gan_on_one_batch() -> None:
+    pair = Gan()
+    x, _ = next(iter(loader()))
+    for _ in range(50):
+        pair.train(x)
+
+
+def batches_fetched_before_they_are_used() -> None:
+    model = Net()
+    optimizer, batches = sgd(model), iter(loader(320))
+    for _ in range(5):
+        for x, y in [next(batches) for _ in range(4)]:
+            (loss_of(model(x), y) / 4).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def loader_read_before_training() -> None:
+    model, batches = Net(), loader()
+    for _ in batches:
+        pass
+    train_on(model, sgd(model), batches)
+
+
+def without_loader_with_validation() -> None:
+    model = Net()
+    optimizer = sgd(model)
+    for step in range(10):
+        optimizer.zero_grad()
+        model(torch.randn(8, 16)).sum().backward()
+        optimizer.step()
+        if step % 5 == 4:
+            with torch.no_grad():
+                for _ in range(3):
+                    model(torch.randn(8, 16))
+
+
+def without_loader_with_a_teacher() -> None:
+    model, teacher = Net(), Net()
+    optimizer = sgd(model)
+    for _ in range(10):
+        x = torch.randn(8, 16)
+        with torch.no_grad():
+            wanted = teacher(x)
+        optimizer.zero_grad()
+        (model(x) - wanted).square().mean().backward()
+        optimizer.step()
+
+
+def compiled_step_for_long() -> None:
+    model = Net()
+    optimizer = sgd(model)
+
+    @torch.compile(backend="eager")  # type: ignore[untyped-decorator]
+    def step(x: torch.Tensor, y: torch.Tensor) -> None:
+        loss_of(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for _ in range(3):
+        for x, y in loader(30 * BATCH):
+            step(x, y)

@@ -15,7 +15,8 @@ from collector.ring.words import WordReader
 from collector.schema.layout import events_path
 from collector.schema.phases import PHASE_NAMES
 from collector.sidecar.assembler import Assembler
-from collector.sidecar.machine import Done, StepMachine, decode_state, encode_state
+from collector.sidecar.machine import Done, StepMachine
+from collector.sidecar.progress import decode_state, encode_state
 from collector.sidecar.rows import COMMUNICATION
 
 STEPS_WITH_PHASES = 5_000

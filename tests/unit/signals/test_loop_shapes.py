@@ -35,6 +35,13 @@ def _one_thread() -> Iterator[None]:
         (shapes.gan, 10, 0),
         (shapes.gan_without_loader, 10, 0),
         (shapes.without_loader, 10, 0),
+        (shapes.one_batch_over_and_over, 100, 0),
+        (shapes.one_batch_a_few_times, 12, 0),
+        (shapes.gan_on_one_batch, 50, 0),
+        (shapes.batches_fetched_before_they_are_used, 5, 0),
+        (shapes.loader_read_before_training, 10, 0),
+        (shapes.without_loader_with_validation, 10, 6),
+        (shapes.without_loader_with_a_teacher, 10, 0),
         (shapes.validation_inside_and_after, 20, 16),
         (shapes.validation_that_stops_early, 10, 2),
         (shapes.inference_before_training, 10, 4),
@@ -65,7 +72,8 @@ def test_steps_are_found(tmp_path: Path, loop: Loop, train: int, evaluation: int
     [
         (shapes.compiled_model, 20, 4),
         (shapes.compiled_in_place, 10, 0),
-        (shapes.compiled_step, 0, 0),
+        (shapes.compiled_step, 10, 0),
+        (shapes.compiled_step_for_long, 90, 0),
         (shapes.trained_then_compiled, 20, 0),
     ],
     ids=lambda value: value.__name__ if callable(value) else None,
@@ -116,12 +124,6 @@ def test_updates_inside_the_backward_are_counted(tmp_path: Path) -> None:
 
 def test_every_backward_of_a_step_is_counted(tmp_path: Path) -> None:
     assert record(tmp_path, shapes.gradient_penalty).count("backwards") == [2] * 10
-
-
-def test_one_batch_over_and_over_is_found_to_be_a_loop_without_loader(tmp_path: Path) -> None:
-    recorded = record(tmp_path, shapes.one_batch_over_and_over)
-    assert_sound(recorded)
-    assert len(recorded.train) == 100 - 32
 
 
 def test_phases_lie_where_the_work_is(tmp_path: Path) -> None:

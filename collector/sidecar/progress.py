@@ -1,0 +1,28 @@
+"""How far the words have become rows: what another process needs to go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass
+class State:
+    """What outlives a row; enough to go on from the start of the open one."""
+
+    step: int = 0
+    started: bool = False
+    explicit: bool = False
+    detailed: bool = False
+    without_gradients: int = 0
+    """Forwards without gradients in the last training step: a teacher's, or none."""
+    position: int = 1
+    start: int | None = None
+
+
+def encode_state(state: State) -> dict[str, Any]:
+    return dict(vars(state))
+
+
+def decode_state(raw: dict[str, Any]) -> State:
+    return State(**raw)
