@@ -48,17 +48,19 @@ class LoopModel:
 
 @dataclass(frozen=True)
 class Simulated:
-    """Mean step and mean wait for data, without `extra_ns`, once the pipeline has filled."""
+    """Mean step and mean wait for data, without `extra_ns`, once the pipeline has filled; `steps_ns` one by one."""
 
     step_ns: float
     wait_ns: float
+    steps_ns: tuple[float, ...]
 
 
 def simulate(model: LoopModel, count: int | None = None) -> Simulated:
     """Run the model for `count` steps and average those after the warm-up. A model without batches never waits."""
     count = count or min(MAX_STEPS, max(60, len(model.steps)))
     if not model.batches:
-        return Simulated(sum(step.wall_ns for step in model.steps) / max(len(model.steps), 1), 0.0)
+        walls = tuple(step.wall_ns for step in model.steps)
+        return Simulated(sum(walls) / max(len(walls), 1), 0.0, walls)
     if model.workers == 0:
         return _simulate_in_process(model, count)
     if model.in_order and not _may_overload(model):
@@ -74,14 +76,16 @@ def _may_overload(model: LoopModel) -> bool:
 
 def _simulate_in_process(model: LoopModel, count: int) -> Simulated:
     """Without workers each batch is made between two steps."""
-    wait = total = 0.0
-    for number in range(count):
-        for jobs, is_batch in ((model.batches, True), (model.steps, False)):
-            job = jobs[number % len(jobs)]
-            took = job.wall_ns * _stretch(job.cores, max(1.0, (job.cores + model.others) / model.cores))
-            total += took
-            wait += took if is_batch else 0.0
-    return Simulated(total / count, wait / count)
+    waits, owns = (
+        [_run_alone(jobs[number % len(jobs)], model) for number in range(count)]
+        for jobs in (model.batches, model.steps)
+    )
+    steps = tuple(wait + own for wait, own in zip(waits, owns, strict=True))
+    return Simulated(sum(steps) / count, sum(waits) / count, steps)
+
+
+def _run_alone(job: Job, model: LoopModel) -> float:
+    return job.wall_ns * _stretch(job.cores, max(1.0, (job.cores + model.others) / model.cores))
 
 
 def _stretch(cores: float, factor: float) -> float:
@@ -115,7 +119,9 @@ def _average(asked: list[float], received: list[float], ends: list[float]) -> Si
     kept = len(ends) - first
     start = ends[first - 1] if first else 0.0
     wait = sum(received[n] - asked[n] for n in range(first, len(ends)))
-    return Simulated((ends[-1] - start) / kept, wait / kept)
+    starts = [start, *ends[first:-1]]
+    steps = tuple(end - begin for begin, end in zip(starts, ends[first:], strict=True))
+    return Simulated((ends[-1] - start) / kept, wait / kept, steps)
 
 
 class _Running:

@@ -232,7 +232,7 @@ def _render_rank(rank: dict[str, Any], run: Run | None) -> str:
         label, mean = labels.get(phase["name"], phase["name"]), format_duration(phase["mean_ns"])
         lines.append(f"  {label:<28} {mean:>9}  {format_share(phase['share_frac']):>7}  {bar}".rstrip())
     lines += [
-        f"  queue {queue['name']}: {queue['mean_depth']:.1f} of {queue['capacity']} on average "
+        f"  {queue['name'].replace('_', ' ')}: {queue['mean_depth']:.1f} of {queue['capacity']} on average "
         f"({format_share(queue['usage_frac'])}), empty {format_share(queue['empty_frac'])} of the time"
         for queue in rank["queues"]
     ]

@@ -211,5 +211,9 @@ def find_bottleneck(readiness: Sequence[Readiness], work_ns: dict[str, float], w
     if last.not_ready_frac <= NOT_READY_LIMIT:
         return Bottleneck(None, "The next batch was ready nearly always: what waits is not the loader.")
     if first.not_ready_frac > NOT_READY_LIMIT:
-        return Bottleneck(slowest, f"The {first.queue} lacked the next batch: the workers are the limit.")
-    return Bottleneck("pin", f"The {first.queue} held the next batch while the {last.queue} lacked it.")
+        return Bottleneck(slowest, f"The {_say(first)} lacked the next batch: the workers are the limit.")
+    return Bottleneck("pin", f"The {_say(first)} held the next batch while the {_say(last)} lacked it.")
+
+
+def _say(queue: Readiness) -> str:
+    return queue.queue.replace("_", " ")

@@ -133,7 +133,7 @@ def summarize_phases(steps: pa.Table) -> tuple[PhaseShare, ...]:
     return tuple(PhaseShare(name, value / count, value / whole if whole else 0.0) for name, value in sums.items())
 
 
-def find_stall_limit(durations: Int64) -> float:
+def find_stall_limit(durations: Int64 | Float64) -> float:
     """Return the step time in ns from which a step is stalled: half again the median, and eight robust deviations."""
     middle = float(np.median(durations))
     spread = 1.4826 * float(np.median(np.abs(durations - middle)))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from collector.schema.manifest import Loader, RankManifest
 from profiler_server.analysis.host import HostLoad
-from profiler_server.analysis.loader_simulation import Job, LoopModel
+from profiler_server.analysis.loader_simulation import Job, LoopModel, find_workers
 from profiler_server.analysis.loop import BatchTimes, MeasuredLoop
 from profiler_server.analysis.pipeline import Bottleneck, Readiness
 from profiler_server.analysis.results import Abstention, DeviceSummary, Evidence
@@ -24,6 +24,12 @@ EFFORTS: tuple[Effort, ...] = ("flag", "argument", "code", "format", "semantics"
 
 INPUT_LIMIT = 0.08
 """Share of the step that must be spent in `next()` before a rule about loading speaks."""
+
+STARVED_LIMIT = 0.10
+"""Share of the step in `next()` from which the slow stage gets a suggestion, even one of lower confidence."""
+
+CAPPED_NEED, CAPPED_DEMAND = 0.5, 0.9
+"""Processor share of the workers' time, and share of the cores in use, from which the processors are the limit."""
 
 IN_MEMORY_NS = 30_000.0
 """A sample that takes less than this of pure processor time comes from memory: worker processes do not pay."""
@@ -91,6 +97,11 @@ class Case:
         return self.wait_frac > INPUT_LIMIT
 
     @property
+    def is_starved(self) -> bool:
+        """Say whether the step waits for data and it is known for which stage: then silence is no answer."""
+        return self.wait_frac >= STARVED_LIMIT and self.bottleneck.stage is not None
+
+    @property
     def batch_ns(self) -> float:
         """Work on one batch, all stages."""
         jobs = self.loop.model.batches
@@ -118,6 +129,19 @@ class Case:
         return samples >= 8 and 0 < self.batch_ns / samples < IN_MEMORY_NS and self.cpu_frac > 0.8
 
     @property
+    def cpu_need(self) -> float:
+        """Cores that one worker keeps busy, waiting for a processor left out; 1 where that is not known."""
+        jobs = self.loop.model.batches
+        wall = sum(job.wall_ns for job in jobs)
+        return sum(job.wall_ns * job.cores for job in jobs) / wall if wall else 1.0
+
+    @property
+    def is_capped(self) -> bool:
+        """Say whether there is a worker per core, they compute rather than wait, and no processor is left for more."""
+        busy = self.cpu_need > CAPPED_NEED and self.demand_frac >= CAPPED_DEMAND
+        return busy and self.loop.model.workers >= int(self.cores)
+
+    @property
     def not_ready_frac(self) -> float:
         """How often the next batch was missing from the queue that the training thread takes from."""
         if self.readiness:
@@ -126,7 +150,9 @@ class Case:
 
     @property
     def demand_frac(self) -> float:
-        """Cores that loading and training need together at the measured pace, over those that can be used."""
+        """Cores in use while steps ran over those that can be used; estimated from the work where it was not sampled."""
+        if self.host is not None and self.host.system is not None:
+            return self.host.system / self.cores
         model = self.loop.model
         per_batch = self.batch_ns * self.cpu_frac
         own = (1.0 - self.wait_frac) * model.steps[0].cores if model.steps else 0.0
@@ -144,7 +170,8 @@ class Finding:
 
     `fix` is the change in a few words ("num_workers 2 → 6"). `what_if` None claims no step time. `gain_range` bounds
     the part of the simulated gain that can be expected: a step time is predicted by a rule that is sure of its fix,
-    a range by one that is not. `severity` is set by rules that claim nothing.
+    a range by one that is not. `severity` is set by rules that claim nothing. `assumption`
+    is what the prediction takes for granted ("transforms took half as long"), where reaching it is up to the user.
     """
 
     title: str
@@ -154,6 +181,7 @@ class Finding:
     change: str
     fix: str
     evidence: tuple[Evidence, ...]
+    assumption: str = ""
     what_if: WhatIf | None = None
     tier: Tier = "R"
     gain_range: tuple[float, float] = (0.9, 1.05)
@@ -164,7 +192,9 @@ class Finding:
 class Rule:
     """One rule. Rules with the same `knob` turn the same thing, so only the best of them is shown with its gain.
 
-    `muted_when_input_bound` silences rules on what the device or the update does while the loop starves.
+    `muted_when_input_bound` silences rules on what the device or the update does while the loop starves. `stage` is that
+    of the data pipeline that the rule is about: it is said without a prediction if that stage starves the step and no
+    change is known to gain.
     """
 
     id: str
@@ -172,6 +202,7 @@ class Rule:
     effort: Effort
     judge: Callable[[Case], Finding | Abstention | None]
     muted_when_input_bound: bool = False
+    stage: str = ""
 
 
 @dataclass(frozen=True)
@@ -179,7 +210,7 @@ class Claim:
     """A finding with the step time that it predicts, alone or (where `after` is set) on top of that fix.
 
     `least_gain_ns` is what a poor version of the fix gains, `sure_gain_ns` what the predicted one gains after all doubt
-    about the measurement.
+    about the measurement. `feeds` says that the fix only changes how batches are made.
     """
 
     rule: Rule
@@ -189,12 +220,28 @@ class Claim:
     high_ns: float
     least_gain_ns: float
     sure_gain_ns: float
+    feeds: bool = False
     after: str = ""
     instead_of: str = ""
 
     @property
     def gain_order(self) -> int:
         return EFFORTS.index(self.rule.effort)
+
+
+def choose_workers(case: Case) -> int:
+    """Return the smallest number of workers within 3 % of the best, of those that the usable cores can feed.
+
+    Workers that compute beyond the cores only take turns (and processors from the step and from others); such that wait
+    for storage are bounded by what a host stands.
+    """
+    fed = int(case.cores / max(case.cpu_need, 0.01) + 0.25)
+    most = max(1, min(fed, max(_MOST_WORKERS, int(_MOST_PER_CORE * case.cores))))
+    return find_workers(replace(case.loop.model, workers=1), most=most)
+
+
+_MOST_WORKERS = 8
+_MOST_PER_CORE = 4
 
 
 def set_workers(workers: int) -> WhatIf:

@@ -15,6 +15,7 @@ from profiler_server.diagnosis.case import Case, Finding, Rule
 from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.diagnosis.ranking import rank_claims, write_note, write_suggestion
 from profiler_server.diagnosis.verdict import MIN_STEPS, find_bound, say_verdict
+from profiler_server.format import format_number_of
 
 Stamps = tuple[tuple[str, int, int], ...]
 _SEVERITIES = ("high", "medium", "low", "info")
@@ -49,8 +50,8 @@ def _diagnose(path: Path, rank: int, stamps: Stamps) -> Diagnosis:
     run = open_run(path)
     try:
         case = measure_case(run, run.rank(rank))
-    except TableMissingError as error:
-        return _give_up(f"Nothing to judge: {error}.")
+    except TableMissingError:
+        return _give_up(_explain_no_steps(run.rank(rank)))
     if case is None:
         return _give_up(_explain_no_steps(run.rank(rank)))
     return judge(case)
@@ -71,7 +72,9 @@ def judge(case: Case) -> Diagnosis:
     bound = find_bound(case)
     steady = int(case.selection.regular.sum())
     if steady < MIN_STEPS:
-        missing = f"{MIN_STEPS} steady steps; the run has {steady}"
+        missing = (
+            f"{format_number_of(MIN_STEPS - steady, 'more steady step')}: {MIN_STEPS} are needed, the run has {steady}"
+        )
         abstained = (Abstention("all", missing, "Record longer: train for more steps before analyse()."),)
         return Diagnosis(bound, say_verdict(case, bound, (), ()), (), abstained)
     findings: list[tuple[Rule, Finding]] = []
@@ -84,6 +87,8 @@ def judge(case: Case) -> Diagnosis:
             abstained_list.append(result)
     claims = rank_claims(case, findings)
     notes = [write_note(rule, finding) for rule, finding in findings if finding.what_if is None]
+    if case.is_starved and not claims:
+        notes += [write_note(rule, finding, "low") for rule, finding in findings if rule.stage == case.bottleneck.stage]
     notes.sort(key=lambda note: _SEVERITIES.index(note.severity))
     suggestions = (*(write_suggestion(case, claim) for claim in claims), *notes)
     return Diagnosis(bound, say_verdict(case, bound, claims, notes), suggestions, tuple(abstained_list))

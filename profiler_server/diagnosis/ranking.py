@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
-
-import numpy as np
+from typing import Literal
 
 from profiler_server.analysis.loader_simulation import LoopModel
+from profiler_server.analysis.prediction import find_doubt, predict_without_loading
 from profiler_server.analysis.results import Suggestion
-from profiler_server.analysis.steps import find_stall_limit
 from profiler_server.diagnosis.case import Case, Claim, Finding, Rule
+from profiler_server.format import format_share
 
 MIN_GAIN_FRAC = 0.05
 MIN_GAIN_NS = 500_000.0
 CONTENTION_WEIGHT = 0.25
 """What a rule must gain at the least grows by this times the share of the cores that other programs use."""
-_STRETCHES = 12
+Severity = Literal["high", "medium", "low", "info"]
 CLOSE_FRAC = 0.10
 """Fixes whose gain is within so much of the best are ordered by effort."""
 
 _TIERS = {
-    "M": "Simulated with the recorded batch times; the simulator was checked against the run.",
+    "M": "Simulated with the recorded batch times.",
     "A": "Computed from the measured times.",
     "R": "An honest range: how much of the time a better version saves is not known beforehand.",
 }
 
 
 def is_worth_saying(case: Case, claim: Claim) -> bool:
-    """Say whether even a poor version of the fix pays, and the doubt is smaller than the gain."""
-    return claim.least_gain_ns >= max(MIN_GAIN_FRAC * case.step_ns, MIN_GAIN_NS) and (
-        claim.sure_gain_ns >= find_min_gain_ns(case)
-    )
+    """Say whether even a poor version of the fix pays, and the doubt is smaller than the gain.
+
+    While the step starves for a stage that is known, a doubtful fix of the loading is said too: with less confidence.
+    """
+    pays = claim.least_gain_ns >= max(MIN_GAIN_FRAC * case.step_ns, MIN_GAIN_NS)
+    return pays and (is_sure(case, claim) or (claim.feeds and case.is_starved))
+
+
+def is_sure(case: Case, claim: Claim) -> bool:
+    """Say whether the gain is worth it after all doubt."""
+    return claim.sure_gain_ns >= find_min_gain_ns(case)
 
 
 def find_min_gain_ns(case: Case) -> float:
@@ -43,38 +49,25 @@ def find_min_gain_ns(case: Case) -> float:
 def make_claim(case: Case, rule: Rule, finding: Finding, model: LoopModel, now_ns: float) -> Claim:
     """Predict the step after the fix is applied to a model that gives `now_ns`, with the range that is honest."""
     assert finding.what_if is not None
-    predicted = min(case.loop.predict_ns(finding.what_if(model)), now_ns)
+    changed = finding.what_if(model)
+    predicted = min(case.loop.predict_ns(changed), now_ns)
     gain = now_ns - predicted
     least, most = finding.gain_range
-    doubt = _find_doubt_ns(case, gain, predicted)
+    doubt = find_doubt(case.loop, model, changed)
+    feeds = changed.steps == model.steps and changed.extra_ns == model.extra_ns
+    low = max(0.0, min(predicted, now_ns - gain * most) - doubt.step_ns)
+    if feeds:  # no loading at all is the most that can be gained
+        low = max(low, min(predicted, predict_without_loading(case.loop, model)) - doubt.chance_ns)
     return Claim(
         least_gain_ns=gain * least,
-        sure_gain_ns=gain - doubt,
+        sure_gain_ns=gain - doubt.gain_ns,
         rule=rule,
         finding=finding,
         step_ns=predicted,
-        low_ns=max(0.0, min(predicted, now_ns - gain * most) - doubt),
-        high_ns=max(predicted, now_ns - gain * least) + doubt,
+        low_ns=low,
+        high_ns=min(max(predicted, now_ns - gain * least) + doubt.step_ns, now_ns),
+        feeds=feeds,
     )
-
-
-def _find_doubt_ns(case: Case, gain: float, predicted: float) -> float:
-    """Return half of the width of the range: noise of the mean, error of the simulator, load of the host."""
-    noise = 1.28 * _find_noise_ns(case)  # 80 % of a normal distribution
-    miss = abs(case.loop.check - 1.0)
-    distrust = 0.0 if case.loop.trusted else 0.15 * predicted
-    return 0.02 * predicted + noise + distrust + gain * (0.5 * miss + 0.25 * case.loop.contention_frac)
-
-
-def _find_noise_ns(case: Case) -> float:
-    """Return the standard error of the mean step, stalls cut off: those are what a fix takes away, not noise.
-
-    It is made from means of stretches, because steps in a row are not independent.
-    """
-    regular = case.selection.duration_ns[case.selection.regular]
-    regular = np.minimum(regular, find_stall_limit(regular))
-    means = [float(part.mean()) for part in np.array_split(regular, min(_STRETCHES, len(regular)))]
-    return float(np.std(means)) / math.sqrt(len(means))
 
 
 def rank_claims(case: Case, findings: Sequence[tuple[Rule, Finding]]) -> list[Claim]:
@@ -121,17 +114,16 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
     """Write a claim out for the pages and the report."""
     finding = claim.finding
     gain = (case.step_ns - claim.step_ns) / case.step_ns if case.step_ns else 0.0
-    severity = "high" if gain >= 0.2 else "medium" if gain >= 0.1 else "low"
-    advice = f"{finding.advice} {_TIERS[finding.tier]}{_say_order(claim)}"
-    if claim.instead_of:
-        severity = "low"
+    sure = is_sure(case, claim)
+    severity: Severity = "low" if claim.instead_of or gain < 0.1 else "high" if sure and gain >= 0.2 else "medium"
+    said = [finding.advice, _say_basis(case, finding), _say_order(claim), "" if sure else _say_doubt(case)]
     return Suggestion(
         rule=claim.rule.id,
         title=finding.title,
-        severity=severity,  # type: ignore[arg-type]
+        severity=severity,
         measured=finding.measured,
         threshold=finding.threshold,
-        advice=advice,
+        advice=" ".join(sentence for sentence in said if sentence),
         change=finding.change,
         predicted_step_ns=claim.step_ns,
         predicted_low_ns=claim.low_ns,
@@ -140,18 +132,37 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
     )
 
 
+def _say_basis(case: Case, finding: Finding) -> str:
+    """Say what the prediction takes for granted and how it was made."""
+    assumed = f"The prediction holds if {finding.assumption}. " if finding.assumption else ""
+    if finding.tier != "M":
+        return assumed + _TIERS[finding.tier]
+    return (
+        f"{assumed}{_TIERS['M']} Without the change the simulation gives {format_share(case.loop.check)} of the step."
+    )
+
+
 def _say_order(claim: Claim) -> str:
     if claim.instead_of:
-        return f" An alternative to “{claim.instead_of}”: on top of that it gains nothing worth the effort."
-    return f" Do it after “{claim.after}”." if claim.after else ""
+        return f"An alternative to “{claim.instead_of}”: on top of that it gains nothing worth the effort."
+    return f"Do it after “{claim.after}”." if claim.after else ""
 
 
-def write_note(rule: Rule, finding: Finding) -> Suggestion:
-    """Write out a finding that claims no step time."""
+def _say_doubt(case: Case) -> str:
+    if case.host is not None and case.loop.contention_frac >= MIN_GAIN_FRAC:
+        used = f"other programs used {case.host.others:.1f} of {case.cores:g} cores"
+        return f"Lower confidence: {used} while this ran, so the range is wide."
+    if not case.loop.trusted:
+        return "Lower confidence: the simulation does not reproduce this run well, so the range is wide."
+    return "Lower confidence: these steps vary much, so the range is wide."
+
+
+def write_note(rule: Rule, finding: Finding, severity: Severity | None = None) -> Suggestion:
+    """Write out a finding that claims no step time, with the severity of its rule unless another is given."""
     return Suggestion(
         rule=rule.id,
         title=finding.title,
-        severity=finding.severity,
+        severity=severity or finding.severity,
         measured=finding.measured,
         threshold=finding.threshold,
         advice=f"{finding.advice} No step time is predicted.",

@@ -10,7 +10,7 @@ from collector.schema.phases import PHASE_NAMES
 from profiler_server.analysis.results import BoundBy, BoundKind, Suggestion
 from profiler_server.analysis.steps import Float64, read_integers
 from profiler_server.diagnosis.case import Case, Claim
-from profiler_server.format import format_duration, format_share
+from profiler_server.format import format_duration, format_number_of, format_share
 
 BOUND_SHARE = 0.10
 """A class bounds the step when taking it away would save at least this share; else computing is what limits it."""
@@ -78,14 +78,19 @@ def say_verdict(case: Case, bound: BoundBy, claims: Sequence[Claim], notes: Sequ
     steps = int(case.selection.regular.sum())
     sentence = _SENTENCES[bound.kind](case, bound)
     if steps < MIN_STEPS:
-        return f"{sentence} Only {steps} steady steps were recorded; advice needs {MIN_STEPS}."
+        return f"{sentence} Only {format_number_of(steps, 'steady step')} {'was' if steps == 1 else 'were'} recorded; advice needs {MIN_STEPS}."
     if not claims and notes and notes[0].severity != "info":
         return f"{sentence} {notes[0].title}."
     if not claims:
         return f"{sentence} No change that the rules know would gain as much as 5 %."
     best = claims[0]
     span = f"{format_duration(best.low_ns)} – {format_duration(best.high_ns)}"
-    return f"{sentence} {_capitalise(best.finding.fix)} would give about {format_duration(best.step_ns)} ({span})."
+    if best.finding.assumption:
+        condition = _capitalise(f"if {best.finding.assumption}")
+        return f"{sentence} {condition}, a step would take about {format_duration(best.step_ns)} ({span})."
+    return (
+        f"{sentence} {_capitalise(best.finding.fix)} would make a step about {format_duration(best.step_ns)} ({span})."
+    )
 
 
 def _capitalise(text: str) -> str:
@@ -99,14 +104,14 @@ def _of_step(case: Case, *names: str) -> str:
 
 
 def _say_input(case: Case, bound: BoundBy) -> str:
-    level = "Highly input-bound" if (bound.share_frac or 0.0) >= 0.2 else "Input-bound"
+    level = "Highly input-bound" if (bound.share_frac or 0.0) >= 0.2 else "Moderately input-bound"
     slow = f"; {bound.stage} is the slow stage" if bound.stage else ""
     return f"{level}: the step waits {_of_step(case, 'data_wait')} for data{slow}."
 
 
 def _say_compute(case: Case, bound: BoundBy) -> str:
     wait = case.phases_ns["data_wait"]
-    kept_up = "and the loader keeps up" if wait < 0.05 * case.step_ns else "while it waits a little for data"
+    kept_up = "and the loader keeps up" if wait < 0.05 * case.step_ns else "while the step is moderately input-bound"
     return (
         f"Compute-bound: forward, backward and update take {_of_step(case, 'forward', 'backward', 'optimizer')}, "
         f"{kept_up} ({format_duration(wait)} wait)."

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.case import STAGES_PAGE, Case, Finding, Rule, say_wait, scale_stages
+from profiler_server.diagnosis.case import INPUT_LIMIT, STAGES_PAGE, Case, Finding, Rule, say_wait, scale_stages
 from profiler_server.format import format_duration, format_share
-
-_SHARE = 0.35
 
 
 def _judge(case: Case) -> Finding | None:
@@ -13,22 +11,22 @@ def _judge(case: Case) -> Finding | None:
     if batches is None or not case.is_input_bound or case.bottleneck.stage != "send":
         return None
     share = batches.share("send")
-    if share <= _SHARE:
-        return None
     send_ns = float(batches.stages_ns["send"].mean())
     return Finding(
         title="Moving batches between processes is slow",
         measured=f"{say_wait(case)} Sending takes {format_duration(send_ns)} per batch, "
         f"{format_share(share)} of the workers' work.",
-        threshold=f"Input-bound, sending is the longest stage and over {format_share(_SHARE)} of the work.",
+        threshold=f"Over {format_share(INPUT_LIMIT)} of the step waits for data, and sending is the longest stage.",
         advice="Return few large tensors per sample (they are moved by shared memory) rather than lists, dicts of "
         "numbers or strings, which are pickled; send uint8 and convert after the copy.",
         change="return torch.from_numpy(image), label  # uint8; convert on the device: images.float().div_(255)",
         fix="sending tensors, not objects",
         evidence=(STAGES_PAGE,),
+        assumption="sending took a third of its time",
+        tier="M",
         what_if=scale_stages(batches, ("send",), 0.3),
         gain_range=(0.5, 1.3),
     )
 
 
-RULE = Rule("ipc_bound", knob="send", effort="code", judge=_judge)
+RULE = Rule("ipc_bound", knob="send", effort="code", judge=_judge, stage="send")

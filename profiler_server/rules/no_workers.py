@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from profiler_server.analysis.loader_simulation import find_workers
 from profiler_server.diagnosis.case import (
     INPUT_LIMIT,
     STAGES_PAGE,
@@ -12,6 +9,7 @@ from profiler_server.diagnosis.case import (
     Case,
     Finding,
     Rule,
+    choose_workers,
     say_wait,
     set_workers,
     write_loader,
@@ -28,7 +26,7 @@ def _judge(case: Case) -> Finding | None:
         return None
     if case.batch_ns < 3 * _SEND_NS:
         return None
-    workers = find_workers(replace(case.loop.model, workers=1))
+    workers = choose_workers(case)
     return Finding(
         title="The training process loads its own data",
         measured=f"{say_wait(case)} Making a batch takes {format_duration(case.batch_ns)}, and no worker does it meanwhile.",

@@ -16,7 +16,7 @@ def _judge(case: Case) -> Finding | None:
     loader = case.loader
     if loader is None or case.batches is None or case.batches.cpu_ns is None or loader.num_workers <= case.cores:
         return None
-    if case.cpu_frac <= _CPU or case.demand_frac < _DEMAND or not case.is_input_bound:
+    if case.cpu_need <= _CPU or case.demand_frac < _DEMAND or not case.is_input_bound:
         return None
     model = case.loop.model
     workers = min(find_workers(model, most=max(1, int(case.cores))), max(1, int(case.cores)))
@@ -25,7 +25,7 @@ def _judge(case: Case) -> Finding | None:
     return Finding(
         title="More workers than cores, and all of them compute",
         measured=f"{loader.num_workers} workers on {case.cores:g} usable cores; "
-        f"{format_share(case.cpu_frac)} of their work is processor time.",
+        f"{format_share(case.cpu_need)} of their work is processor time.",
         threshold=f"More workers than cores, processor share over {format_share(_CPU)}, and as fast with fewer. "
         "Workers that wait for storage do not count.",
         advice=f"{workers} workers are as fast by simulation, take less memory and disturb the training thread less.",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.case import STAGES_PAGE, Case, Finding, Rule, say_wait, scale_stages
+from profiler_server.diagnosis.case import INPUT_LIMIT, STAGES_PAGE, Case, Finding, Rule, say_wait, scale_stages
 from profiler_server.format import format_duration, format_share
-
-_SHARE = 0.35
 
 
 def _judge(case: Case) -> Finding | None:
@@ -13,23 +11,23 @@ def _judge(case: Case) -> Finding | None:
     if batches is None or not case.is_input_bound or case.bottleneck.stage != "collate":
         return None
     share = batches.share("collate")
-    if share <= _SHARE:
-        return None
     collate_ns = float(batches.stages_ns["collate"].mean())
     return Finding(
         title="Collating batches is slow",
         measured=f"{say_wait(case)} Collating takes {format_duration(collate_ns)} per batch of "
         f"{batches.samples:.0f} samples, {format_share(share)} of the loader's work.",
-        threshold=f"Input-bound, collating is the longest stage and over {format_share(_SHARE)} of the work.",
+        threshold=f"Over {format_share(INPUT_LIMIT)} of the step waits for data, and collating is the longest stage.",
         advice="Stacking tensors is a copy and should cost next to nothing: return tensors of one shape from the "
-        "dataset and stack them, without a Python loop over elements. The prediction is for a tenth of the time.",
+        "dataset and stack them, without a Python loop over elements.",
         change="def collate(samples):\n    inputs, targets = zip(*samples)\n"
         "    return torch.stack(inputs), torch.as_tensor(targets)",
         fix="collating with torch.stack",
         evidence=(STAGES_PAGE,),
+        assumption="collating took a tenth of its time",
+        tier="M",
         what_if=scale_stages(batches, ("collate",), 0.1),
         gain_range=(0.6, 1.1),
     )
 
 
-RULE = Rule("slow_collate", knob="collate", effort="code", judge=_judge)
+RULE = Rule("slow_collate", knob="collate", effort="code", judge=_judge, stage="collate")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.case import STAGES_PAGE, Case, Finding, Rule, say_wait, scale_stages
+from profiler_server.diagnosis.case import INPUT_LIMIT, STAGES_PAGE, Case, Finding, Rule, say_wait, scale_stages
 from profiler_server.format import format_duration, format_share
-
-_SHARE = 0.35
 
 
 def _judge(case: Case) -> Finding | None:
@@ -13,23 +11,23 @@ def _judge(case: Case) -> Finding | None:
     if batches is None or not case.is_input_bound or case.bottleneck.stage != "read":
         return None
     share = batches.share("read")
-    if share <= _SHARE:
-        return None
     read_ns = float(batches.stages_ns["read"].mean())
     return Finding(
         title="Reading samples is slow",
         measured=f"{say_wait(case)} Reading takes {format_duration(read_ns)} per batch of {batches.samples:.0f} samples, "
         f"{format_share(share)} of the loader's work.",
-        threshold=f"Input-bound, reading is the longest stage and over {format_share(_SHARE)} of the work.",
+        threshold=f"Over {format_share(INPUT_LIMIT)} of the step waits for data, and reading is the longest stage.",
         advice="Read fewer, larger pieces: pack small files into shards, move the data to a local disk, or keep it in "
-        "memory. The prediction is for reading in half of the time, the range from free to three quarters.",
+        "memory.",
         change="# pack samples once, then read whole shards in order, for instance:\n"
         "with tarfile.open('shard-000.tar', 'w') as shard:\n    for path in paths[:1000]:\n        shard.add(path)",
-        fix="reading twice as fast",
+        fix="reading in half of the time",
         evidence=(STAGES_PAGE,),
+        assumption="reading took half as long",
+        tier="M",
         what_if=scale_stages(batches, ("read",), 0.5),
-        gain_range=(0.5, 1.6),
+        gain_range=(0.85, 1.1),
     )
 
 
-RULE = Rule("slow_read", knob="sample_work", effort="format", judge=_judge)
+RULE = Rule("slow_read", knob="sample_work", effort="format", judge=_judge, stage="read")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.case import STAGES_PAGE, Case, Finding, Rule, say_wait, scale_stages
+from profiler_server.diagnosis.case import INPUT_LIMIT, STAGES_PAGE, Case, Finding, Rule, say_wait, scale_stages
 from profiler_server.format import format_duration, format_share
-
-_SHARE = 0.35
 
 
 def _judge(case: Case) -> Finding | None:
@@ -13,8 +11,6 @@ def _judge(case: Case) -> Finding | None:
     if batches is None or not case.is_input_bound or case.bottleneck.stage != "transform":
         return None
     share = batches.share("transform")
-    if share <= _SHARE:
-        return None
     transform_ns = float(batches.stages_ns["transform"].mean())
     slowest = case.transforms[0] if case.transforms else None
     named = f"; {slowest[0]} alone is {format_share(slowest[1])} of it" if slowest else ""
@@ -23,16 +19,17 @@ def _judge(case: Case) -> Finding | None:
         title=f"Transforms are slow: {slowest[0]}" if slowest else "Transforms are slow",
         measured=f"{say_wait(case)} Transforms take {format_duration(transform_ns)} per batch, "
         f"{format_share(share)} of the loader's work{named}.",
-        threshold=f"Input-bound, transforms are the longest stage and over {format_share(_SHARE)} of the work.",
+        threshold=f"Over {format_share(INPUT_LIMIT)} of the step waits for data, and transforms are the longest stage.",
         advice=f"Make {target} cheaper: do it once and store the result, do it on smaller data, or do it for the whole "
-        "batch at once (torchvision v2 transforms take batches, also on the device). The prediction is for transforms "
-        "in half of the time, the range from free to three quarters.",
+        "batch at once (torchvision v2 transforms take batches, also on the device).",
         change="for images, _ in loader:\n    images = batch_transform(images.to(device))  # once per batch, not per sample",
-        fix="transforms twice as fast",
+        fix="transforms in half of their time",
         evidence=(STAGES_PAGE,),
+        assumption="transforms took half as long",
+        tier="M",
         what_if=scale_stages(batches, ("transform",), 0.5),
-        gain_range=(0.5, 1.6),
+        gain_range=(0.85, 1.1),
     )
 
 
-RULE = Rule("slow_transform", knob="sample_work", effort="code", judge=_judge)
+RULE = Rule("slow_transform", knob="sample_work", effort="code", judge=_judge, stage="transform")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.loader_simulation import find_workers
 from profiler_server.analysis.results import Abstention
 from profiler_server.diagnosis.case import (
     DATA_PAGE,
@@ -10,6 +9,7 @@ from profiler_server.diagnosis.case import (
     Case,
     Finding,
     Rule,
+    choose_workers,
     say_wait,
     set_workers,
     write_loader,
@@ -18,8 +18,6 @@ from profiler_server.format import format_duration, format_share
 
 _NOT_READY = 0.3
 _BUSY = 0.8
-_WAITING = 0.5
-"""Workers beyond the number of cores help only those that wait for storage for most of their time."""
 
 
 def _judge(case: Case) -> Finding | Abstention | None:
@@ -33,12 +31,8 @@ def _judge(case: Case) -> Finding | Abstention | None:
     busy = case.batch_ns * case.loop.fetches / (loader.num_workers * case.loop.regular_step_ns)
     if case.not_ready_frac <= _NOT_READY or busy < _BUSY:
         return None
-    jobs = case.loop.model.batches
-    waiting = 1.0 - sum(job.cores for job in jobs) / len(jobs)
-    if waiting <= _WAITING and loader.num_workers >= case.cores:
-        return None
-    workers = find_workers(case.loop.model)
-    if workers <= loader.num_workers:
+    workers = choose_workers(case)
+    if case.is_capped or workers <= loader.num_workers:
         return None
     return Finding(
         title="More workers would keep up",
@@ -46,8 +40,8 @@ def _judge(case: Case) -> Finding | Abstention | None:
         f"{loader.num_workers} workers need {format_duration(case.batch_ns)} per batch and are busy "
         f"{format_share(min(busy, 1.0))} of the time.",
         threshold=f"Next batch missing more than {format_share(_NOT_READY)}, workers busy more than {format_share(_BUSY)}.",
-        advice=f"Use {workers} workers: the smallest number whose step is within 3 % of the best on "
-        f"{case.cores:g} usable cores.",
+        advice=f"Use {workers} workers: the smallest number whose step is within 3 % of the best that "
+        f"{case.cores:g} usable cores allow, of each of which a worker keeps {format_share(case.cpu_need)} busy.",
         change=write_loader(loader, num_workers=workers),
         fix=f"num_workers {loader.num_workers} → {workers}",
         evidence=(DATA_PAGE, STAGES_PAGE),
