@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ def main(output_path: str | Path, steps: int = DEFAULT_STEPS) -> int:
         names = " ".join(missing)
         print(f"The demo trains a real model and needs: {names}. Run `pip install {names}`.", file=sys.stderr)
         return 2
+    # PyTorch notes, once the detailed window opens, that it does not know who made a tensor: nothing to act on here.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from collector.demo.training import record_training
 
     record_training(Path(output_path), steps)

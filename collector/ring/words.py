@@ -28,6 +28,8 @@ NOTHING = 127
 """The code of a word that only fills its slot."""
 _MAGIC = 0x53535752
 _HEAD_SLOT = 4
+ORDER_SLOT = 5
+"""The one word of the header that flows towards the training process: see `collector.ring.orders`."""
 _live: weakref.WeakSet[WordLog] = weakref.WeakSet()
 
 

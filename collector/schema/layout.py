@@ -1,6 +1,7 @@
 """Where the files of a run lie: the only place that spells their names.
 
 <output_path>/profiler/run.json
+<output_path>/profiler/control.json                     orders for the run while it records
 <output_path>/profiler/rank_<r>/rank.json
 <output_path>/profiler/rank_<r>/<table>.parquet         one file, or
 <output_path>/profiler/rank_<r>/<table>/<part>.parquet  parts in time order while the run records
@@ -16,6 +17,7 @@ from pathlib import Path
 PROFILER_FOLDER = "profiler"
 RUN_FILE = "run.json"
 RANK_FILE = "rank.json"
+CONTROL_FILE = "control.json"
 EVENTS_FOLDER = "events"
 EARLIER_FOLDER = "earlier"
 _RANK_NAME = re.compile(r"rank_(0|[1-9][0-9]{0,6})")
@@ -27,6 +29,10 @@ def profiler_path(run_path: Path) -> Path:
 
 def run_file(run_path: Path) -> Path:
     return run_path / PROFILER_FOLDER / RUN_FILE
+
+
+def control_file(run_path: Path) -> Path:
+    return run_path / PROFILER_FOLDER / CONTROL_FILE
 
 
 def rank_path(run_path: Path, rank: int) -> Path:

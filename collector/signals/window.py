@@ -21,26 +21,29 @@ from torch.autograd import profiler as autograd_profiler
 from collector.context import SignalContext, Undo
 from collector.options import Options
 from collector.ring.codes import DETAILED
+from collector.ring.orders import Order, decode_order
 from collector.ring.windows import WindowNote, trace_file, write_window
-from collector.ring.words import CODE_SHIFT
+from collector.ring.words import CODE_SHIFT, ORDER_SLOT
 
 _BUSY = (
     "Another profiler was at work when step {step} began, so no detailed window was taken. "
     "Stop it, or choose other steps with the option `window`."
 )
 _LEFT_OPEN = "The detailed window was closed by another thread than the one that opened it, so it could not be saved."
+_KINETO_LEVEL, _SILENT = "KINETO_LOG_LEVEL", "99"
 # What a session of the user's own calls when it is prepared and started, by whatever face.
 _COMING = ("_prepare_profiler", "_enable_profiler", "_enable_profiler_legacy")
 
 
 class WindowSignal:
-    """Opens before step `first`, closes after `count` steps, once per run."""
+    """Opens before step `first`, closes after `count` steps: once by the option, then whenever it is ordered."""
 
     name = "window"
     option = "window"
 
     def __init__(self) -> None:
-        self._done = False
+        self._plan: Order | None = None
+        self._order = 0
         self._window: _Window | None = None
         self._switching: int | None = None
         self._foreign = 0
@@ -48,17 +51,19 @@ class WindowSignal:
 
     def install(self, context: SignalContext) -> None:
         self._context = context
-        self._plan = context.options.window
+        self._header = context.log.header
+        self._plan = Order(context.options.window.first, context.options.window.count, "option")
         if not torch.autograd.kineto_available():
             context.set_signal(self.name, "unavailable", "This PyTorch was built without Kineto.")
             return
         self._watch_others()
+        self._silence_kineto()
         context.boundaries.append(self._on_boundary)
 
     def resume(self) -> None:
         """Recording begins or goes on: no step has to end for a window that opens with the first one."""
-        if not self._done and self._plan.first <= 1 and not self._context.steps.ended:
-            self._open(1)
+        if self._plan is not None and self._plan.first <= 1 and not self._context.steps.ended:
+            self._open(1, self._plan)
 
     def pause(self) -> None:
         """What is done while recording is paused must not be in the window, so a pause ends it."""
@@ -73,24 +78,29 @@ class WindowSignal:
             self._undo.restore()
 
     def _on_boundary(self, ended: int) -> None:
+        order = self._header[ORDER_SLOT]
+        if order != self._order:
+            self._order, self._plan = order, decode_order(order)
         if self._window is not None:
             self._window.ends_unix_ns.append(time.time_ns())
-            if len(self._window.ends_unix_ns) >= self._plan.count:
+            if len(self._window.ends_unix_ns) >= self._window.plan.count:
                 self._close()
-        elif not self._done and ended >= self._plan.first - 1:
-            self._open(ended + 1)
+        elif self._plan is not None and ended >= self._plan.first - 1:
+            self._open(ended + 1, self._plan)
 
-    def _open(self, step: int) -> None:
-        self._done = True
+    def _open(self, step: int, plan: Order) -> None:
+        self._plan = None
         if self._foreign or torch.autograd._profiler_enabled():
             self._context.set_signal(self.name, "unavailable", _BUSY.format(step=step))
             return
         try:
             with self._as_ours():
-                self._window = _Window(step, self._context.options)
+                self._window = _Window(step, plan, self._context.options)
         except Exception as error:  # noqa: BLE001  an edge: Kineto may refuse in any way, and training must go on
             self._context.fail_signal(self.name, error)
             return
+        if self._context.notes.signals.get(self.name, {}).get("state") == "unavailable":
+            self._context.set_signal(self.name, "on")  # another profiler was in the way of an earlier window
         self._context.log.write(DETAILED >> CODE_SHIFT, 1)
 
     def _close(self) -> None:
@@ -115,6 +125,12 @@ class WindowSignal:
             yield
         finally:
             self._switching = None
+
+    def _silence_kineto(self) -> None:
+        """Keep Kineto from printing lines of its own when a window opens; what the user has set stays."""
+        if _KINETO_LEVEL not in os.environ:
+            os.environ[_KINETO_LEVEL] = _SILENT
+            self._undo.call(lambda: os.environ.pop(_KINETO_LEVEL, None))
 
     def _watch_others(self) -> None:
         for name in _COMING:
@@ -146,9 +162,10 @@ class WindowSignal:
 class _Window:
     """One session on the calling thread. `ends_unix_ns` are the ends of its steps on Kineto's clock."""
 
-    def __init__(self, step: int, options: Options) -> None:
+    def __init__(self, step: int, plan: Order, options: Options) -> None:
         before = time.perf_counter_ns()
         self.first_step = step
+        self.plan = plan
         self.thread = threading.get_ident()
         self.ends_unix_ns: list[int] = []
         with warnings.catch_warnings():
@@ -171,7 +188,8 @@ class _Window:
         os.replace(partial, path)
         self._stall_ns += time.perf_counter_ns() - before
         ends = tuple(self.ends_unix_ns)
-        write_window(events, WindowNote(self.first_step, self._start_unix_ns, end_unix_ns, ends, self._stall_ns))
+        times = (self._start_unix_ns, end_unix_ns, ends, self._stall_ns)
+        write_window(events, WindowNote(self.first_step, *times, self.plan.trigger))
 
 
 def make_session(options: Options) -> Any:

@@ -66,6 +66,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.traces",
         "collector.context",
         "collector.notes",
+        "collector.options",
         "collector.plugins",
     ),
     "collector.session": (

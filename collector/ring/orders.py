@@ -1,0 +1,51 @@
+"""An order to take a detailed window, on its way from the sidecar to the training thread: one word of the log's header.
+
+The training thread compares the word with the last one when a step ends and takes it when it differs, so a new order
+replaces one that was not carried out yet. The word is `serial << 56 | trigger << 52 | first << 16 | count`; the serial
+makes the same order, given again, another word.
+
+May import the standard library and `collector.ring.words`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from collector.ring.words import HEADER_BYTES, ORDER_SLOT
+
+TRIGGERS = ("option", "control", "outlier", "starvation", "drift")
+"""What a window was taken for: the option, control.json, or something that the sidecar saw in the steps."""
+MOST_STEPS = 1000
+MOST_FIRST = (1 << 36) - 1
+
+
+@dataclass(frozen=True)
+class Order:
+    """Open a window before step `first`, or at the next step if that has passed, for `count` steps."""
+
+    first: int
+    count: int
+    trigger: str = "control"
+
+
+def send_order(log: Path, order: Order) -> None:
+    """Put an order into the header of a word log. OSError if it is not there, ValueError if the order does not fit."""
+    if not (0 <= order.first <= MOST_FIRST and 1 <= order.count <= MOST_STEPS):
+        raise ValueError(f"a window takes 1 to {MOST_STEPS} steps from a step up to {MOST_FIRST}, not {order}")
+    descriptor = os.open(log, os.O_RDWR)
+    try:
+        memory = mmap.mmap(descriptor, HEADER_BYTES)
+    finally:
+        os.close(descriptor)
+    with memory, memoryview(memory) as whole, whole.cast("q") as header:
+        serial = (header[ORDER_SLOT] >> 56) % 127 + 1
+        word = serial << 56 | TRIGGERS.index(order.trigger) << 52 | order.first << 16 | order.count
+        header[ORDER_SLOT] = word
+
+
+def decode_order(word: int) -> Order:
+    """Read the word of an order."""
+    return Order(word >> 16 & MOST_FIRST, word & 0xFFFF, TRIGGERS[word >> 52 & 0xF])

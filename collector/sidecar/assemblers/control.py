@@ -1,0 +1,102 @@
+"""Orders for a run that records: `profiler/control.json`, written by hand or by the web page, watched here.
+
+    {"window": {"first": 500, "count": 5}}
+
+takes a detailed window of steps 500 to 504 on every rank; from the next step on if 500 has passed. The training thread
+never looks at the file: an order that is understood becomes one word in shared memory.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from collector.notes import WORDS_FILE, read_notes
+from collector.options import parse_window
+from collector.ring.clock import Clock
+from collector.ring.orders import MOST_STEPS, Order, send_order
+from collector.schema.errors import OptionError
+from collector.schema.layout import control_file, events_path
+from collector.schema.manifest import Warn
+from collector.sidecar.assembler import Assembler
+
+MOST_BYTES = 65_536
+_EXAMPLE = 'write {"window": {"first": 500, "count": 5}}'
+_log = logging.getLogger("stepscope")
+
+
+class ControlAssembler(Assembler):
+    """Makes no table. A file that is not understood is a warning of the run until it is mended."""
+
+    def __init__(self, rank_folder: Path, clock: Clock) -> None:
+        super().__init__(rank_folder, clock)
+        notes = read_notes(rank_folder)
+        self._file = control_file(rank_folder.parents[1])
+        self._log_file = events_path(rank_folder) / WORDS_FILE
+        self._is_over = bool(notes.finished)
+        self._is_off = notes.options.get("window", {}).get("count") == 0
+        self._stamp: list[int] = []
+        self._problem = ""
+
+    def poll(self) -> dict[str, pa.Table]:
+        if not self._is_over and self._has_changed():
+            self._problem = self._obey()
+            if self._problem:
+                _log.warning("stepscope: %s", self._problem)
+        return {}
+
+    def finish(self) -> dict[str, pa.Table]:
+        return {}
+
+    def describe(self) -> dict[str, Any]:
+        return {"warnings": [Warn("control_file", self._problem)] if self._problem else []}
+
+    def checkpoint(self) -> dict[str, Any]:
+        return {"stamp": self._stamp, "problem": self._problem}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._stamp, self._problem = list(state["stamp"]), state["problem"]
+
+    def _has_changed(self) -> bool:
+        try:
+            status = self._file.stat()
+        except OSError:
+            stamp = []
+        else:
+            stamp = [status.st_mtime_ns, status.st_size, status.st_ino]
+        changed = stamp != self._stamp and bool(stamp)
+        self._stamp = stamp
+        return changed
+
+    def _obey(self) -> str:
+        """Read the file and pass the order on; return what is wrong with it."""
+        try:
+            order = read_order(self._file)
+            if self._is_off:
+                return f"{self._file} asks for a detailed window, but the option window is off for this run."
+            send_order(self._log_file, order)
+        except (OSError, ValueError, OptionError) as error:
+            return f"{self._file} is not obeyed: {error}; {_EXAMPLE}. The training is not affected."
+        return ""
+
+
+def read_order(path: Path) -> Order:
+    """Read control.json. OSError, ValueError or OptionError says what is wrong with it."""
+    with path.open("rb") as file:
+        text = file.read(MOST_BYTES + 1)
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"it is larger than {MOST_BYTES} bytes")
+    raw = json.loads(text)
+    if not isinstance(raw, dict) or set(raw) != {"window"}:
+        raise ValueError("it must hold the one key window")
+    window = parse_window(raw["window"])
+    if not 1 <= window.count <= MOST_STEPS:
+        raise ValueError(f"a window takes 1 to {MOST_STEPS} steps, not {window.count}")
+    return Order(window.first, window.count)
+
+
+ASSEMBLER = ControlAssembler
