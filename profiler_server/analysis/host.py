@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,6 +14,29 @@ from collector.parts import find_files
 from collector.run import RankRun
 
 _LEAST_CORES = 0.02
+_LEAST_SAMPLES = 24
+_WARM_UP_SHARE = 0.2
+_PARTS = 6
+
+
+@dataclass(frozen=True)
+class MemoryGrowth:
+    """Resident memory of the training process along the run, without its first fifth: the median of each sixth, in order.
+
+    `elapsed_ns` lies between the middles of the first and the last.
+    """
+
+    levels_bytes: tuple[float, ...]
+    elapsed_ns: int
+
+    @property
+    def grown_bytes(self) -> float:
+        return self.levels_bytes[-1] - self.levels_bytes[0]
+
+    @property
+    def is_steady(self) -> bool:
+        """Say whether every sixth lies above the one before it: a cache that fills stops at some point."""
+        return all(after > before for before, after in pairwise(self.levels_bytes))
 
 
 @dataclass(frozen=True)
@@ -27,6 +52,7 @@ class HostLoad:
     system: float | None
     others: float
     stretch: float | None = None
+    growth: MemoryGrowth | None = None
 
 
 def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None:
@@ -39,15 +65,30 @@ def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None
         pc.is_in(samples["metric"].cast(pa.string()), pa.array(["cpu_cores", "run_queue_frac"])),
     )
     rows = samples.filter(inside).group_by(["source", "metric"], use_threads=False).aggregate([("value", "mean")])
+    growth = _find_growth(samples, start_ns, end_ns)
     means = {(row["source"], row["metric"]): float(row["value_mean"]) for row in rows.to_pylist()}
-    if not means:
+    if not means and growth is None:
         return None
     cores = {source: value for (source, metric), value in means.items() if metric == "cpu_cores"}
     waits = {source: value for (source, metric), value in means.items() if metric == "run_queue_frac"}
     process, system = cores.get("process"), cores.get("system")
     workers = sum(value for source, value in cores.items() if source.startswith("worker"))
     others = max(0.0, system - (process or 0.0) - workers) if system is not None else 0.0
-    return HostLoad(process, workers, system, others, _find_stretch(cores, waits))
+    return HostLoad(process, workers, system, others, _find_stretch(cores, waits), growth)
+
+
+def _find_growth(samples: pa.Table, start_ns: int, end_ns: int) -> MemoryGrowth | None:
+    """Return how the memory of the process went, None for too few samples to tell."""
+    begin = start_ns + int(_WARM_UP_SHARE * (end_ns - start_ns))
+    source, metric = samples["source"].cast(pa.string()), samples["metric"].cast(pa.string())
+    wanted = pc.and_(pc.equal(source, "process"), pc.equal(metric, "memory_bytes"))
+    inside = pc.and_(pc.greater_equal(samples["start_ns"], begin), pc.less_equal(samples["start_ns"], end_ns))
+    rows = samples.filter(pc.and_(wanted, inside)).sort_by("start_ns")
+    if rows.num_rows < _LEAST_SAMPLES:
+        return None
+    times, values = (np.array_split(rows[name].to_numpy(), _PARTS) for name in ("start_ns", "value"))
+    elapsed = int(np.median(times[-1]) - np.median(times[0]))
+    return MemoryGrowth(tuple(float(np.median(part)) for part in values), elapsed)
 
 
 def _find_stretch(cores: Mapping[str, float], waits: Mapping[str, float]) -> float | None:

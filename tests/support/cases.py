@@ -115,6 +115,15 @@ def cpu_cores(process: float, system: float, count: int = 40) -> list[Row]:
     ]
 
 
+def process_memory(*levels_bytes: float, count: int = 60) -> list[Row]:
+    """Return samples of the process's memory over the first seconds of a run, which go through the levels in turn."""
+    picked = [levels_bytes[n * len(levels_bytes) // count] + n for n in range(count)]
+    return [
+        {"start_ns": 1_000 * MS + n * 100 * MS, "source": "process", "metric": "memory_bytes", "value": value}
+        for n, value in enumerate(picked)
+    ]
+
+
 def stall(every: int, phase: str, by_ms: float) -> Callable[[list[Row]], None]:
     """Return an edit that makes every n-th step longer in one phase."""
 
@@ -285,6 +294,7 @@ PLANTED: Mapping[str, Plant] = {
     "fixed_straggler": Plant(dataclasses.replace(plan_of(), ranks=2)),
     "warm_up": Plant(edit=begin_slowly),
     "drift": Plant(edit=slow_down, tables={"resources": cpu_cores(process=2.0, system=2.1)}),
+    "memory_creep": Plant(tables={"resources": process_memory(*(1e9 + n * 2e7 for n in range(30)))}),
     "collector_overhead": Plant(manifest={"overhead": Overhead(4_000_000.0, 0.0625, "timed")}),
     "noisy_host": Plant(tables={"resources": cpu_cores(process=1.0, system=3.5)}),
 }
@@ -292,6 +302,7 @@ PLANTED: Mapping[str, Plant] = {
 
 HEALTHY: Mapping[str, Plant] = {
     "compute": Plant(),
+    "a cache that fills": Plant(tables={"resources": process_memory(1.0e9, 1.1e9, 1.3e9, *[1.5e9] * 7)}),
     "quiet host": Plant(tables={"resources": cpu_cores(process=2.0, system=2.1)}),
     "no workers, cheap samples": Plant(
         dataclasses.replace(plan_of(workers=0, data_wait=2.0), read_ms=1.0, transform_ms=0.8, collate_ms=0.2)
