@@ -1,17 +1,19 @@
 """Open a run directory: typed, validated access to its manifests and tables.
 
-May import `collector.schema`, `collector.parts` and `collector.summaries`; pandas is imported where a frame is asked for. Must not import torch.
+May import `collector.schema`, `collector.parts`, and what a run is shown with in Python: summaries, frames, operators,
+charts, writing. Pandas is imported where a frame is asked for. Must not import torch.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import psutil
 import pyarrow as pa
@@ -25,6 +27,8 @@ from collector.schema.tables import TABLES
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from collector.operators import Operator
 
 HEARTBEAT_LIMIT_S = 60.0
 """A rank on another host that has not written its manifest for so long counts as crashed."""
@@ -146,6 +150,67 @@ class Run:
         """Read a table of one rank as a pandas frame. Raises as `RankRun.table` does."""
         return self.rank(rank).frame(name, columns)
 
+    def spans(
+        self, rank: int | None = None, *, categories: Any = None, activities: Any = None, steps: Any = None
+    ) -> pd.DataFrame:
+        """Return all that a rank recorded as one frame of spans, in order of start; times are ns since the run's epoch.
+
+        Columns: trace_id, span_id, parent_span_id, start, end, dur, cat, name, process, thread, device, stream, step,
+        operator_index (of host operators, by start), launched_by. `categories` is one or some of
+        `collector.frames.CATEGORIES`, `activities` "cpu", "device" or both, `steps` a number or (first, last).
+        OptionError names what is not known, TableBrokenError the damaged file.
+
+        >>> run.spans(categories="kernel").groupby("name").dur.sum()
+        """
+        return self._build_spans(rank, categories, activities, steps).to_pandas()
+
+    def operator(self, name: str, rank: int | None = None) -> Operator:
+        """Return count, total and mean of one operator of the detailed windows, and the same for each input shape.
+
+        OptionError names the nearest operator if there is none of that name. Raises as `RankRun.table` does.
+
+        >>> print(run.operator("aten::mm"))
+        """
+        from collector.operators import OPERATOR_COLUMNS, find_operator
+
+        return find_operator(self.rank(rank).table("operators", OPERATOR_COLUMNS), name)
+
+    def device_executions(self, rank: int | None = None) -> pd.DataFrame:
+        """Return total, busy and wait of each device in each step of the detailed windows; empty without a device."""
+        return self._sum_executions(rank).to_pandas()
+
+    def figure(self, kind: str = "steps", rank: int | None = None) -> Any:
+        """Return a Plotly figure for a notebook: steps, phases, operators, queues or stages.
+
+        OptionError for another kind, UsageError if plotly is not installed; else raises as `RankRun.table` does.
+        """
+        from collector.charts import build_figure
+
+        one = self.rank(rank)
+        return build_figure(one.folder, kind, f"{self.manifest.name}, rank {one.rank}: {kind}")
+
+    def write_trace(self, path: str | os.PathLike[str], ranks: Sequence[int] | None = None) -> int:
+        """Write the spans of all ranks, or some, as a trace for Perfetto or chrome://tracing; return its events.
+
+        A path that ends in .gz is compressed. OutputError if it cannot be written, and nothing is there then.
+        """
+        from collector.writing import write_spans
+
+        chosen = self.ranks if ranks is None else ranks
+        return write_spans(pa.concat_tables([self._build_spans(rank) for rank in chosen]), path)
+
+    def _build_spans(self, rank: int | None, categories: Any = None, activities: Any = None, steps: Any = None) -> Any:
+        from collector.frames import build_spans, parse_choice
+
+        choice = parse_choice(categories, activities, steps)
+        one = self.rank(rank)
+        return build_spans(one.folder, f"{self.manifest.name} rank {one.rank}", choice)
+
+    def _sum_executions(self, rank: int | None) -> pa.Table:
+        from collector.operators import sum_executions
+
+        return sum_executions(self._build_spans(rank, activities="device"))
+
     def print_summary(self, rank: int | None = None) -> None:
         """Print what the run is, its steps and its operators."""
         one = self.rank(rank)
@@ -171,6 +236,23 @@ class Run:
         operators = ds.field("category") == "operator"
         columns = ("name", "step", "start_ns", "duration_ns")
         self._print("slices", summaries.describe_host_operators, rank, columns, operators)
+
+    def print_each_step(self, rank: int | None = None) -> None:
+        """Print every training step with its phases, the first 1,000 of them."""
+        self._print("steps", summaries.describe_each_step, rank, ("step", *summaries.STEP_COLUMNS))
+
+    def print_device_operators(self, rank: int | None = None) -> None:
+        """Print mean and count of the device operators."""
+        self._print("kernels", summaries.describe_kernels, rank, ("name", "count", "total_ns"))
+
+    def print_device_executions(self, rank: int | None = None) -> None:
+        """Print total, busy and wait of each device in each step of the detailed windows."""
+        print(summaries.describe_executions(self._sum_executions(rank)), end="")
+
+    def print_ranges(self, rank: int | None = None) -> None:
+        """Print count, host and device time of the ranges that the script marked."""
+        columns = ("path", "duration_ns", "device_ns", "total_items", "failed")
+        self._print("ranges", summaries.describe_ranges, rank, columns)
 
     def _print(
         self,

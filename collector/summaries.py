@@ -20,6 +20,7 @@ STEP_COLUMNS = ("kind", "duration_ns", "detailed", *(f"{phase.name}_ns" for phas
 FIGURES = ("count", "min", "max", "mean", "median", "p90", "p95", "p97", "p99", "p99.9")
 _PERCENTILES = (50.0, 90.0, 95.0, 97.0, 99.0, 99.9)
 _MOST_ROWS = 40
+_MOST_STEPS = 1000
 _NAME_WIDTH = 60
 
 
@@ -108,6 +109,62 @@ def describe_host_operators(slices: pa.Table) -> str:
         + _lay_out(header, rows)
         + _say_rest(len(sums))
     )
+
+
+def describe_each_step(steps: pa.Table) -> str:
+    """Return each training step with its phases, in ms."""
+    train = steps.filter(pc.equal(steps["kind"].cast(pa.string()), "train"))
+    if not train.num_rows:
+        return "No training steps were recorded.\n"
+    columns = ("duration_ns", *(f"{phase.name}_ns" for phase in PHASES))
+    times = [train[column].to_numpy()[:_MOST_STEPS] / 1e6 for column in columns]
+    rows = [
+        (str(step), *(f"{values[at]:,.3f}" for values in times))
+        for at, step in enumerate(train["step"].to_pylist()[:_MOST_STEPS])
+    ]
+    rest = train.num_rows - len(rows)
+    header = ("step", "total", *(phase.label for phase in PHASES))
+    return "Training steps one by one, in ms.\n" + _lay_out(header, rows) + (f"… and {rest:,} more\n" if rest else "")
+
+
+def describe_executions(executions: pa.Table) -> str:
+    """Return total, busy and wait of each device and step; `executions` is from `operators.sum_executions`."""
+    if not executions.num_rows:
+        return "No device work was recorded: nothing ran on a device inside a detailed window.\n"
+    rows = [
+        (
+            str(row["step"]),
+            str(row["device"]),
+            f"{row['count']:,}",
+            *(f"{row[key] / 1e6:,.3f}" for key in ("total_ns", "busy_ns", "wait_ns")),
+        )
+        for row in executions.to_pylist()[:_MOST_STEPS]
+    ]
+    header = ("step", "device", "executions", "total ms", "busy ms", "wait ms")
+    return "Device work by step.\n" + _lay_out(header, rows)
+
+
+def describe_ranges(ranges: pa.Table) -> str:
+    """Return count, items, host and device time of the ranges by path, the longest host time first."""
+    keys = [("duration_ns", "count"), ("duration_ns", "sum"), ("device_ns", "sum"), ("total_items", "sum")]
+    ranges = ranges.set_column(ranges.schema.get_field_index("failed"), "failed", ranges["failed"].cast(pa.int64()))
+    sums = ranges.group_by("path", use_threads=False).aggregate([*keys, ("failed", "sum")]).to_pylist()
+    if not sums:
+        return "No ranges were recorded: mark them with collector.record(name) or push_range and pop_range.\n"
+    sums.sort(key=lambda row: -row["duration_ns_sum"])
+    rows = [
+        (
+            _shorten(row["path"]),
+            f"{row['duration_ns_count']:,}",
+            f"{row['failed_sum']:,}",
+            f"{row['duration_ns_sum'] / 1e6:,.3f}",
+            "n/a" if row["device_ns_sum"] is None else f"{row['device_ns_sum'] / 1e6:,.3f}",
+            f"{row['total_items_sum'] or 0:,}",
+        )
+        for row in sums[:_MOST_ROWS]
+    ]
+    header = ("name", "count", "failed", "host ms", "device ms", "items")
+    return "Ranges by host time.\n" + _lay_out(header, rows) + _say_rest(len(sums))
 
 
 def _shorten(name: str) -> str:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from collector import parts
 from collector.notes import Notes, read_notes
 from collector.plugins import find_plugins
+from collector.schema.errors import StepscopeError
 from collector.schema.layout import RANK_FILE, events_path, table_parts_folder
 from collector.schema.manifest import (
     Device,
@@ -52,6 +53,7 @@ class Recorder:
         self._pending: dict[str, list[pa.Table]] = {}
         self._dropped = 0
         self._next_part: dict[str, int] = {}
+        self._merged: dict[str, int] = {}
         self._started = time.monotonic()
         self._flushed = self._started
         self._cpu_at_start = time.process_time()
@@ -78,9 +80,11 @@ class Recorder:
         """Write what is pending, then the checkpoint, then rank.json."""
         self._flushed = time.monotonic()
         if self._write_pending():
-            self._save_checkpoint()
+            is_saved = self._save_checkpoint()
             for name in list(self._assemblers):
                 self._call(name, "release")
+            if is_saved:
+                self._merge()
         self._write_manifest("recording")
 
     def read_notes(self) -> Notes:
@@ -144,10 +148,21 @@ class Recorder:
             del self._pending[table]
         return True
 
-    def _save_checkpoint(self) -> None:
+    def _save_checkpoint(self) -> bool:
         states = {name: self._call(name, "checkpoint") or {} for name in list(self._assemblers)}
         text = json.dumps({"parts": self._next_part, "dropped": self._dropped, "states": states})
-        _replace_text(events_path(self.rank_folder) / CHECKPOINT_FILE, text)
+        return _replace_text(events_path(self.rank_folder) / CHECKPOINT_FILE, text)
+
+    def _merge(self) -> None:
+        """Merge parts that the checkpoint knows; a new process must still be able to remove those it does not."""
+        for table, number in self._next_part.items():
+            if number % parts.PARTS_PER_MERGE or self._merged.get(table) == number:
+                continue
+            self._merged[table] = number
+            try:
+                parts.merge_parts(self.rank_folder, table)
+            except (OSError, StepscopeError) as error:
+                _log.warning("stepscope: the parts of %s stay as they are: %s", table, error)
 
     def _take_over(self) -> None:
         """Go on after the last checkpoint; parts written after it are made again."""
@@ -167,7 +182,9 @@ class Recorder:
 
     def _compact(self, table: str) -> None:
         try:
-            parts.compact_parts(self.rank_folder, table, lambda rows: self._revise(table, rows))
+            is_revised = any(table in assembler.revises for assembler in self._assemblers.values())
+            revise = (lambda rows: self._revise(table, rows)) if is_revised else None
+            parts.compact_parts(self.rank_folder, table, revise)
         except Exception as error:  # noqa: BLE001  an edge: parts that stay parts are read just as well
             _log.warning("stepscope: the parts of %s stay as they are: %r", table, error)
 
@@ -183,7 +200,7 @@ class Recorder:
         _replace_text(self.rank_folder / RANK_FILE, encode_manifest(manifest))
 
     def _describe(self) -> dict[str, Any]:
-        """Join what the assemblers say: lists one after the other, mappings into one."""
+        """Join what the assemblers say: lists one after the other, mappings into one, losses summed."""
         fields: dict[str, Any] = {"warnings": []}
         for name in list(self._assemblers):
             for key, value in (self._call(name, "describe") or {}).items():
@@ -192,7 +209,7 @@ class Recorder:
                 elif isinstance(value, (list, tuple)):
                     fields[key] = [*fields.get(key, []), *value]
                 else:
-                    fields[key] = value
+                    fields[key] = fields.get(key, 0) + value if key == "events_lost" else value
         if self._dropped:
             text = f"{self._dropped} rows could not be written (is the disk full?) and were dropped."
             fields["warnings"].append(Warn("rows_dropped", text))
@@ -261,13 +278,15 @@ def _read_all(kind: Any, entries: Any) -> list[Any]:
     ]
 
 
-def _replace_text(path: Path, text: str) -> None:
-    """Write a small file so that a reader sees the old or the new one; a full disk keeps the old one."""
+def _replace_text(path: Path, text: str) -> bool:
+    """Write a small file so that a reader sees the old or the new one; a full disk keeps the old one and is False."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         partial.write_text(text, encoding="utf-8")
         os.replace(partial, path)
+        return True
     except OSError as error:
         _log.warning("stepscope: %s is not written: %s", path.name, error)
+        return False
     finally:
         partial.unlink(missing_ok=True)

@@ -19,7 +19,7 @@ from collector.run import RankRun, Run
 from collector.schema.errors import OptionError, OutputError, RunError
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.export_rank import RankExport, StepWindow
-from profiler_server.timeline.trace_text import EventWriter
+from collector.trace_text import EventWriter
 
 Detail = Literal["steps", "device", "full"]
 Numbers = str | Sequence[int] | None

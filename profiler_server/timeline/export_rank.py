@@ -21,7 +21,7 @@ from profiler_server.timeline.lanes import Int32s
 from profiler_server.timeline.nesting import spread_over_threads
 from profiler_server.timeline.sources import BATCH_ROWS, Track, naming_damage
 from profiler_server.timeline.store import Timeline
-from profiler_server.timeline.trace_text import (
+from collector.trace_text import (
     EventWriter,
     SliceColumns,
     inside_objects,

@@ -66,7 +66,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.traces",
         "collector.context",
         "collector.notes",
-        "collector.options",
         "collector.plugins",
     ),
     "collector.session": (

@@ -30,6 +30,8 @@ Rows = dict[str, list[Row]]
 class MarkAssembler(Assembler):
     """Follows every mark log of the rank. A log that is read to its end is removed once its rows are on disk."""
 
+    revises = ("ranges",)
+
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
         self._events = events_path(rank_folder)
@@ -118,10 +120,13 @@ class MarkAssembler(Assembler):
             self._followed[path.name] = _LogReader(ring, saved)
 
     def _read(self, log: _LogReader, rows: Rows) -> None:
-        for kind, *fields in log.ring.read().tolist():
+        records = log.ring.read().tolist()
+        # Names first: where records were lost, a name may come again only after some that use it.
+        for kind, *fields in records:
             if kind == mark_log.NAME:
                 log.names[fields[0]] = (fields[1], mark_log.decode_text(fields[2:]))
-            elif kind == mark_log.RANGE:
+        for kind, *fields in records:
+            if kind == mark_log.RANGE:
                 self._add_range(log, Range(*fields[: len(Range._fields)]), rows)
             elif kind == mark_log.DEVICE:
                 time = DeviceTime(*fields[: len(DeviceTime._fields)])

@@ -1,4 +1,4 @@
-"""Trace events as text, made column by column: no Python code runs per event."""
+"""Trace events as text, made column by column: no Python code runs per event. May import no other room."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profiler_server.timeline.intervals import Int64s
-
+Int64s: TypeAlias = "npt.NDArray[np.int64]"
 Piece: TypeAlias = "str | pa.Array"
 
 

@@ -1,0 +1,115 @@
+"""Figures of a run for a notebook, as Plotly figures.
+
+May import `collector.schema`, `collector.parts`, plotly where a figure is asked for. Must not import torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.parts import read_table
+from collector.schema.errors import OptionError, UsageError
+from collector.schema.phases import PHASES
+
+_MOST_BARS = 20
+_COLORS = ("#868d95", "#b68e0f", "#0d939c", "#111eae", "#6f7ff5", "#d37860", "#265b02", "#3d3f45")
+
+
+def build_figure(rank_folder: Path, kind: str, title: str) -> Any:
+    """Return a `plotly.graph_objects.Figure`: steps, phases, operators, queues or stages.
+
+    OptionError for another kind, UsageError if plotly is not installed, TableMissingError where the run has no such
+    table.
+    """
+    if kind not in _BUILDERS:
+        raise OptionError(f"there is no figure {kind!r}; choose from {', '.join(_BUILDERS)}")
+    try:
+        import plotly.graph_objects as objects
+    except ImportError:
+        raise UsageError("figures need plotly, which is not installed: pip install plotly") from None
+    figure = objects.Figure(layout={"title": title, "template": "plotly_white"})
+    _BUILDERS[kind](figure, rank_folder)
+    return figure
+
+
+def _read_train(rank_folder: Path, *columns: str) -> pa.Table:
+    steps = read_table(rank_folder, "steps", ("kind", *columns))
+    return steps.filter(pc.equal(steps["kind"].cast(pa.string()), "train"))
+
+
+def _draw_steps(figure: Any, rank_folder: Path) -> None:
+    """Draw every step as a column of its phases."""
+    columns = [f"{phase.name}_ns" for phase in PHASES]
+    train = _read_train(rank_folder, "step", *columns)
+    for phase, column, color in zip(PHASES, columns, _COLORS, strict=True):
+        times = train[column].to_numpy()
+        if times.any():
+            figure.add_bar(x=train["step"].to_numpy(), y=times / 1e6, name=phase.label, marker_color=color)
+    figure.update_layout(barmode="stack", bargap=0, xaxis_title="step", yaxis_title="ms")
+
+
+def _draw_phases(figure: Any, rank_folder: Path) -> None:
+    """Draw the mean step as its phases."""
+    columns = [f"{phase.name}_ns" for phase in PHASES]
+    train = _read_train(rank_folder, *columns)
+    means = [(pc.mean(train[column]).as_py() or 0) / 1e6 for column in columns]
+    figure.add_bar(y=[phase.label for phase in PHASES], x=means, orientation="h", marker_color=list(_COLORS))
+    figure.update_layout(xaxis_title="ms of the mean step")
+    figure.update_yaxes(autorange="reversed")
+
+
+def _draw_operators(figure: Any, rank_folder: Path) -> None:
+    """Draw the operators with the most self time, on the host and on the device."""
+    keys = ("self_ns", "device_self_ns")
+    rows = read_table(rank_folder, "operators", ("name", *keys))
+    sums = rows.group_by("name", use_threads=False).aggregate([(key, "sum") for key in keys]).to_pylist()
+    sums.sort(key=lambda row: (-row["device_self_ns_sum"], -row["self_ns_sum"]))
+    shown = sums[:_MOST_BARS]
+    names = [row["name"] for row in shown]
+    for key, label, color in (("self_ns", "host", _COLORS[-1]), ("device_self_ns", "device", _COLORS[3])):
+        times = [row[f"{key}_sum"] / 1e6 for row in shown]
+        figure.add_bar(y=names, x=times, orientation="h", name=label, marker_color=color)
+    figure.update_layout(barmode="group", xaxis_title="self time, ms")
+    figure.update_yaxes(autorange="reversed")
+
+
+def _draw_queues(figure: Any, rank_folder: Path) -> None:
+    """Draw the depth of each queue over time."""
+    samples = read_table(rank_folder, "queues", ("start_ns", "queue", "loader", "depth")).sort_by("start_ns")
+    pairs = samples.group_by(["loader", "queue"], use_threads=False).aggregate([]).to_pylist()
+    for pair in pairs:
+        same = pc.and_(pc.equal(samples["loader"], pair["loader"]), pc.equal(samples["queue"], pair["queue"]))
+        rows = samples.filter(same)
+        label = pair["queue"] if (pair["loader"] or 0) <= 0 else f"{pair['queue']} (loader {pair['loader']})"
+        times = rows["start_ns"].to_numpy() / 1e9
+        figure.add_scatter(x=times, y=rows["depth"].to_numpy(), name=label, mode="lines", line={"shape": "hv"})
+    figure.update_layout(xaxis_title="s since the run's start", yaxis_title="items ready")
+
+
+def _draw_stages(figure: Any, rank_folder: Path) -> None:
+    """Draw what each stage did of its time: work and waits."""
+    rows = read_table(rank_folder, "stages", ("stage", "kind", "duration_ns"))
+    sums = rows.group_by(["stage", "kind"], use_threads=False).aggregate([("duration_ns", "sum")]).to_pylist()
+    kinds = {"work": _COLORS[1], "input_wait": _COLORS[0], "output_wait": "#565d66", "setup": _COLORS[2]}
+    for kind, color in kinds.items():
+        of_kind = [row for row in sums if row["kind"] == kind]
+        if of_kind:
+            times = [row["duration_ns_sum"] / 1e9 for row in of_kind]
+            stages = [row["stage"] for row in of_kind]
+            figure.add_bar(x=stages, y=times, name=kind.replace("_", " "), marker_color=color)
+    figure.update_layout(barmode="stack", yaxis_title="s, all replicas")
+
+
+_BUILDERS: dict[str, Callable[[Any, Path], None]] = {
+    "steps": _draw_steps,
+    "phases": _draw_phases,
+    "operators": _draw_operators,
+    "queues": _draw_queues,
+    "stages": _draw_stages,
+}
+FIGURES = tuple(_BUILDERS)

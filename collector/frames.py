@@ -1,0 +1,254 @@
+"""All that a rank recorded as one table of spans: operators, kernels, steps, phases, ranges, stages.
+
+May import `collector.schema`, `collector.parts`, numpy, pyarrow. Must not import torch or any room above.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.parts import find_files, read_files
+from collector.schema.errors import OptionError
+from collector.schema.phases import PHASES
+
+ACTIVITIES = ("cpu", "device")
+CATEGORIES = (
+    *("operator", "kernel", "memcpy", "memset", "runtime", "communication", "annotation", "python", "module"),
+    *("step", "phase", "range", "stage", "wait", "overhead", "other"),
+)
+SCHEMA = pa.schema(
+    [
+        ("trace_id", pa.string()),
+        ("span_id", pa.int64()),
+        ("parent_span_id", pa.int64()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("dur", pa.int64()),
+        ("cat", pa.string()),
+        ("name", pa.string()),
+        ("process", pa.string()),
+        ("thread", pa.string()),
+        ("device", pa.int32()),
+        ("stream", pa.int64()),
+        ("step", pa.int64()),
+        ("operator_index", pa.int64()),
+        ("launched_by", pa.int64()),
+    ]
+)
+"""Times in ns since the run's epoch. `operator_index` numbers the host operators by their start, from 0."""
+_TRAINING = "training"
+_DATA = "data pipeline"
+_WAITS = {"input_wait": "wait on input queue", "output_wait": "wait on output queue"}
+
+
+@dataclass(frozen=True)
+class SpanChoice:
+    """What to take: categories, None for all; work of the host, of devices, or both; a range of steps, both included."""
+
+    categories: tuple[str, ...] | None = None
+    activities: tuple[str, ...] = ACTIVITIES
+    steps: tuple[int, int] | None = None
+
+
+def parse_choice(categories: Any, activities: Any, steps: Any) -> SpanChoice:
+    """Check a choice of spans. OptionError names what is not known."""
+    first = last = None
+    if steps is not None:
+        try:
+            first, last = (steps, steps) if isinstance(steps, int) else steps
+        except (TypeError, ValueError):
+            raise OptionError(f"steps takes a number or (first, last), not {steps!r}") from None
+    return SpanChoice(
+        None if categories is None else _check("category", categories, CATEGORIES),
+        _check("activity", ACTIVITIES if activities is None else activities, ACTIVITIES),
+        None if first is None or last is None else (int(first), int(last)),
+    )
+
+
+def _check(what: str, given: Any, known: Sequence[str]) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else tuple(given)
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
+            raise OptionError(f"there is no {what} {name!r}; {hint}")
+    return names
+
+
+def build_spans(rank_folder: Path, trace_id: str, choice: SpanChoice) -> pa.Table:
+    """Return the spans of a rank in order of start; none for tables that it does not have. Raises TableBrokenError."""
+    pieces: list[pa.Table] = []
+    first = 0
+    for read in (_read_slices, _read_steps, _read_phases, _read_ranges, _read_stages):
+        columns = read(rank_folder, first)
+        if columns is not None:
+            table = _fill(columns, trace_id)
+            first = max(first, int(pc.max(table["span_id"]).as_py()) + 1)
+            pieces.append(table)
+    spans = pa.concat_tables(pieces) if pieces else SCHEMA.empty_table()
+    return _number_operators(_choose(spans, choice).sort_by([("start", "ascending"), ("dur", "descending")]))
+
+
+def _fill(columns: dict[str, Any], trace_id: str) -> pa.Table:
+    size = len(columns["span_id"])
+    columns = {"trace_id": pa.array([trace_id] * size), **columns}
+    columns["end"] = pc.add(columns["start"], columns["dur"])
+    arrays = []
+    for field in SCHEMA:
+        value = columns.get(field.name)
+        arrays.append(pa.nulls(size, field.type) if value is None else _cast(value, field.type))
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def _cast(value: Any, kind: pa.DataType) -> Any:
+    array = value if isinstance(value, (pa.Array, pa.ChunkedArray)) else pa.array(value)
+    return array.cast(kind)
+
+
+def _read(rank_folder: Path, table: str, columns: Sequence[str]) -> pa.Table | None:
+    rows = read_files(find_files(rank_folder, table), table, columns)
+    return rows if rows.num_rows else None
+
+
+def _constant(text: str, size: int) -> pa.Array:
+    return pa.array([text] * size, pa.string())
+
+
+def _read_slices(rank_folder: Path, first: int) -> dict[str, Any] | None:
+    columns = ("id", "parent", "track", "start_ns", "duration_ns", "name", "category", "step", "launched_by")
+    slices = _read(rank_folder, "slices", columns)
+    if slices is not None and find_files(rank_folder, "steps"):
+        # A trace marks steps too; those of the table are the ones that have phases.
+        marks = pa.array(["step", "phase"], pa.string())
+        slices = slices.filter(pc.invert(pc.is_in(slices["category"].cast(pa.string()), marks)))
+    tracks = _read(rank_folder, "tracks", ("track", "kind", "name", "process", "device", "stream"))
+    if slices is None or tracks is None or not slices.num_rows:
+        return None
+    place = pc.index_in(slices["track"], tracks["track"].combine_chunks())
+    of_track = tracks.take(place.combine_chunks())
+    return {
+        "span_id": pc.add(slices["id"], first),
+        "parent_span_id": pc.add(slices["parent"], first),
+        "start": slices["start_ns"],
+        "dur": slices["duration_ns"],
+        "cat": slices["category"],
+        "name": slices["name"],
+        "process": of_track["process"],
+        "thread": of_track["name"],
+        "device": of_track["device"],
+        "stream": of_track["stream"],
+        "step": slices["step"],
+        "launched_by": pc.add(slices["launched_by"], first),
+    }
+
+
+def _read_steps(rank_folder: Path, first: int) -> dict[str, Any] | None:
+    steps = _read(rank_folder, "steps", ("index", "step", "kind", "start_ns", "duration_ns"))
+    if steps is None:
+        return None
+    kind = steps["kind"].cast(pa.string())
+    train = pc.equal(kind, "train")
+    number = pc.binary_join_element_wise("Step", steps["step"].cast(pa.string()), " ")
+    return {
+        "span_id": pc.add(steps["index"], first),
+        "start": steps["start_ns"],
+        "dur": steps["duration_ns"],
+        "cat": pc.if_else(train, "step", "other"),
+        "name": pc.if_else(train, number, kind),
+        "process": _constant(_TRAINING, steps.num_rows),
+        "thread": _constant("steps", steps.num_rows),
+        "step": pc.if_else(train, steps["step"], None),
+    }
+
+
+def _read_phases(rank_folder: Path, first: int) -> dict[str, Any] | None:
+    phases = _read(rank_folder, "phases", ("step", "index", "phase", "start_ns", "duration_ns"))
+    steps = _read(rank_folder, "steps", ("index", "kind"))
+    if phases is None or steps is None:
+        return None
+    labels = {phase.name: phase.label for phase in PHASES}
+    # Steps come before phases: their spans end where these begin.
+    parent = pc.add(phases["index"], first - 1 - int(pc.max(steps["index"]).as_py()))
+    return {
+        "span_id": np.arange(first, first + phases.num_rows),
+        "parent_span_id": parent,
+        "start": phases["start_ns"],
+        "dur": phases["duration_ns"],
+        "cat": _constant("phase", phases.num_rows),
+        "name": [labels.get(name, name) for name in phases["phase"].to_pylist()],
+        "process": _constant(_TRAINING, phases.num_rows),
+        "thread": _constant("phases", phases.num_rows),
+        "step": phases["step"],
+    }
+
+
+def _read_ranges(rank_folder: Path, first: int) -> dict[str, Any] | None:
+    columns = ("id", "parent", "name", "thread_id", "process", "step", "start_ns", "duration_ns")
+    ranges = _read(rank_folder, "ranges", columns)
+    if ranges is None:
+        return None
+    thread = pc.binary_join_element_wise("ranges, thread", ranges["thread_id"].cast(pa.string()), " ")
+    process = pc.fill_null(ranges["process"].cast(pa.string()), "")
+    return {
+        "span_id": pc.add(ranges["id"], first),
+        "parent_span_id": pc.add(ranges["parent"], first),
+        "start": ranges["start_ns"],
+        "dur": ranges["duration_ns"],
+        "cat": _constant("range", ranges.num_rows),
+        "name": ranges["name"],
+        "process": pc.binary_join_element_wise("process", process, " "),
+        "thread": thread,
+        "step": ranges["step"],
+    }
+
+
+def _read_stages(rank_folder: Path, first: int) -> dict[str, Any] | None:
+    stages = _read(rank_folder, "stages", ("stage", "replica", "kind", "detail", "start_ns", "duration_ns"))
+    if stages is None:
+        return None
+    stage, replica = stages["stage"].cast(pa.string()), stages["replica"].cast(pa.string())
+    kinds = stages["kind"].to_pylist()
+    names = [
+        f"{name}: {_WAITS.get(kind, kind)}" if kind != "work" else f"{name}: {detail}" if detail else name
+        for name, kind, detail in zip(stage.to_pylist(), kinds, stages["detail"].to_pylist(), strict=True)
+    ]
+    return {
+        "span_id": np.arange(first, first + stages.num_rows),
+        "start": stages["start_ns"],
+        "dur": stages["duration_ns"],
+        "cat": ["wait" if kind in _WAITS else "stage" for kind in kinds],
+        "name": names,
+        "process": _constant(_DATA, stages.num_rows),
+        "thread": pc.binary_join_element_wise(stage, replica, " "),
+    }
+
+
+def _choose(spans: pa.Table, choice: SpanChoice) -> pa.Table:
+    on_device = pc.is_valid(spans["stream"])
+    if choice.activities == ("cpu",):
+        spans = spans.filter(pc.invert(on_device))
+    elif choice.activities == ("device",):
+        spans = spans.filter(on_device)
+    if choice.categories is not None:
+        spans = spans.filter(pc.is_in(spans["cat"], pa.array(choice.categories, pa.string())))
+    if choice.steps is not None:
+        first, last = choice.steps
+        step = spans["step"]
+        spans = spans.filter(pc.and_(pc.greater_equal(step, first), pc.less_equal(step, last)))
+    return spans
+
+
+def _number_operators(spans: pa.Table) -> pa.Table:
+    is_operator = pc.equal(spans["cat"], "operator").to_numpy()
+    numbers: npt.NDArray[np.int64] = np.cumsum(is_operator) - 1
+    place = spans.schema.get_field_index("operator_index")
+    return spans.set_column(place, SCHEMA.field("operator_index"), pa.array(numbers, mask=~is_operator))

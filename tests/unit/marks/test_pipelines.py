@@ -1,0 +1,200 @@
+"""Stages and queues of a script's own: what each replica worked on and waited for, in threads and processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+import collector
+from collector.run import Run
+from collector.schema.errors import UsageError
+from profiler_server.analysis.own_pipeline import find_own_bottleneck, summarize_own
+from profiler_server.analysis.replicas import read_stages
+from tests.support.recording import record as record_loop
+
+ITEMS = 30
+
+
+def make(source: Any, target: Any, name: str, sleep_s: float, replica: int = 0) -> None:
+    """Take items until None, work on each, pass them on."""
+    while (item := source.get()) is not None:
+        with collector.stage(name, replica=replica):
+            time.sleep(sleep_s)
+        target.put(item)
+
+
+def feed(target: Any) -> None:
+    for item in range(ITEMS):
+        target.put(item)
+
+
+def run_pipeline(sleeps: dict[str, float], makes_queue: Callable[[int], Any], makes_worker: Any) -> None:
+    """Run one replica for each stage, with a queue of 4 before each and after the last; use what comes out."""
+    queues = [collector.queue(f"to {name}", makes_queue(4)) for name in sleeps]
+    queues.append(collector.queue("results", makes_queue(4)))
+    workers = [
+        makes_worker(target=make, args=(before, after, name, sleep_s))
+        for (name, sleep_s), before, after in zip(sleeps.items(), queues, queues[1:], strict=False)
+    ]
+    for worker in workers:
+        worker.start()
+    feeder = threading.Thread(target=feed, args=(queues[0],))
+    feeder.start()
+    for _ in range(ITEMS):
+        queues[-1].get()
+    feeder.join()
+    for before, worker in zip(queues, workers, strict=False):
+        before.put(None)
+        worker.join()
+
+
+def find_limit(run: Run) -> str | None:
+    return find_own_bottleneck(summarize_own(read_stages(run.rank(), None))).stage
+
+
+def share(rows: pd.DataFrame, stage: str, kind: str) -> float:
+    of_stage = rows[rows.stage == stage]
+    return float(of_stage[of_stage.kind == kind].duration_ns.sum() / of_stage.duration_ns.sum())
+
+
+@pytest.mark.parametrize("limit", ["decode", "resize"])
+def test_the_slow_stage_is_the_limit_and_the_others_wait_for_it(tmp_path: Path, limit: str) -> None:
+    sleeps = {name: 0.008 if name == limit else 0.001 for name in ("decode", "resize")}
+    run = record_loop(tmp_path, lambda: run_pipeline(sleeps, queue.Queue, threading.Thread)).run
+    rows = run.frame("stages")
+    assert find_limit(run) == limit
+    assert share(rows, limit, "work") > 0.7
+    if limit == "decode":
+        assert share(rows, "resize", "input_wait") > 0.5
+    else:
+        assert share(rows, "decode", "output_wait") > 0.5
+    assert rows[rows.kind == "work"].groupby("stage", observed=True)["items"].sum().tolist() == [ITEMS, ITEMS]
+    assert rows[rows.kind == "work"].cpu_ns.sum() < 0.5 * rows[rows.kind == "work"].duration_ns.sum()
+
+
+def test_queues_are_sampled_with_their_capacity(tmp_path: Path) -> None:
+    run = record_loop(tmp_path, lambda: run_pipeline({"slow": 0.005, "fast": 0.0}, queue.Queue, threading.Thread)).run
+    samples = run.frame("queues")
+    assert set(samples.queue) == {"to slow", "to fast", "results"}
+    assert set(samples.capacity) == {4}
+    assert set(samples.loader) == {-1}
+    depth = samples.groupby("queue", observed=True).depth.mean()
+    assert depth["to slow"] > 2 > 1 > depth["to fast"]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_stages_in_processes_are_one_pipeline(tmp_path: Path, method: str) -> None:
+    context: Any = multiprocessing.get_context(method)
+    sleeps = {"decode": 0.01, "resize": 0.001}
+    run = record_loop(tmp_path, lambda: run_pipeline(sleeps, context.Queue, context.Process)).run
+    rows = run.frame("stages")
+    assert set(rows.stage) == {"decode", "resize"}
+    assert find_limit(run) == "decode"
+    stages = summarize_own(read_stages(run.rank(), None))
+    assert [(stage.name, stage.inputs, stage.outputs) for stage in stages] == [
+        ("decode", ("to decode",), ("to resize",)),
+        ("resize", ("to resize",), ("results",)),
+    ]
+
+
+def test_threads_without_a_replica_number_are_told_apart(tmp_path: Path) -> None:
+    def work() -> None:
+        for _ in range(5):
+            with collector.stage("decode"):
+                time.sleep(0.001)
+
+    def loop() -> None:
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    rows = record_loop(tmp_path, loop).run.frame("stages")
+    assert rows.groupby("replica")["items"].sum().to_dict() == {0: 5, 1: 5, 2: 5}
+
+
+def test_waits_inside_of_a_stage_are_not_work(tmp_path: Path) -> None:
+    def loop() -> None:
+        with collector.stage("decode", items=4) as stage:
+            with stage.wait_input():
+                time.sleep(0.02)
+            time.sleep(0.005)
+            with collector.stage("inner"):
+                time.sleep(0.01)
+            with stage.wait_output():
+                time.sleep(0.03)
+            stage.bytes = 1000
+
+    rows = record_loop(tmp_path, loop).run.frame("stages")
+    took_ms = rows.groupby(["stage", "kind"], observed=True).duration_ns.sum() / 1e6
+    assert took_ms["decode", "input_wait"] >= 20
+    assert took_ms["decode", "output_wait"] >= 30
+    assert 5 <= took_ms["decode", "work"] < 15
+    assert took_ms["inner", "work"] >= 10
+    decode = rows[rows.stage == "decode"]
+    assert (decode["items"].sum(), decode.bytes.sum(), decode.batch.nunique()) == (4, 1000, 1)
+
+
+def test_a_step_that_waits_for_a_queue_waits_for_data(tmp_path: Path) -> None:
+    batches = collector.queue("batches", queue.Queue(2))
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def feed() -> None:
+        for _ in range(12):
+            with collector.stage("load"):
+                time.sleep(0.02)
+            batches.put(torch.ones(4, 8))
+
+    def loop() -> None:
+        thread = threading.Thread(target=feed)
+        thread.start()
+        for _ in range(12):
+            loss = model(batches.get()).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        thread.join()
+
+    recorded = record_loop(tmp_path, loop)
+    assert recorded.kinds == {"train": 12}
+    later = recorded.train[2:]
+    assert sum(row["data_wait_ns"] for row in later) > 0.7 * sum(row["duration_ns"] for row in later)
+    assert {row["loader"] for row in recorded.train} == {None}
+
+
+def test_a_watched_queue_is_still_the_queue_that_it_was(tmp_path: Path) -> None:
+    plain: queue.Queue[int] = queue.Queue(1)
+    watched = collector.queue("jobs", plain)
+
+    def loop() -> None:
+        watched.put_nowait(1)
+        with pytest.raises(queue.Full):
+            watched.put(2, timeout=0.01)
+        assert (watched.qsize(), watched.full(), watched.maxsize) == (1, True, 1)
+        assert watched.get_nowait() == 1
+        with pytest.raises(queue.Empty):
+            watched.get(timeout=0.01)
+        watched.task_done()
+
+    record_loop(tmp_path, loop)
+    loop()  # and while nothing is recorded
+
+
+def test_what_is_no_queue_or_no_stage_is_refused() -> None:
+    with pytest.raises(UsageError, match="get and put"):
+        collector.queue("numbers", [1, 2])
+    with pytest.raises(UsageError, match="watched already"):
+        collector.queue("twice", collector.queue("once", queue.Queue()))
+    with pytest.raises(UsageError, match="replica takes"):
+        collector.stage("decode", replica=-1)

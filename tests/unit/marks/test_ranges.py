@@ -1,0 +1,224 @@
+"""Ranges as a script marks them: nested, dropped, failed, in threads and processes, and refused where unbalanced."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import collector
+from collector.schema.errors import RangeError
+from tests.support.recording import record as record_loop
+from tests.support.scripts import run_script
+
+
+def record_ranges(path: Path, loop: Callable[[], object]) -> pd.DataFrame:
+    run = record_loop(path, loop).run
+    return run.frame("ranges") if run.rank().status("ranges").state == "there" else pd.DataFrame({"path": []})
+
+
+def test_ranges_nest_on_each_path(tmp_path: Path) -> None:
+    def loop() -> None:
+        with collector.record("epoch"):
+            for number in range(2):
+                collector.push_range("batch", batch_idx=number)
+                with collector.record("augment"):
+                    time.sleep(0.002)
+                collector.pop_range(total_items=8)
+
+    rows = record_ranges(tmp_path, loop).sort_values("id")
+    assert rows.path.tolist() == ["epoch", *["epoch/batch", "epoch/batch/augment"] * 2]
+    assert rows.parent.fillna(-1).tolist() == [-1, 0, 1, 0, 3]
+    assert rows.batch.dropna().tolist() == [0, 1]
+    assert rows.total_items.dropna().tolist() == [8, 8]
+    epoch, first = rows.iloc[0], rows.iloc[1]
+    assert epoch.duration_ns >= first.duration_ns >= 2_000_000
+    assert rows.device_ns.tolist() == [0] * 5  # nothing ran on a device
+
+
+def fail_inside() -> None:
+    with collector.record("outer"), collector.record("inner"):
+        collector.push_range("left open")
+        _ = 1 / 0
+
+
+def test_an_exception_closes_the_range_as_failed(tmp_path: Path) -> None:
+    def loop() -> None:
+        with pytest.raises(ZeroDivisionError):
+            fail_inside()
+        with collector.record("after"):
+            pass
+
+    rows = record_ranges(tmp_path, loop).sort_values("id")
+    assert rows.path.tolist() == ["outer", "outer/inner", "outer/inner/left open", "after"]
+    assert rows.failed.tolist() == [True, True, True, False]
+
+
+def test_a_dropped_range_goes_with_its_children_only(tmp_path: Path) -> None:
+    def loop() -> None:
+        for name, drop in (("op1", True), ("op10", False), ("op1", False)):
+            collector.push_range(name)
+            with collector.record("inner"), collector.record("innermost"):
+                pass
+            collector.pop_range(delete_range=drop)
+
+    rows = record_ranges(tmp_path, loop).sort_values("id")
+    kept = ["op10", "op10/inner", "op10/inner/innermost", "op1", "op1/inner", "op1/inner/innermost"]
+    assert rows.path.tolist() == kept
+
+
+def test_unbalanced_ranges_are_refused_and_nothing_is_lost(tmp_path: Path) -> None:
+    def loop() -> None:
+        with pytest.raises(RangeError, match="without a push_range"):
+            collector.pop_range()
+        with collector.record("block"), pytest.raises(RangeError, match="inside of record"):
+            collector.pop_range()
+        with pytest.raises(RangeError, match="is open inside of it"), collector.record("block"):
+            collector.push_range("left")
+        collector.push_range("no batch")
+        with pytest.raises(RangeError, match="no batch"):
+            collector.pop_range(total_items=4)
+        collector.pop_range()
+        with pytest.raises(RangeError, match="batch_idx"):
+            collector.push_range("batch", batch_idx=-1)
+
+    rows = record_ranges(tmp_path, loop).sort_values("id")
+    assert rows.path.tolist() == ["block", "block", "block/left", "no batch"]
+
+
+def test_each_thread_has_its_own_stack(tmp_path: Path) -> None:
+    together = threading.Barrier(2)
+
+    def work(name: str) -> None:
+        with collector.record(name):
+            together.wait()
+            with collector.record("inner"):
+                together.wait()
+
+    def loop() -> None:
+        threads = [threading.Thread(target=work, args=(name,)) for name in ("a", "b")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    rows = record_ranges(tmp_path, loop)
+    assert sorted(rows.path) == ["a", "a/inner", "b", "b/inner"]
+    assert rows.thread_id.nunique() == 2
+
+
+def make_process(method: str) -> Any:
+    context: Any = multiprocessing.get_context(method)
+    return context.Process
+
+
+def mark_in_child(name: str) -> None:
+    with collector.record(name), collector.record("inner"):
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_children_mark_in_the_run_of_their_parent(tmp_path: Path, method: str) -> None:
+    def loop() -> None:
+        with collector.record("parent"):
+            child = make_process(method)(target=mark_in_child, args=("child",))
+            child.start()
+            child.join()
+            assert child.exitcode == 0
+
+    rows = record_ranges(tmp_path, loop)
+    assert sorted(rows.path) == ["child", "child/inner", "parent"]
+    assert rows.id.is_unique
+    assert rows.set_index("path").process["parent"] == os.getpid() != rows.set_index("path").process["child"]
+
+
+def test_what_is_marked_while_paused_or_after_the_run_is_absent(tmp_path: Path) -> None:
+    profiler = collector.Profiler(tmp_path, window=None)
+    with collector.record("seen"):
+        pass
+    profiler.pause()
+    with collector.record("paused"):
+        collector.push_range("paused too")
+        profiler.resume()
+        collector.pop_range()
+    run = profiler.analyse()
+    with collector.record("late"):
+        collector.push_range("late")
+        collector.pop_range()
+        collector.pop_range()  # while nothing is recorded, nothing is refused
+    assert run.frame("ranges").path.tolist() == ["seen"]
+    assert list((tmp_path / "profiler/rank_0/events").glob("marks-*")) == []
+
+
+def test_functions_and_coroutines_can_be_marked(tmp_path: Path) -> None:
+    @collector.record("function")
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    @collector.record("coroutine")
+    async def wait() -> int:
+        await asyncio.sleep(0.01)
+        return 3
+
+    def loop() -> None:
+        assert add(1, b=2) == asyncio.run(wait()) == 3
+
+    rows = record_ranges(tmp_path, loop).set_index("path")
+    assert rows.duration_ns["coroutine"] >= 10_000_000 > rows.duration_ns["function"]
+
+
+def test_what_a_killed_process_marked_is_kept(tmp_path: Path) -> None:
+    script = """
+        import os, signal, time, collector
+        profiler = collector.Profiler("run", window=None)
+        with collector.record("outer"):
+            for number in range(1000):
+                with collector.record("inner"):
+                    pass
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    run_script(tmp_path, script, expected=-9)
+    run = wait_for_end(tmp_path / "run")
+    assert run.frame("ranges").path.value_counts().to_dict() == {"outer/inner": 1000}
+
+
+def wait_for_end(path: Path) -> Any:
+    run = collector.open_run(path)
+    deadline = time.monotonic() + 30
+    while run.rank().manifest.ended_unix_ns is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+        run = collector.open_run(path)
+    return run
+
+
+def test_many_names_and_many_ranges_keep_their_names(tmp_path: Path) -> None:
+    def loop() -> None:
+        for _ in range(40_000):  # more than the log holds: the oldest are lost, and counted
+            with collector.record("often"):
+                pass
+
+    run = record_loop(tmp_path, loop).run
+    assert set(run.frame("ranges").name) == {"often"}
+    assert run.rank().manifest.events_lost > 0
+
+
+def test_marks_cost_next_to_nothing_while_nothing_is_recorded() -> None:
+    count = 20_000
+    best = min(time_marks(count) for _ in range(5))
+    assert best / count < 1_000  # ns for a pair; about 230 on a quiet machine
+
+
+def time_marks(count: int) -> int:
+    start = time.perf_counter_ns()
+    for _ in range(count):
+        collector.push_range("a")
+        collector.pop_range()
+    return time.perf_counter_ns() - start
