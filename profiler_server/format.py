@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 _TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _BYTE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+_RATE_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 ABSENT = "n/a"
 
 
@@ -67,6 +68,16 @@ def format_count(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return ABSENT
     return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 100 else f"{value:,.2f}"
+
+
+def format_rate(value_per_s: float | None, unit: str) -> str:
+    """Return a rate in decimal units, `624 TFLOP/s` for the unit FLOP/s; n/a for None."""
+    if value_per_s is None or not math.isfinite(value_per_s):
+        return ABSENT
+    for size, prefix in _RATE_PREFIXES:
+        if abs(value_per_s) >= 0.9995 * size:
+            return f"{_significant(value_per_s / size)} {prefix}{unit}"
+    return f"{_significant(value_per_s)} {unit}"
 
 
 def shorten_middle(name: str, limit: int = 60) -> str:

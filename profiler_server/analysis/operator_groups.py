@@ -24,6 +24,7 @@ from profiler_server.analysis.operators import (
     sum_operators,
     sum_types,
 )
+from profiler_server.analysis.roofline import find_roof, list_tf32_users, measure_roofline
 
 Measure = Literal["device", "host"]
 NO_MODULE = "(outside of every module)"
@@ -98,6 +99,16 @@ def tabulate_modules(rank: RankRun, steps: StepRange | None = None) -> GroupTabl
     return _complete(sum_operators(operators, ("module",)), operators)
 
 
+def tabulate_roofline(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
+    """Set operators whose work is known from their shapes against what the device can do; shares are of all time."""
+    operators = within_steps(read_operators(rank, ("input_dtypes",)), steps)
+    measure: Measure = "device" if (pc.sum(operators["device_self_ns"]).as_py() or 0) > 0 else "host"
+    roof = find_roof(rank) if measure == "device" else None
+    rows = measure_roofline(operators, measure == "device", roof.part if roof else None, list_tf32_users(rank, roof))
+    whole = pc.sum(operators["device_self_ns" if measure == "device" else "self_ns"]).as_py() or 0
+    return _cover(rows.append_column("share_frac", _share(rows["time_ns"], whole)), measure, operators)
+
+
 def tabulate_members(rank: RankRun, key: str, name: str, group: GroupTable, steps: StepRange | None) -> pa.Table:
     """Sum the operators of one type or module (`key` says which); shares are of the whole group, as `group` has them."""
     operators = within_steps(read_operators(rank, (key,) if key == "module" else ()), steps)
@@ -115,6 +126,7 @@ GROUPS: Mapping[str, Group] = {
     "kernels": Group("name", ("name", "operator"), tabulate_kernels),
     "host": Group("name", ("name", "type"), tabulate_host),
     "modules": Group("module", ("module",), tabulate_modules),
+    "roofline": Group("name", ("name", "type", "precision", "bound"), tabulate_roofline),
 }
 
 

@@ -66,11 +66,42 @@ OPERATIONS: dict[int, tuple[str, ...]] = {
 by erf has 5 around it and 3 for the scale; gradients are those of the textbook form."""
 
 
+_ONE_TENSOR = frozenset(
+    (
+        *(
+            "exp",
+            "log",
+            "sqrt",
+            "rsqrt",
+            "neg",
+            "abs",
+            "reciprocal",
+            "square",
+            "sign",
+            "clamp",
+            "clamp_min",
+            "clamp_max",
+        ),
+        *("floor", "ceil", "round", "trunc", "sin", "cos", "tan", "erf", "log1p", "expm1", "relu", "tanh", "threshold"),
+        *("leaky_relu", "hardtanh", "log2", "exp2", "elu", "sigmoid", "softplus", "silu", "hardswish", "glu", "mish"),
+        *("gelu", "clone", "logical_not", "bitwise_not", "isnan", "isinf", "isfinite"),
+    )
+)
+_THREE_TENSORS = frozenset(("where", "addcmul", "addcdiv", "lerp", "mse_loss_backward"))
+"""All others take two. What comes after them is a setting, or the `out` that a result is written to."""
+
+
+def _count_tensors(name: str) -> int:
+    plain = name.removesuffix("_")
+    return 1 if plain in _ONE_TENSOR else 3 if plain in _THREE_TENSORS else 2
+
+
 def _per_element(name: str, operations: int) -> Callable[[Call], Work | None]:
     in_place, is_copy, is_loss = name.endswith("_"), name == "copy_", name == "mse_loss"
+    taken = _count_tensors(name)
 
     def estimate(call: Call) -> Work | None:
-        places = [place for place, shape in enumerate(call.tensors) if shape is not None]
+        places = [place for place, shape in enumerate(call.tensors[:taken]) if shape is not None]
         shapes = [call.tensors[place] or () for place in places]
         result = _find_result(shapes, in_place)
         if result is None or not any(shapes):

@@ -15,6 +15,7 @@ from profiler_server.format import format_count, format_duration, format_steps
 from profiler_server.page import Notice, Page, PageRequest
 from profiler_server.pages.operators.charts import build_chart
 from profiler_server.pages.operators.columns import SORTABLE, Column, list_columns
+from profiler_server.pages.operators.roofline import build_roofline_chart, explain_nothing, explain_roof
 from profiler_server.pages.operators.rows import Row, RowBuilder, find_top_share
 from profiler_server.pages.operators.state import PAGE_SIZES, PageState, default_sort, parse_state
 
@@ -24,8 +25,12 @@ LABELS: Mapping[str, str] = {
     "kernels": "Kernels",
     "host": "Host",
     "modules": "Modules",
+    "roofline": "Roofline",
 }
-NOUNS: Mapping[str, str] = {name: label.lower() for name, label in LABELS.items()} | {"host": "operators"}
+NOUNS: Mapping[str, str] = {name: label.lower() for name, label in LABELS.items()} | {
+    "host": "operators",
+    "roofline": "operators",
+}
 """What the rows of a group are called."""
 
 _WINDOW_REASON = "Operators come from a detailed window of a few steps, and this run has none so far."
@@ -102,9 +107,9 @@ def build(request: PageRequest) -> OperatorsContext:
         tabs=_list_tabs(rank, state),
         notice=notice,
         coverage=_describe_coverage(rank, group) if group else "",
-        definition=_define_share(group, state.group) if group else "",
-        chart=build_chart(group, state, NOUNS[state.group]) if group else None,
-        chart_switch=_list_charts(state),
+        definition=_define(rank, group, state.group) if group else "",
+        chart=_draw(rank, group, state) if group else None,
+        chart_switch=_list_charts(state) if state.group != "roofline" else (),
         grid=_build_grid(rank, group, state) if group else None,
         executions=_list_executions(rank, state) if group else (),
     )
@@ -119,6 +124,8 @@ def _tabulate(rank: RankRun, state: PageState) -> tuple[GroupTable | None, Notic
             group = GROUPS[state.group].tabulate(rank, state.steps)
             if group.rows.num_rows:
                 return group, None
+            if state.group == "roofline" and status.state == "there" and not state.steps:
+                return None, explain_nothing(rank)
     except RunError as error:
         return None, Notice("failed", f"The {NOUNS[state.group]} cannot be read", str(error))
     return None, _explain_absence(name, status, state)
@@ -136,6 +143,18 @@ def _explain_absence(name: str, status: TableStatus, state: PageState) -> Notice
             "empty", "No kernels", "No device work was recorded: the run used no device, or no window met it."
         )
     return Notice("empty", "No operators yet", _WINDOW_REASON, WINDOW_REMEDY)
+
+
+def _draw(rank: RankRun, group: GroupTable, state: PageState) -> Chart | None:
+    return (
+        build_roofline_chart(rank, group)
+        if state.group == "roofline"
+        else build_chart(group, state, NOUNS[state.group])
+    )
+
+
+def _define(rank: RankRun, group: GroupTable, name: str) -> str:
+    return explain_roof(rank, group) if name == "roofline" else _define_share(group, name)
 
 
 def _list_tabs(rank: RankRun, state: PageState) -> tuple[Link, ...]:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from profiler_server.analysis.operator_groups import GROUPS, Measure
-from profiler_server.format import ABSENT, format_count, format_duration, format_share, shorten_middle
+from profiler_server.format import ABSENT, format_count, format_duration, format_rate, format_share, shorten_middle
 
-Kind = Literal["name", "text", "count", "order", "duration", "share", "fraction", "flag"]
+Kind = Literal[
+    "name", "text", "count", "order", "duration", "share", "fraction", "flag", "flop_rate", "byte_rate", "ratio"
+]
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,24 @@ _KERNELS = (
     Column("grid", "Grid", "text", "Blocks of a launch"),
     Column("block", "Block", "text", "Threads of a block"),
 )
+_ROOFLINE = (
+    Column("name", "Operator", "name"),
+    _TYPE,
+    Column(
+        "precision",
+        "Precision",
+        "text",
+        "Of its first floating-point input. int: integers; list: a list of tensors, whose dtype a trace does not tell, taken as FP32",
+    ),
+    Column("count", "Calls", "count", "Calls whose shapes are recorded"),
+    Column("time_ns", "Time", "duration", "Device self time, or host self time without a device"),
+    Column("share_frac", "Share", "share", "Part of the self time of all operators"),
+    Column("flops_per_s", "Achieved", "flop_rate", "Operations from the shapes over the time"),
+    Column("bytes_per_s", "Traffic", "byte_rate", "Least bytes from the shapes over the time"),
+    Column("intensity", "FLOP/byte", "ratio", "Arithmetic intensity: operations over least bytes"),
+    Column("bound", "Bound", "text", "What limits it on this device: its arithmetic or its memory"),
+    Column("efficiency_frac", "Efficiency", "fraction", "Least time on this device over the time taken"),
+)
 
 
 def list_columns(group: str, measure: Measure) -> tuple[Column, ...]:
@@ -80,6 +100,8 @@ def list_columns(group: str, measure: Measure) -> tuple[Column, ...]:
         return (Column("type", "Type", "name"), Column("operators", "Operators", "count"), _CALLS, *times)
     if group == "kernels":
         return _KERNELS
+    if group == "roofline":
+        return _ROOFLINE
     if group == "host":
         order = Column("order", "Order", "order", "Place among the first calls of the first step covered")
         return (order, Column("name", "Operator", "name"), _TYPE, _CALLS, *_HOST)
@@ -107,6 +129,10 @@ def build_cell(column: Column, value: Any, bar_whole: float = 1.0) -> Cell:
         return Cell(column.kind, format_share(value))
     if column.kind == "count":
         return Cell(column.kind, format_count(value))
+    if column.kind in ("flop_rate", "byte_rate"):
+        return Cell(column.kind, format_rate(value or None, "FLOP/s" if column.kind == "flop_rate" else "B/s"))
+    if column.kind == "ratio":
+        return Cell(column.kind, f"{value:,.3g}" if value < 1000 else format_count(round(value)))
     if column.kind == "flag":
         return Cell(column.kind, "yes" if value else "no")
     return _build_text(column, str(value))

@@ -24,7 +24,7 @@ CSV_ROWS = 1_000_000
 RunId = Annotated[str, InPath(description="The run's path below the base directory.", max_length=2000)]
 Rank = Annotated[int | None, Query(ge=0, le=9_999_999, description="Rank; the first of the run by default.")]
 GroupName = Annotated[
-    Literal["types", "operators", "kernels", "host", "modules"], Query(description="What a row stands for.")
+    Literal["types", "operators", "kernels", "host", "modules", "roofline"], Query(description="What a row stands for.")
 ]
 Sort = Annotated[
     str, Query(max_length=40, description="A column of the rows; `-` before it falls. The default is the share.")

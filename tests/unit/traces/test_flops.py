@@ -135,6 +135,8 @@ def test_elementwise_work_is_per_element_of_what_is_broadcast_to() -> None:
     assert _estimate("add", [[4, 1], [3], []], [FLOAT, FLOAT, SCALAR]) == (12, 4 * (4 + 3 + 12))
     assert _estimate("mul_", [[4, 3], []], [HALF, "double"]) == (12, 2 * 24 + 8)
     assert _estimate("copy_", [[4, 3], [4, 3], []], [HALF, FLOAT, SCALAR]) == (0, 12 * (4 + 2))
+    assert _estimate("clamp_min", [[4, 3], [], [4, 3]], [FLOAT, SCALAR, FLOAT]) == (12, 2 * 48)  # the last is its `out`
+    assert _estimate("add", [[4, 3], [4, 3], [], [4, 3]], [FLOAT, FLOAT, SCALAR, FLOAT]) == (12, 3 * 48)
     assert _estimate("cat", [[[2, 3], [4, 3]], []], ["TensorList", SCALAR]) == (0, 2 * 18 * 4)
 
 
