@@ -35,8 +35,9 @@ class MemoryGrowth:
 
     @property
     def is_steady(self) -> bool:
-        """Say whether every sixth lies above the one before it: a cache that fills stops at some point."""
-        return all(after > before for before, after in pairwise(self.levels_bytes))
+        """Say whether every sixth adds at least a quarter of its even share: a cache that fills stops at some point."""
+        least = 0.25 * self.grown_bytes / (len(self.levels_bytes) - 1)
+        return all(after - before > max(least, 0.0) for before, after in pairwise(self.levels_bytes))
 
 
 @dataclass(frozen=True)

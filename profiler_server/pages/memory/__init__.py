@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collector.run import RankRun
 from collector.schema.errors import RunError
@@ -50,6 +50,8 @@ def build(request: PageRequest) -> MemoryPage:
     host, gpu, absence = None, None, None
     try:
         absence = explain_absence(rank, "resources", "Resources were not sampled", RESOURCES_REMEDY)
+        if absence and absence.state == "off" and rank.state == "imported":
+            absence = replace(absence, reason="An imported trace holds no samples of the machine; a recorded run does.")
         if absence is None:
             resources = read_resources(rank, scale, chosen)
             absence = _explain_empty(resources)
