@@ -6,10 +6,11 @@ May import `collector.schema`, pyarrow. Must not import torch, pandas or any roo
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -30,6 +31,10 @@ _ARROW_TYPES: dict[Dtype, pa.DataType] = {
     "category": pa.dictionary(pa.int32(), pa.string()),
 }
 _VERSION_KEY = b"stepscope.schema_version"
+ROWS_PER_GROUP = 1 << 17
+PARTS_PER_MERGE = 16
+MERGED_BYTES = 2 << 20
+"""Parts that are so large together are not merged: merging must not take much memory or time."""
 
 
 @cache
@@ -70,15 +75,32 @@ def _to_arrow(values: Any, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     return pa.array(values, kind)
 
 
-def write_table(data: pa.Table, path: Path, row_group_rows: int = 1 << 17) -> None:
+def write_table(data: pa.Table, path: Path, row_group_rows: int = ROWS_PER_GROUP) -> None:
     """Write a table as Parquet (zstd) so that a reader sees all of it or nothing. OSError passes through."""
+    with _replacing(path) as partial:
+        pq.write_table(data, partial, row_group_size=row_group_rows, **_choose_encodings(data.schema))
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Give a name to write to; what is there at the end takes the place of the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        pq.write_table(data, partial, compression="zstd", row_group_size=row_group_rows)
+        yield partial
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _choose_encodings(schema: pa.Schema) -> dict[str, Any]:
+    """Store numbers as differences: times take a third of the room that a dictionary of them does."""
+    numbers = [field.name for field in schema if pa.types.is_signed_integer(field.type)]
+    return {
+        "compression": "zstd",
+        "use_dictionary": [field.name for field in schema if field.name not in numbers],
+        "column_encoding": dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
+    }
 
 
 def write_part(data: pa.Table, rank_folder: Path, table: str, part: int) -> None:
@@ -92,7 +114,54 @@ def find_files(rank_folder: Path, table: str) -> tuple[Path, ...]:
     if whole.is_file():
         return (whole,)
     folder = table_parts_folder(rank_folder, table)
-    return tuple(sorted(p for p in folder.glob("*.parquet") if not p.name.startswith("."))) if folder.is_dir() else ()
+    return tuple(part.path for part in _list_parts(folder)) if folder.is_dir() else ()
+
+
+class _Part(NamedTuple):
+    """A file of the parts `first` to `last`: `000007.parquet`, or merged `000000-000015.parquet`."""
+
+    first: int
+    last: int
+    path: Path
+
+    @property
+    def merges(self) -> int:
+        """How often its rows have been merged."""
+        return (self.last - self.first).bit_length() // (PARTS_PER_MERGE - 1).bit_length()
+
+
+def _list_parts(folder: Path) -> list[_Part]:
+    """Return the parts in order, without those that a merged one has taken the place of."""
+    found = []
+    for path in folder.glob("*.parquet"):
+        first, _, last = path.stem.partition("-")
+        if first.isdigit() and (last.isdigit() or not last):
+            found.append(_Part(int(first), int(last or first), path))
+    found.sort(key=lambda part: (part.first, -part.last))
+    covered, parts = -1, []
+    for part in found:
+        if part.last > covered:
+            parts.append(part)
+            covered = part.last
+    return parts
+
+
+def merge_parts(rank_folder: Path, table: str) -> None:
+    """Make one part of the last sixteen of a kind, if there are so many, and so on. OSError passes through.
+
+    So weeks of recording leave some dozens of files, and each row is written again a few times only.
+    """
+    folder = table_parts_folder(rank_folder, table)
+    while folder.is_dir():
+        last = _list_parts(folder)[-PARTS_PER_MERGE:]
+        if len(last) < PARTS_PER_MERGE or len({part.merges for part in last}) > 1:
+            return
+        if sum(part.path.stat().st_size for part in last) > MERGED_BYTES:
+            return
+        paths = [part.path for part in last]
+        write_table(read_files(paths, table), folder / f"{last[0].first:06d}-{last[-1].last:06d}.parquet")
+        for path in paths:
+            path.unlink(missing_ok=True)
 
 
 def compact_parts(rank_folder: Path, table: str, revise: Callable[[pa.Table], pa.Table] | None = None) -> None:
@@ -101,12 +170,27 @@ def compact_parts(rank_folder: Path, table: str, revise: Callable[[pa.Table], pa
     if not folder.is_dir():
         return
     parts = find_files(rank_folder, table)
-    if parts and parts[0].parent == folder:
-        rows = read_files(parts, table)
-        write_table(revise(rows) if revise else rows, table_file(rank_folder, table))
+    if parts and parts[0].parent == folder and revise is not None:
+        write_table(revise(read_files(parts, table)), table_file(rank_folder, table))
+    elif parts and parts[0].parent == folder:
+        _join_files(parts, table, table_file(rank_folder, table))
     for leftover in folder.iterdir():
         leftover.unlink(missing_ok=True)
     folder.rmdir()
+
+
+def _join_files(files: Sequence[Path], table: str, target: Path) -> None:
+    """Write one file of many without holding more than a few row groups."""
+    schema = arrow_schema(table)
+    with _replacing(target) as partial, pq.ParquetWriter(partial, schema, **_choose_encodings(schema)) as writer:
+        held: list[pa.Table] = []
+        for path in files:
+            held.append(read_files([path], table))
+            if sum(rows.num_rows for rows in held) >= ROWS_PER_GROUP:
+                writer.write_table(pa.concat_tables(held).unify_dictionaries(), ROWS_PER_GROUP)
+                held.clear()
+        if held:
+            writer.write_table(pa.concat_tables(held).unify_dictionaries(), ROWS_PER_GROUP)
 
 
 def read_table(

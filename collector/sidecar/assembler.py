@@ -18,6 +18,9 @@ class Assembler(ABC):
     takes over gets the saved checkpoint through `restore()` and must return the rows that come after it, no others.
     """
 
+    revises: tuple[str, ...] = ()
+    """Tables whose rows `revise` may change at the end; the others are made one file without being held whole."""
+
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         self.rank_folder = rank_folder
         self.clock = clock
