@@ -6,7 +6,6 @@ between the steps: evaluation batches, the time before the first step, and the r
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -362,8 +361,8 @@ class StepMachine:
         self._emit(Done(row, kind, self.state.step, time, self.state.explicit and kind == "train"))
         self._row = following
         self._after_stall = False
-        self.state = copy.copy(self.state)
-        self.state.position, self.state.start = following.position, following.start
+        # A checkpoint may have been taken of the old one, which must not change any more.
+        self.state = self.state.moved(following.position, following.start)
 
     def _drop_early_fetches(self, row: Row) -> Row:
         """Take off the batches that were fetched before the step and for nothing in it; return the rest."""

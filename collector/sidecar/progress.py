@@ -19,6 +19,11 @@ class State:
     position: int = 1
     start: int | None = None
 
+    def moved(self, position: int, start: int) -> State:
+        """Return the state at the start of another row."""
+        known = (self.step, self.started, self.explicit, self.detailed, self.without_gradients)
+        return State(*known, position, start)
+
 
 def encode_state(state: State) -> dict[str, Any]:
     return dict(vars(state))

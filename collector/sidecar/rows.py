@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import operator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -38,7 +40,7 @@ class QueueSample(NamedTuple):
     word: int
 
 
-@dataclass
+@dataclass(slots=True)
 class Counters:
     fetches: int = 0
     stops: int = 0
@@ -55,8 +57,14 @@ class Counters:
     hidden: int = 0
 
     def minus(self, earlier: Counters) -> Counters:
-        names = [entry.name for entry in dataclasses.fields(self)]
-        return Counters(**{name: getattr(self, name) - getattr(earlier, name) for name in names})
+        return Counters(*(getattr(self, name) - getattr(earlier, name) for name in _COUNTER_NAMES))
+
+    def __copy__(self) -> Counters:
+        return Counters(*_read_counters(self))
+
+
+_COUNTER_NAMES = tuple(entry.name for entry in dataclasses.fields(Counters))
+_read_counters = operator.attrgetter(*_COUNTER_NAMES)
 
 
 class Cut(NamedTuple):
@@ -92,9 +100,7 @@ class Row:
 
     def cut_here(self, time: int, position: int) -> Cut:
         """Describe this moment. The stretch before it never grows any more."""
-        return Cut(
-            time, position, len(self.stretches), len(self.fetches), len(self.queues), dataclasses.replace(self.counters)
-        )
+        return Cut(time, position, len(self.stretches), len(self.fetches), len(self.queues), copy.copy(self.counters))
 
     def split(self, cut: Cut) -> Row:
         """Keep what lies before the cut, and return the rest."""
@@ -138,9 +144,12 @@ class Row:
         if following != COMMUNICATION:
             phase = classify(self.previous, following)
             index = len(self.stretches) - 1
-            while index >= 0 and self.stretches[index].phase in (UNKNOWN, COMMUNICATION):
-                if self.stretches[index].phase == UNKNOWN:
-                    self.stretches[index] = self.stretches[index]._replace(phase=phase)
+            while index >= 0:
+                known, start, end = self.stretches[index]
+                if known == UNKNOWN:
+                    self.stretches[index] = Stretch(phase, start, end)
+                elif known != COMMUNICATION:
+                    return
                 index -= 1
 
     def settle(self) -> None:
@@ -210,7 +219,7 @@ def join_neighbours(stretches: list[Stretch]) -> list[Stretch]:
     joined: list[Stretch] = []
     for stretch in stretches:
         if joined and joined[-1].phase == stretch.phase:
-            joined[-1] = joined[-1]._replace(end=stretch.end)
+            joined[-1] = Stretch(stretch.phase, joined[-1].start, stretch.end)
         else:
             joined.append(stretch)
     return joined
