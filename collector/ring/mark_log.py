@@ -118,7 +118,7 @@ class MarkLog:
     def name(self, text: str, parent: int = NO_PARENT) -> int:
         """Return the number of a name below another one, writing it when a reader may not have it."""
         number = self._names.get((parent, text))
-        if number is None or self._count - self._written_at[number] > CAPACITY // 2:
+        if number is None or self._is_stale(number):
             with self._lock:
                 return self._write_name(text, parent)
         return number
@@ -140,16 +140,19 @@ class MarkLog:
             number = self._names.setdefault((parent, text), len(self._texts))
             if number == len(self._texts):
                 self._texts.append((parent, text))
-                self._written_at.append(0)
+                self._written_at.append(-CAPACITY)
         # Written again now and then, with what stands above it: a reader that came late has lost the first ones.
         at = number
-        while at != NO_PARENT and self.is_open:
+        while at != NO_PARENT and self.is_open and self._is_stale(at):
             above, text = self._texts[at]
             self._count += 1
             self._written_at[at] = self._count
             self._append(NAME, at, above, *encode_text(text))
             at = above
         return number
+
+    def _is_stale(self, number: int) -> bool:
+        return self._count - self._written_at[number] > CAPACITY // 2
 
 
 _PADDING = tuple((0,) * (FIELDS - 1 - used) for used in range(FIELDS))
