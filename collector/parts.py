@@ -103,6 +103,19 @@ def _choose_encodings(schema: pa.Schema) -> dict[str, Any]:
     }
 
 
+def write_batches(batches: Iterable[pa.RecordBatch], table: str, path: Path) -> None:
+    """Write a table batch by batch, as `write_table` does otherwise. OSError passes through."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with pq.ParquetWriter(partial, arrow_schema(table), compression="zstd") as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def write_part(data: pa.Table, rank_folder: Path, table: str, part: int) -> None:
     """Write one part of a table: `rank_<r>/<table>/<part>.parquet`."""
     write_table(data, table_parts_folder(rank_folder, table) / f"{part:06d}.parquet")

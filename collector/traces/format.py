@@ -5,7 +5,7 @@ May import `collector.schema` and pyarrow's types. Must not import a format.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +16,9 @@ from collector.schema.manifest import Device, Warn
 
 Progress = Callable[[float], None]
 """Called now and then with the share of the file that has been read, 0 to 1."""
+
+
+Batches = Callable[[], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
@@ -29,10 +32,14 @@ class StepBounds:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read. `epoch_unix_ns` and `steps` place a trace in a run that has both; None lets the trace decide."""
+    """How to read. `epoch_unix_ns` and `steps` place a trace in a run that has both; None lets the trace decide.
+
+    `scratch` is the folder for what does not fit into memory, None for the system's own.
+    """
 
     epoch_unix_ns: int | None = None
     steps: StepBounds | None = None
+    scratch: Path | None = None
     on_progress: Progress | None = None
 
 
@@ -54,10 +61,29 @@ class TraceFacts:
 class TraceTables:
     """The tables of one trace. Times are ns since `facts.epoch_unix_ns`; `events_lost` counts what could not be read."""
 
-    tables: dict[str, pa.Table]
+    tables: Mapping[str, pa.Table]
     facts: TraceFacts
     warnings: tuple[Warn, ...] = ()
     events_lost: int = 0
+
+
+class StreamedTables(Mapping[str, pa.Table]):
+    """Tables of which some are too long for memory: those are built batch by batch, whenever they are asked for."""
+
+    def __init__(self, tables: Mapping[str, pa.Table], streamed: Mapping[str, Batches]) -> None:
+        self.streamed = streamed
+        self._tables = tables
+
+    def __getitem__(self, name: str) -> pa.Table:
+        if name not in self.streamed:
+            return self._tables[name]
+        return pa.Table.from_batches(self.streamed[name]()).unify_dictionaries()
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (*self._tables, *self.streamed)
+
+    def __len__(self) -> int:
+        return len(self._tables) + len(self.streamed)
 
 
 class TraceFormat(Protocol):

@@ -22,7 +22,7 @@ from collector.run import Run, open_run
 from collector.schema import layout
 from collector.schema.errors import OutputError, TraceError
 from collector.schema.manifest import RankManifest, RunManifest, Signal, Warn, encode_manifest
-from collector.traces.format import Progress, ReadOptions, TraceFacts, TraceTables
+from collector.traces.format import Progress, ReadOptions, StreamedTables, TraceFacts, TraceTables
 from collector.traces.reading import read_trace
 
 _TRACE_SUFFIXES = (".json", ".json.gz")
@@ -96,7 +96,7 @@ def _write_run(files: Sequence[Path], scratch: Path, name: str, on_progress: Pro
     started = time.time_ns()
     ranks: dict[int, _Rank] = {}
     for index, path in enumerate(files):
-        trace = read_trace(path, ReadOptions(on_progress=_share(on_progress, index, len(files))))
+        trace = read_trace(path, ReadOptions(scratch=scratch, on_progress=_share(on_progress, index, len(files))))
         rank = _choose_rank(trace.facts, ranks, path, len(files))
         _write_rank(scratch, rank, trace, path, started)
         ranks[rank] = _Rank(rank, path, trace.facts)
@@ -130,8 +130,13 @@ def _choose_rank(facts: TraceFacts, taken: dict[int, _Rank], path: Path, files: 
 def _write_rank(scratch: Path, rank: int, trace: TraceTables, path: Path, started: int) -> None:
     folder = layout.rank_path(scratch, rank)
     folder.mkdir(parents=True)
-    for table, data in trace.tables.items():
-        parts.write_table(data, layout.table_file(folder, table))
+    streamed = trace.tables.streamed if isinstance(trace.tables, StreamedTables) else {}
+    for table in trace.tables:
+        path = layout.table_file(folder, table)
+        if table in streamed:
+            parts.write_batches(streamed[table](), table, path)
+        else:
+            parts.write_table(trace.tables[table], path)
     missing = ("fetches", "queues", "stages", "resources", "ranges", "compiles")
     reason = f"An imported trace has none of it; record the run with Stepscope's Profiler ({path.name} was imported)."
     manifest = RankManifest(

@@ -11,7 +11,7 @@ import numpy as np
 
 from collector.schema.errors import TraceError
 from collector.schema.manifest import Warn
-from collector.traces.format import ReadOptions, TraceFacts, TraceTables
+from collector.traces.format import ReadOptions, StreamedTables, TraceFacts, TraceTables
 from collector.traces.kineto.collect import Log
 from collector.traces.kineto.context import Reading
 from collector.traces.kineto.exposed import expose_communication
@@ -20,10 +20,11 @@ from collector.traces.kineto.kernels import build_collectives, build_kernels
 from collector.traces.kineto.model import Trace, build_trace
 from collector.traces.kineto.operators import build_operators
 from collector.traces.kineto.phases import find_phases
+from collector.traces.kineto.scratch import Scratch
 from collector.traces.kineto.steps import describe_steps, find_steps
 from collector.traces.kineto.steptable import build_phases, build_steps
 from collector.traces.kineto.stream import Damage, EventStream
-from collector.traces.kineto.timeline import build_counters, build_memory, build_slices, build_tracks
+from collector.traces.kineto.timeline import build_counters, build_memory, build_tracks, stream_slices
 from collector.traces.kineto.tree import build_tree
 from collector.traces.source import Source
 
@@ -40,7 +41,7 @@ class KinetoFormat:
         chunks = stream.open()
         if chunks is None:
             return None
-        log = Log()
+        log = Log(scratch=Scratch(options.scratch))
         for chunk in chunks:
             log.add(chunk)
         trace = build_trace(log)
@@ -65,7 +66,6 @@ def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOp
         "phases": build_phases(reading, step_table),
         "operators": build_operators(reading),
         "kernels": build_kernels(reading),
-        "slices": build_slices(reading),
         "tracks": build_tracks(reading),
         "counters": build_counters(reading, memory),
         "memory": memory,
@@ -80,11 +80,32 @@ def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOp
         is_wall_clock(first_ns + base_ns),
         int(reading.to_run(np.array([last_ns]))[0]),
         read_versions(stream.metadata),
-        {"steps_told_by": steps.how, "steps_confidence_frac": steps.confidence_frac},
+        {
+            "steps_told_by": steps.how,
+            "steps_confidence_frac": steps.confidence_frac,
+            "events": count_events(stream, trace),
+        },
     )
     lost = stream.damage.lost + trace.log.lost + trace.log.count_unclosed()
     warnings = (*_describe_damage(stream.damage, trace.log), *describe_steps(steps))
-    return TraceTables(tables, facts, warnings, lost)
+    streamed = StreamedTables(tables, {"slices": lambda: stream_slices(reading)})
+    return TraceTables(streamed, facts, warnings, lost)
+
+
+def count_events(stream: EventStream, trace: Trace) -> dict[str, int]:
+    """Count what became of the events of the file: every one is in exactly one of these, `lost` being the dropped."""
+    log = trace.log
+    return {
+        "slices": log.slices,
+        "counters": len(log.counters[0]),
+        "memory": len(log.memory["time_ns"]),
+        "flows": log.flows,
+        "metadata": log.metadata,
+        "profiler_spans": log.profiler_spans,
+        "lost": stream.damage.lost + log.lost + log.count_unclosed(),
+        "repaired_chunks": stream.damage.repaired,
+        "args_dropped": log.args.dropped,
+    }
 
 
 def _explain_empty(path: Path, damage: Damage) -> str:

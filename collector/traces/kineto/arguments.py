@@ -1,4 +1,4 @@
-"""What the arguments of events say, read once per different text.
+"""What the arguments of events say, read per different text.
 
 May import numpy, msgspec and its neighbours in this room.
 """
@@ -6,7 +6,7 @@ May import numpy, msgspec and its neighbours in this room.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,41 +16,38 @@ import numpy.typing as npt
 
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.collect import NO_ID, read_id
-from collector.traces.kineto.intern import ArgTexts
 
-Details = list[dict[str, msgspec.Raw]]
+Details = Sequence[dict[str, msgspec.Raw]]
 _SHOWN_ELSEWHERE = frozenset({"Call stack", "Module Hierarchy", "Trace name"})
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """The different arguments of a trace; `code` of an event is its row here."""
+    """The different arguments of a trace; the number of an event's arguments is the row here.
+
+    They stay text and are decoded whenever something is asked of them: decoded they take ten times the memory.
+    """
 
     details: Details
 
-    @classmethod
-    def read(cls, texts: ArgTexts) -> Arguments:
-        return cls(texts.decode())
-
     def integers(self, *keys: str) -> Ints:
         """Return the first of the keys that each has, as an integer; -1 for none."""
-        return np.array([self._pick(entry, keys, _to_int, NO_ID) for entry in self.details], np.int64)
+        return np.fromiter((self._pick(entry, keys, _to_int, NO_ID) for entry in self.details), np.int64)
 
     def floats(self, *keys: str) -> npt.NDArray[np.float64]:
         """Return the first of the keys that each has, as a number; NaN for none."""
-        return np.array([self._pick(entry, keys, _to_float, float("nan")) for entry in self.details], np.float64)
+        return np.fromiter((self._pick(entry, keys, _to_float, float("nan")) for entry in self.details), np.float64)
 
     def texts(self, *keys: str) -> list[str | None]:
         """Return the first of the keys that each has: a string as it is, anything else as compact JSON."""
-        return [self._pick(entry, keys, _to_text, None) for entry in self.details]
+        same: dict[str | None, str | None] = {}
+        found = (self._pick(entry, keys, _to_text, None) for entry in self.details)
+        return [same.setdefault(text, text) for text in found]
 
-    def as_json(self) -> list[str | None]:
-        """Return what a reader of the timeline is shown, None for nothing."""
-        shown = []
-        for entry in self.details:
-            kept = {key: _to_value(raw) for key, raw in entry.items() if key not in _SHOWN_ELSEWHERE}
-            shown.append(json.dumps(kept, separators=(",", ":"), ensure_ascii=False) if kept else None)
-        return shown
+    def show(self, number: int) -> str | None:
+        """Return what a reader of the timeline is shown as JSON, None for nothing."""
+        kept = {key: _to_value(raw) for key, raw in self.details[number].items() if key not in _SHOWN_ELSEWHERE}
+        return json.dumps(kept, separators=(",", ":"), ensure_ascii=False) if kept else None
 
     @staticmethod
     def _pick(entry: dict[str, msgspec.Raw], keys: tuple[str, ...], read: Callable[[Any], Any], absent: Any) -> Any:

@@ -12,8 +12,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.collect import Columns, Log
+from collector.traces.kineto.scratch import blocks
 
 
 class Kind(IntEnum):
@@ -90,30 +90,33 @@ _HOST_COLLECTIVE = re.compile(r"(gloo|mpi|ucc|nccl|xccl|hccl|rccl):")
 
 @dataclass(frozen=True)
 class Kinds:
-    """The kind of each event, and the number of each step marker (-1 for other events)."""
+    """The kind of each event."""
 
     kind: npt.NDArray[np.int8]
-    step_number: Ints
 
     def mask(self, *kinds: Kind) -> npt.NDArray[np.bool_]:
         """Return which events are of one of the kinds."""
-        return np.isin(self.kind, [int(kind) for kind in kinds])
+        found = np.zeros(len(self.kind), bool)
+        for kind in kinds:
+            found |= self.kind == int(kind)
+        return found
 
 
 def classify(columns: Columns, log: Log) -> Kinds:
     """Return the kind of each event. A host collective counts as communication only if no kernel stands for it."""
     names, categories = [str(name) for name in log.names], [str(name or "") for name in log.categories]
     width = max(len(names), 1)
-    pairs, inverse = np.unique(columns.category * width + columns.name, return_inverse=True)
+    seen = [np.unique(columns.category[rows] * width + columns.name[rows]) for rows in blocks(len(columns))]
+    pairs = np.unique(np.concatenate(seen)) if seen else np.empty(0, np.int64)
     found = [_find_kind(categories[pair // width], names[pair % width]) for pair in pairs.tolist()]
     if any(kind is Kind.COLLECTIVE for kind in found):
         found = [Kind.ANNOTATION if kind is Kind.COMMUNICATION else kind for kind in found]
-    numbers = [
-        _read_step(names[pair % width]) if kind is Kind.STEP else -1
-        for pair, kind in zip(pairs.tolist(), found, strict=True)
-    ]
     kinds = np.array([int(kind) for kind in found], np.int8)
-    return Kinds(kinds[inverse] if len(pairs) else kinds, np.array(numbers, np.int64)[inverse])
+    kind = np.empty(len(columns), np.int8)
+    for rows in blocks(len(columns)):
+        kind[rows] = kinds[np.searchsorted(pairs, columns.category[rows] * width + columns.name[rows])]
+    log.scratch.release()
+    return Kinds(kind)
 
 
 def _find_kind(category: str, name: str) -> Kind:
@@ -132,6 +135,7 @@ def _find_kind(category: str, name: str) -> Kind:
     return kind
 
 
-def _read_step(name: str) -> int:
+def read_step(name: str) -> int:
+    """Return the number in the name of a step marker, -1 for another name."""
     match = _STEP.match(name)
     return min(int(match.group(1)), (1 << 62)) if match else -1

@@ -5,19 +5,27 @@ May import numpy and its neighbours in this room.
 
 from __future__ import annotations
 
+import struct
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from collector.traces.kineto.clock import InexactTimesError, Ints, convert_numbers, convert_one, convert_texts
 from collector.traces.kineto.events import IDENTITY, MEMORY, NO_ARGS, TIMES, Event, Identity, Loose, MemoryArgs
 from collector.traces.kineto.intern import ArgTexts, Numbers
+from collector.traces.kineto.scratch import Scratch
 from collector.traces.kineto.stream import Chunk
 
 NO_ID = -1
+ABSENT = -(1 << 63)
+MEMORY_FIELDS = ("time_ns", "thread", *MemoryArgs.__struct_fields__)
+# Kineto gives its own spans words in place of a process id.
+_PROFILER_PROCESSES = frozenset({"Spans", "Traces", "Tracks", ""})
 _NO_IDENTITY = Identity()
 _EMPTY_NUMBERS = (b"", b"{}")
 # Stacks have no identity that anything links to; the decoding of it is spared.
@@ -42,6 +50,27 @@ class Columns:
         return len(self.start_ns)
 
 
+class Rows:
+    """Rows of integers that come one by one."""
+
+    def __init__(self, scratch: Scratch, width: int) -> None:
+        self._columns = [scratch.column() for _ in range(width)]
+        self._waiting: list[tuple[int, ...]] = []
+
+    def add(self, *row: int) -> None:
+        self._waiting.append(row)
+
+    def flush(self) -> None:
+        """Put the rows into their columns, which take less memory."""
+        for column, values in zip(self._columns, zip(*self._waiting, strict=True), strict=False):
+            column.append(_ints(values))
+        self._waiting.clear()
+
+    def finish(self) -> list[Ints]:
+        self.flush()
+        return [column.finish() for column in self._columns]
+
+
 @dataclass
 class Log:
     """Everything that the chunks held. `threads` numbers (pid, tid); `lost` counts kinds of event that are not read."""
@@ -51,12 +80,19 @@ class Log:
     threads: Numbers = field(default_factory=Numbers)
     args: ArgTexts = field(default_factory=ArgTexts)
     labels: dict[tuple[Loose, Loose, str], str] = field(default_factory=dict)
-    memory: list[tuple[int, int, MemoryArgs]] = field(default_factory=list)
-    counters: list[tuple[str, str, int, float]] = field(default_factory=list)
+    scratch: Scratch = field(default_factory=Scratch)
+    counter_names: Numbers = field(default_factory=Numbers)
+    slices: int = 0
     flows: int = 0
+    metadata: int = 0
+    profiler_spans: int = 0
     lost: int = 0
-    _parts: list[Columns] = field(default_factory=list)
     _open: dict[int, list[Event]] = field(default_factory=lambda: defaultdict(list))
+
+    def __post_init__(self) -> None:
+        self._columns = {name: self.scratch.column() for name in Columns.__dataclass_fields__}
+        self._memory = Rows(self.scratch, len(MEMORY_FIELDS))
+        self._counters = Rows(self.scratch, 3)
 
     def add(self, chunk: Chunk) -> None:
         """Take the events of one chunk."""
@@ -72,17 +108,35 @@ class Log:
             else:
                 self._add_other(event, complete, indices)
         if complete:
-            self._parts.append(self._build(complete, indices, chunk))
+            self._take(self._build(complete, indices, chunk))
+        self._memory.flush()
+        self._counters.flush()
 
     def columns(self) -> Columns:
-        """Return the columns of all chunks."""
-        if not self._parts:
-            empty = np.empty(0, np.int64)
-            return Columns(*(empty for _ in range(9)))
-        names = Columns.__dataclass_fields__
-        joined = Columns(*(np.concatenate([getattr(part, name) for part in self._parts]) for name in names))
-        self._parts.clear()
-        return joined
+        """Return the columns of all chunks, once."""
+        return Columns(**{name: column.finish() for name, column in self._columns.items()})
+
+    @cached_property
+    def memory(self) -> dict[str, Ints]:
+        """The memory events by field of MEMORY_FIELDS, ABSENT where one has none."""
+        return dict(zip(MEMORY_FIELDS, self._memory.finish(), strict=True))
+
+    @cached_property
+    def counters(self) -> tuple[Ints, Ints, npt.NDArray[np.float64]]:
+        """The values of counters: number in `counter_names` (process and name), time, value."""
+        name, time_ns, bits = self._counters.finish()
+        return name, time_ns, bits.view(np.float64)
+
+    def _take(self, columns: Columns) -> None:
+        """Keep slices, but for the spans of the profiler itself: they tell of no work, and are counted."""
+        own = [code for (pid, _), code in self.threads.items() if isinstance(pid, str) and pid in _PROFILER_PROCESSES]
+        shown = ~np.isin(columns.thread, own) & (columns.category != self.categories.get("Trace", -1))
+        kept = int(shown.sum())
+        self.slices += kept
+        self.profiler_spans += len(columns) - kept
+        for name, column in self._columns.items():
+            values = getattr(columns, name)
+            column.append(values if kept == len(columns) else values[shown])
 
     def _build(self, events: list[Event], indices: list[int], chunk: Chunk) -> Columns:
         names, categories, threads, number_args = self.names, self.categories, self.threads, self.args.number
@@ -115,6 +169,7 @@ class Log:
             self.lost += 1
 
     def _add_label(self, event: Event) -> None:
+        self.metadata += 1
         label = _decode_args(event).get("name" if event.name != "process_labels" else "labels")
         if isinstance(label, str):
             self.labels[(event.pid, event.tid, str(event.name))] = label
@@ -125,12 +180,16 @@ class Log:
         except (msgspec.DecodeError, UnicodeDecodeError):
             self.lost += 1
             return
-        self.memory.append((convert_one(event.ts), self.threads[(event.pid, event.tid)], values))
+        numbers = (None if value is None else read_id(value) for value in msgspec.structs.astuple(values))
+        thread = self.threads[(event.pid, event.tid)]
+        self._memory.add(convert_one(event.ts), thread, *(ABSENT if value is None else value for value in numbers))
 
     def _add_counter(self, event: Event) -> None:
         for key, value in _decode_args(event).items():
             if isinstance(value, (int, float)) and not isinstance(value, bool):
-                self.counters.append((str(event.pid), f"{event.name} {key}", convert_one(event.ts), float(value)))
+                number = self.counter_names[(str(event.pid), f"{event.name} {key}")]
+                bits = struct.unpack("<q", struct.pack("<d", value))[0]
+                self._counters.add(number, convert_one(event.ts), bits)
 
     def _close(self, event: Event, complete: list[Event], indices: list[int]) -> None:
         """Make one slice of a begin and an end; the times are computed here, since they stand in two events."""
@@ -181,7 +240,7 @@ def _decode_args(event: Event) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _ints(values: list[int]) -> Ints:
+def _ints(values: Sequence[int]) -> Ints:
     return np.array(values, np.int64)
 
 

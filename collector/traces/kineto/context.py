@@ -13,6 +13,7 @@ import numpy as np
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.model import Trace
 from collector.traces.kineto.phases import Phases
+from collector.traces.kineto.scratch import blocks
 from collector.traces.kineto.steps import Steps
 from collector.traces.kineto.tree import Tree
 
@@ -30,10 +31,16 @@ class Reading:
     @cached_property
     def step_row(self) -> Ints:
         """The row in `steps` of each slice, -1 for none: of the launch, for device work that is linked to one."""
-        launch = self.trace.links.launch
-        times = self.trace.start_ns[np.where(launch >= 0, launch, np.arange(len(launch)))]
-        on_device = ~self.trace.is_host & (launch < 0)
-        return np.where(on_device, self.steps.locate(times, host=False), self.steps.locate(times))
+        trace, found = self.trace, self.trace.log.scratch.column()
+        for rows in blocks(len(trace.columns)):
+            launch = trace.links.launch[rows]
+            times = trace.start_ns[rows].copy()
+            launched = np.flatnonzero(launch >= 0)
+            times[launched] = trace.start_ns[launch[launched]]
+            on_device = ~trace.is_host[rows] & (launch < 0)
+            found.append(np.where(on_device, self.steps.locate(times, host=False), self.steps.locate(times)))
+            trace.release()
+        return found.finish()
 
     def number_steps(self, rows: Ints) -> tuple[Ints, np.ndarray]:
         """Return the step number of rows of `steps`, and which rows are no step."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -28,8 +29,11 @@ class Numbers(dict[Any, int]):
         return number
 
 
-class ArgTexts:
-    """The different argument texts of a trace, without what differs per call. Number 0 is "no arguments"."""
+class ArgTexts(Sequence[dict[str, msgspec.Raw]]):
+    """The different arguments of a trace, without what differs per call. Number 0 is "no arguments".
+
+    They are kept as text; taking one decodes it, values still as text. What is no object is empty.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {b"": 0, b"{}": 0}
@@ -54,9 +58,8 @@ class ArgTexts:
         self._texts.append(text)
         return number
 
-    def decode(self) -> list[dict[str, msgspec.Raw]]:
-        """Return the arguments of each number, values still as text; what is no object is empty."""
-        return [_decode(text) for text in self._texts]
+    def __getitem__(self, number: Any) -> Any:
+        return _decode(self._texts[number])
 
 
 def _decode(text: bytes) -> dict[str, msgspec.Raw]:

@@ -42,6 +42,7 @@ def build_kernels(reading: Reading) -> pa.Table:
     device, stream, step_row = trace.lanes.device[rows], trace.lanes.stream[rows], reading.step_row[rows]
     shape = _number_shapes(reading)
     collective = trace.kinds.kind[rows] == Kind.COLLECTIVE
+    trace.release()
     first, groups = group(step_row, name, operator, device, stream, shape[args])
     count = len(first)
     step, outside = reading.number_steps(step_row[first])

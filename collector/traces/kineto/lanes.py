@@ -16,7 +16,8 @@ from collector.traces.kineto.classify import FIRST_DEVICE_KIND, Kind, Kinds
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.collect import Columns, Log
 from collector.traces.kineto.events import Loose
-from collector.traces.kineto.tables import small
+from collector.traces.kineto.scratch import blocks
+from collector.traces.kineto.tables import group, small
 
 LaneKind = Literal["thread", "stream", "annotation"]
 _DIGITS = re.compile(r"-?\d+")
@@ -51,22 +52,58 @@ def assign_lanes(columns: Columns, kinds: Kinds, arguments: Arguments, log: Log)
 
     Annotations of a device and waits overlap the work of their stream without nesting, so they stand apart.
     """
-    on_device = kinds.kind >= FIRST_DEVICE_KIND
-    pids, tids = _read_numbers(log)
-    device = small(_prefer(arguments.integers("device")[columns.args], pids[columns.thread]))
-    device = np.where(on_device, device, -1)
-    stream = np.where(on_device, _prefer(arguments.integers("stream")[columns.args], tids[columns.thread]), -1)
-    layer = np.full(len(columns), _WORK, np.int64)
-    layer[kinds.kind == Kind.DEVICE_ANNOTATION] = _NOTES
-    layer[kinds.kind == Kind.SYNC] = _SYNC
-    keys = np.stack([on_device.astype(np.int64), np.where(on_device, device, columns.thread), stream, layer])
-    found, first, track = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-    threads = list(log.threads)
-    lanes = []
-    for index, (is_device, main, stream_id, lane_layer) in enumerate(found.T.tolist()):
-        pair = threads[int(columns.thread[first[index]])]
-        lanes.append(_name_stream(main, stream_id, lane_layer, pair, log) if is_device else _name_thread(pair, log))
-    return Lanes(track.reshape(-1).astype(np.int64), tuple(lanes), device, stream)
+    found = _LaneFinder(columns, kinds, arguments, log)
+    track, device, stream = (log.scratch.column() for _ in range(3))
+    for rows in blocks(len(columns)):
+        for column, values in zip((track, device, stream), found.assign(rows), strict=True):
+            column.append(values)
+        log.scratch.release()
+    return Lanes(track.finish(), tuple(found.lanes), device.finish(), stream.finish())
+
+
+class _LaneFinder:
+    """Assigns lanes block by block; `lanes` are those that were met so far."""
+
+    def __init__(self, columns: Columns, kinds: Kinds, arguments: Arguments, log: Log) -> None:
+        self.lanes: list[Lane] = []
+        self._columns, self._kinds, self._log = columns, kinds, log
+        self._threads = list(log.threads)
+        self._pids, self._tids = _read_numbers(log)
+        self._device_of, self._stream_of = arguments.integers("device"), arguments.integers("stream")
+        self._lane_of_thread = np.full(len(self._threads), -1, np.int64)
+        self._lane_of_stream: dict[tuple[int, ...], int] = {}
+
+    def assign(self, rows: slice) -> tuple[Ints, Ints, Ints]:
+        """Return lane, device and stream of a block of slices."""
+        kind, thread, args = self._kinds.kind[rows], self._columns.thread[rows], self._columns.args[rows]
+        on_device = np.flatnonzero(kind >= FIRST_DEVICE_KIND)
+        self._meet_threads(np.unique(thread[kind < FIRST_DEVICE_KIND]))
+        lane = self._lane_of_thread[thread]
+        device, stream = np.full((2, len(kind)), -1, np.int64)
+        thread, args, kind = thread[on_device], args[on_device], kind[on_device]
+        device[on_device] = small(_prefer(self._device_of[args], self._pids[thread]))
+        stream[on_device] = _prefer(self._stream_of[args], self._tids[thread])
+        layer = np.where(kind == Kind.DEVICE_ANNOTATION, _NOTES, np.where(kind == Kind.SYNC, _SYNC, _WORK))
+        keys = (device[on_device], stream[on_device], layer.astype(np.int64))
+        first, groups = group(*keys)
+        met = [
+            self._meet_stream(tuple(int(key[row]) for key in keys), self._threads[int(thread[row])])
+            for row in first.tolist()
+        ]
+        lane[on_device] = np.array(met, np.int64)[groups] if met else groups
+        return lane, device, stream
+
+    def _meet_threads(self, threads: Ints) -> None:
+        for code in threads[self._lane_of_thread[threads] < 0].tolist():
+            self._lane_of_thread[code] = len(self.lanes)
+            self.lanes.append(_name_thread(self._threads[code], self._log))
+
+    def _meet_stream(self, key: tuple[int, ...], pair: tuple[Loose, Loose]) -> int:
+        number = self._lane_of_stream.get(key)
+        if number is None:
+            number = self._lane_of_stream[key] = len(self.lanes)
+            self.lanes.append(_name_stream(key[0], key[1], key[2], pair, self._log))
+        return number
 
 
 def _name_thread(pair: tuple[Loose, Loose], log: Log) -> Lane:

@@ -12,6 +12,7 @@ import numpy as np
 from collector.traces.kineto.classify import DEVICE_WORK, HOST_WORK, Kind, Kinds
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.collect import Columns
+from collector.traces.kineto.scratch import Scratch
 
 
 @dataclass(frozen=True)
@@ -22,24 +23,34 @@ class Links:
     operator: Ints
 
 
-def link(columns: Columns, kinds: Kinds, owner: Ints) -> Links:
+def link(columns: Columns, kinds: Kinds, around: tuple[Ints, Ints], scratch: Scratch) -> Links:
     """Link by correlation; where a launch stands in no operator, by the external id that operators hand down.
+
+    `around` are the operator and the host work around each slice; what no operator launched belongs to the annotation
+    that it stands in.
 
     A flow of the file (`ac2g`) says the same as the correlation, and old files and CUDA graphs have no flows.
     """
     device = np.flatnonzero(kinds.mask(*DEVICE_WORK, Kind.SYNC))
     calls = np.flatnonzero(kinds.mask(Kind.RUNTIME))
-    launch = np.full(len(columns), -1, np.int64)
+    launch = scratch.array(len(columns), -1)
     launch[device] = _look_up(columns.correlation, calls, columns.correlation[device])
-    operator = np.full(len(columns), -1, np.int64)
-    operator[calls] = owner[calls]
+    operator = scratch.array(len(columns), -1)
+    operator[calls] = _prefer(around, calls)
     launched = device[launch[device] >= 0]
-    operator[launched] = owner[launch[launched]]
+    operator[launched] = _prefer(around, launch[launched])
+    scratch.release()
     work = np.flatnonzero(kinds.mask(*HOST_WORK))
     for rows in (device, calls):
         orphans = rows[operator[rows] < 0]
         operator[orphans] = _look_up(columns.external, work, columns.external[orphans])
+        scratch.release()
     return Links(launch, operator)
+
+
+def _prefer(around: tuple[Ints, Ints], rows: Ints) -> Ints:
+    first, second = around
+    return np.where(first[rows] >= 0, first[rows], second[rows])
 
 
 def _look_up(ids: Ints, rows: Ints, wanted: Ints) -> Ints:

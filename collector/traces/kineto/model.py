@@ -17,7 +17,8 @@ from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.collect import Columns, Log
 from collector.traces.kineto.lanes import Lanes, assign_lanes
 from collector.traces.kineto.links import Links, link
-from collector.traces.kineto.nest import Nesting, find_owners, nest
+from collector.traces.kineto.nest import Nesting, Spans, find_owners, nest
+from collector.traces.kineto.scratch import blocks
 
 _ROUNDING_NS = 1000
 """Files in whole microseconds round every start and every length, so a child may stick out by one."""
@@ -41,14 +42,12 @@ class Trace:
     owner: Ints
     caller: Ints
     links: Links
+    end_ns: Ints
+    whole_microseconds: bool
 
     @property
     def start_ns(self) -> Ints:
         return self.columns.start_ns
-
-    @cached_property
-    def end_ns(self) -> Ints:
-        return self.columns.start_ns + self.columns.duration_ns
 
     @cached_property
     def names(self) -> list[str]:
@@ -71,25 +70,34 @@ class Trace:
     def is_host(self) -> Mask:
         return self.kinds.kind < FIRST_DEVICE_KIND
 
-    @cached_property
-    def whole_microseconds(self) -> bool:
-        return not (self.columns.start_ns % 1000).any() and not (self.columns.duration_ns % 1000).any()
+    def release(self) -> None:
+        """Let go of memory that can be had again from disk; called between the stages of the work."""
+        self.log.scratch.release()
 
 
 def build_trace(log: Log) -> Trace:
     """Find out kind, track, nesting and links of every slice."""
     columns = log.columns()
     kinds = classify(columns, log)
-    arguments = Arguments.read(log.args)
+    arguments = Arguments(log.args)
     lanes = assign_lanes(columns, kinds, arguments, log)
-    whole = not (columns.start_ns % 1000).any() and not (columns.duration_ns % 1000).any()
-    tie = kinds.kind.astype(np.int64) * (len(columns) + 1) + np.argsort(np.argsort(columns.external, kind="stable"))
-    nesting = nest(lanes.track, columns.start_ns, columns.duration_ns, tie, _ROUNDING_NS if whole else 0)
-    owner = find_owners(nesting, kinds.mask(*HOST_WORK))
-    caller = find_owners(nesting, kinds.mask(*OPERATORS))
-    # What no operator launched belongs to the annotation that it stands in.
-    links = link(columns, kinds, np.where(caller >= 0, caller, owner))
-    return Trace(log, columns, kinds, arguments, lanes, nesting, owner, caller, links)
+    end_ns, whole = _add_up(columns, log)
+    spans = Spans(columns.start_ns, columns.duration_ns, (kinds.kind, columns.external), _ROUNDING_NS if whole else 0)
+    nesting = nest(lanes.track, spans, log.scratch)
+    owner = find_owners(nesting, kinds.mask(*HOST_WORK), log.scratch)
+    caller = find_owners(nesting, kinds.mask(*OPERATORS), log.scratch)
+    links = link(columns, kinds, (caller, owner), log.scratch)
+    return Trace(log, columns, kinds, arguments, lanes, nesting, owner, caller, links, end_ns, whole)
+
+
+def _add_up(columns: Columns, log: Log) -> tuple[Ints, bool]:
+    """Return the ends of the slices, and whether all times are whole microseconds."""
+    ends, whole = log.scratch.column(), True
+    for rows in blocks(len(columns)):
+        start_ns, duration_ns = columns.start_ns[rows], columns.duration_ns[rows]
+        ends.append(start_ns + duration_ns)
+        whole = whole and not (start_ns % 1000).any() and not (duration_ns % 1000).any()
+    return ends.finish(), whole
 
 
 __all__ = ["Kind", "Trace", "build_trace"]

@@ -13,12 +13,12 @@ import pyarrow as pa
 from collector import parts
 from collector.schema.phases import PHASE_NAMES
 from collector.traces.families import find_family
+from collector.traces.kineto.calls import Calls
 from collector.traces.kineto.classify import Kind
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.context import Reading
 from collector.traces.kineto.intern import Numbers
-from collector.traces.kineto.model import Mask
-from collector.traces.kineto.nest import walk_levels
+from collector.traces.kineto.model import Mask, Trace
 from collector.traces.kineto.tables import encode, group, nullable, total
 from collector.traces.kineto.work import Floats, sum_work
 
@@ -26,12 +26,14 @@ from collector.traces.kineto.work import Floats, sum_work
 def build_operators(reading: Reading) -> pa.Table:
     """Build the table `operators`: calls by step, name, phase, module, shapes, dtypes and call stack."""
     trace = reading.trace
-    rows = np.flatnonzero(trace.is_operator)
+    calls = Calls.find(trace)
+    rows = calls.rows
     if not len(rows):
         return parts.arrow_schema("operators").empty_table()
-    self_ns = _sum_self(reading)
-    device_self_ns, device_total_ns = sum_device(reading)
-    flops, moved_bytes = sum_work(reading)
+    self_ns = _sum_self(trace, calls)
+    device_self_ns, device_total_ns = sum_device(trace, calls)
+    flops, moved_bytes = sum_work(trace, calls)
+    trace.release()
     args = trace.columns.args[rows]
     shapes, shape_texts = _number_texts(trace.arguments.texts("Input Dims", "Input dims"), args)
     dtypes, dtype_texts = _number_texts(trace.arguments.texts("Input type"), args)
@@ -40,6 +42,7 @@ def build_operators(reading: Reading) -> pa.Table:
     phase = reading.phases.locate(trace.start_ns[rows])
     step_row = reading.step_row[rows]
     name = trace.columns.name[rows]
+    trace.release()
     first, groups = group(step_row, name, phase, modules, shapes, dtypes, stacks)
     count = len(first)
     step, outside = reading.number_steps(step_row[first])
@@ -56,11 +59,11 @@ def build_operators(reading: Reading) -> pa.Table:
             "call_stack": encode(stacks[first], stack_texts),
             "count": np.bincount(groups, minlength=count).astype(np.int64),
             "total_ns": total(trace.columns.duration_ns[rows], groups, count),
-            "self_ns": total(self_ns[rows], groups, count),
-            "device_total_ns": total(np.where(_is_nested(reading, rows), 0, device_total_ns[rows]), groups, count),
-            "device_self_ns": total(device_self_ns[rows], groups, count),
-            "flops": _total_known(flops[rows], groups, count),
-            "moved_bytes": _total_known(moved_bytes[rows], groups, count),
+            "self_ns": total(self_ns, groups, count),
+            "device_total_ns": total(np.where(_is_nested(name, calls), 0, device_total_ns), groups, count),
+            "device_self_ns": total(device_self_ns, groups, count),
+            "flops": _total_known(flops, groups, count),
+            "moved_bytes": _total_known(moved_bytes, groups, count),
         },
     )
 
@@ -78,41 +81,45 @@ def _find_families(reading: Reading, name: Ints) -> pa.DictionaryArray:
     return encode(compact, families)
 
 
-def sum_device(reading: Reading) -> tuple[Ints, Ints]:
-    """Return for each operator the device time that it launched itself, and that with what it called."""
-    trace = reading.trace
-    own: Ints = np.zeros(len(trace.columns), np.int64)
+def sum_device(trace: Trace, calls: Calls) -> tuple[Ints, Ints]:
+    """Return for each call the device time that it launched itself, and that with what it called."""
     device = np.flatnonzero(trace.is_device_work & (trace.links.operator >= 0))
-    np.add.at(own, trace.links.operator[device], trace.columns.duration_ns[device])
-    whole = own.copy()
-    for rows in reversed(walk_levels(trace.nesting.depth)):
-        inner = rows[trace.is_operator[rows] & (trace.caller[rows] >= 0)]
-        np.add.at(whole, trace.caller[inner], whole[inner])
+    operator, length = trace.links.operator[device], trace.columns.duration_ns[device]
+    called = trace.is_operator[operator]
+    place, length = calls.place(operator[called]), length[called]
+    own: Ints = np.zeros(len(calls), np.int64)
+    np.add.at(own, place, length)
+    whole = np.zeros(len(calls), np.int64)
+    while len(place):
+        np.add.at(whole, place, length)
+        place = calls.up[place]
+        place, length = place[place >= 0], length[place >= 0]
     return own, whole
 
 
-def _is_nested(reading: Reading, rows: Ints) -> Mask:
-    """Return which rows stand inside a call of the same name, whose device time already holds theirs."""
-    caller, name = reading.trace.caller, reading.trace.columns.name
-    nested = np.zeros(len(rows), bool)
-    above = caller[rows]
-    while (above >= 0).any():
-        nested |= (above >= 0) & (name[above] == name[rows])
-        above = np.where(above >= 0, caller[above], -1)
+def _is_nested(name: Ints, calls: Calls) -> Mask:
+    """Return which calls stand inside a call of the same name, whose device time already holds theirs."""
+    nested = np.zeros(len(calls), bool)
+    rest = np.flatnonzero(calls.up >= 0)
+    above = calls.up[rest]
+    while len(rest):
+        same = name[above] == name[rest]
+        nested[rest[same]] = True
+        rest, above = rest[~same], calls.up[above[~same]]
+        rest, above = rest[above >= 0], above[above >= 0]
     return nested
 
 
-def _sum_self(reading: Reading) -> Ints:
-    """Return the host time of each slice without the operators and runtime calls directly inside it.
+def _sum_self(trace: Trace, calls: Calls) -> Ints:
+    """Return the host time of each call without the operators and runtime calls directly inside it.
 
     Runtime calls count as callees, as in PyTorch from 1.8 on.
     """
-    trace = reading.trace
     inside = np.flatnonzero((trace.is_operator | (trace.kinds.kind == Kind.RUNTIME)) & (trace.caller >= 0))
-    taken = np.zeros(len(trace.columns), np.int64)
-    np.add.at(taken, trace.caller[inside], trace.columns.duration_ns[inside])
+    taken = np.zeros(len(calls), np.int64)
+    np.add.at(taken, calls.place(trace.caller[inside]), trace.columns.duration_ns[inside])
     # Files in whole microseconds round children up, so that they may seem to last longer than their parent.
-    left: Ints = np.maximum(trace.columns.duration_ns - taken, 0)
+    left: Ints = np.maximum(trace.columns.duration_ns[calls.rows] - taken, 0)
     return left
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from collector.schema.manifest import Warn
 from collector.traces.format import StepBounds
-from collector.traces.kineto.classify import Kind
+from collector.traces.kineto.classify import Kind, read_step
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.model import Trace
 
@@ -119,7 +119,8 @@ def _from_markers(trace: Trace) -> Steps | None:
     keep[1:] = starts[1:] >= np.maximum.accumulate(ends)[:-1]
     rows, starts, ends = rows[keep], starts[keep], ends[keep]
     thread = int(trace.lanes.track[rows[0]])
-    return _make(trace.kinds.step_number[rows], starts, ends, _MARKERS, thread)
+    numbers = np.array([read_step(trace.names[code]) for code in trace.columns.name[rows].tolist()], np.int64)
+    return _make(numbers, starts, ends, _MARKERS, thread)
 
 
 def _from_optimizer(trace: Trace) -> Steps | None:

@@ -6,6 +6,8 @@ May import numpy, pyarrow, `collector.parts` and its neighbours in this room.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,48 +16,83 @@ import pyarrow as pa
 from collector import parts
 from collector.traces.kineto.classify import SLICE_CATEGORY, Kind
 from collector.traces.kineto.clock import Ints
-from collector.traces.kineto.collect import read_id
+from collector.traces.kineto.collect import ABSENT, NO_ID
 from collector.traces.kineto.context import Reading
-from collector.traces.kineto.events import MemoryArgs
 from collector.traces.kineto.lanes import Lane
+from collector.traces.kineto.model import Trace
 from collector.traces.kineto.moments import find_operators
+from collector.traces.kineto.nest import sort_by_start
+from collector.traces.kineto.scratch import blocks
 from collector.traces.kineto.tables import LARGEST_SMALL, clean, encode, nullable
 
+BATCH_ROWS = 1 << 17
+_SHOWN_KEPT = 1 << 14
 _CPU = 0
+_HOST = -1
 _MOST_BYTES = 1 << 60
 _KIND_ORDER = {"thread": 0, "stream": 1, "annotation": 2}
 
 
-def build_slices(reading: Reading) -> pa.Table:
-    """Build the table `slices`, sorted by start; the id of a slice is its row."""
+def stream_slices(reading: Reading) -> Iterator[pa.RecordBatch]:
+    """Build the table `slices` batch by batch, sorted by start; the id of a slice is its row."""
     trace = reading.trace
-    order = np.lexsort((trace.nesting.depth, trace.lanes.track, trace.start_ns))
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    track = number_tracks(reading)[trace.lanes.track[order]]
-    step, outside = reading.number_steps(reading.step_row[order])
-    operator = trace.links.operator[order]
-    correlation = trace.columns.correlation[order]
-    categories = [SLICE_CATEGORY[kind] for kind in Kind]
-    return parts.build_table(
+    order, place = _sort(trace)
+    trace.release()
+    shown = Shown(trace)
+    tracks = number_tracks(reading)
+    for block in blocks(len(order), BATCH_ROWS):
+        rows = order[block]
+        yield _build_batch(reading, rows, (tracks, place, shown), block.start)
+        trace.release()
+
+
+def _sort(trace: Trace) -> tuple[Ints, Ints]:
+    """Return the slices by start, track and depth, and the place of each in that order."""
+    track, depth = trace.lanes.track, trace.nesting.depth
+    rows = sort_by_start(trace.start_ns, np.arange(len(trace.columns)), lambda mine: (track[mine], depth[mine]))
+    order, place = (trace.log.scratch.array(len(rows), 0) for _ in range(2))
+    order[:] = rows
+    for block in blocks(len(rows)):
+        place[rows[block]] = np.arange(block.start, block.stop)
+    return order, place
+
+
+class Shown:
+    """The arguments as JSON, made when they are asked for; the last ones are kept."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._make = lru_cache(_SHOWN_KEPT)(trace.arguments.show)
+
+    def __getitem__(self, number: int) -> str | None:
+        return self._make(number)
+
+
+def _build_batch(reading: Reading, rows: Ints, found: tuple[Ints, Ints, Shown], first: int) -> pa.RecordBatch:
+    trace = reading.trace
+    tracks, place, shown = found
+    step, outside = reading.number_steps(reading.step_row[rows])
+    operator = trace.links.operator[rows]
+    correlation = trace.columns.correlation[rows]
+    table = parts.build_table(
         "slices",
         {
-            "id": np.arange(len(order)),
-            "track": track.astype(np.int32),
-            "depth": trace.nesting.depth[order].astype(np.int32),
-            "start_ns": reading.to_run(trace.start_ns[order]),
-            "duration_ns": trace.columns.duration_ns[order],
-            "name": encode(trace.columns.name[order], trace.names),
-            "category": encode(trace.kinds.kind[order].astype(np.int64), categories),
+            "id": np.arange(first, first + len(rows)),
+            "track": tracks[trace.lanes.track[rows]].astype(np.int32),
+            "depth": trace.nesting.depth[rows].astype(np.int32),
+            "start_ns": reading.to_run(trace.start_ns[rows]),
+            "duration_ns": trace.columns.duration_ns[rows],
+            "name": encode(trace.columns.name[rows], trace.names),
+            "category": encode(trace.kinds.kind[rows].astype(np.int64), [SLICE_CATEGORY[kind] for kind in Kind]),
             "step": nullable(step, outside),
             "correlation": nullable(correlation, correlation <= 0),
-            "parent": _refer(trace.nesting.parent[order], place),
-            "launched_by": _refer(trace.links.launch[order], place),
+            "parent": _refer(trace.nesting.parent[rows], place),
+            "launched_by": _refer(trace.links.launch[rows], place),
             "operator": encode(np.where(operator >= 0, trace.columns.name[operator], -1), trace.names),
-            "sequence": nullable(trace.columns.sequence[order]),
-            "args": encode(trace.columns.args[order], trace.arguments.as_json()),
+            "sequence": nullable(trace.columns.sequence[rows]),
+            "args": encode(trace.columns.args[rows], shown),
         },
     )
+    return table.combine_chunks().to_batches()[0]
 
 
 def build_tracks(reading: Reading) -> pa.Table:
@@ -81,7 +118,8 @@ def number_tracks(reading: Reading) -> Ints:
 
 def _order_lanes(reading: Reading) -> list[int]:
     lanes = reading.trace.lanes.lanes
-    busy = np.bincount(reading.trace.lanes.track, minlength=len(lanes))
+    track = reading.trace.lanes.track
+    busy = sum((np.bincount(track[rows], minlength=len(lanes)) for rows in blocks(len(track))), np.zeros(len(lanes)))
 
     def key(lane: int) -> tuple[Any, ...]:
         entry: Lane = lanes[lane]
@@ -94,70 +132,76 @@ def _order_lanes(reading: Reading) -> list[int]:
 
 def build_memory(reading: Reading) -> pa.Table:
     """Build the table `memory` from the allocator's events; the host is device -1."""
-    log = reading.trace.log
-    events = sorted(log.memory, key=lambda entry: entry[0])
-    if not events:
+    trace = reading.trace
+    order = np.argsort(trace.log.memory["time_ns"], kind="stable")
+    if not len(order):
         return parts.arrow_schema("memory").empty_table()
-    times = np.array([entry[0] for entry in events], np.int64)
+    found = {name: values[order] for name, values in trace.log.memory.items()}
+    device = _find_devices(found)
+    times = found["time_ns"]
     step, outside = reading.number_steps(reading.steps.locate(times))
-    values = [entry[2] for entry in events]
-    devices = [_find_device(value) for value in values]
-    operator = find_operators(reading, times, np.array([entry[1] for entry in events], np.int64))
+    operator = find_operators(reading, times, found["thread"])
+    reserved, address = found["reserved"], found["address"]
     return parts.build_table(
         "memory",
         {
             "start_ns": reading.to_run(times),
             "step": nullable(step, outside),
-            "device": devices,
-            "allocated_bytes": _sum_allocated(values, devices),
-            "reserved_bytes": [None if v.reserved is None else max(read_id(v.reserved), 0) for v in values],
-            "change_bytes": [read_id(v.change) for v in values],
-            "address": [None if v.address is None else read_id(v.address) for v in values],
-            "operator": encode(np.where(operator >= 0, reading.trace.columns.name[operator], -1), reading.trace.names),
+            "device": device,
+            "allocated_bytes": _sum_allocated(found, device),
+            "reserved_bytes": nullable(np.maximum(reserved, 0), reserved == ABSENT),
+            "change_bytes": np.where(found["change"] == ABSENT, NO_ID, found["change"]),
+            "address": nullable(address, address == ABSENT),
+            "operator": encode(np.where(operator >= 0, trace.columns.name[operator], -1), trace.names),
         },
     )
 
 
-def _find_device(value: MemoryArgs) -> int:
-    """Return the device of an allocation, -1 for the host."""
-    number = read_id(value.device)
-    return -1 if read_id(value.device_type) == _CPU else number if 0 <= number <= LARGEST_SMALL else 0
+def _find_devices(memory: dict[str, Ints]) -> Ints:
+    """Return the device of each allocation, -1 for the host."""
+    number = memory["device"]
+    known = np.where((number >= 0) & (number <= LARGEST_SMALL), number, 0)
+    return np.where(memory["device_type"] == _CPU, _HOST, known)
 
 
-def _sum_allocated(values: list[MemoryArgs], devices: list[int]) -> list[int]:
+def _sum_allocated(memory: dict[str, Ints], device: Ints) -> Ints:
     """Return what is allocated after each event; old files only have the changes, so those are summed per device."""
-    running: dict[int, int] = {}
-    allocated = []
-    for value, device in zip(values, devices, strict=True):
-        known = None if value.allocated is None else read_id(value.allocated)
-        held = known if known is not None else running.get(device, 0) + read_id(value.change)
-        running[device] = max(min(held, _MOST_BYTES), -_MOST_BYTES)
-        allocated.append(running[device])
-    return allocated
+    change = np.clip(np.where(memory["change"] == ABSENT, NO_ID, memory["change"]), -_MOST_BYTES, _MOST_BYTES)
+    allocated = memory["allocated"].copy()
+    for number in np.unique(device).tolist():
+        mine = np.flatnonzero(device == number)
+        told = allocated[mine] != ABSENT
+        # From each event that tells the total, the changes after it are added to that total.
+        last = np.maximum.accumulate(np.where(told, np.arange(len(mine)), -1))
+        sums = np.cumsum(change[mine].astype(np.float64)) if _overflows(change[mine]) else np.cumsum(change[mine])
+        base = np.where(last >= 0, np.where(told, allocated[mine], 0)[last] - sums[last], 0)
+        allocated[mine] = np.where(told, allocated[mine], np.clip(base + sums, -_MOST_BYTES, _MOST_BYTES))
+    return np.clip(allocated, -_MOST_BYTES, _MOST_BYTES)
+
+
+def _overflows(values: Ints) -> bool:
+    """Say whether sums of the values may not fit 64 bits, as only broken files have them."""
+    return bool(np.abs(values.astype(np.float64)).sum() > _MOST_BYTES)
 
 
 def build_counters(reading: Reading, memory: pa.Table) -> pa.Table:
     """Build the table `counters`: allocated memory per device, and the counters of the file."""
     base = len(reading.trace.lanes.lanes)
     track_of = {name: base + index for index, name in enumerate(_list_counters(reading))}
-    tracks, times, values = [], [], []
-    for device, start, held in zip(
-        memory["device"].to_pylist(), memory["start_ns"].to_pylist(), memory["allocated_bytes"].to_pylist(), strict=True
-    ):
-        tracks.append(track_of[_memory_label(device)])
-        times.append(start)
-        values.append(float(held))
-    for process, name, time_ns, value in reading.trace.log.counters:
-        tracks.append(track_of[f"{process}: {name}"])
-        times.append(time_ns - reading.origin_ns)
-        values.append(value)
-    order = np.argsort(np.array(times, np.int64), kind="stable")
+    devices = memory["device"].to_numpy()
+    label = np.array([track_of[_memory_label(device)] for device in np.unique(devices).tolist()], np.int64)
+    track = label[np.searchsorted(np.unique(devices), devices)] if len(label) else np.empty(0, np.int64)
+    number, times, values = reading.trace.log.counters
+    own = np.array([track_of[_label_counter(*key)] for key in reading.trace.log.counter_names], np.int64)
+    tracks = np.concatenate([track, own[number] if len(own) else number])
+    starts = np.concatenate([memory["start_ns"].to_numpy(), times - reading.origin_ns])
+    order = np.argsort(starts, kind="stable")
     return parts.build_table(
         "counters",
         {
-            "track": np.array(tracks, np.int32)[order],
-            "start_ns": np.array(times, np.int64)[order],
-            "value": np.array(values, np.float64)[order],
+            "track": tracks[order].astype(np.int32),
+            "start_ns": starts[order],
+            "value": np.concatenate([memory["allocated_bytes"].to_numpy().astype(np.float64), values])[order],
         },
     )
 
@@ -165,11 +209,15 @@ def build_counters(reading: Reading, memory: pa.Table) -> pa.Table:
 def _list_counters(reading: Reading) -> dict[str, tuple[str, str]]:
     """Return the counters in order: label, then process and unit."""
     log = reading.trace.log
-    devices = {_find_device(value) for _, _, value in log.memory}
-    found = {_memory_label(device): ("Memory", "bytes") for device in sorted(devices)}
-    for process, name, _, _ in log.counters:
-        found[clean(f"{process}: {name}")] = (clean(process), "")
+    devices = np.unique(_find_devices(log.memory)).tolist()
+    found = {_memory_label(device): ("Memory", "bytes") for device in devices}
+    for process, name in log.counter_names:
+        found[_label_counter(process, name)] = (clean(process), "")
     return found
+
+
+def _label_counter(process: str, name: str) -> str:
+    return clean(f"{process}: {name}")
 
 
 def _memory_label(device: int) -> str:

@@ -9,33 +9,32 @@ import numpy as np
 import numpy.typing as npt
 
 from collector.traces.flops import estimate_work, find_formula
+from collector.traces.kineto.calls import Calls
 from collector.traces.kineto.classify import Kind
-from collector.traces.kineto.context import Reading
 from collector.traces.kineto.model import Mask, Trace
-from collector.traces.kineto.nest import find_owners
 
 Floats = npt.NDArray[np.float64]
 
 
-def sum_work(reading: Reading) -> tuple[Floats, Floats]:
-    """Return operations and least bytes of each slice, NaN where unknown, without those of the calls inside it.
+def sum_work(trace: Trace, calls: Calls) -> tuple[Floats, Floats]:
+    """Return operations and least bytes of each call, NaN where unknown, without those of the calls inside it.
 
     aten::linear calls aten::addmm, and both have a formula: the work is the inner one's, and 0 is left of the outer.
     """
-    trace = reading.trace
-    flops, moved = _estimate(trace)
+    flops, moved = _estimate(trace, calls)
     known = ~np.isnan(flops)
-    around = find_owners(trace.nesting, known)
+    around = calls.find_around(known)
     inside = np.flatnonzero(known & (around >= 0))
     return _take_inner(flops, around, inside), _take_inner(moved, around, inside)
 
 
-def _estimate(trace: Trace) -> tuple[Floats, Floats]:
+def _estimate(trace: Trace, calls: Calls) -> tuple[Floats, Floats]:
     """Estimate each call once per different name and arguments."""
-    flops, moved = np.full((2, len(trace.columns)), np.nan)
-    rows = np.flatnonzero(_has_formula(trace))
-    if not len(rows):
+    flops, moved = np.full((2, len(calls)), np.nan)
+    places = np.flatnonzero(_has_formula(trace, calls))
+    if not len(places):
         return flops, moved
+    rows = calls.rows[places]
     width = len(trace.arguments.details) + 1
     keys, place = np.unique(trace.columns.name[rows] * width + trace.columns.args[rows], return_inverse=True)
     shapes = trace.arguments.texts("Input Dims", "Input dims")
@@ -46,14 +45,14 @@ def _estimate(trace: Trace) -> tuple[Floats, Floats]:
         work = estimate_work(trace.names[name], shapes[code], dtypes[code], values[code])
         if work is not None:
             found[at] = work.flops, work.moved_bytes
-    flops[rows], moved[rows] = found[place].T
+    flops[places], moved[places] = found[place].T
     return flops, moved
 
 
-def _has_formula(trace: Trace) -> Mask:
+def _has_formula(trace: Trace, calls: Calls) -> Mask:
     by_name = np.array([find_formula(name) is not None for name in trace.names], bool)
-    operators: Mask = trace.kinds.mask(Kind.OPERATOR)
-    return operators & by_name[trace.columns.name] if len(by_name) else operators
+    operators: Mask = trace.kinds.kind[calls.rows] == Kind.OPERATOR
+    return operators & by_name[trace.columns.name[calls.rows]] if len(by_name) else operators
 
 
 def _take_inner(values: Floats, around: npt.NDArray[np.int64], inside: npt.NDArray[np.int64]) -> Floats:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from collector.traces.kineto.nest import nest
+from collector.traces.kineto.nest import Spans, nest
 
 slices = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(0, 12)), max_size=40)
 
 
 def _nest(rows: list[tuple[int, int, int]]) -> list[tuple[int, int, int, int, int]]:
     track, start, length = (np.array([row[i] for row in rows], np.int64) for i in range(3))
-    found = nest(track, start, length, np.arange(len(rows)))
+    found = nest(track, Spans(start, length, (np.arange(len(rows)),)))
     ends = start + length
     columns = (track, start, ends, found.depth, found.parent)
     return list(zip(*(column.tolist() for column in columns), strict=True))
@@ -43,12 +44,45 @@ def test_parent_encloses_its_child_from_above(rows: list[tuple[int, int, int]]) 
 
 
 def test_equal_slices_nest_by_their_tie() -> None:
-    found = nest(np.zeros(2, np.int64), np.zeros(2, np.int64), np.array([5, 5]), np.array([1, 0]))
+    found = nest(np.zeros(2, np.int64), Spans(np.zeros(2, np.int64), np.array([5, 5]), (np.array([1, 0]),)))
     assert (found.depth.tolist(), found.parent.tolist()) == ([1, 0], [1, -1])
 
 
 def test_parent_may_end_a_rounded_microsecond_early() -> None:
     track, start, length = np.zeros(2, np.int64), np.array([0, 5000]), np.array([10_000, 6000])
-    strict = nest(track, start, length, np.arange(2)).parent.tolist()
+    strict = nest(track, Spans(start, length, ())).parent.tolist()
     assert strict == [-1, -1]
-    assert nest(track, start, length, np.arange(2), 1000).parent.tolist() == [-1, 0]
+    assert nest(track, Spans(start, length, (), 1000)).parent.tolist() == [-1, 0]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(slices)
+def test_blocks_of_any_size_nest_without_overlap(
+    monkeypatch: pytest.MonkeyPatch, rows: list[tuple[int, int, int]]
+) -> None:
+    monkeypatch.setattr("collector.traces.kineto.scratch.BLOCK_ROWS", 3)
+    test_slices_of_a_track_and_depth_never_overlap.hypothesis.inner_test(rows)
+    test_parent_encloses_its_child_from_above.hypothesis.inner_test(rows)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40))
+def test_slices_that_nest_are_the_same_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch, moves: list[int]) -> None:
+    rows = _grow_nested(moves)
+    monkeypatch.undo()
+    whole = _nest(rows)
+    monkeypatch.setattr("collector.traces.kineto.scratch.BLOCK_ROWS", 4)
+    assert _nest(rows) == whole
+
+
+def _grow_nested(moves: list[int]) -> list[tuple[int, int, int]]:
+    """Return slices of one track that nest: each move closes so many open ones and opens one."""
+    open_at: list[int] = []
+    closed: list[tuple[int, int, int]] = []
+    for now, move in enumerate(moves):
+        for _ in range(min(move, len(open_at))):
+            start = open_at.pop()
+            closed.append((0, start, 10 * now - 5 - start))
+        open_at.append(10 * now)
+    end = 10 * len(moves) + 50
+    return closed + [(0, start, end - place - start) for place, start in enumerate(open_at)]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from collector.schema.phases import PHASE_NAMES
 from collector.traces import read_trace
 from collector.traces.format import ReadOptions, StepBounds, TraceTables
 from tests.support.traces import (
@@ -189,12 +190,9 @@ def test_ids_may_be_strings_and_64_bits(tmp_path: Path) -> None:
 
 
 def test_process_and_thread_may_be_words(tmp_path: Path) -> None:
-    events = [
-        operator("a", 0, 1),
-        {**operator("span", 0, 9), "pid": "Spans", "tid": "PyTorch Profiler", "cat": "Trace"},
-    ]
+    events = [operator("a", 0, 1), {**operator("span", 0, 9), "pid": "Notes", "tid": "main"}]
     tracks = read_trace(write_trace(tmp_path / "t.json", events)).tables["tracks"].to_pylist()
-    assert {track["process"] for track in tracks} == {"100", "Spans"}
+    assert {track["process"] for track in tracks} == {"100", "Notes"}
 
 
 def test_graph_launch_links_all_its_kernels(tmp_path: Path) -> None:
@@ -356,9 +354,47 @@ def test_every_table_is_of_its_declared_schema(tmp_path: Path) -> None:
     assert all(isinstance(table, pa.Table) for table in read.tables.values())
 
 
-def test_loader_that_began_before_the_step_is_still_a_wait(tmp_path: Path) -> None:
+def test_loader_wait_that_the_device_hides_belongs_to_no_step(tmp_path: Path) -> None:
     loader = "enumerate(DataLoader)#_Iter.__next__"
     first = [step(1, 0, 100), call(10, 1, 1), kernel("k", 50, 100, 1)]
     second = [step(2, 100, 100), annotation(loader, 110, 80), call(195, 1, 2), kernel("k", 210, 90, 2)]
     rows = read_trace(write_trace(tmp_path / "t.json", [*first, *second])).tables["steps"].to_pylist()
-    assert [(row["start_ns"], row["data_wait_ns"]) for row in rows] == [(0, 40_000), (150_000, 40_000)]
+    assert [(row["start_ns"], row["data_wait_ns"]) for row in rows] == [(0, 0), (150_000, 40_000)]
+    assert rows[0]["forward_ns"] == 150_000
+
+
+def test_annotations_are_slices_but_no_operators(tmp_path: Path) -> None:
+    events = [annotation("forward", 0, 50), operator("aten::mm", 10, 20), call(12, 1, 5), kernel("k", 20, 7, 5)]
+    read = read_trace(write_trace(tmp_path / "t.json", [*events, annotation("Optimizer.step#SGD.step", 60, 9)]))
+    assert read.tables["operators"]["name"].to_pylist() == ["aten::mm"]
+    assert {"forward", "Optimizer.step#SGD.step"} <= set(read.tables["slices"]["name"].to_pylist())
+
+
+def test_work_that_no_operator_launched_keeps_its_annotation(tmp_path: Path) -> None:
+    events = [annotation("compiled graph", 0, 50), call(12, 1, 5), kernel("triton_poi", 20, 7, 5)]
+    read = read_trace(write_trace(tmp_path / "t.json", events))
+    assert read.tables["kernels"]["operator"].to_pylist() == ["compiled graph"]
+
+
+def test_communication_that_nothing_hides_is_a_phase_of_its_own(tmp_path: Path) -> None:
+    events = [step(1, 0, 100), call(1, 1, 1), call(3, 1, 2), kernel("k", 10, 30, 1)]
+    events.append(kernel("ncclDevKernel_AllReduce", 30, 40, 2, stream=20))
+    (row,) = read_trace(write_trace(tmp_path / "t.json", events)).tables["steps"].to_pylist()
+    assert (row["communication_ns"], row["communication_total_ns"]) == (30_000, 40_000)
+    assert sum(row[f"{name}_ns"] for name in PHASE_NAMES) == row["duration_ns"] == 100_000
+
+
+def test_host_collective_is_exposed_where_no_operator_runs_beside_it(tmp_path: Path) -> None:
+    gloo = {**annotation("gloo:all_reduce", 20, 60), "tid": 101}
+    events = [step(1, 0, 100), operator("aten::mm", 30, 20), operator("c10d::wait_tensor", 60, 20), gloo]
+    (row,) = read_trace(write_trace(tmp_path / "t.json", events)).tables["steps"].to_pylist()
+    assert row["communication_ns"] == 40_000
+
+
+def test_spans_of_the_profiler_itself_are_counted_and_not_shown(tmp_path: Path) -> None:
+    span = {**operator("PyTorch Profiler (0)", 0, 9), "pid": "Spans", "tid": "PyTorch Profiler", "cat": "Trace"}
+    end = {"ph": "i", "name": "Record Window End", "pid": "", "tid": "", "ts": 1_000_005.0}
+    read = read_trace(write_trace(tmp_path / "t.json", [operator("a", 0, 1), span, end]))
+    assert read.tables["slices"]["name"].to_pylist() == ["a"]
+    assert read.tables["tracks"].num_rows == 1
+    assert read.facts.facts["events"]["profiler_spans"] == 2

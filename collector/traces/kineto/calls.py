@@ -1,0 +1,44 @@
+"""The calls of operators: which slices they are, and which call stands in which.
+
+May import numpy and its neighbours in this room.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.traces.kineto.clock import Ints
+from collector.traces.kineto.model import Mask, Trace
+
+
+@dataclass(frozen=True)
+class Calls:
+    """`rows` are the slices of operators in order; `up` is the place in `rows` of the call around each, -1 for none."""
+
+    rows: Ints
+    up: Ints
+
+    @classmethod
+    def find(cls, trace: Trace) -> Calls:
+        rows = np.flatnonzero(trace.is_operator)
+        caller = trace.caller[rows]
+        return cls(rows, np.where(caller >= 0, np.searchsorted(rows, caller), -1))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def place(self, rows: Ints) -> Ints:
+        """Return the places in `rows` of slices that are operators."""
+        return np.searchsorted(self.rows, rows)
+
+    def find_around(self, wanted: Mask) -> Ints:
+        """Return the place of the nearest wanted call around each call, -1 for none."""
+        found = self.up.copy()
+        rest = np.flatnonzero(found >= 0)
+        while len(rest):
+            rest = rest[~wanted[found[rest]]]
+            found[rest] = self.up[found[rest]]
+            rest = rest[found[rest] >= 0]
+        return found

@@ -1,0 +1,104 @@
+"""Arrays that lie on disk, so that memory stays small whatever the size of a trace.
+
+What is long is written to a file without a name and mapped. Its pages count as memory of the process only while they
+are in use: `release` lets go of them, and the next access maps them again. Short arrays stay in memory.
+
+May import numpy.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+BLOCK_ROWS = 1 << 19
+"""Rows that are worked on at a time."""
+_SPILLED_ROWS = 1 << 18
+
+
+class Scratch:
+    """Makes arrays and releases their pages. `folder` is where the files lie, None for the system's own place."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._maps: list[mmap.mmap] = []
+
+    def array(self, length: int, fill: int) -> npt.NDArray[np.int64]:
+        """Return a new array that may be written in any order. OSError if the disk is full."""
+        if length <= _SPILLED_ROWS:
+            return np.full(length, fill, np.int64)
+        with self.open() as file:
+            # A page that the disk has no room for would end the process, so the room is taken first.
+            os.posix_fallocate(file.fileno(), 0, length * 8)
+            made: npt.NDArray[np.int64] = np.frombuffer(self._map(file, mmap.ACCESS_WRITE), np.int64)
+        for rows in blocks(length):
+            made[rows] = fill
+            self.release()
+        return made
+
+    def column(self) -> Column:
+        return Column(self)
+
+    def open(self) -> Any:
+        return tempfile.TemporaryFile(dir=self._folder, buffering=0)
+
+    def map_file(self, file: Any) -> npt.NDArray[np.int64]:
+        """Return what was written to a file, read-only."""
+        return np.frombuffer(self._map(file, mmap.ACCESS_READ), np.int64)
+
+    def release(self) -> None:
+        """Let go of the pages of every array; what they hold stays on disk or in the system's cache."""
+        for mapped in self._maps:
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+    def _map(self, file: Any, access: int) -> mmap.mmap:
+        mapped = mmap.mmap(file.fileno(), 0, access=access)
+        self._maps.append(mapped)
+        return mapped
+
+
+class Column:
+    """An array that grows at its end."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        self._scratch = scratch
+        self._waiting: list[npt.NDArray[np.int64]] = []
+        self._rows = 0
+        self._file: Any = None
+
+    def append(self, values: npt.NDArray[np.signedinteger[Any]]) -> None:
+        """Add values. OSError if the disk is full."""
+        self._waiting.append(np.ascontiguousarray(values, np.int64))
+        self._rows += len(values)
+        if self._rows > _SPILLED_ROWS:
+            self._flush()
+
+    def finish(self) -> npt.NDArray[np.int64]:
+        """Return the whole; nothing can be added any more."""
+        if self._file is None:
+            return np.concatenate(self._waiting) if self._waiting else np.empty(0, np.int64)
+        self._flush()
+        with self._file as file:
+            return self._scratch.map_file(file)
+
+    def _flush(self) -> None:
+        self._file = self._file or self._scratch.open()
+        for values in self._waiting:
+            data = memoryview(values).cast("B")
+            while data:
+                data = data[self._file.write(data) :]
+        self._waiting.clear()
+        self._rows = 0
+
+
+def blocks(length: int, size: int | None = None) -> Iterator[slice]:
+    """Yield the slices that cover so many rows, in order."""
+    size = size or BLOCK_ROWS
+    return (slice(start, min(start + size, length)) for start in range(0, length, size))
