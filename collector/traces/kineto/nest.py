@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.scratch import Scratch, blocks
@@ -38,7 +40,7 @@ class Spans:
 
     start_ns: Ints
     duration_ns: Ints
-    ties: Sequence[Ints]
+    ties: Sequence[npt.NDArray[np.signedinteger[Any]]]
     tolerance_ns: int = 0
 
     def sort(self, rows: Ints) -> Ints:
@@ -46,7 +48,7 @@ class Spans:
         return sort_by_start(self.start_ns, rows, lambda mine: (-self.duration_ns[mine], *(t[mine] for t in self.ties)))
 
 
-def sort_by_start(start_ns: Ints, rows: Ints, keys: Callable[[Ints], Sequence[Ints]]) -> Ints:
+def sort_by_start(start_ns: Ints, rows: Ints, keys: Callable[[Ints], Sequence[npt.NDArray[Any]]]) -> Ints:
     """Return rows by start; those that start together by the keys, the first key first.
 
     Traces are almost sorted, and few slices start together, so that this takes a tenth of a full sort.

@@ -91,7 +91,7 @@ class Column:
     def _flush(self) -> None:
         self._file = self._file or self._scratch.open()
         for values in self._waiting:
-            data = memoryview(values).cast("B")
+            data = values.data.cast("B")
             while data:
                 data = data[self._file.write(data) :]
         self._waiting.clear()

@@ -5,7 +5,7 @@ May import numpy, pyarrow and `collector.parts`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,13 @@ from collector.traces.kineto.clock import Ints
 LARGEST_SMALL = (1 << 31) - 1
 
 
-def encode(codes: Ints, texts: Sequence[str | None]) -> pa.DictionaryArray:
+class Texts(Protocol):
+    """What has a text, or None, for a number."""
+
+    def __getitem__(self, number: int, /) -> str | None: ...
+
+
+def encode(codes: Ints, texts: Texts) -> pa.DictionaryArray:
     """Return a dictionary column from numbers into `texts`; a negative number and a None text are null.
 
     Only texts that occur get into the dictionary.

@@ -20,7 +20,10 @@ _STACK_LIMIT = 200
 
 @dataclass(frozen=True)
 class Tree:
-    """`module` and `stack` number a path for each slice, -1 for none; the texts are made when asked for."""
+    """`module` and `stack` number a path for each slice, -1 for none; the texts are made when asked for.
+
+    A trace without any frame has none of both.
+    """
 
     module: Ints
     stack: Ints
@@ -40,9 +43,8 @@ def build_tree(trace: Trace) -> Tree:
     """Number the module path and the call stack of every slice, outermost slices first."""
     is_module = trace.kinds.kind == Kind.MODULE
     is_frame = (trace.kinds.kind == Kind.PYTHON) | is_module
-    empty = np.full(len(trace.columns), -1, np.int64)
     if not is_frame.any():
-        return Tree(empty, empty.copy(), (), ())
+        return Tree(np.empty(0, np.int64), np.empty(0, np.int64), (), ())
     module, modules = _number_paths(trace, is_module, len("nn.Module: "))
     stack, frames = _number_paths(trace, is_frame, 0)
     return Tree(module, stack, modules, frames)
@@ -50,7 +52,7 @@ def build_tree(trace: Trace) -> Tree:
 
 def _number_paths(trace: Trace, member: np.ndarray, prefix: int) -> tuple[Ints, tuple[tuple[int, str], ...]]:
     paths = Numbers()
-    number = np.full(len(trace.columns), -1, np.int64)
+    number = trace.log.scratch.array(len(trace.columns), -1)
     for rows in walk_levels(trace.nesting.depth):
         parents = trace.nesting.parent[rows]
         above = np.where(parents >= 0, number[parents], -1)

@@ -23,6 +23,16 @@ def _nest(rows: list[tuple[int, int, int]]) -> list[tuple[int, int, int, int, in
 @settings(max_examples=300, deadline=None)
 @given(slices)
 def test_slices_of_a_track_and_depth_never_overlap(rows: list[tuple[int, int, int]]) -> None:
+    _check_overlaps(rows)
+
+
+@settings(max_examples=300, deadline=None)
+@given(slices)
+def test_parent_encloses_its_child_from_above(rows: list[tuple[int, int, int]]) -> None:
+    _check_parents(rows)
+
+
+def _check_overlaps(rows: list[tuple[int, int, int]]) -> None:
     found = sorted(_nest(rows))
     reach: dict[tuple[int, int], int] = {}
     for track, start, end, depth, _ in found:
@@ -31,9 +41,7 @@ def test_slices_of_a_track_and_depth_never_overlap(rows: list[tuple[int, int, in
             reach[track, depth] = end
 
 
-@settings(max_examples=300, deadline=None)
-@given(slices)
-def test_parent_encloses_its_child_from_above(rows: list[tuple[int, int, int]]) -> None:
+def _check_parents(rows: list[tuple[int, int, int]]) -> None:
     found = _nest(rows)
     for track, start, end, depth, parent in found:
         if parent >= 0:
@@ -61,8 +69,8 @@ def test_blocks_of_any_size_nest_without_overlap(
     monkeypatch: pytest.MonkeyPatch, rows: list[tuple[int, int, int]]
 ) -> None:
     monkeypatch.setattr("collector.traces.kineto.scratch.BLOCK_ROWS", 3)
-    test_slices_of_a_track_and_depth_never_overlap.hypothesis.inner_test(rows)
-    test_parent_encloses_its_child_from_above.hypothesis.inner_test(rows)
+    _check_overlaps(rows)
+    _check_parents(rows)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
