@@ -1,0 +1,181 @@
+"""The Memory and resources page: what it says of processors, GPUs and tensors, and of what is not there."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from collector.run import open_run
+from collector.schema import layout
+from collector.schema.manifest import Signal, encode_manifest
+from profiler_server.page import PageRequest
+from profiler_server.pages.memory import MemoryPage, build
+from tests.support.cases import write_rows
+from tests.support.machines import H100, build_machine, build_memory, build_resources
+from tests.support.runs import RunPlan, build_run, build_steps
+
+
+def show(path: Path, **query: str) -> MemoryPage:
+    return build(PageRequest(open_run(path), path.name, 0, (0,), query))
+
+
+def change_manifest(path: Path, **fields: object) -> None:
+    manifest = dataclasses.replace(open_run(path).rank(0).manifest, **fields)  # type: ignore[arg-type]
+    layout.rank_file(path, 0).write_text(encode_manifest(manifest), encoding="utf-8")
+
+
+def test_the_first_sentence_says_who_used_the_processors(tmp_path: Path) -> None:
+    shown = show(build_machine(tmp_path / "run"))
+    assert shown.host is not None
+    assert shown.host.sentence == (
+        "The processors had room: training used 1.29 cores, its 2 workers 1.58, other programs 0.11, of 4."
+    )
+    assert [chart.id for chart in shown.host.charts] == ["cpu", "cpu-workers", "run-queue"]
+    assert [chart.id for chart in shown.host.memory_charts] == ["rss", "disk"]
+
+
+def test_full_processors_are_told(tmp_path: Path) -> None:
+    run = build_machine(tmp_path / "run")
+    change_manifest(run, usable_cores=3.0)
+    shown = show(run)
+    assert shown.host is not None
+    assert shown.host.sentence.startswith("The processors were full")
+
+
+def test_a_range_of_steps_narrows_every_chart(tmp_path: Path) -> None:
+    shown = show(build_machine(tmp_path / "run"), steps="50-90")
+    assert shown.steps.text == "50-90"
+    assert shown.host is not None
+    assert shown.gpu is not None
+    for chart in (*shown.host.charts, *shown.host.memory_charts, *shown.gpu.charts):
+        low, high = chart.figure["layout"]["xaxis"]["range"]
+        assert 50 <= low < high < 91
+
+
+@pytest.mark.parametrize("text", ["x", "5-", "900-950", "<script>", "9" * 50])
+def test_a_bad_range_is_told_and_all_steps_are_shown(tmp_path: Path, text: str) -> None:
+    shown = show(build_machine(tmp_path / "run"), steps=text)
+    assert "All steps are shown" in shown.steps.error
+    assert shown.host is not None
+    assert len(shown.steps.error) < 200
+
+
+def test_a_range_between_two_samples_is_an_empty_state(tmp_path: Path) -> None:
+    shown = show(build_machine(tmp_path / "run"), steps="3")
+    assert shown.host is None
+    assert shown.host_notice is not None
+    assert "wider range" in shown.host_notice.reason
+
+
+def test_the_gpu_is_shown_with_its_name_and_capacity(tmp_path: Path) -> None:
+    shown = show(build_machine(tmp_path / "run"))
+    assert shown.gpu is not None
+    (row,) = shown.gpu.rows
+    assert (row.label, row.memory, row.temperature) == ("GPU 0: NVIDIA H100", "21.0 GiB of 80.0 GiB", "61 °C")
+    assert [chart.title for chart in shown.gpu.charts] == [
+        "Utilisation",
+        "Memory in use",
+        "Power",
+        "Temperature",
+        "Clock",
+    ]
+
+
+def test_a_run_on_the_processor_says_that_there_is_no_gpu(tmp_path: Path) -> None:
+    shown = show(build_machine(tmp_path / "run", gpu=False))
+    assert shown.gpu is None
+    assert shown.gpu_notice is not None
+    assert shown.gpu_notice.title == "No GPU"
+
+
+def test_a_gpu_that_could_not_be_asked_names_what_to_install(tmp_path: Path) -> None:
+    run = build_machine(tmp_path / "run", gpu=False)
+    change_manifest(run, devices=(H100,), signals=(Signal("gpu", "unavailable", "The GPU was not sampled."),))
+    shown = show(run)
+    assert shown.gpu_notice is not None
+    assert "nvidia-ml-py" in shown.gpu_notice.remedy
+
+
+def test_parts_that_were_switched_off_name_their_option(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan(operators=False))
+    off = (Signal("resources", "off", "resources=False"), Signal("memory", "off", "memory=False"))
+    change_manifest(run, signals=off)
+    shown = show(run)
+    assert (shown.host, shown.gpu, shown.gpu_notice, shown.tensors) == (None, None, None, None)
+    for notice, option in ((shown.host_notice, "resources="), (shown.tensor_notice, "memory=")):
+        assert notice is not None
+        assert notice.state == "off"
+        assert option in notice.remedy
+        assert option in notice.reason
+
+
+def test_an_imported_trace_says_why_it_has_no_samples(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run")
+    change_manifest(run, state="imported")
+    notice = show(run).host_notice
+    assert notice is not None
+    assert "imported trace" in notice.reason
+
+
+def test_a_damaged_table_takes_only_its_own_part_away(tmp_path: Path) -> None:
+    run = build_machine(tmp_path / "run")
+    layout.table_file(layout.rank_path(run, 0), "memory").write_bytes(b"PAR1 no")
+    shown = show(run)
+    assert shown.host is not None
+    assert shown.tensor_notice is not None
+    assert shown.tensor_notice.state == "failed"
+
+
+def test_the_peak_is_shown_first_and_any_moment_can_be_picked(tmp_path: Path) -> None:
+    run = build_machine(tmp_path / "run")
+    shown = show(run).tensors
+    assert shown is not None
+    assert shown.moment.is_peak
+    assert shown.moment.sentence.startswith("648 MiB were allocated of 1.00 GiB reserved, 6 blocks of it")
+    early = show(run, at_ns=str(shown.origin_ns + 100)).tensors
+    assert early is not None
+    assert not early.moment.is_peak
+    assert [block.operator for block in early.moment.blocks] == ["aten::mm"]
+
+
+@pytest.mark.parametrize(
+    "query", [{"at_ns": "x"}, {"at_ns": "-1"}, {"device": "7"}, {"device": "<b>", "at_ns": "9" * 40}]
+)
+def test_a_bad_moment_or_device_is_told_and_the_peak_shown(tmp_path: Path, query: dict[str, str]) -> None:
+    shown = show(build_machine(tmp_path / "run"), **query).tensors
+    assert shown is not None
+    assert "is shown" in shown.error or "the peak" in shown.error
+    assert shown.moment.blocks
+
+
+def test_devices_are_tabs_where_there_are_several(tmp_path: Path) -> None:
+    run = build_machine(tmp_path / "run")
+    steps = build_steps(RunPlan(steps=200))
+    rows = sorted([*build_memory(steps, 0), *build_memory(steps, -1)], key=lambda row: row["start_ns"])
+    write_rows(layout.rank_path(run, 0), "memory", rows)
+    shown = show(run, device="-1").tensors
+    assert shown is not None
+    assert [(link.label, link.current) for link in shown.devices] == [("GPU 0", False), ("Host memory", True)]
+    assert shown.chart.title.startswith("Host memory")
+
+
+def test_hostile_names_stay_short(tmp_path: Path) -> None:
+    run = build_machine(tmp_path / "run")
+    steps = build_steps(RunPlan(steps=200))
+    name = "<script>alert(1)</script>" + "x" * 10_000
+    rows = [{**row, "operator": name} for row in build_memory(steps)]
+    write_rows(layout.rank_path(run, 0), "memory", rows)
+    write_rows(layout.rank_path(run, 0), "resources", [{**row, "source": name} for row in build_resources(steps)[:40]])
+    shown = show(run)
+    assert shown.tensors is not None
+    assert max(len(cell) for row in shown.tensors.chart.rows for cell in row) <= 40
+
+
+def test_a_run_without_steps_shows_its_samples_over_seconds(tmp_path: Path) -> None:
+    run = build_machine(tmp_path / "run")
+    layout.table_file(layout.rank_path(run, 0), "steps").unlink()
+    shown = show(run)
+    assert shown.host is not None
+    assert "over seconds" in shown.host.coverage

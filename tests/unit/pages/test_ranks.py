@@ -1,0 +1,124 @@
+"""The Ranks page: its sentence, its table, its picture, and runs in which there is nothing to compare."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collector.run import open_run
+from collector.schema import layout
+from collector.schema.manifest import encode_manifest
+from profiler_server.figures import build_heat
+from profiler_server.page import PageRequest
+from profiler_server.pages.ranks import Comparison, RanksPage, build
+from tests.support.machines import build_ranks
+from tests.support.runs import RunPlan, build_run
+
+
+def show(path: Path, **query: str) -> RanksPage:
+    run = open_run(path)
+    return build(PageRequest(run, path.name, 0, run.ranks, query))
+
+
+def compare(path: Path, **query: str) -> Comparison:
+    comparison = show(path, **query).comparison
+    assert comparison is not None
+    return comparison
+
+
+def test_the_slow_rank_and_the_phase_that_grew_are_named(tmp_path: Path) -> None:
+    shown = compare(build_ranks(tmp_path / "run", 4, slow=3))
+    assert shown.sentence == (
+        "Rank 3 is 19 % slower than the median of the others; its data wait grew: 12.4 ms against 400 µs."
+    )
+    assert shown.detail.startswith("In the detailed windows rank 3 came last to 6 of 6 collectives")
+    assert shown.tone == "bad"
+    (slow,) = [row for row in shown.table.rows if row.is_behind]
+    assert (slow.rank, slow.behind) == (3, "+18.8 %")
+
+
+def test_ranks_that_are_alike_are_said_to_be(tmp_path: Path) -> None:
+    shown = compare(build_ranks(tmp_path / "run", 2))
+    assert shown.sentence.startswith("The ranks are alike")
+    assert shown.tone == "good"
+    assert not any(row.is_behind for row in shown.table.rows)
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"), [("", [0, 1, 2]), ("-rank", [2, 1, 0]), ("-own", [1, 0, 2]), ("own", [0, 2, 1])]
+)
+def test_the_table_sorts_by_any_column(tmp_path: Path, sort: str, order: list[int]) -> None:
+    shown = compare(build_ranks(tmp_path / "run", 3, slow=1), sort=sort)
+    found = [row.rank for row in shown.table.rows]
+    assert found == order if "own" not in sort else found.index(1) == order.index(1)
+
+
+def test_an_unknown_column_is_told(tmp_path: Path) -> None:
+    shown = compare(build_ranks(tmp_path / "run", 2), sort="<script>")
+    assert "no column" in shown.table.problem
+    assert [row.rank for row in shown.table.rows] == [0, 1]
+
+
+def test_one_process_is_told_how_to_record_several(tmp_path: Path) -> None:
+    notice = show(build_run(tmp_path / "run")).notice
+    assert notice is not None
+    assert "torchrun" in notice.remedy
+
+
+def test_a_rank_that_wrote_elsewhere_is_told_apart_from_a_run_of_one(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run")
+    manifest = dataclasses.replace(open_run(run).manifest, world_size=8)
+    layout.run_file(run).write_text(encode_manifest(manifest), encoding="utf-8")
+    notice = show(run).notice
+    assert notice is not None
+    assert "8 processes" in notice.reason
+    assert "same output_path" in notice.reason
+
+
+def test_a_damaged_rank_says_why_beside_the_others(tmp_path: Path) -> None:
+    run = build_ranks(tmp_path / "run", 3, slow=2)
+    layout.table_file(layout.rank_path(run, 1), "steps").write_bytes(b"PAR1 no")
+    shown = compare(run)
+    assert [bool(row.reason) for row in shown.table.rows] == [False, True, False]
+    assert shown.sentence.startswith("Rank 2 is")
+
+
+def test_no_collectives_is_a_state_of_its_own(tmp_path: Path) -> None:
+    assert compare(build_run(tmp_path / "run", RunPlan(ranks=2))).collectives is None
+
+
+def test_held_time_that_was_not_seen_is_not_shown_as_nothing(tmp_path: Path) -> None:
+    shown = compare(build_run(tmp_path / "run", RunPlan(ranks=2)))
+    (held,) = [stat for stat in shown.stats if stat.label == "Held in collectives"]
+    assert held.value == "not seen"
+
+
+def test_the_picture_holds_every_rank_and_marks_the_slow_one(tmp_path: Path) -> None:
+    shown = compare(build_ranks(tmp_path / "run", 4, slow=3, steps=40))
+    alpha = read_alpha(shown.steps.heat.image)
+    assert alpha.shape == (4, 40)
+    assert alpha[3].min() > alpha[:3].max()
+    assert shown.steps.data["ranks"] == [0, 1, 2, 3]
+
+
+def read_alpha(address: str) -> np.ndarray:
+    """Decode the opacity of a PNG of `build_heat`."""
+    data = base64.b64decode(address.partition(",")[2])
+    width, height = struct.unpack(">II", data[16:24])
+    at = data.index(b"IDAT")
+    (length,) = struct.unpack(">I", data[at - 4 : at])
+    lines = np.frombuffer(zlib.decompress(data[at + 4 : at + 4 + length]), np.uint8).reshape(height, 1 + 4 * width)
+    return lines[:, 1:].reshape(height, width, 4)[..., 3].astype(int)
+
+
+def test_noise_alone_is_never_red() -> None:
+    values = np.array([[100.0, 101.0, 99.0], [100.0, 102.0, np.nan]])
+    alpha = read_alpha(build_heat(np.arange(3), ["0", "1"], values).image)
+    assert alpha.max() < 60
+    assert alpha[1, 2] == 0

@@ -1,0 +1,165 @@
+"""The sampler: the trainer and its workers by name, the right GPU, nothing when it is off, little cost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from collector.notes import Notes, write_notes
+from collector.ring.clock import Clock
+from collector.schema.layout import events_path
+from collector.sidecar.assemblers import resources as assembler
+from collector.sidecar.gpu import Gpus, pick_visible
+from collector.sidecar.processes import Processes, Rates, name_workers
+
+
+class FakeNvml:
+    """Two boards; CUDA's device 0 is the second of them."""
+
+    NVML_TEMPERATURE_GPU, NVML_CLOCK_SM = 0, 1
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, running: dict[str, tuple[int, ...]] | None = None) -> None:
+        self.running = running or {}
+
+    def nvmlInit(self) -> None: ...
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        return {"GPU-bb": "second", "GPU-aa": "first"}[uuid]
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        return ("first", "second")[index]
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:
+        return [SimpleNamespace(pid=pid) for pid in self.running.get(handle, ())]
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> Any:
+        return SimpleNamespace(gpu={"first": 10, "second": 90}[handle])
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:
+        return SimpleNamespace(used=1 << 30)
+
+    def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
+        raise self.NVMLError("not supported")
+
+    def nvmlDeviceGetTemperature(self, handle: str, sensor: int) -> int:
+        return 61
+
+    def nvmlDeviceGetClockInfo(self, handle: str, clock: int) -> int:
+        return 1980
+
+
+def read_gpus(gpus: Gpus) -> dict[tuple[str, str], float]:
+    return {(sample.source, sample.metric): sample.value for sample in gpus.sample()}
+
+
+def test_the_uuid_that_cuda_gives_decides_which_gpu_it_is() -> None:
+    read = read_gpus(Gpus([{"index": 0, "uuid": "bb"}], None, 1, FakeNvml()))
+    assert read["gpu 0", "utilization_frac"] == 0.9
+    assert read["gpu 0", "clock_hz"] == 1.98e9
+    assert ("gpu 0", "power_w") not in read
+
+
+@pytest.mark.parametrize(("visible", "share"), [(None, 0.1), ("1", 0.9), ("GPU-bb,0", 0.9), ("0,1", 0.1)])
+def test_without_a_uuid_the_visible_devices_decide(visible: str | None, share: float) -> None:
+    assert read_gpus(Gpus([{"index": 0}], visible, 1, FakeNvml()))["gpu 0", "utilization_frac"] == share
+
+
+def test_devices_of_other_ranks_are_left_out_where_nvml_knows_the_process() -> None:
+    devices = [{"index": 0, "uuid": "aa"}, {"index": 1, "uuid": "bb"}]
+    read = read_gpus(Gpus(devices, None, 77, FakeNvml({"first": (5,), "second": (77,)})))
+    assert {source for source, _ in read} == {"gpu 1"}
+    assert {source for source, _ in read_gpus(Gpus(devices, None, 77, FakeNvml()))} == {"gpu 0", "gpu 1"}
+
+
+def test_a_gpu_that_cannot_be_asked_is_told_and_nothing_else_fails() -> None:
+    class Broken(FakeNvml):
+        def nvmlInit(self) -> None:
+            raise self.NVMLError("driver not loaded")
+
+    gpus = Gpus([{"index": 0}], None, 1, Broken())
+    assert list(gpus.sample()) == []
+    assert gpus.signal is not None
+    assert "driver not loaded" in gpus.signal.reason
+
+
+def test_a_run_without_a_gpu_asks_no_one() -> None:
+    assert Gpus([], None, 1).signal is None
+
+
+def test_an_entry_of_visible_devices_is_found() -> None:
+    assert [pick_visible("3, GPU-x", index) for index in (0, 1, 2)] == ["3", "GPU-x", "2"]
+
+
+def test_a_rate_is_the_growth_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([10.0, 12.0, 13.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    rates, key = Rates(), ("process", 1, "cpu_cores")
+    assert [rates.grow(key, count) for count in (5.0, 6.0, 2.0)] == [None, 0.5, 0.0]
+
+
+def test_workers_are_named_by_the_log_that_they_write(tmp_path: Path) -> None:
+    for name in ("stages-0-2-1-4242-99.ring", "stages-1-1-0-4343-99.ring", "stages-main-77-5.ring", "stages-x.ring"):
+        (tmp_path / name).touch()
+    assert name_workers(tmp_path) == {4242: "worker 1", 4343: "worker 0 of loader 1"}
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_child_with_a_log_is_sampled_and_another_is_not_yet(tmp_path: Path, child: subprocess.Popen[bytes]) -> None:
+    events = events_path(tmp_path)
+    events.mkdir(parents=True)
+    processes = Processes(tmp_path, os.getpid())
+    assert {sample.source for sample in processes.sample()} == {"process"}
+    (events / f"stages-0-1-3-{child.pid}-1.ring").touch()
+    sources = {sample.source for sample in processes.sample()}
+    assert sources == {"process", "worker 3"}
+
+
+def make_assembler(folder: Path, **options: bool) -> assembler.ResourcesAssembler:
+    events_path(folder).mkdir(parents=True)
+    clock = Clock.start()
+    notes = Notes(
+        0, os.getpid(), None, "host", 0, clock.epoch_unix_ns, clock.perf_ns, clock.unix_ns, options=dict(options)
+    )
+    write_notes(notes, folder)
+    return assembler.ResourcesAssembler(folder, clock)
+
+
+def test_one_look_has_one_time_and_the_next_waits_half_a_second(tmp_path: Path) -> None:
+    sampler = make_assembler(tmp_path)
+    rows = sampler.poll()["resources"].to_pylist()
+    assert len({row["start_ns"] for row in rows}) == 1
+    assert {("system", "memory_bytes"), ("process", "memory_bytes")} <= {(r["source"], r["metric"]) for r in rows}
+    assert sampler.poll() == {}
+
+
+def test_nothing_is_sampled_when_it_is_off(tmp_path: Path) -> None:
+    assert make_assembler(tmp_path, resources=False).poll() == {}
+
+
+def test_sampling_costs_under_five_percent_of_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = make_assembler(tmp_path)
+    monkeypatch.setattr(assembler, "EVERY_S", 0.0)
+    for _ in range(3):
+        sampler.poll()
+    begin = time.process_time()
+    for _ in range(20):
+        sampler.poll()
+    assert (time.process_time() - begin) / 20 < 0.05 * 0.5

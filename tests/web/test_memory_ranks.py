@@ -1,0 +1,91 @@
+"""Memory and resources, and Ranks over HTTP: every kind of run answers, names stay text, links keep their place."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from collector.run import open_run
+from collector.schema import layout
+from collector.schema.manifest import encode_manifest
+from tests.support.asking import Asker
+from tests.support.cases import write_rows
+from tests.support.machines import build_machine, build_memory, build_ranks, build_resources
+from tests.support.runs import RunPlan, build_run, build_steps
+
+Ask = Callable[[str], httpx.Response]
+HOSTILE = "<script>alert(1)</script>\u202e名前" + "x" * 10_000
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Ask:
+    return Asker(tmp_path).ask
+
+
+@pytest.mark.parametrize("page", ["memory", "memory?steps=5-9", "memory?at_ns=x&device=9", "ranks", "ranks?sort=-own"])
+@pytest.mark.parametrize(
+    "plan", [RunPlan(), RunPlan(operators=False), RunPlan(steps=1), RunPlan(state="crashed", ranks=3)]
+)
+def test_every_kind_of_run_has_its_pages(tmp_path: Path, ask: Ask, plan: RunPlan, page: str) -> None:
+    build_run(tmp_path / "run", plan)
+    answer = ask(f"/runs/run/{page}")
+    assert answer.status_code == 200
+    assert "Something went wrong" not in answer.text
+
+
+def test_a_full_page_of_resources_has_every_part(tmp_path: Path, ask: Ask) -> None:
+    build_machine(tmp_path / "run")
+    text = ask("/runs/run/memory").text
+    for part in (
+        "Processors",
+        "GPU 0: NVIDIA H100",
+        "Memory of the processes",
+        "Alive at the peak",
+        "Change by operator",
+    ):
+        assert part in text
+    assert len(text) < 300_000
+
+
+def test_an_operator_can_not_smuggle_markup_in(tmp_path: Path, ask: Ask) -> None:
+    run = build_machine(tmp_path / "run")
+    steps = build_steps(RunPlan(steps=200))
+    folder = layout.rank_path(run, 0)
+    write_rows(folder, "memory", [{**row, "operator": HOSTILE} for row in build_memory(steps)])
+    samples = [{**row, "source": f"gpu {HOSTILE}"} for row in build_resources(steps, gpu=True)]
+    write_rows(folder, "resources", [*build_resources(steps), *samples])
+    text = ask("/runs/run/memory").text
+    assert "<script>alert" not in text
+    assert len(text) < 600_000
+
+
+def test_the_host_of_a_rank_stays_text(tmp_path: Path, ask: Ask) -> None:
+    run = build_ranks(tmp_path / "run", 2)
+    manifest = dataclasses.replace(open_run(run).rank(1).manifest, host=HOSTILE)
+    layout.rank_file(run, 1).write_text(encode_manifest(manifest), encoding="utf-8")
+    text = ask("/runs/run/ranks").text
+    assert "<script>alert" not in text
+    assert len(text) < 200_000
+
+
+def test_a_rank_in_the_table_is_chosen_on_this_page_and_keeps_the_order(tmp_path: Path, ask: Ask) -> None:
+    build_ranks(tmp_path / "run", 4, slow=2)
+    text = ask("/runs/run/ranks?sort=-own&rank=1").text
+    assert 'href="/runs/run/ranks?sort=-own&amp;rank=2#table"' in text
+    assert 'href="/runs/run/steps?rank=2"' in text
+
+
+def test_a_range_of_steps_follows_to_the_other_pages(tmp_path: Path, ask: Ask) -> None:
+    build_machine(tmp_path / "run")
+    assert "/runs/run/operators?steps=50-90" in ask("/runs/run/memory?steps=50-90").text
+
+
+def test_many_ranks_stay_a_small_page(tmp_path: Path, ask: Ask) -> None:
+    build_ranks(tmp_path / "run", 64, slow=17, steps=400)
+    answer = ask("/runs/run/ranks")
+    assert "Rank 17 is 19 % slower" in answer.text
+    assert len(answer.text) < 400_000
