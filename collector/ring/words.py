@@ -26,6 +26,7 @@ HEADER_BYTES = 4096
 DEFAULT_CAPACITY = 1 << 20
 NOTHING = 127
 """The code of a word that only fills its slot."""
+FIRST_PIECE = 1 << 12
 _MAGIC = 0x53535752
 _HEAD_SLOT = 4
 ORDER_SLOT = 5
@@ -114,8 +115,13 @@ class WordReader:
         """Return the words since the last call, in order. `position` is then that of the next word."""
         if not self._skip_overwritten():
             return self._words[:0]
-        words = np.concatenate([self._read_until_zero(), self._read_until_zero()])
-        return words
+        pieces = [self._words[:0]]
+        # Most of the log is free most of the time, so it is looked at a little at a time.
+        size = FIRST_PIECE
+        while len(piece := self._read_piece(size)):
+            pieces.append(piece)
+            size *= 2
+        return np.concatenate(pieces)
 
     def release(self, position: int) -> None:
         """Free every slot before that position: its words are saved, or will never be needed."""
@@ -128,10 +134,11 @@ class WordReader:
             self._words[: start + count - self.capacity] = 0
         self._released = last
 
-    def _read_until_zero(self) -> npt.NDArray[np.int64]:
+    def _read_piece(self, size: int) -> npt.NDArray[np.int64]:
+        """Return at most so many words, up to the first zero or the end of the file."""
         start = self.position % self.capacity
         room = self._released + self.capacity - self.position
-        piece = self._words[start : start + room].copy()
+        piece = self._words[start : start + min(room, size)].copy()
         zeros = np.flatnonzero(piece == 0)
         if len(zeros):
             piece = piece[: zeros[0]]
