@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from collector.run import RankRun
 from collector.schema.errors import TableMissingError
@@ -38,7 +39,10 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class DeviceWork:
-    """Device work of a rank, one row per slice in order of start. `launch_ns` is when its launch began, -1 if unknown."""
+    """Device work of a rank, one row per slice in order of start.
+
+    `launch_ns` and `launch_end_ns` are when its launch began and ended, -1 if unknown.
+    """
 
     device: Ints
     track: Ints
@@ -46,6 +50,7 @@ class DeviceWork:
     start_ns: Ints
     end_ns: Ints
     launch_ns: Ints
+    launch_end_ns: Ints
     linked: Mask
     blocks_per_sm: Floats
     occupancy_frac: Floats
@@ -68,11 +73,16 @@ def summarize_device(rank: RankRun) -> DeviceSummary | None:
     work = read_device_work(rank)
     if work is None or not len(work):
         return None
+    return summarize_work(work, rank)
+
+
+def summarize_work(work: DeviceWork, rank: RankRun, device: int | None = None) -> DeviceSummary:
+    """Summarise some work of a rank; `device` says which one's, if it is one device's. Raises as `RankRun.table` does."""
     try:
         spans = read_spans(rank, *read_steps(rank))
     except TableMissingError:
         spans = ()
-    extents = _split(work, rank)
+    extents = split_windows(work, rank)
     times = [account_times(part) for part in extents]
     linked = [account_times(part.pick(part.linked)) for part in extents]
     whole = _add_times(times)
@@ -82,7 +92,7 @@ def summarize_device(rank: RankRun) -> DeviceSummary | None:
         utilization_frac=_mean_over_devices(work, spans, _measure_busy),
         sm_efficiency_frac=_mean_over_devices(work, spans, _measure_sm),
         occupancy_frac=_measure_occupancy(work, spans),
-        tensor_core_frac=_measure_tensor_core(rank),
+        tensor_core_frac=_measure_tensor_core(rank, device),
         idle_causes_ns=_add_causes([find_idle_causes(part) for part in extents]),
     )
 
@@ -103,6 +113,9 @@ def read_device_work(rank: RankRun) -> DeviceWork | None:
     rows = rows[np.argsort(start[rows], kind="stable")]
     launched_by = np.asarray(data["launched_by"].fill_null(-1).to_numpy(), np.int64)[rows]
     blocks, occupancy = _read_args(data["args"].combine_chunks(), rows)
+    length = to_ints(data["duration_ns"])
+    launch = _find_launches(to_ints(data["id"]), launched_by)
+    known = launch >= 0
     device_of = np.zeros(int(track.max()) + 1, np.int64)
     device_of[list(streams)] = list(streams.values())
     return DeviceWork(
@@ -110,8 +123,9 @@ def read_device_work(rank: RankRun) -> DeviceWork | None:
         track[rows],
         kind[rows],
         start[rows],
-        start[rows] + to_ints(data["duration_ns"])[rows],
-        _find_launches(to_ints(data["id"]), start, launched_by),
+        start[rows] + length[rows],
+        np.where(known, start[launch], -1),
+        np.where(known, start[launch] + length[launch], -1),
         launched_by >= 0,
         blocks,
         occupancy,
@@ -150,7 +164,7 @@ def find_idle_causes(work: DeviceWork) -> IdleCauses:
     return IdleCauses(int(gap[host].sum()), int(gap[kernel].sum()), int(gap[same & ~host & ~kernel].sum()))
 
 
-def _split(work: DeviceWork, rank: RankRun) -> list[DeviceWork]:
+def split_windows(work: DeviceWork, rank: RankRun) -> list[DeviceWork]:
     """Split the work by detailed window: between two windows nothing was recorded, which is not idle time."""
     windows = sorted(rank.manifest.windows, key=lambda window: window.start_ns)
     if len(windows) < 2:
@@ -201,12 +215,14 @@ def _measure_occupancy(work: DeviceWork, spans: tuple[Span, ...]) -> float | Non
     return float((kernels.occupancy_frac * lengths).sum() / lengths.sum()) if lengths.sum() else None
 
 
-def _measure_tensor_core(rank: RankRun) -> float | None:
+def _measure_tensor_core(rank: RankRun, device: int | None) -> float | None:
     """Return the share of kernel time in kernels that use tensor cores, None without kernels."""
     try:
-        data = rank.table("kernels", columns=["tensor_core", "total_ns"])
+        data = rank.table("kernels", columns=["device", "tensor_core", "total_ns"])
     except TableMissingError:
         return None
+    if device is not None:
+        data = data.filter(pc.equal(data["device"], device))
     totals = to_ints(data["total_ns"])
     used = np.asarray(data["tensor_core"].to_numpy(), bool)
     return float(totals[used].sum() / totals.sum()) if totals.sum() else None
@@ -218,11 +234,12 @@ def _clip(work: DeviceWork, span: Span) -> DeviceWork:
     return replace(inside, start_ns=start, end_ns=end)
 
 
-def _find_launches(ids: Ints, starts: Ints, wanted: Ints) -> Ints:
+def _find_launches(ids: Ints, wanted: Ints) -> Ints:
+    """Return the rows of some ids, -1 for one that is not there."""
     order = np.argsort(ids, kind="stable")
     at = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
     found = order[at]
-    launches: Ints = np.where((wanted >= 0) & (ids[found] == wanted), starts[found], -1)
+    launches: Ints = np.where((wanted >= 0) & (ids[found] == wanted), found, -1)
     return launches
 
 

@@ -5,8 +5,6 @@ May import numpy, pyarrow, `collector.parts` and its neighbours in this room.
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -17,13 +15,8 @@ from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.context import Reading
 from collector.traces.kineto.intern import Numbers
 from collector.traces.kineto.tables import encode, group, nullable, small, total
+from collector.traces.tensor_cores import uses_tensor_cores
 
-# cuBLAS and cuDNN (h884 … s16816, xmma, tensorop), CUTLASS, wgmma and nvjet of sm90 and up, flash attention, and the
-# matrix instructions of AMD (MFMA in Tensile's MI16x16 names).
-_TENSOR_CORE = re.compile(
-    r"884|1688|16816|tensorop|wmma|xmma|wgmma|nvjet|sm(90|100|120)_.*gemm|hmma|imma|flash_(fwd|bwd)|fmha|_tc_|_MI\d+x\d+x\d+",
-    re.IGNORECASE,
-)
 _DTYPE_BYTES = {
     "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8": 1, "half": 2, "bfloat16": 2, "short": 2,
     "float16": 2, "int": 4, "float": 4, "int32": 4, "float32": 4, "long": 8, "double": 8, "int64": 8, "float64": 8,
@@ -50,7 +43,7 @@ def build_kernels(reading: Reading) -> pa.Table:
     longest = np.zeros(count, np.int64)
     np.minimum.at(shortest, groups, length)
     np.maximum.at(longest, groups, length)
-    tensor = np.array([bool(_TENSOR_CORE.search(text)) for text in trace.names], bool)
+    tensor = np.array([uses_tensor_cores(text) for text in trace.names], bool)
     return parts.build_table(
         "kernels",
         {

@@ -1,0 +1,71 @@
+"""The Device page: what each step's time went to, how busy each device was, and how host and device kept step."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from collector.run import RankRun
+from collector.schema.errors import RunError
+from profiler_server.page import Notice, Page, PageRequest, explain_absence
+from profiler_server.pages.device.breakdown import Breakdown, build_breakdown
+from profiler_server.pages.device.panels import DevicePanel, build_panels
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
+NO_DEVICE = (
+    "Nothing ran on an accelerator while this run was recorded in detail, so there is no kernel, copy or stream to show. "
+    "The breakdown of the steps above holds for the host."
+)
+
+
+@dataclass(frozen=True)
+class DevicePage:
+    """`linked_only` says that the accounts leave out device work without a known launch, as `?linked=1` asks."""
+
+    breakdown: Breakdown | None
+    breakdown_notice: Notice | None
+    devices: tuple[DevicePanel, ...]
+    device_notice: Notice | None
+    linked_only: bool
+
+
+def build(request: PageRequest) -> DevicePage:
+    """Build the page. What cannot be read is a notice; the rest of the page stands."""
+    rank = request.rank_run
+    linked_only = request.query.get("linked") == "1"
+    absence = _explain(rank)
+    if absence is not None:
+        return DevicePage(None, absence, (), None, linked_only)
+    breakdown, breakdown_notice = _try("The breakdown cannot be made", lambda: build_breakdown(rank))
+    panels, device_notice = _try("The device's figures cannot be made", lambda: build_panels(rank, linked_only))
+    if breakdown is None and breakdown_notice is None:
+        breakdown_notice = Notice(
+            "empty", "No step in detail", "No training step was recorded in detail.", WINDOW_REMEDY
+        )
+    if not panels and device_notice is None:
+        device_notice = Notice("empty", "No device work", NO_DEVICE)
+    return DevicePage(breakdown, breakdown_notice, panels or (), device_notice, linked_only)
+
+
+def _explain(rank: RankRun) -> Notice | None:
+    try:
+        return explain_absence(rank, "slices", "The detailed window is off", WINDOW_REMEDY)
+    except RunError as error:
+        return Notice("failed", "This rank cannot be read", str(error))
+
+
+def _try(title: str, make: Callable[[], T]) -> tuple[T | None, Notice | None]:
+    try:
+        return make(), None
+    except RunError as error:
+        return None, Notice("failed", title, str(error), "profiler-server recover RUN")
+    except Exception as error:  # One part that fails in any way must leave the other readable.
+        log.exception("%s", title)
+        return None, Notice("failed", title, f"{type(error).__name__}: {error}")
+
+
+PAGE = Page(slug="device", title="Device", order=35, key="v", template="device.html", build=build)

@@ -1,0 +1,110 @@
+"""The eight categories of a step: stacked per step, and their mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.run import RankRun
+from profiler_server.analysis.categories import CATEGORIES, list_categories
+from profiler_server.figures import Axes, Chart, Stack, build_stack
+from profiler_server.format import format_duration, format_number_of, format_shares
+
+LABELS: Mapping[str, str] = {
+    "kernel": "Kernel",
+    "memcpy": "Memcpy",
+    "memset": "Memset",
+    "communication": "Communication",
+    "runtime": "Runtime",
+    "dataloader": "DataLoader",
+    "cpu_exec": "CPU Exec",
+    "other": "Other",
+}
+COLORS: Mapping[str, str] = {
+    "kernel": "compute",
+    "memcpy": "copy",
+    "memset": "backward",
+    "communication": "communication",
+    "runtime": "overlap",
+    "dataloader": "data",
+    "cpu_exec": "host",
+    "other": "idle",
+}
+MEANING: Mapping[str, str] = {
+    "kernel": "a kernel runs that belongs to no collective",
+    "memcpy": "a copy runs, and no kernel",
+    "memset": "memory is set, and nothing above runs",
+    "communication": "a collective runs, and nothing above",
+    "runtime": "the host is in a call of the device's runtime or driver, and the device idles",
+    "dataloader": "the host waits for the DataLoader, and nothing above",
+    "cpu_exec": "the host is in another operator or annotation",
+    "other": "none of these",
+}
+TABLE_STEPS = 200
+
+
+@dataclass(frozen=True)
+class Part:
+    """One category of the mean step."""
+
+    label: str
+    color: str
+    duration: str
+    share: str
+    share_frac: float
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """`sentence` says which steps there are; `total` is the mean step, which the parts sum to."""
+
+    sentence: str
+    total: str
+    parts: tuple[Part, ...]
+    chart: Chart
+
+
+def build_breakdown(rank: RankRun) -> Breakdown | None:
+    """Build the breakdown; None without a step in detail. Raises as `RankRun.table` does."""
+    categories = list_categories(rank)
+    numbers = _read_numbers(rank)
+    if categories is None or not len(numbers):
+        return None
+    means = [float(categories[name].mean()) for name in CATEGORIES]
+    total = sum(means)
+    shares = format_shares([mean / total if total else 0.0 for mean in means])
+    parts = tuple(
+        Part(LABELS[name], COLORS[name], format_duration(mean), share, mean / total if total else 0.0, MEANING[name])
+        for name, mean, share in zip(CATEGORIES, means, shares, strict=True)
+    )
+    present = {name: categories[name] for name in CATEGORIES if categories[name].any()}
+    figure = build_stack(Stack(numbers, present, COLORS, LABELS), Axes(x_range=_span(numbers)))
+    rows = tuple(
+        (str(number), *(format_duration(int(categories[name][at])) for name in CATEGORIES))
+        for at, number in enumerate(numbers[:TABLE_STEPS].tolist())
+    )
+    chart = Chart(
+        id="device-categories",
+        title="Every step",
+        caption="Each nanosecond of a step belongs to the first category of the list that was at work, so the parts sum to it.",
+        figure=figure,
+        columns=("Step", *LABELS.values()),
+        rows=rows,
+    )
+    return Breakdown(f"Mean of {format_number_of(len(numbers), 'step')}.", format_duration(total), parts, chart)
+
+
+def _read_numbers(rank: RankRun) -> np.ndarray:
+    """Return the numbers of the steps that were recorded in detail, in time order."""
+    data = rank.table("steps", columns=["step", "kind", "start_ns", "detailed"])
+    data = data.filter(pc.and_(pc.equal(data["kind"].cast(pa.string()), "train"), data["detailed"]))
+    return np.asarray(data["step"].to_numpy(), np.int64)
+
+
+def _span(numbers: np.ndarray) -> tuple[float, float]:
+    return float(numbers[0]) - 0.5, float(numbers[-1]) + 0.5

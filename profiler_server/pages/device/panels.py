@@ -1,0 +1,222 @@
+"""One panel per device: its accounts, its streams, and how the host launched its work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.run import RankRun
+from profiler_server.analysis.device import DeviceWork, read_device_work, summarize_work
+from profiler_server.analysis.launches import (
+    Launches,
+    QueueLength,
+    StreamIdle,
+    list_idle,
+    measure_overlap,
+    summarize_launches,
+    trace_queue,
+)
+from profiler_server.analysis.results import DeviceSummary, DeviceTimes
+from profiler_server.figures import Axes, Chart, Line, build_lines
+from profiler_server.format import (
+    ABSENT,
+    choose_time_unit,
+    format_count,
+    format_duration,
+    format_share,
+    format_shares,
+    shorten_middle,
+)
+
+STREAMS_SHOWN = 40
+_PARTS = (
+    ("computation_ns", "Computation", "compute", "kernels that are no collective, and memory being set"),
+    (
+        "exposed_communication_ns",
+        "Exposed communication",
+        "communication",
+        "collectives that computation does not hide",
+    ),
+    ("exposed_copy_ns", "Exposed copy", "copy", "copies that neither of them hides"),
+    ("idle_ns", "Idle", "idle", "nothing runs on the device"),
+)
+
+
+@dataclass(frozen=True)
+class Fact:
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Account:
+    """One part of the device's time."""
+
+    label: str
+    color: str
+    duration: str
+    share: str
+    share_frac: float
+    meaning: str
+
+
+@dataclass(frozen=True)
+class StreamLine:
+    """One stream with its idle causes, formatted."""
+
+    name: str
+    count: str
+    busy: str
+    idle: str
+    host_wait: str
+    kernel_wait: str
+    other: str
+
+
+@dataclass(frozen=True)
+class DevicePanel:
+    """One device. `linked` says how much of the work has a known launch, and what the choice of it changes."""
+
+    title: str
+    facts: tuple[Fact, ...]
+    total: str
+    accounts: tuple[Account, ...]
+    linked: str
+    streams: tuple[StreamLine, ...]
+    streams_left_out: int
+    launches: tuple[Fact, ...]
+    queue: Chart | None
+
+
+def build_panels(rank: RankRun, linked_only: bool) -> tuple[DevicePanel, ...]:
+    """Build a panel for each device that did anything. Raises as `RankRun.table` does."""
+    work = read_device_work(rank)
+    if work is None or not len(work):
+        return ()
+    names = {device.index: device.name for device in rank.manifest.devices}
+    labels = _label_streams(rank)
+    return tuple(
+        _build_panel(rank, work.pick(work.device == device), device, (names.get(device, ""), labels, linked_only))
+        for device in np.unique(work.device).tolist()
+    )
+
+
+def _build_panel(
+    rank: RankRun, work: DeviceWork, device: int, look: tuple[str, Mapping[int, str], bool]
+) -> DevicePanel:
+    name, labels, linked_only = look
+    summary = summarize_work(work, rank, device)
+    times = summary.linked_only if linked_only else summary
+    streams = list_idle(work)
+    return DevicePanel(
+        title=f"Device {device}{f': {shorten_middle(name, 60)}' if name else ''}",
+        facts=_list_facts(summary, measure_overlap(work)),
+        total=format_duration(times.total_ns),
+        accounts=_list_accounts(times),
+        linked=_describe_links(work, linked_only),
+        streams=tuple(_describe_stream(stream, labels) for stream in streams[:STREAMS_SHOWN]),
+        streams_left_out=max(0, len(streams) - STREAMS_SHOWN),
+        launches=_list_launches(summarize_launches(work), trace_queue(work)),
+        queue=_draw_queue(device, trace_queue(work)),
+    )
+
+
+def _label_streams(rank: RankRun) -> dict[int, str]:
+    data = rank.table("tracks", columns=["track", "name", "stream"]).to_pydict()
+    rows = zip(data["track"], data["name"], data["stream"], strict=True)
+    return {track: name or f"stream {stream}" for track, name, stream in rows}
+
+
+def _list_facts(summary: DeviceSummary, overlap: float | None) -> tuple[Fact, ...]:
+    return (
+        Fact("Utilisation", format_share(summary.utilization_frac), "of the steps a kernel runs; copies do not count"),
+        Fact(
+            "SM efficiency",
+            format_share(summary.sm_efficiency_frac),
+            "estimated from the blocks per multiprocessor"
+            if summary.sm_efficiency_frac is not None
+            else "the trace does not tell blocks per multiprocessor",
+        ),
+        Fact(
+            "Occupancy",
+            format_share(summary.occupancy_frac),
+            "estimated, achieved, weighted by time"
+            if summary.occupancy_frac is not None
+            else "the trace does not tell it",
+        ),
+        Fact("Tensor cores", format_share(summary.tensor_core_frac), "of kernel time, by the kernels' names"),
+        Fact(
+            "Overlap",
+            format_share(overlap),
+            "of communication is hidden by computation" if overlap is not None else "there was no collective",
+        ),
+    )
+
+
+def _list_accounts(times: DeviceTimes) -> tuple[Account, ...]:
+    values = [int(getattr(times, field)) for field, *_ in _PARTS]
+    fractions = [value / times.total_ns if times.total_ns else 0.0 for value in values]
+    shares = format_shares(fractions)
+    return tuple(
+        Account(label, color, format_duration(value), share, fraction, meaning)
+        for (_, label, color, meaning), value, fraction, share in zip(_PARTS, values, fractions, shares, strict=True)
+    )
+
+
+def _describe_links(work: DeviceWork, linked_only: bool) -> str:
+    unlinked = int((~work.linked).sum())
+    if not unlinked:
+        return "All of its work is linked to the call that launched it."
+    count = f"{format_count(unlinked)} of {format_count(len(work))} pieces of work have no known launch"
+    return f"{count}; they are {'left out here' if linked_only else 'counted here'}."
+
+
+def _describe_stream(stream: StreamIdle, labels: Mapping[int, str]) -> StreamLine:
+    causes = stream.causes
+    return StreamLine(
+        shorten_middle(labels.get(stream.track, f"track {stream.track}"), 40),
+        format_count(stream.count),
+        format_duration(stream.busy_ns),
+        format_duration(stream.idle_ns),
+        format_duration(causes.host_wait),
+        format_duration(causes.kernel_wait),
+        format_duration(causes.other),
+    )
+
+
+def _list_launches(launches: Launches | None, queue: QueueLength) -> tuple[Fact, ...]:
+    if launches is None:
+        return (Fact("Launches", ABSENT, "no launch of this device's work is in the trace"),)
+    spread = f"p95 {format_duration(launches.delay_p95_ns)}, longest {format_duration(launches.delay_max_ns)}"
+    return (
+        Fact("Launches", format_count(launches.count), f"{format_count(launches.unlinked)} pieces of work without one"),
+        Fact("Launch delay p50", format_duration(launches.delay_p50_ns), spread),
+        Fact("Late starts", format_count(launches.late), "over 100 µs after the end of the launch call"),
+        Fact("Short kernels", format_count(launches.short), "took less time than the call that launched them"),
+        Fact("Slow launch calls", format_count(launches.slow), "took over 50 µs"),
+        Fact(
+            "Queue length",
+            f"{queue.mean:,.1f}",
+            f"mean over time; {format_count(int(queue.lengths.max(initial=0)))} at most",
+        ),
+    )
+
+
+def _draw_queue(device: int, queue: QueueLength) -> Chart | None:
+    if len(queue.times_ns) < 2:
+        return None
+    origin = int(queue.times_ns[0])
+    scale, unit = choose_time_unit(float(queue.times_ns[-1] - origin))
+    line = Line("queued", "compute", queue.lengths, "steps")
+    x = (queue.times_ns - origin) / scale
+    figure = build_lines(
+        x,
+        [line],
+        Axes(x_title=f"time since the first launch ({unit})", y_title="launched, not started", unit="", legend=False),
+    )
+    rows = (("Mean over time", f"{queue.mean:,.2f}"), ("Most", format_count(int(queue.lengths.max()))))
+    caption = "Work that the host has launched and the device has not begun. At zero the device waits for the host."
+    return Chart(f"device-{device}-queue", "Launch queue", caption, figure, ("", "Queue length"), rows, "short")

@@ -1,0 +1,79 @@
+"""The Device page as a context: real samples of every kind, and the states without data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collector.run import open_run
+from collector.traces import import_trace
+from profiler_server.page import PageRequest
+from profiler_server.pages.device import DevicePage, build
+from tests.support.runs import RunPlan, build_run
+from tests.support.tables import remove_tables
+from tests.support.traces import call, find_sample, kernel, step, write_trace
+
+
+def _open(run: Path, rank: int = 0, **query: str) -> DevicePage:
+    return build(PageRequest(open_run(run), "run", rank, (rank,), query))
+
+
+@pytest.fixture(scope="module")
+def resnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "resnet"
+    return import_trace(find_sample("resnet50_v100_workers0.pt.trace.json.gz"), folder).path
+
+
+def test_the_categories_are_those_that_are_known(resnet: Path) -> None:
+    page = _open(resnet)
+    assert page.breakdown is not None
+    assert [(part.label, part.duration) for part in page.breakdown.parts] == [
+        ("Kernel", "98.6 ms"),
+        ("Memcpy", "1.92 ms"),
+        ("Memset", "89.0 µs"),
+        ("Communication", "0 ms"),
+        ("Runtime", "2.91 ms"),
+        ("DataLoader", "59.3 ms"),
+        ("CPU Exec", "13.7 ms"),
+        ("Other", "1.16 ms"),
+    ]
+    assert page.breakdown.total == "178 ms"
+
+
+def test_a_device_shows_its_figures_and_accounts_that_sum_to_the_whole(resnet: Path) -> None:
+    (device,) = _open(resnet).devices
+    assert [fact.value for fact in device.facts] == ["55.5 %", "54.7 %", "49.1 %", "0.0 %", "n/a"]
+    assert sum(account.share_frac for account in device.accounts) == pytest.approx(1.0)
+    assert device.queue is not None
+
+
+def test_several_gpus_of_one_trace_stand_apart(tmp_path: Path) -> None:
+    work = [kernel("a", 10, 20, 1), kernel("b", 10, 90, 2, stream=9, device=1)]
+    events = [step(1, 0, 100), call(1, 1, 1), call(2, 1, 2), *work]
+    devices = _open(import_trace(write_trace(tmp_path / "trace.json", events), tmp_path / "run").path).devices
+    assert [device.title for device in devices] == ["Device 0: NVIDIA H100", "Device 1"]
+    assert [device.accounts[0].duration for device in devices] == ["20.0 µs", "90.0 µs"]
+
+
+def test_linked_only_leaves_out_work_without_a_launch(tmp_path: Path) -> None:
+    run = import_trace(find_sample("vllm_decode_cudagraph.json.gz"), tmp_path / "run").path
+    every, linked = _open(run).devices[0], _open(run, linked="1").devices[0]
+    assert "counted here" in every.linked or "All of its work" in every.linked
+    assert ("left out here" in linked.linked) == ("counted here" in every.linked)
+
+
+def test_a_cpu_run_keeps_its_breakdown_and_says_that_there_is_no_device(tmp_path: Path) -> None:
+    run = import_trace(find_sample("cpu_only_rank34.pt.trace.json.gz"), tmp_path / "run")
+    page = _open(run.path, run.ranks[0])
+    assert page.breakdown is not None
+    assert page.device_notice is not None
+    assert (page.devices, page.device_notice.title) == ((), "No device work")
+
+
+def test_a_run_without_a_window_says_how_to_open_one(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan(operators=False))
+    remove_tables(run, "slices", "tracks")
+    page = _open(run)
+    assert page.breakdown_notice is not None
+    assert "window" in page.breakdown_notice.remedy
