@@ -54,7 +54,8 @@ def summarize_own(own: pa.Table) -> tuple[OwnStage, ...]:
 
 
 def find_own_bottleneck(stages: Sequence[OwnStage]) -> Bottleneck:
-    """Name the stage that the others wait for: the busiest, if it works at least half of its time.
+    """Name the stage that the others wait for: the busiest, if it works at least half of its time and nothing after
+    it holds it up.
 
     Where all stages wait for room in their output, whoever takes the results is the limit, and no stage is named.
     """
@@ -63,7 +64,7 @@ def find_own_bottleneck(stages: Sequence[OwnStage]) -> Bottleneck:
     busiest = max(stages, key=lambda stage: stage.summary.busy_frac or 0.0)
     busy = busiest.summary.busy_frac or 0.0
     last = stages[-1].summary
-    if busy >= BUSY_FRAC:
+    if busy >= BUSY_FRAC and (busiest.summary.output_wait_frac or 0.0) < WAIT_FRAC:
         return Bottleneck(busiest.name, " ".join(_explain(stages, busiest, busy)))
     if (last.output_wait_frac or 0.0) >= WAIT_FRAC:
         share = format_share(last.output_wait_frac)

@@ -220,8 +220,12 @@ def _sum_kinds(stages: pa.Table, key: str) -> dict[str | int, dict[str, int]]:
 
 
 def _number_batches(stages: pa.Table) -> pa.ChunkedArray:
-    """Give each batch one number: a batch is known by its loader, its epoch and its place in it. Null for no batch."""
-    epoch = pc.fill_null(stages["epoch"].cast(pa.int64()), 0)
+    """Give each batch one number: a batch is known by its loader, its epoch and its place in it. Null for no batch.
+
+    Replicas of a stage of the user's number their items each by itself: the replica stands for the epoch.
+    """
+    own = pc.add(stages["replica"].cast(pa.int64()), 1)
+    epoch = pc.if_else(pc.is_valid(stages["loader"]), pc.fill_null(stages["epoch"].cast(pa.int64()), 0), own)
     loader = pc.fill_null(stages["loader"].cast(pa.int64()), -1)
     return pc.add(pc.add(pc.multiply(loader, 1 << 56), pc.multiply(epoch, 1 << 36)), stages["batch"])
 

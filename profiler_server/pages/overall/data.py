@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.run import RankRun
+from profiler_server.analysis.own_pipeline import find_own_bottleneck, select_own, summarize_own
 from profiler_server.analysis.pipeline import Bottleneck, find_bottleneck, sum_queues, sum_stages, summarize_readiness
 from profiler_server.analysis.results import QueueSummary, StageSummary
 from profiler_server.format import format_count, format_duration, format_share
@@ -60,7 +61,11 @@ def read_data_card(rank: RankRun, loader: int | None, wait_frac: float | None) -
     samples = None if absences["queues"] else _of_loader(rank.table("queues"), loader)
     readiness = summarize_readiness(samples, loader) if samples is not None else ()
     limit = Bottleneck(None, "Without steps no stage can be said to limit them.")
-    if wait_frac is not None:
+    own = () if absences["stages"] else summarize_own(select_own(rank.table("stages")))
+    if own and loader is None:
+        limit = find_own_bottleneck(own)
+        stages = tuple(stage.summary for stage in own)
+    elif wait_frac is not None:
         limit = find_bottleneck(readiness, {stage.name: stage.mean_ns for stage in stages}, wait_frac)
     return _build_card(sum_queues(samples) if samples is not None else (), stages, limit)
 
