@@ -111,6 +111,8 @@ def write_batches(batches: Iterable[pa.RecordBatch], table: str, path: Path) -> 
         with pq.ParquetWriter(partial, arrow_schema(table), compression="zstd") as writer:
             for batch in batches:
                 writer.write_batch(batch)
+                # What the writer took for the batch would stay with the pool of buffers otherwise.
+                pa.default_memory_pool().release_unused()
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 """What a trace format is, what it is asked, and what it answers.
 
-May import `collector.schema` and pyarrow's types. Must not import a format.
+May import `collector.parts` and `collector.schema`. Must not import a format.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from collector.parts import arrow_schema
 from collector.schema.manifest import Device, Warn
 
 Progress = Callable[[float], None]
@@ -61,29 +62,30 @@ class TraceFacts:
 class TraceTables:
     """The tables of one trace. Times are ns since `facts.epoch_unix_ns`; `events_lost` counts what could not be read."""
 
-    tables: Mapping[str, pa.Table]
+    tables: StreamedTables
     facts: TraceFacts
     warnings: tuple[Warn, ...] = ()
     events_lost: int = 0
 
 
 class StreamedTables(Mapping[str, pa.Table]):
-    """Tables of which some are too long for memory: those are built batch by batch, whenever they are asked for."""
+    """Tables that are built whenever they are asked for, whole or batch by batch, so that none is held."""
 
-    def __init__(self, tables: Mapping[str, pa.Table], streamed: Mapping[str, Batches]) -> None:
-        self.streamed = streamed
-        self._tables = tables
+    def __init__(self, streams: Mapping[str, Batches]) -> None:
+        self._streams = streams
+
+    def stream(self, name: str) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a table."""
+        return self._streams[name]()
 
     def __getitem__(self, name: str) -> pa.Table:
-        if name not in self.streamed:
-            return self._tables[name]
-        return pa.Table.from_batches(self.streamed[name]()).unify_dictionaries()
+        return pa.Table.from_batches(self.stream(name), schema=arrow_schema(name)).unify_dictionaries()
 
     def __iter__(self) -> Iterator[str]:
-        yield from (*self._tables, *self.streamed)
+        return iter(self._streams)
 
     def __len__(self) -> int:
-        return len(self._tables) + len(self.streamed)
+        return len(self._streams)
 
 
 class TraceFormat(Protocol):

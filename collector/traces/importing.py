@@ -22,7 +22,7 @@ from collector.run import Run, open_run
 from collector.schema import layout
 from collector.schema.errors import OutputError, TraceError
 from collector.schema.manifest import RankManifest, RunManifest, Signal, Warn, encode_manifest
-from collector.traces.format import Progress, ReadOptions, StreamedTables, TraceFacts, TraceTables
+from collector.traces.format import Progress, ReadOptions, TraceFacts, TraceTables
 from collector.traces.reading import read_trace
 
 _TRACE_SUFFIXES = (".json", ".json.gz")
@@ -130,13 +130,8 @@ def _choose_rank(facts: TraceFacts, taken: dict[int, _Rank], path: Path, files: 
 def _write_rank(scratch: Path, rank: int, trace: TraceTables, path: Path, started: int) -> None:
     folder = layout.rank_path(scratch, rank)
     folder.mkdir(parents=True)
-    streamed = trace.tables.streamed if isinstance(trace.tables, StreamedTables) else {}
     for table in trace.tables:
-        path = layout.table_file(folder, table)
-        if table in streamed:
-            parts.write_batches(streamed[table](), table, path)
-        else:
-            parts.write_table(trace.tables[table], path)
+        parts.write_batches(trace.tables.stream(table), table, layout.table_file(folder, table))
     missing = ("fetches", "queues", "stages", "resources", "ranges", "compiles")
     reason = f"An imported trace has none of it; record the run with Stepscope's Profiler ({path.name} was imported)."
     manifest = RankManifest(

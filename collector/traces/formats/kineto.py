@@ -5,20 +5,22 @@ May import `collector.traces.kineto` and below.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from collector.schema.errors import TraceError
 from collector.schema.manifest import Warn
-from collector.traces.format import ReadOptions, StreamedTables, TraceFacts, TraceTables
+from collector.traces.format import Batches, ReadOptions, StreamedTables, TraceFacts, TraceTables
 from collector.traces.kineto.collect import Log
 from collector.traces.kineto.context import Reading
 from collector.traces.kineto.exposed import expose_communication
 from collector.traces.kineto.facts import is_wall_clock, read_base_ns, read_devices, read_ranks, read_versions
 from collector.traces.kineto.kernels import build_collectives, build_kernels
 from collector.traces.kineto.model import Trace, build_trace
-from collector.traces.kineto.operators import build_operators
+from collector.traces.kineto.operators import stream_operators
 from collector.traces.kineto.phases import find_phases
 from collector.traces.kineto.scratch import Scratch
 from collector.traces.kineto.steps import describe_steps, find_steps
@@ -58,19 +60,8 @@ def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOp
     epoch_ns = first_ns + base_ns if options.epoch_unix_ns is None else options.epoch_unix_ns
     steps = find_steps(trace, base_ns, options.steps)
     phases = expose_communication(trace, steps, find_phases(trace, steps))
+    trace.release()
     reading = Reading(trace, steps, phases, build_tree(trace), epoch_ns - base_ns)
-    step_table = build_steps(reading)
-    memory = build_memory(reading)
-    tables = {
-        "steps": step_table,
-        "phases": build_phases(reading, step_table),
-        "operators": build_operators(reading),
-        "kernels": build_kernels(reading),
-        "tracks": build_tracks(reading),
-        "counters": build_counters(reading, memory),
-        "memory": memory,
-        "collectives": build_collectives(reading),
-    }
     rank, world_size = read_ranks(stream.metadata, path)
     facts = TraceFacts(
         rank,
@@ -88,8 +79,24 @@ def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOp
     )
     lost = stream.damage.lost + trace.log.lost + trace.log.count_unclosed()
     warnings = (*_describe_damage(stream.damage, trace.log), *describe_steps(steps))
-    streamed = StreamedTables(tables, {"slices": lambda: stream_slices(reading)})
-    return TraceTables(streamed, facts, warnings, lost)
+    return TraceTables(StreamedTables(_list_tables(reading)), facts, warnings, lost)
+
+
+def _list_tables(reading: Reading) -> dict[str, Batches]:
+    def build(make: Callable[[], pa.Table]) -> Batches:
+        return lambda: iter(make().to_batches())
+
+    return {
+        "steps": build(lambda: build_steps(reading)),
+        "phases": build(lambda: build_phases(reading, build_steps(reading))),
+        "operators": lambda: stream_operators(reading),
+        "kernels": build(lambda: build_kernels(reading)),
+        "slices": lambda: stream_slices(reading),
+        "tracks": build(lambda: build_tracks(reading)),
+        "counters": build(lambda: build_counters(reading, build_memory(reading))),
+        "memory": build(lambda: build_memory(reading)),
+        "collectives": build(lambda: build_collectives(reading)),
+    }
 
 
 def count_events(stream: EventStream, trace: Trace) -> dict[str, int]:

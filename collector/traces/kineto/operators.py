@@ -5,7 +5,8 @@ May import numpy, pyarrow, `collector.parts`, `collector.traces.families` and it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -19,30 +20,80 @@ from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.context import Reading
 from collector.traces.kineto.intern import Numbers
 from collector.traces.kineto.model import Mask, Trace
+from collector.traces.kineto.scratch import BLOCK_ROWS
 from collector.traces.kineto.tables import encode, group, nullable, total
 from collector.traces.kineto.work import Floats, sum_work
 
 
-def build_operators(reading: Reading) -> pa.Table:
-    """Build the table `operators`: calls by step, name, phase, module, shapes, dtypes and call stack."""
+@dataclass(frozen=True)
+class _Sums:
+    """What is known of each call, in the order of `calls.rows`."""
+
+    calls: Calls
+    name: Ints
+    step_row: Ints
+    self_ns: Ints
+    device_self_ns: Ints
+    device_total_ns: Ints
+    flops: Floats
+    moved_bytes: Floats
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """What calls are told apart by besides name, step and phase: numbers, and the text of each number."""
+
+    shapes: tuple[Ints, list[str]]
+    dtypes: tuple[Ints, list[str]]
+
+
+def stream_operators(reading: Reading) -> Iterator[pa.RecordBatch]:
+    """Build the table `operators`: calls by step, name, phase, module, shapes, dtypes and call stack; steps in order."""
+    sums = _sum_calls(reading)
+    arguments = reading.trace.arguments
+    texts = _Texts(
+        _number_texts(arguments.texts("Input Dims", "Input dims")), _number_texts(arguments.texts("Input type"))
+    )
+    for places in _split_steps(sums.step_row):
+        yield from _build_batch(reading, sums, texts, places).to_batches()
+        reading.trace.release()
+
+
+def _sum_calls(reading: Reading) -> _Sums:
     trace = reading.trace
+    keep = trace.log.scratch.keep
     calls = Calls.find(trace)
-    rows = calls.rows
-    if not len(rows):
-        return parts.arrow_schema("operators").empty_table()
-    self_ns = _sum_self(trace, calls)
-    device_self_ns, device_total_ns = sum_device(trace, calls)
-    flops, moved_bytes = sum_work(trace, calls)
+    calls = Calls(keep(calls.rows), keep(calls.up))
+    name, step_row = keep(trace.columns.name[calls.rows]), keep(reading.step_row[calls.rows])
+    own, whole = (keep(values) for values in sum_device(trace, calls))
     trace.release()
-    args = trace.columns.args[rows]
-    shapes, shape_texts = _number_texts(trace.arguments.texts("Input Dims", "Input dims"), args)
-    dtypes, dtype_texts = _number_texts(trace.arguments.texts("Input type"), args)
+    whole = keep(np.where(_is_nested(name, calls), 0, whole))
+    self_ns = keep(_sum_self(trace, calls))
+    flops, moved_bytes = (keep(values.view(np.int64)).view(np.float64) for values in sum_work(trace, calls))
+    trace.release()
+    return _Sums(calls, name, step_row, self_ns, own, whole, flops, moved_bytes)
+
+
+def _split_steps(step_row: Ints) -> list[Ints]:
+    """Return the places of calls in batches of whole steps: calls of two steps are never one row of the table."""
+    if not len(step_row):
+        return []
+    order = np.arange(len(step_row))
+    if (step_row[1:] < step_row[:-1]).any():
+        order = np.argsort(step_row, kind="stable")
+    edges = np.flatnonzero(np.diff(step_row[order])) + 1
+    cuts = edges[np.searchsorted(edges, np.arange(BLOCK_ROWS, len(order), BLOCK_ROWS)).clip(max=len(edges) - 1)]
+    return np.split(order, np.unique(cuts)) if len(edges) else [order]
+
+
+def _build_batch(reading: Reading, sums: _Sums, texts: _Texts, places: Ints) -> pa.Table:
+    trace = reading.trace
+    rows = sums.calls.rows[places]
+    args, name, step_row = trace.columns.args[rows], sums.name[places], sums.step_row[places]
+    shapes, dtypes = texts.shapes[0][args], texts.dtypes[0][args]
     stacks, stack_texts = _number_stacks(reading, rows)
     modules, module_texts = _number_modules(reading, rows)
     phase = reading.phases.locate(trace.start_ns[rows])
-    step_row = reading.step_row[rows]
-    name = trace.columns.name[rows]
-    trace.release()
     first, groups = group(step_row, name, phase, modules, shapes, dtypes, stacks)
     count = len(first)
     step, outside = reading.number_steps(step_row[first])
@@ -54,16 +105,16 @@ def build_operators(reading: Reading) -> pa.Table:
             "type": _find_families(reading, name[first]),
             "phase": encode(phase[first], PHASE_NAMES),
             "module": encode(modules[first], module_texts),
-            "input_shapes": encode(shapes[first], shape_texts),
-            "input_dtypes": encode(dtypes[first], dtype_texts),
+            "input_shapes": encode(shapes[first], texts.shapes[1]),
+            "input_dtypes": encode(dtypes[first], texts.dtypes[1]),
             "call_stack": encode(stacks[first], stack_texts),
             "count": np.bincount(groups, minlength=count).astype(np.int64),
             "total_ns": total(trace.columns.duration_ns[rows], groups, count),
-            "self_ns": total(self_ns, groups, count),
-            "device_total_ns": total(np.where(_is_nested(name, calls), 0, device_total_ns), groups, count),
-            "device_self_ns": total(device_self_ns, groups, count),
-            "flops": _total_known(flops, groups, count),
-            "moved_bytes": _total_known(moved_bytes, groups, count),
+            "self_ns": total(sums.self_ns[places], groups, count),
+            "device_total_ns": total(sums.device_total_ns[places], groups, count),
+            "device_self_ns": total(sums.device_self_ns[places], groups, count),
+            "flops": _total_known(sums.flops[places], groups, count),
+            "moved_bytes": _total_known(sums.moved_bytes[places], groups, count),
         },
     )
 
@@ -123,10 +174,11 @@ def _sum_self(trace: Trace, calls: Calls) -> Ints:
     return left
 
 
-def _number_texts(texts: list[str | None], args: Ints) -> tuple[Ints, list[str]]:
+def _number_texts(texts: list[str | None]) -> tuple[Ints, list[str]]:
+    """Number the different texts of arguments. Return the number for each arguments, and the texts."""
     numbers = Numbers()
     codes = np.array([-1 if text is None else numbers[text] for text in texts], np.int64)
-    return codes[args], list(numbers)
+    return codes, list(numbers)
 
 
 def _number_stacks(reading: Reading, rows: Ints) -> tuple[Ints, list[str]]:
@@ -136,14 +188,16 @@ def _number_stacks(reading: Reading, rows: Ints) -> tuple[Ints, list[str]]:
         return _number_paths(tree.stack[rows], tree.call_stack)
     texts = reading.trace.arguments.texts("Call stack")
     lines = [text.replace(";", "\n") if text else None for text in texts]
-    return _number_texts(lines, reading.trace.columns.args[rows])
+    codes, found = _number_texts(lines)
+    return codes[reading.trace.columns.args[rows]], found
 
 
 def _number_modules(reading: Reading, rows: Ints) -> tuple[Ints, list[str]]:
     tree = reading.tree
     if len(tree.modules):
         return _number_paths(tree.module[rows], tree.module_path)
-    return _number_texts(reading.trace.arguments.texts("Module Hierarchy"), reading.trace.columns.args[rows])
+    codes, found = _number_texts(reading.trace.arguments.texts("Module Hierarchy"))
+    return codes[reading.trace.columns.args[rows]], found
 
 
 def _number_paths(codes: Ints, describe: Callable[[int], str]) -> tuple[Ints, list[str]]:

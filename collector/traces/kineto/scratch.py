@@ -46,6 +46,12 @@ class Scratch:
     def column(self) -> Column:
         return Column(self)
 
+    def keep(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the values, from disk if they are many."""
+        column = self.column()
+        column.append(values)
+        return column.finish()
+
     def open(self) -> Any:
         return tempfile.TemporaryFile(dir=self._folder, buffering=0)
 
