@@ -89,3 +89,34 @@ def test_many_ranks_stay_a_small_page(tmp_path: Path, ask: Ask) -> None:
     answer = ask("/runs/run/ranks")
     assert "Rank 17 is 19 % slower" in answer.text
     assert len(answer.text) < 400_000
+
+
+def test_the_api_compares_ranks(tmp_path: Path, ask: Ask) -> None:
+    build_ranks(tmp_path / "team" / "run", 4, slow=3)
+    answer = ask("/api/v1/runs/team/run/ranks").json()
+    assert answer["straggler"]["rank"] == 3
+    assert answer["straggler"]["phase"] == "data_wait"
+    assert [rank["rank"] for rank in answer["ranks"]] == [0, 1, 2, 3]
+    assert {row["wait_ns"] for row in answer["collectives"]} == {0, 72_000_000}
+
+
+def test_the_api_lists_what_was_alive(tmp_path: Path, ask: Ask) -> None:
+    build_machine(tmp_path / "run")
+    (device,) = ask("/api/v1/runs/run/memory?most=2").json()["devices"]
+    assert device["peak_bytes"] == 648 << 20
+    assert [block["operator"] for block in device["live"]["blocks"]] == ["aten::mm", "aten::convolution"]
+
+
+@pytest.mark.parametrize(
+    ("query", "status"), [("device=7", 400), ("device=x", 422), ("at_ns=-1", 422), ("rank=9", 404), ("most=1e9", 422)]
+)
+def test_the_api_refuses_bad_queries_of_memory(tmp_path: Path, ask: Ask, query: str, status: int) -> None:
+    build_machine(tmp_path / "run")
+    answer = ask(f"/api/v1/runs/run/memory?{query}")
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"]
+
+
+def test_the_api_answers_404_where_nothing_was_recorded(tmp_path: Path, ask: Ask) -> None:
+    build_run(tmp_path / "run", RunPlan(operators=False))
+    assert ask("/api/v1/runs/run/memory").status_code == 404

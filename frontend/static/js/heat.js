@@ -26,19 +26,26 @@ export function describeCell(cells, x, y) {
   return `Rank ${cells.ranks[row]}, ${steps}: ${value < 0 ? "no step" : writeDuration(value)}`;
 }
 
-/** @param {HTMLElement} figure */
-function watch(figure) {
+/** The cells of each figure that was pointed at. @type {WeakMap<Element, Cells>} */
+const known = new WeakMap();
+
+/** @param {HTMLElement} figure @returns {Cells | null} */
+function readCells(figure) {
   const block = document.getElementById(figure.dataset.heat ?? "");
-  const image = figure.querySelector("img");
-  const said = figure.querySelector(".heat-said");
-  if (!block?.textContent || !image || !said) return;
-  const cells = /** @type {Cells} */ (JSON.parse(block.textContent));
-  image.addEventListener("pointermove", (event) => {
-    const box = image.getBoundingClientRect();
-    said.textContent = describeCell(cells, (event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height);
-  });
+  if (!known.has(figure) && block?.textContent) known.set(figure, JSON.parse(block.textContent));
+  return known.get(figure) ?? null;
 }
 
-if (typeof document !== "undefined") {
-  for (const figure of document.querySelectorAll("[data-heat]")) watch(/** @type {HTMLElement} */ (figure));
+/** Listens for all figures, also for those that a live run brings later. @param {PointerEvent} event */
+function point(event) {
+  const image = event.target;
+  if (!(image instanceof HTMLImageElement)) return;
+  const figure = image.closest("[data-heat]");
+  const said = figure?.querySelector(".heat-said");
+  const cells = figure instanceof HTMLElement ? readCells(figure) : null;
+  if (!said || !cells) return;
+  const box = image.getBoundingClientRect();
+  said.textContent = describeCell(cells, (event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height);
 }
+
+if (typeof document !== "undefined") document.addEventListener("pointermove", point);

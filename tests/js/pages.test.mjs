@@ -1,0 +1,29 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { describeCell, writeDuration } from "../../frontend/static/js/heat.js";
+import { addressOfMoment } from "../../frontend/static/js/memory.js";
+
+const CELLS = { first: [1, 4], size: 3, ranks: [0, 5], values: [[10, 2_500_000], [1_500, -1]] };
+
+test("a cell is described by its rank, its steps and its time", () => {
+  assert.equal(describeCell(CELLS, 0.1, 0.1), "Rank 0, steps 1–3: 10 ns");
+  assert.equal(describeCell(CELLS, 0.9, 0.2), "Rank 0, steps 4–6: 2.5 ms");
+  assert.equal(describeCell(CELLS, 0, 0.99), "Rank 5, steps 1–3: 1.5 µs");
+});
+
+test("the edge of the picture belongs to its last cell, and a rank without the step says so", () => {
+  assert.equal(describeCell(CELLS, 1, 1), "Rank 5, steps 4–6: no step");
+  assert.equal(describeCell({ ...CELLS, size: 1 }, 0, 0), "Rank 0, step 1: 10 ns");
+  assert.equal(describeCell({ first: [], size: 1, ranks: [], values: [] }, 0.5, 0.5), "");
+});
+
+test("durations have three digits", () => {
+  assert.equal(writeDuration(1_234_567_890), "1.23 s");
+  assert.equal(writeDuration(0), "0 ns");
+});
+
+test("a moment is exact however late in the run it is, and the rest of the query stays", () => {
+  const address = addressOfMoment("http://h/runs/a/memory?steps=1-2#tensors", "9007199254740993", 0.5);
+  assert.equal(address, "http://h/runs/a/memory?steps=1-2&at_ns=9007199255240993#moment");
+});
