@@ -36,7 +36,7 @@ class RankSummary:
     """One rank. Means are over the steps of its average; `own_ns` is the step without being held in collectives.
 
     `noise_ns` is the standard error of `own_ns`. `number` and `own` are every training step's, for the picture.
-    `device` sums the detailed windows; `reason` says why a rank has no figures, which are 0 then.
+    `reason` says why a rank has no figures, which are 0 then.
     """
 
     rank: int
@@ -49,7 +49,6 @@ class RankSummary:
     phases_ns: Mapping[str, float]
     number: Int64
     own: Int64
-    device: DeviceTimes | None = None
     calls: Calls | None = None
     reason: str = ""
 
@@ -72,6 +71,7 @@ class Straggler:
 
 
 _KEPT: Kept[RankSummary] = Kept(2 * MOST_RANKS)
+_DEVICES: Kept[DeviceTimes | None] = Kept(2 * MOST_RANKS)
 _MATCHED: Kept[tuple[CollectiveRow, ...]] = Kept(16)
 
 
@@ -120,9 +120,13 @@ def _read_steps(rank: RankRun, host: str, state: RunState) -> RankSummary:
         phases_ns=phases,
         number=selection.step,
         own=own,
-        device=_read_device(rank),
         calls=_read_calls(rank),
     )
+
+
+def read_device(rank: RankRun) -> DeviceTimes | None:
+    """Account the device time of a rank's detailed windows, None without any. Large traces take seconds the first time."""
+    return _DEVICES.recall(str(rank.folder), stamp_of(rank), lambda: _read_device(rank))
 
 
 def _read_device(rank: RankRun) -> DeviceTimes | None:

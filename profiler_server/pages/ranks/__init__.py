@@ -13,10 +13,11 @@ from profiler_server.analysis.ranks import (
     summarize_ranks,
 )
 from profiler_server.figures import Chart
-from profiler_server.format import format_count
+from profiler_server.format import format_count, format_number_of
 from profiler_server.page import Notice, Page, PageRequest
 from profiler_server.pages.ranks.charts import StepMap, build_charts, build_steps
 from profiler_server.pages.ranks.collectives import CollectiveTable, view_collectives
+from profiler_server.pages.ranks.devices import read_devices
 from profiler_server.pages.ranks.rows import RankTable, list_rows
 from profiler_server.pages.ranks.words import Stat, describe_communication, describe_straggler, list_stats
 
@@ -76,27 +77,30 @@ def _explain_one(request: PageRequest) -> Notice:
 def _compare(request: PageRequest, ranks: tuple[RankSummary, ...]) -> Comparison:
     straggler = find_straggler(ranks)
     rows = summarize_collectives(request.run, ranks)
+    devices = read_devices(request.run, ranks)
     behind = straggler is not None and straggler.is_slow
     return Comparison(
         sentence=describe_straggler(straggler),
         detail=describe_communication(ranks, rows),
         tone="bad" if behind else "good",
         stats=list_stats(request.run.manifest, ranks, straggler),
-        table=list_rows(ranks, straggler, request.query.get("sort", "")),
-        charts=build_charts(ranks),
+        table=list_rows(ranks, straggler, devices.times, request.query.get("sort", "")),
+        charts=build_charts(ranks, devices.times),
         steps=build_steps(ranks),
         collectives=view_collectives(rows, ranks),
-        notes=_list_notes(request, ranks, straggler),
+        notes=_list_notes(request, straggler, devices.pending),
     )
 
 
-def _list_notes(request: PageRequest, ranks: tuple[RankSummary, ...], straggler: Straggler | None) -> tuple[str, ...]:
+def _list_notes(request: PageRequest, straggler: Straggler | None, pending: int) -> tuple[str, ...]:
     notes = []
     if len(request.ranks) > MOST_RANKS:
         notes.append(f"The first {MOST_RANKS} of {format_count(len(request.ranks))} ranks are shown.")
     world = request.run.manifest.world_size
     if world > len(request.ranks):
         notes.append(f"{world - len(request.ranks)} of {world} ranks have not written anything.")
+    if pending:
+        notes.append(f"The device work of {format_number_of(pending, 'rank')} is still being read; reload in a moment.")
     if straggler is None:
         notes.append("Only one of the ranks has steps.")
     return tuple(notes)

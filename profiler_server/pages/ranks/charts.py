@@ -10,6 +10,7 @@ import numpy as np
 
 from collector.schema.phases import PHASES
 from profiler_server.analysis.ranks import RankSummary, average_steps
+from profiler_server.analysis.results import DeviceTimes
 from profiler_server.figures import Axes, Chart, Figure, Heat, Stack, build_heat, build_stack
 from profiler_server.format import format_duration
 
@@ -32,12 +33,12 @@ class StepMap:
     data: dict[str, Any]
 
 
-def build_charts(ranks: Sequence[RankSummary]) -> tuple[Chart, ...]:
+def build_charts(ranks: Sequence[RankSummary], devices: Mapping[int, DeviceTimes]) -> tuple[Chart, ...]:
     """Build the charts of the ranks that have steps; the device's only where there is device work."""
     known = [rank for rank in ranks if rank.steps]
     charts = [_draw_phases(known)]
-    if any(rank.device is not None for rank in known):
-        charts.append(_draw_device(known))
+    if devices:
+        charts.append(_draw_device(devices))
     return tuple(charts)
 
 
@@ -56,10 +57,9 @@ def _draw_phases(ranks: Sequence[RankSummary]) -> Chart:
     )
 
 
-def _draw_device(ranks: Sequence[RankSummary]) -> Chart:
-    having = [rank for rank in ranks if rank.device is not None]
-    x = np.array([rank.rank for rank in having])
-    parts = {name: np.array([float(getattr(rank.device, name)) for rank in having]) for name in DEVICE_PARTS}
+def _draw_device(devices: Mapping[int, DeviceTimes]) -> Chart:
+    x = np.array(list(devices))
+    parts = {name: np.array([float(getattr(times, name)) for times in devices.values()]) for name in DEVICE_PARTS}
     colors = {name: color for name, (_, color) in DEVICE_PARTS.items()}
     labels = {name: label for name, (label, _) in DEVICE_PARTS.items()}
     rows = zip(*(values.tolist() for values in parts.values()), strict=True)
@@ -70,7 +70,7 @@ def _draw_device(ranks: Sequence[RankSummary]) -> Chart:
         figure=_draw_bars(Stack(x, parts, colors, labels)),
         columns=("Rank", *labels.values()),
         rows=tuple(
-            (str(rank.rank), *(format_duration(cell) for cell in row)) for rank, row in zip(having, rows, strict=True)
+            (str(rank), *(format_duration(cell) for cell in row)) for rank, row in zip(devices, rows, strict=True)
         ),
         size="medium",
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from profiler_server.analysis.ranks import RankSummary, Straggler
+from profiler_server.analysis.results import DeviceTimes
 from profiler_server.format import ABSENT, format_count, format_duration, shorten_middle
 
 Key = Callable[[RankSummary], float | str]
@@ -17,9 +18,11 @@ KEYS: Mapping[str, Key] = {
     "own": lambda rank: rank.own_ns,
     "data_wait": lambda rank: rank.phases_ns.get("data_wait", 0.0),
     "communication": lambda rank: rank.phases_ns.get("communication", 0.0),
-    "computation": lambda rank: rank.device.computation_ns if rank.device else -1.0,
-    "exposed": lambda rank: rank.device.exposed_communication_ns if rank.device else -1.0,
-    "idle": lambda rank: rank.device.idle_ns if rank.device else -1.0,
+}
+DEVICE_KEYS: Mapping[str, str] = {
+    "computation": "computation_ns",
+    "exposed": "exposed_communication_ns",
+    "idle": "idle_ns",
 }
 
 
@@ -56,26 +59,29 @@ class RankTable:
     problem: str
 
 
-def list_rows(ranks: Sequence[RankSummary], straggler: Straggler | None, sort: str) -> RankTable:
+def list_rows(
+    ranks: Sequence[RankSummary], straggler: Straggler | None, devices: Mapping[int, DeviceTimes], sort: str
+) -> RankTable:
     """List the ranks; an unknown column is told, and the order is that of the ranks."""
     name, problem = sort.removeprefix("-"), ""
-    if name and name not in KEYS:
-        problem = f"There is no column “{name[:40]}” to sort by; there are: {', '.join(KEYS)}."
-    if name not in KEYS:
+    known = (*KEYS, *DEVICE_KEYS)
+    if name and name not in known:
+        problem = f"There is no column “{name[:40]}” to sort by; there are: {', '.join(known)}."
+    if name not in known:
         sort, name = "rank", "rank"
-    ordered = sorted(sorted(ranks, key=lambda rank: rank.rank), key=KEYS[name], reverse=sort.startswith("-"))
+    key = KEYS.get(name) or (lambda rank: getattr(devices.get(rank.rank), DEVICE_KEYS[name], -1))
+    ordered = sorted(sorted(ranks, key=lambda rank: rank.rank), key=key, reverse=sort.startswith("-"))
     longest = max((rank.own_ns for rank in ranks), default=0.0)
     return RankTable(
-        rows=tuple(_view(rank, straggler, longest) for rank in ordered),
+        rows=tuple(_view(rank, straggler, devices.get(rank.rank), longest) for rank in ordered),
         sort=sort,
         has_hosts=len({rank.host for rank in ranks}) > 1,
-        has_device=any(rank.device is not None for rank in ranks),
+        has_device=bool(devices),
         problem=problem,
     )
 
 
-def _view(rank: RankSummary, straggler: Straggler | None, longest: float) -> RankRow:
-    device = rank.device
+def _view(rank: RankSummary, straggler: Straggler | None, device: DeviceTimes | None, longest: float) -> RankRow:
     slowest = straggler is not None and straggler.rank == rank.rank
     return RankRow(
         rank=rank.rank,

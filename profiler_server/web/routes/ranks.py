@@ -11,7 +11,14 @@ from fastapi import Path as InPath
 from starlette.responses import Response
 
 from profiler_server.analysis.memory import find_row, list_live, read_memory, sum_operators
-from profiler_server.analysis.ranks import RankSummary, find_straggler, summarize_collectives, summarize_ranks
+from profiler_server.analysis.ranks import (
+    RankSummary,
+    find_straggler,
+    read_device,
+    summarize_collectives,
+    summarize_ranks,
+)
+from profiler_server.analysis.results import DeviceTimes
 from profiler_server.web.errors import BadQueryError
 from profiler_server.web.services import ServicesOf
 
@@ -28,16 +35,15 @@ def compare_ranks(run_id: RunId, services: ServicesOf) -> Response:
     run = services.catalog.open(run_id)
     ranks = summarize_ranks(run)
     answer = {
-        "ranks": [_describe(rank) for rank in ranks],
+        "ranks": [_describe(rank, read_device(run.rank(rank.rank))) for rank in ranks],
         "straggler": find_straggler(ranks),
         "collectives": summarize_collectives(run, ranks),
     }
     return _send_json(answer)
 
 
-def _describe(rank: RankSummary) -> dict[str, Any]:
+def _describe(rank: RankSummary, device: DeviceTimes | None) -> dict[str, Any]:
     names = ("rank", "host", "state", "steps", "step_ns", "own_ns", "noise_ns", "phases_ns", "reason")
-    device = rank.device
     times = ("total_ns", "computation_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
     return {
         **{name: getattr(rank, name) for name in names},
