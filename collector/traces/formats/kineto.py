@@ -5,7 +5,7 @@ May import `collector.traces.kineto` and below.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from collector.traces.kineto.scratch import Scratch
 from collector.traces.kineto.steps import describe_steps, find_steps
 from collector.traces.kineto.steptable import build_phases, build_steps
 from collector.traces.kineto.stream import Damage, EventStream
-from collector.traces.kineto.timeline import build_counters, build_memory, build_tracks, stream_slices
+from collector.traces.kineto.timeline import build_counters, build_tracks, stream_memory, stream_slices
 from collector.traces.kineto.tree import build_tree
 from collector.traces.source import Source
 
@@ -59,7 +59,10 @@ def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOp
         raise TraceError(f"{path} has times that no clock shows ({first_ns // 1000} to {last_ns // 1000} µs)")
     epoch_ns = first_ns + base_ns if options.epoch_unix_ns is None else options.epoch_unix_ns
     steps = find_steps(trace, base_ns, options.steps)
-    phases = expose_communication(trace, steps, find_phases(trace, steps))
+    trace.release()
+    phases = find_phases(trace, steps)
+    trace.release()
+    phases = expose_communication(trace, steps, phases)
     trace.release()
     reading = Reading(trace, steps, phases, build_tree(trace), epoch_ns - base_ns)
     rank, world_size = read_ranks(stream.metadata, path)
@@ -84,7 +87,11 @@ def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOp
 
 def _list_tables(reading: Reading) -> dict[str, Batches]:
     def build(make: Callable[[], pa.Table]) -> Batches:
-        return lambda: iter(make().to_batches())
+        def stream() -> Iterator[pa.RecordBatch]:
+            yield from make().to_batches()
+            reading.trace.release()
+
+        return stream
 
     return {
         "steps": build(lambda: build_steps(reading)),
@@ -93,8 +100,8 @@ def _list_tables(reading: Reading) -> dict[str, Batches]:
         "kernels": build(lambda: build_kernels(reading)),
         "slices": lambda: stream_slices(reading),
         "tracks": build(lambda: build_tracks(reading)),
-        "counters": build(lambda: build_counters(reading, build_memory(reading))),
-        "memory": build(lambda: build_memory(reading)),
+        "counters": build(lambda: build_counters(reading)),
+        "memory": lambda: stream_memory(reading),
         "collectives": build(lambda: build_collectives(reading)),
     }
 

@@ -20,9 +20,10 @@ from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.context import Reading
 from collector.traces.kineto.intern import Numbers
 from collector.traces.kineto.model import Mask, Trace
-from collector.traces.kineto.scratch import BLOCK_ROWS
 from collector.traces.kineto.tables import encode, group, nullable, total
 from collector.traces.kineto.work import Floats, sum_work
+
+_BATCH_CALLS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,13 @@ def _sum_calls(reading: Reading) -> _Sums:
     keep = trace.log.scratch.keep
     calls = Calls.find(trace)
     calls = Calls(keep(calls.rows), keep(calls.up))
+    trace.release()
     name, step_row = keep(trace.columns.name[calls.rows]), keep(reading.step_row[calls.rows])
     own, whole = (keep(values) for values in sum_device(trace, calls))
     trace.release()
     whole = keep(np.where(_is_nested(name, calls), 0, whole))
     self_ns = keep(_sum_self(trace, calls))
+    trace.release()
     flops, moved_bytes = (keep(values.view(np.int64)).view(np.float64) for values in sum_work(trace, calls))
     trace.release()
     return _Sums(calls, name, step_row, self_ns, own, whole, flops, moved_bytes)
@@ -82,7 +85,7 @@ def _split_steps(step_row: Ints) -> list[Ints]:
     if (step_row[1:] < step_row[:-1]).any():
         order = np.argsort(step_row, kind="stable")
     edges = np.flatnonzero(np.diff(step_row[order])) + 1
-    cuts = edges[np.searchsorted(edges, np.arange(BLOCK_ROWS, len(order), BLOCK_ROWS)).clip(max=len(edges) - 1)]
+    cuts = edges[np.searchsorted(edges, np.arange(_BATCH_CALLS, len(order), _BATCH_CALLS)).clip(max=len(edges) - 1)]
     return np.split(order, np.unique(cuts)) if len(edges) else [order]
 
 

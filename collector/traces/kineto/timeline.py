@@ -20,7 +20,7 @@ from collector.traces.kineto.collect import ABSENT, NO_ID
 from collector.traces.kineto.context import Reading
 from collector.traces.kineto.lanes import Lane
 from collector.traces.kineto.model import Trace
-from collector.traces.kineto.moments import find_operators
+from collector.traces.kineto.moments import Moments
 from collector.traces.kineto.nest import sort_by_start
 from collector.traces.kineto.scratch import blocks
 from collector.traces.kineto.tables import LARGEST_SMALL, clean, encode, nullable
@@ -130,29 +130,54 @@ def _order_lanes(reading: Reading) -> list[int]:
     return sorted(range(len(lanes)), key=key)
 
 
-def build_memory(reading: Reading) -> pa.Table:
-    """Build the table `memory` from the allocator's events; the host is device -1."""
-    trace = reading.trace
+@dataclasses.dataclass(frozen=True)
+class _Memory:
+    """The allocator's events in time order: the fields of the log, and what was worked out of them."""
+
+    fields: dict[str, Ints]
+    device: Ints
+    allocated: Ints
+
+
+def _read_memory(trace: Trace) -> _Memory:
+    keep = trace.log.scratch.keep
     order = np.argsort(trace.log.memory["time_ns"], kind="stable")
-    if not len(order):
-        return parts.arrow_schema("memory").empty_table()
-    found = {name: values[order] for name, values in trace.log.memory.items()}
-    device = _find_devices(found)
-    times = found["time_ns"]
+    fields = {}
+    for name, values in trace.log.memory.items():
+        fields[name] = keep(values[order])
+        trace.release()
+    device = keep(_find_devices(fields))
+    allocated = keep(_sum_allocated(fields, device))
+    trace.release()
+    return _Memory(fields, device, allocated)
+
+
+def stream_memory(reading: Reading) -> Iterator[pa.RecordBatch]:
+    """Build the table `memory` from the allocator's events; the host is device -1."""
+    memory = _read_memory(reading.trace)
+    moments = Moments(reading.trace, memory.fields["thread"])
+    for rows in blocks(len(memory.device), BATCH_ROWS):
+        yield from _build_memory(reading, memory, moments, rows).to_batches()
+        reading.trace.release()
+
+
+def _build_memory(reading: Reading, memory: _Memory, moments: Moments, rows: slice) -> pa.Table:
+    found = {name: values[rows] for name, values in memory.fields.items()}
+    times, reserved, address = found["time_ns"], found["reserved"], found["address"]
     step, outside = reading.number_steps(reading.steps.locate(times))
-    operator = find_operators(reading, times, found["thread"])
-    reserved, address = found["reserved"], found["address"]
+    operator = moments.find(times, found["thread"])
+    names = reading.trace.columns.name
     return parts.build_table(
         "memory",
         {
             "start_ns": reading.to_run(times),
             "step": nullable(step, outside),
-            "device": device,
-            "allocated_bytes": _sum_allocated(found, device),
+            "device": memory.device[rows],
+            "allocated_bytes": memory.allocated[rows],
             "reserved_bytes": nullable(np.maximum(reserved, 0), reserved == ABSENT),
             "change_bytes": np.where(found["change"] == ABSENT, NO_ID, found["change"]),
             "address": nullable(address, address == ABSENT),
-            "operator": encode(np.where(operator >= 0, trace.columns.name[operator], -1), trace.names),
+            "operator": encode(np.where(operator >= 0, names[operator], -1), reading.trace.names),
         },
     )
 
@@ -184,24 +209,24 @@ def _overflows(values: Ints) -> bool:
     return bool(np.abs(values.astype(np.float64)).sum() > _MOST_BYTES)
 
 
-def build_counters(reading: Reading, memory: pa.Table) -> pa.Table:
+def build_counters(reading: Reading) -> pa.Table:
     """Build the table `counters`: allocated memory per device, and the counters of the file."""
+    memory = _read_memory(reading.trace)
     base = len(reading.trace.lanes.lanes)
     track_of = {name: base + index for index, name in enumerate(_list_counters(reading))}
-    devices = memory["device"].to_numpy()
-    label = np.array([track_of[_memory_label(device)] for device in np.unique(devices).tolist()], np.int64)
-    track = label[np.searchsorted(np.unique(devices), devices)] if len(label) else np.empty(0, np.int64)
+    devices, places = np.unique(memory.device, return_inverse=True)
+    label = np.array([track_of[_label_memory(device)] for device in devices.tolist()], np.int32)
     number, times, values = reading.trace.log.counters
-    own = np.array([track_of[_label_counter(*key)] for key in reading.trace.log.counter_names], np.int64)
-    tracks = np.concatenate([track, own[number] if len(own) else number])
-    starts = np.concatenate([memory["start_ns"].to_numpy(), times - reading.origin_ns])
+    own = np.array([track_of[_label_counter(*key)] for key in reading.trace.log.counter_names], np.int32)
+    tracks = np.concatenate([label[places], own[number]])
+    starts = np.concatenate([memory.fields["time_ns"], times]) - reading.origin_ns
     order = np.argsort(starts, kind="stable")
     return parts.build_table(
         "counters",
         {
-            "track": tracks[order].astype(np.int32),
+            "track": tracks[order],
             "start_ns": starts[order],
-            "value": np.concatenate([memory["allocated_bytes"].to_numpy().astype(np.float64), values])[order],
+            "value": np.concatenate([memory.allocated.astype(np.float64), values])[order],
         },
     )
 
@@ -210,7 +235,7 @@ def _list_counters(reading: Reading) -> dict[str, tuple[str, str]]:
     """Return the counters in order: label, then process and unit."""
     log = reading.trace.log
     devices = np.unique(_find_devices(log.memory)).tolist()
-    found = {_memory_label(device): ("Memory", "bytes") for device in devices}
+    found = {_label_memory(device): ("Memory", "bytes") for device in devices}
     for process, name in log.counter_names:
         found[_label_counter(process, name)] = (clean(process), "")
     return found
@@ -220,7 +245,7 @@ def _label_counter(process: str, name: str) -> str:
     return clean(f"{process}: {name}")
 
 
-def _memory_label(device: int) -> str:
+def _label_memory(device: int) -> str:
     return "Host memory allocated" if device < 0 else f"GPU {device} memory allocated"
 
 
