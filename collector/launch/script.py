@@ -51,20 +51,20 @@ def run_program(program: Program) -> None:
 
 
 def _load_file(program: Program) -> tuple[ModuleType, CodeType]:
-    path = Path(program.name)
+    path = os.path.join(os.getcwd(), program.name)  # as Python does: not tidied
     try:
-        # As Python reads a script: the encoding that its first lines name.
-        with io.open_code(os.path.abspath(path)) as file:
+        # The source stays bytes: its first lines may name an encoding.
+        with io.open_code(path) as file:
             source = file.read()
     except OSError as error:
         raise UsageError(
-            f"the script {path} cannot be read ({error.strerror or error}); give the path of a Python file"
+            f"the script {program.name} cannot be read ({error.strerror or error}); give the path of a Python file"
         ) from None
     sys.argv = [program.name, *program.arguments]
     _set_first_path(os.path.dirname(os.path.realpath(path)))
-    main = _build_main(os.path.abspath(path), None)
-    main.__loader__ = SourceFileLoader("__main__", os.path.abspath(path))
-    return main, _compile(source, os.path.abspath(path))
+    main = _build_main(path, None)
+    main.__loader__ = SourceFileLoader("__main__", path)
+    return main, _compile(source, path)
 
 
 def _load_module(program: Program) -> tuple[ModuleType, CodeType]:

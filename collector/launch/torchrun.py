@@ -14,6 +14,7 @@ from collector.launch.script import Program
 
 MODULES = ("torch.distributed.run", "torch.distributed.launch")
 COMMAND = "torchrun"
+_OWN_MODULE, _OWN_COMMAND = "collector.launch", "profiler-run"
 
 
 def is_torchrun(program: Program) -> bool:
@@ -22,8 +23,9 @@ def is_torchrun(program: Program) -> bool:
 
 
 def wrap_workers(program: Program, own_words: Sequence[str]) -> Program:
-    """Return torchrun's command with its workers' command wrapped. `own_words` are the options for profiler-run there.
+    """Return torchrun's command with its workers' command wrapped, unless it is so already.
 
+    `own_words` are the options for profiler-run there.
     Workers that are no Python (`--no-python`), or functions (`--run-path`), stay as they are: a line on stderr says so.
     torchrun's own parser finds where its arguments end; SystemExit passes through when it does not like them.
     """
@@ -38,10 +40,12 @@ def wrap_workers(program: Program, own_words: Sequence[str]) -> Program:
             file=sys.stderr,
         )
         return _as_module(program, program.arguments)
+    if given.training_script == _OWN_MODULE or Path(given.training_script).name == _OWN_COMMAND:
+        return _as_module(program, program.arguments)
     own = program.arguments[: len(program.arguments) - len(given.training_script_args) - 1]
     worker = Program(given.training_script, bool(given.module), tuple(given.training_script_args))
     flags = own if given.module else (*own, "-m")
-    return _as_module(program, (*flags, "collector.launch", *own_words, *worker.words))
+    return _as_module(program, (*flags, _OWN_MODULE, *own_words, *worker.words))
 
 
 def _as_module(program: Program, arguments: Sequence[str]) -> Program:

@@ -4,7 +4,7 @@ The training thread compares the word with the last one when a step ends and tak
 replaces one that was not carried out yet. The word is `serial << 56 | trigger << 52 | first << 16 | count`; the serial
 makes the same order, given again, another word.
 
-May import the standard library and `collector.ring.words`.
+May import the standard library, `collector.ring.words` and `collector.schema`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collector.ring.words import HEADER_BYTES, ORDER_SLOT
+from collector.schema.control import MOST_FIRST, build_request
 
 TRIGGERS = ("option", "control", "outlier", "starvation", "drift")
 """What a window was taken for: the option, control.json, or something that the sidecar saw in the steps."""
-MOST_STEPS = 1000
-MOST_FIRST = (1 << 36) - 1
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,7 @@ class Order:
 
 def send_order(log: Path, order: Order) -> None:
     """Put an order into the header of a word log. OSError if it is not there, ValueError if the order does not fit."""
-    if not (0 <= order.first <= MOST_FIRST and 1 <= order.count <= MOST_STEPS):
-        raise ValueError(f"a window takes 1 to {MOST_STEPS} steps from a step up to {MOST_FIRST}, not {order}")
+    build_request(order.first, order.count)
     descriptor = os.open(log, os.O_RDWR)
     try:
         memory = mmap.mmap(descriptor, HEADER_BYTES)

@@ -75,6 +75,7 @@ _STATUS: dict[int, tuple[str, str, str]] = {
     400: ("bad_request", "This address is not understood", "Correct it, or start from the list of runs."),
     404: ("not_found", "No such page", "Start from the list of runs."),
     405: ("method_not_allowed", "Not that way", "This address only answers to another HTTP method."),
+    409: ("not_now", "Not possible now", "The run's own page says in which state it is."),
     422: ("invalid_query", "A value in the address does not fit", "Correct the value that is named above."),
 }
 _UNEXPECTED = "This is a fault in Stepscope. The raw detail below, with the version, is what a report needs."

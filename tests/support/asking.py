@@ -21,13 +21,15 @@ class Asker:
     def __init__(self, base_dir: Path, settings: Settings | None = None) -> None:
         self.app: FastAPI = create_app(settings or Settings(base_dir))
 
-    def ask(self, path: str, method: str = "GET", headers: dict[str, str] | None = None) -> httpx.Response:
+    def ask(
+        self, path: str, method: str = "GET", headers: dict[str, str] | None = None, body: bytes = b""
+    ) -> httpx.Response:
         # In a thread of its own: the browser tests leave a running loop in the main one.
         with ThreadPoolExecutor(1) as pool:
-            return pool.submit(lambda: asyncio.run(self._ask(path, method, headers or {}))).result()
+            return pool.submit(lambda: asyncio.run(self._ask(path, method, headers or {}, body))).result()
 
-    async def _ask(self, path: str, method: str, headers: dict[str, str]) -> httpx.Response:
+    async def _ask(self, path: str, method: str, headers: dict[str, str], body: bytes) -> httpx.Response:
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False, client=("127.0.0.1", 5000))
         async with httpx.AsyncClient(transport=transport, base_url=ADDRESS) as client:
             url = httpx.URL(ADDRESS).copy_with(raw_path=path.encode())
-            return await client.request(method, url, headers=headers)
+            return await client.request(method, url, headers=headers, content=body)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from collector.launch.benchmark.calls import Calls, read_calls
+from collector.launch.benchmark.calls import Call, Calls, read_calls
 from collector.launch.benchmark.figures import (
     NS_PER_MS,
     Samples,
@@ -50,6 +50,21 @@ class Measured:
     epoch_unix_ns: int
 
 
+@dataclass(frozen=True)
+class Throughput:
+    """`together_frac` is the share of the time in which every process was between its first and last kept batch."""
+
+    items_per_s: float | None
+    together_frac: float
+
+
+@dataclass(frozen=True)
+class _Span:
+    start_ns: int
+    end_ns: int
+    items: int
+
+
 def measure_process(folder: Path, arguments: Sequence[str], warmup: int) -> Measured:
     """Read the run in a process's folder and write its benchmark.json. RunError if there is no run, OSError passes."""
     run = Run(folder)
@@ -75,8 +90,9 @@ def build_mean(measured: Sequence[Measured], results: Sequence[ProcessResult], w
     documents = [one.document for one in measured]
     stats = summarize_samples(join_samples(one.samples for one in measured))
     all_stats: Tree = {path: dict(metrics) for path, metrics in stats.items()}
-    for path, throughput in measure_throughput(measured).items():
-        all_stats[path]["throughput"] = throughput
+    throughput = measure_throughput(measured)
+    for path, figure in throughput.items():
+        all_stats[path]["throughput"] = figure.items_per_s
     covered = [one.name for one in measured]
     failed = [asdict(result) for result in results if result.reason]
     return {
@@ -92,30 +108,39 @@ def build_mean(measured: Sequence[Measured], results: Sequence[ProcessResult], w
             "failed": failed,
             "warmup_batches": warmup,
             "total_batches": sum(document["meta"]["total_batches"] for document in documents),
-            "warnings": [f"{one.name}: {text}" for one in measured for text in one.document["meta"]["warnings"]],
+            "warnings": [
+                *(f"{one.name}: {text}" for one in measured for text in one.document["meta"]["warnings"]),
+                *(_describe_apart(path, figure) for path, figure in throughput.items() if figure.together_frac < 0.5),
+            ],
             "per_process": {one.name: one.document["meta"] for one in measured},
         },
     }
 
 
-def measure_throughput(measured: Sequence[Measured]) -> dict[str, float]:
+def measure_throughput(measured: Sequence[Measured]) -> dict[str, Throughput]:
     """Return items per second of all processes together, per range that is a batch, by the wall clock.
 
     Counted are the kept batches, from the start of the first to the end of the last of any process; what a process
     does between its batches lowers the figure, and so does one that ends later than the others.
     """
-    spans: dict[str, list[tuple[int, int, int]]] = {}
+    found: dict[str, list[_Span]] = {}
     for one in measured:
+        by_path: dict[str, list[Call]] = {}
         for call in one.calls.kept:
-            start = one.epoch_unix_ns + call.start_ns
-            spans.setdefault(call.path, []).append((start, start + call.duration_ns, call.items or 0))
-    throughput = {}
-    for path, rows in spans.items():
-        elapsed_ns = max(end for _, end, _ in rows) - min(start for start, _, _ in rows)
-        items = sum(count for _, _, count in rows)
-        if items and elapsed_ns:
-            throughput[path] = items / (elapsed_ns / 1e9)
-    return throughput
+            by_path.setdefault(call.path, []).append(call)
+        for path, calls in by_path.items():
+            start = one.epoch_unix_ns + min(call.start_ns for call in calls)
+            end = one.epoch_unix_ns + max(call.start_ns + call.duration_ns for call in calls)
+            found.setdefault(path, []).append(_Span(start, end, sum(call.items or 0 for call in calls)))
+    return {path: _join_spans(spans) for path, spans in found.items()}
+
+
+def _join_spans(spans: Sequence[_Span]) -> Throughput:
+    elapsed_ns = max(span.end_ns for span in spans) - min(span.start_ns for span in spans)
+    together_ns = min(span.end_ns for span in spans) - max(span.start_ns for span in spans)
+    items = sum(span.items for span in spans)
+    per_s = items / (elapsed_ns / 1e9) if elapsed_ns else None
+    return Throughput(per_s, max(together_ns, 0) / elapsed_ns if elapsed_ns else 1.0)
 
 
 def write_document(document: Tree, path: Path) -> None:
@@ -123,6 +148,13 @@ def write_document(document: Tree, path: Path) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     os.replace(partial, path)
+
+
+def _describe_apart(path: str, throughput: Throughput) -> str:
+    return (
+        f"the processes ran {path} at the same time for only {throughput.together_frac:.0%} of the measured time, "
+        "so the throughput is lower than what they reach together; run more batches"
+    )
 
 
 def _describe_batches(calls: Calls) -> Tree:

@@ -144,9 +144,9 @@ def _measure(call: Call) -> Figures:
 
 
 def _sum_batches(call: Call, kept: frozenset[Call]) -> Figures:
-    """Return the totals of a call with batches in it: all, and less the batches that are warm-up."""
+    """Return the totals of a call with batches in it: all, and less the batches that are warm-up or do not count."""
     counted = [batch for batch in call.batches if batch.is_counted]
-    dropped = [batch for batch in counted if batch not in kept]
+    dropped = [batch for batch in call.batches if batch not in kept]
     left = [batch for batch in counted if batch in kept]
     items = sum(batch.items or 0 for batch in left)
     cpu = (call.duration_ns - sum(batch.duration_ns for batch in dropped)) / NS_PER_MS if left else None

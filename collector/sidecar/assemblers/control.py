@@ -8,7 +8,6 @@ never looks at the file: an order that is understood becomes one word in shared 
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,13 @@ from typing import Any
 import pyarrow as pa
 
 from collector.notes import WORDS_FILE, read_notes
-from collector.options import parse_window
 from collector.ring.clock import Clock
-from collector.ring.orders import MOST_STEPS, Order, send_order
-from collector.schema.errors import OptionError
+from collector.ring.orders import Order, send_order
+from collector.schema.control import read_control
 from collector.schema.layout import control_file, events_path
 from collector.schema.manifest import Warn
 from collector.sidecar.assembler import Assembler
 
-MOST_BYTES = 65_536
-_EXAMPLE = 'write {"window": {"first": 500, "count": 5}}'
 _log = logging.getLogger("stepscope")
 
 
@@ -35,7 +31,8 @@ class ControlAssembler(Assembler):
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
         notes = read_notes(rank_folder)
-        self._file = control_file(rank_folder.parents[1])
+        self._run_path = rank_folder.parents[1]
+        self._file = control_file(self._run_path)
         self._log_file = events_path(rank_folder) / WORDS_FILE
         self._is_over = bool(notes.finished)
         self._is_off = notes.options.get("window", {}).get("count") == 0
@@ -75,28 +72,13 @@ class ControlAssembler(Assembler):
     def _obey(self) -> str:
         """Read the file and pass the order on; return what is wrong with it."""
         try:
-            order = read_order(self._file)
+            request = read_control(self._run_path)
             if self._is_off:
                 return f"{self._file} asks for a detailed window, but the option window is off for this run."
-            send_order(self._log_file, order)
-        except (OSError, ValueError, OptionError) as error:
-            return f"{self._file} is not obeyed: {error}; {_EXAMPLE}. The training is not affected."
+            send_order(self._log_file, Order(request.first, request.count, "control"))
+        except (OSError, ValueError) as error:
+            return f"{self._file} is not obeyed: {error}. The training is not affected."
         return ""
-
-
-def read_order(path: Path) -> Order:
-    """Read control.json. OSError, ValueError or OptionError says what is wrong with it."""
-    with path.open("rb") as file:
-        text = file.read(MOST_BYTES + 1)
-    if len(text) > MOST_BYTES:
-        raise ValueError(f"it is larger than {MOST_BYTES} bytes")
-    raw = json.loads(text)
-    if not isinstance(raw, dict) or set(raw) != {"window"}:
-        raise ValueError("it must hold the one key window")
-    window = parse_window(raw["window"])
-    if not 1 <= window.count <= MOST_STEPS:
-        raise ValueError(f"a window takes 1 to {MOST_STEPS} steps, not {window.count}")
-    return Order(window.first, window.count)
 
 
 ASSEMBLER = ControlAssembler

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from profiler_server.figures import Chart
 from profiler_server.format import format_count
 from profiler_server.page import Notice, Page, PageRequest, explain_absence
 from profiler_server.pages.steps.charts import build_charts
+from profiler_server.pages.steps.control import WindowControl, view_window_control
 from profiler_server.pages.steps.graph import GraphView, view_graph
 from profiler_server.pages.steps.reading import StepData, read_step_data
 from profiler_server.pages.steps.tables import (
@@ -72,16 +73,18 @@ class Trace:
 
 @dataclass(frozen=True)
 class StepsPage:
-    """Either a trace, or a notice that says why there is none."""
+    """Either a trace, or a notice that says why there is none; `window_control` while the run records."""
 
     notice: Notice | None
     trace: Trace | None
+    window_control: WindowControl | None = None
 
 
 def build(request: PageRequest) -> StepsPage:
     """Build the page. `?step=` picks one step; without it, or with a bad number, the average is shown."""
     try:
-        return _build(request.rank_run, request.query.get("step", ""))
+        page = _build(request.rank_run, request.query.get("step", ""))
+        return replace(page, window_control=view_window_control(request.run, request.rank_run))
     except RunError as error:
         log.warning("steps of %s rank %d cannot be shown: %s", request.run_id, request.rank, error)
         return StepsPage(Notice("failed", "The steps cannot be read", str(error), "profiler-server recover RUN"), None)

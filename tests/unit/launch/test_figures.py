@@ -1,0 +1,107 @@
+"""The figures of benchmark.json, from ranges whose times are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.launch.benchmark.calls import Calls, build_calls, keep_batches
+from collector.launch.benchmark.figures import build_data, build_means, collect_samples, summarize_samples
+
+MS = 1_000_000
+
+
+def row(number: int, parent: int | None, path: str, ms: int, **more: Any) -> dict[str, Any]:
+    base = {"id": number, "parent": parent, "name": path.rpartition("/")[2], "path": path, "start_ns": number}
+    rest = {"duration_ns": ms * MS, "device_ns": 0, "batch": None, "total_items": None, "failed": False}
+    return {**base, **rest, **more}
+
+
+def make_calls(batches: int = 3, warmup: int = 1, end_batch: bool = False) -> Calls:
+    """A pipeline of 100 ms; batch i takes 10 + i ms with 4 items, op1 in it 2 ms, twice, and op10 1 ms."""
+    rows = [row(0, None, "pipeline", 100, device_ns=50 * MS)]
+    for index in range(batches + end_batch):
+        first, items = len(rows), 4 if index < batches else 0
+        place = {"batch": index, "total_items": items, "device_ns": 5 * MS}
+        rows.append(row(first, 0, "pipeline/batch", 10 + index, **place))
+        rows += [
+            row(first + n, first, f"pipeline/batch/{name}", ms)
+            for n, name, ms in ((1, "op1", 2), (2, "op1", 2), (3, "op10", 1))
+        ]
+    roots = build_calls(rows)
+    return Calls(roots, keep_batches(roots, warmup), "ranges", warmup)
+
+
+def test_a_batch_is_a_child_with_its_number_and_times_per_item() -> None:
+    pipeline = build_data(make_calls())["pipeline"]
+    batch = {name: value for name, value in pipeline["batch_1"].items() if not isinstance(value, dict)}
+    expected = {"cpu_time": 11, "gpu_time": 5, "total_items": 4, "cpu_time_per_item": 2.75, "gpu_time_per_item": 1.25}
+    assert batch == expected
+    assert pipeline["batch_1"]["op10"] == {"cpu_time": 1, "gpu_time": 0}
+
+
+def test_three_batches_with_a_warm_up_of_one_leave_one() -> None:
+    pipeline = build_data(make_calls())["pipeline"]
+    assert (pipeline["total_items"], pipeline["total_items_minus_warmup"]) == (12, 4)
+    assert pipeline["cpu_time_minus_warmup"] == 100 - 10 - 12
+    assert pipeline["gpu_time_minus_warmup"] == 50 - 5 - 5
+    assert pipeline["cpu_time_minus_warmup_per_item"] == (100 - 10 - 12) / 4
+
+
+def test_without_warm_up_nothing_is_subtracted() -> None:
+    pipeline = build_data(make_calls(warmup=0))["pipeline"]
+    assert pipeline["cpu_time_minus_warmup"] == pipeline["cpu_time"] == 100
+
+
+def test_a_warm_up_that_leaves_nothing_gives_no_figures() -> None:
+    calls = make_calls(warmup=2)
+    assert build_data(calls)["pipeline"]["cpu_time_minus_warmup"] is None
+    assert summarize_samples(collect_samples(calls)).keys().isdisjoint({"pipeline/batch"})
+
+
+def test_the_batch_that_ends_the_data_is_never_counted() -> None:
+    with_end, without = make_calls(end_batch=True), make_calls()
+    assert [call.batch for call in with_end.kept] == [call.batch for call in without.kept] == [1]
+    assert build_data(with_end)["pipeline"]["total_items"] == 12
+    assert build_means(with_end)["pipeline"]["batch"] == build_means(without)["pipeline"]["batch"]
+
+
+def test_a_name_that_is_repeated_is_kept_per_call() -> None:
+    batch = build_data(make_calls())["pipeline"]["batch_0"]
+    assert [name for name, value in batch.items() if isinstance(value, dict)] == ["op1", "op1#2", "op10"]
+
+
+def test_a_range_named_like_a_figure_takes_no_place_from_it() -> None:
+    roots = build_calls([row(0, None, "a", 9), row(1, 0, "a/cpu_time", 4)])
+    tree = build_data(Calls(roots, frozenset(), "ranges", 0))
+    assert tree["a"] == {"cpu_time": 9, "gpu_time": 0, "cpu_time#2": {"cpu_time": 4, "gpu_time": 0}}
+
+
+def test_means_are_over_the_batches() -> None:
+    batch = build_means(make_calls(batches=4))["pipeline"]["batch"]
+    assert batch["cpu_time"] == np.mean([10, 11, 12, 13])
+    assert batch["op1"] == {"cpu_time": 2, "gpu_time": 0}
+
+
+def test_statistics_are_numpys_over_the_kept_batches() -> None:
+    stats = summarize_samples(collect_samples(make_calls(batches=20, warmup=2)))["pipeline/batch"]["cpu_time"]
+    kept = np.arange(12.0, 28.0)
+    assert stats["total_items"] == 16 * 4
+    assert stats["std"] == pytest.approx(kept.std())
+    for name, share in (("percentile_16", 16), ("percentile_84", 84), ("percentile_95", 95), ("median", 50)):
+        assert stats[name] == pytest.approx(np.percentile(kept, share))
+
+
+def test_device_time_that_is_not_known_stays_unknown() -> None:
+    roots = build_calls([row(0, None, "a", 9, device_ns=None)])
+    assert build_data(Calls(roots, frozenset(), "ranges", 0))["a"]["gpu_time"] is None
+
+
+@given(st.integers(0, 12), st.integers(0, 8))
+def test_batch_i_of_n_is_kept_by_the_rule(batches: int, warmup: int) -> None:
+    kept = sorted(call.batch or 0 for call in make_calls(batches, warmup).kept)
+    assert kept == [i for i in range(batches) if i + 1 > warmup and i + 1 + warmup <= batches]
