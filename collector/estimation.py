@@ -329,5 +329,5 @@ def _format(name: str, value: float) -> str:
     if name.endswith("_ns"):
         return f"{value / 1e6:,.3f} ms"
     if name.endswith("_bytes"):
-        return f"{value / 2**20:,.1f} MiB"
+        return f"{value / 2**20:,.1f} MiB" if value >= 1 << 20 else f"{value / 2**10:,.1f} KiB"
     return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"

@@ -79,7 +79,7 @@ def find_own_bottleneck(stages: Sequence[OwnStage]) -> Bottleneck:
 def _explain(stages: Sequence[OwnStage], limit: OwnStage, busy: float) -> list[str]:
     replicas = limit.summary.replicas
     of = f" in each of {replicas} replicas" if replicas > 1 else ""
-    said = [f"It works {format_share(busy)} of the time{of}."]
+    said = [f"{limit.name} works {format_share(busy)} of the time{of}."]
     at = stages.index(limit)
     for stage in stages[:at]:
         if (stage.summary.output_wait_frac or 0.0) >= WAIT_FRAC:

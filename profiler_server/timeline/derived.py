@@ -1,4 +1,4 @@
-"""Slices that the tables `steps`, `phases` and `stages` tell, and what the device was busy with, as tracks.
+"""Slices that the tables `steps`, `phases`, `ranges` and `stages` tell, and what the device was busy with, as tracks.
 
 They make the timeline of light mode, and cover the steps outside of detailed windows.
 """
@@ -27,7 +27,8 @@ GROUP_TRAINING = "Training"
 GROUP_DATA = "Data pipeline"
 GROUP_DEVICE = "Device, all streams"
 # Orders of the groups; tracks of the trace stand between the device summary and the data pipeline.
-_STEPS_ORDER, _DEVICE_ORDER, TRACE_ORDER, _STAGES_ORDER = 0, 10, 1_000, 2_000_000_000
+_STEPS_ORDER, _RANGES_ORDER, _DEVICE_ORDER, TRACE_ORDER, _STAGES_ORDER = 0, 2, 10, 1_000, 2_000_000_000
+_DEEPEST = 200
 _DEVICE_KINDS = {"compute": ("kernel", "memset"), "communication": ("communication",), "copy": ("memcpy",)}
 _WAIT_LABELS = {
     "input_wait": "wait on input queue",
@@ -69,7 +70,7 @@ def derive_slices(rank: RankRun, tracks: list[Track], number: int) -> Derived:
     made: list[Track] = []
     pieces: list[pa.Table] = []
     superseded: list[int] = []
-    for kind, build in (("step", _derive_steps), ("phase", _derive_phases), ("", _derive_stages)):
+    for kind, build in (("step", _derive_steps), ("phase", _derive_phases), ("", _derive_ranges), ("", _derive_stages)):
         new_tracks, slices = build(rank, number)
         if slices.num_rows:
             superseded += [track.id for track in tracks if kind and track.kind == kind]
@@ -115,6 +116,45 @@ def _derive_phases(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
     return [Track(number, "phase", "Phases", GROUP_TRAINING, _STEPS_ORDER + 1)], _table(
         data, "phases", name, category, number
     )
+
+
+def _derive_ranges(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
+    """Give every thread that marked ranges one track, on which they nest."""
+    data = _read(rank, "ranges", ["id", "parent", "name", "process", "thread_id", "step", "start_ns", "duration_ns"])
+    if data is None:
+        return [], DERIVED_SCHEMA.empty_table()
+    process = pc.fill_null(data["process"].cast(pa.string()), "")
+    thread = data["thread_id"].cast(pa.string())
+    encoded = pc.binary_join_element_wise(process, thread, ".").combine_chunks().dictionary_encode()
+    threads = encoded.dictionary.to_pylist()
+    only = len(threads) == 1
+    tracks = [
+        Track(
+            number + i, "annotation", "Ranges" if only else f"Ranges, thread {name}", GROUP_TRAINING, _RANGES_ORDER + i
+        )
+        for i, name in enumerate(threads)
+    ]
+    track = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int32) + number
+    table = _table(data, "ranges", data["name"], _constant("annotation", data.num_rows), track)
+    depth = pa.array(_count_parents(data["id"].to_numpy(), pc.fill_null(data["parent"], -1).to_numpy()), pa.int32())
+    return tracks, table.set_column(1, DERIVED_SCHEMA.field("depth"), depth)
+
+
+def _count_parents(ids: Int64s, parents: Int64s) -> np.ndarray:
+    """Return how many ranges are open around each; one whose parent is not there stands outermost."""
+    order = np.argsort(ids)
+    at = np.minimum(np.searchsorted(ids, parents, sorter=order), ids.size - 1)
+    above = np.where(ids[order[at]] == parents, order[at], -1)
+    depth = np.zeros(ids.size, np.int32)
+    current = above
+    # One round per level; a damaged table that loops ends at the limit.
+    for _ in range(_DEEPEST):
+        inside = current >= 0
+        if not inside.any():
+            break
+        depth += inside
+        current = np.where(inside, above[current], -1)
+    return depth
 
 
 def _derive_stages(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
