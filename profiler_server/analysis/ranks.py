@@ -57,7 +57,8 @@ class RankSummary:
 class Straggler:
     """The rank with the longest own time. `behind_frac` is against the median of the others.
 
-    `phase` is the phase that exceeds the others' median by most, by `phase_excess_ns`. `is_slow` says that it is more than noise.
+    `phase` is the phase that exceeds the others' median by most. `is_slow` says that the rank is behind by more than
+    noise explains, `is_unsure` that it is behind and noise may explain it. `others` is how many there are.
     """
 
     rank: int
@@ -67,7 +68,9 @@ class Straggler:
     phase: str
     phase_ns: float
     phase_others_ns: float
+    others: int
     is_slow: bool
+    is_unsure: bool
 
 
 _KEPT: Kept[RankSummary] = Kept(2 * MOST_RANKS)
@@ -157,6 +160,8 @@ def find_straggler(ranks: Sequence[RankSummary]) -> Straggler | None:
     excess = slow.own_ns - middle
     noise = float(np.hypot(slow.noise_ns, np.median([rank.noise_ns for rank in others])))
     behind = excess / middle if middle else 0.0
+    far = behind >= BEHIND_FRAC
+    sure = excess > 3.0 * noise
     return Straggler(
         rank=slow.rank,
         own_ns=slow.own_ns,
@@ -165,7 +170,9 @@ def find_straggler(ranks: Sequence[RankSummary]) -> Straggler | None:
         phase=phase,
         phase_ns=slow.phases_ns[phase],
         phase_others_ns=phases[phase],
-        is_slow=behind >= BEHIND_FRAC and excess > 3.0 * noise,
+        others=len(others),
+        is_slow=far and sure,
+        is_unsure=far and not sure,
     )
 
 

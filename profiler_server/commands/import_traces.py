@@ -33,7 +33,7 @@ def command(
         raise UsageError(f"--name {chosen!r} may hold letters, digits, dot, dash and underscore only")
     with show_progress(f"Importing {chosen}") as on_progress:
         run = import_trace(traces, base / chosen, name=chosen, on_progress=on_progress)
-    typer.echo(f"Imported {run.manifest.world_size} rank(s) as {run.path}")
+    typer.echo(f"Imported {len(run.ranks)} rank(s) as {run.path}")
     for rank in run.ranks:
         for warning in run.rank(rank).manifest.warnings:
             typer.echo(f"rank {rank}: {warning.text}", err=True)

@@ -23,6 +23,7 @@ from profiler_server.analysis.pipeline import (
     read_queues,
     summarize_readiness,
 )
+from profiler_server.analysis.ranks import summarize_rank
 from profiler_server.analysis.replicas import read_stages, summarize_transforms
 from profiler_server.analysis.results import DeviceSummary
 from profiler_server.analysis.steps import read_integers, select_steps, train_steps
@@ -139,17 +140,8 @@ def _read_transforms(rank: RankRun, loader: Loader | None) -> tuple[tuple[str, f
 def _read_peers(run: Run, own: int) -> tuple[Peer, ...]:
     """Return the other ranks' mean steps; at most 64 of them, spread over the ranks."""
     ranks = [rank for rank in run.ranks if rank != own]
-    peers = []
-    for rank in ranks[:: max(1, len(ranks) // MOST_PEERS)]:
-        try:
-            steps = run.rank(rank).table("steps")
-        except RunError:
-            continue
-        train, kept = train_steps(steps), select_steps(steps).kept
-        if kept.any():
-            means = (float(read_integers(train, name)[kept].mean()) for name in ("duration_ns", "communication_ns"))
-            peers.append(Peer(rank, *means))
-    return tuple(peers)
+    picked = (summarize_rank(run.rank(rank)) for rank in ranks[:: max(1, len(ranks) // MOST_PEERS)])
+    return tuple(Peer(rank.rank, rank.step_ns, rank.phases_ns["communication"]) for rank in picked if rank.steps)
 
 
 def _sum_ranges(rank: RankRun) -> Mapping[str, float]:

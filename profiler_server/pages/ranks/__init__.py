@@ -78,11 +78,10 @@ def _compare(request: PageRequest, ranks: tuple[RankSummary, ...]) -> Comparison
     straggler = find_straggler(ranks)
     rows = summarize_collectives(request.run, ranks)
     devices = read_devices(request.run, ranks)
-    behind = straggler is not None and straggler.is_slow
     return Comparison(
         sentence=describe_straggler(straggler),
         detail=describe_communication(ranks, rows),
-        tone="bad" if behind else "good",
+        tone="bad" if straggler and straggler.is_slow else "watch" if straggler and straggler.is_unsure else "good",
         stats=list_stats(request.run.manifest, ranks, straggler),
         table=list_rows(ranks, straggler, devices.times, request.query.get("sort", "")),
         charts=build_charts(ranks, devices.times),
@@ -98,7 +97,8 @@ def _list_notes(request: PageRequest, straggler: Straggler | None, pending: int)
         notes.append(f"The first {MOST_RANKS} of {format_count(len(request.ranks))} ranks are shown.")
     world = request.run.manifest.world_size
     if world > len(request.ranks):
-        notes.append(f"{world - len(request.ranks)} of {world} ranks have not written anything.")
+        what = "were not imported" if request.run.manifest.source == "kineto" else "have not written anything"
+        notes.append(f"{world - len(request.ranks)} of {world} ranks {what}.")
     if pending:
         notes.append(f"The device work of {format_number_of(pending, 'rank')} is still being read; reload in a moment.")
     if straggler is None:

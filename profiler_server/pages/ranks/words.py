@@ -32,11 +32,14 @@ def describe_straggler(straggler: Straggler | None) -> str:
     if straggler is None:
         return "There is only one rank with steps, so there is nothing to compare it with."
     share = f"{100 * straggler.behind_frac:.0f} %" if straggler.behind_frac >= 0.0095 else "under 1 %"
+    others = "the median of the others" if straggler.others > 1 else "the other"
+    if straggler.is_unsure:
+        return f"Rank {straggler.rank} is {share} behind {others}, but steps vary so much that this may be chance."
     if not straggler.is_slow:
-        return f"The ranks are alike: the slowest, rank {straggler.rank}, is {share} behind the median of the others."
+        return f"The ranks are alike: the slowest, rank {straggler.rank}, is {share} behind {others}."
     grew = LABELS[straggler.phase].lower()
     before, now = format_duration(straggler.phase_others_ns), format_duration(straggler.phase_ns)
-    return f"Rank {straggler.rank} is {share} slower than the median of the others; its {grew} grew: {now} against {before}."
+    return f"Rank {straggler.rank} is {share} slower than {others}; its {grew} grew: {now} against {before}."
 
 
 def describe_communication(ranks: Sequence[RankSummary], rows: Sequence[CollectiveRow]) -> str:
@@ -69,8 +72,9 @@ def list_stats(manifest: RunManifest, ranks: Sequence[RankSummary], straggler: S
     steps = np.array([rank.step_ns for rank in known])
     wait = np.array([rank.phases_ns["communication"] for rank in known])
     hosts = len({rank.host for rank in ranks if rank.host})
+    where = f", on {format_number_of(hosts, 'host')}" if hosts else ""
     stats = [
-        Stat("Ranks", format_count(len(known)), f"of {manifest.world_size}, on {format_number_of(hosts, 'host')}"),
+        Stat("Ranks", format_count(len(known)), f"of {manifest.world_size}{where}"),
         Stat("Mean step", format_duration(float(steps.mean())), f"{_span(steps)} over the ranks"),
     ]
     if straggler is not None:
@@ -79,7 +83,8 @@ def list_stats(manifest: RunManifest, ranks: Sequence[RankSummary], straggler: S
                 "Slowest rank", f"rank {straggler.rank}", f"{format_duration(straggler.own_ns)} outside of collectives"
             )
         )
-        stats.append(Stat("Median of the others", format_duration(straggler.others_ns), "outside of collectives"))
+        label = "Median of the others" if straggler.others > 1 else "The other rank"
+        stats.append(Stat(label, format_duration(straggler.others_ns), "outside of collectives"))
     if wait.any():
         stats.append(
             Stat("Held in collectives", format_share(float((wait / steps).mean())), "of the step, mean of the ranks")

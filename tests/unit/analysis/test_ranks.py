@@ -12,7 +12,7 @@ from collector.run import open_run
 from collector.schema import layout
 from profiler_server.analysis.collectives import Calls, match_collectives
 from profiler_server.analysis.ranks import average_steps, find_straggler, summarize_collectives, summarize_ranks
-from tests.support.cases import write_rows
+from tests.support.cases import lay_end_to_end, write_rows
 from tests.support.machines import build_ranks
 from tests.support.runs import RunPlan, build_run, build_steps
 
@@ -34,6 +34,19 @@ def test_ranks_that_are_alike_have_no_slow_one(tmp_path: Path) -> None:
     straggler = find_straggler(summarize_ranks(open_run(build_ranks(tmp_path / "run", 3))))
     assert straggler is not None
     assert not straggler.is_slow
+
+
+def test_a_difference_that_noise_explains_is_not_sure(tmp_path: Path) -> None:
+    path = build_ranks(tmp_path / "run", 2, steps=30)
+    for rank, long_ms in ((0, 200), (1, 900)):
+        rows = build_steps(RunPlan(steps=30))
+        for row in rows[15::10]:
+            row["tail_ns"] += long_ms * 1_000_000
+        lay_end_to_end(rows)
+        write_rows(layout.rank_path(path, rank), "steps", rows)
+    straggler = find_straggler(summarize_ranks(open_run(path)))
+    assert straggler is not None
+    assert (straggler.rank, straggler.is_slow, straggler.is_unsure) == (1, False, True)
 
 
 def test_one_rank_is_nothing_to_compare(tmp_path: Path) -> None:
