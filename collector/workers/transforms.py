@@ -14,8 +14,10 @@ from typing import Any
 
 from collector.workers.tally import Part, Tally, time_calls
 
-# An attribute with one of these in its name holds transforms; one with these exact names holds another dataset.
+# An attribute or a method with one of these in its name holds transforms. Whatever else can be called is taken for a
+# transform too, unless a word of its name says that it fetches the data; these exact names hold another dataset.
 _TRANSFORM_WORDS = ("transform", "augment", "preprocess", "tokeniz", "processor", "normaliz")
+_READ_WORDS = ("load", "read", "open", "fetch", "get", "client", "connect", "session", "collate", "sampler", "file")
 _DATASET_NAMES = ("dataset", "datasets", "_dataset", "_datasets", "ds", "base", "source_dataset")
 # A library's own methods are its internals: what they call is found as an attribute.
 _LIBRARIES = ("torch", "torchvision", "torchdata", "datasets", "builtins")
@@ -120,7 +122,8 @@ def find_transforms(dataset: Any) -> list[Found]:
 
 def _locate(container: Any, key: Any, value: Any) -> Found:
     if isinstance(value, _FUNCTION_TYPES):
-        return Found(container, key, value, _name_function(value))
+        name = _name_function(value)
+        return Found(container, key, value, f"{key} (lambda)" if name == "<lambda>" and isinstance(key, str) else name)
     cls = type(value)
     return Found(cls, "__call__", cls.__call__, _shorten(cls.__qualname__))
 
@@ -155,7 +158,7 @@ def _list_held(holder: Any) -> Iterator[tuple[Any, Any, Any]]:
     if isinstance(modules, dict):  # transforms that are nn.Modules keep their parts there
         yield from _list_items(modules)
     for name, value in list(attributes.items()):
-        if not _is_transform_name(name) or value is None:
+        if value is None or not (_is_transform_name(name) or _acts_as_transform(name, value)):
             continue
         if isinstance(value, (MutableSequence, MutableMapping)):
             yield from _list_items(value)
@@ -164,6 +167,19 @@ def _list_held(holder: Any) -> Iterator[tuple[Any, Any, Any]]:
             yield from ((attributes, name, item) for item in value if not isinstance(item, _FUNCTION_TYPES))
         else:
             yield attributes, name, value
+
+
+def _acts_as_transform(name: str, value: Any) -> bool:
+    """Say whether an attribute holds something to call on a sample, or a short list of such things."""
+    if name in _DATASET_NAMES or any(word in name.lower() for word in _READ_WORDS):
+        return False
+    if isinstance(value, (list, tuple)):
+        return 0 < len(value) <= _COUNT_LIMIT and all(_is_applied(item) for item in value)
+    return _is_applied(value)
+
+
+def _is_applied(value: Any) -> bool:
+    return callable(value) and not isinstance(value, type) and not hasattr(value, "__getitem__")
 
 
 def _list_items(container: Any) -> Iterator[tuple[Any, Any, Any]]:

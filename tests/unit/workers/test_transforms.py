@@ -49,6 +49,36 @@ def test_a_plain_list_and_a_method_are_found() -> None:
     assert set(find_names(data)) == {"Augmented.augment", "Double", "add_one"}
 
 
+class Chain:
+    """Composes under names of its own."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.parts = list(parts)
+
+    def __call__(self, value: Any) -> Any:
+        for part in self.parts:
+            value = part(value)
+        return value
+
+
+def test_transforms_are_found_whatever_the_attributes_are_called() -> None:
+    data = Samples()
+    data.__dict__["tf"] = Chain(Double(), add_one)
+    assert find_names(data) == ["Chain", "Double", "add_one"]
+
+
+def test_a_lambda_is_named_after_the_attribute_that_holds_it() -> None:
+    data = Samples()
+    data.__dict__["normalise"] = lambda value: value
+    assert find_names(data) == ["normalise (lambda)"]
+
+
+def test_what_fetches_the_data_is_no_transform() -> None:
+    data = Samples()
+    data.__dict__.update(loader=add_one, open_file=add_one, client=Double(), samples=[1, 2], classes=["a"])
+    assert find_names(data) == []
+
+
 def test_a_dataset_without_transforms_has_none() -> None:
     assert find_names(Samples()) == []
     assert find_names(range(5)) == []
