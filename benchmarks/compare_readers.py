@@ -1,0 +1,86 @@
+"""Time readers of traces side by side: whole processes, file to figures, in turns.
+
+    python benchmarks/compare_readers.py grown.json --peers path/to/python --perfetto path/to/engine --rounds 3
+
+`--peers` is the Python of an environment with HolisticTraceAnalysis and torch-tb-profiler, `--perfetto` the folder of
+Perfetto's WebAssembly build (see tests/perfetto/query.mjs). A reader that is not there is left out, and that is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+_STEPSCOPE = "import sys; from collector.traces import import_trace; import_trace(sys.argv[1], sys.argv[2] + '/run')"
+_HTA = """
+import sys
+from hta.trace_analysis import TraceAnalysis
+TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir='').get_temporal_breakdown(visualize=False)
+"""
+_TENSORBOARD = """
+import sys
+from torch_tb_profiler.profiler.data import RunProfileData
+from torch_tb_profiler.profiler.run_generator import RunGenerator
+data = RunProfileData.parse('worker0', 1, sys.argv[1], sys.argv[2])
+RunGenerator('worker0', 1, data).generate_run_profile()
+"""
+_MODULES = {"HTA": "hta", "torch-tb-profiler": "torch_tb_profiler"}
+_QUERY = Path(__file__).parents[1] / "tests/perfetto/query.mjs"
+
+
+def list_readers(peers: Path | None, perfetto: Path | None) -> dict[str, list[str]]:
+    """Return the command of each reader that is there; the trace and a scratch folder are added to it."""
+    found = {"Stepscope": [sys.executable, "-c", _STEPSCOPE]}
+    for name, code in (("HTA", _HTA), ("torch-tb-profiler", _TENSORBOARD)):
+        if peers and not subprocess.run([peers, "-c", f"import {_MODULES[name]}"], capture_output=True).returncode:
+            found[name] = [str(peers), "-c", code]
+        else:
+            print(f"{name} is not installed and left out")
+    if perfetto and (perfetto / "engine.mjs").is_file():
+        found["Perfetto (WebAssembly)"] = ["node", str(_QUERY), str(perfetto)]
+    else:
+        print("Perfetto's WebAssembly build is not there and left out")
+    return found
+
+
+def measure(command: Sequence[str], trace: Path) -> tuple[float, float, bool]:
+    """Return the seconds and the peak memory in MB of a process and whether it ended well."""
+    with tempfile.TemporaryDirectory(dir=trace.parent) as folder:
+        extra = ["select count(*) from slice"] if command[0] == "node" else [folder]
+        with (Path(folder) / "log").open("wb") as log:
+            before = time.perf_counter()
+            process = subprocess.Popen([*command, str(trace), *extra], stdout=log, stderr=log)
+            _, status, usage = os.wait4(process.pid, 0)
+            seconds = time.perf_counter() - before
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return seconds, usage.ru_maxrss / 1024, process.returncode == 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("--peers", type=Path)
+    parser.add_argument("--perfetto", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    readers = list_readers(given.peers, given.perfetto)
+    times: dict[str, list[float]] = {name: [] for name in readers}
+    for _ in range(given.rounds):
+        for name, command in readers.items():
+            seconds, peak, good = measure(command, given.trace)
+            times[name].append(seconds)
+            print(f"{name:24s} {seconds:7.2f} s  peak {peak:6.0f} MB{'' if good else '  FAILED'}", flush=True)
+    own = statistics.median(times["Stepscope"])
+    for name, seconds in times.items():
+        print(f"{name:24s} median {statistics.median(seconds):7.2f} s, {statistics.median(seconds) / own:5.1f} x")
+
+
+if __name__ == "__main__":
+    main()
