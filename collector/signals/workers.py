@@ -7,6 +7,7 @@ them. Nothing of the user's is wrapped here; what is wrapped in a worker is wrap
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import weakref
@@ -24,6 +25,8 @@ from collector.workers.entry import WorkerEntry, WorkerPlan
 from collector.workers.fetch_here import FetchHere
 from collector.workers.pinning import PinEntry
 
+STEPS_TO_LOOK = 3
+
 
 class WorkersSignal:
     name = "workers"
@@ -36,10 +39,10 @@ class WorkersSignal:
         self._lock = threading.RLock()
         self._log: SharedStageLog | None = None
         self._fetches: weakref.WeakSet[FetchHere] = weakref.WeakSet()
-        with_workers, without = module._MultiProcessingDataLoaderIter, module._SingleProcessDataLoaderIter
-        context.undo.patch(with_workers, "__init__", self._make_init_with_workers(with_workers.__init__))
-        context.undo.patch(with_workers, "_reset", self._make_reset(with_workers._reset))
-        context.undo.patch(without, "__init__", self._make_init_without(without.__init__))
+        self._has_stateful = False
+        self._patch(module._MultiProcessingDataLoaderIter, module._SingleProcessDataLoaderIter, worker_module)
+        self._look_for_stateful()
+        context.boundaries.append(self._on_step)
 
     def remove(self) -> None:
         """Stop; workers that run go on to write, their iterator ends them."""
@@ -49,16 +52,36 @@ class WorkersSignal:
         if self._log is not None:
             self._log.close()
 
+    def _on_step(self, step: int) -> None:
+        """Look again: the script may have imported torchdata after the recording had begun."""
+        self._look_for_stateful()
+        if step >= STEPS_TO_LOOK:
+            self._context.boundaries.remove(self._on_step)
+
+    def _look_for_stateful(self) -> None:
+        stateful: Any = sys.modules.get("torchdata.stateful_dataloader.stateful_dataloader")
+        if stateful is not None and not self._has_stateful:
+            self._has_stateful = True
+            kinds = stateful._StatefulMultiProcessingDataLoaderIter, stateful._StatefulSingleProcessDataLoaderIter
+            self._patch(*kinds, stateful)
+
+    def _patch(self, with_workers: Any, without: Any, holder: Any) -> None:
+        """Patch the iterators of a loader; its iterator starts `holder._worker_loop` in its workers."""
+        undo = self._context.undo
+        undo.patch(with_workers, "__init__", self._make_init_with_workers(with_workers.__init__, holder))
+        undo.patch(with_workers, "_reset", self._make_reset(with_workers._reset))
+        undo.patch(without, "__init__", self._make_init_without(without.__init__))
+
     def _is_here(self) -> bool:
         # Not in a process that was forked from the one that trains.
         return self._is_on and os.getpid() == self._pid
 
-    def _make_init_with_workers(self, original: Any) -> Any:
+    def _make_init_with_workers(self, original: Any, holder: Any) -> Any:
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             if not self._is_here():
                 original(iterator, loader, *args, **kwargs)
                 return
-            with self._lock, self._stand_in(loader):
+            with self._lock, self._stand_in(loader, holder):
                 original(iterator, loader, *args, **kwargs)
 
         return __init__
@@ -83,12 +106,12 @@ class WorkersSignal:
         return __init__
 
     @contextmanager
-    def _stand_in(self, loader: Any) -> Iterator[None]:
+    def _stand_in(self, loader: Any, holder: Any) -> Iterator[None]:
         """Exchange the worker's loop and the pin thread's loop, and put both back."""
-        loop, pin_loop = worker_module._worker_loop, pin_module._pin_memory_loop
+        loop, pin_loop = holder._worker_loop, pin_module._pin_memory_loop
         try:
             plan = self._plan(loader)
-            worker_module._worker_loop = WorkerEntry(loop, plan)
+            holder._worker_loop = WorkerEntry(loop, plan)
             if loader.pin_memory:
                 pin_module._pin_memory_loop = PinEntry(pin_loop, self._open_log(), plan.loader, plan.epoch)
         except Exception as error:  # noqa: BLE001  an edge: the workers must start whatever is wrong here
@@ -96,7 +119,7 @@ class WorkersSignal:
         try:
             yield
         finally:
-            worker_module._worker_loop, pin_module._pin_memory_loop = loop, pin_loop
+            holder._worker_loop, pin_module._pin_memory_loop = loop, pin_loop
 
     def _plan(self, loader: Any) -> WorkerPlan:
         loaders = self._context.loaders

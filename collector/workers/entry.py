@@ -161,12 +161,14 @@ class WorkerSession:
             self._cleanup_start_ns = self._picked_ns
         elif type(message).__name__ == "_ResumeIteration":
             self._epoch += 1
-        elif self._probe is not None:
+        elif self._probe is not None and isinstance(message, tuple):
             _, index = message
+            if isinstance(index, tuple) and len(index) == 2 and isinstance(index[1], bool):
+                index = index[0]  # StatefulDataLoader asks for the worker's state along with it
             self._probe.begin(len(index) if hasattr(index, "__len__") else 1)
 
     def _stop(self, message: Any) -> None:
-        if self._probe is not None:
+        if self._probe is not None and isinstance(message[0], int):
             self._probe.end()
         if self._sends is not None:
             self._sends.expect(self._place(message))
@@ -182,6 +184,8 @@ class WorkerSession:
     def _place(self, message: Any) -> tuple[int, int, int] | None:
         """Return loader, epoch and batch, or None for a message that carries no batch."""
         batch, data = message
+        if isinstance(data, tuple) and data:
+            data = data[0]  # StatefulDataLoader sends the worker and its state along
         if not isinstance(batch, int) or type(data).__name__ == _END_OF_SAMPLES:
             return None
         return self._plan.loader, self._epoch, batch

@@ -25,6 +25,7 @@ class LoaderContext:
     events: Path
     loaders: LoaderRegistry = field(default_factory=LoaderRegistry)
     undo: Undo = field(default_factory=Undo)
+    boundaries: list[Callable[[int], None]] = field(default_factory=list)
     failed: list[BaseException] = field(default_factory=list)
 
     def fail_signal(self, name: str, error: BaseException) -> None:

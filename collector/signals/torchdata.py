@@ -1,0 +1,147 @@
+"""Loaders of the package torchdata, where the script has imported it: StatefulDataLoader and torchdata.nodes.
+
+StatefulDataLoader inherits from DataLoader and its fetches are seen by the signal `loader`; its start and its workers
+are its own. A loader of nodes has nothing of DataLoader: its fetches are written here.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import Any
+
+from collector.context import SignalContext
+from collector.ring.codes import (
+    BATCH,
+    FETCH_END,
+    FETCH_START,
+    FETCH_STOP,
+    LOADER,
+    LOADER_READY,
+    LOADER_START,
+    SAMPLES,
+)
+
+STEPS_TO_LOOK = 3
+_STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
+_NODES = "torchdata.nodes.loader"
+
+
+class TorchdataSignal:
+    name = "torchdata"
+    option = ""
+
+    def install(self, context: SignalContext) -> None:
+        self._context = context
+        self._patched: set[str] = set()
+        self._look()
+        context.boundaries.append(self._on_step)
+
+    def remove(self) -> None:
+        pass
+
+    def _on_step(self, step: int) -> None:
+        """Look again: the script may have imported the package after the recording had begun."""
+        self._look()
+        if step >= STEPS_TO_LOOK:
+            self._context.boundaries.remove(self._on_step)
+
+    def _look(self) -> None:
+        undo = self._context.undo
+        for name, patch in ((_STATEFUL, self._patch_stateful), (_NODES, self._patch_nodes)):
+            module = sys.modules.get(name)
+            if module is not None and name not in self._patched:
+                self._patched.add(name)
+                patch(undo, module)
+
+    def _patch_stateful(self, undo: Any, module: Any) -> None:
+        kind = module.StatefulDataLoader
+        undo.patch(kind, "__iter__", self._make_iter(kind.__iter__))
+
+    def _patch_nodes(self, undo: Any, module: Any) -> None:
+        loader, iterator = module.Loader, module.LoaderIterator
+        undo.patch(loader, "__iter__", self._make_iter(loader.__iter__, self._begin_epoch))
+        undo.patch(iterator, "__next__", self._make_next(iterator.__next__))
+
+    def _begin_epoch(self, loader: Any) -> None:
+        loaders = self._context.loaders
+        if loaders.begin_epoch(loader) == 1:
+            self._context.add_loader(_describe_nodes(loaders.number(loader), loader))
+
+    def _make_iter(self, original: Any, begin: Any = None) -> Any:
+        log, steps = self._context.log, self._context.steps
+        words, mask, following, thread = log.words, log.mask, log.following, log.thread
+        now, get_ident = time.perf_counter_ns, threading.get_ident
+
+        def __iter__(loader: Any) -> Any:
+            if get_ident() != thread[0]:
+                return original(loader)
+            if begin is not None:
+                begin(loader)
+            steps.fetch_starts()
+            words[following() & mask] = now() + LOADER_START
+            try:
+                return original(loader)
+            finally:
+                words[following() & mask] = now() + LOADER_READY
+
+        return __iter__
+
+    def _make_next(self, original: Any) -> Any:
+        log, steps, loaders = self._context.log, self._context.steps, self._context.loaders
+        words, mask, following, thread = log.words, log.mask, log.following, log.thread
+        now, get_ident = time.perf_counter_ns, threading.get_ident
+
+        def __next__(iterator: Any) -> Any:
+            if get_ident() != thread[0]:
+                return original(iterator)
+            steps.fetch_starts()
+            loader = iterator.loader
+            words[following() & mask] = (loaders.epoch(loader) << 16 | loaders.number(loader) & 0xFFFF) + LOADER
+            words[following() & mask] = now() + FETCH_START
+            try:
+                batch = original(iterator)
+            except BaseException as error:
+                words[following() & mask] = now() + FETCH_STOP
+                if isinstance(error, StopIteration):
+                    steps.fetch_stops()
+                raise
+            words[following() & mask] = iterator._num_yielded - 1 + BATCH
+            words[following() & mask] = now() + FETCH_END
+            words[following() & mask] = _count_samples(batch) + SAMPLES
+            return batch
+
+        return __next__
+
+
+def _count_samples(batch: Any) -> int:
+    """Return the length of the first tensor of a batch, 0 where there is none to be seen cheaply."""
+    if isinstance(batch, dict):
+        batch = next(iter(batch.values()), None)
+    elif isinstance(batch, (list, tuple)):
+        batch = batch[0] if batch else None
+    shape = getattr(batch, "shape", None)
+    return int(shape[0]) if shape is not None and len(shape) else 0
+
+
+def _describe_nodes(number: int, loader: Any) -> dict[str, Any]:
+    """Return the fields of `schema.manifest.Loader` that are known of a pipeline of nodes."""
+    return {
+        "id": number,
+        "dataset": type(loader.root).__name__,
+        "style": "iterable",
+        "batch_size": None,
+        "num_workers": 0,
+        "prefetch_factor": None,
+        "pin_memory": False,
+        "pins": False,
+        "persistent_workers": False,
+        "in_order": True,
+        "shuffle": None,
+        "length_batches": None,
+        "start_method": None,
+    }
+
+
+SIGNAL = TorchdataSignal
