@@ -48,6 +48,7 @@ class Outlet:
         self.device: DeviceClock | None = None
         self.trainer: Trainer | None = None
         self.step: Callable[[], int] = step or _no_step
+        self.with_pipeline = True
         self._thread = thread
         self._opened: MarkLog | None = None
         self._lock = threading.Lock()
@@ -57,6 +58,11 @@ class Outlet:
     @property
     def is_on(self) -> bool:
         return self._thread is None or self._thread[0] != _PAUSED
+
+    @property
+    def takes_pipeline(self) -> bool:
+        """Whether stages and queues are recorded now; the option `data_pipeline` switches them off."""
+        return self.with_pipeline and self.is_on
 
     @property
     def is_training_thread(self) -> bool:
@@ -140,7 +146,11 @@ def _find_inherited() -> Outlet | None:
         notes = json.loads((events / "notes.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return None if notes.get("finished") else Outlet(events)
+    if notes.get("finished"):
+        return None
+    outlet = Outlet(events)
+    outlet.with_pipeline = bool(notes.get("options", {}).get("data_pipeline", True))
+    return outlet
 
 
 def _begin_child() -> None:

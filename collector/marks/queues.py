@@ -32,7 +32,7 @@ class WatchedQueue:
     def get(self, *args: Any, **kwargs: Any) -> Any:
         """Return the next item, as the queue's own `get` does."""
         outlet = outlets.current
-        if outlet is None or not outlet.is_on:
+        if outlet is None or not outlet.takes_pipeline:
             return self._queue.get(*args, **kwargs)
         self._sample(outlet)
         trainer = outlet.trainer if outlet.is_training_thread else None
@@ -48,7 +48,7 @@ class WatchedQueue:
     def put(self, item: Any, *args: Any, **kwargs: Any) -> None:
         """Put an item, as the queue's own `put` does."""
         outlet = outlets.current
-        if outlet is None or not outlet.is_on:
+        if outlet is None or not outlet.takes_pipeline:
             self._queue.put(item, *args, **kwargs)
             return
         start_ns = perf_counter_ns()

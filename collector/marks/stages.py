@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -64,16 +65,15 @@ class Stage:
 
     def __enter__(self) -> Stage:
         outlet = outlets.current
-        if outlet is None or not outlet.is_on:
+        if outlet is None or not outlet.takes_pipeline:
             return self
         try:
             self._replica = _Replica(outlet, self._name, self._wanted)
         except (OSError, RuntimeError) as error:
             outlets.give_up(outlet, error)
             return self
-        waits, _local.waits = _local.waits, []
-        for wait in waits:
-            self._replica.write(wait)
+        while _local.waits:
+            self._replica.write(_local.waits.popleft())
         self._outer = _local.stage
         if self._outer is not None:
             self._outer._pause(perf_counter_ns())
@@ -134,7 +134,7 @@ class _Local(threading.local):
         self.thread = threading.get_native_id()
         self.stage: Stage | None = None
         self.last: _Replica | None = None
-        self.waits: list[Wait] = []
+        self.waits: deque[Wait] = deque(maxlen=_MOST_WAITING)
 
 
 _local = _Local()
@@ -170,12 +170,12 @@ def add_wait(wait: Wait) -> None:
             last.write(wait)
     else:
         # A thread that gets and never runs a stage is no part of the pipeline's stages.
-        _local.waits = [*_local.waits[-_MOST_WAITING:], wait]
+        _local.waits.append(wait)
 
 
 def _begin_child() -> None:
     """Forget the stages of the parent in a process that was just forked."""
-    _local.__dict__.update(thread=threading.get_native_id(), stage=None, last=None, waits=[])
+    _local.__dict__.update(thread=threading.get_native_id(), stage=None, last=None, waits=deque(maxlen=_MOST_WAITING))
 
 
 os.register_at_fork(after_in_child=_begin_child)

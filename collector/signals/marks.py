@@ -30,6 +30,7 @@ class MarksSignal:
     def install(self, context: SignalContext) -> None:
         steps = context.steps
         self._outlet = Outlet(context.events, context.log.thread, lambda: steps.ended + 1)
+        self._outlet.with_pipeline = context.options.data_pipeline
         self._outlet.trainer = QueueFetches(context)
         if torch.cuda.is_available():
             self._outlet.device = CudaRanges(self._outlet)

@@ -149,7 +149,7 @@ def _plan(scratch: Scratch, tracks: list[Track], counters: list[Series]) -> _Pla
     return _Plan(shown, lanes, number, begin, end, raw_level, top_level)
 
 
-_GROUP_OF_KIND = {"step": 0, "phase": 1, "device": 2, "stream": 3, "annotation": 5, "worker": 7, "stage": 8}
+_GROUP_OF_KIND = {"step": 0, "phase": 1, "range": 1, "device": 2, "stream": 3, "annotation": 5, "worker": 7, "stage": 8}
 
 
 def _page_order(track: Track) -> tuple[int, int, int]:

@@ -129,9 +129,7 @@ def _derive_ranges(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
     threads = encoded.dictionary.to_pylist()
     only = len(threads) == 1
     tracks = [
-        Track(
-            number + i, "annotation", "Ranges" if only else f"Ranges, thread {name}", GROUP_TRAINING, _RANGES_ORDER + i
-        )
+        Track(number + i, "range", "Ranges" if only else f"Ranges, thread {name}", GROUP_TRAINING, _RANGES_ORDER + i)
         for i, name in enumerate(threads)
     ]
     track = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int32) + number

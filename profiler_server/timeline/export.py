@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from collector.run import RankRun, Run
 from collector.schema.errors import OptionError, OutputError, RunError
+from collector.trace_text import EventWriter
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.export_rank import RankExport, StepWindow
-from collector.trace_text import EventWriter
 
 Detail = Literal["steps", "device", "full"]
 Numbers = str | Sequence[int] | None

@@ -15,12 +15,6 @@ import pyarrow.parquet as pq
 from collector import parts
 from collector.run import RankRun
 from collector.schema.errors import TableMissingError
-from profiler_server.timeline.build import DERIVED_FILE
-from profiler_server.timeline.intervals import Int64s, merge_intervals
-from profiler_server.timeline.lanes import Int32s
-from profiler_server.timeline.nesting import spread_over_threads
-from profiler_server.timeline.sources import BATCH_ROWS, Track, naming_damage
-from profiler_server.timeline.store import Timeline
 from collector.trace_text import (
     EventWriter,
     SliceColumns,
@@ -29,6 +23,12 @@ from collector.trace_text import (
     write_flows,
     write_slices,
 )
+from profiler_server.timeline.build import DERIVED_FILE
+from profiler_server.timeline.intervals import Int64s, merge_intervals
+from profiler_server.timeline.lanes import Int32s
+from profiler_server.timeline.nesting import spread_over_threads
+from profiler_server.timeline.sources import BATCH_ROWS, Track, naming_damage
+from profiler_server.timeline.store import Timeline
 
 _GROUPS_PER_RANK = 1000
 _COLUMNS = [
