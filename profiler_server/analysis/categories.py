@@ -10,6 +10,7 @@ categories fill a step, and its parts then exceed the step.)
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +31,8 @@ CATEGORIES: tuple[str, ...] = (
     "cpu_exec",
     "other",
 )
-_LOADER = re.compile(r"enumerate\(DataLoader\)")
-_STEP = re.compile(r"ProfilerStep\s*#")
+LOADER = re.compile(r"enumerate\(DataLoader\)")
+STEP = re.compile(r"ProfilerStep\s*#")
 _COLUMNS = ("track", "start_ns", "duration_ns", "name", "category")
 
 Mask = npt.NDArray[np.bool_]
@@ -63,7 +64,7 @@ def list_categories(rank: RankRun) -> dict[str, Ints] | None:
 
 def unite_categories(data: pa.Table, threads: tuple[int, ...]) -> dict[str, Intervals]:
     """Return when each category but Other was at work, in order of priority."""
-    names = _match_names(data)
+    names = match_names(data, "name", {"loader": LOADER, "step": STEP})
     on_thread = np.isin(to_ints(data["track"]), threads)
     host = match_category(data, "category", ("operator", "annotation")) & on_thread & ~names["step"]
     masks = {
@@ -80,13 +81,18 @@ def unite_categories(data: pa.Table, threads: tuple[int, ...]) -> dict[str, Inte
     return {name: unite(starts[mask], ends[mask]) for name, mask in masks.items()}
 
 
-def _match_names(data: pa.Table) -> dict[str, Mask]:
-    names = data["name"].combine_chunks()
+def match_names(
+    data: pa.Table, column: str, patterns: Mapping[str, re.Pattern[str]], search: bool = False
+) -> dict[str, Mask]:
+    """Return which rows of a dictionary column match each pattern, at the start or (`search`) anywhere; null never."""
+    names = data[column].combine_chunks()
     texts = names.dictionary.to_pylist()
-    codes = np.asarray(names.indices.to_numpy(zero_copy_only=False), np.int64)
-    patterns = {"loader": _LOADER, "step": _STEP}
+    codes = np.asarray(names.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False), np.int64)
     return {
-        key: np.array([bool(pattern.match(text)) for text in texts], bool)[codes] for key, pattern in patterns.items()
+        key: np.array([bool((pattern.search if search else pattern.match)(text)) for text in texts] + [False], bool)[
+            codes
+        ]
+        for key, pattern in patterns.items()
     }
 
 
@@ -95,13 +101,13 @@ def _walk(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dict[str, Int
     left = unite(starts, ends)
     parts: dict[str, Ints] = {}
     for name, intervals in busy.items():
-        parts[name] = _sum_inside(left & intervals, starts, ends)
+        parts[name] = sum_inside(left & intervals, starts, ends)
         left = left - intervals
-    parts["other"] = _sum_inside(left, starts, ends)
+    parts["other"] = sum_inside(left, starts, ends)
     return parts
 
 
-def _sum_inside(intervals: Intervals, starts: Ints, ends: Ints) -> Ints:
+def sum_inside(intervals: Intervals, starts: Ints, ends: Ints) -> Ints:
     """Return the length of a set inside each of some disjoint stretches."""
     return _measure_before(intervals, ends) - _measure_before(intervals, starts)
 

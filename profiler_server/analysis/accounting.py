@@ -1,0 +1,281 @@
+"""One trace as four tools would count it, and proof that the parts of ours are the whole.
+
+May import profiler_server.analysis below it, collector.run, collector.schema. What the others do was read from their
+code and checked against figures that they gave for real traces: torch-tb-profiler 0.4.3, HTA 0.5, TraceLens.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from collector.run import RankRun
+from collector.schema.errors import TableMissingError
+from collector.schema.phases import PHASE_NAMES
+from profiler_server.analysis.categories import CATEGORIES, LOADER, STEP, list_categories, match_names
+from profiler_server.analysis.device import DeviceWork, account_times, read_device_work
+from profiler_server.analysis.intervals import Intervals, Ints, unite
+from profiler_server.analysis.results import DeviceTimes
+from profiler_server.analysis.slices import read_slices, read_steps, read_thread_tracks, to_ints
+
+_KERNEL, _COLLECTIVE, _COPY, _SET = range(4)
+_DRIVER = re.compile(r"cu[A-Z]")
+_COUNTED = re.compile(
+    r"(nccl:(broadcast|reduce|all_reduce|all_gather|reduce_scatter)|gloo:(broadcast|reduce|all_reduce|all_gather|reduce_scatter))$"
+)
+"""The collectives that torch-tb-profiler knows by name."""
+_CATEGORIES = ("operator", "annotation", "communication", "kernel", "memcpy", "memset", "runtime")
+_COLUMNS = ("track", "start_ns", "duration_ns", "name", "category", "operator")
+
+
+@dataclass(frozen=True)
+class DeviceAccount:
+    """Times of the device in ns as one tool counts them; None for a figure that it does not give."""
+
+    tool: str
+    total: int
+    computation: int
+    communication: int
+    exposed_communication: int | None
+    exposed_copy: int | None
+    busy: int
+    idle: int
+    events: int
+
+
+@dataclass(frozen=True)
+class StepAccount:
+    """Sums over the steps in ns as one tool counts them, by category. Its parts should sum to `total`."""
+
+    tool: str
+    total: int
+    parts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Conserved:
+    """A whole and the sum of its parts; they are equal or something is wrong."""
+
+    what: str
+    whole: int
+    parts: int
+    unit: str = "ns"
+
+    @property
+    def holds(self) -> bool:
+        return self.whole == self.parts
+
+
+@dataclass(frozen=True)
+class EventCount:
+    """How many events had a fate. `must_be_zero` marks a loss."""
+
+    name: str
+    count: int
+    meaning: str
+    must_be_zero: bool = False
+
+
+def list_device_accounts(rank: RankRun) -> tuple[DeviceAccount, ...]:
+    """Count the device's time as Stepscope, HTA and TraceLens do; empty without device work. Raises as `table` does."""
+    work = read_device_work(rank)
+    if work is None or not len(work):
+        return ()
+    linked = work.pick(work.linked)
+    ours = _describe("Stepscope", account_times(work), work)
+    others = []
+    kept = _keep_like_hta(work, rank)
+    if len(kept):
+        others.append(_count_like_hta(kept, rank.manifest.started_unix_ns))
+    if len(linked):
+        others.append(_describe("TraceLens", account_times(linked), linked))
+    return (ours, *others)
+
+
+def list_step_accounts(rank: RankRun) -> tuple[StepAccount, ...]:
+    """Break the steps down as Stepscope and torch-tb-profiler do; empty without steps. Raises as `table` does."""
+    ours = list_categories(rank)
+    data = read_slices(rank, _COLUMNS)
+    if ours is None or data is None or not len(ours["other"]):
+        return ()
+    starts, ends = read_steps(rank)
+    theirs = walk_restarting(_unite_like_torch_tb(data, read_thread_tracks(rank)), starts, ends)
+    total = int((ends - starts).sum())
+    return (
+        StepAccount("Stepscope", total, {name: int(ours[name].sum()) for name in CATEGORIES}),
+        StepAccount("torch-tb-profiler", total, theirs),
+    )
+
+
+def check_conservation(rank: RankRun) -> tuple[Conserved, ...]:
+    """Set every whole against the sum of its parts. Raises as `RankRun.table` does."""
+    checks = [
+        Conserved(f"Categories of the steps, {account.tool}", account.total, sum(account.parts.values()))
+        for account in list_step_accounts(rank)[:1]
+    ]
+    checks += [
+        Conserved(
+            "Accounts of the device",
+            account.total,
+            account.computation + (account.exposed_communication or 0) + (account.exposed_copy or 0) + account.idle,
+        )
+        for account in list_device_accounts(rank)[:1]
+    ]
+    steps = rank.table("steps", columns=["duration_ns", *(f"{name}_ns" for name in PHASE_NAMES), "kind"])
+    train = np.array([kind == "train" for kind in steps["kind"].to_pylist()], bool)
+    phases = sum(int(to_ints(steps[f"{name}_ns"].fill_null(0))[train].sum()) for name in PHASE_NAMES)
+    checks.append(Conserved("Phases of the steps", int(to_ints(steps["duration_ns"])[train].sum()), phases))
+    counted = rank.manifest.facts.get("events")
+    if isinstance(counted, dict) and isinstance(counted.get("slices"), int):
+        checks.append(Conserved("Slices of the file", counted["slices"], _count_slices(rank), "events"))
+    return tuple(checks)
+
+
+def count_events(rank: RankRun) -> tuple[EventCount, ...]:
+    """Count what became of the events of the trace. Raises as `RankRun.table` does."""
+    given = rank.manifest.facts.get("events")
+    counts: dict[str, Any] = given if isinstance(given, dict) else {}
+    found = [
+        EventCount(label, counts[name], meaning, must_be_zero)
+        for name, label, meaning, must_be_zero in _FATES
+        if isinstance(counts.get(name), int)
+    ]
+    work = read_device_work(rank)
+    unlinked = 0 if work is None else int((~work.linked).sum())
+    return (
+        *found,
+        EventCount("Dropped", rank.manifest.events_lost, "could not be read, or begin without an end", True),
+        EventCount("Rounded", 0, "times are read as integers of nanoseconds; nothing is rounded", True),
+        EventCount(
+            "Clipped",
+            _count_clipped(rank),
+            "pieces of device work that cross the edge of a step; each step counts its part",
+        ),
+        EventCount(
+            "Unlinked", unlinked, "pieces of device work whose launch the trace does not have; they are counted"
+        ),
+    )
+
+
+_FATES = (
+    ("slices", "Slices", "events with a length: operators, kernels, calls, frames", False),
+    ("counters", "Counter values", "kept as counters of the timeline", False),
+    ("memory", "Memory events", "kept as allocations", False),
+    ("flows", "Flow ends", "arrows; links are made from the correlation ids that they repeat", False),
+    ("metadata", "Labels", "names of processes and threads", False),
+    ("profiler_spans", "Profiler's own spans", "say how long the recording took and are no work", False),
+    ("args_dropped", "Arguments left out", "events whose arguments were too large to keep; their times are kept", True),
+    ("repaired_chunks", "Mended pieces", "pieces of the file that were not valid JSON and were mended", False),
+)
+
+
+def walk_restarting(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dict[str, int]:
+    """Split steps as torch-tb-profiler does: once the categories so far fill all steps, the remainder starts anew."""
+    steps = unite(starts, ends)
+    left = Intervals(starts[:0], ends[:0])
+    parts: dict[str, int] = {}
+    for name, intervals in busy.items():
+        left = left if left.length_ns else steps
+        parts[name] = (left & intervals).length_ns
+        left = left - intervals
+    parts["other"] = left.length_ns
+    return parts
+
+
+def _describe(tool: str, times: DeviceTimes, work: DeviceWork) -> DeviceAccount:
+    communication = _unite(work, work.kind == _COLLECTIVE).length_ns
+    return DeviceAccount(
+        tool,
+        times.total_ns,
+        times.computation_ns,
+        communication,
+        times.exposed_communication_ns,
+        times.exposed_copy_ns,
+        times.total_ns - times.idle_ns,
+        times.idle_ns,
+        len(work),
+    )
+
+
+def _keep_like_hta(work: DeviceWork, rank: RankRun) -> DeviceWork:
+    """Return the work that HTA keeps: where there are two step markers or more, what was launched before the last one."""
+    try:
+        steps = rank.table("steps", columns=["start_ns", "kind", "markers"])
+    except TableMissingError:
+        return work
+    marked = [
+        start
+        for start, kind, markers in zip(*(steps[name].to_pylist() for name in steps.column_names), strict=True)
+        if kind == "train" and markers
+    ]
+    if len(marked) < 2:
+        return work
+    return work.pick((work.launch_ns >= 0) & (work.launch_ns < max(marked)))
+
+
+def _count_like_hta(work: DeviceWork, epoch_ns: int) -> DeviceAccount:
+    """Count as HTA's temporal breakdown: memory being set is no computation, and times are whole microseconds.
+
+    It moves a start up and an end down to the next microsecond.
+    """
+    starts = -(-(work.start_ns + epoch_ns) // 1000) * 1000
+    ends = np.maximum((work.end_ns + epoch_ns) // 1000 * 1000, starts)
+    on = work.kind == _KERNEL
+    computation = unite(starts[on], ends[on]).length_ns
+    busy = unite(starts, ends).length_ns
+    communication = unite(starts[work.kind == _COLLECTIVE], ends[work.kind == _COLLECTIVE]).length_ns
+    total = int(ends.max() - starts.min())
+    return DeviceAccount("HTA", total, computation, communication, None, None, busy, total - busy, len(work))
+
+
+def _unite_like_torch_tb(data: pa.Table, threads: tuple[int, ...]) -> dict[str, Intervals]:
+    """Return when its categories are at work.
+
+    Driver calls are no Runtime to it, and a kernel belongs to a collective only if its operator has one of five names;
+    the host spans of those names are Communication whether they have kernels or not.
+    """
+    starts = to_ints(data["start_ns"])
+    ends = starts + to_ints(data["duration_ns"])
+    kinds = match_names(data, "category", {name: re.compile(f"{name}$") for name in _CATEGORIES})
+    names = match_names(data, "name", {"driver": _DRIVER, "counted": _COUNTED, "loader": LOADER, "step": STEP})
+    owned = match_names(data, "operator", {"counted": _COUNTED})["counted"]
+    on_thread = np.isin(to_ints(data["track"]), threads)
+    collective = kinds["communication"] & ~on_thread
+    host = on_thread & ~names["step"]
+    host &= kinds["operator"] | kinds["annotation"] | kinds["communication"]
+    rows = {
+        "kernel": kinds["kernel"] | (collective & ~owned),
+        "memcpy": kinds["memcpy"],
+        "memset": kinds["memset"],
+        "communication": (collective & owned) | (host & names["counted"]),
+        "runtime": kinds["runtime"] & ~names["driver"],
+        "dataloader": host & names["loader"],
+        "cpu_exec": host & ~names["loader"] & ~names["counted"],
+    }
+    return {name: unite(starts[mask], ends[mask]) for name, mask in rows.items()}
+
+
+def _unite(work: DeviceWork, rows: np.ndarray) -> Intervals:
+    return unite(work.start_ns[rows], work.end_ns[rows])
+
+
+def _count_slices(rank: RankRun) -> int:
+    try:
+        return int(rank.table("slices", columns=["track"]).num_rows)
+    except TableMissingError:
+        return 0
+
+
+def _count_clipped(rank: RankRun) -> int:
+    work = read_device_work(rank)
+    if work is None:
+        return 0
+    starts, ends = read_steps(rank)
+    edges = np.unique(np.concatenate([starts, ends]))
+    first = np.searchsorted(edges, work.start_ns, side="right")
+    last = np.searchsorted(edges, work.end_ns, side="left")
+    return int((last > first).sum())

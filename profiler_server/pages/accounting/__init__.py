@@ -1,0 +1,107 @@
+"""The Accounting page: this trace as other tools would count it, with the reason for each difference, and the proof."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from collector.run import RankRun
+from collector.schema.errors import RunError
+from profiler_server.analysis.accounting import (
+    Conserved,
+    check_conservation,
+    count_events,
+    list_device_accounts,
+    list_step_accounts,
+)
+from profiler_server.format import format_count, format_number_of
+from profiler_server.page import Notice, Page, PageRequest, explain_absence
+from profiler_server.pages.accounting.comparison import Comparison, compare_devices, compare_steps
+
+log = logging.getLogger(__name__)
+WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
+
+
+@dataclass(frozen=True)
+class Line:
+    """One conservation line: a whole, the sum of its parts, and what is left between them."""
+
+    what: str
+    whole: str
+    parts: str
+    left: str
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Fate:
+    """How many events had a fate; `bad` for a loss that is not zero."""
+
+    name: str
+    count: str
+    meaning: str
+    bad: bool
+
+
+@dataclass(frozen=True)
+class AccountingPage:
+    """`sentence` says whether everything adds up; the comparisons are None where there is nothing to compare."""
+
+    notice: Notice | None
+    sentence: str
+    holds: bool
+    lines: tuple[Line, ...]
+    fates: tuple[Fate, ...]
+    steps: Comparison | None
+    device: Comparison | None
+
+
+def build(request: PageRequest) -> AccountingPage:
+    """Build the page; what cannot be read is a notice."""
+    rank = request.rank_run
+    try:
+        absence = explain_absence(rank, "slices", "The detailed window is off", WINDOW_REMEDY)
+        return _refuse(absence) if absence else _account(rank)
+    except RunError as error:
+        return _refuse(Notice("failed", "This rank cannot be accounted for", str(error), "profiler-server recover RUN"))
+
+
+def _refuse(notice: Notice) -> AccountingPage:
+    return AccountingPage(notice, "", False, (), (), None, None)
+
+
+def _account(rank: RankRun) -> AccountingPage:
+    checks, counts = check_conservation(rank), count_events(rank)
+    lost = [entry for entry in counts if entry.must_be_zero and entry.count]
+    broken = [check for check in checks if not check.holds]
+    fates = tuple(
+        Fate(entry.name, format_count(entry.count), entry.meaning, entry.must_be_zero and entry.count > 0)
+        for entry in counts
+    )
+    steps, device = list_step_accounts(rank), list_device_accounts(rank)
+    return AccountingPage(
+        notice=None,
+        sentence=_conclude(checks, len(broken), sum(entry.count for entry in lost)),
+        holds=not broken and not lost,
+        lines=tuple(_describe(check) for check in checks),
+        fates=fates,
+        steps=compare_steps(steps) if steps else None,
+        device=compare_devices(device) if device else None,
+    )
+
+
+def _conclude(checks: tuple[Conserved, ...], broken: int, lost: int) -> str:
+    sums = (
+        f"All {len(checks)} wholes equal the sum of their parts, to the nanosecond"
+        if not broken
+        else f"{broken} of {format_number_of(len(checks), 'whole')} differ from the sum of their parts"
+    )
+    return f"{sums}; {format_number_of(lost, 'event')} lost."
+
+
+def _describe(check: Conserved) -> Line:
+    whole, parts, left = (f"{value:,} {check.unit}" for value in (check.whole, check.parts, check.whole - check.parts))
+    return Line(check.what, whole, parts, left, check.holds)
+
+
+PAGE = Page(slug="accounting", title="Accounting", order=70, key="a", template="accounting.html", build=build)

@@ -1,0 +1,131 @@
+"""Tables of the same figure as several tools count it, each difference with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from profiler_server.analysis.accounting import DeviceAccount, StepAccount
+from profiler_server.format import ABSENT, format_count, format_duration
+
+_HTA_LAST = "HTA leaves out work launched in the last marked step, and work without a launch."
+_HTA_ROUNDS = "HTA moves starts up and ends down to whole microseconds."
+_TRACELENS = "TraceLens leaves out work whose launch is not in the trace."
+_MEMSET = "To HTA, setting memory is no computation."
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of one tool; `exact` is it to the nanosecond, `differs` from ours."""
+
+    text: str
+    exact: str
+    differs: bool
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One figure as every tool counts it; `reason` says why they differ, empty where they agree."""
+
+    label: str
+    figures: tuple[Figure, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`tools` are the columns, ours first."""
+
+    tools: tuple[str, ...]
+    rows: tuple[Compared, ...]
+
+
+_STEP_LABELS: Mapping[str, str] = {
+    "kernel": "Kernel",
+    "memcpy": "Memcpy",
+    "memset": "Memset",
+    "communication": "Communication",
+    "runtime": "Runtime",
+    "dataloader": "DataLoader",
+    "cpu_exec": "CPU Exec",
+    "other": "Other",
+}
+_STEP_REASONS: Mapping[str, str] = {
+    "kernel": "Kernels of collectives that torch-tb-profiler does not know by name are plain kernels to it.",
+    "communication": (
+        "It knows five collectives by the name of their host call, and counts that call's own time beside the kernels'."
+    ),
+    "runtime": "Calls of the driver (cuLaunchKernel, as Triton makes them) are no Runtime to it.",
+    "cpu_exec": "What it does not count as Runtime or Communication falls to the operators around it.",
+    "other": "What remains of the step after the categories above.",
+}
+_HIGHER = "A higher category took more or less of the same time."
+_DEVICE_FIGURES = (
+    ("total", "Total", f"From the first to the last work that is counted. {_HTA_LAST} {_TRACELENS}"),
+    ("computation", "Computation", f"{_MEMSET} {_HTA_LAST} {_HTA_ROUNDS} {_TRACELENS}"),
+    ("communication", "Communication", f"{_HTA_LAST} {_HTA_ROUNDS} {_TRACELENS}"),
+    ("exposed_communication", "Exposed communication", f"HTA does not give it apart. {_TRACELENS}"),
+    ("exposed_copy", "Exposed copy", f"HTA does not give it apart. {_TRACELENS}"),
+    ("busy", "Busy", f"{_HTA_LAST} {_HTA_ROUNDS} {_TRACELENS}"),
+    ("idle", "Idle", f"Total less busy. {_HTA_LAST} {_HTA_ROUNDS} {_TRACELENS}"),
+)
+
+
+def compare_steps(accounts: Sequence[StepAccount]) -> Comparison:
+    """Compare sums over the steps. `accounts` starts with ours."""
+    ours = accounts[0]
+    rows = [
+        _compare(label, [account.parts[name] for account in accounts], _STEP_REASONS.get(name, _HIGHER))
+        for name, label in _STEP_LABELS.items()
+    ]
+    sums = [sum(account.parts.values()) for account in accounts]
+    anew = "Where its categories fill all steps, it starts the remainder anew, so its parts exceed the steps."
+    rows.append(_compare("Sum of the parts", sums, anew))
+    rows.append(_compare("Steps", [account.total for account in accounts], ""))
+    return Comparison((ours.tool, *(account.tool for account in accounts[1:])), tuple(rows))
+
+
+def compare_devices(accounts: Sequence[DeviceAccount]) -> Comparison:
+    """Compare the device's times. `accounts` starts with ours."""
+    rows = [
+        _compare(label, [getattr(account, field) for account in accounts], _shorten(reason, accounts, field))
+        for field, label, reason in _DEVICE_FIGURES
+    ]
+    counts = [account.events for account in accounts]
+    figures = tuple(Figure(format_count(count), "", count != counts[0]) for count in counts)
+    reason = " ".join(_blame(accounts, "events"))
+    rows.append(Compared("Pieces of work", figures, reason))
+    return Comparison(tuple(account.tool for account in accounts), tuple(rows))
+
+
+def _shorten(reason: str, accounts: Sequence[DeviceAccount], field: str) -> str:
+    """Leave the sentences about tools that agree out of a reason."""
+    different = {account.tool for account in accounts if getattr(account, field) != getattr(accounts[0], field)}
+    fewer = {account.tool for account in accounts if account.events != accounts[0].events}
+    kept = []
+    for sentence in reason.split(". "):
+        text = sentence.rstrip(".") + "."
+        told = next((tool for tool in ("HTA", "TraceLens") if tool in text), None)
+        by_work = text in (_HTA_LAST, _TRACELENS)
+        if told is None or (told in different and (not by_work or told in fewer)):
+            kept.append(text)
+    return " ".join(kept)
+
+
+def _blame(accounts: Sequence[DeviceAccount], field: str) -> list[str]:
+    said = {"HTA": _HTA_LAST, "TraceLens": _TRACELENS}
+    return [said[a.tool] for a in accounts[1:] if getattr(a, field) != getattr(accounts[0], field)]
+
+
+def _compare(label: str, values: Sequence[int | None], reason: str) -> Compared:
+    ours = values[0]
+    figures = tuple(
+        Figure(
+            ABSENT if value is None else format_duration(value),
+            "" if value is None else f"{value:,} ns",
+            value is not None and value != ours,
+        )
+        for value in values
+    )
+    agree = all(value == ours for value in values)
+    return Compared(label, figures, "" if agree else reason)
