@@ -24,6 +24,9 @@ PAGES = (
     "operators?group=kernels",
     "data?tab=interval",
     "data?tab=processing",
+    "memory",
+    "memory?steps=10-40",
+    "ranks",
     "timeline",
 )
 
