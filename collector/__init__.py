@@ -14,13 +14,25 @@ if TYPE_CHECKING:
     from collector.marks.ranges import pop_range, push_range, record
     from collector.marks.stages import stage
     from collector.run import Run, open_run
-    from collector.session import Profiler
+    from collector.session import Profiler, active_profiler
 
-__all__ = ["Profiler", "Run", "estimate", "open_run", "pop_range", "push_range", "queue", "record", "stage"]
+__all__ = [
+    "Profiler",
+    "Run",
+    "active_profiler",
+    "estimate",
+    "open_run",
+    "pop_range",
+    "push_range",
+    "queue",
+    "record",
+    "stage",
+]
 
 _HOMES = {
     "Profiler": "collector.session",
     "Run": "collector.run",
+    "active_profiler": "collector.session",
     "estimate": "collector.estimation",
     "open_run": "collector.run",
     "pop_range": "collector.marks.ranges",

@@ -82,6 +82,10 @@ class RankRun:
         """Return the rows of a table without reading them; 0 if it was never written."""
         return sum(ds.dataset(path, format="parquet").count_rows() for path in parts.find_files(self.folder, name))
 
+    def count_steps(self) -> int:
+        """Return the training steps that were recorded. Raises as `table` does."""
+        return len(self.table("steps", ["kind"], ds.field("kind") == "train"))
+
     def status(self, name: str) -> TableStatus:
         """Say whether a table can be shown, and if not, why."""
         option = TABLES[name].option

@@ -8,6 +8,7 @@ import multiprocessing
 import multiprocessing.process
 import multiprocessing.util
 import os
+import shlex
 import sys
 from pathlib import Path
 from types import TracebackType
@@ -120,10 +121,27 @@ class Profiler:
             raise SessionError("analyse() before start(): nothing was recorded; call start() first")
         if self._state == "analysed":
             _log.warning("stepscope: analyse() was called before; this is the same run")
+            return self._open_run()
         self._state = "analysed"
         if self._recording is not None:
             self._guard(self._recording.finish)
+            self._guard(self._tell_where)
+        return self._open_run()
+
+    def _open_run(self) -> Run:
         return Run(self.output_path.expanduser().absolute())
+
+    def _tell_where(self) -> None:
+        """Say on stderr where the run is and how to look at it; by one rank only."""
+        run = self._open_run()
+        if self._recording is None or self._recording.place.rank != 0:
+            return
+        steps = run.rank(0).count_steps()
+        print(
+            f"stepscope: {steps} steps recorded in {self.output_path}; to look at them: "
+            f"profiler-server --summary-base-dir {shlex.quote(str(self.output_path.parent))}",
+            file=sys.stderr,
+        )
 
     def __enter__(self) -> Profiler:
         if not self._is_elsewhere() and self._state == "new":
@@ -139,7 +157,8 @@ class Profiler:
     def _refuse_second(self) -> None:
         if _live is not None and _live is not self and _live._is_live() and not _live._give_way():
             raise SessionError(
-                f"a Profiler is already recording to {_live.output_path}; call its analyse() before making another"
+                f"a Profiler is already recording to {_live.output_path}; call its analyse() before making another "
+                "(if you no longer hold it: collector.active_profiler().analyse())"
             )
 
     def _give_way(self) -> bool:
@@ -182,6 +201,11 @@ class Profiler:
             self._state = "analysed"
             if self._recording is not None:
                 self._guard(self._recording.leave)
+
+
+def active_profiler() -> Profiler | None:
+    """Return the Profiler of this process that is not analysed yet, such as one that a notebook cell lost."""
+    return _live if _live is not None and _live._is_live() else None
 
 
 def _is_inheriting() -> bool:

@@ -25,6 +25,10 @@ from collector.ring.orders import Order, decode_order
 from collector.ring.windows import WindowNote, trace_file, write_window
 from collector.ring.words import CODE_SHIFT, ORDER_SLOT
 
+_TOO_EARLY = (
+    "The run ended after step {ended}, before the detailed window that was to open at step {first}; "
+    "choose an earlier one, such as window=(2, 3)."
+)
 _BUSY = (
     "Another profiler was at work when step {step} began, so no detailed window was taken. "
     "Stop it, or choose other steps with the option `window`."
@@ -72,6 +76,9 @@ class WindowSignal:
     def remove(self) -> None:
         if self._on_boundary in self._context.boundaries:
             self._context.boundaries.remove(self._on_boundary)
+        if self._plan is not None:
+            reason = _TOO_EARLY.format(ended=self._context.steps.ended, first=self._plan.first)
+            self._context.set_signal(self.name, "unavailable", reason)
         try:
             self._close()
         finally:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from collector import Profiler
+from collector import Profiler, active_profiler
 from collector.schema.errors import OptionError, RunError, SessionError
 from tests.support import shapes
 
@@ -28,6 +28,31 @@ def profiler(tmp_path: Path) -> Iterator[Profiler]:
 def test_a_second_live_profiler_is_refused_by_name_of_the_first(profiler: Profiler, tmp_path: Path) -> None:
     with pytest.raises(SessionError, match=r"already recording to .*run; call its analyse\(\)"):
         Profiler(tmp_path / "other")
+
+
+def test_a_profiler_that_was_lost_is_found_again(profiler: Profiler) -> None:
+    assert active_profiler() is profiler
+    profiler.analyse()
+    assert active_profiler() is None
+
+
+def test_analyse_says_where_the_run_is_and_how_to_look_at_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profiler = Profiler(tmp_path / "my runs" / "first", window=None)
+    shapes.plain()
+    profiler.analyse()
+    told = capsys.readouterr().err
+    assert "10 steps recorded" in told
+    assert f"profiler-server --summary-base-dir '{tmp_path / 'my runs'}'" in told
+
+
+def test_a_window_that_never_opened_says_which_step_it_waited_for(tmp_path: Path) -> None:
+    profiler = Profiler(tmp_path, window=(300, 3))
+    shapes.plain()
+    status = profiler.analyse().rank().status("operators")
+    assert status.state == "off"
+    assert "step 10, before the detailed window that was to open at step 300" in status.reason
 
 
 def test_stop_before_start_is_refused(tmp_path: Path) -> None:
