@@ -7,9 +7,9 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from time import perf_counter_ns, thread_time_ns
 from types import TracebackType
+from typing import NamedTuple
 
 from collector.marks import outlet as outlets
 from collector.marks.outlet import Outlet
@@ -20,8 +20,7 @@ WORK, INPUT_WAIT, OUTPUT_WAIT = 0, 1, 2
 _MOST_WAITING = 256
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(NamedTuple):
     """A wait for a queue, or for what the user says. `queue` is empty where it is no watched queue."""
 
     kind: int
