@@ -39,10 +39,14 @@ class LoaderSignal:
     name = "loader"
     option = ""
 
+    def __init__(self) -> None:
+        self._reads = [False]
+
     def install(self, context: SignalContext) -> None:
         self._context = context
-        self._reads_queues = context.options.data_pipeline
+        self._reads[0] = context.options.data_pipeline
         iterator = module._BaseDataLoaderIter
+        context.undo.patch(iterator, _OWN, 0xFFFF)  # for those that were made before
         context.undo.patch(iterator, "__init__", self._make_init(iterator.__init__))
         context.undo.patch(iterator, "_reset", self._make_reset(iterator._reset))
         context.undo.patch(iterator, "__next__", self._make_next(iterator.__next__))
@@ -51,14 +55,19 @@ class LoaderSignal:
     def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
         """Return what can be called to time the hooks alone, without install."""
         self._context = context
-        self._reads_queues = True
+        self._reads[0] = True
         batch = [torch.zeros(2), torch.zeros(2)]
         iterator = _StandIn()
         hook = self._make_next(lambda iterator: batch)
         return {"fetch": lambda: hook(iterator)}
 
     def remove(self) -> None:
-        self._reads_queues = False
+        self._reads[0] = False
+
+    def _fail_queues(self, error: Exception) -> None:
+        if self._reads[0]:
+            self._reads[0] = False
+            self._context.fail_signal("data_pipeline", error)
 
     def _make_init(self, original: Any) -> Any:
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
@@ -105,14 +114,20 @@ class LoaderSignal:
     def _make_next(self, original: Any) -> Any:
         log, steps = self._context.log, self._context.steps
         words, mask, following, thread = log.words, log.mask, log.following, log.thread
-        before, count_samples = self._note_fetch, _count_samples
+        reads, read_queues, number_batch, count_samples = self._reads, _read_queues, _number_batch, _count_samples
+        starts, fail = steps.fetch_starts, self._fail_queues
         now, get_ident = time.perf_counter_ns, threading.get_ident
 
         def __next__(iterator: Any) -> Any:
             if get_ident() != thread[0]:
                 return original(iterator)
-            steps.fetch_starts()
-            before(iterator)
+            starts()
+            try:
+                words[following() & mask] = iterator._stepscope + LOADER
+                if reads[0] and iterator._num_workers:
+                    words[following() & mask] = read_queues(iterator) + QUEUE
+            except Exception as error:  # noqa: BLE001  an edge: private fields differ between versions and subclasses
+                fail(error)
             words[following() & mask] = now() + FETCH_START
             try:
                 batch = original(iterator)
@@ -123,23 +138,12 @@ class LoaderSignal:
             except BaseException:
                 words[following() & mask] = now() + FETCH_STOP
                 raise
-            words[following() & mask] = _number_batch(iterator) + BATCH
+            words[following() & mask] = number_batch(iterator) + BATCH
             words[following() & mask] = now() + FETCH_END
             words[following() & mask] = count_samples(batch) + SAMPLES
             return batch
 
         return __next__
-
-    def _note_fetch(self, iterator: Any) -> None:
-        log = self._context.log
-        words, mask, following = log.words, log.mask, log.following
-        try:
-            words[following() & mask] = getattr(iterator, _OWN, 0xFFFF) + LOADER
-            if self._reads_queues and iterator._num_workers:
-                words[following() & mask] = _read_queues(iterator) + QUEUE
-        except Exception as error:  # noqa: BLE001  an edge: private fields differ between versions and subclasses
-            self._reads_queues = False
-            self._context.fail_signal("data_pipeline", error)
 
 
 class _StandIn:
@@ -154,12 +158,12 @@ class _StandIn:
 
 def _read_queues(iterator: Any) -> int:
     """Pack what is ready, out of order and outstanding: see `codes.QUEUE`."""
-    ready = min(int(iterator._worker_result_queue.qsize()), _MOST)
-    pinned = min(int(iterator._data_queue.qsize()), _MOST) if iterator._pin_memory else 0
+    ready: int = iterator._worker_result_queue.qsize()
+    pinned: int = iterator._data_queue.qsize() if iterator._pin_memory else 0
     tasks: dict[int, Any] = iterator._task_info
-    outstanding = min(int(iterator._tasks_outstanding), _MOST)
-    waiting = min(max(len(tasks) - outstanding, 0), _MOST)
-    if len(tasks.get(iterator._rcvd_idx, ())) == 2:
+    outstanding: int = iterator._tasks_outstanding
+    waiting = len(tasks) - outstanding
+    if waiting and len(tasks.get(iterator._rcvd_idx, ())) == 2:
         state = _READY  # received already, ahead of its turn
     elif not (ready or pinned):
         state = _NOT_READY
@@ -167,6 +171,9 @@ def _read_queues(iterator: Any) -> int:
         state = _READY
     else:
         state = _READY_UNKNOWN  # a queue does not say which batches are in it
+    if ready | pinned | outstanding | waiting > _MOST or waiting < 0:
+        ready, pinned, outstanding = min(ready, _MOST), min(pinned, _MOST), min(outstanding, _MOST)
+        waiting = min(max(waiting, 0), _MOST)
     return state << 48 | waiting << 36 | outstanding << 24 | ready << 12 | pinned
 
 
@@ -175,14 +182,22 @@ def _number_batch(iterator: Any) -> int:
 
     It is not how many were yielded: a worker whose samples have ended leaves holes, and `in_order=False` shuffles.
     """
-    taken = getattr(getattr(iterator, "_task_info", None), "last_taken", None)
-    if taken is None:
-        taken = getattr(iterator, "_rcvd_idx", getattr(iterator, "_num_yielded", 1)) - 1
-    return max(int(taken), 0)
+    try:
+        if not iterator._num_workers:
+            number: int = iterator._num_yielded - 1
+        elif type(iterator._task_info) is dict:
+            number = iterator._rcvd_idx - 1
+        else:
+            number = iterator._task_info.last_taken
+    except AttributeError:  # an iterator of another kind
+        return 0
+    return number if number > 0 else 0
 
 
 def _count_samples(batch: Any) -> int:
     """Return the length of the first tensor or list found in the batch, 0 where there is none to be seen cheaply."""
+    if type(batch) is list and batch and type(batch[0]) is torch.Tensor and batch[0].ndim:
+        return int(batch[0].shape[0])
     for _ in range(4):
         kind = type(batch)
         if kind is list or kind is tuple or isinstance(batch, (list, tuple)):
