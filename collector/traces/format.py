@@ -35,11 +35,13 @@ class StepBounds:
 class ReadOptions:
     """How to read. `epoch_unix_ns` and `steps` place a trace in a run that has both; None lets the trace decide.
 
+    `steps_from` says by what to tell steps: `optimizer`, `whole`, or a regular expression for their names.
     `scratch` is the folder for what does not fit into memory, None for the system's own.
     """
 
     epoch_unix_ns: int | None = None
     steps: StepBounds | None = None
+    steps_from: str | None = None
     scratch: Path | None = None
     on_progress: Progress | None = None
 

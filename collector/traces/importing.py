@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -45,10 +45,12 @@ def import_trace(
     run_path: str | Path,
     *,
     name: str | None = None,
+    steps_from: str | None = None,
     on_progress: Progress | None = None,
 ) -> Run:
     """Make a run at `run_path` of one trace, of one trace per rank, or of a folder of such traces.
 
+    `steps_from` tells steps by hand: `optimizer`, `whole`, or a regular expression for the names of slices.
     Nothing is left behind when it fails, and a run that is there already is not touched. Raises TraceError for a file
     that cannot be read or for two files of the same rank, OutputError if the run cannot be written.
     """
@@ -62,7 +64,7 @@ def import_trace(
     except OSError as error:
         raise OutputError(f"{target.parent} cannot be written: {error.strerror or error}") from None
     try:
-        _write_run(files, scratch, name or target.name, on_progress)
+        _write_run(files, scratch, name or target.name, ReadOptions(None, None, steps_from, scratch, on_progress))
         _move(scratch, target)
     except OSError as error:
         raise OutputError(f"{target} cannot be written: {error.strerror or error}") from None
@@ -92,11 +94,12 @@ def _list_files(paths: Iterable[str | Path]) -> list[Path]:
     return files
 
 
-def _write_run(files: Sequence[Path], scratch: Path, name: str, on_progress: Progress | None) -> None:
+def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOptions) -> None:
     started = time.time_ns()
     ranks: dict[int, _Rank] = {}
     for index, path in enumerate(files):
-        trace = read_trace(path, ReadOptions(scratch=scratch, on_progress=_share(on_progress, index, len(files))))
+        on_progress = _share(options.on_progress, index, len(files))
+        trace = read_trace(path, replace(options, on_progress=on_progress))
         rank = _choose_rank(trace.facts, ranks, path, len(files))
         _write_rank(scratch, rank, trace, path, started)
         ranks[rank] = _Rank(rank, path, trace.facts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +9,9 @@ import typer
 
 from collector.schema.errors import UsageError
 from profiler_server.commands import BaseDir, find_base_dir, show_progress
+from profiler_server.store.names import UNSAFE, name_run
 
 NAME = "import"
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_SUFFIX = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz)?$", re.IGNORECASE)
 
 
 def command(
@@ -21,6 +19,9 @@ def command(
     traces: Annotated[list[Path], typer.Argument(metavar="TRACE…", help="Trace files, one per rank, or a folder.")],
     base_dir: BaseDir = None,
     name: Annotated[str | None, typer.Option(help="Name of the run; the first file's by default.")] = None,
+    steps_from: Annotated[
+        str | None, typer.Option(help="Tell steps by: optimizer, whole, or a regular expression for their names.")
+    ] = None,
 ) -> None:
     """Make a run of torch.profiler traces (.json, .json.gz)."""
     from collector.traces.importing import import_trace
@@ -28,17 +29,12 @@ def command(
     base = find_base_dir(base_dir, context)
     if base is None:
         raise UsageError("import needs --summary-base-dir DIR, the folder that the run is put into")
-    chosen = name or name_run(traces[0])
-    if _UNSAFE.search(chosen) or chosen.startswith("."):
+    chosen = name or name_run(traces[0].resolve().name)
+    if UNSAFE.search(chosen) or chosen.startswith("."):
         raise UsageError(f"--name {chosen!r} may hold letters, digits, dot, dash and underscore only")
     with show_progress(f"Importing {chosen}") as on_progress:
-        run = import_trace(traces, base / chosen, name=chosen, on_progress=on_progress)
+        run = import_trace(traces, base / chosen, name=chosen, steps_from=steps_from, on_progress=on_progress)
     typer.echo(f"Imported {len(run.ranks)} rank(s) as {run.path}")
     for rank in run.ranks:
         for warning in run.rank(rank).manifest.warnings:
             typer.echo(f"rank {rank}: {warning.text}", err=True)
-
-
-def name_run(trace: Path) -> str:
-    """Return a name for the run of a trace, from its file's name."""
-    return _UNSAFE.sub("-", _SUFFIX.sub("", trace.resolve().name)).strip("-.") or "trace"

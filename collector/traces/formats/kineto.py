@@ -58,7 +58,7 @@ def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOp
     if first_ns < -_MOST_NS or last_ns > _MOST_NS:
         raise TraceError(f"{path} has times that no clock shows ({first_ns // 1000} to {last_ns // 1000} µs)")
     epoch_ns = first_ns + base_ns if options.epoch_unix_ns is None else options.epoch_unix_ns
-    steps = find_steps(trace, base_ns, options.steps)
+    steps = find_steps(trace, base_ns, options.steps, options.steps_from)
     trace.release()
     phases = find_phases(trace, steps)
     trace.release()

@@ -1,7 +1,8 @@
 """Find the steps of a trace.
 
-Markers (`ProfilerStep#N`) come first; then the steps of an optimizer; then an annotation that repeats; and if there is
-none of them, the whole trace is one step and a warning says so.
+Markers (`ProfilerStep#N`) come first; then the steps of an optimizer; then an annotation that repeats; then launches
+that repeat; and if there is none of them, the whole trace is one step and a warning says so. By hand, any of these can
+be chosen, or the slices whose names fit a pattern.
 
 May import numpy and its neighbours in this room.
 """
@@ -13,11 +14,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from collector.schema.errors import TraceError
 from collector.schema.manifest import Warn
 from collector.traces.format import StepBounds
 from collector.traces.kineto.classify import Kind, read_step
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.model import Trace
+from collector.traces.kineto.patterns import PATTERN_CONFIDENCE, find_pattern
 
 ANNOTATION_CONFIDENCE = 0.6
 CUT_OFF_SHARE = 0.8
@@ -72,11 +75,19 @@ class Steps:
         return np.where((row >= 0) & (times_ns < ends[np.maximum(row, 0)]), row, -1)
 
 
-def find_steps(trace: Trace, base_ns: int, given: StepBounds | None = None) -> Steps:
-    """Find the steps. `given` are steps that the run knows itself; `base_ns` is what turns a time into unix ns."""
+def find_steps(trace: Trace, base_ns: int, given: StepBounds | None = None, chosen: str | None = None) -> Steps:
+    """Find the steps. `given` are steps that the run knows itself; `base_ns` is what turns a time into unix ns.
+
+    `chosen` is `optimizer`, `whole` or a regular expression for the names of steps. Raises TraceError where the trace
+    has no such steps.
+    """
     if given is not None:
         return _take_given(given, base_ns)
-    found = _from_markers(trace) or _from_optimizer(trace) or _from_annotation(trace)
+    if chosen == "whole":
+        return replace(_whole(trace), how="hand (the whole trace)", confidence_frac=1.0)
+    if chosen is not None:
+        return _add_device_work(trace, _from_choice(trace, chosen))
+    found = _from_markers(trace) or _from_optimizer(trace) or _from_annotation(trace) or _from_pattern(trace)
     if found is not None:
         return _add_device_work(trace, found)
     return _whole(trace)
@@ -92,7 +103,8 @@ def describe_steps(steps: Steps) -> list[Warn]:
         )
         warnings.append(Warn("trace_without_steps", text))
     elif not steps.markers:
-        text = f"The trace has no step markers; its {len(steps)} steps were told by {steps.how}."
+        sure = f"{steps.confidence_frac:.0%} sure; set them with --steps-from if that is wrong"
+        text = f"The {len(steps)} step(s) of this trace were told by {steps.how}, not by step markers ({sure})."
         warnings.append(Warn("steps_inferred", text))
     if steps.cut_off is not None:
         text = f"Step {steps.cut_off} was cut off by the end of the recording and is left out of every average."
@@ -166,6 +178,46 @@ def _from_annotation(trace: Trace) -> Steps | None:
     numbers = np.arange(1, len(group) + 1)
     thread = int(trace.lanes.track[group[0]])
     return _make(numbers, trace.start_ns[group], trace.end_ns[group], told, thread)
+
+
+def _from_pattern(trace: Trace) -> Steps | None:
+    pattern = find_pattern(trace)
+    if pattern is None:
+        return None
+    confidence_frac = round(PATTERN_CONFIDENCE * pattern.equal_frac, 2)
+    told = _Told(f"launches that repeat, each time from {pattern.first_name[:80]!r} on", confidence_frac)
+    return _between(trace, pattern.starts_ns, told, -1)
+
+
+def _from_choice(trace: Trace, chosen: str) -> Steps:
+    if chosen == "optimizer":
+        found = _from_optimizer(trace)
+        if found is None:
+            raise TraceError("--steps-from optimizer: the trace has no two steps of an optimizer")
+        return replace(found, how="hand (optimizer steps)", confidence_frac=1.0)
+    try:
+        pattern = re.compile(chosen)
+    except re.error as error:
+        raise TraceError(f"--steps-from {chosen[:80]!r} is not a regular expression: {error}") from None
+    wanted = np.array([bool(pattern.search(name)) for name in trace.names], bool)
+    rows = np.flatnonzero(trace.is_host & wanted[trace.columns.name])
+    if not len(rows):
+        raise TraceError(f"--steps-from {chosen[:80]!r} fits the name of no slice on the host")
+    rows = rows[trace.lanes.track[rows] == np.bincount(trace.lanes.track[rows]).argmax()]
+    rows = rows[np.argsort(trace.start_ns[rows], kind="stable")]
+    rows = rows[np.append(True, trace.start_ns[rows][1:] >= np.maximum.accumulate(trace.end_ns[rows])[:-1])]
+    told, thread = _Told(f"hand (names that fit {chosen[:80]!r})", 1.0), int(trace.lanes.track[rows[0]])
+    starts, ends = trace.start_ns[rows], trace.end_ns[rows]
+    if (ends - starts).sum() >= _COVERED_SHARE * (ends[-1] - starts[0]):
+        return _make(np.arange(1, len(rows) + 1), starts, ends, told, thread)
+    return _between(trace, starts, told, thread)
+
+
+def _between(trace: Trace, starts: Ints, told: _Told, thread: int) -> Steps:
+    """Return the steps from each start to the next; the last one ends with the work of the trace."""
+    work = trace.is_host if trace.is_host.any() else trace.is_device_work
+    ends = np.append(starts[1:], max(int(trace.end_ns[work].max()), int(starts[-1]) + 1))
+    return _make(np.arange(1, len(starts) + 1), starts, ends, told, thread)
 
 
 def _whole(trace: Trace) -> Steps:

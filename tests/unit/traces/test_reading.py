@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from collector.schema.errors import TraceError
 from collector.schema.phases import PHASE_NAMES
 from collector.traces import read_trace
 from collector.traces.format import ReadOptions, StepBounds, TraceTables
@@ -398,3 +399,52 @@ def test_spans_of_the_profiler_itself_are_counted_and_not_shown(tmp_path: Path) 
     assert read.tables["slices"]["name"].to_pylist() == ["a"]
     assert read.tables["tracks"].num_rows == 1
     assert read.facts.facts["events"]["profiler_spans"] == 2
+
+
+def _loop(count: int) -> list[Event]:
+    """Return launches of a loop that nothing marks; each pass has two layers."""
+    events: list[Event] = []
+    for number in range(count):
+        at = number * 100.0
+        for place, name in enumerate(("embed", "layer", "layer", "head")):
+            link = number * 10 + place + 1
+            events += [call(at + place * 10, 2, link), kernel(name, at + place * 10 + 5, 8, link)]
+    return events
+
+
+def test_steps_are_told_from_launches_that_repeat(tmp_path: Path) -> None:
+    read = read_trace(write_trace(tmp_path / "t.json", _loop(5)))
+    rows = read.tables["steps"].to_pylist()
+    assert [row["duration_ns"] for row in rows if row["kind"] == "train"][:4] == [100_000] * 4
+    assert read.facts.facts["steps_confidence_frac"] == 0.5
+    assert "50% sure" in next(entry.text for entry in read.warnings if entry.code == "steps_inferred")
+
+
+def test_layers_of_one_pass_are_no_steps(tmp_path: Path) -> None:
+    names = ["embed", *["norm", "attention", "mlp"] * 8, "norm_out", "head", "argmax"]
+    events = [kernel(name, place * 10, 8, 0) for place, name in enumerate(names)]
+    assert "trace_without_steps" in _codes(read_trace(write_trace(tmp_path / "t.json", events)))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "lengths"),
+    [
+        ("whole", [2_790_000]),
+        ("optimizer", [1000_000] * 2),
+        ("aten::linear", [1000_000] * 2),
+        ("^Profiler", [999_000] * 3),
+    ],
+)
+def test_steps_can_be_told_by_hand(tmp_path: Path, chosen: str, lengths: list[int]) -> None:
+    path = write_trace(tmp_path / "t.json", training_steps(3))
+    read = read_trace(path, ReadOptions(steps_from=chosen))
+    found = [row["duration_ns"] for row in read.tables["steps"].to_pylist() if row["kind"] == "train"]
+    assert found[-len(lengths) :] == lengths or found[: len(lengths)] == lengths
+    assert read.facts.facts["steps_told_by"].startswith("hand")
+
+
+@pytest.mark.parametrize("chosen", ["(", "nothing like it"])
+def test_steps_that_are_not_there_are_refused(tmp_path: Path, chosen: str) -> None:
+    path = write_trace(tmp_path / "t.json", training_steps(3))
+    with pytest.raises(TraceError, match="--steps-from"):
+        read_trace(path, ReadOptions(steps_from=chosen))
