@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from torch.utils.data import DataLoader, IterableDataset
 
 import collector
 from collector.run import Run
@@ -209,3 +210,35 @@ def test_what_is_no_queue_or_no_stage_is_refused() -> None:
         collector.queue("twice", collector.queue("once", queue.Queue()))
     with pytest.raises(UsageError, match="replica takes"):
         collector.stage("decode", replica=-1)
+
+
+class FromQueue(IterableDataset[Any]):  # type: ignore[misc]
+    """Samples that the script's own thread puts into a queue."""
+
+    def __init__(self, samples: Any) -> None:
+        self.samples = samples
+
+    def __iter__(self) -> Any:
+        return iter(self.samples.get, None)
+
+
+def test_a_queue_behind_a_loader_leaves_the_batches_to_the_loader(tmp_path: Path) -> None:
+    samples = collector.queue("samples", queue.Queue())
+    for _ in range(24):
+        samples.put(torch.ones(8))
+    samples.put(None)
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def loop() -> None:
+        for batch in DataLoader(FromQueue(samples), 4):
+            loss = model(batch).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    recorded = record_loop(tmp_path, loop)
+    assert recorded.kinds == {"train": 6}
+    assert recorded.count("fetches") == [1] * 6
+    assert recorded.count("batch") == list(range(6))
+    assert set(recorded.count("loader")) == {0}
