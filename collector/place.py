@@ -28,6 +28,10 @@ FREE_S = 10.0
 """How long an earlier run gets to finish its files before its place is refused."""
 
 
+_UNKNOWN = RunManifest("", "", 0, 0, "collector", 0, "")
+"""Stands for a run without a manifest that can be read: it has no launch, so nobody joins it."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """Who asks for a place. `id` is shared by the ranks of one launch, empty for a process on its own."""
@@ -91,15 +95,30 @@ def abandon_place(place: Place) -> None:
 
 
 def _read_run(run_path: Path) -> RunManifest | None:
+    """Return the manifest of the run in this place, None if there is none."""
+    manifest = _read_manifest(run_path)
+    if manifest is None and _has_ranks(run_path):
+        # A rank's folder is made only after run.json. Either another rank has just made both, or the run has lost its
+        # manifest: look again.
+        manifest = _read_manifest(run_path) or _UNKNOWN
+    return manifest
+
+
+def _read_manifest(run_path: Path) -> RunManifest | None:
     path = layout.run_file(run_path)
     try:
         return decode_manifest(RunManifest, path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
-        if layout.profiler_path(run_path).is_dir() and any(layout.profiler_path(run_path).iterdir()):
-            return RunManifest("", "", 0, 0, "collector", 0, "")  # something without a manifest: never joined
         return None
     except (StepscopeError, ValueError):
-        return RunManifest("", "", 0, 0, "collector", 0, "")
+        return _UNKNOWN
+
+
+def _has_ranks(run_path: Path) -> bool:
+    try:
+        return bool(layout.find_ranks(run_path))
+    except FileNotFoundError:
+        return False
 
 
 def _can_join(run_path: Path, manifest: RunManifest, launch: Launch) -> bool:
