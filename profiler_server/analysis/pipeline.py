@@ -215,5 +215,21 @@ def find_bottleneck(readiness: Sequence[Readiness], work_ns: dict[str, float], w
     return Bottleneck("pin", f"The {_say(first)} held the next batch while the {_say(last)} lacked it.")
 
 
+def find_handover(found: Bottleneck, work_ns: dict[str, float], wait_frac: float, busy_frac: float) -> Bottleneck:
+    """Name the longest worker stage where batches are ready, yet taking them over is what the step waits for.
+
+    A batch is handed over by the worker that made it, which may be in the middle of the next one: a stage that keeps
+    the workers (or their interpreter) busy holds up batches that are done.
+    """
+    workers = {stage: work_ns[stage] for stage in WORKER_STAGES if work_ns.get(stage)}
+    if found.stage is not None or not workers or wait_frac < _HANDOVER_WAIT or busy_frac < _HANDOVER_BUSY:
+        return found
+    slowest = max(workers, key=lambda stage: workers[stage])
+    return Bottleneck(slowest, "Batches are ready, but the workers are too busy to hand them over quickly.")
+
+
+_HANDOVER_WAIT, _HANDOVER_BUSY = 0.1, 0.5
+
+
 def _say(queue: Readiness) -> str:
     return queue.queue.replace("_", " ")

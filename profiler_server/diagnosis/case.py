@@ -28,11 +28,14 @@ INPUT_LIMIT = 0.08
 STARVED_LIMIT = 0.10
 """Share of the step in `next()` from which the slow stage gets a suggestion, even one of lower confidence."""
 
+LATE_LIMIT = 0.15
+"""Share of the steps that found no batch ready from which batches count as late."""
+
 CAPPED_NEED, CAPPED_DEMAND = 0.5, 0.9
 """Processor share of the workers' time, and share of the cores in use, from which the processors are the limit."""
 
 IN_MEMORY_NS = 30_000.0
-"""A sample that takes less than this of pure processor time comes from memory: worker processes do not pay."""
+"""A sample that takes less than this comes from memory: worker processes do not pay."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +101,9 @@ class Case:
 
     @property
     def is_starved(self) -> bool:
-        """Say whether the step waits for data and it is known for which stage: then silence is no answer."""
-        return self.wait_frac >= STARVED_LIMIT and self.bottleneck.stage is not None
+        """Say whether the step waits for data and it is known for what, or batches are late: silence is no answer."""
+        late = self.bottleneck.stage is not None or self.not_ready_frac > LATE_LIMIT
+        return self.wait_frac >= STARVED_LIMIT and late
 
     @property
     def batch_ns(self) -> float:
@@ -126,7 +130,7 @@ class Case:
     def is_in_memory(self) -> bool:
         """Say whether samples are so cheap to make that fetching them one by one is most of the cost."""
         samples = self.batch_samples
-        return samples >= 8 and 0 < self.batch_ns / samples < IN_MEMORY_NS and self.cpu_frac > 0.8
+        return samples >= 8 and 0 < self.batch_ns / samples < IN_MEMORY_NS
 
     @property
     def cpu_need(self) -> float:

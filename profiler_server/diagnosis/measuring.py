@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,10 +15,12 @@ from collector.schema.phases import PHASE_NAMES
 from profiler_server.analysis.device import summarize_device
 from profiler_server.analysis.evaluation import has_training, number_batches
 from profiler_server.analysis.host import HostLoad, summarize_host
-from profiler_server.analysis.loop import BatchTimes, Cores, measure_loop, read_batches
+from profiler_server.analysis.loop import BatchTimes, Cores, MeasuredLoop, measure_loop, read_batches
 from profiler_server.analysis.pipeline import (
+    Bottleneck,
     Readiness,
     find_bottleneck,
+    find_handover,
     find_most_used,
     read_queues,
     summarize_readiness,
@@ -56,7 +58,6 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
     step_ns = float(selection.duration_ns[selection.kept].mean())
     wait_frac = regular["data_wait"] / loop.regular_step_ns if loop.regular_step_ns else 0.0
     readiness = _read_readiness(rank, loader)
-    work = {stage: float(values.mean()) for stage, values in batches.stages_ns.items()} if batches else {}
     return Case(
         manifest=manifest,
         world_size=run.manifest.world_size,
@@ -69,7 +70,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         loader=loader,
         readiness=readiness,
         batches=batches,
-        bottleneck=find_bottleneck(readiness, work, wait_frac),
+        bottleneck=_find_bottleneck(readiness, batches, loop, wait_frac),
         loop=loop,
         transforms=_read_transforms(rank, loader),
         host=host,
@@ -77,6 +78,16 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         peers=_read_peers(run, rank.rank),
         ranges_ns=_sum_ranges(rank),
     )
+
+
+def _find_bottleneck(
+    readiness: Sequence[Readiness], batches: BatchTimes | None, loop: MeasuredLoop, wait_frac: float
+) -> Bottleneck:
+    work = {stage: float(values.mean()) for stage, values in batches.stages_ns.items()} if batches else {}
+    found = find_bottleneck(readiness, work, wait_frac)
+    paid = loop.model.workers * loop.regular_step_ns
+    busy = sum(work.values()) * loop.fetches / paid if paid else 0.0
+    return find_handover(found, work, wait_frac, busy)
 
 
 def _find_loader(train: pa.Table, manifest: RankManifest) -> Loader | None:

@@ -6,6 +6,8 @@ from profiler_server.diagnosis.case import STEPS_PAGE, Case, Finding, Rule
 from profiler_server.format import format_duration, format_share
 
 _SHARE = 0.03
+_LARGE = 0.10
+"""From here recording changes what it measures; below it is a fact to know, and asks for nothing."""
 
 
 def _judge(case: Case) -> Finding | None:
@@ -21,7 +23,7 @@ def _judge(case: Case) -> Finding | None:
         change='Profiler(output_path, level="important", data_pipeline=False)',
         fix="collecting less",
         evidence=(STEPS_PAGE,),
-        severity="low",
+        severity="low" if overhead.share_frac >= _LARGE else "info",
     )
 
 

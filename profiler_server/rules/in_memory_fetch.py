@@ -18,7 +18,13 @@ def _index_whole_batches(model: LoopModel) -> LoopModel:
 
 def _judge(case: Case) -> Finding | None:
     loader = case.loader
-    if loader is None or not case.is_input_bound or loader.style != "map" or not case.is_in_memory:
+    if (
+        loader is None
+        or not case.is_input_bound
+        or loader.style != "map"
+        or loader.batch_size is None
+        or not case.is_in_memory
+    ):
         return None
     samples = case.batch_samples
     return Finding(

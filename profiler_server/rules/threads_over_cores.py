@@ -15,14 +15,15 @@ def _judge(case: Case) -> Finding | None:
     share = case.phase_frac("forward", "backward", "optimizer")
     if share < _COMPUTE:
         return None
-    wanted = max(1, int(usable))
+    taken = case.host.others + case.host.workers if case.host is not None else 0.0
+    wanted = max(1, int(usable - taken + 0.5))
     return Finding(
         title="More compute threads than cores",
         measured=f"torch uses {threads} threads on {usable:g} usable cores; forward, backward and update are "
         f"{format_share(share)} of the step.",
         threshold="More threads than cores that the process may use (affinity and container quota counted).",
         advice="Threads without a core of their own are waited for at every operator. Set the number of threads to "
-        "that of the cores, less where workers need some.",
+        "that of the cores that other programs and the workers leave.",
         change=f"torch.set_num_threads({wanted})  # was {threads}; or OMP_NUM_THREADS={wanted}",
         fix=f"{wanted} threads",
         evidence=(STEPS_PAGE,),

@@ -10,7 +10,7 @@ def _judge(case: Case) -> Finding | None:
     loader = case.loader
     if loader is None or not loader.num_workers or not case.is_input_bound or case.batches is None:
         return None
-    if case.batches.cpu_ns is None or not case.is_capped:
+    if case.batches.cpu_ns is None or not case.is_capped or case.bottleneck.stage is None:
         return None
     return Finding(
         title="The processors are the limit, not the number of workers",

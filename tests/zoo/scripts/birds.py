@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import torch
-from loop import build_network, read_arguments, train
+from loop import build_network, choose, read_arguments, train
 from torch.utils.data import DataLoader, Dataset
 
-SERVER_S = 0.003
+SERVER_S = 0.001
 
 
 class Recordings(Dataset):
@@ -22,5 +22,6 @@ class Recordings(Dataset):
 
 if __name__ == "__main__":
     arguments = read_arguments()
-    options = {"num_workers": 4, "persistent_workers": True} if arguments.fixed else {}
-    train(build_network(512, 512, 3), DataLoader(Recordings(), 16, **options), arguments)
+    workers = choose(arguments, "workers", 0, 3)
+    loader = DataLoader(Recordings(), 16, num_workers=workers, persistent_workers=workers > 0)
+    train(build_network(512, 1024, 3), loader, arguments)

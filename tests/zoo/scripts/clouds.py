@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import torch
-from loop import build_network, read_arguments, train
+from loop import build_network, choose, read_arguments, train
 from torch.utils.data import DataLoader, Dataset
 
-SERVICE_S = 0.004
+SERVICE_S = 0.002
 
 
 class Clouds(Dataset):
@@ -22,5 +22,5 @@ class Clouds(Dataset):
 
 if __name__ == "__main__":
     arguments = read_arguments()
-    loader = DataLoader(Clouds(), 16, num_workers=8 if arguments.fixed else 1, persistent_workers=True)
-    train(build_network(512, 512, 3), loader, arguments)
+    loader = DataLoader(Clouds(), 16, num_workers=choose(arguments, "workers", 1, 6), persistent_workers=True)
+    train(build_network(512, 1024, 3), loader, arguments)

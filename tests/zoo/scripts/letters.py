@@ -41,4 +41,4 @@ if __name__ == "__main__":
     loader = DataLoader(
         Letters(), 16, num_workers=2, persistent_workers=True, collate_fn=pad_table if arguments.fixed else fill_table
     )
-    train(nn.Sequential(nn.EmbeddingBag(WORDS, 64), build_network(64)), loader, arguments)
+    train(nn.Sequential(nn.EmbeddingBag(WORDS, 256), build_network(256, 768)), loader, arguments)

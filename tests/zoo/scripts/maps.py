@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from loop import build_network, read_arguments, train
+from loop import build_network, choose, read_arguments, train
 from torch.utils.data import DataLoader, Dataset
 
 REGIONS = 8
@@ -15,24 +15,25 @@ TILES = 128
 SIDE = 32
 
 
-def write_regions(folder: Path) -> None:
+def write_regions(folder: Path, tiles_each: int) -> None:
     chance = np.random.default_rng(0)
     for region in range(REGIONS):
-        tiles = chance.integers(0, 64, (TILES, SIDE, SIDE), dtype=np.uint8)
+        tiles = chance.integers(0, 64, (tiles_each, SIDE, SIDE), dtype=np.uint8)
         np.savez_compressed(folder / f"{region}.npz", tiles=tiles)
         np.save(folder / f"{region}.npy", tiles)
 
 
 class Tiles(Dataset):
-    def __init__(self, folder: Path, mapped: bool) -> None:
+    def __init__(self, folder: Path, tiles_each: int, mapped: bool) -> None:
         self.folder = folder
+        self.tiles_each = tiles_each
         self.mapped = mapped
 
     def __len__(self) -> int:
-        return REGIONS * TILES * 20
+        return REGIONS * self.tiles_each * 20
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        region, tile = index // TILES % REGIONS, index % TILES
+        region, tile = index // self.tiles_each % REGIONS, index % self.tiles_each
         if self.mapped:
             pixels = np.load(self.folder / f"{region}.npy", mmap_mode="r")[tile]
         else:
@@ -43,7 +44,8 @@ class Tiles(Dataset):
 if __name__ == "__main__":
     arguments = read_arguments()
     with tempfile.TemporaryDirectory() as folder:
-        write_regions(Path(folder))
-        tiles = Tiles(Path(folder), mapped=arguments.fixed)
+        tiles_each = int(choose(arguments, "ease", 1.0, 1.0) * TILES)
+        write_regions(Path(folder), tiles_each)
+        tiles = Tiles(Path(folder), tiles_each, mapped=arguments.fixed)
         loader = DataLoader(tiles, 32, num_workers=2, persistent_workers=True)
-        train(build_network(SIDE * SIDE, 256, 2), loader, arguments)
+        train(build_network(SIDE * SIDE, 768, 2), loader, arguments)
