@@ -141,7 +141,8 @@ def record(name: str) -> Block:
     """Mark a range of the run by a block or a function; it is closed, as failed, when an exception passes through.
 
     Ranges nest, on each thread by itself. Where there is a CUDA device they are NVTX ranges too, and their device
-    time is measured. While nothing is recorded it costs next to nothing. Not for coroutines that interleave.
+    time is measured. While nothing is recorded it costs next to nothing. Not for coroutines that interleave, and not
+    inside of what torch.compile compiles, where it would break the graph: mark the call of the compiled function.
 
     >>> with collector.record("augment"):
     ...     images = augment(images)
