@@ -22,7 +22,7 @@ _STEPSCOPE = "import sys; from collector.traces import import_trace; import_trac
 _HTA = """
 import sys
 from hta.trace_analysis import TraceAnalysis
-TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir='').get_temporal_breakdown(visualize=False)
+TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir='')
 """
 _TENSORBOARD = """
 import sys

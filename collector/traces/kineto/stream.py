@@ -76,7 +76,8 @@ class EventStream:
             if start[:1] == b"[":
                 self._bare_list = True
                 self._offset = text.index(b"[") + 1
-                return text[self._offset :]
+                body = text[self._offset :]
+                return body if body.lstrip()[:1] in (b"{", b"]", b"") else None
             for match in _LIST_START.finditer(text):
                 if self._take_head(text[: match.start()]):
                     self._offset = match.end()
