@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -31,6 +32,14 @@ def serve_runs(
     allowed_host: Annotated[
         list[str] | None, typer.Option(help="Another name under which browsers may ask, such as a proxy's.")
     ] = None,
+    upload_limit: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="MIB",
+            help="Most that a browser may send to be imported; 0 takes nothing, the default where others reach the port.",
+        ),
+    ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     context.obj = base_dir
@@ -43,7 +52,15 @@ def serve_runs(
         raise UsageError("give --summary-base-dir DIR, the folder that holds your runs, or a command (see --help)")
     from profiler_server.web.serving import serve
 
-    serve(Settings(base_dir, host, port, tuple(allowed_host or ())), say)
+    settings = Settings(base_dir, host, port, tuple(allowed_host or ()))
+    serve(replace(settings, upload_limit_bytes=choose_upload_limit(settings, upload_limit)), say)
+
+
+def choose_upload_limit(settings: Settings, limit_mib: int | None) -> int:
+    """Return the limit in bytes: what was asked for, else the default on this machine alone and 0 on a network."""
+    if limit_mib is not None:
+        return limit_mib << 20
+    return settings.upload_limit_bytes if settings.is_loopback else 0
 
 
 def say(text: str) -> None:

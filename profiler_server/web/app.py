@@ -56,6 +56,7 @@ def find_version() -> str:
 async def _close_services(app: FastAPI) -> AsyncIterator[None]:
     yield
     app.state.services.diagnoses.close()
+    app.state.services.imports.close()
 
 
 def _include_routers(app: FastAPI) -> None:

@@ -76,6 +76,9 @@ _STATUS: dict[int, tuple[str, str, str]] = {
     404: ("not_found", "No such page", "Start from the list of runs."),
     405: ("method_not_allowed", "Not that way", "This address only answers to another HTTP method."),
     409: ("not_now", "Not possible now", "The run's own page says in which state it is."),
+    403: ("forbidden", "This server does not do that", "Its settings say so; see `profiler-server --help`."),
+    413: ("too_large", "This is too much", "Run `profiler-server import` on the server's machine instead."),
+    507: ("disk_full", "The disk is full", "Free some space below the base directory, then try again."),
     422: ("invalid_query", "A value in the address does not fit", "Correct the value that is named above."),
 }
 _UNEXPECTED = "This is a fault in Stepscope. The raw detail below, with the version, is what a report needs."

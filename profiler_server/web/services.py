@@ -18,6 +18,7 @@ from profiler_server.web.links import Links
 from profiler_server.web.shell import Shell
 from profiler_server.web.static import StaticFiles, find_frontend
 from profiler_server.web.templating import Templates
+from profiler_server.web.uploads.imports import Imports
 
 
 class Services:
@@ -31,6 +32,7 @@ class Services:
         self.links = Links(lambda: self.static.version)
         self.templates = Templates(frontend / "templates", self.links)
         self.diagnoses = Diagnoses()
+        self.imports = Imports(self.catalog.base_dir)
         self._lock = threading.Lock()
 
     @cached_property

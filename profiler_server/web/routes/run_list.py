@@ -54,7 +54,7 @@ class RunLine:
 
 @dataclass(frozen=True)
 class RunList:
-    """The context of `runs.html`; `quoted_dir` is the base directory for a command."""
+    """The context of `runs.html`; `quoted_dir` is the base directory for a command, `upload_limit_bytes` 0 for no upload."""
 
     lines: tuple[RunLine, ...]
     found: RunPage
@@ -66,6 +66,7 @@ class RunList:
     base_dir: str
     quoted_dir: str
     snippet: str
+    upload_limit_bytes: int
 
 
 @ROUTER.get("/", include_in_schema=False)
@@ -85,6 +86,7 @@ def show_runs(request: Request, services: ServicesOf) -> HTMLResponse:
         base_dir=base,
         quoted_dir=shlex.quote(base),
         snippet=SNIPPET.format(base=base),
+        upload_limit_bytes=services.settings.upload_limit_bytes,
     )
     shell = Shell("Runs", "/", dict(request.query_params))
     return services.respond("runs.html", shell, **read_fields(context))

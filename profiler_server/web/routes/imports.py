@@ -1,0 +1,84 @@
+"""Take trace files from a browser and make a run of them.
+
+The guard in front of all routes refuses what comes from a page of another site.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, HTTPException, Request
+
+from profiler_server.web.services import Services, ServicesOf
+from profiler_server.web.uploads.imports import Import
+from profiler_server.web.uploads.receiving import Receiver, TooLargeError, find_boundary, receive
+
+ROUTER = APIRouter(prefix="/api/v1/imports", tags=["runs"])
+
+
+@dataclass(frozen=True)
+class ImportStatus:
+    """An import, with the address of its run once there is one."""
+
+    id: str
+    state: str
+    files: tuple[str, ...]
+    progress_frac: float
+    run_id: str | None
+    error: str | None
+    href: str | None
+
+
+@ROUTER.post("", summary="Import trace files: multipart/form-data, one file per rank", status_code=202)
+async def start_import(request: Request, services: ServicesOf) -> ImportStatus:
+    """Answer once all is received; ask for the state until it is done. 403 where uploads are off, 413 for too much."""
+    limit = services.settings.upload_limit_bytes
+    if not is_same_origin(request.headers.get("origin"), request.headers.get("host", "")):
+        raise HTTPException(403, "An upload must come from a page of this server.")
+    if not limit:
+        raise HTTPException(403, "This server takes no uploads; start it with --upload-limit to allow them.")
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise HTTPException(413, f"{int(declared) >> 20:,} MiB is more than this server takes ({limit >> 20:,} MiB).")
+    boundary = find_boundary(request.headers.get("content-type", ""))
+    try:
+        return await _take(request, services, boundary, limit)
+    except TooLargeError as error:
+        raise HTTPException(413, str(error)) from None
+    except OSError as error:
+        status = 507 if error.errno in (errno.ENOSPC, errno.EDQUOT) else 500
+        raise HTTPException(status, f"The upload cannot be stored: {error.strerror or error}.") from None
+
+
+def is_same_origin(origin: str | None, host: str) -> bool:
+    """Say whether a request comes from our own page, or from no page at all; another port is another origin."""
+    return origin is None or urlsplit(origin).netloc.lower() == host.lower()
+
+
+async def _take(request: Request, services: Services, boundary: bytes, limit: int) -> ImportStatus:
+    folder = services.imports.make_folder()
+    kept = False
+    try:
+        files = await receive(request.stream(), Receiver(folder, boundary, limit))
+        job = services.imports.start(folder, files)
+        kept = True
+        return _describe(services, job)
+    finally:
+        if not kept:  # also when the browser went away half-way
+            services.imports.remove_folder(folder)
+
+
+@ROUTER.get("/{import_id}", summary="How an import goes")
+def read_import(import_id: str, services: ServicesOf) -> ImportStatus:
+    """Answer 404 for one that this server did not start, or has forgotten."""
+    job = services.imports.find(import_id)
+    if job is None:
+        raise HTTPException(404, "This server knows no such import.")
+    return _describe(services, job)
+
+
+def _describe(services: Services, job: Import) -> ImportStatus:
+    href = services.links.page(job.run_id) if job.run_id else None
+    return ImportStatus(job.id, job.state, job.files, job.progress_frac, job.run_id, job.error, href)

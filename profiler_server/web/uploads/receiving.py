@@ -1,0 +1,137 @@
+"""Write the files of a multipart body to disk as they arrive, so that memory does not grow with them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import BinaryIO
+
+from python_multipart.exceptions import MultipartParseError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from collector.schema.errors import UsageError
+from profiler_server.store.names import UNSAFE
+
+FILE_LIMIT = 10_000
+_SUFFIXES = (".json", ".json.gz")
+_HEADER_LIMIT = 8192
+
+
+class TooLargeError(UsageError):
+    """More was sent than the server takes."""
+
+
+class Receiver:
+    """Takes the pieces of one multipart body. Every part with a file name becomes a file below `folder`."""
+
+    def __init__(self, folder: Path, boundary: bytes, limit_bytes: int) -> None:
+        self.files: list[Path] = []
+        self._folder, self._limit, self._taken = folder, limit_bytes, 0
+        self._header = bytearray()
+        self._headers: dict[bytes, bytes] = {}
+        self._field = b""
+        self._open: BinaryIO | None = None
+        self._parser = MultipartParser(
+            boundary,
+            {
+                "on_part_begin": self._begin,
+                "on_header_field": self._add_field,
+                "on_header_value": self._add_value,
+                "on_header_end": self._end_header,
+                "on_headers_finished": self._open_file,
+                "on_part_data": self._write,
+                "on_part_end": self._end,
+            },
+        )
+
+    def take(self, piece: bytes) -> None:
+        """Take one piece. Raises TooLargeError, UsageError for a body that is not multipart, or OSError of the disk."""
+        self._taken += len(piece)
+        if self._taken > self._limit:
+            raise TooLargeError(f"more than {self._limit >> 20:,} MiB was sent; import the file on the server instead")
+        try:
+            self._parser.write(piece)
+        except MultipartParseError as error:
+            raise UsageError(f"the upload cannot be read: {error}") from None
+
+    def finish(self) -> tuple[Path, ...]:
+        """Return the files in the order that they came in. Raises UsageError if there is none, or the body was cut."""
+        self._parser.finalize()
+        if self._open is not None:
+            raise UsageError("the upload broke off; send it again")
+        if not self.files:
+            raise UsageError("no file was sent; choose a trace (.json or .json.gz)")
+        return tuple(self.files)
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _begin(self) -> None:
+        self._headers, self._field = {}, b""
+        self._header.clear()
+
+    def _add_field(self, data: bytes, start: int, end: int) -> None:
+        self._field += data[start:end]
+        self._refuse_long(len(self._field))
+
+    def _add_value(self, data: bytes, start: int, end: int) -> None:
+        self._header += data[start:end]
+        self._refuse_long(len(self._header))
+
+    def _refuse_long(self, length: int) -> None:
+        if length > _HEADER_LIMIT:
+            raise UsageError("the upload has a header that is too long")
+
+    def _end_header(self) -> None:
+        self._headers[self._field.lower()] = bytes(self._header)
+        self._field = b""
+        self._header.clear()
+
+    def _open_file(self) -> None:
+        _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
+        given = options.get(b"filename")
+        if given is None:
+            return
+        if len(self.files) >= FILE_LIMIT:
+            raise UsageError(f"more than {FILE_LIMIT:,} files were sent")
+        # A folder for each keeps two files of one name apart.
+        path = self._folder / str(len(self.files)) / clean_name(given.decode("utf-8", "replace"))
+        path.parent.mkdir()
+        self._open = path.open("xb")
+        self.files.append(path)
+
+    def _write(self, data: bytes, start: int, end: int) -> None:
+        if self._open is not None:
+            self._open.write(data[start:end])
+
+    def _end(self) -> None:
+        self.close()
+
+
+def clean_name(given: str) -> str:
+    """Return a file name that is safe. Raises UsageError for one that is no trace's."""
+    name = given.replace("\\", "/").rsplit("/", 1)[-1]
+    if not name.lower().endswith(_SUFFIXES):
+        raise UsageError(f"{name[:80]!r} is not a trace's name; send .json or .json.gz as torch.profiler writes them")
+    return UNSAFE.sub("-", name)[-150:].lstrip("-.")
+
+
+def find_boundary(content_type: str) -> bytes:
+    """Return the boundary of a multipart body. Raises UsageError for any other kind of body."""
+    kind, options = parse_options_header(content_type)
+    if kind != b"multipart/form-data" or not options.get(b"boundary"):
+        raise UsageError("send the files as multipart/form-data")
+    return options[b"boundary"]
+
+
+async def receive(pieces: AsyncIterator[bytes], receiver: Receiver) -> tuple[Path, ...]:
+    """Feed a body to a receiver. The disk is written on this thread: pieces are small and come slower than it writes."""
+    try:
+        async for piece in pieces:
+            if piece:
+                receiver.take(piece)
+        return receiver.finish()
+    finally:
+        receiver.close()

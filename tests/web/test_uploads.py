@@ -1,0 +1,148 @@
+"""Uploads: a run of what was sent, or a clear refusal with nothing left behind."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from profiler_server.settings import Settings
+from profiler_server.store.names import find_free_name, name_run
+from profiler_server.web.uploads.imports import UPLOAD_FOLDER
+from tests.support.asking import Asker
+from tests.support.runs import RunPlan, build_run
+from tests.support.traces import build_trace, training_steps
+
+BOUNDARY = "b-o-u-n-d"
+TRACE = json.dumps(build_trace(training_steps())).encode()
+PATIENCE_S = 30.0
+
+
+def _encode(*files: tuple[str, bytes]) -> bytes:
+    parts = [
+        f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'.encode()
+        + data
+        + b"\r\n"
+        for name, data in files
+    ]
+    return b"".join(parts) + f"--{BOUNDARY}--\r\n".encode()
+
+
+def _send(asker: Asker, body: bytes, **headers: str) -> httpx.Response:
+    kind = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
+    return asker.ask("/api/v1/imports", "POST", {**kind, **headers}, body)
+
+
+def _wait(asker: Asker, answer: httpx.Response) -> dict[str, Any]:
+    assert answer.status_code == 202, answer.text
+    job: dict[str, Any] = answer.json()
+    deadline = time.monotonic() + PATIENCE_S
+    while job["state"] not in ("done", "failed") and time.monotonic() < deadline:
+        time.sleep(0.05)
+        job = asker.ask(f"/api/v1/imports/{job['id']}").json()
+    return job
+
+
+def _list(base: Path) -> list[str]:
+    return sorted(path.name for path in base.iterdir())
+
+
+@pytest.fixture
+def asker(tmp_path: Path) -> Asker:
+    return Asker(tmp_path)
+
+
+def test_a_trace_that_is_sent_becomes_a_run(asker: Asker, tmp_path: Path) -> None:
+    job = _wait(asker, _send(asker, _encode(("my train.pt.trace.json.gz", gzip.compress(TRACE)))))
+    assert (job["state"], job["run_id"], job["href"]) == ("done", "my-train", "/runs/my-train/")
+    assert asker.ask(job["href"]).status_code == 200
+    assert _list(tmp_path) == ["my-train"]
+
+
+def test_several_files_are_the_ranks_of_one_run(asker: Asker, tmp_path: Path) -> None:
+    job = _wait(asker, _send(asker, _encode(("rank0.json", TRACE), ("rank1.json", TRACE))))
+    assert job["run_id"] == "rank0"
+    assert _list(tmp_path / "rank0/profiler") == ["rank_0", "rank_1", "run.json"]
+
+
+def test_a_name_that_is_taken_gets_a_number(asker: Asker, tmp_path: Path) -> None:
+    build_run(tmp_path / "a", RunPlan(steps=3))
+    assert _wait(asker, _send(asker, _encode(("a.json", TRACE))))["run_id"] == "a-2"
+
+
+@pytest.mark.parametrize("data", [b"", b"not a trace", b'{"traceEvents": []}', b"\x1f\x8b broken"])
+def test_a_broken_trace_fails_with_a_reason_and_leaves_nothing(asker: Asker, tmp_path: Path, data: bytes) -> None:
+    job = _wait(asker, _send(asker, _encode(("bad.json", data))))
+    assert (job["state"], job["run_id"]) == ("failed", None)
+    assert "bad.json" in job["error"]
+    assert str(tmp_path) not in job["error"]
+    assert _list(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (_encode(), None, 400),
+        (_encode(("notes.txt", b"x")), None, 400),
+        (_encode(("../../etc/passwd", b"x")), None, 400),
+        (b"garbage", None, 400),
+        (_encode(("a.json", TRACE))[:-40], None, 400),
+        (TRACE, "application/json", 400),
+    ],
+)
+def test_what_is_no_upload_is_refused(asker: Asker, tmp_path: Path, body: bytes, kind: str | None, status: int) -> None:
+    answer = _send(asker, body, **({"Content-Type": kind} if kind else {}))
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"]
+    assert _list(tmp_path) == []
+
+
+def test_a_name_cannot_lead_out_of_the_folder(asker: Asker, tmp_path: Path) -> None:
+    job = _wait(asker, _send(asker, _encode(("../../../x/..\\evil.json", TRACE))))
+    assert job["run_id"] == "evil"
+    assert _list(tmp_path) == ["evil"]
+
+
+def test_too_much_is_refused_before_and_while_it_comes(tmp_path: Path) -> None:
+    small = Asker(tmp_path, Settings(tmp_path, upload_limit_bytes=200))
+    body = _encode(("a.json", TRACE))
+    assert _send(small, body).status_code == 413
+    chunked = _send(small, body, **{"Content-Length": "100"})
+    assert chunked.status_code == 413
+    assert "import the file on the server" in chunked.json()["error"]["message"]
+    assert _list(tmp_path) == []
+
+
+def test_uploads_can_be_switched_off(tmp_path: Path) -> None:
+    off = Asker(tmp_path, Settings(tmp_path, upload_limit_bytes=0))
+    assert _send(off, _encode(("a.json", TRACE))).status_code == 403
+    assert 'id="drop"' not in off.ask("/").text
+    assert 'id="drop"' in Asker(tmp_path).ask("/").text
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:9999"])
+def test_a_page_of_another_site_cannot_upload(asker: Asker, tmp_path: Path, origin: str) -> None:
+    assert _send(asker, _encode(("a.json", TRACE)), Origin=origin).status_code == 403
+    assert _send(asker, _encode(("a.json", TRACE)), Host="evil.example").status_code == 421
+    assert _list(tmp_path) == []
+
+
+def test_an_unknown_import_is_not_found(asker: Asker) -> None:
+    assert asker.ask("/api/v1/imports/nope").status_code == 404
+
+
+def test_files_of_a_server_that_was_killed_are_no_run(tmp_path: Path) -> None:
+    build_run(tmp_path / UPLOAD_FOLDER / "old")
+    assert Asker(tmp_path).ask("/api/v1/runs").json()["total"] == 0
+
+
+def test_names_of_runs_are_safe_and_free(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a-2").mkdir()
+    assert find_free_name(tmp_path, "a") == "a-3"
+    assert (name_run("x y.pt.trace.json.gz"), name_run("...json"), name_run("é.json")) == ("x-y", "trace", "trace")
