@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from collector import open_run
-from tests.zoo.cases import CASES, SCRIPTS, Case
+from profiler_server.analysis.results import Suggestion
+from tests.zoo.cases import CASES, SCRIPTS, Case, follow
 
 STAGED = [case for case in CASES if case.script in ("leaves", "maps", "letters")]
 """One for each stage: the whole zoo is run by its own command, not by the tests."""
@@ -49,3 +50,15 @@ def test_workers_that_are_started_again_show_their_setup(tmp_path: Path) -> None
     case = next(case for case in CASES if case.cause == "worker_restart")
     stages = record(case, tmp_path, steps=30)
     assert int((stages.kind == "setup").sum()) == 3 * 2
+
+
+def suggest(rule: str, change: str) -> Suggestion:
+    return Suggestion(rule, "", "high", "", "", "", change, 1.0, 1.0, 1.0, ())
+
+
+def test_a_suggestion_is_followed_with_its_own_numbers() -> None:
+    assert follow(suggest("no_workers", "num_workers=3,  # was 0")) == ("--workers", "3")
+    uneven = "num_workers=2,\nprefetch_factor=4,  # was 2\nin_order=False,  # was default"
+    assert follow(suggest("uneven_samples", uneven)) == ("--prefetch", "4", "--unordered")
+    assert follow(suggest("slow_read", "# pack samples")) == ("--ease", "0.5")
+    assert follow(suggest("optimizer_loop", "fused=True")) == ("--fixed",)

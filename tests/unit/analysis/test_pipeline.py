@@ -8,8 +8,10 @@ import pytest
 
 from collector.run import RankRun
 from profiler_server.analysis.pipeline import (
+    Bottleneck,
     Readiness,
     find_bottleneck,
+    find_handover,
     find_loader,
     read_queues,
     summarize_queues,
@@ -91,3 +93,11 @@ def test_planted_slow_stages_are_named(tmp_path: Path) -> None:
         rank = build_case_run(tmp_path / stage, PLANTED[f"slow_{stage}"]).rank()
         longest = max(summarize_stages(rank), key=lambda row: row.mean_ns)
         assert longest.name == stage
+
+
+def test_busy_workers_hold_up_batches_that_are_ready() -> None:
+    ready = Bottleneck(None, "ready")
+    work = {"read": 5.0, "collate": 40.0}
+    assert find_handover(ready, work, wait_frac=0.4, busy_frac=0.7).stage == "collate"
+    assert find_handover(ready, work, wait_frac=0.4, busy_frac=0.3) == ready
+    assert find_handover(ready, work, wait_frac=0.05, busy_frac=0.9) == ready

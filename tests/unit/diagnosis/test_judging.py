@@ -14,7 +14,18 @@ from profiler_server.analysis.loader_simulation import Job, LoopModel, simulate
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.measuring import measure_case
-from tests.support.cases import A100, HEALTHY, PLANTED, Plant, build_case_run, evaluate, plan_of, stall
+from tests.support.cases import (
+    A100,
+    HEALTHY,
+    PLANTED,
+    Plant,
+    build_case_run,
+    compute_all,
+    cpu_cores,
+    evaluate,
+    plan_of,
+    stall,
+)
 from tests.support.runs import MS, RunPlan, build_run
 
 
@@ -90,12 +101,58 @@ def test_few_steps_get_a_verdict_without_advice(tmp_path: Path) -> None:
     assert diagnosis.bound_by.kind == "compute"
     assert diagnosis.bound_by.confidence_frac == pytest.approx(8 / 20)
     assert "Only 7 steady steps were recorded; advice needs 20." in diagnosis.sentence
+    assert [(entry.rule, entry.missing) for entry in diagnosis.abstained] == [
+        ("all", "13 more steady steps: 20 are needed, the run has 7")
+    ]
 
 
 def test_a_run_without_steps_says_so(tmp_path: Path) -> None:
     diagnosis = diagnose_plant(tmp_path / "run", Plant(RunPlan(steps=0, operators=False)))
     assert diagnosis.bound_by.kind == "unknown"
     assert diagnosis.sentence.startswith("No steps were recorded")
+
+
+def test_a_run_without_tables_says_so_without_a_path_of_the_server(tmp_path: Path) -> None:
+    run = open_run(build_run(tmp_path / "run", RunPlan()))
+    (run.rank(0).folder / "steps.parquet").unlink()
+    assert str(tmp_path) not in diagnose(run, 0).sentence
+
+
+BUSY = cpu_cores(process=0.5, system=3.9, count=200)
+"""A host on which other programs take most of four cores."""
+
+
+@pytest.mark.parametrize("stage", ["read", "transform", "collate"])
+def test_a_starved_step_on_a_busy_host_still_gets_its_stage_named(stage: str, tmp_path: Path) -> None:
+    plant = PLANTED[f"slow_{stage}"]
+    loud = dataclasses.replace(plant, manifest={"usable_cores": 4.0, "torch_threads": 1}, tables={"resources": BUSY})
+    found = {s.rule: s for s in diagnose_plant(tmp_path / "run", loud).suggestions}
+    assert found[f"slow_{stage}"].predicted_step_ns is not None
+
+
+def test_a_doubtful_suggestion_says_why_and_is_not_severe(tmp_path: Path) -> None:
+    waits = dataclasses.replace(PLANTED["slow_transform"].plan, phases_ms=plan_of(data_wait=9.0).phases_ms)
+    plan = dataclasses.replace(waits, transform_ms=135.0)
+    plant = dataclasses.replace(PLANTED["slow_transform"], plan=plan, tables={"resources": BUSY})
+    said = next(s for s in diagnose_plant(tmp_path / "run", plant).suggestions if s.rule == "slow_transform")
+    assert "Lower confidence: other programs used 3.4 of 2 cores" in said.advice
+    assert said.severity in ("medium", "low")
+
+
+@pytest.mark.parametrize("stage", ["read", "transform", "collate"])
+def test_a_stage_suggestion_states_what_it_assumes(stage: str, tmp_path: Path) -> None:
+    diagnosis = diagnose_plant(tmp_path / "run", PLANTED[f"slow_{stage}"])
+    assert "The prediction holds if " in diagnosis.suggestions[0].advice
+    assert " took " in diagnosis.sentence.split("stage. If ")[1]
+
+
+def test_workers_that_compute_are_not_asked_for_beyond_the_cores(tmp_path: Path) -> None:
+    plant = dataclasses.replace(PLANTED["no_workers"], edit_stages=compute_all, manifest={"usable_cores": 2.0})
+    plan = dataclasses.replace(plant.plan, transform_ms=300.0)
+    said = diagnose_plant(tmp_path / "run", dataclasses.replace(plant, plan=plan)).suggestions
+    changes = [s.change for s in said if s.rule == "no_workers"]
+    assert all("num_workers=1," in change or "num_workers=2," in change for change in changes)
+    assert changes
 
 
 def test_a_run_that_only_infers_is_judged_by_its_batches(tmp_path: Path) -> None:
