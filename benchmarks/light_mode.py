@@ -1,9 +1,12 @@
 """What the light mode costs: microseconds a step and slow-down, interleaved, with a base-against-base control.
 
-    python benchmarks/light_mode.py [--blocks 60] [--steps 100] [--models tiny mlp cnn]
+    python benchmarks/light_mode.py [--blocks 60] [--steps 100] [--models small mlp cnn] [--arms light profiler wait …]
 
-Three arms take turns block by block in random order: `base` and `control` run without a profiler, `light` with it. The
-difference of the first two is the noise of this machine; the light mode is known only as well as that. Each block is
+`profiler` is torch.profiler recording every step, `wait` is it in the wait phase of its schedule, `viztracer` and
+`traceml` are the packages of that name. What starting and stopping them costs is not counted, only their steps.
+TraceML cannot be taken out of a process again: with it, every arm carries its wrappers, and it looks cheaper than it is.
+
+The arms take turns block by block in random order: `base` and `control` run without a profiler. The difference of the two is the noise of this machine; the light mode is known only as well as that. Each block is
 the median of its steps; a figure is the median over blocks of the difference to the base block of the same round,
 with the interval that holds it in 95 of 100 bootstrap samples.
 """
@@ -11,11 +14,15 @@ with the interval that holds it in 95 of 100 bootstrap samples.
 from __future__ import annotations
 
 import argparse
+import importlib
 import random
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +34,8 @@ from collector.options import parse_options
 from collector.recording import Recording
 from collector.run import open_run
 
-ARMS = ("base", "control", "light")
+ARMS = ("light", "profiler", "wait", "viztracer", "traceml")
+TRACEML_PORT = 29765
 
 
 class Samples(Dataset[Any]):  # type: ignore[misc]
@@ -55,44 +63,95 @@ def build_cnn() -> tuple[nn.Module, tuple[int, ...], int]:
 
 
 MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...], int]]] = {
-    "tiny": lambda: build_mlp(64),
+    "small": lambda: build_mlp(384),
     "mlp": lambda: build_mlp(512),
     "cnn": build_cnn,
 }
 
 
-def measure(model_name: str, blocks: int, steps: int, folder: Path) -> dict[str, Any]:
+class Training:
+    """A model, and a loop that times each of its steps: plain SGD for the small one, workers for the large one."""
+
+    def __init__(self, model_name: str) -> None:
+        self.model, shape, batch_size = MODELS[model_name]()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self.loss_of = nn.CrossEntropyLoss()
+        workers = 2 if model_name == "cnn" else 0
+        self.batches = iter(DataLoader(Samples(shape), batch_size, num_workers=workers))
+
+    def run(self, steps: int, each_step: Callable[[], Any] = nullcontext, after: Callable[[], object] = int) -> float:
+        """Return the median step in ns, `each_step` and `after` included."""
+        durations = []
+        for _ in range(steps):
+            before = time.perf_counter_ns()
+            with each_step():
+                x, y = next(self.batches)
+                self.optimizer.zero_grad()
+                self.loss_of(self.model(x), y).backward()
+                self.optimizer.step()
+            after()
+            durations.append(time.perf_counter_ns() - before)
+        return statistics.median(durations)
+
+
+def measure(model_name: str, arms: tuple[str, ...], blocks: int, steps: int, folder: Path) -> dict[str, Any]:
     """Run the blocks. Return ns per step of each arm, block by block, and what the run says of itself."""
-    model, shape, batch_size = MODELS[model_name]()
-    optimizer, loss_of = torch.optim.AdamW(model.parameters()), nn.CrossEntropyLoss()
-    batches = iter(DataLoader(Samples(shape), batch_size, num_workers=1))
+    training = Training(model_name)
     recording = Recording(folder, parse_options({"window": None}))
-    train_block(model, optimizer, loss_of, batches, 50)
+    training.run(50)
     recording.resume()
-    train_block(model, optimizer, loss_of, batches, 20)
-    recording.pause()
-    times: dict[str, list[float]] = {arm: [] for arm in ARMS}
+    training.run(20)
+    uninstall(recording)
+    times: dict[str, list[float]] = {arm: [] for arm in arms}
     for _ in range(blocks):
-        for arm in random.sample(ARMS, len(ARMS)):
-            if arm == "light":
-                install(recording)
-            else:
-                uninstall(recording)
-            times[arm].append(train_block(model, optimizer, loss_of, batches, steps))
+        for arm in random.sample(arms, len(arms)):
+            times[arm].append(run_arm(arm, training, recording, steps))
     recording.finish()
     return {**times, "overhead": open_run(folder).rank(0).manifest.overhead}
 
 
-def train_block(model: Any, optimizer: Any, loss_of: Any, batches: Iterator[Any], steps: int) -> float:
-    durations = []
-    for _ in range(steps):
-        before = time.perf_counter_ns()
-        x, y = next(batches)
-        optimizer.zero_grad()
-        loss_of(model(x), y).backward()
-        optimizer.step()
-        durations.append(time.perf_counter_ns() - before)
-    return statistics.median(durations)
+def run_arm(arm: str, training: Training, recording: Recording, steps: int) -> float:
+    if arm == "light":
+        install(recording)
+        try:
+            return training.run(steps)
+        finally:
+            uninstall(recording)
+    if arm == "profiler":
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+            return training.run(steps)
+    if arm == "wait":
+        schedule = torch.profiler.schedule(wait=10**9, warmup=1, active=1)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule) as profiler:
+            return training.run(steps, after=profiler.step)
+    if arm == "viztracer":
+        tracer = importlib.import_module("viztracer").VizTracer(verbose=0)
+        tracer.start()
+        try:
+            return training.run(steps)
+        finally:
+            tracer.stop()
+            tracer.clear()
+    if arm == "traceml":
+        trace_step = importlib.import_module("traceml_ai").trace_step
+        return training.run(steps, each_step=lambda: trace_step(training.model))
+    return training.run(steps)
+
+
+@contextmanager
+def start_traceml(is_wanted: bool) -> Iterator[None]:
+    """Start TraceML and the process that it reports to, if it is one of the arms."""
+    if not is_wanted:
+        yield
+        return
+    command = [str(Path(sys.executable).with_name("traceml")), "serve", "--aggregator-port", str(TRACEML_PORT)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(5)
+        importlib.import_module("traceml_ai").init(on_missing_aggregator="raise")
+        yield
+    finally:
+        server.terminate()
 
 
 def install(recording: Recording) -> None:
@@ -122,21 +181,33 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=60)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--models", nargs="+", choices=sorted(MODELS), default=list(MODELS))
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=["light"])
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     random.seed(0)
-    print(f"{'model':<6} {'base step':>10} {'control':>26} {'light mode':>26} {'slow-down':>10} {'says itself':>12}")
-    for name in arguments.models:
-        with tempfile.TemporaryDirectory() as folder:
-            result = measure(name, arguments.blocks, arguments.steps, Path(folder) / "run")
-        base = statistics.median(result["base"])
-        cells = []
-        for arm in ("control", "light"):
-            middle, low, high = bound([a - b for a, b in zip(result[arm], result["base"], strict=True)])
-            cells.append(f"{middle / 1e3:+.1f} µs [{low / 1e3:+.1f}, {high / 1e3:+.1f}]")
-        slow = bound([a / b - 1 for a, b in zip(result["light"], result["base"], strict=True)])[0]
-        own = result["overhead"].training_thread_ns_per_step or 0.0
-        print(f"{name:<6} {base / 1e6:>7.3f} ms {cells[0]:>26} {cells[1]:>26} {slow:>+10.2%} {own / 1e3:>9.1f} µs")
+    with start_traceml("traceml" in arguments.arms):
+        for name in arguments.models:
+            with tempfile.TemporaryDirectory() as folder:
+                arms = ("base", "control", *arguments.arms)
+                show(name, measure(name, arms, arguments.blocks, arguments.steps, Path(folder) / "run"))
+
+
+def show(name: str, result: dict[str, Any]) -> None:
+    overhead = result.pop("overhead")
+    base = statistics.median(result["base"])
+    print(f"{name}: base step {base / 1e6:.3f} ms, spread of its blocks {spread(result['base']):.1%}")
+    for arm in list(result)[1:]:
+        middle, low, high = bound([a - b for a, b in zip(result[arm], result["base"], strict=True)])
+        slow = bound([a / b - 1 for a, b in zip(result[arm], result["base"], strict=True)])[0]
+        print(f"  {arm:<10} {middle / 1e3:>+8.1f} µs [{low / 1e3:+.1f}, {high / 1e3:+.1f}] {slow:>+8.2%}", flush=True)
+    own = overhead.training_thread_ns_per_step
+    print(f"  the run says of itself: {(own or 0.0) / 1e3:.1f} µs")
+
+
+def spread(values: list[float]) -> float:
+    """Return the distance between the quartiles, relative to the median."""
+    low, middle, high = statistics.quantiles(values, n=4)
+    return (high - low) / middle
 
 
 if __name__ == "__main__":

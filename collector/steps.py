@@ -32,6 +32,8 @@ BATCHES_WITHOUT_UPDATE = 64
 
 _FETCHES_OF_ONE_BATCH = 2
 """The start of the loader counts as one."""
+_STEPS_PER_MARK = 16
+"""The reader is told how far the writer is so often: much more often than the log goes round."""
 _BACKWARD = -1
 STALL_NS = 200_000
 """A callback that takes longer is written down, so that no step carries its time."""
@@ -168,7 +170,8 @@ class StepCounter:
         self._updated = False
         self._backwards = self._backwards_at_update = self._backwards_at_fetch = 0
         self._cycle.clear()
-        self._log.mark_head()
+        if not self.ended & _STEPS_PER_MARK - 1:
+            self._log.mark_head()
         if self.callbacks:
             self._call_back()
 
