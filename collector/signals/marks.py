@@ -10,23 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._dynamo.eval_frame import skip_code
 
 from collector.context import SignalContext
 from collector.marks.outlet import Outlet, close_outlet, open_outlet
-from collector.marks.queues import WatchedQueue
-from collector.marks.ranges import Block, pop_range, push_range, record
-from collector.marks.stages import Stage
 from collector.ring.codes import FETCH_END, FETCH_START, LOADER, OWN_QUEUE
 from collector.ring.mark_log import DEVICE, UNKNOWN, DeviceTime
 from collector.ring.words import CODE_SHIFT
 
 _MOST_EVENTS = 8192
 _FINISH_S = 2.0
-_MARKS: tuple[Any, ...] = (
-    *(record, push_range, pop_range, Block.__enter__, Block.__exit__),
-    *(Stage.__enter__, Stage.__exit__, WatchedQueue.get, WatchedQueue.put),
-)
 
 
 class MarksSignal:
@@ -34,8 +26,6 @@ class MarksSignal:
     option = ""
 
     def install(self, context: SignalContext) -> None:
-        for mark in _MARKS:
-            skip_code(mark.__code__)  # Dynamo is not to trace what marks do, where one stands in a compiled function
         steps = context.steps
         self._outlet = Outlet(context.events, context.log.thread, lambda: steps.ended + 1)
         self._outlet.with_pipeline = context.options.data_pipeline
