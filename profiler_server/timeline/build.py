@@ -19,9 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from collector.run import RankRun
+from profiler_server.analysis.intervals import Ints
 from profiler_server.timeline.counters import Series, read_counters
 from profiler_server.timeline.derived import Derived, derive_slices
-from profiler_server.timeline.intervals import Int64s
 from profiler_server.timeline.lane_file import BINS_SCHEMA, RAW_SCHEMA, LaneWriter
 from profiler_server.timeline.names import Names, write_names
 from profiler_server.timeline.pyramid import list_levels, merge_lane, single_bins
@@ -179,7 +179,7 @@ def _choose_raw_level(scratch: Scratch) -> int:
     return min(max(int(span_ns).bit_length() - 1 - TILE_BITS, _FINEST_RAW), _COARSEST_RAW)
 
 
-def _count(scratch: Scratch, keys: npt.NDArray[np.integer], size: int) -> Int64s:
+def _count(scratch: Scratch, keys: npt.NDArray[np.integer], size: int) -> Ints:
     counts = np.zeros(size, np.int64)
     for part in scratch.parts():
         counts += np.bincount(keys[part], minlength=size)
@@ -221,7 +221,7 @@ def _sum_names(scratch: Scratch) -> Names:
 
 
 def _write_lanes(
-    folder: Path, columns: tuple[npt.NDArray[Any], ...], offsets: Int64s, plan: _Plan, progress: Progress
+    folder: Path, columns: tuple[npt.NDArray[Any], ...], offsets: Ints, plan: _Plan, progress: Progress
 ) -> list[int]:
     """Write the raw lanes and each level above them, lane by lane; a level that hardly merges is not kept."""
     levels = list(list_levels(plan.raw_level, plan.top_level))

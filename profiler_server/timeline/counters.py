@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from collector.run import RankRun
 from collector.schema.errors import TableMissingError
-from profiler_server.timeline.intervals import Int64s
+from profiler_server.analysis.intervals import Ints
 from profiler_server.timeline.sources import Track
 
 GROUP_QUEUES = "Queues"
@@ -24,7 +24,7 @@ class Series(NamedTuple):
     """One counter: a value holds until the next point."""
 
     track: Track
-    time: Int64s
+    time: Ints
     value: npt.NDArray[np.float64]
 
 
@@ -38,7 +38,7 @@ def read_counters(rank: RankRun, tracks: list[Track], first_id: int) -> list[Ser
     return [series for series in found if series.time.size]
 
 
-_Named = tuple[str, str, str, Int64s, npt.NDArray[np.float64]]
+_Named = tuple[str, str, str, Ints, npt.NDArray[np.float64]]
 
 
 def _read_trace_counters(rank: RankRun, tracks: list[Track]) -> list[Series]:
@@ -92,7 +92,7 @@ def _floats(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
     return values
 
 
-def _sorted_series(track: Track, time: Int64s, value: npt.NDArray[np.float64]) -> Series:
+def _sorted_series(track: Track, time: Ints, value: npt.NDArray[np.float64]) -> Series:
     finite = np.isfinite(value)
     time, value = time[finite], value[finite]
     order = np.argsort(time, kind="stable")

@@ -14,13 +14,7 @@ import pyarrow.compute as pc
 from collector.run import RankRun
 from collector.schema.errors import TableMissingError
 from collector.schema.phases import PHASES
-from profiler_server.timeline.intervals import (
-    Int64s,
-    Intervals,
-    intersect_intervals,
-    merge_intervals,
-    subtract_intervals,
-)
+from profiler_server.analysis.intervals import Intervals, Ints, unite
 from profiler_server.timeline.sources import Track, read_columns
 
 GROUP_TRAINING = "Training"
@@ -138,7 +132,7 @@ def _derive_ranges(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
     return tracks, table.set_column(1, DERIVED_SCHEMA.field("depth"), depth)
 
 
-def _count_parents(ids: Int64s, parents: Int64s) -> np.ndarray:
+def _count_parents(ids: Ints, parents: Ints) -> np.ndarray:
     """Return how many ranges are open around each; one whose parent is not there stands outermost."""
     order = np.argsort(ids)
     at = np.minimum(np.searchsorted(ids, parents, sorter=order), ids.size - 1)
@@ -202,28 +196,26 @@ def _derive_device(rank: RankRun, tracks: list[Track], number: int) -> tuple[lis
     if not busy:
         return [], DERIVED_SCHEMA.empty_table()
     compute, communication, copies = (
-        merge_intervals(*busy.get(kind, (np.zeros(0, np.int64),) * 2)) for kind in ("compute", "communication", "copy")
+        unite(*busy.get(kind, (np.zeros(0, np.int64),) * 2)) for kind in ("compute", "communication", "copy")
     )
-    device = merge_intervals(
-        np.concatenate([s for s, _ in busy.values()]), np.concatenate([e for _, e in busy.values()])
-    )
-    span = Intervals(device.start[:1], device.end[-1:])
+    device = unite(np.concatenate([s for s, _ in busy.values()]), np.concatenate([e for _, e in busy.values()]))
+    span = Intervals(device.starts[:1], device.ends[-1:])
     rows = (
         ("Computation", "kernel", compute),
-        ("Communication, overlapped", "overlap", intersect_intervals(communication, compute)),
-        ("Communication, exposed", "communication", subtract_intervals(communication, compute)),
-        ("Copies, exposed", "memcpy", subtract_intervals(subtract_intervals(copies, compute), communication)),
-        ("Free time", "wait", subtract_intervals(span, device)),
+        ("Communication, overlapped", "overlap", communication & compute),
+        ("Communication, exposed", "communication", communication - compute),
+        ("Copies, exposed", "memcpy", copies - compute - communication),
+        ("Free time", "wait", span - device),
     )
-    shown = [row for row in rows if row[2].start.size]
+    shown = [row for row in rows if row[2].starts.size]
     made = [Track(number + i, "device", name, GROUP_DEVICE, _DEVICE_ORDER + i) for i, (name, _, _) in enumerate(shown)]
     pieces = [_interval_table(track, *row) for track, row in zip(made, shown, strict=True)]
     return made, pa.concat_tables(pieces) if pieces else DERIVED_SCHEMA.empty_table()
 
 
-def _read_device_work(rank: RankRun, streams: list[int]) -> dict[str, tuple[Int64s, Int64s]]:
+def _read_device_work(rank: RankRun, streams: list[int]) -> dict[str, tuple[Ints, Ints]]:
     kinds = {name: kind for kind, names in _DEVICE_KINDS.items() for name in names}
-    found: dict[str, list[tuple[Int64s, Int64s]]] = {}
+    found: dict[str, list[tuple[Ints, Ints]]] = {}
     for raw in read_columns(rank, ("track", "start_ns", "duration_ns", "category")):
         start = raw.column("start_ns").to_numpy()
         end = start + raw.column("duration_ns").to_numpy()
@@ -242,7 +234,7 @@ def _read_device_work(rank: RankRun, streams: list[int]) -> dict[str, tuple[Int6
 
 
 def _interval_table(track: Track, name: str, category: str, found: Intervals) -> pa.Table:
-    data = pa.table({"start_ns": found.start, "duration_ns": found.end - found.start})
+    data = pa.table({"start_ns": found.starts, "duration_ns": found.ends - found.starts})
     return _table(data, "", _constant(name, data.num_rows), _constant(category, data.num_rows), track.id)
 
 

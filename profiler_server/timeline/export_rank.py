@@ -23,8 +23,8 @@ from collector.trace_text import (
     write_flows,
     write_slices,
 )
+from profiler_server.analysis.intervals import Ints, unite
 from profiler_server.timeline.build import DERIVED_FILE
-from profiler_server.timeline.intervals import Int64s, merge_intervals
 from profiler_server.timeline.lanes import Int32s
 from profiler_server.timeline.nesting import spread_over_threads
 from profiler_server.timeline.sources import BATCH_ROWS, Track, naming_damage
@@ -51,8 +51,8 @@ class StepWindow:
     """What to write: the steps of some ranges of numbers, and where they lie in time; or a stretch of time alone."""
 
     ranges: tuple[tuple[int, int], ...]
-    start: Int64s
-    end: Int64s
+    start: Ints
+    end: Ints
     count: int
     name: str = "the chosen steps"
 
@@ -69,10 +69,10 @@ class StepWindow:
         steps = rank.table("steps", columns=["step", "start_ns", "duration_ns", "kind"])
         step, start = steps["step"].to_numpy(), steps["start_ns"].to_numpy()
         chosen = _in_ranges(step, ranges) & pc.equal(steps["kind"].cast(pa.string()), "train").to_numpy()
-        found = merge_intervals(start[chosen], (start + steps["duration_ns"].to_numpy())[chosen])
-        return cls(ranges, found.start, found.end, int(chosen.sum()))
+        found = unite(start[chosen], (start + steps["duration_ns"].to_numpy())[chosen])
+        return cls(ranges, found.starts, found.ends, int(chosen.sum()))
 
-    def holds(self, start: Int64s, end: Int64s, step: Int64s) -> npt.NDArray[np.bool_]:
+    def holds(self, start: Ints, end: Ints, step: Ints) -> npt.NDArray[np.bool_]:
         """Say which slices belong to the steps (`step` -1 for unknown), or run while one of them does."""
         after = np.searchsorted(self.end, start, "right")
         begins = np.append(self.start, np.iinfo(np.int64).max)[after]
@@ -80,7 +80,7 @@ class StepWindow:
         return known
 
 
-def _in_ranges(values: Int64s, ranges: tuple[tuple[int, int], ...]) -> npt.NDArray[np.bool_]:
+def _in_ranges(values: Ints, ranges: tuple[tuple[int, int], ...]) -> npt.NDArray[np.bool_]:
     found = np.zeros(values.size, bool)
     for first, last in ranges:
         found |= (values >= first) & (values <= last)
@@ -170,7 +170,7 @@ class RankExport:
         self.slices += kept.size
         self._write_flows(writer, chosen, (pid, thread[kept], start[kept], first + kept), launches)
 
-    def _choose(self, thread: Int32s, start: Int64s, end: Int64s, step: Int64s) -> npt.NDArray[np.intp]:
+    def _choose(self, thread: Int32s, start: Ints, end: Ints, step: Ints) -> npt.NDArray[np.intp]:
         shown = thread > 0
         if self._steps is None:
             return np.flatnonzero(shown)
@@ -254,7 +254,7 @@ class _Launches:
             self.id, self.start, self.track = (data[name].to_numpy() for name in ("id", "start_ns", "track"))
         self._order = None if (self.id[1:] > self.id[:-1]).all() else np.argsort(self.id, kind="stable")
 
-    def find(self, wanted: Int64s) -> Int64s:
+    def find(self, wanted: Ints) -> Ints:
         """Return the numbers of the slices of those ids, -1 where there is none."""
         if not self.id.size or not wanted.size:
             return np.full(wanted.size, -1, np.int64)
@@ -267,8 +267,8 @@ class _Launches:
 _NO_LAUNCHES = _Launches(None, np.zeros(0, np.int32))
 
 
-def _fill(column: pa.Array, value: int) -> Int64s:
-    filled: Int64s = column.fill_null(value).to_numpy(zero_copy_only=False)
+def _fill(column: pa.Array, value: int) -> Ints:
+    filled: Ints = column.fill_null(value).to_numpy(zero_copy_only=False)
     return filled
 
 

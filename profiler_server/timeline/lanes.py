@@ -11,7 +11,7 @@ import heapq
 import numpy as np
 import numpy.typing as npt
 
-from profiler_server.timeline.intervals import Int64s
+from profiler_server.analysis.intervals import Ints
 
 Int32s = npt.NDArray[np.int32]
 
@@ -28,7 +28,7 @@ class LaneAllocator:
         """Return (track, depth, extra) of every lane by its number."""
         return list(self._numbers)
 
-    def place(self, track: Int32s, depth: Int32s, start: Int64s, end: Int64s) -> Int32s:
+    def place(self, track: Int32s, depth: Int32s, start: Ints, end: Ints) -> Int32s:
         """Return the lane number of each slice; an instant takes the one nanosecond that it starts in."""
         lanes = np.empty(start.size, np.int32)
         order = np.lexsort((start, depth, track))
@@ -55,7 +55,7 @@ class _Row:
         self._busy: list[tuple[int, int]] = []
         self._free: list[int] = []
 
-    def place(self, start: Int64s, end: Int64s) -> Int32s:
+    def place(self, start: Ints, end: Ints) -> Int32s:
         """Return 0 for the slices that overlap nothing, by array operations; the others are walked through."""
         reach = np.maximum.accumulate(np.concatenate(([self._reach], end)))
         alone = start >= reach[:-1]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profiler_server.timeline.intervals import Int64s
+from profiler_server.analysis.intervals import Ints
 from profiler_server.timeline.pyramid import Uint32s
 
 
@@ -45,9 +45,9 @@ class Names:
 
     name: list[str]
     category: list[str]
-    count: Int64s
-    total_ns: Int64s
-    longest_ns: Int64s
+    count: Ints
+    total_ns: Ints
+    longest_ns: Ints
 
     def find(self, text: str) -> npt.NDArray[np.intp]:
         """Return the numbers of the names that contain a text, whatever its case."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from profiler_server.timeline.intervals import Int64s
+from profiler_server.analysis.intervals import Ints
 
 Uint32s = npt.NDArray[np.uint32]
 LEVEL_STEP = 2
@@ -23,10 +23,10 @@ _CHUNK_ROWS = 1 << 20
 class Bins(NamedTuple):
     """Columns of slices or bins of one lane, or of several lanes one after the other, in start order within a lane."""
 
-    start: Int64s
-    end: Int64s
-    busy: Int64s
-    longest: Int64s
+    start: Ints
+    end: Ints
+    busy: Ints
+    longest: Ints
     merged: Uint32s
     name: Uint32s
     id: Uint32s
@@ -50,7 +50,7 @@ def join_bins(pieces: list[Bins]) -> Bins:
     return pieces[0] if len(pieces) == 1 else Bins(*map(np.concatenate, zip(*pieces, strict=True)))
 
 
-def single_bins(start: Int64s, end: Int64s, name: Uint32s, slice_id: Uint32s) -> Bins:
+def single_bins(start: Ints, end: Ints, name: Uint32s, slice_id: Uint32s) -> Bins:
     """Return every slice as a bin of its own."""
     length = end - start
     return Bins(start, end, length, length, np.ones(start.size, np.uint32), name, slice_id)

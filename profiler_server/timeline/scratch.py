@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiler_server.timeline.intervals import Int64s
+from profiler_server.analysis.intervals import Ints
 from profiler_server.timeline.lanes import LaneAllocator
 from profiler_server.timeline.names import NameCollector
 from profiler_server.timeline.sources import BATCH_ROWS, Batch
@@ -54,11 +54,11 @@ class Scratch:
 class Scatter:
     """Gives rows that come in some order their places in an order by key; equal keys keep their order."""
 
-    def __init__(self, counts: Int64s) -> None:
-        self.offsets: Int64s = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    def __init__(self, counts: Ints) -> None:
+        self.offsets: Ints = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
         self._next = self.offsets[:-1].copy()
 
-    def place(self, keys: npt.NDArray[np.integer]) -> Int64s:
+    def place(self, keys: npt.NDArray[np.integer]) -> Ints:
         """Return the place of each row of the next batch."""
         order = np.argsort(keys, kind="stable")
         ordered = keys[order]

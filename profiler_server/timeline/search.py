@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from profiler_server.timeline.intervals import Int64s
+from profiler_server.analysis.intervals import Ints
 from profiler_server.timeline.store import Place, Timeline
 
 Direction = Literal["next", "previous"]
@@ -69,7 +69,7 @@ def _describe(timeline: Timeline, name: int) -> NameMatch:
     return NameMatch(names.name[name], names.category[name], int(names.count[name]), int(names.total_ns[name]))
 
 
-def _bisect(timeline: Timeline, first: Int64s, last: Int64s, after: tuple[int, int]) -> Int64s:
+def _bisect(timeline: Timeline, first: Ints, last: Ints, after: tuple[int, int]) -> Ints:
     """Search every stretch of the index at once: the first entry of each that comes after (start, place)."""
     low, high = first.copy(), last.copy()
     while True:
@@ -84,17 +84,17 @@ def _bisect(timeline: Timeline, first: Int64s, last: Int64s, after: tuple[int, i
         high[open_[~behind]] = middle[~behind]
 
 
-def _first_of(timeline: Timeline, first: Int64s, last: Int64s) -> int:
+def _first_of(timeline: Timeline, first: Ints, last: Ints) -> int:
     places = timeline.order[first[first < last]].astype(np.int64)
     return int(places[np.lexsort((places, _read_starts(timeline, places)))[0]])
 
 
-def _last_of(timeline: Timeline, first: Int64s, last: Int64s) -> int:
+def _last_of(timeline: Timeline, first: Ints, last: Ints) -> int:
     places = timeline.order[last[first < last] - 1].astype(np.int64)
     return int(places[np.lexsort((places, _read_starts(timeline, places)))[-1]])
 
 
-def _read_starts(timeline: Timeline, places: Int64s) -> npt.NDArray[np.int64]:
+def _read_starts(timeline: Timeline, places: Ints) -> npt.NDArray[np.int64]:
     lanes = np.searchsorted(timeline.lane_offsets, places, "right") - 1
     starts = np.empty(places.size, np.int64)
     for lane in np.unique(lanes):

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from collector import parts
 from collector.run import RankRun
 from collector.schema.errors import TableBrokenError, TableMissingError
-from profiler_server.timeline.intervals import Int64s
+from profiler_server.analysis.intervals import Ints
 from profiler_server.timeline.lanes import Int32s
 
 BATCH_ROWS = 1 << 18
@@ -36,8 +36,8 @@ class Batch(NamedTuple):
 
     track: Int32s
     depth: Int32s
-    start: Int64s
-    end: Int64s
+    start: Ints
+    end: Ints
     name: pa.DictionaryArray
     category: pa.DictionaryArray
     sid: npt.NDArray[np.uint32]

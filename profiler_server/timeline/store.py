@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collector.run import RankRun
+from profiler_server.analysis.intervals import Ints
 from profiler_server.timeline.build import (
     COUNTERS_FILE,
     INDEX_FILE,
@@ -21,7 +22,6 @@ from profiler_server.timeline.build import (
     Index,
     level_file,
 )
-from profiler_server.timeline.intervals import Int64s
 from profiler_server.timeline.lane_file import CounterFile, LaneFile
 from profiler_server.timeline.names import Names, read_names
 from profiler_server.timeline.pyramid import Bins, join_bins, merge_bins
@@ -57,7 +57,7 @@ class Timeline:
         self._levels = {level: LaneFile(folder / level_file(level)) for level in self.index.levels}
         self.counters = CounterFile(folder / COUNTERS_FILE)
         counts = [lane.count for lane in self.index.lanes]
-        self.lane_offsets: Int64s = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        self.lane_offsets: Ints = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
 
     @property
     def span_ns(self) -> int:
@@ -68,7 +68,7 @@ class Timeline:
         return read_names(self.folder / NAMES_FILE)
 
     @cached_property
-    def name_offsets(self) -> Int64s:
+    def name_offsets(self) -> Ints:
         return np.concatenate(([0], np.cumsum(self.names.count))).astype(np.int64)
 
     @cached_property

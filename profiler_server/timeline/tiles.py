@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from profiler_server.analysis.intervals import Ints
 from profiler_server.timeline.build import TILE_BITS
-from profiler_server.timeline.intervals import Int64s
 from profiler_server.timeline.store import Cut, Timeline
 
 MEDIA_TYPE = "application/vnd.stepscope.tile"
@@ -45,7 +45,7 @@ class Points(NamedTuple):
     """Counter points of a tile: `counter` of each, its time, and the values of its bin."""
 
     counter: npt.NDArray[np.uint32]
-    time: Int64s
+    time: Ints
     low: npt.NDArray[np.float32]
     high: npt.NDArray[np.float32]
     last: npt.NDArray[np.float32]

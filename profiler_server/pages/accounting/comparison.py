@@ -117,15 +117,17 @@ def _blame(accounts: Sequence[DeviceAccount], field: str) -> list[str]:
     return [said[a.tool] for a in accounts[1:] if getattr(a, field) != getattr(accounts[0], field)]
 
 
+def _show(value: int | None, ours: int | None) -> Figure:
+    """Show a figure; one that differs by less than is shown gets all its digits."""
+    if value is None:
+        return Figure(ABSENT, "", False)
+    exact, text = f"{value:,} ns", format_duration(value)
+    hidden = value != ours and text == format_duration(ours)
+    return Figure(f"{value - (ours or 0):+,} ns" if hidden else text, exact, value != ours)
+
+
 def _compare(label: str, values: Sequence[int | None], reason: str) -> Compared:
     ours = values[0]
-    figures = tuple(
-        Figure(
-            ABSENT if value is None else format_duration(value),
-            "" if value is None else f"{value:,} ns",
-            value is not None and value != ours,
-        )
-        for value in values
-    )
+    figures = tuple(_show(value, ours) for value in values)
     agree = all(value == ours for value in values)
     return Compared(label, figures, "" if agree else reason)

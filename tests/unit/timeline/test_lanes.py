@@ -4,7 +4,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_server.timeline.intervals import Intervals, intersect_intervals, merge_intervals, subtract_intervals
 from profiler_server.timeline.lanes import LaneAllocator
 
 SLICES = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 60), st.integers(0, 2)), min_size=1, max_size=80)
@@ -43,23 +42,3 @@ def test_lanes_are_as_many_as_overlap_at_once(slices: list[tuple[int, int, int]]
 def test_a_staircase_of_overlaps_takes_two_lanes() -> None:
     lanes, _ = place([(10 * i, 15, 0) for i in range(50)], 7)
     assert set(lanes) == {0, 1}
-
-
-PAIRS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)), max_size=12)
-
-
-def points(found: Intervals) -> set[int]:
-    return {at for a, b in zip(found.start.tolist(), found.end.tolist(), strict=True) for at in range(a, b)}
-
-
-def make(pairs: list[tuple[int, int]]) -> Intervals:
-    start = np.array([a for a, _ in pairs], np.int64)
-    return merge_intervals(start, start + np.array([b for _, b in pairs], np.int64))
-
-
-@given(PAIRS, PAIRS)
-def test_interval_sets_agree_with_sets_of_points(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
-    first, second = make(a), make(b)
-    assert points(first) == {at for s, n in a for at in range(s, s + n)}
-    assert points(intersect_intervals(first, second)) == points(first) & points(second)
-    assert points(subtract_intervals(first, second)) == points(first) - points(second)
