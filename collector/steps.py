@@ -32,6 +32,8 @@ BATCHES_WITHOUT_UPDATE = 64
 
 _FETCHES_OF_ONE_BATCH = 2
 """The start of the loader counts as one."""
+FIRST_IDLE = 8
+"""After so many fetches without a forward, modules are looked for again: another model may have come."""
 _STEPS_PER_MARK = 16
 """The reader is told how far the writer is so often: much more often than the log goes round."""
 _BACKWARD = -1
@@ -57,6 +59,10 @@ class StepCounter:
         self._fetches = 0
         self._backwards_at_fetch = 0
         self.has_compiled = False
+        # Fetches since the last forward that was seen; the signal of forwards sets it back.
+        self.idle_fetches = [0]
+        self.on_idle: Callable[[], None] = _do_nothing
+        self._idle_limit = FIRST_IDLE
         self._cycle: dict[int, int] = {}
         self._cycle_length = 0
         self._backwards_at_update = 0
@@ -89,6 +95,10 @@ class StepCounter:
         self._backwards_at_fetch = self._backwards
         self._fetches += 1
         self._fetched = True
+        self.idle_fetches[0] += 1
+        if self.idle_fetches[0] > self._idle_limit:
+            self._idle_limit *= 8
+            self.on_idle()
 
     def fetch_stops(self) -> None:
         """The iteration ended without a batch."""
@@ -190,3 +200,7 @@ class StepCounter:
         except Exception as error:  # noqa: BLE001  an edge: what a signal does at a boundary must not reach training
             self.callbacks.remove(callback)
             _log.warning("stepscope: a signal failed at a step boundary and is switched off: %r", error)
+
+
+def _do_nothing() -> None:
+    pass

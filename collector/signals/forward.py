@@ -24,6 +24,7 @@ from collector.ring.words import CODE_SHIFT
 STEPS_OF_DISCOVERY = 3
 CALLS_OF_DISCOVERY = 512
 """Discovery ends after so many outermost calls even if nothing trains, as in inference."""
+CALLS_OF_REDISCOVERY = 16
 
 
 class ForwardSignal:
@@ -55,16 +56,27 @@ class ForwardSignal:
         context.undo.patch(OptimizedModule, "__call__", call)
         callback_handler.register_start_callback(on_compile)
         context.undo.call(lambda: callback_handler.remove_start_callback(on_compile))
+        self._begin_discovery()
+        context.steps.on_idle = self._discover_again
+        context.undo.call(self._remove_discovery)
+        context.boundaries.append(self._on_step)
+
+    def remove(self) -> None:
+        self._context.steps.on_idle = _do_nothing
+        self._end_discovery(patch=False)
+
+    def _begin_discovery(self) -> None:
         before, after = self._make_discovery_hooks()
         self._handles = [
             register_module_forward_pre_hook(before),
             register_module_forward_hook(after, always_call=True),
         ]
-        context.undo.call(self._remove_discovery)
-        context.boundaries.append(self._on_step)
 
-    def remove(self) -> None:
-        self._end_discovery(patch=False)
+    def _discover_again(self) -> None:
+        """Look for classes of modules that were not called when the training began, such as another model."""
+        if not self._handles and not self._context.steps.has_compiled:
+            self._calls = CALLS_OF_DISCOVERY - CALLS_OF_REDISCOVERY
+            self._begin_discovery()
 
     def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
         """Return what can be called to time the hooks alone, without install."""
@@ -79,7 +91,7 @@ class ForwardSignal:
                 self._context.boundaries.remove(self._on_step)
 
     def _make_discovery_hooks(self) -> tuple[Any, Any]:
-        log, depth, roots = self._context.log, self._depth, self._roots
+        log, depth, roots, idle = self._context.log, self._depth, self._roots, self._context.steps.idle_fetches
         words, mask, following, thread = log.words, log.mask, log.following, log.thread
         inside, is_root, end = self._context.in_backward, self._is_root, self._end_discovery
         now, get_ident = time.perf_counter_ns, threading.get_ident
@@ -93,6 +105,7 @@ class ForwardSignal:
                 if not is_root(type(module)):
                     return
                 roots[type(module)] = roots.get(type(module), 0) + 1
+                idle[0] = 0
                 words[following() & mask] = now() + FORWARD_START
                 if not grad():
                     words[following() & mask] = NO_GRAD
@@ -147,7 +160,7 @@ class ForwardSignal:
         self._context.undo.patch(kind, "__call__", self._wrap_call(kind.__call__))
 
     def _wrap_call(self, original: Any) -> Any:
-        log, depth = self._context.log, self._depth
+        log, depth, idle = self._context.log, self._depth, self._context.steps.idle_fetches
         words, mask, following, thread = log.words, log.mask, log.following, log.thread
         inside = self._context.in_backward
         now, get_ident = time.perf_counter_ns, threading.get_ident
@@ -158,6 +171,7 @@ class ForwardSignal:
             if compiling() or depth[0] or inside[0] or get_ident() != thread[0]:
                 return original(module, *args, **kwargs)
             depth[0] = 1
+            idle[0] = 0
             words[following() & mask] = now() + FORWARD_START
             if not grad():
                 words[following() & mask] = NO_GRAD

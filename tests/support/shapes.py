@@ -413,3 +413,21 @@ def compiled_step_for_long() -> None:
     for _ in range(3):
         for x, y in loader(30 * BATCH):
             step(x, y)
+
+
+class Critic(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layer(x)
+        return result
+
+
+def another_model_comes_late() -> None:
+    model, critic = Net(), Critic()
+    train_on(model, sgd(model), loader())
+    with torch.no_grad():
+        for x, _ in loader(30 * BATCH):
+            critic(x)

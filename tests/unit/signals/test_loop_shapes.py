@@ -146,3 +146,10 @@ def test_queues_are_sampled_at_each_fetch(tmp_path: Path) -> None:
     assert {row["capacity"] for row in queues} == {4}
     assert all(0 <= row["depth"] <= 4 for row in queues)
     assert len(queues) >= 20
+
+
+def test_a_model_that_comes_late_is_found_after_some_batches(tmp_path: Path) -> None:
+    recorded = record(tmp_path, shapes.another_model_comes_late)
+    assert_sound(recorded)
+    assert len(recorded.train) == 10
+    assert recorded.kinds["eval"] >= 20
