@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -22,12 +23,18 @@ class Sink(Protocol):
 
 
 class EventWriter:
-    """Writes `{"traceEvents": [...], ...}` piece by piece; `events` counts what was written."""
+    """Writes `{"traceEvents": [...], ...}` piece by piece; `events` counts what was written.
 
-    def __init__(self, sink: Sink) -> None:
+    `head` are keys that stand before the events.
+    """
+
+    def __init__(self, sink: Sink, head: Mapping[str, Any] | None = None) -> None:
         self.events = 0
         self._sink = sink
-        sink.write(b'{"traceEvents":[\n')
+        sink.write(b"{")
+        for key, value in (head or {}).items():
+            sink.write(msgspec.json.encode(key) + b":" + msgspec.json.encode(value) + b",\n")
+        sink.write(b'"traceEvents":[\n')
 
     def write_event(self, event: dict[str, Any]) -> None:
         """Write one event; for the few that name things."""

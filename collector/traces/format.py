@@ -68,6 +68,8 @@ class TraceTables:
     facts: TraceFacts
     warnings: tuple[Warn, ...] = ()
     events_lost: int = 0
+    beside: tuple[TraceTables, ...] = ()
+    """The other ranks of a file that holds several."""
 
 
 class StreamedTables(Mapping[str, pa.Table]):
@@ -94,5 +96,7 @@ class TraceFormat(Protocol):
     """A format: `read` returns None for "not mine" and raises TraceError for "mine, but broken"."""
 
     name: str
+    order: int
+    """Formats are asked from the lowest on."""
 
     def read(self, path: Path, options: ReadOptions) -> TraceTables | None: ...

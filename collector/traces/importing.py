@@ -28,6 +28,7 @@ from collector.traces.reading import read_trace
 _TRACE_SUFFIXES = (".json", ".json.gz")
 _SHIFTED = ("steps", "phases", "slices", "counters", "memory", "collectives")
 _MOST_FILES = 100_000
+_NOT_IN_TRACES = ("fetches", "queues", "stages", "resources", "ranges", "compiles")
 _IN_TABLES = ("steps", "phases", "window", "memory")
 
 
@@ -100,9 +101,10 @@ def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOpt
     for index, path in enumerate(files):
         on_progress = _share(options.on_progress, index, len(files))
         trace = read_trace(path, replace(options, on_progress=on_progress))
-        rank = _choose_rank(trace.facts, ranks, path, len(files))
-        _write_rank(scratch, rank, trace, path, started)
-        ranks[rank] = _Rank(rank, path, trace.facts)
+        for one in (trace, *trace.beside):
+            rank = _choose_rank(one.facts, ranks, path, len(files))
+            _write_rank(scratch, rank, one, path, started)
+            ranks[rank] = _Rank(rank, path, one.facts)
     epoch_ns = _align(scratch, list(ranks.values()))
     facts = next(iter(ranks.values())).facts
     manifest = RunManifest(
@@ -135,7 +137,7 @@ def _write_rank(scratch: Path, rank: int, trace: TraceTables, path: Path, starte
     folder.mkdir(parents=True)
     for table in trace.tables:
         parts.write_batches(trace.tables.stream(table), table, layout.table_file(folder, table))
-    missing = ("fetches", "queues", "stages", "resources", "ranges", "compiles")
+    missing = [name for name in _NOT_IN_TRACES if name not in trace.tables]
     reason = f"An imported trace has none of it; record the run with Stepscope's Profiler ({path.name} was imported)."
     manifest = RankManifest(
         rank=rank,
@@ -148,7 +150,7 @@ def _write_rank(scratch: Path, rank: int, trace: TraceTables, path: Path, starte
         devices=trace.facts.devices,
         signals=(
             *(Signal(signal, "on") for signal in _IN_TABLES),
-            Signal("data_pipeline", "off", reason),
+            Signal("data_pipeline", "off", reason) if "queues" in missing else Signal("data_pipeline", "on"),
             *(Signal(signal, "off", reason) for signal in missing),
         ),
         warnings=tuple(Warn(entry.code, entry.text) for entry in trace.warnings),

@@ -19,7 +19,7 @@ def read_trace(path: str | Path, options: ReadOptions | None = None) -> TraceTab
     if path.is_dir():
         raise TraceError(f"{path} is a directory, not a trace file")
     known: tuple[TraceFormat, ...] = find_plugins(formats, "FORMAT")
-    for kind in known:
+    for kind in sorted(known, key=lambda kind: kind.order):
         tables = kind.read(path, options or ReadOptions())
         if tables is not None:
             return tables

@@ -20,6 +20,7 @@ from collector.schema.errors import OptionError, OutputError, RunError
 from collector.trace_text import EventWriter
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.export_rank import RankExport, StepWindow
+from profiler_server.timeline.export_tables import carry_tables
 
 Detail = Literal["steps", "device", "full"]
 Numbers = str | Sequence[int] | None
@@ -66,9 +67,13 @@ def export_timeline(
     ranges = parse_numbers(steps, "steps")
     stretch = StepWindow.between(*between_ns) if between_ns and ranges is None else None
     with _replacing(path) as sink:
-        writer = EventWriter(sink)
-        told = _write_ranks(writer, [run.rank(rank) for rank in chosen], _Choice(ranges, stretch, detail))
+        opened, choice = [run.rank(rank) for rank in chosen], _Choice(ranges, stretch, detail)
+        head = carry_tables(run, opened, choice.find_window) if detail == "full" else {}
+        writer = EventWriter(sink, head)
+        told = _write_ranks(writer, opened, choice)
         left_out = [*_tell_ranks(run, chosen), *told.left_out]
+        if detail == "full" and not head:
+            left_out.append("the tables themselves, which are too long: an import works them out of the events")
         report = ExportReport(path, writer.events, told.slices, told.flows, tuple(left_out))
         writer.close(_describe(run, report))
     return report
@@ -114,6 +119,10 @@ class _Choice:
     stretch: StepWindow | None
     detail: Detail
 
+    def find_window(self, rank: RankRun) -> StepWindow | None:
+        """Return what to write of a rank, None for all. Raises RunError."""
+        return self.stretch or StepWindow.find(rank, self.ranges)
+
 
 def _write_ranks(writer: EventWriter, ranks: list[RankRun], choice: _Choice) -> _Told:
     told = _Told()
@@ -121,7 +130,7 @@ def _write_ranks(writer: EventWriter, ranks: list[RankRun], choice: _Choice) -> 
     found_steps = False
     for rank in ranks:
         try:
-            steps = choice.stretch or StepWindow.find(rank, choice.ranges)
+            steps = choice.find_window(rank)
             if steps is not None and not steps.count:
                 continue
             found_steps = True

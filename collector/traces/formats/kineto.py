@@ -37,6 +37,7 @@ class KinetoFormat:
     """See `TraceFormat`."""
 
     name = "Kineto JSON"
+    order = 1
 
     def read(self, path: Path, options: ReadOptions) -> TraceTables | None:
         stream = EventStream(Source(path, options.on_progress))

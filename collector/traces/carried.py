@@ -1,0 +1,94 @@
+"""The tables of a run inside a trace file: what an export carries, so that its import gives the very same tables.
+
+The key stands first in the file, before the events, which any other viewer reads as they are.
+
+May import `collector.parts` and `collector.schema`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from collector.parts import arrow_schema
+from collector.schema.manifest import RankManifest, decode_manifest, encode_manifest
+from collector.schema.tables import TABLES
+from collector.schema.version import SCHEMA_VERSION
+
+MARK = "stepscope"
+START = b'{"stepscope":'
+END = b',\n"traceEvents":['
+MOST_BYTES = 32 << 20
+"""More than this is not carried; the events alone are in the file then."""
+_MOST_ROWS = 50_000_000
+
+
+class UnreadableError(ValueError):
+    """What was carried is damaged or of another version; the events of the file are still there."""
+
+
+def carry(epoch_unix_ns: int, world_size: int, ranks: Mapping[int, tuple[RankManifest, Mapping[str, pa.Table]]]) -> Any:
+    """Return the tables of ranks as what JSON can hold, None if they are too long."""
+    carried: dict[str, Any] = {}
+    size = 0
+    for rank, (manifest, tables) in ranks.items():
+        packed: dict[str, str] = {}
+        for name, table in tables.items():
+            sink = pa.BufferOutputStream()
+            pq.write_table(table, sink, compression="zstd")
+            packed[name] = base64.b64encode(sink.getvalue()).decode()
+            size += len(packed[name])
+            if size > MOST_BYTES:
+                return None
+        carried[str(rank)] = {"manifest": encode_manifest(manifest), "tables": packed}
+    return {"version": SCHEMA_VERSION, "epoch_unix_ns": epoch_unix_ns, "world_size": world_size, "ranks": carried}
+
+
+class _CarriedRank(msgspec.Struct):
+    manifest: str
+    tables: dict[str, str]
+
+
+class Carried(msgspec.Struct):
+    """What a file carries."""
+
+    version: int
+    epoch_unix_ns: int
+    world_size: int
+    ranks: dict[str, _CarriedRank]
+
+    def unpack(self) -> Iterator[tuple[RankManifest, dict[str, pa.Table]]]:
+        """Yield manifest and tables of each rank. Raises UnreadableError."""
+        for entry in self.ranks.values():
+            try:
+                manifest = decode_manifest(RankManifest, entry.manifest, "the carried manifest")
+                tables = {name: _unpack(name, text) for name, text in entry.tables.items() if name in TABLES}
+                asdict(manifest)
+            except (pa.ArrowException, binascii.Error, OSError, ValueError, TypeError) as error:
+                raise UnreadableError(str(error)) from None
+            yield manifest, tables
+
+
+def decode(text: bytes) -> Carried:
+    """Read what stands between START and END. Raises UnreadableError."""
+    try:
+        carried = msgspec.json.decode(text, type=Carried)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableError(str(error)) from None
+    if carried.version != SCHEMA_VERSION or not carried.ranks:
+        raise UnreadableError(f"version {carried.version} is not {SCHEMA_VERSION}")
+    return carried
+
+
+def _unpack(name: str, text: str) -> pa.Table:
+    file = pq.ParquetFile(pa.BufferReader(base64.b64decode(text, validate=True)))
+    if file.metadata.num_rows > _MOST_ROWS:
+        raise ValueError(f"the table {name} has {file.metadata.num_rows} rows")
+    return file.read().cast(arrow_schema(name))

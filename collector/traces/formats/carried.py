@@ -1,0 +1,73 @@
+"""Traces that Stepscope exported: the tables are read back as they were.
+
+May import `collector.traces.carried` and below.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from collector.schema.errors import StepscopeError
+from collector.schema.manifest import RankManifest
+from collector.traces import carried
+from collector.traces.carried import Carried, UnreadableError
+from collector.traces.format import Batches, ReadOptions, StreamedTables, TraceFacts, TraceTables
+from collector.traces.source import Source
+
+
+class CarriedFormat:
+    """See `TraceFormat`. What is damaged, or asked for with other steps, is left to the reader of events."""
+
+    name = "Stepscope's own export"
+    order = 0
+
+    def read(self, path: Path, options: ReadOptions) -> TraceTables | None:
+        if options.steps is not None or options.steps_from is not None:
+            return None
+        text = _read_front(path, options)
+        if text is None:
+            return None
+        try:
+            found = carried.decode(text)
+            ranks = [_describe(found, manifest, tables) for manifest, tables in found.unpack()]
+        except (UnreadableError, StepscopeError):
+            return None
+        return TraceTables(ranks[0].tables, ranks[0].facts, ranks[0].warnings, ranks[0].events_lost, tuple(ranks[1:]))
+
+
+def _read_front(path: Path, options: ReadOptions) -> bytes | None:
+    """Return what is carried, as text; None for a file that carries nothing."""
+    text = b""
+    for block in Source(path, options.on_progress).read_blocks():
+        text += block
+        if not text.startswith(carried.START[: len(text)]) or len(text) > 2 * carried.MOST_BYTES:
+            return None
+        end = text.find(carried.END, max(0, len(text) - len(block) - len(carried.END)))
+        if end >= 0:
+            return text[len(carried.START) : end]
+    return None
+
+
+def _describe(found: Carried, manifest: RankManifest, tables: dict[str, pa.Table]) -> TraceTables:
+    ended = manifest.ended_unix_ns or manifest.started_unix_ns
+    facts = TraceFacts(
+        manifest.rank,
+        found.world_size,
+        manifest.devices,
+        found.epoch_unix_ns,
+        True,
+        max(ended - found.epoch_unix_ns, 0),
+        {},
+        dict(manifest.facts),
+    )
+    streams = {name: _stream(table) for name, table in tables.items()}
+    return TraceTables(StreamedTables(streams), facts, manifest.warnings, manifest.events_lost)
+
+
+def _stream(table: pa.Table) -> Batches:
+    return lambda: iter(table.to_batches())
+
+
+FORMAT = CarriedFormat()
