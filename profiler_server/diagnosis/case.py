@@ -312,8 +312,10 @@ def write_loader(loader: Loader, **changes: Any) -> str:
 
 def say_wait(case: Case) -> str:
     """Return the sentence that most rules about loading measure."""
+    some_left_out = bool((case.selection.kept & ~case.selection.regular).any())
+    step = "A step that is not the first of an epoch" if some_left_out else "The step"
     return (
-        f"The step waits {format_duration(case.wait_ns)} of {format_duration(case.loop.regular_step_ns)} "
+        f"{step} waits {format_duration(case.wait_ns)} of {format_duration(case.loop.regular_step_ns)} "
         f"({format_share(case.wait_frac)}) for data."
     )
 
