@@ -7,14 +7,25 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+_RANK_VARIABLES = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("LOCAL_RANK", "WORLD_SIZE"),  # Lightning's own launcher, on one node
+)
+"""Where launchers say which rank a process is, the most exact one first."""
+
 
 def find_rank() -> tuple[int, int]:
     """Return rank and world size: of the process group if there is one, else of the environment."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank()), int(distributed.get_world_size())
-    rank, world = _read_int("RANK", 0), _read_int("WORLD_SIZE", 1)
-    return rank, max(world, rank + 1)
+    for rank_name, world_name in _RANK_VARIABLES:
+        if rank_name in os.environ:
+            rank = _read_int(rank_name, 0)
+            return rank, max(_read_int(world_name, 1), rank + 1)
+    return 0, max(_read_int("WORLD_SIZE", 1), 1)
 
 
 def count_usable_cores() -> float:

@@ -146,7 +146,8 @@ def _set_aside(run_path: Path) -> None:
         recording = [rank for rank in layout.find_ranks(run_path) if not _is_over(layout.rank_path(run_path, rank))]
         if recording or time.monotonic() > deadline:
             raise OutputError(
-                f"{run_path} is being recorded by another process (rank {recording[:1] or '?'}); choose another output_path"
+                f"{run_path} is being recorded by another process (rank {recording[:1] or '?'}); choose another "
+                "output_path, or, for ranks of one launch, make the Profiler after init_process_group or set RANK"
             )
         time.sleep(0.1)
     stamp = time.strftime("%Y%m%d-%H%M%S")
