@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from collector.schema.columns import Dtype
 from collector.schema.errors import NewerSchemaError, TableBrokenError, TableMissingError
 from collector.schema.layout import table_file, table_parts_folder
+from collector.schema.recovery import spell_recovery
 from collector.schema.tables import TABLES
 from collector.schema.version import SCHEMA_VERSION
 
@@ -241,14 +242,17 @@ def _read_file(path: Path, table: str, wanted: pa.Schema, where: ds.Expression |
         missing = [f.name for f in wanted if f.name not in stored.names]
         required = [name for name in missing if not wanted.field(name).nullable]
         if required:
-            raise TableBrokenError(f"{path} lacks the column(s) {', '.join(required)} of the table {table!r}")
+            raise TableBrokenError(
+                f"{path} lacks the column(s) {', '.join(required)} of the table {table!r}", spell_recovery(path)
+            )
         source = ds.dataset(path, schema=arrow_schema(table), format="parquet")
         data = source.to_table(columns=wanted.names, filter=where, use_threads=False)
     except FileNotFoundError:
         raise TableMissingError(f"{path} vanished while it was read; reload the run") from None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise TableBrokenError(
-            f"{path} is damaged ({str(error).splitlines()[0]}); the other tables of the run are not affected"
+            f"{path} is damaged ({str(error).splitlines()[0]}); the other tables of the run are not affected",
+            spell_recovery(path),
         ) from None
     return data.cast(wanted) if data.schema != wanted else data
 

@@ -6,6 +6,7 @@ charts, writing. Pandas is imported where a frame is asked for. Must not import 
 
 from __future__ import annotations
 
+import difflib
 import os
 import socket
 import time
@@ -21,8 +22,9 @@ import pyarrow.dataset as ds
 
 from collector import parts, summaries
 from collector.schema import layout
-from collector.schema.errors import RunNotFoundError, TableBrokenError, TableMissingError
+from collector.schema.errors import OptionError, RunNotFoundError, TableBrokenError, TableMissingError
 from collector.schema.manifest import RankManifest, RunManifest, RunState, decode_manifest
+from collector.schema.recovery import BROKEN_SUFFIX, spell_recovery
 from collector.schema.tables import TABLES
 
 if TYPE_CHECKING:
@@ -58,7 +60,9 @@ class RankRun:
         try:
             text = self._file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise TableMissingError(f"{self._file} cannot be read ({error}); run `profiler-server recover`") from None
+            raise TableMissingError(
+                f"{self._file} cannot be read ({error}); run `{spell_recovery(self._file)}`"
+            ) from None
         return decode_manifest(RankManifest, text, str(self._file))
 
     @property
@@ -70,8 +74,8 @@ class RankRun:
         return manifest.state
 
     def table(self, name: str, columns: Sequence[str] | None = None, where: ds.Expression | None = None) -> pa.Table:
-        """Read a table. Raises TableMissingError, TableBrokenError or NewerSchemaError; KeyError for no such table."""
-        TABLES[name]
+        """Read a table. Raises TableMissingError, TableBrokenError or NewerSchemaError; OptionError for no such table."""
+        _check_table(name)
         return parts.read_table(self.folder, name, columns, where)
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
@@ -88,9 +92,15 @@ class RankRun:
 
     def status(self, name: str) -> TableStatus:
         """Say whether a table can be shown, and if not, why."""
+        _check_table(name)
         option = TABLES[name].option
         signal = next((s for s in self.manifest.signals if s.name in (option, name) and s.state != "on"), None)
         if not parts.find_files(self.folder, name):
+            if any(self.folder.glob(f"{name}.*{BROKEN_SUFFIX}")):
+                reason = (
+                    f"The {name} table was damaged; the recovery set it aside and had nothing to make it again from."
+                )
+                return TableStatus("missing", reason)
             if signal is None:
                 return TableStatus("missing", f"This run has no {name} table.")
             return TableStatus("failed" if signal.state == "failed" else "off", signal.reason)
@@ -116,7 +126,7 @@ class Run:
         except FileNotFoundError:
             raise RunNotFoundError(f"{self.path} is no run: {path} does not exist") from None
         except (OSError, UnicodeDecodeError) as error:
-            raise TableBrokenError(f"{path} cannot be read ({error})") from None
+            raise TableBrokenError(f"{path} cannot be read ({error}); run `{spell_recovery(path)}`") from None
         return decode_manifest(RunManifest, text, str(path))
 
     @property
@@ -285,6 +295,14 @@ def open_run(path: str | Path) -> Run:
     run = Run(folder)
     run.manifest  # noqa: B018  fail here, not at the first use
     return run
+
+
+def _check_table(name: str) -> None:
+    """Raise OptionError with the nearest table and the list of them if there is none of that name."""
+    if name not in TABLES:
+        near = difflib.get_close_matches(name, TABLES, 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise OptionError(f"there is no table {name!r}; {hint}the tables are: {', '.join(sorted(TABLES))}")
 
 
 def _is_recording(manifest: RankManifest) -> bool:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from collector.run import RankRun, Run
+from collector.schema.errors import RunError, TableBrokenError
+from collector.schema.recovery import spell_recovery
 
 PanelState = Literal["ready", "empty", "off", "failed"]
 
@@ -48,10 +50,15 @@ def explain_absence(rank: RankRun, table: str, title: str, remedy: str = "") -> 
     if status.state == "there":
         return None
     if status.state in ("failed", "broken"):
-        return Notice("failed", f"The {table} cannot be read", status.reason, "profiler-server recover RUN")
+        return Notice("failed", f"The {table} cannot be read", status.reason, spell_recovery(rank.folder))
     if status.state in ("off", "missing"):
         return Notice("off", title, status.reason, remedy)
     return Notice("empty", title, status.reason, remedy)
+
+
+def find_remedy(error: RunError) -> str:
+    """Return the command that mends what an error tells of, empty if there is none."""
+    return error.remedy if isinstance(error, TableBrokenError) else ""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,11 @@ class TableMissingError(RunError):
 
 
 class TableBrokenError(RunError):
-    pass
+    """`remedy` is the command that mends the run, ready to be pasted; empty where none can."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 class TraceError(StepscopeError):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from collector.schema.errors import NewerSchemaError, TableBrokenError
+from collector.schema.recovery import spell_recovery
 from collector.schema.version import SCHEMA_VERSION
 
 RunState = Literal["recording", "complete", "crashed", "imported"]
@@ -164,18 +166,32 @@ def decode_manifest(kind: type[M], text: str, where: str) -> M:
         version = raw.get("schema_version", SCHEMA_VERSION)
     except (ValueError, AttributeError) as error:
         raise TableBrokenError(
-            f"{where} is not a manifest ({error}); run `profiler-server recover` on the run"
+            f"{where} is not a manifest ({_explain(error)}); run `{spell_recovery(Path(where))}`"
         ) from None
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise NewerSchemaError(
             f"{where} has format version {version}, this Stepscope reads up to {SCHEMA_VERSION}; upgrade Stepscope to open it"
         )
+    missing = [name for name in _required_names(kind) if name not in raw]
+    if missing:
+        raise TableBrokenError(f"{where} lacks {', '.join(missing)}; run `{spell_recovery(Path(where))}`")
     try:
         return kind(**{name: _decode_field(name, value) for name, value in raw.items() if name in _field_names(kind)})
-    except (TypeError, AttributeError) as error:
+    except (TypeError, AttributeError):
         raise TableBrokenError(
-            f"{where} lacks what a manifest needs ({error}); run `profiler-server recover` on the run"
+            f"{where} holds a value of the wrong kind; run `{spell_recovery(Path(where))}`"
         ) from None
+
+
+def _explain(error: Exception) -> str:
+    return str(error) if isinstance(error, ValueError) else "it holds no JSON object"
+
+
+def _required_names(kind: type) -> list[str]:
+    """Return the names of the fields without a default."""
+    unset = dataclasses.MISSING
+    fields = dataclasses.fields(kind)
+    return [entry.name for entry in fields if entry.default is unset and entry.default_factory is unset]
 
 
 def _field_names(kind: type) -> set[str]:

@@ -45,6 +45,18 @@ def find_run(name: str, base_dir: Path | None) -> Run:
     return Catalog(base_dir).find(name)
 
 
+def find_run_path(name: str, base_dir: Path | None) -> Path:
+    """Return where a run lies, even if its run.json is damaged or gone. Raises RunNotFoundError."""
+    from collector.schema import layout
+
+    path = Path(name).expanduser().resolve()
+    places = [path, path.parent] if path.name == layout.PROFILER_FOLDER else [path]
+    if base_dir is not None and (base_dir / name).resolve().is_relative_to(base_dir.resolve()):
+        places.append((base_dir / name).resolve())
+    found = next((place for place in places if layout.profiler_path(place).is_dir()), None)
+    return found or find_run(name, base_dir).path
+
+
 @contextmanager
 def show_progress(title: str) -> Iterator[Callable[[float], None]]:
     """Yield a function that takes the share done. It draws a bar on a terminal, and nothing into a pipe."""

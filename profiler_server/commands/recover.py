@@ -1,23 +1,47 @@
-"""`profiler-server recover`: make tables of what a killed run left."""
+"""`profiler-server recover`: make tables of what a killed run left, and mend what is damaged."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import typer
 
 from collector.schema.errors import RunError
-from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run
+from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run_path
+
+if TYPE_CHECKING:
+    from collector.run import RankRun
 
 NAME = "recover"
 
 
 def command(context: typer.Context, run: RunName, base_dir: BaseDir = None) -> None:
-    """Assemble what a killed run left behind, as analyse() would have."""
+    """Assemble what a killed run left behind, as analyse() would have; set damaged files aside and rebuild them."""
+    from collector.run import open_run
+    from collector.schema.layout import rank_path
     from collector.sidecar.process import recover_run
+    from collector.sidecar.repair import repair_manifest, repair_rank
 
-    opened = find_run(run, find_base_dir(base_dir, context))
-    words = recover_run(opened.path)
-    if not words:
-        raise RunError(f"{opened.path} has no rank folder, so there is nothing to recover")
+    path = find_run_path(run, find_base_dir(base_dir, context))
+    said = repair_manifest(path)
+    if said:
+        typer.echo(said)
+    opened = open_run(path)
+    if not opened.ranks:
+        raise RunError(f"{path} has no rank folder, so there is nothing to recover")
+    repaired = {rank: repair_rank(rank_path(path, rank)) for rank in opened.ranks}
+    words = recover_run(path)
     for rank, word in sorted(words.items()):
-        steps = opened.rank(rank).count_rows("steps")
-        typer.echo(f"rank {rank}: {word}, {steps:,} rows of steps")
+        for line in repaired[rank]:
+            typer.echo(f"rank {rank}: {line}")
+        typer.echo(f"rank {rank}: {'repaired' if repaired[rank] else word}, {_count_steps(opened.rank(rank))}")
+
+
+def _count_steps(rank: RankRun) -> str:
+    from profiler_server.analysis.steps import train_steps
+    from profiler_server.format import format_number_of
+
+    try:
+        return format_number_of(train_steps(rank.table("steps", ("kind",))).num_rows, "training step")
+    except RunError:
+        return "no training steps"

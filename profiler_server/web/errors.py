@@ -61,7 +61,7 @@ _DOMAIN: dict[type[Exception], tuple[int, str, str, str]] = {
         409,
         "table_broken",
         "A file of this run is damaged",
-        "Run `profiler-server recover` on the run; its other files are not affected.",
+        "`profiler-server recover` with the path of the run sets the file aside and makes it again where it can.",
     ),
     errors.UsageError: (
         400,
@@ -88,7 +88,9 @@ def describe_error(error: BaseException) -> ErrorView:
     """Describe any error. An unexpected one gets status 500, with its traceback as detail."""
     for kind in type(error).__mro__:
         if kind in _DOMAIN:
-            return ErrorView(*_DOMAIN[kind][:3], cause=_sentence(str(error)), remedy=_DOMAIN[kind][3])
+            command = getattr(error, "remedy", "")
+            remedy = f"Run `{command}`." if command else _DOMAIN[kind][3]
+            return ErrorView(*_DOMAIN[kind][:3], cause=_sentence(str(error)), remedy=remedy)
     if isinstance(error, HTTPException):
         return describe_status(error.status_code, str(error.detail))
     detail = "".join(traceback.format_exception(error))

@@ -118,9 +118,24 @@ def test_report_takes_a_path_and_the_base_dir_before_the_command(base: Path) -> 
 
 
 @pytest.mark.parametrize("command", ["report", "recover", "export"])
-def test_a_run_that_is_not_there_or_cannot_be_read(base: Path, command: str) -> None:
+def test_a_run_that_is_not_there(base: Path, command: str) -> None:
     assert_refused(run(command, "none", "--summary-base-dir", base), "none")
-    assert_refused(run(command, "broken", "--summary-base-dir", base), "run.json", "is not a manifest")
+
+
+@pytest.mark.parametrize("command", ["report", "export"])
+def test_a_run_that_cannot_be_read(base: Path, command: str) -> None:
+    assert_refused(run(command, "broken", "--summary-base-dir", base), "run.json", "is not a manifest", "recover /")
+
+
+def test_recover_makes_damaged_manifests_and_steps_again(tmp_path: Path) -> None:
+    path = build_run(tmp_path / "hurt", RunPlan(steps=12))
+    layout.run_file(path).write_text("{}")
+    steps = layout.table_file(layout.rank_path(path, 0), "steps")
+    steps.write_bytes(steps.read_bytes()[:500])
+    done = run("recover", "hurt", "--summary-base-dir", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "run.json was damaged and is made again" in done.stdout
+    assert "12 training steps" in done.stdout
 
 
 def test_compare_names_what_changed_and_the_gate_fails(base: Path) -> None:
@@ -199,4 +214,4 @@ def test_recover_of_a_whole_run_changes_nothing(base: Path) -> None:
     done = run("recover", "healthy", "--summary-base-dir", base)
     assert done.returncode == 0, done.stderr
     assert "rank 0: " in done.stdout
-    assert "40 rows of steps" in done.stdout
+    assert "40 training steps" in done.stdout

@@ -22,7 +22,7 @@ from collector.schema.layout import events_path
 from collector.schema.manifest import Signal, Warn, Window
 from collector.sidecar.assembler import Assembler
 
-_TABLES = ("operators", "kernels", "slices", "tracks", "counters", "memory", "collectives")
+TABLES = ("operators", "kernels", "slices", "tracks", "counters", "memory", "collectives")
 _REFERENCES = ("id", "parent", "launched_by")
 _log = logging.getLogger("stepscope")
 
@@ -85,7 +85,7 @@ class WindowAssembler(Assembler):
             return {}
         self._windows.append(self._describe_window(note, trace.name))
         self._warnings += [entry for entry in read.warnings if entry.code.startswith("trace_")]
-        return self._renumber({name: read.tables[name] for name in _TABLES})
+        return self._renumber({name: read.tables[name] for name in TABLES})
 
     def _describe_window(self, note: WindowNote, file: str) -> Window:
         return Window(

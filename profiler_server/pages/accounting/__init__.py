@@ -15,8 +15,9 @@ from profiler_server.analysis.accounting import (
     list_step_accounts,
 )
 from profiler_server.format import format_count, format_number_of
-from profiler_server.page import Notice, Page, PageRequest, explain_absence
+from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy
 from profiler_server.pages.accounting.comparison import Comparison, compare_devices, compare_steps
+from profiler_server.store.kept import Kept, stamp_of
 
 log = logging.getLogger(__name__)
 WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
@@ -56,14 +57,17 @@ class AccountingPage:
     device: Comparison | None
 
 
+_KEPT: Kept[AccountingPage] = Kept(64)
+
+
 def build(request: PageRequest) -> AccountingPage:
     """Build the page; what cannot be read is a notice."""
     rank = request.rank_run
     try:
         absence = explain_absence(rank, "slices", "The detailed window is off", WINDOW_REMEDY)
-        return _refuse(absence) if absence else _account(rank)
+        return _refuse(absence) if absence else _KEPT.recall(str(rank.folder), stamp_of(rank), lambda: _account(rank))
     except RunError as error:
-        return _refuse(Notice("failed", "This rank cannot be accounted for", str(error), "profiler-server recover RUN"))
+        return _refuse(Notice("failed", "This rank cannot be accounted for", str(error), find_remedy(error)))
 
 
 def _refuse(notice: Notice) -> AccountingPage:

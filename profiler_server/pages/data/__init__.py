@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from collector.run import RankRun
 from collector.schema.errors import RunError
 from profiler_server.format import shorten_middle
-from profiler_server.page import Notice, Page, PageRequest
+from profiler_server.page import Notice, Page, PageRequest, find_remedy
 from profiler_server.pages.data.facts import PipelineFacts, find_main_loader
 from profiler_server.pages.data.interval import IntervalView, build_interval
 from profiler_server.pages.data.processing import ProcessingView, build_processing
@@ -71,7 +71,7 @@ def build(request: PageRequest) -> DataContext:
             kept=kept,
         )
     except RunError as error:
-        notice = Notice("failed", "The data pipeline cannot be read", str(error), "profiler-server recover RUN")
+        notice = Notice("failed", "The data pipeline cannot be read", str(error), find_remedy(error))
         return DataContext(_list_tabs(tab, {}), (), tuple(problems), notice, None, None, {})
 
 

@@ -9,13 +9,15 @@ from typing import TypeVar
 
 from collector.run import RankRun
 from collector.schema.errors import RunError
-from profiler_server.page import Notice, Page, PageRequest, explain_absence
+from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy
 from profiler_server.pages.device.breakdown import Breakdown, build_breakdown
 from profiler_server.pages.device.panels import DevicePanel, build_panels
+from profiler_server.store.kept import Kept, stamp_of
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
+_PANELS: Kept[tuple[DevicePanel, ...]] = Kept(64)
 NO_DEVICE = (
     "Nothing ran on an accelerator while this run was recorded in detail, so there is no kernel, copy or stream to show. "
     "The breakdown of the steps above holds for the host."
@@ -40,8 +42,12 @@ def build(request: PageRequest) -> DevicePage:
     absence = _explain(rank)
     if absence is not None:
         return DevicePage(None, absence, (), None, linked_only)
+    stamp = stamp_of(rank)
     breakdown, breakdown_notice = _try("The breakdown cannot be made", lambda: build_breakdown(rank))
-    panels, device_notice = _try("The device's figures cannot be made", lambda: build_panels(rank, linked_only))
+    panels, device_notice = _try(
+        "The device's figures cannot be made",
+        lambda: _PANELS.recall((str(rank.folder), linked_only), stamp, lambda: build_panels(rank, linked_only)),
+    )
     if breakdown is None and breakdown_notice is None:
         breakdown_notice = Notice(
             "empty", "No step in detail", "No training step was recorded in detail.", WINDOW_REMEDY
@@ -62,7 +68,7 @@ def _try(title: str, make: Callable[[], T]) -> tuple[T | None, Notice | None]:
     try:
         return make(), None
     except RunError as error:
-        return None, Notice("failed", title, str(error), "profiler-server recover RUN")
+        return None, Notice("failed", title, str(error), find_remedy(error))
     except Exception as error:  # One part that fails in any way must leave the other readable.
         log.exception("%s", title)
         return None, Notice("failed", title, f"{type(error).__name__}: {error}")

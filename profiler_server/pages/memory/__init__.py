@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from collector.run import RankRun
 from collector.schema.errors import RunError
 from profiler_server.analysis.resources import Resources, StepScale, parse_steps, read_resources, read_scale
-from profiler_server.page import Notice, Page, PageRequest, explain_absence
+from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy
 from profiler_server.pages.memory.gpu import GpuView, view_gpus
 from profiler_server.pages.memory.host import HostView, view_host
 from profiler_server.pages.memory.tensors import TensorView, view_tensors
@@ -131,7 +131,7 @@ def _build_tensors(rank: RankRun, request: PageRequest) -> tuple[TensorView | No
 
 def _fail(title: str, error: RunError) -> Notice:
     log.warning("%s: %s", title, error)
-    return Notice("failed", title, str(error), "profiler-server recover RUN")
+    return Notice("failed", title, str(error), find_remedy(error))
 
 
 PAGE = Page(slug="memory", title="Memory and resources", order=50, key="m", template="memory.html", build=build)

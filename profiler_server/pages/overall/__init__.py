@@ -31,7 +31,7 @@ from profiler_server.format import (
     format_shares,
     format_steps,
 )
-from profiler_server.page import Notice, Page, PageRequest, explain_absence
+from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy
 from profiler_server.pages.overall.cards import (
     OperatorsCard,
     StepsCard,
@@ -138,7 +138,7 @@ def build_panel(title: str, make: Callable[[], T | Notice]) -> Panel[T]:
     try:
         made = make()
     except RunError as error:
-        return Panel(None, Notice("failed", title, str(error), "profiler-server recover RUN"))
+        return Panel(None, Notice("failed", title, str(error), find_remedy(error)))
     except Exception as error:  # One part that fails in any way must leave the others readable.
         log.exception("%s", title)
         return Panel(None, Notice("failed", title, f"{type(error).__name__}: {error}"))

@@ -15,7 +15,7 @@ from profiler_server.analysis.step_graph import StepGraph, average_graph, trace_
 from profiler_server.analysis.steps import summarize_phases, summarize_steps
 from profiler_server.figures import Chart
 from profiler_server.format import format_count
-from profiler_server.page import Notice, Page, PageRequest, explain_absence
+from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy
 from profiler_server.pages.steps.charts import build_charts
 from profiler_server.pages.steps.control import WindowControl, view_window_control
 from profiler_server.pages.steps.graph import GraphView, view_graph
@@ -87,7 +87,7 @@ def build(request: PageRequest) -> StepsPage:
         return replace(page, window_control=view_window_control(request.run, request.rank_run))
     except RunError as error:
         log.warning("steps of %s rank %d cannot be shown: %s", request.run_id, request.rank, error)
-        return StepsPage(Notice("failed", "The steps cannot be read", str(error), "profiler-server recover RUN"), None)
+        return StepsPage(Notice("failed", "The steps cannot be read", str(error), find_remedy(error)), None)
 
 
 def _build(rank: RankRun, wanted: str) -> StepsPage:

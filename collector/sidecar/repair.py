@@ -1,0 +1,199 @@
+"""Set aside the damaged files of a run and make them again from what is left beside them.
+
+The sources: `events/` for the tables of detailed windows and rank.json, the stretches in `phases` for `steps`, the
+notes of the ranks for run.json. What has no source left is lost, and said so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from collector import parts
+from collector.notes import Notes, read_notes
+from collector.schema.errors import NewerSchemaError, TableBrokenError
+from collector.schema.layout import RANK_FILE, events_path, find_ranks, rank_path, run_file, table_file
+from collector.schema.manifest import RankManifest, RunManifest, Warn, decode_manifest, encode_manifest
+from collector.schema.recovery import BROKEN_SUFFIX
+from collector.schema.tables import TABLES
+from collector.sidecar.assemblers import window
+from collector.sidecar.lock import hold_lock
+from collector.sidecar.recorder import CHECKPOINT_FILE, Recorder
+from collector.sidecar.restoring import rebuild_steps
+
+LOCK_S = 1.0
+
+
+def repair_manifest(run_path: Path) -> str:
+    """Make run.json again if it is damaged or gone. Return what was done, empty if it is whole.
+
+    Raises TableBrokenError if there is no rank to make it from, NewerSchemaError for a run of a newer version.
+    """
+    path = run_file(run_path)
+    try:
+        decode_manifest(RunManifest, path.read_text(encoding="utf-8"), str(path))
+        return ""
+    except (OSError, UnicodeDecodeError, TableBrokenError):
+        pass
+    ranks = find_ranks(run_path) if path.parent.is_dir() else ()
+    if not ranks:
+        raise TableBrokenError(f"{path} is damaged and there is no rank folder beside it: nothing is left to recover")
+    notes = _read_first_notes(run_path, ranks)
+    started = notes.epoch_unix_ns if notes else path.parent.stat().st_mtime_ns
+    manifest = RunManifest(
+        id=run_path.name,
+        name=run_path.name,
+        created_unix_ns=started,
+        epoch_unix_ns=started,
+        source="collector" if notes else "kineto",
+        world_size=len(ranks),
+        host=notes.host if notes else "",
+        options=notes.options if notes else {},
+    )
+    if path.exists():
+        _set_aside(path)
+    _replace(path, encode_manifest(manifest))
+    return f"{path.name} was damaged and is made again; the names of the script and its versions are lost"
+
+
+def repair_rank(rank_folder: Path) -> tuple[str, ...]:
+    """Repair the tables and rank.json of a rank, and return what was done, a sentence each; nothing while it records."""
+    if not events_path(rank_folder).is_dir():  # an imported run: nobody records it
+        return _repair_rank(rank_folder)
+    with hold_lock(rank_folder, LOCK_S) as mine:
+        return _repair_rank(rank_folder) if mine else ()
+
+
+def _repair_rank(rank_folder: Path) -> tuple[str, ...]:
+    broken = {table: files for table in TABLES if (files := _find_broken(rank_folder, table))}
+    said = [] if read_manifest(rank_folder) else _repair_rank_manifest(rank_folder)
+    for files in broken.values():
+        for file in files:
+            _set_aside(file, rank_folder)
+    if broken.keys() & set(window.TABLES):
+        _rebuild_windows(rank_folder)
+    for table in broken:
+        said.append(f"{table} was damaged, the file is set aside; {_restore(rank_folder, table)}")
+    _remember(
+        rank_folder,
+        [Warn(f"repaired_{table}", text) for table, text in zip(broken, said[len(said) - len(broken) :], strict=True)],
+    )
+    return tuple(said)
+
+
+def _restore(rank_folder: Path, table: str) -> str:
+    """Make one table again if it can be, and return what became of it."""
+    if table == "steps" and not parts.find_files(rank_folder, table):
+        manifest = read_manifest(rank_folder)
+        rows = rebuild_steps(rank_folder, manifest.windows if manifest else ())
+        if rows is not None:
+            parts.write_table(rows, table_file(rank_folder, table))
+            count = sum(kind == "train" for kind in rows["kind"].to_pylist())
+            return f"{count:,} steps are made again from their phases, counts of calls and samples are lost"
+    left = sum(pq.read_metadata(file).num_rows for file in parts.find_files(rank_folder, table))
+    return f"{left:,} rows are there again or left" if left else "nothing is left to make it again from"
+
+
+def _find_broken(rank_folder: Path, table: str) -> list[Path]:
+    return [file for file in parts.find_files(rank_folder, table) if _is_broken(file, table)]
+
+
+def _is_broken(file: Path, table: str) -> bool:
+    """Read a file to its end, a batch at a time. One that a newer version wrote is not damaged."""
+    try:
+        parts.read_files([file], table, where=ds.scalar(False))
+        with pq.ParquetFile(file) as source:
+            for _ in source.iter_batches():
+                pass
+    except NewerSchemaError:
+        return False
+    except (TableBrokenError, pa.ArrowException, OSError, ValueError):
+        return True
+    return False
+
+
+def _rebuild_windows(rank_folder: Path) -> None:
+    """Read the traces of the detailed windows again, if they are still there, and keep the manifest otherwise."""
+    if not any(events_path(rank_folder).glob("window-*.note.json")):
+        return
+    before = read_manifest(rank_folder)
+    for table in window.TABLES:
+        for file in parts.find_files(rank_folder, table):
+            file.unlink(missing_ok=True)
+    path = events_path(rank_folder) / CHECKPOINT_FILE
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        saved["states"].pop("window", None)
+        saved["parts"] = {table: n for table, n in saved["parts"].items() if table not in window.TABLES}
+        _replace(path, json.dumps(saved))
+        Recorder(rank_folder).finish(before.state if before else "crashed")
+    except (OSError, ValueError, KeyError, AttributeError):
+        return
+    after = read_manifest(rank_folder)
+    if before and after:
+        _replace(rank_folder / RANK_FILE, encode_manifest(dataclasses.replace(before, windows=after.windows)))
+
+
+def _repair_rank_manifest(rank_folder: Path) -> list[str]:
+    """Make rank.json again from the notes; without them the least that a rank has to say."""
+    path = rank_folder / RANK_FILE
+    if path.exists():
+        _set_aside(path)
+    try:
+        notes = read_notes(rank_folder)
+        Recorder(rank_folder).finish(notes.finished or "crashed")
+        return [f"{path.name} was damaged and is made again from events/"]
+    except (OSError, ValueError):
+        number = int(rank_folder.name.partition("_")[2])
+        now = rank_folder.stat().st_mtime_ns
+        manifest = RankManifest(number, "", 0, "crashed", now, now, ended_unix_ns=now)
+        _replace(path, encode_manifest(manifest))
+        return [f"{path.name} was damaged; only the tables are left, its devices, loaders and settings are lost"]
+
+
+def read_manifest(rank_folder: Path) -> RankManifest | None:
+    """Read rank.json; None if it is damaged or gone."""
+    path = rank_folder / RANK_FILE
+    try:
+        return decode_manifest(RankManifest, path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError, TableBrokenError):
+        return None
+
+
+def _remember(rank_folder: Path, warnings: list[Warn]) -> None:
+    manifest = read_manifest(rank_folder)
+    if manifest is not None and warnings:
+        kept = {warn.code: warn for warn in (*manifest.warnings, *warnings)}
+        repaired = dataclasses.replace(manifest, warnings=tuple(kept.values()))
+        _replace(rank_folder / RANK_FILE, encode_manifest(repaired))
+
+
+def _read_first_notes(run_path: Path, ranks: tuple[int, ...]) -> Notes | None:
+    """Return the notes of the first rank that has any."""
+    return next((notes for rank in ranks if (notes := _try_notes(rank_path(run_path, rank)))), None)
+
+
+def _try_notes(rank_folder: Path) -> Notes | None:
+    try:
+        return read_notes(rank_folder)
+    except (OSError, ValueError):
+        return None
+
+
+def _set_aside(file: Path, rank_folder: Path | None = None) -> None:
+    """Rename a damaged file; a part goes up beside the tables, where no compaction removes it."""
+    is_part = rank_folder is not None and file.parent != rank_folder
+    target = file.parent.parent / f"{file.parent.name}.{file.name}" if is_part else file
+    os.replace(file, target.with_name(target.name + BROKEN_SUFFIX))
+
+
+def _replace(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
