@@ -128,6 +128,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.format",
     ),
     "profiler_server.timeline": (
+        "collector.traces",
         "collector.trace_text",
         "collector.schema",
         "collector.parts",

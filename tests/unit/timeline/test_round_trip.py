@@ -70,9 +70,8 @@ def test_events_are_read_where_the_tables_are_damaged_or_steps_set_by_hand(tmp_p
     export_timeline(first, tmp_path / "out.json")
     content = (tmp_path / "out.json").read_bytes()
     (tmp_path / "bad.json").write_bytes(content.replace(b'"tables":{', b'"tables":{"steps":"AAAA",', 1))
-    for number, options in enumerate(({}, {"steps_from": "aten::linear"})):
-        path = tmp_path / ("out.json" if options else "bad.json")
-        read = import_trace(path, tmp_path / f"run{number}", **options)
+    for name, steps_from in (("bad", None), ("out", "aten::linear")):
+        read = import_trace(tmp_path / f"{name}.json", tmp_path / f"run-{name}", steps_from=steps_from)
         assert "aten::linear" in read.table("slices")["name"].to_pylist()
 
 
@@ -80,6 +79,6 @@ def test_events_are_read_where_the_tables_are_damaged_or_steps_set_by_hand(tmp_p
 def test_perfetto_reads_every_slice_without_a_fault(tmp_path: Path, engine: Path, name: str) -> None:
     run = import_trace(find_sample(name), tmp_path / "run")
     report = export_timeline(run, tmp_path / "t.json")
-    command = ["node", QUERY, engine, tmp_path / "t.json", "select count(*) from slice", FAULTS]
+    command = ["node", str(QUERY), str(engine), str(tmp_path / "t.json"), "select count(*) from slice", FAULTS]
     found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert json.loads(found.stdout.splitlines()[-1]) == [[[report.slices]], []]
