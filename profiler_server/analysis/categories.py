@@ -20,6 +20,7 @@ from collector.run import RankRun
 from collector.schema.errors import TableMissingError
 from profiler_server.analysis.intervals import Intervals, Ints, unite
 from profiler_server.analysis.slices import match_category, read_slices, read_steps, read_thread_tracks, to_ints
+from profiler_server.store.kept import Kept, stamp_of
 
 CATEGORIES: tuple[str, ...] = (
     "kernel",
@@ -35,6 +36,7 @@ LOADER = re.compile(r"enumerate\(DataLoader\)")
 STEP = re.compile(r"ProfilerStep\s*#")
 _COLUMNS = ("track", "start_ns", "duration_ns", "name", "category")
 
+_LISTED: Kept[dict[str, Ints] | None] = Kept(256)
 Mask = npt.NDArray[np.bool_]
 
 
@@ -51,7 +53,14 @@ def summarize_categories(rank: RankRun) -> dict[str, float] | None:
 
 
 def list_categories(rank: RankRun) -> dict[str, Ints] | None:
-    """Return the time of each category in each step that was recorded in detail, None without a trace."""
+    """Return the time of each category in each step that was recorded in detail, None without a trace.
+
+    Kept until a file of the rank changes.
+    """
+    return _LISTED.recall(str(rank.folder), stamp_of(rank), lambda: _list_categories(rank))
+
+
+def _list_categories(rank: RankRun) -> dict[str, Ints] | None:
     data = read_slices(rank, _COLUMNS)
     if data is None:
         return None

@@ -27,6 +27,7 @@ from profiler_server.analysis.slices import (
     read_stream_tracks,
     to_ints,
 )
+from profiler_server.store.kept import Kept, stamp_of
 
 KERNEL_WAIT_NS = 30_000
 """A gap shorter than this is the cost of starting one kernel after another (HTA's threshold)."""
@@ -63,13 +64,18 @@ class DeviceWork:
 
 
 Measure = Callable[[DeviceWork], float | None]
+_SUMMARIES: Kept[DeviceSummary | None] = Kept(1024)
 
 
 def summarize_device(rank: RankRun) -> DeviceSummary | None:
     """Summarise the device of one rank; None without a trace, or if nothing ran on a device.
 
-    Raises TableBrokenError or NewerSchemaError.
+    Kept until a file of the rank changes. Raises TableBrokenError or NewerSchemaError.
     """
+    return _SUMMARIES.recall(str(rank.folder), stamp_of(rank), lambda: _summarize(rank))
+
+
+def _summarize(rank: RankRun) -> DeviceSummary | None:
     work = read_device_work(rank)
     if work is None or not len(work):
         return None
@@ -236,6 +242,8 @@ def _clip(work: DeviceWork, span: Span) -> DeviceWork:
 
 def _find_launches(ids: Ints, wanted: Ints) -> Ints:
     """Return the rows of some ids, -1 for one that is not there."""
+    if ids[0] == 0 and ids[-1] == len(ids) - 1 and (np.diff(ids) == 1).all():
+        return np.where(wanted < len(ids), wanted, -1)  # an imported trace's ids are its rows
     order = np.argsort(ids, kind="stable")
     at = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
     found = order[at]

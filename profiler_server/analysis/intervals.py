@@ -29,25 +29,27 @@ class Intervals:
         return unite(np.concatenate([self.starts, other.starts]), np.concatenate([self.ends, other.ends]))
 
     def __and__(self, other: Intervals) -> Intervals:
-        return self._combine(other, inside=True)
+        return _intersect(self, other.starts, other.ends)
 
     def __sub__(self, other: Intervals) -> Intervals:
-        return self._combine(other, inside=False)
+        if not len(other.starts):
+            return self
+        return _intersect(self, np.append(_EARLIEST, other.ends), np.append(other.starts, _LATEST))
 
-    def _combine(self, other: Intervals, inside: bool) -> Intervals:
-        """Cut time at every edge of both; keep the pieces of this set that lie inside, or outside, of the other."""
-        # Sorted by hand: np.unique hashes, which takes many times as long on edges that lie almost in order.
-        edges = np.sort(np.concatenate([self.starts, self.ends, other.starts, other.ends]), kind="stable")
-        edges = edges[np.append(True, np.diff(edges) > 0)] if len(edges) else edges
-        starts, ends = edges[:-1], edges[1:]
-        keep = self._holds(starts) & (other._holds(starts) == inside)
-        return unite(starts[keep], ends[keep])
 
-    def _holds(self, times: Ints) -> npt.NDArray[np.bool_]:
-        begun = np.searchsorted(self.starts, times, side="right")
-        ended = np.searchsorted(self.ends, times, side="right")
-        held: npt.NDArray[np.bool_] = begun > ended
-        return held
+_EARLIEST, _LATEST = np.int64(-(1 << 62)), np.int64(1 << 62)
+
+
+def _intersect(one: Intervals, starts: Ints, ends: Ints) -> Intervals:
+    """Return what lies in a set and in another, given as sorted, disjoint intervals that do not touch.
+
+    Each interval meets a run of the other set's; the pieces come in order and cannot touch, since neither set's do.
+    """
+    first = np.searchsorted(ends, one.starts, side="right")
+    count = np.maximum(np.searchsorted(starts, one.ends, side="left") - first, 0)
+    row = np.repeat(np.arange(len(count)), count)
+    place = np.arange(len(row)) + np.repeat(first - (np.cumsum(count) - count), count)
+    return Intervals(np.maximum(one.starts[row], starts[place]), np.minimum(one.ends[row], ends[place]))
 
 
 def unite(starts: Ints, ends: Ints) -> Intervals:
