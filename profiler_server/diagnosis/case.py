@@ -274,8 +274,10 @@ def shorten_step(saved_ns: float, fetches: float) -> WhatIf:
     """Return the what-if of a step that is shorter by so much outside of the wait for data."""
 
     def change(model: LoopModel) -> LoopModel:
-        saved = saved_ns / fetches
-        return replace(model, steps=tuple(Job(max(s.wall_ns - saved, 0.02 * s.wall_ns), s.cores) for s in model.steps))
+        mean = sum(step.wall_ns for step in model.steps) / len(model.steps)
+        # In proportion: what stalls some steps is saved in those, and cannot be saved in the short ones between.
+        kept = max(1.0 - saved_ns / fetches / mean, 0.02)
+        return replace(model, steps=tuple(Job(step.wall_ns * kept, step.cores) for step in model.steps))
 
     return change
 
