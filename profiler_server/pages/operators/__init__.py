@@ -15,6 +15,7 @@ from profiler_server.format import format_count, format_duration, format_steps
 from profiler_server.page import Notice, Page, PageRequest
 from profiler_server.pages.operators.charts import build_chart
 from profiler_server.pages.operators.columns import SORTABLE, Column, list_columns
+from profiler_server.pages.operators.modules import ModuleTree, build_tree
 from profiler_server.pages.operators.roofline import build_roofline_chart, explain_nothing, explain_roof
 from profiler_server.pages.operators.rows import Row, RowBuilder, find_top_share
 from profiler_server.pages.operators.state import PAGE_SIZES, PageState, default_sort, parse_state
@@ -95,6 +96,7 @@ class OperatorsContext:
     chart_switch: tuple[Link, ...]
     grid: Grid | None
     executions: tuple[Executions, ...]
+    modules: ModuleTree | None
 
 
 def build(request: PageRequest) -> OperatorsContext:
@@ -112,6 +114,7 @@ def build(request: PageRequest) -> OperatorsContext:
         chart_switch=_list_charts(state) if state.group != "roofline" else (),
         grid=_build_grid(rank, group, state) if group else None,
         executions=_list_executions(rank, state) if group else (),
+        modules=build_tree(rank, state) if group else None,
     )
 
 
