@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from collector.run import RankRun, Run
-from collector.schema.errors import RunError
+from collector.schema.errors import RunError, TableBrokenError
 from collector.schema.phases import PHASES
 from collector.schema.version import SCHEMA_VERSION
 from profiler_server.analysis.categories import summarize_categories
@@ -45,7 +45,7 @@ def build_report(run: Run) -> dict[str, Any]:
         "ranks": ranks,
         **_report_diagnosis(run, warnings),
         "overhead": _report_overhead(run),
-        "warnings": [*_collect_warnings(run), *warnings],
+        "warnings": list(dict.fromkeys([*_collect_warnings(run), *warnings])),
     }
 
 
@@ -72,7 +72,7 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
         try:
             return build()
         except RunError as error:
-            warnings.append(f"rank {rank.rank}: {error}")
+            warnings.append(_warn_of(rank.rank, error))
             return None
 
     steps = read(lambda: read_steps(rank))
@@ -87,6 +87,17 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
         "queues": [dataclasses.asdict(row) for row in read(lambda: summarize_queues(rank)) or ()],
         "stages": [_round_times(dataclasses.asdict(row)) for row in read(lambda: summarize_stages(rank)) or ()],
     }
+
+
+def _warn_of(rank: int, error: RunError) -> str:
+    remedy = f"; run `{error.remedy}`" if isinstance(error, TableBrokenError) and error.remedy else ""
+    return f"rank {rank}: {error}{remedy}"
+
+
+def is_empty(report: dict[str, Any]) -> bool:
+    """Say whether damage left nothing to report: no rank has a step, an operator, a queue or a stage."""
+    parts = ("operators", "kernels", "queues", "stages")
+    return not any(rank["steps"]["count"] or any(rank[part] for part in parts) for rank in report["ranks"])
 
 
 def read_steps(rank: RankRun) -> pa.Table:
@@ -153,7 +164,7 @@ def _report_diagnosis(run: Run, warnings: list[str]) -> dict[str, Any]:
     try:
         diagnosis = diagnose(run, ranks[0])
     except RunError as error:
-        warnings.append(f"rank {ranks[0]}: {error}")
+        warnings.append(_warn_of(ranks[0], error))
         return {"bound_by": unknown, "suggestions": [], "abstained": []}
     return {
         "bound_by": dataclasses.asdict(diagnosis.bound_by),
@@ -216,6 +227,8 @@ def _render_verdict(report: dict[str, Any], run: Run | None) -> str:
     except RunError:  # said in the warnings already
         pass
     bound = report["bound_by"]
+    if bound["kind"] == "unknown":
+        return "What the run is bound by cannot be said; the warnings below say why."
     stage = f" ({bound['stage']})" if bound["stage"] else ""
     return f"Bound by {bound['kind']}{stage}: {format_share(bound['share_frac'])} of the step"
 
@@ -223,7 +236,7 @@ def _render_verdict(report: dict[str, Any], run: Run | None) -> str:
 def _render_rank(rank: dict[str, Any], run: Run | None) -> str:
     steps, times = rank["steps"], rank["steps"]["duration_ns"]
     if times is None:
-        return f"Rank {rank['rank']}: no steps were recorded."
+        return "\n".join([f"Rank {rank['rank']}: {_explain_no_steps(rank, run)}", *_render_pipeline(rank)])
     left_out = f", {len(steps['excluded'])} left out (warm-up, detailed windows)" if steps["excluded"] else ""
     lines = [f"Rank {rank['rank']}: {steps['count']} steps{left_out}", f"  step      {_render_times(rank, run)}"]
     labels = {phase.name: phase.label for phase in PHASES}
@@ -231,7 +244,16 @@ def _render_rank(rank: dict[str, Any], run: Run | None) -> str:
         bar = "#" * round(40 * phase["share_frac"])
         label, mean = labels.get(phase["name"], phase["name"]), format_duration(phase["mean_ns"])
         lines.append(f"  {label:<28} {mean:>9}  {format_share(phase['share_frac']):>7}  {bar}".rstrip())
-    lines += [
+    return "\n".join([*lines, *_render_pipeline(rank)])
+
+
+def _explain_no_steps(rank: dict[str, Any], run: Run | None) -> str:
+    status = run.rank(rank["rank"]).status("steps") if run is not None else None
+    return "no steps were recorded." if status is None or status.state != "broken" else "its steps cannot be read."
+
+
+def _render_pipeline(rank: dict[str, Any]) -> list[str]:
+    lines = [
         f"  {queue['name'].replace('_', ' ')}: {queue['mean_depth']:.1f} of {queue['capacity']} on average "
         f"({format_share(queue['usage_frac'])}), empty {format_share(queue['empty_frac'])} of the time"
         for queue in rank["queues"]
@@ -241,7 +263,7 @@ def _render_rank(rank: dict[str, Any], run: Run | None) -> str:
         f"{format_share(stage['busy_frac'])} of {stage['replicas']} replica{'s' if stage['replicas'] != 1 else ''}"
         for stage in rank["stages"]
     ]
-    return "\n".join(lines)
+    return lines
 
 
 def _render_times(rank: dict[str, Any], run: Run | None) -> str:

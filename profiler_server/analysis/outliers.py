@@ -14,6 +14,9 @@ from profiler_server.analysis.steps import Float64, Int64, Mask, read_integers, 
 MIN_EXCESS_FRAC = 0.25
 MIN_DEVIATIONS = 6.0
 """A step is an outlier when it exceeds the median by a quarter and by six robust deviations (1.4826 × MAD)."""
+BULK_RATIO = 2.0
+"""So is one that takes twice as long as nine steps in ten: where the usual steps spread widely, as behind a slow
+loader, six deviations lie beyond anything that a reader of the chart would call usual."""
 MIN_STEPS = 10
 """Fewer steps have no usual length to stand out from."""
 
@@ -35,10 +38,14 @@ class Outlier:
 
 @dataclass(frozen=True)
 class Outliers:
-    """`shown` are the slowest in step order; `count` is how many there are in all; `limit_ns` is where they begin."""
+    """`shown` are the slowest, slowest first; `count` is how many there are in all; `limit_ns` is where they begin.
+
+    `by_bulk` says that the bulk of the steps set the limit, not the deviations.
+    """
 
     count: int
     limit_ns: float | None
+    by_bulk: bool
     shown: tuple[Outlier, ...]
 
 
@@ -47,10 +54,12 @@ def list_outliers(steps: pa.Table, limit: int = 20) -> Outliers:
     selection = select_steps(steps)
     usual = selection.duration_ns[selection.kept]
     if len(usual) < MIN_STEPS:
-        return Outliers(0, None, ())
+        return Outliers(0, None, False, ())
     median = float(np.median(usual))
     deviation = 1.4826 * float(np.median(np.abs(usual - median)))
-    limit_ns = median + max(MIN_EXCESS_FRAC * median, MIN_DEVIATIONS * deviation)
+    spread_ns = median + max(MIN_EXCESS_FRAC * median, MIN_DEVIATIONS * deviation)
+    bulk_ns = BULK_RATIO * float(np.percentile(usual, 90))
+    limit_ns = min(spread_ns, bulk_ns)
     found = np.flatnonzero(selection.duration_ns > limit_ns)
     slowest = found[np.argsort(-selection.duration_ns[found], kind="stable")[:limit]]
     train = train_steps(steps)
@@ -60,7 +69,8 @@ def list_outliers(steps: pa.Table, limit: int = 20) -> Outliers:
     return Outliers(
         len(found),
         limit_ns,
-        tuple(_describe(int(at), phases[:, at] - typical, facts, median) for at in sorted(slowest)),
+        bulk_ns < spread_ns,
+        tuple(_describe(int(at), phases[:, at] - typical, facts, median) for at in slowest),
     )
 
 

@@ -118,13 +118,27 @@ def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
 
 
 def find_loader(rank: RankRun) -> int | None:
-    """Return the number of the loader that fed most training steps, None if there is none or no telling."""
+    """Return the number of the loader that fed most training steps, None if there is none or no telling.
+
+    Without steps it is the loader that most batches were fetched from, or else the one that says most of itself.
+    """
     try:
         steps = rank.table("steps", ("kind", "loader"))
     except RunError:
-        return None
+        return _guess_loader(rank)
     trained = steps.filter(pc.equal(steps["kind"].cast(pa.string()), "train"))
     return find_most_used(trained if trained.num_rows else steps)
+
+
+def _guess_loader(rank: RankRun) -> int | None:
+    try:
+        found = find_most_used(rank.table("fetches", ("loader",)))
+    except RunError:
+        found = None
+    if found is not None:
+        return found
+    largest = max(rank.manifest.loaders, key=lambda loader: loader.length_batches or 0, default=None)
+    return None if largest is None else largest.id
 
 
 def find_most_used(steps: pa.Table) -> int | None:

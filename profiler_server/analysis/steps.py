@@ -23,6 +23,9 @@ WARM_UP_RATIO = 1.25
 """A step at the start belongs to the warm-up while it, or one of the two after it, is so many times the median step and
 longer than all but a twentieth of the later ones: steps that are short and long by turns are no warm-up."""
 
+SELECTED_COLUMNS = ("kind", "step", "duration_ns", "batch", "loader_start_ns", "detailed")
+"""What `select_steps` reads of a `steps` table."""
+
 
 @dataclass(frozen=True)
 class StepSelection:

@@ -38,7 +38,19 @@ def command(
         elif found := connection.sql(query):
             found.show(max_rows=SHOWN_ROWS)
     except duckdb.Error as error:
-        raise OptionError(str(error).splitlines()[0]) from None
+        raise OptionError(explain(error, connection)) from None
+
+
+def explain(error: duckdb.Error, connection: duckdb.DuckDBPyConnection) -> str:
+    """Return what is wrong with a query in a line; for a table that is not there, the tables that are."""
+    import duckdb
+
+    text = str(error).splitlines()[0]
+    if not isinstance(error, duckdb.CatalogException):
+        return text
+    views = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY 1").fetchall()
+    tables = (name for (name,) in views if "_rank_" not in name)
+    return f"{text} This run has the tables: {', '.join(tables)}"
 
 
 def write_csv(found: duckdb.DuckDBPyConnection) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
 
 from collector.run import Run
 from collector.schema.errors import RunError
 from collector.schema.manifest import RunManifest, RunState
+from profiler_server.analysis.steps import SELECTED_COLUMNS, read_integers, select_steps, train_steps
 
 Integers = npt.NDArray[np.int64]
 COUNTED_RANKS = 8
@@ -23,7 +23,8 @@ COUNTED_RANKS = 8
 class Headline:
     """`steps` are the train steps of the rank that has most of them.
 
-    `step_p50_ns` and `data_wait_frac` are over the train steps outside of detailed windows, None without any.
+    `step_p50_ns` and `data_wait_frac` are over the steps that every page averages (neither warm-up nor in a detailed
+    window), None without any.
     """
 
     state: RunState
@@ -87,7 +88,7 @@ def _read_rank_state(run: Run, rank: int) -> RunState:
 
 @dataclass(frozen=True)
 class _Steps:
-    """The train steps of one rank: how many, and those outside of detailed windows (all, where there are no others)."""
+    """The train steps of one rank: how many, and the figures of those that are averaged."""
 
     count: int
     duration_ns: Integers
@@ -96,10 +97,10 @@ class _Steps:
 
 def _read_steps(run: Run, rank: int) -> _Steps | None:
     try:
-        table = run.table("steps", rank, ("kind", "duration_ns", "data_wait_ns", "detailed"))
+        table = run.table("steps", rank, (*SELECTED_COLUMNS, "data_wait_ns"))
     except RunError:
         return None  # its pages say what is wrong with it; the list shows what the other ranks have
-    train = table.filter(pc.equal(table["kind"], "train"))
-    plain = train.filter(pc.invert(train["detailed"]))
-    kept = plain if plain.num_rows else train
-    return _Steps(train.num_rows, kept["duration_ns"].to_numpy(), int(pc.sum(kept["data_wait_ns"]).as_py() or 0))
+    selection = select_steps(table)
+    wait = read_integers(train_steps(table), "data_wait_ns")
+    kept = selection.kept
+    return _Steps(len(selection.step), selection.duration_ns[kept], int(wait[kept].sum()))

@@ -102,7 +102,17 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.launch": ("collector",),
     "profiler_server.format": (),
     "profiler_server.settings": (),
-    "profiler_server.store": ("collector.schema", "collector.parts", "collector.run", "collector.traces"),
+    # What an average covers: the run list must use the same selection as the pages, so it lies below the store.
+    "profiler_server.analysis.steps": ("collector.schema", "profiler_server.analysis.results"),
+    "profiler_server.analysis.results": (),
+    "profiler_server.store": (
+        "collector.schema",
+        "collector.parts",
+        "collector.run",
+        "collector.traces",
+        "profiler_server.analysis.steps",
+        "profiler_server.analysis.results",
+    ),
     "profiler_server.analysis": (
         "collector.simulation",
         "collector.schema",

@@ -127,6 +127,20 @@ def test_a_run_that_cannot_be_read(base: Path, command: str) -> None:
     assert_refused(run(command, "broken", "--summary-base-dir", base), "run.json", "is not a manifest", "recover /")
 
 
+def test_a_report_says_damage_once_and_shows_what_is_left(tmp_path: Path) -> None:
+    steps = layout.table_file(layout.rank_path(build_run(tmp_path / "hurt"), 0), "steps")
+    steps.write_bytes(steps.read_bytes()[:500])
+    done = run("report", "hurt", "--summary-base-dir", tmp_path)
+    assert done.returncode == 0
+    assert "its steps cannot be read" in done.stdout
+    assert "stage read" in done.stdout
+    assert done.stdout.count("is damaged") == 1
+    assert f"profiler-server recover {tmp_path / 'hurt'}" in done.stdout
+    for table in ("operators", "kernels", "queues", "stages"):
+        layout.table_file(steps.parent, table).unlink(missing_ok=True)
+    assert_refused(run("report", "hurt", "--summary-base-dir", tmp_path), "steps.parquet is damaged", "recover")
+
+
 def test_recover_makes_damaged_manifests_and_steps_again(tmp_path: Path) -> None:
     path = build_run(tmp_path / "hurt", RunPlan(steps=12))
     layout.run_file(path).write_text("{}")
@@ -153,6 +167,9 @@ def test_sql_asks_the_tables_and_nothing_else(base: Path) -> None:
         "sql", "healthy", "select rank, count(*) as n from steps group by 1", "--csv", "--summary-base-dir", base
     )
     assert done.stdout == "rank,n\n0,40\n"
+    assert_refused(
+        run("sql", "healthy", "select * from step", "--summary-base-dir", base), "stages, steps, tracks", "step"
+    )
     assert_refused(run("sql", "healthy", "selec", "--summary-base-dir", base), "syntax error")
     assert_refused(
         run("sql", "healthy", "select * from read_csv('/etc/passwd')", "--summary-base-dir", base), "disabled"

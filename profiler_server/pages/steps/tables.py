@@ -9,7 +9,7 @@ import numpy as np
 from collector.schema.manifest import RankManifest
 from collector.schema.phases import PHASES
 from profiler_server.analysis.evaluation import EvaluationSummary
-from profiler_server.analysis.outliers import MIN_DEVIATIONS, MIN_EXCESS_FRAC, Outlier, list_outliers
+from profiler_server.analysis.outliers import BULK_RATIO, MIN_DEVIATIONS, MIN_EXCESS_FRAC, Outlier, list_outliers
 from profiler_server.analysis.results import Distribution
 from profiler_server.analysis.stability import summarize_stability
 from profiler_server.analysis.steps import Int64
@@ -145,10 +145,14 @@ def describe_outliers(data: StepData) -> OutlierTable:
     if outliers.limit_ns is None:
         return OutlierTable(f"Too few {data.nouns} to say which of them stand out.", ())
     margin = f"{100 * MIN_EXCESS_FRAC:.0f} % and {MIN_DEVIATIONS:.0f} robust deviations above the median"
+    if outliers.by_bulk:
+        margin = f"{BULK_RATIO:.0f} times what nine {data.nouns} in ten stay below"
     rule = f"{format_duration(outliers.limit_ns)} ({margin})"
     if not outliers.count:
         return OutlierTable(f"No {noun} took longer than {rule}.", ())
-    listed = f" The {len(outliers.shown)} slowest are listed." if outliers.count > len(outliers.shown) else ""
+    listed = (
+        f" The {len(outliers.shown)} slowest are listed, slowest first." if outliers.count > len(outliers.shown) else ""
+    )
     rows = tuple(_describe_outlier(outlier) for outlier in outliers.shown)
     return OutlierTable(f"{format_number_of(outliers.count, noun)} took longer than {rule}.{listed}", rows)
 

@@ -54,7 +54,17 @@ def test_only_the_slowest_are_shown_but_all_are_counted() -> None:
         rows[number]["duration_ns"] += 10 * number * MS
     found = list_outliers(build_table_from_rows("steps", rows), limit=3)
     assert found.count == 10
-    assert [o.step for o in found.shown] == [108, 109, 110]
+    assert [o.step for o in found.shown] == [110, 109, 108]
+
+
+def test_spikes_stand_out_of_steps_that_spread_widely() -> None:
+    rows = build_steps(RunPlan(steps=60))
+    for number, row in enumerate(rows[20:], 20):
+        extra = 300 * MS if number in (40, 50) else (number * 7 % 20) * 5 * MS
+        row["data_wait_ns"] += extra
+        row["duration_ns"] += extra
+    found = list_outliers(build_table_from_rows("steps", rows))
+    assert {outlier.step for outlier in found.shown} == {41, 51}
 
 
 def test_few_steps_have_no_outliers() -> None:

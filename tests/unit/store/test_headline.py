@@ -1,0 +1,24 @@
+"""The run list says the same of a run as its pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collector import open_run
+from profiler_server.analysis.steps import summarize_phases, summarize_steps
+from profiler_server.store.headline import read_headline
+from tests.support.runs import RunPlan, build_run, slow_loader_plan
+
+
+@pytest.mark.parametrize("plan", [RunPlan(), RunPlan(steps=200), slow_loader_plan("read")])
+def test_the_run_list_averages_the_steps_that_the_pages_average(tmp_path: Path, plan: RunPlan) -> None:
+    run = open_run(build_run(tmp_path / "run", plan))
+    steps = run.table("steps")
+    spread = summarize_steps(steps).duration_ns
+    wait = next(phase.share_frac for phase in summarize_phases(steps) if phase.name == "data_wait")
+    assert spread is not None
+    headline = read_headline(run)
+    assert (headline.steps, headline.step_p50_ns) == (plan.steps, spread.p50)
+    assert headline.data_wait_frac == pytest.approx(wait)
