@@ -32,11 +32,15 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Listing:
-    """All runs, newest first. `cut` says where the search for them stopped, empty when it did not."""
+    """All runs, newest first. `cut` says where the search for them stopped, empty when it did not.
+
+    `traces` are files that torch.profiler wrote and that no run was made of.
+    """
 
     runs: tuple[RunEntry, ...]
     unreadable: tuple[Unreadable, ...]
     cut: str
+    traces: tuple[Path, ...] = ()
 
     def find(self, run_id: str) -> RunEntry | None:
         return next((entry for entry in self.runs if entry.id == run_id), None)
@@ -65,7 +69,9 @@ class Catalog:
         unreadable = [entry for entry in found if isinstance(entry, Unreadable)]
         unreadable += [Unreadable(self.name_path(path), reason) for path, reason in self._scan.refused]
         runs.sort(key=lambda entry: (-entry.manifest.created_unix_ns, entry.id))
-        return Listing(_compare_to_previous(runs), tuple(unreadable), self._scan.cut)
+        imported = {str(name) for entry in runs for name in _list_imported(entry)}
+        traces = tuple(path for path in self._scan.traces if path.name not in imported)
+        return Listing(_compare_to_previous(runs), tuple(unreadable), self._scan.cut, traces)
 
     def open(self, run_id: str) -> Run:
         """Open a run by its id. Raises RunNotFoundError for an id that names nothing below the base directory."""
@@ -119,6 +125,12 @@ class Catalog:
             entry = Unreadable(run_id, str(error))
         self._entries[path] = (stamp, entry)
         return entry
+
+
+def _list_imported(entry: RunEntry) -> Sequence[object]:
+    """Return the names of the files that a run was imported from."""
+    files = entry.manifest.metadata.get("files")
+    return files if entry.manifest.source == "kineto" and isinstance(files, list) else ()
 
 
 def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ...]:

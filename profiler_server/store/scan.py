@@ -12,6 +12,8 @@ from collector.schema import layout
 DEPTH_LIMIT = 8
 FOLDER_LIMIT = 50_000
 RUN_LIMIT = 10_000
+TRACE_LIMIT = 100
+TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz")
 SKIPPED_NAMES = frozenset({"node_modules", "__pycache__", "lost+found"})
 
 
@@ -19,18 +21,21 @@ SKIPPED_NAMES = frozenset({"node_modules", "__pycache__", "lost+found"})
 class Scan:
     """`paths` are directories that hold `profiler/run.json`; `refused` are folders that could not be listed, with why.
 
-    `cut` says in a sentence where the walk stopped, empty when it saw everything.
+    `cut` says in a sentence where the walk stopped, empty when it saw everything. `traces` are files that torch.profiler
+    wrote and that lie outside of runs.
     """
 
     paths: tuple[Path, ...]
     refused: tuple[tuple[Path, str], ...]
     cut: str
+    traces: tuple[Path, ...] = ()
 
 
 def scan_base(base_dir: Path) -> Scan:
     """Find every run below base_dir, base_dir included, nearest first. Links to folders are not followed."""
     paths: list[Path] = []
     refused: list[tuple[Path, str]] = []
+    traces: list[Path] = []
     queue = deque([(base_dir, 0)])
     seen, too_deep = 0, False
     while queue and seen < FOLDER_LIMIT and len(paths) < RUN_LIMIT:
@@ -39,27 +44,28 @@ def scan_base(base_dir: Path) -> Scan:
         if layout.run_file(folder).is_file():
             paths.append(folder)
         try:
-            inner = _list_folders(folder)
+            inner, found = _list_folder(folder)
         except OSError as error:
             refused.append((folder, f"This folder cannot be listed: {error.strerror or error}."))
             continue
+        traces += found[: TRACE_LIMIT - len(traces)]
         if depth < DEPTH_LIMIT:
             queue.extend((path, depth + 1) for path in inner)
         else:
             too_deep = too_deep or bool(inner)
-    return Scan(tuple(paths), tuple(refused), _explain_cut(bool(queue), too_deep))
+    return Scan(tuple(paths), tuple(refused), _explain_cut(bool(queue), too_deep), tuple(traces))
 
 
-def _list_folders(folder: Path) -> list[Path]:
+def _list_folder(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Return the folders to walk into and the traces, each in order."""
     with os.scandir(folder) as entries:
-        return sorted(
-            Path(entry.path)
-            for entry in entries
-            if entry.is_dir(follow_symlinks=False)
-            and entry.name != layout.PROFILER_FOLDER
-            and entry.name not in SKIPPED_NAMES
-            and not entry.name.startswith(".")
-        )
+        shown = [entry for entry in entries if not entry.name.startswith(".")]
+    skipped = {layout.PROFILER_FOLDER, *SKIPPED_NAMES}
+    inner = sorted(
+        Path(entry.path) for entry in shown if entry.is_dir(follow_symlinks=False) and entry.name not in skipped
+    )
+    traces = (entry for entry in shown if entry.name.endswith(TRACE_SUFFIXES) and entry.is_file(follow_symlinks=False))
+    return inner, sorted(Path(entry.path) for entry in traces)
 
 
 def _explain_cut(stopped: bool, too_deep: bool) -> str:

@@ -60,3 +60,11 @@ def test_verdicts_come_after_the_page(web_base: Path) -> None:
         time.sleep(0.05)
     assert verdict["team/slow"]["kind"] == "input"
     assert "Input" in asker.ask("/").text
+
+
+def test_a_trace_that_lies_beside_the_runs_is_listed_with_its_import(tmp_path: Path) -> None:
+    (tmp_path / "worker <b>.pt.trace.json").write_bytes(b"{}")
+    page = Asker(tmp_path).ask("/").text
+    assert "1 trace file not imported yet" in page
+    assert "worker &lt;b&gt;.pt.trace.json" in page
+    assert "profiler-server import" in page

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -53,6 +54,14 @@ class RunLine:
 
 
 @dataclass(frozen=True)
+class DroppedTrace:
+    """A trace file below the base directory that is no run yet, and the command that makes it one."""
+
+    name: str
+    command: str
+
+
+@dataclass(frozen=True)
 class RunList:
     """The context of `runs.html`; `quoted_dir` is the base directory for a command, `upload_limit_bytes` 0 for no upload."""
 
@@ -63,6 +72,7 @@ class RunList:
     total: int
     unreadable: tuple[Unreadable, ...]
     cut: str
+    dropped: tuple[DroppedTrace, ...]
     base_dir: str
     quoted_dir: str
     snippet: str
@@ -83,6 +93,7 @@ def show_runs(request: Request, services: ServicesOf) -> HTMLResponse:
         total=len(listing.runs),
         unreadable=listing.unreadable,
         cut=listing.cut,
+        dropped=tuple(describe_dropped(path, services.catalog.base_dir) for path in listing.traces),
         base_dir=base,
         quoted_dir=shlex.quote(base),
         snippet=SNIPPET.format(base=base),
@@ -90,6 +101,11 @@ def show_runs(request: Request, services: ServicesOf) -> HTMLResponse:
     )
     shell = Shell("Runs", "/", dict(request.query_params))
     return services.respond("runs.html", shell, **read_fields(context))
+
+
+def describe_dropped(path: Path, base_dir: Path) -> DroppedTrace:
+    words = ("profiler-server", "import", str(path), "--summary-base-dir", str(base_dir))
+    return DroppedTrace(path.relative_to(base_dir).as_posix(), shlex.join(words))
 
 
 @ROUTER.get("/api/v1/verdicts", tags=["runs"], summary="What runs are bound by; pending while one is being judged")

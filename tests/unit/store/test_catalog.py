@@ -192,3 +192,12 @@ def test_finds_a_run_by_name_the_newest_first(tmp_path: Path) -> None:
     assert catalog.find("x/one").path == tmp_path / "x/one"
     with pytest.raises(RunNotFoundError):
         catalog.find("two")
+
+
+def test_lists_traces_that_no_run_was_made_of(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    for name in ("job/a.pt.trace.json", "job/b.pt.trace.json.gz", "notes.json"):
+        (tmp_path / name).write_bytes(b"{}")
+    build_run(tmp_path / "a", SHORT)
+    edit_manifest(tmp_path / "a", source="kineto", metadata={"files": ["a.pt.trace.json"]})
+    assert Catalog(tmp_path).list_runs().traces == (tmp_path / "job/b.pt.trace.json.gz",)
