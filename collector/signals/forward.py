@@ -7,6 +7,7 @@ patched. The first compilation ends the discovery, because hooks that come or go
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +26,8 @@ STEPS_OF_DISCOVERY = 3
 CALLS_OF_DISCOVERY = 512
 """Discovery ends after so many outermost calls even if nothing trains, as in inference."""
 CALLS_OF_REDISCOVERY = 16
+
+_log = logging.getLogger("stepscope")
 
 
 class ForwardSignal:
@@ -91,12 +94,12 @@ class ForwardSignal:
                 self._context.boundaries.remove(self._on_step)
 
     def _make_discovery_hooks(self) -> tuple[Any, Any]:
-        log, depth, roots, idle = self._context.log, self._depth, self._roots, self._context.steps.idle_fetches
+        log, depth, idle = self._context.log, self._depth, self._context.steps.idle_fetches
         words, mask, following, thread = log.words, log.mask, log.following, log.thread
         inside, is_root, end = self._context.in_backward, self._is_root, self._end_discovery
         now, get_ident = time.perf_counter_ns, threading.get_ident
         grad, compiling = torch.is_grad_enabled, torch.compiler.is_compiling
-        watchers = self._context.module_watchers
+        watchers, show = self._context.module_watchers, self._show
 
         def before(module: Any, args: Any) -> None:
             if compiling() or get_ident() != thread[0] or inside[0]:
@@ -104,14 +107,13 @@ class ForwardSignal:
             if not depth[0]:
                 if not is_root(type(module)):
                     return
-                roots[type(module)] = roots.get(type(module), 0) + 1
                 idle[0] = 0
                 words[following() & mask] = now() + FORWARD_START
                 if not grad():
                     words[following() & mask] = NO_GRAD
             depth[0] += 1
-            for watch in watchers:
-                watch(module)
+            if watchers:
+                show(module)
 
         def after(module: Any, args: Any, output: Any) -> None:
             if compiling() or get_ident() != thread[0] or inside[0] or not depth[0]:
@@ -128,8 +130,23 @@ class ForwardSignal:
         return before, after
 
     def _is_root(self, kind: type) -> bool:
-        # The loss belongs to the forward by definition, as the time between forward and backward: no call of its own.
-        return not kind.__module__.startswith("torch.nn.modules.loss") and not issubclass(kind, OptimizedModule)
+        """Count a call of an outermost module; False for a class whose calls are no forward."""
+        try:
+            # The loss belongs to the forward by definition, as the time between forward and backward.
+            if str(kind.__module__).startswith("torch.nn.modules.loss") or issubclass(kind, OptimizedModule):
+                return False
+            self._roots[kind] = self._roots.get(kind, 0) + 1
+        except Exception as error:  # noqa: BLE001  an edge: the class of a class may refuse anything, a hash included
+            _log.debug("stepscope: calls of a module are left out: %r", error)
+            return False
+        return True
+
+    def _show(self, module: Any) -> None:
+        try:
+            for watch in self._context.module_watchers:
+                watch(module)
+        except Exception as error:  # noqa: BLE001  an edge: a module of the user's may refuse to be looked at
+            _log.debug("stepscope: a module could not be looked at: %r", error)
 
     def _end_discovery(self, patch: bool = True) -> None:
         if not self._handles:
@@ -157,7 +174,12 @@ class ForwardSignal:
         if kind in self._patched:
             return
         self._patched.add(kind)
-        self._context.undo.patch(kind, "__call__", self._wrap_call(kind.__call__))
+        try:
+            self._context.undo.patch(kind, "__call__", self._wrap_call(kind.__call__))
+        except Exception as error:  # noqa: BLE001  an edge: the class of a class may refuse to be changed
+            self._context.warn(
+                "sealed_model", f"Forward passes of a model are not timed, its class is sealed: {error!r}."
+            )
 
     def _wrap_call(self, original: Any) -> Any:
         log, depth, idle = self._context.log, self._depth, self._context.steps.idle_fetches

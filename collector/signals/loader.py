@@ -5,6 +5,7 @@ The depths are read at each fetch from counters of the iterator, in constant tim
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import queue
 import threading
@@ -31,8 +32,10 @@ from collector.ring.codes import (
 
 _MOST = 0xFFF
 """The largest depth that a word holds; a deeper queue reads as this."""
+_MOST_SAMPLES = (1 << 32) - 1
 _NOT_READY, _READY, _READY_UNKNOWN = range(3)
 _OWN = "_stepscope"
+_log = logging.getLogger("stepscope")
 
 
 class LoaderSignal:
@@ -196,8 +199,16 @@ def _number_batch(iterator: Any) -> int:
 
 def _count_samples(batch: Any) -> int:
     """Return the length of the first tensor or list found in the batch, 0 where there is none to be seen cheaply."""
-    if type(batch) is list and batch and type(batch[0]) is torch.Tensor and batch[0].ndim:
-        return int(batch[0].shape[0])
+    try:
+        if type(batch) is list and batch and type(batch[0]) is torch.Tensor and batch[0].ndim:
+            return int(batch[0].shape[0])  # a nested tensor raises
+        return _look_for_samples(batch)
+    except Exception as error:  # noqa: BLE001  an edge: a batch of the user's may be anything
+        _log.debug("stepscope: the samples of a batch are not counted: %r", error)
+        return 0
+
+
+def _look_for_samples(batch: Any) -> int:
     for _ in range(4):
         kind = type(batch)
         if kind is list or kind is tuple or isinstance(batch, (list, tuple)):
@@ -208,11 +219,12 @@ def _count_samples(batch: Any) -> int:
                 return len(batch)
             batch = first
         elif isinstance(batch, dict):
-            batch = next(iter(batch.values()), None)
+            # Not its own values(): one that reads lazily must read no earlier than without us.
+            batch = next(iter(dict.values(batch)), None)
         else:
             break
     shape = getattr(batch, "shape", None)
-    return int(shape[0]) if shape is not None and len(shape) else 0
+    return min(max(int(shape[0]), 0), _MOST_SAMPLES) if shape is not None and len(shape) else 0
 
 
 def _describe_loader(number: int, loader: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ are its own. A loader of nodes has nothing of DataLoader: its fetches are writte
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
@@ -24,6 +25,8 @@ from collector.ring.codes import (
 )
 
 STEPS_TO_LOOK = 3
+_MOST_SAMPLES = (1 << 32) - 1
+_log = logging.getLogger("stepscope")
 _STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 _NODES = "torchdata.nodes.loader"
 
@@ -66,8 +69,11 @@ class TorchdataSignal:
 
     def _begin_epoch(self, loader: Any) -> None:
         loaders = self._context.loaders
-        if loaders.begin_epoch(loader) == 1:
-            self._context.add_loader(_describe_nodes(loaders.number(loader), loader))
+        try:
+            if loaders.begin_epoch(loader) == 1:
+                self._context.add_loader(_describe_nodes(loaders.number(loader), loader))
+        except Exception as error:  # noqa: BLE001  an edge: a loader of the user's may be anything
+            self._context.fail_signal(self.name, error)
 
     def _make_iter(self, original: Any, begin: Any = None) -> Any:
         log, steps = self._context.log, self._context.steps
@@ -117,12 +123,16 @@ class TorchdataSignal:
 
 def _count_samples(batch: Any) -> int:
     """Return the length of the first tensor of a batch, 0 where there is none to be seen cheaply."""
-    if isinstance(batch, dict):
-        batch = next(iter(batch.values()), None)
-    elif isinstance(batch, (list, tuple)):
-        batch = batch[0] if batch else None
-    shape = getattr(batch, "shape", None)
-    return int(shape[0]) if shape is not None and len(shape) else 0
+    try:
+        if isinstance(batch, dict):
+            batch = next(iter(dict.values(batch)), None)
+        elif isinstance(batch, (list, tuple)):
+            batch = batch[0] if batch else None
+        shape = getattr(batch, "shape", None)
+        return min(max(int(shape[0]), 0), _MOST_SAMPLES) if shape is not None and len(shape) else 0
+    except Exception as error:  # noqa: BLE001  an edge: a batch of the user's may be anything
+        _log.debug("stepscope: the samples of a batch are not counted: %r", error)
+        return 0
 
 
 def _describe_nodes(number: int, loader: Any) -> dict[str, Any]:

@@ -1,0 +1,126 @@
+"""Batches and models that refuse to be looked at: the training must not notice that somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, default_collate
+
+from tests.support.recording import record
+
+DATASET = [torch.full((4,), float(index)) for index in range(16)]
+
+
+class _Holder:
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+
+class _Raises(_Holder):
+    @property
+    def shape(self) -> Any:
+        raise RuntimeError("no shape")
+
+
+class _Method(_Holder):
+    def shape(self) -> int:
+        return 3
+
+
+class _Negative(_Holder):
+    shape = (-5, 2)
+
+
+class _Huge(_Holder):
+    shape = (2**70,)
+
+
+class _NoLength(list[Any]):
+    def __len__(self) -> int:
+        raise RuntimeError("no length")
+
+    @property
+    def tensor(self) -> Any:
+        return list.__getitem__(self, 0)
+
+
+class _NoValues(dict[str, Any]):
+    def values(self) -> Any:
+        raise RuntimeError("values are read lazily")
+
+    @property
+    def tensor(self) -> Any:
+        return self["x"]
+
+
+def train(model: Callable[..., Any], wrap: Callable[[Any], Any] = _Raises) -> list[float]:
+    weight = nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([weight], 1e-4)
+    losses = []
+    for batch in DataLoader(DATASET, batch_size=2, collate_fn=lambda samples: wrap(default_collate(samples))):
+        loss = (model(batch.tensor) * weight).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize(
+    "wrap", [_Raises, _Method, _Negative, _Huge, lambda x: _NoLength([x]), lambda x: _NoValues(x=x)]
+)
+def test_batch_that_cannot_be_measured_reaches_the_training(tmp_path: Path, wrap: Callable[[Any], Any]) -> None:
+    model = nn.Identity()
+    losses: list[float] = []
+    recorded = record(tmp_path / "run", lambda: losses.extend(train(model, wrap)))
+    assert losses == train(model, wrap)
+    assert recorded.kinds == {"train": 8}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_batch_of_nested_tensors_reaches_the_training(tmp_path: Path) -> None:
+    def nest(samples: list[Any]) -> list[Any]:
+        return [torch.nested.nested_tensor([samples[0], samples[1][:2]]), len(samples)]
+
+    lengths: list[int] = []
+    loader = DataLoader(DATASET, batch_size=2, collate_fn=nest)
+    record(tmp_path / "run", lambda: lengths.extend(length for _, length in loader))
+    assert lengths == [2] * 8
+
+
+class _Unhashable(type):
+    def __eq__(cls, other: object) -> bool:
+        return cls is other
+
+
+class _Nameless(type):
+    def __getattribute__(cls, name: str) -> Any:
+        if name == "__module__":
+            raise RuntimeError("no module")
+        return super().__getattribute__(name)
+
+
+class _Sealed(type):
+    def __setattr__(cls, name: str, value: object) -> None:
+        raise TypeError("sealed")
+
+
+def _hide_class(model: object) -> Any:
+    raise RuntimeError("hidden")
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [(_Unhashable, {}), (_Nameless, {}), (_Sealed, {}), (type, {"__class__": property(_hide_class)})],
+)
+def test_model_that_refuses_to_be_looked_at_is_trained(tmp_path: Path, kind: type, more: dict[str, Any]) -> None:
+    model = kind("Model", (nn.Module,), {"forward": lambda self, x: x * 2, **more})()
+    losses: list[float] = []
+    recorded = record(tmp_path / "run", lambda: losses.extend(train(model)))
+    assert losses == train(model)
+    assert recorded.kinds == {"train": 8}
