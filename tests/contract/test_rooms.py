@@ -193,6 +193,7 @@ PLUG_IN_ROOMS = (
     "collector.schema.tables",
     "collector.signals",
     "collector.sidecar.assemblers",
+    "collector.traces.formulas",
     "profiler_server.rules",
     "profiler_server.pages",
     "profiler_server.web.routes",

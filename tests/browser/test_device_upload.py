@@ -1,0 +1,49 @@
+"""Device, Accounting and the roofline in a browser; a trace that is chosen on the run list becomes a run."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.support.traces import build_trace, training_steps
+
+PATIENCE_S = 40.0
+
+
+def _upload(page: Page, server: str, path: Path) -> None:
+    page.goto(f"{server}/")
+    page.set_input_files("#drop-files", str(path))
+
+
+def _wait_for_run(page: Page, name: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while f"/runs/{name}" not in page.url and time.monotonic() < deadline:
+        page.wait_for_timeout(100)
+    assert f"/runs/{name}" in page.url
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "chosen.json"
+    path.write_text(json.dumps(build_trace(training_steps())), encoding="utf-8")
+    return path
+
+
+def test_a_chosen_trace_opens_as_a_run_with_a_device(page: Page, server: str, trace: Path) -> None:
+    _upload(page, server, trace)
+    _wait_for_run(page, "chosen")
+    page.goto(f"{server}/runs/chosen/device")
+    assert page.locator("h2", has_text="Device 0: NVIDIA H100").count() == 1
+    page.goto(f"{server}/runs/chosen/accounting")
+    assert "0 events lost" in page.locator(".conserved").inner_text()
+
+
+def test_a_file_that_is_no_trace_is_refused_on_the_page(page: Page, server: str, tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("x", encoding="utf-8")
+    _upload(page, server, notes)
+    assert "is not a trace" in page.locator(".drop-error").inner_text()
