@@ -10,6 +10,7 @@ from collector.schema.phases import PHASE_NAMES
 from profiler_server.analysis.results import BoundBy, BoundKind, Suggestion
 from profiler_server.analysis.steps import Float64, read_integers
 from profiler_server.diagnosis.case import Case, Claim
+from profiler_server.diagnosis.ranking import find_min_gain_ns
 from profiler_server.format import format_duration, format_number_of, format_share
 
 BOUND_SHARE = 0.10
@@ -82,7 +83,8 @@ def say_verdict(case: Case, bound: BoundBy, claims: Sequence[Claim], notes: Sequ
     if not claims and notes and notes[0].severity != "info":
         return f"{sentence} {notes[0].title}."
     if not claims:
-        return f"{sentence} No change that the rules know would gain as much as 5 %."
+        least = format_share(find_min_gain_ns(case) / case.step_ns) if case.step_ns else "5 %"
+        return f"{sentence} No change that the rules know would surely gain as much as {least}."
     best = claims[0]
     span = f"{format_duration(best.low_ns)} – {format_duration(best.high_ns)}"
     if best.finding.assumption:

@@ -19,6 +19,16 @@ from profiler_server.format import format_duration, format_share
 _SEND_NS = 300_000.0
 """Measured cost of moving a batch of a few MB from a worker: below three times this, workers do not pay."""
 
+_SPLIT = """# An IterableDataset is read whole by every worker, unless its __iter__ splits the work:
+#     info = torch.utils.data.get_worker_info()
+#     if info is not None:
+#         samples = itertools.islice(samples, info.id, None, info.num_workers)
+"""
+_SPLIT_ADVICE = (
+    " This dataset is an IterableDataset: split the samples among the workers first (see the code), "
+    "or every worker yields all of them and an epoch becomes as many times as long."
+)
+
 
 def _judge(case: Case) -> Finding | None:
     loader = case.loader
@@ -27,13 +37,14 @@ def _judge(case: Case) -> Finding | None:
     if case.batch_ns < 3 * _SEND_NS:
         return None
     workers = choose_workers(case)
+    iterable = loader.style == "iterable"
     return Finding(
         title="The training process loads its own data",
         measured=f"{say_wait(case)} Making a batch takes {format_duration(case.batch_ns)}, and no worker does it meanwhile.",
         threshold=f"num_workers=0 and more than {format_share(INPUT_LIMIT)} of the step in next().",
         advice=f"Let {workers} worker process{'es' if workers > 1 else ''} make batches while the step computes. "
-        "This is the smallest number within 3 % of the best.",
-        change=write_loader(loader, num_workers=workers, persistent_workers=True),
+        "This is the smallest number within 3 % of the best." + (_SPLIT_ADVICE if iterable else ""),
+        change=(_SPLIT if iterable else "") + write_loader(loader, num_workers=workers, persistent_workers=True),
         fix=f"num_workers 0 → {workers}",
         evidence=(STAGES_PAGE, STEPS_PAGE),
         what_if=set_workers(workers),

@@ -282,7 +282,9 @@ def _tabulate_slow_items(facts: PipelineFacts) -> TextTable | None:
 def list_arguments(loader: Loader) -> tuple[tuple[str, str], ...]:
     """Return the arguments of a DataLoader as its call would have them."""
     iterable = (
-        "IterableDataset: no index, each worker reads its own part" if loader.style == "iterable" else "map-style"
+        "IterableDataset: every worker yields every sample, unless __iter__ splits them by get_worker_info()"
+        if loader.style == "iterable"
+        else "map-style"
     )
     length = "unknown" if loader.length_batches is None else f"{format_count(loader.length_batches)} batches an epoch"
     return (

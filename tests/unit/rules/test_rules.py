@@ -58,3 +58,10 @@ def test_every_rule_stays_silent_below_its_threshold(tmp_path: Path) -> None:
         diagnosis = diagnose(build_case_run(tmp_path / rule, short), 0)
         assert diagnosis.suggestions == ()
         assert [entry.rule for entry in diagnosis.abstained] == ["all"]
+
+
+def test_workers_for_an_iterable_dataset_come_with_the_split_that_they_need(tmp_path: Path) -> None:
+    plant = dataclasses.replace(PLANTED["no_workers"], loader={"style": "iterable"})
+    found = {entry.rule: entry for entry in diagnose(build_case_run(tmp_path / "run", plant), 0).suggestions}
+    assert "IterableDataset" in found["no_workers"].advice
+    assert "get_worker_info()" in found["no_workers"].change
