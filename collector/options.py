@@ -35,6 +35,7 @@ class Options:
     data_pipeline: bool = True
     memory: bool = True
     resources: bool = True
+    triggers: bool = True
     level: Level = "info"
     activities: tuple[str, ...] = ACTIVITIES
 
@@ -56,7 +57,7 @@ def parse_options(given: Mapping[str, Any]) -> Options:
         if name not in names:
             raise OptionError(f"Profiler has no option {name!r}; {_suggest(name, names)}")
     values = dict(given)
-    for name in ("data_pipeline", "memory", "resources"):
+    for name in ("data_pipeline", "memory", "resources", "triggers"):
         if name in values and not isinstance(values[name], bool):
             raise OptionError(f"{name} takes True or False, not {values[name]!r}")
     if "level" in values and values["level"] not in LEVELS:

@@ -29,7 +29,7 @@ FINISH_S = 120.0
 """How long analyse() waits for the sidecar to write the tables."""
 HOW = "calls of each hook × its cost with cold caches, timed at the start of the run: an upper estimate"
 _NO_THREAD = -2
-_SWITCHES = ("data_pipeline", "memory", "resources")
+_SWITCHES = ("data_pipeline", "memory", "resources", "triggers")
 _log = logging.getLogger("stepscope")
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,19 +31,36 @@ class Order:
     count: int
     trigger: str = "control"
 
+    @property
+    def last(self) -> int:
+        return self.first + self.count - 1
+
 
 def send_order(log: Path, order: Order) -> None:
     """Put an order into the header of a word log. OSError if it is not there, ValueError if the order does not fit."""
     build_request(order.first, order.count)
+    with _open_header(log) as header:
+        serial = (header[ORDER_SLOT] >> 56) % 127 + 1
+        word = serial << 56 | TRIGGERS.index(order.trigger) << 52 | order.first << 16 | order.count
+        header[ORDER_SLOT] = word
+
+
+def read_order(log: Path) -> Order | None:
+    """Return the last order that was sent, None without any. OSError if the log is not there."""
+    with _open_header(log) as header:
+        word = header[ORDER_SLOT]
+    return decode_order(word) if word else None
+
+
+@contextmanager
+def _open_header(log: Path) -> Iterator[memoryview]:
     descriptor = os.open(log, os.O_RDWR)
     try:
         memory = mmap.mmap(descriptor, HEADER_BYTES)
     finally:
         os.close(descriptor)
     with memory, memoryview(memory) as whole, whole.cast("q") as header:
-        serial = (header[ORDER_SLOT] >> 56) % 127 + 1
-        word = serial << 56 | TRIGGERS.index(order.trigger) << 52 | order.first << 16 | order.count
-        header[ORDER_SLOT] = word
+        yield header
 
 
 def decode_order(word: int) -> Order:

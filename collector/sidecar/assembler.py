@@ -37,6 +37,9 @@ class Assembler(ABC):
         """Return fields of rank.json: lists are joined with those of other assemblers, mappings are merged."""
         return {}
 
+    def watch(self, table: str, rows: pa.Table) -> None:  # noqa: B027  optional
+        """See rows that some assembler has just returned while the run records, to act on them."""
+
     def revise(self, table: str, rows: pa.Table) -> pa.Table:
         """Return the rows of a table as they are to stay, before its parts become one file."""
         return rows

@@ -64,7 +64,9 @@ class Recorder:
 
     def poll(self) -> None:
         """Take in what is new; write it when the last write is a while ago."""
-        self._collect("poll")
+        for table, rows in self._collect("poll"):
+            for name in list(self._assemblers):
+                self._call(name, "watch", table, rows)
         if time.monotonic() - self._flushed >= FLUSH_S:
             self.flush()
 
@@ -118,12 +120,15 @@ class Recorder:
         self._failed[name] = f"Making its tables failed: {error!r}. The other tables are not affected."
         self._assemblers.pop(name, None)
 
-    def _collect(self, method: str) -> None:
+    def _collect(self, method: str) -> list[tuple[str, pa.Table]]:
+        made: list[tuple[str, pa.Table]] = []
         for name in list(self._assemblers):
             for table, rows in (self._call(name, method) or {}).items():
                 if rows.num_rows:
                     self._pending.setdefault(table, []).append(rows)
+                    made.append((table, rows))
         self._bound_pending()
+        return made
 
     def _bound_pending(self) -> None:
         total = sum(rows.num_rows for tables in self._pending.values() for rows in tables)

@@ -1,0 +1,129 @@
+"""When the steps of a run ask for a closer look: one far longer than usual, many that wait for data, all growing.
+
+May import the standard library only. What is judged here is cheap on purpose: it runs beside every training.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from statistics import median, quantiles
+from typing import NamedTuple
+
+WARM_UP = 30
+"""Train steps that nothing is concluded from: compilation, caches and clocks settle."""
+LONG_TIMES = 4.0
+LONG_LEAST_NS = 20_000_000
+"""A step this much longer than usual, at least, is worth the stall of a window."""
+RECORD_TIMES = 1.5
+"""So many times the longest of the recent steps: a stall that comes every hundred steps is news only once."""
+STARVED_FRAC = 0.5
+STARVED_STEPS = 30
+STARVED_LEAST_NS = 1_000_000_000
+DRIFT_TIMES = 1.3
+BLOCK = 100
+BLOCK_LEAST_NS = 1_000_000_000
+_RECENT = 200
+_LEAST_RECENT = 30
+_RENEW = 20
+_AFTER_WINDOW = 3
+"""Steps after a detailed one that carry the cost of closing it."""
+
+
+class Step(NamedTuple):
+    """What is looked at of a train step. `starts_loader` is whether the workers were started in it."""
+
+    step: int
+    duration_ns: int
+    data_wait_ns: int
+    starts_loader: bool
+    detailed: bool
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`trigger` is outlier, starvation or drift; `text` is half a sentence: "step 412 took 6.1× the median"."""
+
+    trigger: str
+    step: int
+    text: str
+
+
+class StepWatch:
+    """Sees every train step once, in order."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._after_window = 0
+        self._recent: deque[int] = deque(maxlen=_RECENT)
+        self._median_ns = 0.0
+        self._renew_in = 0
+        self._starved: list[Step] = []
+        self._is_starved = False
+        self._block: list[int] = []
+        self._base: tuple[float, float] | None = None
+        self._growing = False
+
+    def see(self, step: Step) -> Finding | None:
+        """Take in a step; return what it shows, the most particular first."""
+        self._seen += 1
+        if step.detailed:
+            self._after_window = _AFTER_WINDOW
+            return None
+        if self._after_window or self._seen <= WARM_UP or step.starts_loader:
+            self._after_window = max(self._after_window - 1, 0)
+            return None
+        found = (self._judge_length(step), self._judge_wait(step), self._judge_drift(step))
+        return next((finding for finding in found if finding), None)
+
+    def _judge_length(self, step: Step) -> Finding | None:
+        recent, usual = self._recent, self._median_ns
+        duration = step.duration_ns
+        is_long = (
+            len(recent) >= _LEAST_RECENT
+            and duration > LONG_TIMES * usual
+            and duration - usual > LONG_LEAST_NS
+            and duration > RECORD_TIMES * max(recent)
+        )
+        recent.append(duration)
+        self._renew_in -= 1
+        if self._renew_in < 0 or len(recent) <= _LEAST_RECENT:
+            self._median_ns, self._renew_in = median(recent), _RENEW
+        if not is_long:
+            return None
+        return Finding("outlier", step.step, f"step {step.step} took {duration / usual:.1f}× the median")
+
+    def _judge_wait(self, step: Step) -> Finding | None:
+        """One finding for a stretch of starved steps, however long it is."""
+        if step.data_wait_ns < STARVED_FRAC * step.duration_ns:
+            self._starved.clear()
+            self._is_starved = False
+            return None
+        if self._is_starved:
+            return None
+        self._starved.append(step)
+        total = sum(entry.duration_ns for entry in self._starved) if len(self._starved) >= STARVED_STEPS else 0
+        if total < STARVED_LEAST_NS:
+            return None
+        share = sum(entry.data_wait_ns for entry in self._starved) / total
+        first, last = self._starved[0].step, step.step
+        self._starved.clear()
+        self._is_starved = True
+        return Finding("starvation", last, f"steps {first} to {last} waited for data for {share:.0%} of their time")
+
+    def _judge_drift(self, step: Step) -> Finding | None:
+        """Compare blocks of steps with the first one; two that are longer without overlap make a drift."""
+        self._block.append(step.duration_ns)
+        if len(self._block) < BLOCK or sum(self._block) < BLOCK_LEAST_NS:
+            return None
+        low, middle, high = quantiles(self._block, n=4)
+        self._block = []
+        if self._base is None:
+            self._base = middle, high
+            return None
+        usual, upper = self._base
+        was_growing, self._growing = self._growing, middle > DRIFT_TIMES * usual and low > upper
+        if not (was_growing and self._growing):
+            return None
+        self._base, self._growing = (middle, high), False
+        return Finding("drift", step.step, f"the median step before step {step.step} had grown {middle / usual:.1f}×")
