@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.run import RankRun
+from collector.run import RankRun, Run
 from collector.schema.errors import RunError
 from collector.schema.phases import PHASES
 from profiler_server.analysis.steps import read_integers, select_steps, train_steps
@@ -23,6 +23,8 @@ from profiler_server.format import format_duration, format_share
 Float64 = npt.NDArray[np.float64]
 BATCHES = 20
 OPERATORS = 15
+STEPS_RATIO = 2.0
+"""So many times the steps is worth a caution: a short run is mostly warm-up."""
 # Student's t at 97.5 % for 1, 2, 3 … degrees of freedom; beyond the list it changes by less than 0.1.
 _STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10)
 
@@ -54,6 +56,10 @@ class Comparison:
     operators: tuple[Difference, ...]
     a_steps: int
     b_steps: int
+    a_total_ns: int = 0
+    b_total_ns: int = 0
+    cautions: tuple[str, ...] = ()
+    """Why the two may not be alike. The totals are of all training steps, warm-up and windows included."""
 
     @property
     def is_slower(self) -> bool:
@@ -62,10 +68,37 @@ class Comparison:
 
 def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
     """Compare one rank of two runs. Raises TableMissingError or TableBrokenError without steps on either side."""
-    a_steps, b_steps = _read_kept(a), _read_kept(b)
+    whole = [train_steps(rank.table("steps")) for rank in (a, b)]
+    a_steps, b_steps = (steps.filter(pa.array(select_steps(steps).kept)) for steps in whole)
     columns = [("step", "duration_ns"), *((phase.label, f"{phase.name}_ns") for phase in PHASES)]
     step, *phases = (_compare(name, _values(a_steps, column), _values(b_steps, column)) for name, column in columns)
-    return Comparison(step, tuple(phases), _compare_operators(a, b), a_steps.num_rows, b_steps.num_rows)
+    totals = [int(read_integers(steps, "duration_ns").sum()) for steps in whole]
+    cautions = _find_cautions(a, b, whole[0].num_rows, whole[1].num_rows)
+    return Comparison(
+        step,
+        tuple(phases),
+        _compare_operators(a, b),
+        a_steps.num_rows,
+        b_steps.num_rows,
+        totals[0],
+        totals[1],
+        cautions,
+    )
+
+
+def _find_cautions(a: RankRun, b: RankRun, a_count: int, b_count: int) -> tuple[str, ...]:
+    """Say what differs between the runs beside the times: script, model, number of steps."""
+    found = []
+    scripts = [Run(rank.folder.parents[1]).manifest.script for rank in (a, b)]
+    if all(scripts) and scripts[0] != scripts[1]:
+        found.append(f"different scripts: {scripts[0]} and {scripts[1]}")
+    models = [_count_parameters(rank) for rank in (a, b)]
+    if all(models) and models[0] != models[1]:
+        found.append(f"different models: {models[0]:,} and {models[1]:,} trained parameters")
+    few, many = sorted((a_count, b_count))
+    if few and many >= STEPS_RATIO * few:
+        found.append(f"{'B' if b_count == many else 'A'} has {many / few:.0f} × as many steps")
+    return tuple(found)
 
 
 def summarize_comparison(found: Comparison) -> str:
@@ -79,7 +112,7 @@ def summarize_comparison(found: Comparison) -> str:
         return f"No clear difference, {covered}: the step changed by {format_duration(step.change_ns)}, noise ±{noise}."
     word = "slower" if step.change_ns > 0 else "faster"
     change = format_duration(abs(step.change_ns))
-    return f"B is {word} by {change} ({format_share(abs(step.change_ns) / step.a_ns)}), noise ±{noise}, {covered}."
+    return f"B is {word} by {change} per step ({format_share(abs(step.change_ns) / step.a_ns)}), noise ±{noise}, {covered}."
 
 
 def measure_noise(values: Float64) -> float | None:
@@ -99,9 +132,12 @@ def _compare(name: str, a: Float64, b: Float64) -> Difference:
     return Difference(name, float(a.mean()) if len(a) else 0.0, float(b.mean()) if len(b) else 0.0, noise)
 
 
-def _read_kept(rank: RankRun) -> pa.Table:
-    steps = rank.table("steps")
-    return train_steps(steps).filter(pa.array(select_steps(steps).kept))
+def _count_parameters(rank: RankRun) -> int:
+    """Return the parameters that the optimizers of a rank train, 0 if that was not recorded."""
+    optimizers = rank.manifest.facts.get("optimizers")
+    if not isinstance(optimizers, list):
+        return 0
+    return sum(int(entry.get("parameters") or 0) for entry in optimizers if isinstance(entry, dict))
 
 
 def _values(steps: pa.Table, column: str) -> Float64:

@@ -47,18 +47,24 @@ def describe(found: Comparison) -> dict[str, Any]:
         "phases": [line(d) for d in found.phases],
         "operators": [line(d) for d in found.operators],
         "steps": {"a": found.a_steps, "b": found.b_steps},
+        "total_ns": {"a": found.a_total_ns, "b": found.b_total_ns},
+        "cautions": list(found.cautions),
     }
 
 
 def render(found: Comparison) -> str:
     """Return the comparison as a table for a terminal."""
     from profiler_server.analysis.comparison import summarize_comparison
+    from profiler_server.format import format_duration
 
     lines = [summarize_comparison(found), "", _row("Mean per step", "A", "B", "change", "noise ±"), _line(found.step)]
+    total = (format_duration(found.a_total_ns), format_duration(found.b_total_ns))
+    lines.append(_row("All training steps together", *total))
     lines += [_line(d) for d in found.phases if d.a_ns or d.b_ns]
     if found.operators:
         lines += ["", _row("Operator (self time, detailed steps)", "A", "B", "change", "noise ±")]
         lines += [_line(d) for d in found.operators]
+    lines += [f"Caution: {caution}." for caution in found.cautions]
     lines += ["", "* more than noise: beyond the 95 % interval of the difference, from means of stretches of steps."]
     return "\n".join(lines)
 

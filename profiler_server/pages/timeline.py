@@ -10,10 +10,12 @@ import pyarrow.compute as pc
 
 from collector.run import RankRun
 from collector.schema.errors import TableBrokenError, TableMissingError
+from collector.schema.recovery import spell_recovery
 from profiler_server.format import format_count, format_duration
 from profiler_server.page import Notice, Page, PageRequest
 from profiler_server.timeline.area import AreaRow, list_longest
 from profiler_server.timeline.cache import TIMELINES
+from profiler_server.timeline.sources import MEASURED_TABLES
 from profiler_server.timeline.store import Timeline
 from profiler_server.timeline.view import view_meta
 
@@ -71,7 +73,11 @@ def build(request: PageRequest) -> TimelinePage:
 
 
 def _find_partial(rank: RankRun) -> Notice | None:
-    """Say what the timeline lacks when the run has no slices of operators and kernels."""
+    """Say what the timeline lacks: damaged tables, or slices of operators and kernels."""
+    broken = [table for table in MEASURED_TABLES if rank.status(table).state == "broken"]
+    if broken:
+        reason = f"Damaged: {', '.join(broken)}. Shown is what the other tables of the run tell."
+        return Notice("failed", "A part of the timeline is missing", reason, spell_recovery(rank.folder))
     status = rank.status("slices")
     if status.state == "there":
         return None

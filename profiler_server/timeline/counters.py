@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.run import RankRun
-from collector.schema.errors import TableMissingError
+from collector.schema.errors import TableBrokenError, TableMissingError
 from profiler_server.analysis.intervals import Ints
 from profiler_server.timeline.sources import Track
 
@@ -29,7 +29,7 @@ class Series(NamedTuple):
 
 
 def read_counters(rank: RankRun, tracks: list[Track], first_id: int) -> list[Series]:
-    """Return every counter of a rank; new tracks are numbered from `first_id`. Raises TableBrokenError."""
+    """Return every counter of a rank; new tracks are numbered from `first_id`; a damaged table adds none."""
     found = _read_trace_counters(rank, tracks)
     for group, unit, name, time, value in [*_read_queues(rank), *_read_memory(rank)]:
         track = Track(first_id, "counter", name, group, _FIRST_ORDER + len(found), unit)
@@ -45,7 +45,7 @@ def _read_trace_counters(rank: RankRun, tracks: list[Track]) -> list[Series]:
     counting = {track.id: track for track in tracks if track.kind == "counter"}
     try:
         data = rank.table("counters")
-    except TableMissingError:
+    except (TableMissingError, TableBrokenError):
         return []
     ids = data["track"].to_numpy()
     time, value = data["start_ns"].to_numpy(), data["value"].to_numpy()
@@ -55,7 +55,7 @@ def _read_trace_counters(rank: RankRun, tracks: list[Track]) -> list[Series]:
 def _read_queues(rank: RankRun) -> list[_Named]:
     try:
         data = rank.table("queues", columns=["queue", "loader", "start_ns", "depth"])
-    except TableMissingError:
+    except (TableMissingError, TableBrokenError):
         return []
     loaders = pc.unique(pc.fill_null(data["loader"], -1)).to_pylist()
     found: list[_Named] = []
@@ -73,7 +73,7 @@ def _read_memory(rank: RankRun) -> list[_Named]:
     columns = ["device", "start_ns", "allocated_bytes", "reserved_bytes"]
     try:
         data = rank.table("memory", columns=columns)
-    except TableMissingError:
+    except (TableMissingError, TableBrokenError):
         return []
     found: list[_Named] = []
     for device in sorted(pc.unique(data["device"]).to_pylist()):

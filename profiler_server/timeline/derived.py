@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.run import RankRun
-from collector.schema.errors import TableMissingError
+from collector.schema.errors import TableBrokenError, TableMissingError
 from collector.schema.phases import PHASES
 from profiler_server.analysis.intervals import Intervals, Ints, unite
 from profiler_server.timeline.sources import Track, read_columns
@@ -59,7 +59,7 @@ class Derived:
 def derive_slices(rank: RankRun, tracks: list[Track], number: int) -> Derived:
     """Derive what the tables tell beside `slices`; new tracks are numbered from `number`.
 
-    A table that is absent adds nothing. Raises TableBrokenError.
+    A table that is absent or damaged adds nothing.
     """
     made: list[Track] = []
     pieces: list[pa.Table] = []
@@ -82,7 +82,7 @@ def derive_slices(rank: RankRun, tracks: list[Track], number: int) -> Derived:
 def _read(rank: RankRun, table: str, columns: list[str]) -> pa.Table | None:
     try:
         data = rank.table(table, columns=columns).unify_dictionaries().combine_chunks()
-    except TableMissingError:
+    except (TableMissingError, TableBrokenError):  # the page says which are damaged, and shows the others
         return None
     return data if data.num_rows else None
 

@@ -56,10 +56,10 @@ class Track:
 
 
 def read_tracks(rank: RankRun) -> list[Track]:
-    """Return the tracks of the table `tracks`, none if it is absent. Raises TableBrokenError."""
+    """Return the tracks of the table `tracks`, none if it is absent or damaged."""
     try:
         table = rank.table("tracks")
-    except TableMissingError:
+    except (TableMissingError, TableBrokenError):
         return []
     return [
         Track(row["track"], row["kind"], row["name"], row["process"] or "", row["order"], row["unit"] or "")
@@ -68,11 +68,11 @@ def read_tracks(rank: RankRun) -> list[Track]:
 
 
 def count_slices(rank: RankRun) -> int:
-    """Return the rows of the table `slices`, 0 where there is none. Raises TableBrokenError."""
+    """Return the rows of the table `slices`, 0 where there is none or its files cannot be opened."""
     try:
         return rank.count_rows("slices")
-    except (OSError, pa.ArrowException) as error:
-        raise TableBrokenError(f"{rank.folder}/slices is damaged ({str(error).splitlines()[0]})") from None
+    except (OSError, pa.ArrowException):
+        return 0
 
 
 def find_highest_track(rank: RankRun) -> int:
@@ -117,7 +117,12 @@ def _is_sorted(rank: RankRun) -> bool:
 
 
 def read_columns(rank: RankRun, columns: Sequence[str], rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """Read some columns of the table `slices` in batches. Raises TableBrokenError naming the damaged file."""
+    """Read some columns of the table `slices` in batches; nothing where its files cannot be opened.
+
+    Raises TableBrokenError naming the file for damage further in.
+    """
+    if rank.status("slices").state == "broken":  # the page says so, and shows the other tables
+        return
     for path in parts.find_files(rank.folder, "slices"):
         with naming_damage(path):
             yield from pq.ParquetFile(path).iter_batches(rows, columns=list(columns), use_threads=False)

@@ -64,6 +64,9 @@ def _include_routers(app: FastAPI) -> None:
     would also match `{id}/tables/steps`."""
     routers = [m.ROUTER for m in find_modules(routes) if not isinstance(m, BrokenModule) and hasattr(m, "ROUTER")]
     found = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    for route in found:
+        if not route.include_in_schema and route.methods and "GET" in route.methods:
+            route.methods.add("HEAD")  # what a monitor or a link checker asks of a page
     found.sort(key=lambda route: -route.path.count("/"))
     merged = APIRouter()
     merged.routes.extend(found)

@@ -42,6 +42,10 @@ class BadQueryError(errors.UsageError):
     """A query that the server does not take: too long, or a value of the wrong kind."""
 
 
+class NotInRunError(errors.RunNotFoundError):
+    """The run is there, but it has no such page or rank."""
+
+
 # The nearest class in the error's ancestry decides: status, kind, title, remedy.
 _DOMAIN: dict[type[Exception], tuple[int, str, str, str]] = {
     errors.RunNotFoundError: (
@@ -50,6 +54,7 @@ _DOMAIN: dict[type[Exception], tuple[int, str, str, str]] = {
         "No such run",
         "It may have been moved or deleted while it was shown. Go back to the list of runs.",
     ),
+    NotInRunError: (404, "not_in_run", "Not in this run", "The menu lists the pages and the ranks of this run."),
     errors.TableMissingError: (404, "table_missing", "Not collected", "The other pages of this run are not affected."),
     errors.NewerSchemaError: (
         409,

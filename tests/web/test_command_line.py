@@ -155,7 +155,7 @@ def test_recover_makes_damaged_manifests_and_steps_again(tmp_path: Path) -> None
 def test_compare_names_what_changed_and_the_gate_fails(base: Path) -> None:
     done = run("compare", "healthy", "team/slow", "--gate", "--summary-base-dir", base)
     assert done.returncode == 1
-    assert done.stdout.startswith("B is slower by 95.6 ms")
+    assert done.stdout.startswith("B is slower by 95.6 ms per step")
     assert "Data wait" in done.stdout
     back = run("compare", "team/slow", "healthy", "--gate", "--json", "--summary-base-dir", base)
     assert back.returncode == 0

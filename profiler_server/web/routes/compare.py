@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from collector.schema.errors import RunError
 from profiler_server.analysis.comparison import Comparison, Difference, compare_ranks, summarize_comparison
+from profiler_server.format import format_duration
 from profiler_server.page import Notice
 from profiler_server.store.headline import RunEntry
 from profiler_server.web.answers import send_json
@@ -54,6 +55,8 @@ class CompareView:
     b: str
     runs: tuple[RunEntry, ...]
     sentence: str
+    total: str
+    cautions: tuple[str, ...]
     step: Difference | None
     phases: tuple[Line, ...]
     operators: tuple[Line, ...]
@@ -83,13 +86,17 @@ def _build_view(services: Services, a: str, b: str) -> CompareView:
     runs = services.catalog.list_runs().runs[:CHOICES]
     if not a or not b:
         notice = Notice("empty", "Choose two runs", "A is the run to compare with, B the one to judge.")
-        return CompareView(a, b, runs, "", None, (), (), notice)
+        return CompareView(a, b, runs, "", "", (), None, (), (), notice)
     opened = services.catalog.open(a), services.catalog.open(b)
     try:
         found = compare_ranks(opened[0].rank(), opened[1].rank())
     except RunError as error:
-        return CompareView(a, b, runs, "", None, (), (), Notice("failed", "These cannot be compared", str(error)))
-    return CompareView(a, b, runs, summarize_comparison(found), found.step, *_draw(found), None)
+        return CompareView(
+            a, b, runs, "", "", (), None, (), (), Notice("failed", "These cannot be compared", str(error))
+        )
+    total = f"{format_duration(found.a_total_ns)} in A and {format_duration(found.b_total_ns)} in B"
+    sentence = summarize_comparison(found)
+    return CompareView(a, b, runs, sentence, total, found.cautions, found.step, *_draw(found), None)
 
 
 def _draw(found: Comparison) -> tuple[tuple[Line, ...], tuple[Line, ...]]:

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from collector.run import Run
 from collector.schema.errors import RunNotFoundError, StepscopeError
 from profiler_server.page import Page, PageRequest
-from profiler_server.web.errors import BadQueryError, describe_error
+from profiler_server.web.errors import BadQueryError, NotInRunError, describe_error
 from profiler_server.web.links import encode_query
 from profiler_server.web.services import Services, ServicesOf
 from profiler_server.web.shell import KeptQuery, Shell, build_nav, build_run_view
@@ -29,11 +29,16 @@ def show_page(path: str, request: Request, services: ServicesOf) -> Response:
     try:
         run = services.catalog.open(run_id)
     except RunNotFoundError:
+        if not slug:
+            raise
         # A run's address without its slash at the end; and a run whose own name looks like a page.
         services.catalog.locate(path)
         return RedirectResponse(services.links.page(path) + encode_query(query), 307)
     if slug and services.pages.find(slug) is None and services.pages.find_broken(slug) is None:
-        services.catalog.locate(path)
+        try:
+            services.catalog.locate(path)
+        except RunNotFoundError:
+            return _show(services, run, PageAddress(run_id, slug, request.url.path, query))
         return RedirectResponse(services.links.page(path) + encode_query(query), 307)
     return _show(services, run, PageAddress(run_id, slug, request.url.path, query))
 
@@ -52,8 +57,8 @@ def _show(services: Services, run: Run, at: PageAddress) -> Response:
     shell = _build_shell(services, run, at, rank, page)
     if page is None:
         broken = services.pages.find_broken(at.slug)
-        error = describe_error(broken.error if broken else RunNotFoundError(f"There is no page {at.slug!r}"))
-        return services.respond("error.html", shell, 500, error=error)
+        error = describe_error(broken.error if broken else NotInRunError(f"There is no page {at.slug[:60]!r}"))
+        return services.respond("error.html", shell, 500 if broken else error.status, error=error)
     try:
         built = page.build(PageRequest(run, at.run_id, rank, ranks, at.query))
         return services.respond(page.template, shell, **read_fields(built))
@@ -90,7 +95,7 @@ def choose_rank(text: str | None, ranks: tuple[int, ...]) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 7):
         raise BadQueryError(f"rank={text[:40]!r} is not a rank; this run has {_name_ranks(ranks)}")
     if int(text) not in ranks:
-        raise RunNotFoundError(f"There is no rank {text}; this run has {_name_ranks(ranks)}")
+        raise NotInRunError(f"There is no rank {text}; this run has {_name_ranks(ranks)}")
     return int(text)
 
 

@@ -149,10 +149,19 @@ def test_slices_of_a_track_that_was_not_declared_are_shown(tmp_path: Path) -> No
     assert {"track 1", "track 8"} <= {track.name for track in timeline.index.tracks}
 
 
-def test_a_damaged_table_is_named(tmp_path: Path) -> None:
+def test_slices_that_cannot_be_opened_are_left_out(tmp_path: Path) -> None:
     run = build_slices_run(tmp_path / "run", linked_rows())
     file = layout.table_file(run.rank(0).folder, "slices")
     file.write_bytes(file.read_bytes()[:-40])
+    assert open_timeline(run.rank(0)).index.table_rows == 0
+
+
+def test_a_table_that_is_damaged_further_in_is_named(tmp_path: Path) -> None:
+    run = build_slices_run(tmp_path / "run", linked_rows())
+    file = layout.table_file(run.rank(0).folder, "slices")
+    data = bytearray(file.read_bytes())
+    data[4 : len(data) // 4] = b"\xff" * (len(data) // 4 - 4)
+    file.write_bytes(bytes(data))
     with pytest.raises(TableBrokenError, match="slices"):
         open_timeline(run.rank(0))
     assert list((run.rank(0).folder / CACHE_FOLDER).iterdir()) == []

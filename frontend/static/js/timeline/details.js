@@ -37,7 +37,7 @@ function compareToKind(slice) {
   const kind = slice.kind ?? { count: 1, mean: 0, longest: 0 };
   if (kind.count < 2) return make("span", { class: "muted" }, "  the only one of its kind");
   const ratio = kind.mean ? slice.length / kind.mean : 1;
-  const text = `  ${ratio.toFixed(2)} × the mean of ${count(kind.count)} (${duration(kind.mean)}, longest ${duration(kind.longest)})`;
+  const text = `  ${ratio.toFixed(2)} × the mean of all ${count(kind.count)} slices of this name (${duration(kind.mean)}, longest ${duration(kind.longest)})`;
   return make("span", { class: "muted" }, text);
 }
 
