@@ -1,0 +1,52 @@
+"""What torch.compile did, on its way to the sidecar: lines of JSON in `events/compiles.jsonl`.
+
+May import the standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+FILE = "compiles.jsonl"
+
+
+@dataclass(frozen=True)
+class CompileNote:
+    """`kind` is compile, recompile or graph_break; `step` is the train step that ended next."""
+
+    step: int
+    kind: str
+    start_unix_ns: int
+    duration_ns: int
+    name: str
+    reason: str | None = None
+
+
+def write_compiles(events: Path, notes: Iterable[CompileNote]) -> None:
+    """Append notes. OSError passes through."""
+    text = "".join(json.dumps(asdict(note)) + "\n" for note in notes)
+    with (events / FILE).open("a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def read_compiles(events: Path, offset: int) -> tuple[list[CompileNote], int]:
+    """Read the whole lines after `offset`; return them and where they end. A line that is damaged is left out."""
+    try:
+        with (events / FILE).open("rb") as file:
+            file.seek(offset)
+            data = file.read()
+    except OSError:
+        return [], offset
+    whole = data[: data.rfind(b"\n") + 1]
+    notes = (_parse(line) for line in whole.splitlines())
+    return [note for note in notes if note is not None], offset + len(whole)
+
+
+def _parse(line: bytes) -> CompileNote | None:
+    try:
+        return CompileNote(**json.loads(line))
+    except (ValueError, TypeError):
+        return None

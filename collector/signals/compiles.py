@@ -1,0 +1,98 @@
+"""What torch.compile did: compilations, recompilations and graph breaks, each with its reason.
+
+Dynamo keeps the figures of its last compilations anyway. They are looked at when a step ends; nothing is patched,
+registered or imported, so graphs and breaks are what they are without us.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any
+
+from collector.context import SignalContext
+from collector.ring.compiles import CompileNote, write_compiles
+
+MOST_NOTES = 10_000
+_MOST_REASON = 1000
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")
+
+
+class CompilesSignal:
+    name = "compiles"
+    option = ""
+
+    def __init__(self) -> None:
+        self._last: Any = None
+        self._written = 0
+
+    def install(self, context: SignalContext) -> None:
+        self._context = context
+        metrics = _find_metrics()
+        self._last = metrics[-1] if metrics else None
+        context.boundaries.append(self._on_boundary)
+
+    def remove(self) -> None:
+        if self._on_boundary in self._context.boundaries:
+            self._context.boundaries.remove(self._on_boundary)
+        self._on_boundary(self._context.steps.ended)
+
+    def _on_boundary(self, ended: int) -> None:
+        metrics = _find_metrics()
+        if not metrics or metrics[-1] is self._last:
+            return
+        try:
+            notes = [note for entry in self._list_new(metrics) for note in _describe(entry, ended)]
+            if notes and self._written < MOST_NOTES:
+                write_compiles(self._context.events, notes)
+                self._written += len(notes)
+        except Exception as error:  # noqa: BLE001  an edge: private figures, which another PyTorch may shape otherwise
+            self._context.boundaries.remove(self._on_boundary)
+            self._context.fail_signal(self.name, error)
+
+    def _list_new(self, metrics: Any) -> list[Any]:
+        new = []
+        for entry in reversed(metrics):
+            if entry is self._last:
+                break
+            new.append(entry)
+        self._last = metrics[-1]
+        return new[::-1]
+
+
+def _find_metrics() -> Any:
+    """Return Dynamo's figures of its last 64 compilations, None if it was not imported."""
+    return getattr(sys.modules.get("torch._dynamo.utils"), "_compilation_metrics", None)
+
+
+def _describe(entry: Any, step: int) -> Iterator[CompileNote]:
+    """List a compilation, then its graph breaks. One that fails leaves its whole function to Python: a break, too."""
+    if getattr(entry, "is_runtime", False) or entry.start_time_us is None:
+        return
+    start, duration = entry.start_time_us * 1000, (entry.duration_us or 0) * 1000
+    name, reason = _name(entry), entry.recompile_reason
+    yield CompileNote(step, "recompile" if reason else "compile", start, duration, name, _shorten(reason))
+    breaks = sys.modules["torch._dynamo.utils"].counters["graph_break"]
+    for restart in sorted(entry.restart_reasons or ()):
+        if restart in breaks:  # analysis is begun anew for other reasons as well
+            yield CompileNote(step, "graph_break", start, 0, name, _shorten(restart))
+    if entry.fail_reason:
+        yield CompileNote(step, "graph_break", start, 0, name, _shorten(entry.fail_reason))
+
+
+def _name(entry: Any) -> str:
+    """Name the function as its author knows it: "forward (model.py:12)"; the rest of it after a break by its line."""
+    if not entry.co_name:
+        return "backward" if entry.is_forward is False else "(unknown)"
+    resumed = _RESUMED.fullmatch(entry.co_name)
+    name = f"{resumed[1]} from line {resumed[2]}" if resumed else entry.co_name
+    return f"{name} ({PurePath(entry.co_filename or '?').name}:{entry.co_firstlineno})"
+
+
+def _shorten(reason: str | None) -> str | None:
+    return None if reason is None else reason.strip()[:_MOST_REASON]
+
+
+SIGNAL = CompilesSignal
