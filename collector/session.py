@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import multiprocessing
 import multiprocessing.process
@@ -130,7 +131,8 @@ class Profiler:
         return self._open_run()
 
     def _open_run(self) -> Run:
-        return Run(self.output_path.expanduser().absolute())
+        # The script may have changed its working directory since.
+        return Run(self.output_path if self._recording is None else self._recording.place.run_path)
 
     def _tell_where(self) -> None:
         """Say on stderr where the run is and how to look at it; by one rank only."""
@@ -138,10 +140,9 @@ class Profiler:
         if self._recording is None or self._recording.place.rank != 0:
             return
         steps = run.rank(0).count_steps()
-        print(
+        _say(
             f"stepscope: {steps} steps recorded in {self.output_path}; to look at them: "
-            f"profiler-server --summary-base-dir {shlex.quote(str(self.output_path.parent))}",
-            file=sys.stderr,
+            f"profiler-server --summary-base-dir {shlex.quote(str(self.output_path.parent))}"
         )
 
     def __enter__(self) -> Profiler:
@@ -181,7 +182,7 @@ class Profiler:
             _log.debug("stepscope: could not start", exc_info=True)
 
     def _fall_silent(self, reason: str) -> None:
-        print(f"stepscope: nothing is recorded: {reason}. The training is not affected.", file=sys.stderr)
+        _say(f"stepscope: nothing is recorded: {reason}. The training is not affected.")
 
     def _guard(self, action: Any) -> None:
         try:
@@ -202,6 +203,12 @@ class Profiler:
             self._state = "analysed"
             if self._recording is not None:
                 self._guard(self._recording.leave)
+
+
+def _say(text: str) -> None:
+    # A script may have closed its stderr: then there is nobody to tell.
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=sys.stderr)
 
 
 def active_profiler() -> Profiler | None:

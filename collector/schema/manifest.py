@@ -155,6 +155,20 @@ def encode_manifest(manifest: RunManifest | RankManifest) -> str:
     return json.dumps(dataclasses.asdict(manifest), indent=1, ensure_ascii=False) + "\n"
 
 
+_NONE = type(None)
+_PLAIN: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "str": (str,),
+    "bool": (bool,),
+    "float": (int, float),
+    "int | None": (int, _NONE),
+    "str | None": (str, _NONE),
+    "bool | None": (bool, _NONE),
+    "float | None": (int, float, _NONE),
+}
+_LEAST = -(1 << 63)
+
+
 def decode_manifest(kind: type[M], text: str, where: str) -> M:
     """Read a manifest of that kind. `where` is the file, for messages.
 
@@ -164,7 +178,7 @@ def decode_manifest(kind: type[M], text: str, where: str) -> M:
     try:
         raw = json.loads(text)
         version = raw.get("schema_version", SCHEMA_VERSION)
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise TableBrokenError(
             f"{where} is not a manifest ({_explain(error)}); run `{spell_recovery(Path(where))}`"
         ) from None
@@ -176,6 +190,7 @@ def decode_manifest(kind: type[M], text: str, where: str) -> M:
     if missing:
         raise TableBrokenError(f"{where} lacks {', '.join(missing)}; run `{spell_recovery(Path(where))}`")
     try:
+        _check_kinds(kind, raw)
         return kind(**{name: _decode_field(name, value) for name, value in raw.items() if name in _field_names(kind)})
     except (TypeError, AttributeError):
         raise TableBrokenError(
@@ -184,7 +199,22 @@ def decode_manifest(kind: type[M], text: str, where: str) -> M:
 
 
 def _explain(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
     return str(error) if isinstance(error, ValueError) else "it holds no JSON object"
+
+
+def _check_kinds(kind: type, raw: dict[str, Any]) -> None:
+    """Raise TypeError for a plain field that holds something else, or a number that no table could hold."""
+    for entry in dataclasses.fields(kind):
+        allowed = _PLAIN.get(str(entry.type))
+        if allowed is None or entry.name not in raw:
+            continue
+        value = raw[entry.name]
+        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+            raise TypeError(entry.name)
+        if isinstance(value, int) and not _LEAST <= value <= -_LEAST - 1:
+            raise TypeError(entry.name)
 
 
 def _required_names(kind: type) -> list[str]:

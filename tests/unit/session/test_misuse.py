@@ -214,3 +214,21 @@ def test_a_full_disk_is_one_warning_and_leaves_no_empty_run(
     assert len(warnings) == 1
     assert "No space left on device" in warnings[0]
     assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_script_that_closed_its_stderr_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open(tmp_path / "stderr", "w", encoding="utf-8") as closed:
+        pass
+    monkeypatch.setattr(sys, "stderr", closed)
+    (tmp_path / "file").touch()
+    profiler = Profiler(tmp_path / "file", window=None)
+    shapes.plain()
+    assert profiler.analyse().path == tmp_path / "file"
+
+
+def test_a_script_that_changes_its_directory_finds_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    profiler = Profiler("run", window=None)
+    shapes.plain()
+    monkeypatch.chdir("/")
+    assert profiler.analyse().rank(0).count_steps() == 10
