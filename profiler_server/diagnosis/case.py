@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from collector.schema.manifest import Loader, RankManifest
+from profiler_server.analysis.compiles import CompileEvents
 from profiler_server.analysis.host import HostLoad
 from profiler_server.analysis.loader_simulation import Job, LoopModel, find_workers
 from profiler_server.analysis.loop import BatchTimes, MeasuredLoop
@@ -73,6 +74,7 @@ class Case:
     device: DeviceSummary | None
     peers: tuple[Peer, ...]
     ranges_ns: Mapping[str, float]
+    compiles: Mapping[str, CompileEvents]
 
     @property
     def facts(self) -> Mapping[str, Any]:

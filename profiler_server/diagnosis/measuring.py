@@ -12,6 +12,7 @@ from collector.run import RankRun, Run
 from collector.schema.errors import RunError
 from collector.schema.manifest import Loader, RankManifest
 from collector.schema.phases import PHASE_NAMES
+from profiler_server.analysis.compiles import summarize_compiles
 from profiler_server.analysis.device import summarize_device
 from profiler_server.analysis.evaluation import has_training, number_batches
 from profiler_server.analysis.host import HostLoad, summarize_host
@@ -77,6 +78,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         device=_read_device(rank),
         peers=_read_peers(run, rank.rank),
         ranges_ns=_sum_ranges(rank),
+        compiles=summarize_compiles(rank),
     )
 
 

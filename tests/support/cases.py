@@ -124,6 +124,21 @@ def process_memory(*levels_bytes: float, count: int = 60) -> list[Row]:
     ]
 
 
+def compiled(*events: tuple[str, int, str | None]) -> list[Row]:
+    """Return what torch.compile did: kind, ms and reason of each, in one function."""
+    return [
+        {
+            "step": n,
+            "kind": kind,
+            "start_ns": n * MS,
+            "duration_ns": ms * MS,
+            "name": "forward (net.py:7)",
+            "reason": why,
+        }
+        for n, (kind, ms, why) in enumerate(events, 1)
+    ]
+
+
 def stall(every: int, phase: str, by_ms: float) -> Callable[[list[Row]], None]:
     """Return an edit that makes every n-th step longer in one phase."""
 
@@ -289,6 +304,12 @@ PLANTED: Mapping[str, Plant] = {
     ),
     "validation_share": Plant(edit=evaluate),
     "gc_pauses": Plant(edit=collect_garbage),
+    "recompiles": Plant(
+        tables={"compiles": compiled(("compile", 900, None), *[("recompile", 400, "tensor 'x' size mismatch")] * 3)}
+    ),
+    "graph_breaks": Plant(
+        tables={"compiles": compiled(("compile", 900, None), ("graph_break", 0, "Call to `print`\n  Hint: none"))}
+    ),
     "threads_over_cores": Plant(manifest={"torch_threads": 32, "usable_cores": 4.0}),
     "exposed_all_reduce": Plant(dataclasses.replace(plan_of(communication=60.0), ranks=2)),
     "fixed_straggler": Plant(dataclasses.replace(plan_of(), ranks=2)),
@@ -316,6 +337,9 @@ HEALTHY: Mapping[str, Plant] = {
     ),
     "epochs with persistent workers": Plant(edit=begin_epochs(25, wait_ms=35.0), loader={"persistent_workers": True}),
     "one long step": Plant(edit=stall(60, "tail", 80.0)),
+    "compiled once, a shape twice": Plant(
+        tables={"compiles": compiled(("compile", 900, None), ("recompile", 400, "tensor 'x' size mismatch"))}
+    ),
     "two balanced ranks": Plant(dataclasses.replace(plan_of(communication=2.0), ranks=2)),
     "some evaluation": Plant(edit=lambda steps: steps.extend({**s, "kind": "eval"} for s in steps[:10])),
     "many workers that wait": Plant(dataclasses.replace(plan_of(workers=8, depths=(16,)), read_ms=200.0)),

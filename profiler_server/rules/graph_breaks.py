@@ -1,0 +1,27 @@
+"""torch.compile has to leave its graph for Python."""
+
+from __future__ import annotations
+
+from profiler_server.diagnosis.case import OPERATORS_PAGE, Case, Finding, Rule
+from profiler_server.format import format_number_of
+
+
+def _judge(case: Case) -> Finding | None:
+    breaks = case.compiles.get("graph_break")
+    if breaks is None:
+        return None
+    reason = f": {breaks.reason.rstrip('.')}" if breaks.reason else ""
+    return Finding(
+        title="Compiled functions break into several graphs",
+        measured=f"{format_number_of(breaks.count, 'graph break')} in {format_number_of(breaks.functions, 'function')}, "
+        f"most of them in {breaks.function}{reason}.",
+        threshold="Any graph break: nothing is fused across it, and Python runs between the graphs.",
+        advice="Move what breaks the graph (prints, .item(), calls into other libraries) out of the compiled function.",
+        change="torch.compile(model, fullgraph=True)  # an error at the line that breaks, while you search",
+        fix="one graph",
+        evidence=(OPERATORS_PAGE,),
+        severity="low",
+    )
+
+
+RULE = Rule("graph_breaks", knob="graph_breaks", effort="code", judge=_judge)
