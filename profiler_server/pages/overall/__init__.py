@@ -15,11 +15,12 @@ from collector.schema.manifest import RankManifest
 from collector.schema.phases import PHASES
 from profiler_server.analysis.device import summarize_device
 from profiler_server.analysis.evaluation import has_training, read_as_steps
-from profiler_server.analysis.pipeline import find_most_used
+from profiler_server.analysis.pipeline import find_loader, find_most_used
 from profiler_server.analysis.results import PhaseShare, StepSummary
 from profiler_server.analysis.step_graph import average_graph
 from profiler_server.analysis.steps import select_steps, summarize_phases, summarize_steps
 from profiler_server.analysis.throughput import measure_throughput
+from profiler_server.analysis.triggers import find_reasons
 from profiler_server.figures import PHASE_COLORS, Strip, build_strip
 from profiler_server.format import (
     ABSENT,
@@ -224,6 +225,9 @@ def _describe_step(steps: Steps, manifest: RankManifest) -> MeanStep:
 _LABELS = {phase.name: phase.label for phase in PHASES}
 
 
+_MOST_TRIGGERS = 5
+
+
 def _describe_modes(steps: Steps, manifest: RankManifest) -> str:
     """Say how many steps the figures are the mean of, and which mode gave them."""
     selection = select_steps(steps.table)
@@ -234,11 +238,18 @@ def _describe_modes(steps: Steps, manifest: RankManifest) -> str:
         return f"{text}, recorded in a detailed window."
     text = f"{text}, recorded in light mode"
     windows = selection.step[selection.detailed].tolist()
-    return (
-        f"{text}; operators and timeline come from the detailed {form_plural(noun)} {format_steps(windows)}."
-        if windows
-        else f"{text}."
-    )
+    if not windows:
+        return f"{text}."
+    text = f"{text}; operators and timeline come from the detailed {form_plural(noun)} {format_steps(windows)}."
+    return " ".join([text, *_describe_triggers(manifest, noun)])
+
+
+def _describe_triggers(manifest: RankManifest, noun: str) -> list[str]:
+    """Say which windows nobody asked for, and why they opened."""
+    return [
+        f"The window at {noun} {format_count(window.first_step)} opened by itself{f': {text}' if text else ''}."
+        for window, text in find_reasons(manifest)[:_MOST_TRIGGERS]
+    ]
 
 
 def _read_operators(rank: RankRun) -> OperatorsCard | Notice:
@@ -248,7 +259,7 @@ def _read_operators(rank: RankRun) -> OperatorsCard | Notice:
 
 def _read_data(rank: RankRun, steps: Steps | None) -> DataCard | Notice:
     if steps is None:
-        return read_data_card(rank, None, None)
+        return read_data_card(rank, find_loader(rank), None)
     wait = next(phase.share_frac for phase in steps.phases if phase.name == "data_wait")
     return read_data_card(rank, find_most_used(steps.table), wait)
 
