@@ -129,3 +129,15 @@ def test_a_device_without_a_window_is_not_available_rather_than_zero(tmp_path: P
     page = show(run)
     assert stat(page, "Device busy") == "n/a"
     assert any(fact.value == "0: NVIDIA H100 80GB HBM3, 80.0 GiB" for fact in page.facts)
+
+
+def test_a_window_that_opened_by_itself_says_why(tmp_path: Path) -> None:
+    path = build_run(tmp_path / "run")
+    manifest = open_run(path).rank(0).manifest
+    window = dataclasses.replace(manifest.windows[0], trigger="outlier")
+    entries = [{"trigger": "outlier", "step": 7, "at_ns": 1, "text": "step 7 took 6.1× the median"}, "damaged"]
+    changed = dataclasses.replace(manifest, windows=(window,), facts={"triggers": entries})
+    layout.rank_file(path, 0).write_text(encode_manifest(changed), encoding="utf-8")
+    step = show(path).step.body
+    assert step is not None
+    assert step.sentence.endswith("The window at step 10 opened by itself: step 7 took 6.1× the median.")
