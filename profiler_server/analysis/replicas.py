@@ -122,6 +122,7 @@ def summarize_totals(stages: pa.Table) -> tuple[StageTotals, ...]:
     work = _measure(stages.filter(pc.equal(stages["kind"], "work")), "stage")
     counted = stages.group_by("stage", use_threads=False).aggregate([("replica", "count_distinct")]).to_pylist()
     replicas = {row["stage"]: row["replica_count_distinct"] for row in counted}
+    items = _count_items(stages)
     rows = []
     for stage in order_stages(list(replicas)):
         done = work.get(stage, _Work())
@@ -131,7 +132,7 @@ def summarize_totals(stages: pa.Table) -> tuple[StageTotals, ...]:
                 stage=stage,
                 replicas=replicas[stage],
                 batches=done.batches,
-                items=done.items,
+                items=items.get(stage, 0),
                 bytes=done.bytes,
                 cpu_frac=done.cpu_frac,
                 longest_ns=done.longest_ns,
@@ -139,6 +140,15 @@ def summarize_totals(stages: pa.Table) -> tuple[StageTotals, ...]:
             )
         )
     return tuple(rows)
+
+
+def _count_items(stages: pa.Table) -> dict[str, int]:
+    """Return the samples that passed each stage: one that passed five transforms of a loader counts once."""
+    work = stages.filter(pc.equal(stages["kind"], "work"))
+    named = work.group_by(["stage", "loader", "detail"], use_threads=False).aggregate([("items", "sum")])
+    passed = named.group_by(["stage", "loader"], use_threads=False).aggregate([("items_sum", "max")])
+    counts = passed.group_by("stage", use_threads=False).aggregate([("items_sum_max", "sum")]).to_pylist()
+    return {row["stage"]: row["items_sum_max_sum"] for row in counts}
 
 
 def summarize_transforms(stages: pa.Table) -> tuple[TransformTimes, ...]:

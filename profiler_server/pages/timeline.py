@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 
 from collector.run import RankRun
 from collector.schema.errors import TableBrokenError, TableMissingError
 from collector.schema.recovery import spell_recovery
-from profiler_server.format import format_count, format_duration
+from profiler_server.analysis.operators import summarize_operators
+from profiler_server.analysis.results import OperatorRow
+from profiler_server.format import format_count, format_duration, format_number_of
 from profiler_server.page import Notice, Page, PageRequest
 from profiler_server.timeline.area import AreaRow, list_longest
 from profiler_server.timeline.cache import TIMELINES
@@ -101,16 +102,18 @@ def _sum_totals(timeline: Timeline) -> tuple[Total, ...]:
     names = timeline.names
     category = np.asarray(names.category, dtype=object)
     device = np.isin(category, DEVICE_WORK) & (names.count > 0)
-    host = (category == "operator") & (names.count > 0)
     derived = {"Computation", "Communication, overlapped", "Communication, exposed", "Copies, exposed"}
     device &= ~np.isin(np.asarray(names.name, dtype=object), list(derived))
     streams = sum(track.kind == "stream" for track in timeline.index.tracks)
     threads = sum(track.kind == "thread" for track in timeline.index.tracks)
-    own = _read_self_time(timeline.rank)
+    operators = _read_operators(timeline.rank)
+    own = sum(row.self_ns for row in operators) if operators else None
     totals = [
         Total("Slices", format_count(timeline.index.slices), f"over {format_duration(timeline.span_ns)}"),
         Total("Operator time", format_duration(own), "host, callees not counted twice"),
-        Total("Operators", format_count(int(host.sum())), f"{format_count(int(names.count[host].sum()))} executions"),
+        Total(
+            "Operators", format_count(len(operators)), format_number_of(sum(r.count for r in operators), "execution")
+        ),
     ]
     if streams:
         busy = int(names.total_ns[device].sum())
@@ -122,12 +125,12 @@ def _sum_totals(timeline: Timeline) -> tuple[Total, ...]:
     return tuple(totals)
 
 
-def _read_self_time(rank: RankRun) -> int | None:
+def _read_operators(rank: RankRun) -> tuple[OperatorRow, ...]:
+    """Return the operators as every other page counts them, none where they cannot be read."""
     try:
-        found = pc.sum(rank.table("operators", columns=["self_ns"])["self_ns"]).as_py()
+        return summarize_operators(rank)
     except (TableMissingError, TableBrokenError):
-        return None
-    return int(found) if found is not None else None
+        return ()
 
 
 PAGE = Page("timeline", "Timeline", 60, "t", "timeline.html", build)

@@ -51,6 +51,8 @@ class RunView:
     overhead: Overhead
     warnings: tuple[Warn, ...]
     windows: int
+    is_assembled: bool = False
+    """Its recorder has finished: there is nothing left that a recovery could assemble."""
 
     @property
     def name(self) -> str:
@@ -95,7 +97,14 @@ def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
         ranked = run.rank(rank)
         manifest = ranked.manifest
         return RunView(
-            run_id, path, run.manifest, ranked.state, manifest.overhead, manifest.warnings, len(manifest.windows)
+            run_id,
+            path,
+            run.manifest,
+            ranked.state,
+            manifest.overhead,
+            manifest.warnings,
+            len(manifest.windows),
+            manifest.ended_unix_ns is not None,
         )
     except RunError as error:
         return RunView(run_id, path, run.manifest, "crashed", Overhead(), (Warn("rank_unreadable", str(error)),), 0)

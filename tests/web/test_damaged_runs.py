@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from collector import open_run
 from collector.schema import layout
 from tests.support.asking import Asker
 from tests.support.runs import RunPlan, build_run
@@ -26,6 +27,20 @@ def test_the_timeline_shows_what_is_left_with_a_notice(client: Asker) -> None:
     assert answer.status_code == 200
     assert "Damaged: steps." in answer.text
     assert "Phases" in answer.text
+
+
+def test_a_crashed_run_that_was_assembled_is_not_sent_to_recovery_again(asker: Asker) -> None:
+    text = asker.ask("/runs/crashed/").text
+    assert "Shown is all that it left." in text
+    assert "profiler-server recover" not in text
+
+
+def test_overall_and_timeline_count_the_same_operators(client: Asker, tmp_path: Path) -> None:
+    operators = open_run(tmp_path / "run").frame("operators")
+    executions = (
+        f"{len(operators):,} execution" if "count" not in operators else f"{operators['count'].sum():,} execution"
+    )
+    assert executions in client.ask("/runs/run/timeline").text
 
 
 @pytest.mark.parametrize("page", ["", "steps", "data", "memory"])

@@ -15,7 +15,7 @@ from collector.schema.manifest import RankManifest
 from collector.schema.phases import PHASES
 from profiler_server.analysis.device import summarize_device
 from profiler_server.analysis.evaluation import has_training, read_as_steps
-from profiler_server.analysis.pipeline import find_most_used
+from profiler_server.analysis.pipeline import find_loader, find_most_used
 from profiler_server.analysis.results import PhaseShare, StepSummary
 from profiler_server.analysis.step_graph import average_graph
 from profiler_server.analysis.steps import select_steps, summarize_phases, summarize_steps
@@ -259,7 +259,7 @@ def _read_operators(rank: RankRun) -> OperatorsCard | Notice:
 
 def _read_data(rank: RankRun, steps: Steps | None) -> DataCard | Notice:
     if steps is None:
-        return read_data_card(rank, None, None)
+        return read_data_card(rank, find_loader(rank), None)
     wait = next(phase.share_frac for phase in steps.phases if phase.name == "data_wait")
     return read_data_card(rank, find_most_used(steps.table), wait)
 

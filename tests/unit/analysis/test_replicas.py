@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from collector import parts
+from collector.parts import build_table_from_rows
 from collector.run import open_run
 from profiler_server.analysis.replicas import (
     find_slow_items,
@@ -118,3 +119,13 @@ def test_an_item_that_is_slow_in_two_stages_is_told_once() -> None:
     )
     found = find_slow_items(stages)
     assert [(row.stage, row.item) for row in found] == [("read", 7), ("collate", None), ("collate", None)]
+
+
+def test_a_sample_that_passes_several_transforms_counts_once() -> None:
+    rows = [
+        {"stage": "transform", "replica": 0, "kind": "work", "detail": name, "loader": loader, "epoch": 1, "batch": 0}
+        | {"start_ns": 10 * at, "duration_ns": 5, "items": items}
+        for at, (loader, name, items) in enumerate([(0, "Rotate", 32), (0, "Blur", 32), (1, "Rotate", 8)])
+    ]
+    (totals,) = summarize_totals(build_table_from_rows("stages", rows))
+    assert totals.items == 40
