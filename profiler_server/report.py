@@ -19,13 +19,13 @@ from collector.schema.phases import PHASES
 from collector.schema.version import SCHEMA_VERSION
 from profiler_server.analysis.categories import summarize_categories
 from profiler_server.analysis.device import summarize_device
-from profiler_server.analysis.evaluation import has_training, number_batches
+from profiler_server.analysis.evaluation import has_training, number_batches, summarize_evaluation
 from profiler_server.analysis.operators import summarize_kernels, summarize_operators
 from profiler_server.analysis.pipeline import summarize_queues, summarize_stages
 from profiler_server.analysis.results import DeviceSummary, Distribution, KernelRow, OperatorRow, PhaseShare
 from profiler_server.analysis.steps import select_steps, summarize_phases, summarize_steps
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.format import format_duration, format_share
+from profiler_server.format import format_duration, format_number_of, format_share
 
 T = TypeVar("T")
 _F08 = {"median": 50.0, "p90": 90.0, "p95": 95.0, "p97": 97.0, "p99": 99.0, "p99.9": 99.9}
@@ -244,7 +244,17 @@ def _render_rank(rank: dict[str, Any], run: Run | None) -> str:
         bar = "#" * round(40 * phase["share_frac"])
         label, mean = labels.get(phase["name"], phase["name"]), format_duration(phase["mean_ns"])
         lines.append(f"  {label:<28} {mean:>9}  {format_share(phase['share_frac']):>7}  {bar}".rstrip())
-    return "\n".join([*lines, *_render_pipeline(rank)])
+    return "\n".join([*lines, *_render_evaluation(rank, run), *_render_pipeline(rank)])
+
+
+def _render_evaluation(rank: dict[str, Any], run: Run | None) -> list[str]:
+    """Say what the evaluation between the training steps took; nothing for a run that only infers."""
+    rows = run.rank(rank["rank"]).table("steps") if run is not None else None
+    found = summarize_evaluation(rows) if rows is not None and has_training(rows) else None
+    if found is None:
+        return []
+    text = f"{format_number_of(found.count, 'batch')}, {format_duration(found.total_ns)} in all"
+    return [f"  evaluation: {text} ({format_share(found.share_frac)} of the recorded time)"]
 
 
 def _explain_no_steps(rank: dict[str, Any], run: Run | None) -> str:

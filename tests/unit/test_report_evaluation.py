@@ -1,0 +1,22 @@
+"""The report's text tells the evaluation apart from the training steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from collector import open_run, parts
+from collector.schema import layout
+from profiler_server.report import build_report, render_text
+from tests.support.runs import RunPlan, build_run, build_steps
+
+
+def test_evaluation_is_mentioned_beside_the_training_steps(tmp_path: Path) -> None:
+    run = open_run(build_run(tmp_path / "run"))
+    assert "evaluation:" not in render_text(build_report(run), run)
+    rows = build_steps(RunPlan())
+    for row in rows[-3:]:
+        row["kind"] = "eval"
+    steps = layout.table_file(layout.rank_path(run.path, 0), "steps")
+    parts.write_table(parts.build_table_from_rows("steps", rows), steps)
+    text = render_text(build_report(run), run)
+    assert "evaluation: 3 batches, " in text
