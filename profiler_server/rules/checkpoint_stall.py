@@ -1,4 +1,4 @@
-"""Checkpoints that the user marked take a noticeable part of the time."""
+"""Checkpoints, seen as `torch.save` or marked by the user, take a noticeable part of the time."""
 
 from __future__ import annotations
 

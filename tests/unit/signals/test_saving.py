@@ -1,0 +1,62 @@
+"""Checkpoints that the training thread waits for have a name."""
+
+from __future__ import annotations
+
+import io
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from collector.run import Run
+from tests.support.recording import record
+
+
+class Unsaveable:
+    def __reduce__(self) -> str:
+        raise OSError("the disk is full")
+
+
+def train_and_save(path: Path, in_thread: bool) -> Run:
+    model = torch.nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def save() -> None:
+        torch.save(model.state_dict(), io.BytesIO())
+
+    def loop() -> None:
+        for step in range(6):
+            optimizer.zero_grad()
+            model(torch.randn(4, 8)).sum().backward()
+            optimizer.step()
+            if step % 3 == 2 and in_thread:
+                thread = threading.Thread(target=save)
+                thread.start()
+                thread.join()
+            elif step % 3 == 2:
+                save()
+
+    return record(path, loop).run
+
+
+def test_a_save_of_the_training_thread_is_a_range(tmp_path: Path) -> None:
+    rows = train_and_save(tmp_path, in_thread=False).table("ranges").to_pylist()
+    assert [(row["name"], row["failed"]) for row in rows] == [("torch.save", False)] * 2
+    assert all(row["duration_ns"] > 0 for row in rows)
+
+
+def test_a_save_beside_the_training_is_none(tmp_path: Path) -> None:
+    assert train_and_save(tmp_path, in_thread=True).rank().status("ranges").state != "there"
+
+
+def test_saving_is_what_it_was_afterwards_and_errors_pass_through(tmp_path: Path) -> None:
+    before = torch.save
+
+    def loop() -> None:
+        assert torch.save is not before
+        torch.save(Unsaveable(), io.BytesIO())
+
+    with pytest.raises(OSError, match="the disk is full"):
+        record(tmp_path, loop)
+    assert torch.save is before
