@@ -82,7 +82,7 @@ def test_a_click_shows_the_details_of_a_slice(page: Page, server: str) -> None:
     details = page.locator("#timeline-details")
     expect(details.get_by_role("heading", name="aten::convolution_backward")).to_be_visible()
     expect(details).to_contain_text("20.0 ms")
-    expect(details).to_contain_text("the mean of 3")
+    expect(details).to_contain_text("the mean of all 3 slices of this name")
     page.keyboard.press("f")
     time.sleep(0.1)
     begin, end = read_span(page)
