@@ -61,6 +61,7 @@ class StepWatch:
         self._starved: list[Step] = []
         self._is_starved = False
         self._block: list[int] = []
+        self._block_ns = 0
         self._base: tuple[float, float] | None = None
         self._growing = False
 
@@ -114,10 +115,11 @@ class StepWatch:
     def _judge_drift(self, step: Step) -> Finding | None:
         """Compare blocks of steps with the first one; two that are longer without overlap make a drift."""
         self._block.append(step.duration_ns)
-        if len(self._block) < BLOCK or sum(self._block) < BLOCK_LEAST_NS:
+        self._block_ns += step.duration_ns
+        if len(self._block) < BLOCK or self._block_ns < BLOCK_LEAST_NS:
             return None
         low, middle, high = quantiles(self._block, n=4)
-        self._block = []
+        self._block, self._block_ns = [], 0
         if self._base is None:
             self._base = middle, high
             return None
