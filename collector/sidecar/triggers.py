@@ -49,6 +49,16 @@ class Finding:
     text: str
 
 
+@dataclass
+class _Stretch:
+    """Steps one after the other that waited for data."""
+
+    first: int = 0
+    count: int = 0
+    total_ns: int = 0
+    wait_ns: int = 0
+
+
 class StepWatch:
     """Sees every train step once, in order."""
 
@@ -58,7 +68,7 @@ class StepWatch:
         self._recent: deque[int] = deque(maxlen=_RECENT)
         self._median_ns = 0.0
         self._renew_in = 0
-        self._starved: list[Step] = []
+        self._starved = _Stretch()
         self._is_starved = False
         self._block: list[int] = []
         self._block_ns = 0
@@ -97,20 +107,21 @@ class StepWatch:
     def _judge_wait(self, step: Step) -> Finding | None:
         """One finding for a stretch of starved steps, however long it is."""
         if step.data_wait_ns < STARVED_FRAC * step.duration_ns:
-            self._starved.clear()
-            self._is_starved = False
+            self._starved, self._is_starved = _Stretch(), False
             return None
         if self._is_starved:
             return None
-        self._starved.append(step)
-        total = sum(entry.duration_ns for entry in self._starved) if len(self._starved) >= STARVED_STEPS else 0
-        if total < STARVED_LEAST_NS:
+        stretch = self._starved
+        stretch.first = stretch.first or step.step
+        stretch.count += 1
+        stretch.total_ns += step.duration_ns
+        stretch.wait_ns += step.data_wait_ns
+        if stretch.count < STARVED_STEPS or stretch.total_ns < STARVED_LEAST_NS:
             return None
-        share = sum(entry.data_wait_ns for entry in self._starved) / total
-        first, last = self._starved[0].step, step.step
-        self._starved.clear()
         self._is_starved = True
-        return Finding("starvation", last, f"steps {first} to {last} waited for data for {share:.0%} of their time")
+        share = stretch.wait_ns / stretch.total_ns
+        text = f"steps {stretch.first} to {step.step} waited for data for {share:.0%} of their time"
+        return Finding("starvation", step.step, text)
 
     def _judge_drift(self, step: Step) -> Finding | None:
         """Compare blocks of steps with the first one; two that are longer without overlap make a drift."""
