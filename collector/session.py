@@ -192,7 +192,8 @@ class Profiler:
             _log.debug("stepscope: failed", exc_info=True)
 
     def _is_live(self) -> bool:
-        return self._pid == os.getpid() and self._state in ("recording", "paused", "stopped")
+        running = self._state in ("recording", "paused", "stopped") and self._recording is not None
+        return running and self._pid == os.getpid()
 
     def _is_elsewhere(self) -> bool:
         """Say whether this object does nothing: in a forked child, or in one that runs the script again to spawn."""

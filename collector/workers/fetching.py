@@ -7,7 +7,7 @@ batches that are timed inside; what the user holds, `get_worker_info().dataset` 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
@@ -179,10 +179,12 @@ def _reads_one_by_one(dataset: Any) -> bool:
 
 
 class _TimedItems:
-    __slots__ = ("_read", "_tally")
+    """Reads by indexing, as the fetcher would: a `__getitem__` that the dataset holds as an attribute is not its own."""
+
+    __slots__ = ("_dataset", "_tally")
 
     def __init__(self, dataset: Any, tally: Tally) -> None:
-        self._read: Callable[[Any], Any] = dataset.__getitem__
+        self._dataset = dataset
         self._tally = tally
 
     def __getitem__(self, index: Any) -> Any:
@@ -190,31 +192,31 @@ class _TimedItems:
         tally.item = index if isinstance(index, int) else UNKNOWN
         start_ns = perf_counter_ns()
         try:
-            return self._read(index)
+            return self._dataset[index]
         finally:
             tally.add_item(perf_counter_ns() - start_ns)
 
 
 class _TimedBatches:
-    __slots__ = ("_read", "_tally")
+    __slots__ = ("_dataset", "_tally")
 
     def __init__(self, dataset: Any, tally: Tally) -> None:
-        self._read: Callable[[Any], Any] = dataset.__getitems__
+        self._dataset = dataset
         self._tally = tally
 
     def __getitems__(self, indices: Any) -> Any:
         start_ns = perf_counter_ns()
         try:
-            return self._read(indices)
+            return self._dataset.__getitems__(indices)
         finally:
             self._tally.add_item(perf_counter_ns() - start_ns)
 
 
 class _TimedIterator:
-    __slots__ = ("_read", "_tally")
+    __slots__ = ("_samples", "_tally")
 
     def __init__(self, samples: Iterator[Any], tally: Tally) -> None:
-        self._read = samples.__next__
+        self._samples = samples
         self._tally = tally
 
     def __iter__(self) -> _TimedIterator:
@@ -223,6 +225,6 @@ class _TimedIterator:
     def __next__(self) -> Any:
         start_ns = perf_counter_ns()
         try:
-            return self._read()
+            return next(self._samples)
         finally:
             self._tally.add_item(perf_counter_ns() - start_ns)

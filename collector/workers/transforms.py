@@ -93,7 +93,30 @@ class TransformTimer:
 
     def _wrap(self, found: Found) -> Callable[..., Any]:
         part = self._parts.setdefault(found.name, Part(found.name))
-        return functools.wraps(found.raw, updated=())(time_calls(found.raw, part, self._tally))
+        timed = functools.wraps(found.raw, updated=())(time_calls(found.raw, part, self._tally))
+        return timed if isinstance(found.owner, type) else _StandIn(found.raw, timed)
+
+
+class _StandIn:
+    """A timed function in the slot of a plain one; it is pickled as that one, which caches and processes may do."""
+
+    def __init__(self, raw: Callable[..., Any], timed: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, raw, updated=())
+        self._raw = raw
+        self._timed = timed
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._timed(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_raw"], name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _pass_on, (self._raw,)
+
+
+def _pass_on(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
 
 
 def find_transforms(dataset: Any) -> list[Found]:

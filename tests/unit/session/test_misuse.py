@@ -30,6 +30,13 @@ def test_a_second_live_profiler_is_refused_by_name_of_the_first(profiler: Profil
         Profiler(tmp_path / "other")
 
 
+def test_a_profiler_that_could_not_record_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    Profiler(tmp_path / "file", window=None)
+    assert active_profiler() is None
+    Profiler(tmp_path / "run", window=None).analyse()
+
+
 def test_a_profiler_that_was_lost_is_found_again(profiler: Profiler) -> None:
     assert active_profiler() is profiler
     profiler.analyse()

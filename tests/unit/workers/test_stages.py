@@ -165,10 +165,10 @@ def test_an_error_in_the_dataset_passes_through(tmp_path: Path, workers: int) ->
     timed = read_error(workers)
     recording.finish()
     assert plain[-1].endswith("sample 5 is damaged")
-    ours = ("collector/workers", "return self._read(index)", "^^^^^^^^^^^^^^^^^")
-    assert [line for line in timed if not any(mark in line for mark in ours)] == [
-        line for line in plain if "^^^^^^^^^^^^^^^^^" not in line
-    ]
+    # Python underlines where it can: with and without our frame that is another line.
+    ours = ("collector/workers", "return self._dataset[index]")
+    said = [line for line in timed if not any(mark in line for mark in ours)]
+    assert [line for line in said if line.strip("~^ ")] == [line for line in plain if line.strip("~^ ")]
 
 
 def test_everything_is_as_it_was_afterwards(tmp_path: Path) -> None:

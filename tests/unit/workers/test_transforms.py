@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pickle
 from typing import Any
 
 from torch import nn
@@ -71,6 +72,18 @@ def test_a_lambda_is_named_after_the_attribute_that_holds_it() -> None:
     data = Samples()
     data.__dict__["normalise"] = lambda value: value
     assert find_names(data) == ["normalise (lambda)"]
+
+
+def test_a_timed_function_is_pickled_as_the_users_own() -> None:
+    data = Samples(transform=add_one)
+    timer = TransformTimer(data, Tally())
+    timer.install()
+    stand_in = data.__dict__["transform"]
+    assert stand_in is not add_one
+    assert pickle.loads(pickle.dumps(stand_in)) is add_one
+    assert stand_in.__name__ == "add_one"
+    timer.remove()
+    assert data.__dict__["transform"] is add_one
 
 
 def test_what_fetches_the_data_is_no_transform() -> None:
