@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from collector.run import RankRun
 from collector.schema.errors import TableBrokenError, TableMissingError
@@ -21,6 +22,7 @@ from profiler_server.timeline.store import Timeline
 from profiler_server.timeline.view import view_meta
 
 MOST_NAMES_IN_PAGE = 5_000
+STEP_MARGIN_FRAC = 0.05
 DEVICE_WORK = ("kernel", "memcpy", "memset", "communication")
 _TURN_ON = "Profiler(output_path, window=True)  # records operators for a few steps"
 
@@ -46,6 +48,7 @@ class TimelinePage:
     first_tile: dict[str, int | str] | None
     search: str
     export_name: str
+    step_missing: Notice | None = None
 
 
 def build(request: PageRequest) -> TimelinePage:
@@ -55,6 +58,7 @@ def build(request: PageRequest) -> TimelinePage:
     base = TimelinePage(
         None, _find_partial(rank), (), (), data, None, request.query.get("q", "")[:200], request.run.manifest.name
     )
+    base = _open_step(base, rank, request.query.get("step", ""))
     if not TIMELINES.find_built(rank) and TIMELINES.is_large(rank):
         TIMELINES.start(rank)
         return base
@@ -70,7 +74,33 @@ def build(request: PageRequest) -> TimelinePage:
         "number": 0,
     }
     totals = _sum_totals(timeline)
-    return TimelinePage(None, base.partial, totals, list_longest(timeline), data, first, base.search, base.export_name)
+    return replace(base, totals=totals, longest=list_longest(timeline), first_tile=first)
+
+
+def _open_step(page: TimelinePage, rank: RankRun, asked: str) -> TimelinePage:
+    """Let the viewer begin at a train step of the address, or say that the rank has no such step."""
+    if not asked:
+        return page
+    span = _find_step(rank, int(asked)) if asked.isascii() and asked.isdigit() and len(asked) <= 15 else None
+    if span is None:
+        reason = f"This rank recorded no train step {asked[:20]}. Shown is the whole run."
+        return replace(page, step_missing=Notice("empty", "No such step", reason))
+    page.data["span"] = span
+    return page
+
+
+def _find_step(rank: RankRun, number: int) -> tuple[int, int] | None:
+    """Return begin and end of a train step with a margin, in ns since the run's epoch; None if it is not there."""
+    if rank.status("steps").state != "there":
+        return None
+    steps = rank.table("steps", ("step", "kind", "start_ns", "duration_ns"))
+    chosen = pc.and_(pc.equal(steps["step"], number), pc.equal(steps["kind"].cast("string"), "train"))
+    found = steps.filter(chosen).to_pylist()
+    if not found:
+        return None
+    start, length = found[0]["start_ns"], found[0]["duration_ns"]
+    margin = round(STEP_MARGIN_FRAC * length)
+    return start - margin, start + length + margin
 
 
 def _find_partial(rank: RankRun) -> Notice | None:

@@ -43,6 +43,7 @@ class ExportReport:
     slices: int
     flows: int
     left_out: tuple[str, ...] = field(default=())
+    ranks: tuple[int, ...] = ()
 
 
 def export_timeline(
@@ -74,7 +75,7 @@ def export_timeline(
         left_out = [*_tell_ranks(run, chosen), *told.left_out]
         if detail == "full" and not head:
             left_out.append("the tables themselves, which are too long: an import works them out of the events")
-        report = ExportReport(path, writer.events, told.slices, told.flows, tuple(left_out))
+        report = ExportReport(path, writer.events, told.slices, told.flows, tuple(left_out), tuple(chosen))
         writer.close(_describe(run, report))
     return report
 

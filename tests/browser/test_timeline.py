@@ -145,7 +145,7 @@ def test_the_download_holds_what_is_shown(page: Page, server: str, tmp_path: Pat
     page.locator("#timeline-extent").select_option("all")
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Download JSON").click()
-    assert waiting.value.suggested_filename == "healthy.json.gz"
+    assert waiting.value.suggested_filename == "healthy-rank0.json.gz"
 
 
 def test_single_letter_keys_can_be_switched_off(page: Page, server: str) -> None:

@@ -31,6 +31,15 @@ def test_the_page_starts_from_metadata_that_lies_in_it(asker: Asker) -> None:
     assert "Operator time" in text
 
 
+@pytest.mark.parametrize(("step", "is_there"), [("10", True), ("900", False), ("x", False)])
+def test_the_page_begins_at_the_step_of_its_address(asker: Asker, step: str, is_there: bool) -> None:
+    text = asker.ask(f"/runs/healthy/timeline?step={step}").text
+    block = re.search(r'<script type="application/json" id="timeline-data">(.*?)</script>', text, re.DOTALL)
+    assert block is not None
+    assert ("span" in json.loads(block.group(1))) == is_there
+    assert ("No such step" in text) != is_there
+
+
 def test_a_run_without_operators_says_what_is_missing(asker: Asker) -> None:
     text = asker.ask("/runs/crashed/timeline").text
     assert "Steps, phases and the data pipeline only" in text
@@ -94,7 +103,7 @@ def test_a_tile_far_beyond_the_end_is_empty(asker: Asker) -> None:
 
 def test_the_download_is_a_trace_and_says_what_it_lacks(asker: Asker) -> None:
     answer = asker.ask("/api/v1/runs/team/slow/timeline/export?steps=10-12")
-    assert 'filename="slow.json.gz"' in answer.headers["content-disposition"]
+    assert 'filename="slow-rank0.json.gz"' in answer.headers["content-disposition"]
     assert "outside of the chosen steps" in answer.headers["x-left-out"]
     trace = json.loads(gzip.decompress(answer.content))
     assert {e["name"] for e in trace["traceEvents"] if e.get("cat") == "step"} == {"Step 10", "Step 11", "Step 12"}

@@ -132,6 +132,8 @@ def download(
         folder.cleanup()
         raise
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in run.path.name)[:80]
+    if len(report.ranks) == 1:
+        safe += f"-rank{report.ranks[0]}"
     kind = "application/gzip" if packed == "json.gz" else "application/json"
     headers = {**_FRESH, "X-Left-Out": "; ".join(report.left_out).encode("ascii", "replace").decode() or "nothing"}
     return FileResponse(

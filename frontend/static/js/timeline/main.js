@@ -48,7 +48,7 @@ async function start() {
     const meta = page.meta ?? (await waitForMeta(api, page.rank, status));
     root.hidden = false;
     status.hidden = true;
-    const viewer = new Viewer(api, page.ranks, meta);
+    const viewer = new Viewer(api, page.ranks, meta, page.span);
     installDownloads(viewer, api, title);
     // For tests and measurements, which have no other way to wait for a frame.
     Object.assign(root, { viewer });

@@ -22,8 +22,8 @@ const ADDRESS_PAUSE_MS = 250;
 const HIT_PIXELS = 3;
 
 export class Viewer {
-  /** @param {string} api @param {number[]} ranks @param {Meta} meta of the rank that the page shows */
-  constructor(api, ranks, meta) {
+  /** @param {string} api @param {number[]} ranks @param {Meta} meta of the rank that the page shows @param {[number, number]} [span] to begin with */
+  constructor(api, ranks, meta, span) {
     this.api = api;
     this.main = meta.rank;
     this.canvas = byId("timeline-lanes", HTMLCanvasElement);
@@ -48,6 +48,7 @@ export class Viewer {
     this.addSource(meta);
     this.openAddress();
     this.listen();
+    if (span) this.show({ t0: span[0] - meta.origin, t1: span[1] - meta.origin });
   }
 
   /** @param {Meta} meta */
