@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
@@ -110,6 +111,17 @@ def test_a_live_run_is_followed_without_moving_the_view(page: Page, server: str,
     page.mouse.click(box["x"] + 5, box["y"] + 5)  # click() would first scroll the sticky bar's place into view
     expect(page.locator("#content")).to_contain_text("of 1 to 30")
     assert page.evaluate("scrollY") == place
+
+
+def test_a_deleted_run_is_said_to_be_gone(page: Page, server: str, base_dir: Path) -> None:
+    folder = build_run(base_dir / "live/short", RunPlan(steps=20, state="recording"))
+    page.goto(f"{server}/runs/live/short/steps")
+    expect(page.locator("[data-live-steps]")).to_have_text("20 steps", timeout=10_000)
+    page.keyboard.press("/")
+    expect(page.locator("#step-number")).to_be_focused()
+    shutil.rmtree(folder)
+    expect(page.get_by_role("alert")).to_contain_text("This run is gone", timeout=15_000)
+    expect(page.locator("#content")).to_contain_text("of 1 to 20")
 
 
 def test_error_pages_lead_back(page: Page, server: str) -> None:

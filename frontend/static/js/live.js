@@ -27,6 +27,15 @@ async function renewContent() {
   document.dispatchEvent(new CustomEvent("stepscope:content", { detail: content }));
 }
 
+/** Say above the page that its run was deleted; what is shown stays. */
+function sayGone() {
+  const banner = document.createElement("p");
+  banner.className = "banner banner-bad";
+  banner.setAttribute("role", "alert");
+  banner.textContent = "This run is gone: its folder is no longer below the base directory. Shown is what was last read.";
+  document.getElementById("content")?.prepend(banner);
+}
+
 export function installLive() {
   const badge = document.querySelector("[data-live]");
   if (!(badge instanceof HTMLElement)) return;
@@ -48,6 +57,11 @@ export function installLive() {
   const poll = async () => {
     try {
       const answer = await fetch(badge.dataset.live ?? "");
+      if (answer.status === 404) {
+        steps.textContent = "gone";
+        update.hidden = true;
+        return sayGone();
+      }
       if (!answer.ok) throw new Error(`status ${answer.status}`);
       const live = /** @type {Live} */ (await answer.json());
       wait = POLL_MS;
