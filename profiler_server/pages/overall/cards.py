@@ -126,7 +126,7 @@ def build_timeline_card(rank: RankRun) -> TimelineCard:
     return TimelineCard(
         operator_time=format_duration(sum(row.device_self_ns or row.self_ns for row in operators)),
         streams=format_count(streams or threads),
-        streams_label="streams" if streams else "threads",
+        streams_label=("stream" if streams else "thread") + ("" if (streams or threads) == 1 else "s"),
         operators=format_count(len(operators)),
         executions=format_count(sum(row.count for row in kernels) or sum(row.count for row in operators)),
         covered=f"steps {first}–{last}" if first != last else f"step {first}" if covered else "",
