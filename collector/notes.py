@@ -14,6 +14,7 @@ from typing import Any
 
 from collector.ring.clock import Clock
 from collector.schema.layout import events_path
+from collector.schema.reading import read_small_text
 
 NOTES_FILE = "notes.json"
 WORDS_FILE = "words.ring"
@@ -62,7 +63,7 @@ def write_notes(notes: Notes, rank_folder: Path) -> None:
 
 def read_notes(rank_folder: Path) -> Notes:
     """Read the file. OSError or ValueError if it is not there or damaged."""
-    raw = json.loads((events_path(rank_folder) / NOTES_FILE).read_text(encoding="utf-8"))
+    raw = json.loads(read_small_text(events_path(rank_folder) / NOTES_FILE))
     names = {entry.name for entry in dataclasses.fields(Notes)}
     try:
         return Notes(**{name: value for name, value in raw.items() if name in names})

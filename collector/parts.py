@@ -151,7 +151,7 @@ def _list_parts(folder: Path) -> list[_Part]:
     found = []
     for path in folder.glob("*.parquet"):
         first, _, last = path.stem.partition("-")
-        if first.isdigit() and (last.isdigit() or not last):
+        if first.isdigit() and (last.isdigit() or not last) and path.is_file():  # no pipe: it would hold the reader
             found.append(_Part(int(first), int(last or first), path))
     found.sort(key=lambda part: (part.first, -part.last))
     covered, parts = -1, []

@@ -24,6 +24,7 @@ from collector import parts, summaries
 from collector.schema import layout
 from collector.schema.errors import OptionError, RunNotFoundError, TableBrokenError, TableMissingError
 from collector.schema.manifest import RankManifest, RunManifest, RunState, decode_manifest
+from collector.schema.reading import read_small_text
 from collector.schema.recovery import BROKEN_SUFFIX, spell_recovery
 from collector.schema.tables import TABLES
 
@@ -58,7 +59,7 @@ class RankRun:
     def manifest(self) -> RankManifest:
         """Return rank.json. Raises TableMissingError, TableBrokenError or NewerSchemaError."""
         try:
-            text = self._file.read_text(encoding="utf-8")
+            text = read_small_text(self._file)
         except (OSError, UnicodeDecodeError) as error:
             raise TableMissingError(
                 f"{self._file} cannot be read ({error}); run `{spell_recovery(self._file)}`"
@@ -122,7 +123,7 @@ class Run:
         """Return run.json. Raises RunNotFoundError, TableBrokenError or NewerSchemaError."""
         path = layout.run_file(self.path)
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_small_text(path)
         except FileNotFoundError:
             raise RunNotFoundError(f"{self.path} is no run: {path} does not exist") from None
         except (OSError, UnicodeDecodeError) as error:

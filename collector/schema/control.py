@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.schema.layout import control_file
+from collector.schema.reading import read_small_text
 
 MOST_STEPS = 1000
 """Steps of one window: its events are held in memory until it closes."""
@@ -43,8 +44,7 @@ def build_request(first: Any, count: Any) -> WindowRequest:
 
 def read_control(run_path: Path) -> WindowRequest:
     """Read control.json of a run. OSError if it is not there, ValueError says what is wrong with it."""
-    with control_file(run_path).open("rb") as file:
-        text = file.read(MOST_BYTES + 1)
+    text = read_small_text(control_file(run_path))
     if len(text) > MOST_BYTES:
         raise ValueError(f"it is larger than {MOST_BYTES} bytes; write {_EXAMPLE}")
     try:

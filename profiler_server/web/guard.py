@@ -65,11 +65,18 @@ class Guard:
                 f"This server answers only to {', '.join(sorted(self._hosts))}; the browser asked for another host.",
             )
         origin, changes = headers.get("origin"), scope["method"] not in ("GET", "HEAD", "OPTIONS")
-        if changes and origin is not None and strip_port(origin.split("://", 1)[-1]) != host:
+        if changes and not _is_own_page(origin, headers, str(scope.get("scheme", "http"))):
             return 403, "A request that changes something must come from a page of this server."
         if len(scope.get("raw_path") or b"") > PATH_LIMIT:
             return 414, f"The address is longer than {PATH_LIMIT} bytes."
         return refuse_query(scope.get("query_string", b""))
+
+
+def _is_own_page(origin: str | None, headers: Headers, scheme: str) -> bool:
+    """Say whether a request comes from our own page, or from no page at all; another port is another origin."""
+    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return False
+    return origin is None or origin.lower() == f"{scheme}://{headers.get('host', '')}".lower()
 
 
 def refuse_query(query: bytes) -> tuple[int, str] | None:

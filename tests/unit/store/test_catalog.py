@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from collector.schema import layout
-from collector.schema.errors import RunNotFoundError
+from collector.schema.errors import RunNotFoundError, TableMissingError
 from profiler_server.store import catalog as catalog_module
 from profiler_server.store.catalog import BASE_ID, Catalog
 from tests.support.runs import RunPlan, build_run, slow_loader_plan
@@ -201,3 +201,13 @@ def test_lists_traces_that_no_run_was_made_of(tmp_path: Path) -> None:
     build_run(tmp_path / "a", SHORT)
     edit_manifest(tmp_path / "a", source="kineto", metadata={"files": ["a.pt.trace.json"]})
     assert Catalog(tmp_path).list_runs().traces == (tmp_path / "job/b.pt.trace.json.gz",)
+
+
+def test_a_pipe_in_place_of_a_manifest_does_not_hold_the_list(tmp_path: Path) -> None:
+    build_run(tmp_path / "piped", SHORT)
+    manifest = layout.rank_file(tmp_path / "piped", 0)
+    manifest.unlink()
+    os.mkfifo(manifest)
+    assert list_ids(Catalog(tmp_path)) == ["piped"]
+    with pytest.raises(TableMissingError, match="no regular file"):
+        _ = Catalog(tmp_path).open("piped").rank(0).manifest

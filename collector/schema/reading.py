@@ -1,0 +1,21 @@
+"""Read the small files of a run: a pipe or a device of that name must not hold the reader, nor a huge file fill its memory."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+TEXT_LIMIT_BYTES = 16 << 20
+
+
+def read_small_text(path: Path) -> str:
+    """Read a regular UTF-8 file of at most 16 MiB. OSError or UnicodeDecodeError says why it cannot be read."""
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without O_NONBLOCK a pipe waits for a writer
+    with os.fdopen(number, "rb") as file:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise OSError(f"{path} is no regular file; remove it")
+        raw = file.read(TEXT_LIMIT_BYTES + 1)
+    if len(raw) > TEXT_LIMIT_BYTES:
+        raise OSError(f"{path} is larger than {TEXT_LIMIT_BYTES >> 20} MiB; remove it")
+    return raw.decode("utf-8")
