@@ -65,7 +65,7 @@ def test_operators_are_ranked_and_small_types_are_added_up(tmp_path: Path) -> No
 def test_the_timeline_card_has_its_four_totals(tmp_path: Path) -> None:
     card = show(build_run(tmp_path / "run")).timeline_card.body
     assert card is not None
-    assert (card.operator_time, card.streams, card.streams_label) == ("120 ms", "1", "threads")
+    assert (card.operator_time, card.streams, card.streams_label) == ("120 ms", "1", "thread")
     assert (card.operators, card.executions, card.covered) == ("7", "99", "steps 10–12")
 
 
