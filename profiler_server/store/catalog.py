@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -96,6 +97,7 @@ class Catalog:
         try:
             manifest = layout.run_file(path).resolve()
             inside = manifest.is_relative_to(self.base_dir) and manifest.is_file()
+            inside = inside and not _leads_out(layout.profiler_path(path), self.base_dir)
         except (OSError, RuntimeError, ValueError):  # a name too long for the disk, or links that run in a circle
             inside = False
         if not inside:
@@ -125,6 +127,17 @@ class Catalog:
             entry = Unreadable(run_id, str(error))
         self._entries[path] = (stamp, entry)
         return entry
+
+
+def _leads_out(folder: Path, base_dir: Path, depth: int = 3) -> bool:
+    """Say whether a link in the folder of a run (rank, table, part) ends outside the base directory. OSError passes."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(base_dir):
+                return True
+            if depth > 1 and entry.is_dir() and _leads_out(Path(entry.path), base_dir, depth - 1):
+                return True
+    return False
 
 
 def _list_imported(entry: RunEntry) -> Sequence[object]:

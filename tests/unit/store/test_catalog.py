@@ -211,3 +211,15 @@ def test_a_pipe_in_place_of_a_manifest_does_not_hold_the_list(tmp_path: Path) ->
     assert list_ids(Catalog(tmp_path)) == ["piped"]
     with pytest.raises(TableMissingError, match="no regular file"):
         _ = Catalog(tmp_path).open("piped").rank(0).manifest
+
+
+@pytest.mark.parametrize("inner", ["rank_0", "rank_0/steps.parquet"])
+def test_a_link_out_of_the_base_directory_is_refused(tmp_path: Path, inner: str) -> None:
+    build_run(tmp_path / "base/linked", SHORT)
+    target = layout.profiler_path(tmp_path / "base/linked") / inner
+    target.rename(tmp_path / "outside")
+    target.symlink_to(tmp_path / "outside")
+    catalog = Catalog(tmp_path / "base")
+    with pytest.raises(RunNotFoundError):
+        catalog.open("linked")
+    assert "links" in catalog.list_runs().unreadable[0].reason
