@@ -8,6 +8,7 @@ from __future__ import annotations
 import traceback
 from dataclasses import dataclass
 
+import pyarrow as pa
 from starlette.exceptions import HTTPException
 
 from collector.schema import errors
@@ -67,6 +68,24 @@ _DOMAIN: dict[type[Exception], tuple[int, str, str, str]] = {
         "table_broken",
         "A file of this run is damaged",
         "`profiler-server recover` with the path of the run sets the file aside and makes it again where it can.",
+    ),
+    pa.ArrowException: (
+        409,
+        "table_broken",
+        "A file of this run holds values out of range",
+        "`profiler-server recover` with the path of the run checks its files.",
+    ),
+    OverflowError: (
+        409,
+        "table_broken",
+        "A file of this run holds values out of range",
+        "`profiler-server recover` with the path of the run checks its files.",
+    ),
+    MemoryError: (
+        409,
+        "table_broken",
+        "A file of this run holds values out of range",
+        "`profiler-server recover` with the path of the run checks its files.",
     ),
     errors.UsageError: (
         400,

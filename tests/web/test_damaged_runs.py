@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from collector import open_run
 from collector.schema import layout
+from profiler_server.web.errors import describe_error
 from tests.support.asking import Asker
 from tests.support.runs import RunPlan, build_run
 
@@ -75,3 +77,8 @@ def test_a_comparison_cautions_about_runs_of_different_length(client: Asker) -> 
     text = client.ask("/compare?a=run&b=long").text
     assert "B has 5 × as many steps" in text
     assert "All training steps together" in text
+
+
+@pytest.mark.parametrize("error", [pa.ArrowInvalid("not in range"), OverflowError("too large"), MemoryError()])
+def test_numbers_out_of_range_are_damage_not_a_fault(error: Exception) -> None:
+    assert describe_error(error).status == 409
