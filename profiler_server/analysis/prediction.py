@@ -15,9 +15,11 @@ _RESAMPLES = 400
 _TAIL = 0.1
 """Share of the resamples that may lie beyond each end of a range: four of five repetitions should fall inside."""
 _MODEL_ERROR = 0.12
-"""Error of predictions on planted causes (80th percentile), of the gain or of the step left, whichever is smaller."""
+"""Assumed error of a prediction, of the gain or of the step left, whichever is smaller: near the median error on
+planted causes (docs/diagnosis.md), not fitted to it."""
 _CONTENTION_ERROR = 0.5
-"""How much of that a host adds, per share of its cores that other programs take: their load may differ next time."""
+"""How much of that a host adds, per share of its cores that other programs take: their load may differ next time.
+Assumed, not measured."""
 
 
 @dataclass(frozen=True)
