@@ -43,7 +43,7 @@ class WatchedQueue:
         finally:
             if trainer is not None and feeds_step:
                 trainer.fetch_ends()
-            add_wait(Wait(INPUT_WAIT, self._name, start_ns, perf_counter_ns()))
+            add_wait(outlet, Wait(INPUT_WAIT, self._name, start_ns, perf_counter_ns()))
 
     def put(self, item: Any, *args: Any, **kwargs: Any) -> None:
         """Put an item, as the queue's own `put` does."""
@@ -55,7 +55,7 @@ class WatchedQueue:
         try:
             self._queue.put(item, *args, **kwargs)
         finally:
-            add_wait(Wait(OUTPUT_WAIT, self._name, start_ns, perf_counter_ns()))
+            add_wait(outlet, Wait(OUTPUT_WAIT, self._name, start_ns, perf_counter_ns()))
 
     def get_nowait(self) -> Any:
         """Return the next item if there is one, as the queue's own `get_nowait` does."""

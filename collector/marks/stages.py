@@ -71,8 +71,9 @@ class Stage:
         except (OSError, RuntimeError) as error:
             outlets.give_up(outlet, error)
             return self
-        while _local.waits:
-            self._replica.write(_local.waits.popleft())
+        waits = _local.waits_of(outlet)
+        while waits:
+            self._replica.write(waits.popleft())
         self._outer = _local.stage
         if self._outer is not None:
             self._outer._pause(perf_counter_ns())
@@ -133,7 +134,15 @@ class _Local(threading.local):
         self.thread = threading.get_native_id()
         self.stage: Stage | None = None
         self.last: _Replica | None = None
-        self.waits: deque[Wait] = deque(maxlen=_MOST_WAITING)
+        self._outlet: Outlet | None = None
+        self._waits: deque[Wait] = deque(maxlen=_MOST_WAITING)
+
+    def waits_of(self, outlet: Outlet) -> deque[Wait]:
+        """Return what this thread waited for and no stage has taken; the waits of an earlier run are forgotten."""
+        if outlet is not self._outlet:
+            self._outlet = outlet
+            self._waits.clear()
+        return self._waits
 
 
 _local = _Local()
@@ -159,7 +168,7 @@ def stage(name: str, replica: int | None = None, items: int = 1) -> Stage:
     return Stage(name, replica, items)
 
 
-def add_wait(wait: Wait) -> None:
+def add_wait(outlet: Outlet, wait: Wait) -> None:
     """Give a wait on a queue to the stage of this thread: the one under way, the next one, or the last one."""
     if _local.stage is not None:
         _local.stage._add_wait(wait)
@@ -169,12 +178,13 @@ def add_wait(wait: Wait) -> None:
             last.write(wait)
     else:
         # A thread that gets and never runs a stage is no part of the pipeline's stages.
-        _local.waits.append(wait)
+        _local.waits_of(outlet).append(wait)
 
 
 def _begin_child() -> None:
     """Forget the stages of the parent in a process that was just forked."""
-    _local.__dict__.update(thread=threading.get_native_id(), stage=None, last=None, waits=deque(maxlen=_MOST_WAITING))
+    _local.__dict__.clear()
+    _local.__init__()  # type: ignore[misc]
 
 
 os.register_at_fork(after_in_child=_begin_child)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
 
+from tests.support.serving import serve
 from tests.support.traces import build_trace, training_steps
 
 PATIENCE_S = 40.0
@@ -24,6 +26,13 @@ def _wait_for_run(page: Page, name: str) -> None:
     while f"/runs/{name}" not in page.url and time.monotonic() < deadline:
         page.wait_for_timeout(100)
     assert f"/runs/{name}" in page.url
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of its own: what is uploaded shall not show in the run list of other tests."""
+    with serve(tmp_path_factory.mktemp("uploads")) as address:
+        yield address
 
 
 @pytest.fixture

@@ -147,6 +147,22 @@ def test_waits_inside_of_a_stage_are_not_work(tmp_path: Path) -> None:
     assert (decode["items"].sum(), decode.bytes.sum(), decode.batch.nunique()) == (4, 1000, 1)
 
 
+def test_a_wait_that_no_stage_took_is_not_the_next_runs(tmp_path: Path) -> None:
+    frames = collector.queue("frames", queue.Queue(4))
+
+    def wait() -> None:
+        frames.put(None)
+        frames.get()
+
+    def work() -> None:
+        with collector.stage("resize"):
+            time.sleep(0.001)
+
+    record_loop(tmp_path / "before", wait)
+    rows = record_loop(tmp_path / "after", work).run.frame("stages")
+    assert rows["kind"].tolist() == ["work"]
+
+
 def test_a_step_that_waits_for_a_queue_waits_for_data(tmp_path: Path) -> None:
     batches = collector.queue("batches", queue.Queue(2))
     model = torch.nn.Linear(8, 1)

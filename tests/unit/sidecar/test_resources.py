@@ -114,20 +114,25 @@ def test_workers_are_named_by_the_log_that_they_write(tmp_path: Path) -> None:
     assert name_workers(tmp_path) == {4242: "worker 1", 4343: "worker 0 of loader 1"}
 
 
+PARENT = "import subprocess as s, sys; print(s.Popen([sys.executable, '-c', 'input()']).pid, flush=True); input()"
+
+
 @pytest.fixture
-def child() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    yield process
-    process.kill()
-    process.wait()
+def parent() -> Iterator[subprocess.Popen[str]]:
+    """A process with one child; both end with their standard input."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdin=pipe, stdout=pipe, text=True) as process:
+        yield process
 
 
-def test_a_child_with_a_log_is_sampled_and_another_is_not_yet(tmp_path: Path, child: subprocess.Popen[bytes]) -> None:
+def test_a_child_with_a_log_is_sampled_and_another_is_not_yet(tmp_path: Path, parent: subprocess.Popen[str]) -> None:
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
     events = events_path(tmp_path)
     events.mkdir(parents=True)
-    processes = Processes(tmp_path, os.getpid())
+    processes = Processes(tmp_path, parent.pid)
     assert {sample.source for sample in processes.sample()} == {"process"}
-    (events / f"stages-0-1-3-{child.pid}-1.ring").touch()
+    (events / f"stages-0-1-3-{child}-1.ring").touch()
     sources = {sample.source for sample in processes.sample()}
     assert sources == {"process", "worker 3"}
 
