@@ -31,8 +31,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from collector.options import parse_options
-from collector.recording import Recording
 from collector.run import open_run
+from collector.session.recording import Recording
 
 ARMS = ("light", "profiler", "wait", "viztracer", "traceml")
 TRACEML_PORT = 29765

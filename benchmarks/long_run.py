@@ -21,10 +21,10 @@ import numpy as np
 import psutil
 
 from collector.options import parse_options
-from collector.recording import Recording
 from collector.ring import codes
 from collector.ring.words import WordLog
 from collector.run import Run
+from collector.session.recording import Recording
 
 CHUNK = 5_000
 # What a step writes: the code, and for a timed word how many ns after the one before.

@@ -9,12 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collector.estimation import estimate
+    from collector.estimating.estimation import estimate
     from collector.marks.queues import queue
     from collector.marks.ranges import pop_range, push_range, record
     from collector.marks.stages import stage
     from collector.run import Run, open_run
-    from collector.session import Profiler, active_profiler
+    from collector.session.profiler import Profiler, active_profiler
 
 __all__ = [
     "Profiler",
@@ -30,10 +30,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Profiler": "collector.session",
+    "Profiler": "collector.session.profiler",
     "Run": "collector.run",
-    "active_profiler": "collector.session",
-    "estimate": "collector.estimation",
+    "active_profiler": "collector.session.profiler",
+    "estimate": "collector.estimating.estimation",
     "open_run": "collector.run",
     "pop_range": "collector.marks.ranges",
     "push_range": "collector.marks.ranges",

@@ -20,18 +20,19 @@ import psutil
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from collector import parts, summaries
+from collector import parts
 from collector.schema import layout
 from collector.schema.errors import OptionError, RunNotFoundError, TableBrokenError, TableMissingError
 from collector.schema.manifest import RankManifest, RunManifest, RunState, decode_manifest
 from collector.schema.reading import read_small_text
 from collector.schema.recovery import BROKEN_SUFFIX, spell_recovery
 from collector.schema.tables import TABLES
+from collector.views import summaries
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from collector.operators import Operator
+    from collector.views.operators import Operator
 
 HEARTBEAT_LIMIT_S = 60.0
 """A rank on another host that has not written its manifest for so long counts as crashed."""
@@ -172,7 +173,7 @@ class Run:
 
         Columns: trace_id, span_id, parent_span_id, start, end, dur, cat, name, process, thread, device, stream, step,
         operator_index (of host operators, by start), launched_by. `categories` is one or some of
-        `collector.frames.CATEGORIES`, `activities` "cpu", "device" or both, `steps` a number or (first, last).
+        `collector.views.frames.CATEGORIES`, `activities` "cpu", "device" or both, `steps` a number or (first, last).
         OptionError names what is not known, TableBrokenError the damaged file.
 
         >>> run.spans(categories="kernel").groupby("name").dur.sum()
@@ -186,7 +187,7 @@ class Run:
 
         >>> print(run.operator("aten::mm"))
         """
-        from collector.operators import OPERATOR_COLUMNS, find_operator
+        from collector.views.operators import OPERATOR_COLUMNS, find_operator
 
         return find_operator(self.rank(rank).table("operators", OPERATOR_COLUMNS), name)
 
@@ -199,7 +200,7 @@ class Run:
 
         OptionError for another kind, UsageError if plotly is not installed; else raises as `RankRun.table` does.
         """
-        from collector.charts import build_figure
+        from collector.views.charts import build_figure
 
         one = self.rank(rank)
         return build_figure(one.folder, kind, f"{self.manifest.name}, rank {one.rank}: {kind}")
@@ -209,20 +210,20 @@ class Run:
 
         A path that ends in .gz is compressed. OutputError if it cannot be written, and nothing is there then.
         """
-        from collector.writing import write_spans
+        from collector.views.writing import write_spans
 
         chosen = self.ranks if ranks is None else ranks
         return write_spans(pa.concat_tables([self._build_spans(rank) for rank in chosen]), path)
 
     def _build_spans(self, rank: int | None, categories: Any = None, activities: Any = None, steps: Any = None) -> Any:
-        from collector.frames import build_spans, parse_choice
+        from collector.views.frames import build_spans, parse_choice
 
         choice = parse_choice(categories, activities, steps)
         one = self.rank(rank)
         return build_spans(one.folder, f"{self.manifest.name} rank {one.rank}", choice)
 
     def _sum_executions(self, rank: int | None) -> pa.Table:
-        from collector.operators import sum_executions
+        from collector.views.operators import sum_executions
 
         return sum_executions(self._build_spans(rank, activities="device"))
 

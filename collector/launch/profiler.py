@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from collector.session import Profiler
+from collector.session.profiler import Profiler
 
 
 class LaunchedProfiler(Profiler):

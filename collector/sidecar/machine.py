@@ -1,6 +1,6 @@
 """Words into rows: a pure state machine over the word log.
 
-A training step ends where the training thread said so (see `collector.steps`); this machine decides what lies
+A training step ends where the training thread said so (see `collector.context.steps`); this machine decides what lies
 between the steps: evaluation batches, the time before the first step, and the rest.
 """
 

@@ -19,7 +19,7 @@ import torch
 from torch._dynamo import compiled_autograd
 from torch._dynamo.eval_frame import skip_code
 
-from collector.context import SignalContext
+from collector.context.signals import SignalContext
 from collector.ring.codes import BACKWARD_END, BACKWARD_START, COLLECTIVE_END, COLLECTIVE_START
 
 LEAST_WAIT_NS = 20_000

@@ -13,7 +13,7 @@ import time
 import weakref
 from typing import Any
 
-from collector.context import SignalContext
+from collector.context.signals import SignalContext
 from collector.ring.codes import COLLECTIVE_END, COLLECTIVE_START, REDUCED
 from collector.ring.words import CODE_SHIFT
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
 
-from collector.context import SignalContext
+from collector.context.signals import SignalContext
 from collector.ring.compiles import CompileNote, write_compiles
 
 MOST_NOTES = 10_000

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from collector.context import SignalContext
+from collector.context.signals import SignalContext
 
 
 class EnvironmentSignal:

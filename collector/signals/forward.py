@@ -18,7 +18,7 @@ from torch._dynamo.callback import callback_handler
 from torch._dynamo.eval_frame import OptimizedModule, skip_code
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from collector.context import SignalContext
+from collector.context.signals import SignalContext
 from collector.ring.codes import FORWARD_END, FORWARD_START, NO_GRAD
 from collector.ring.words import CODE_SHIFT
 

@@ -6,7 +6,7 @@ import gc
 import threading
 import time
 
-from collector.context import SignalContext
+from collector.context.signals import SignalContext
 from collector.ring.codes import GC_END, GC_START
 
 

@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data import dataloader as module
 
-from collector.context import SignalContext
+from collector.context.signals import SignalContext
 from collector.ring.codes import (
     BATCH,
     FETCH_END,

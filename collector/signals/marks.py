@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from collector.context import SignalContext
+from collector.context.signals import SignalContext
 from collector.marks.outlet import Outlet, close_outlet, open_outlet
 from collector.ring.codes import FETCH_END, FETCH_START, LOADER, OWN_QUEUE
 from collector.ring.mark_log import DEVICE, UNKNOWN, DeviceTime

@@ -12,7 +12,7 @@ import torch
 from torch._dynamo.eval_frame import skip_code
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from collector.context import SignalContext
+from collector.context.signals import SignalContext
 from collector.ring.codes import SCALER_END, SCALER_START, UPDATE_END, UPDATE_START, ZERO_END, ZERO_START
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch._dynamo.eval_frame import skip_code
 
-from collector.context import SignalContext
+from collector.context.signals import SignalContext
 from collector.ring.codes import BACKWARD_POINT, FORWARD_POINT
 
 STEPS_TO_FIND = 3

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from collector.context import SignalContext
+from collector.context.signals import SignalContext
 from collector.marks.ranges import record
 
 RANGE = "torch.save"

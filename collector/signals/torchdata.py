@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any
 
-from collector.context import SignalContext
+from collector.context.signals import SignalContext
 from collector.ring.codes import (
     BATCH,
     FETCH_END,

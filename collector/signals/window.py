@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch.autograd import profiler as autograd_profiler
 
-from collector.context import SignalContext, Undo
+from collector.context.signals import SignalContext
+from collector.context.undo import Undo
 from collector.options import Options
 from collector.ring.codes import DETAILED
 from collector.ring.orders import Order, decode_order

@@ -19,7 +19,7 @@ from torch.utils.data import dataloader as module
 from torch.utils.data._utils import pin_memory as pin_module
 from torch.utils.data._utils import worker as worker_module
 
-from collector.context import SignalContext
+from collector.context.signals import SignalContext
 from collector.ring.stage_log import SharedStageLog
 from collector.workers.entry import WorkerEntry, WorkerPlan
 from collector.workers.fetch_here import FetchHere

@@ -1,6 +1,6 @@
-"""The simulator of a DataLoader and its loop. It lies in `collector/simulation.py`: `collector.estimate` needs it too."""
+"""The simulator of a DataLoader and its loop. It lies in `collector/estimating/simulation.py`: `collector.estimate` needs it too."""
 
-from collector.simulation import (
+from collector.estimating.simulation import (
     MAX_STEPS,
     WARM_UP_STEPS,
     Job,

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from collector.run import RankRun, Run
 from collector.schema.errors import OptionError, OutputError, RunError
-from collector.trace_text import EventWriter
+from collector.views.trace_text import EventWriter
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.export_rank import RankExport, StepWindow
 from profiler_server.timeline.export_tables import carry_tables

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from collector import parts
 from collector.run import RankRun
 from collector.schema.errors import TableMissingError
-from collector.trace_text import (
+from collector.views.trace_text import (
     EventWriter,
     SliceColumns,
     inside_objects,

@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 from torch.utils.data import dataloader as module
 
-from collector.context import Undo
-from collector.loaders import LoaderRegistry
+from collector.context.loaders import LoaderRegistry
+from collector.context.undo import Undo
 from collector.ring.clock import Clock
 from collector.sidecar.assemblers.stages import StageAssembler
 from collector.signals.workers import WorkersSignal

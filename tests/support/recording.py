@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from collector.options import parse_options
-from collector.recording import Recording
 from collector.run import Run
 from collector.schema.phases import PHASE_NAMES
+from collector.session.recording import Recording
 
 Row = dict[str, Any]
 

@@ -6,8 +6,8 @@ import multiprocessing
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
-from collector.place import Launch, claim_place
 from collector.schema.layout import find_ranks
+from collector.session.place import Launch, claim_place
 
 RANKS, ROUNDS = 4, 60
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from collector import open_run, plugins, recording
-from collector.context import SignalContext
+from collector.context.signals import SignalContext
 from collector.schema.layout import events_path, rank_file, rank_path
 from collector.sidecar.process import recover_run
 from tests.support import shapes

@@ -10,8 +10,8 @@ import pytest
 
 from collector import parts
 from collector.options import parse_options
-from collector.recording import Recording
 from collector.run import open_run
+from collector.session.recording import Recording
 from collector.sidecar import recorder as module
 from collector.sidecar.assemblers.steps import StepsAssembler
 from collector.sidecar.recorder import Recorder

@@ -12,17 +12,17 @@ from typing import Any
 
 import psutil
 
-from collector.context import SignalContext
+from collector.context.signals import SignalContext
 from collector.environment import count_usable_cores, find_rank, find_versions
 from collector.notes import WORDS_FILE, Notes, write_notes
 from collector.options import Options
-from collector.place import Launch, Place, abandon_place, claim_place, find_launch_id
 from collector.plugins import find_plugins
-from collector.rehearsal import time_hooks
 from collector.ring.clock import Clock
 from collector.ring.codes import PAUSE, RESUME, STEP_MARK
 from collector.ring.words import CODE_SHIFT, WordLog
 from collector.schema.errors import OutputError
+from collector.session.place import Launch, Place, abandon_place, claim_place, find_launch_id
+from collector.session.rehearsal import time_hooks
 from collector.sidecar.process import finish_rank, start_sidecar
 
 FINISH_S = 120.0

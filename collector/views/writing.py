@@ -2,7 +2,7 @@
 
 The server's export draws a run as its timeline does; this is the plain one, for a frame of spans in Python.
 
-May import `collector.frames`, `collector.trace_text`, `collector.schema`, numpy, pyarrow.
+May import `collector.views.frames`, `collector.views.trace_text`, `collector.schema`, numpy, pyarrow.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.frames import SCHEMA
 from collector.schema.errors import OptionError, OutputError
-from collector.trace_text import EventWriter, SliceColumns, write_flows, write_slices
+from collector.views.frames import SCHEMA
+from collector.views.trace_text import EventWriter, SliceColumns, write_flows, write_slices
 
 Int64s = npt.NDArray[np.int64]
 _NEEDED = ("start", "dur", "name")

@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import Any, Literal
 
 from collector.options import Options, parse_options
-from collector.recording import Recording
 from collector.run import Run
 from collector.schema.errors import OptionError, SessionError, StepscopeError
+from collector.session.recording import Recording
 
 PATH_VARIABLE = "PROFILER_OUTPUT_PATH"
 DEFAULT_PATH = "profiler_output"

@@ -10,7 +10,7 @@ import pytest
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import collector
-from collector.estimation import Estimate
+from collector.estimating.estimation import Estimate
 from collector.schema.errors import OptionError, UsageError
 
 GIVEN = {"batch_ns": 40_000_000, "batch_cpu_frac": 1.0, "batch_bytes": 1 << 20, "free_bytes": 1 << 30}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.simulation import (
+from collector.estimating.simulation import (
     Job,
     LoopModel,
     _Contended,

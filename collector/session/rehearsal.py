@@ -4,7 +4,7 @@ A loop of nothing but hooks would find them in the processor's caches; in a trai
 step's own work has filled them. So the caches are filled with something else before each call. What is not counted:
 what the hooks push out of the caches, and detailed windows, which are timed by themselves.
 
-May import the standard library and `collector.context`. Must not import torch.
+May import the standard library and `collector.context.signals`. Must not import torch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from collector.context import SignalContext
+from collector.context.signals import SignalContext
 from collector.notes import Notes
 from collector.options import Options
 from collector.ring.words import WordLog

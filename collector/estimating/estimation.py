@@ -2,10 +2,10 @@
 
 Batches are made here, in this process, one after the other: reading (the dataset's `__getitem__`, transforms
 included) and collating, each split into time on a processor and time that waits. What they would take beside each
-other in workers is simulated (`collector.simulation`). Not counted: pickling, pinning, caches that warm up, the copy
+other in workers is simulated (`collector.estimating.simulation`). Not counted: pickling, pinning, caches that warm up, the copy
 to the device.
 
-May import `collector.simulation`, `collector.environment`, `collector.schema`. Looks at torch only if somebody has
+May import `collector.estimating.simulation`, `collector.environment`, `collector.schema`. Looks at torch only if somebody has
 imported it.
 """
 
@@ -22,8 +22,8 @@ from typing import Any
 import psutil
 
 from collector.environment import count_usable_cores
+from collector.estimating.simulation import Job, LoopModel, find_workers, simulate
 from collector.schema.errors import OptionError, UsageError
-from collector.simulation import Job, LoopModel, find_workers, simulate
 
 MAX_MEMORY_UTIL = 0.7
 MOST_WORKERS = 32

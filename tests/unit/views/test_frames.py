@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 import collector
-from collector.frames import SCHEMA
 from collector.run import Run, open_run
 from collector.schema.errors import OptionError, OutputError, TableMissingError
 from collector.traces.importing import import_trace
-from collector.writing import write_spans
+from collector.views.frames import SCHEMA
+from collector.views.writing import write_spans
 from profiler_server.analysis.executions import summarize_device_steps
 from tests.support.recording import record as record_loop
 from tests.support.runs import RunPlan, build_run

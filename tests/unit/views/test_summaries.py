@@ -9,7 +9,7 @@ import pytest
 
 from collector.parts import build_table_from_rows
 from collector.run import open_run
-from collector.summaries import describe_kernels, describe_operators, summarize_times
+from collector.views.summaries import describe_kernels, describe_operators, summarize_times
 from tests.support.runs import RunPlan, build_run
 
 

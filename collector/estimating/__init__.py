@@ -1,0 +1,1 @@
+"""Propose loader settings from a short measurement, by simulating the pipeline."""

@@ -1,0 +1,1 @@
+"""What an opened run answers with: frames, summaries, figures, files. No torch."""
