@@ -33,3 +33,13 @@ make_environment() {  # make_environment EXTRAS
         printf '%s' "$wanted" >"$stamp"
     fi
 }
+
+# What the lock file of a folder names, exactly; again only when that file changed.
+install_node_packages() {  # install_node_packages FOLDER
+    local stamp="$1/node_modules/.stepscope" wanted
+    wanted=$(cksum <"$1/package-lock.json")
+    if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+        say "Installing the Node packages of $1"
+        npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund --loglevel=error && printf '%s' "$wanted" >"$stamp"
+    fi
+}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The gate: installs what the tests need (Chromium and Node too), then format, lint, strict types, tests, contracts.
+# The gate: installs what the tests need (Chromium, Node and Perfetto's trace processor too), then format, lint, strict types, tests, contracts.
 # Usage: bash tests/run.sh [pytest arguments]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,6 +8,9 @@ source .ci/setup.sh
 make_environment test
 command -v chromium >/dev/null || install_debian chromium
 command -v node >/dev/null || install_debian nodejs
+command -v npm >/dev/null || install_debian npm
+install_node_packages tests/js || echo "The types of the browser's modules are not checked: no TypeScript" >&2
+.venv/bin/python tests/perfetto/fetch.py || true  # says why its tests are skipped
 
 say "Format and lint"
 .venv/bin/ruff format --check --quiet .

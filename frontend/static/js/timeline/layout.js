@@ -47,6 +47,7 @@ export function layOut(ranks, sources, folded, filter = "") {
     const rankKey = `r${rank}`;
     if (ranks.length > 1) add({ kind: "rank", height: HEADING_HEIGHT, rank, key: rankKey, label: `Rank ${rank}`, folded: folded.has(rankKey) || !source });
     if (!source || folded.has(rankKey)) continue;
+    /** @type {string | null} */
     let group = null;
     const all = [...source.meta.tracks, ...source.meta.counters.map((track, i) => ({ ...track, firstLane: i, lanes: 0 }))];
     all.forEach((track, number) => {

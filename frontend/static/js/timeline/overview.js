@@ -70,6 +70,7 @@ export class Minimap {
   constructor(canvas, show) {
     this.canvas = canvas;
     this.show = show;
+    /** @type {Float32Array} */
     this.busy = new Float32Array(0);
     /** @type {unknown} */
     this.madeFrom = null;

@@ -46,13 +46,14 @@ export class Selection {
   /** Show a slice's details. @param {number} id @param {number} rank @param {boolean} move @param {number} [merged] */
   async select(id, rank, move, merged = 1) {
     const found = await this.viewer.ask("slice", { id: String(id) }, rank);
-    this.viewer.state.selected = { ...found, rank, count: merged };
+    const chosen = { ...found, rank, count: merged };
+    this.viewer.state.selected = chosen;
     this.viewer.state.area = null;
     if (move) this.reveal(found, rank);
     const source = this.viewer.state.sources.get(rank);
     const track = source?.meta.tracks.find((t) => t.firstLane <= found.lane && found.lane < t.firstLane + t.lanes);
     const at = { track: [track?.group, track?.name].filter(Boolean).join(": "), start: found.start + (source?.shift ?? 0) };
-    showSlice(this.viewer.panel, this.viewer.state.selected, at, (link) => this.select(link.id, rank, true), () => this.fit());
+    showSlice(this.viewer.panel, chosen, at, (link) => this.select(link.id, rank, true), () => this.fit());
     this.viewer.keepAddress();
     this.viewer.dirty();
   }
