@@ -51,5 +51,7 @@ async function fillVerdicts(wait = POLL_MS) {
   setTimeout(() => fillVerdicts(Math.min(wait * 1.5, SLOWEST_MS)), wait);
 }
 
-installCompare();
-fillVerdicts();
+if (typeof document !== "undefined") {
+  installCompare();
+  fillVerdicts();
+}

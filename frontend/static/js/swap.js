@@ -7,15 +7,18 @@ import { watchCharts } from "./figure.js";
 
 const TYPING_PAUSE_MS = 150;
 
-/** Return the address that a GET form would go to. @param {HTMLFormElement} form @returns {string} */
-export function addressOf(form) {
-  const address = new URL(form.action, location.href);
-  const fields = [...new FormData(form)].filter(([, value]) => value !== "");
-  address.search = new URLSearchParams(fields.map(([name, value]) => [name, String(value)])).toString();
+/**
+ * Return the address that a GET form would go to; empty fields are left out.
+ * @param {string} action @param {Iterable<[string, unknown]>} fields
+ */
+export function addressOf(action, fields) {
+  const address = new URL(action);
+  const filled = [...fields].filter(([, value]) => value !== "");
+  address.search = new URLSearchParams(filled.map(([name, value]) => [name, String(value)])).toString();
   return address.href;
 }
 
-/** Say whether a click asks for something else than to follow the link here. @param {MouseEvent} event */
+/** Say whether a click asks for something else than to follow the link here. @param {Pick<MouseEvent, "button" | "ctrlKey" | "metaKey" | "shiftKey" | "altKey">} event */
 export function opensElsewhere(event) {
   return event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey;
 }
@@ -48,7 +51,7 @@ class SwapRegion {
     if (!(form instanceof HTMLFormElement) || !form.matches("[data-swap-form]")) return;
     event.preventDefault();
     clearTimeout(this.timer);
-    this.show(addressOf(form), "push");
+    this.show(addressOf(form.action, new FormData(form)), "push");
   }
 
   /** Search while one types; the address is replaced, so that Back does not go letter by letter. @param {Event} event */
@@ -56,7 +59,7 @@ class SwapRegion {
     const form = /** @type {HTMLInputElement} */ (event.target).form;
     if (!form?.matches("[data-swap-form]")) return;
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.show(addressOf(form), "replace"), TYPING_PAUSE_MS);
+    this.timer = window.setTimeout(() => this.show(addressOf(form.action, new FormData(form)), "replace"), TYPING_PAUSE_MS);
   }
 
   /** @param {string} address @param {"push" | "replace" | null} history_ */
@@ -110,4 +113,6 @@ function findFocus(region, name) {
   return [...all].find((element) => element.dataset.focus === name);
 }
 
-for (const element of document.querySelectorAll("[data-swap]")) new SwapRegion(/** @type {HTMLElement} */ (element));
+if (typeof document !== "undefined") {
+  for (const element of document.querySelectorAll("[data-swap]")) new SwapRegion(/** @type {HTMLElement} */ (element));
+}

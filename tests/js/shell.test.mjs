@@ -1,0 +1,45 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { describeChoice } from "../../frontend/static/js/runs.js";
+import { readChoice, writeChoice } from "../../frontend/static/js/storage.js";
+import { addressOf, opensElsewhere } from "../../frontend/static/js/swap.js";
+import { nextTheme } from "../../frontend/static/js/theme.js";
+import { refuse } from "../../frontend/static/js/upload.js";
+
+const LEFT = { button: 0, ctrlKey: false, metaKey: false, shiftKey: false, altKey: false };
+
+test("a form's address holds what was filled in, escaped", () => {
+  const fields = [["q", "a&b <c>"], ["steps", ""], ["rank", "3"]];
+  assert.equal(addressOf("http://h/runs/a/operators?old=1", fields), "http://h/runs/a/operators?q=a%26b+%3Cc%3E&rank=3");
+  assert.equal(addressOf("http://h/runs/a/operators?old=1", []), "http://h/runs/a/operators");
+});
+
+test("only a plain left click is followed in place", () => {
+  assert.equal(opensElsewhere(LEFT), false);
+  for (const held of ["ctrlKey", "metaKey", "shiftKey", "altKey"]) assert.equal(opensElsewhere({ ...LEFT, [held]: true }), true);
+  assert.equal(opensElsewhere({ ...LEFT, button: 1 }), true);
+});
+
+test("the themes come in turn, and from an unknown one the first", () => {
+  assert.deepEqual(["system", "light", "dark", "sepia"].map(nextTheme), ["light", "dark", "system", "system"]);
+});
+
+test("the button of the run list says what it waits for", () => {
+  assert.deepEqual([0, 1, 2].map(describeChoice), ["Select two runs to compare", "Select one more to compare", "Compare 2 runs"]);
+});
+
+test("a choice lasts as long as the page where nothing can be stored", () => {
+  assert.equal(readChoice("keys", "on"), "on");
+  writeChoice("keys", "off");
+  assert.equal(readChoice("keys", "on"), "off");
+  writeChoice("keys", null);
+  assert.equal(readChoice("keys", "on"), "on");
+});
+
+test("files that are no traces or too large are refused before they are sent", () => {
+  assert.equal(refuse([{ name: "a.json.gz", size: 10 }, { name: "B.JSON", size: 10 }], 100), "");
+  assert.match(refuse([], 100), /No file was dropped/);
+  assert.match(refuse([{ name: "a.txt", size: 1 }], 100), /^a\.txt is not a trace/);
+  assert.match(refuse([{ name: "a.json", size: 2 ** 20 + 1 }], 2 ** 20), /^2 MiB are more than this server takes \(1 MiB\)/);
+});
