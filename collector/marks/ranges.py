@@ -18,6 +18,7 @@ from collector.ring.mark_log import (
     DROP,
     FAILED,
     NO_PARENT,
+    ON_TRAINING_THREAD,
     RANGE,
     UNKNOWN,
     Drop,
@@ -58,6 +59,8 @@ class _Open:
                 device.drop(self.mark)
             return
         flags = (FAILED if failed else 0) | (DEVICE_LATER if device is not None else 0)
+        if self.outlet.is_training_thread:
+            flags |= ON_TRAINING_THREAD
         place = (self.id, self.parent, self.number, _local.thread)
         self.log.add(RANGE, Range(*place, self.start_ns, took_ns, self.batch, items, self.step, flags))
         if device is not None:

@@ -1,16 +1,31 @@
-"""Checkpoints: `torch.save` on the thread that trains becomes a range, so that what it holds up has a name."""
+"""Checkpoints: saving on the thread that trains becomes a range, so that what it holds up has a name."""
 
 from __future__ import annotations
 
 import functools
+import logging
+import sys
 from typing import Any
 
 import torch
 
+from collector.context.imports import ImportWatch
 from collector.context.signals import SignalContext
 from collector.marks.ranges import record
 
 RANGE = "torch.save"
+_DISTRIBUTED = "torch.distributed.checkpoint"
+_LATER = (
+    # The package takes its functions from the module: both hold them by name.
+    (f"{_DISTRIBUTED}.state_dict_saver", "save", f"{_DISTRIBUTED}.save"),
+    (f"{_DISTRIBUTED}.state_dict_saver", "async_save", f"{_DISTRIBUTED}.async_save"),
+    (_DISTRIBUTED, "save", f"{_DISTRIBUTED}.save"),
+    (_DISTRIBUTED, "async_save", f"{_DISTRIBUTED}.async_save"),
+    # Other libraries hold `save_file` under names of their own; this is what it calls.
+    ("safetensors.torch", "serialize_file", "safetensors.save_file"),
+)
+"""Module, function and range of what saves besides `torch.save`. None of it is imported for this."""
+_log = logging.getLogger("stepscope")
 
 
 class SavingSignal:
@@ -20,19 +35,52 @@ class SavingSignal:
     option = ""
 
     def install(self, context: SignalContext) -> None:
-        save, is_mine, block = torch.save, context.log.is_mine, record(RANGE)
-
-        @functools.wraps(save)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            if not is_mine():
-                return save(*args, **kwargs)
-            with block:
-                return save(*args, **kwargs)
-
-        context.undo.patch(torch, "save", watched)
+        self._context = context
+        self._watched: set[Any] = set()
+        # One way to save may call another: the outermost is what the script asked for.
+        self._saves = [False]
+        self._watch(torch, "save", RANGE)
+        for module in dict.fromkeys(name for name, _, _ in _LATER):
+            if module in sys.modules:
+                self._watch_module(module)
+            else:
+                self._await(module)
 
     def remove(self) -> None:
         pass
+
+    def _await(self, name: str) -> None:
+        watch = ImportWatch(name, lambda: self._watch_module(name))
+        sys.meta_path.insert(0, watch)
+        self._context.undo.call(watch.stop)
+
+    def _watch_module(self, name: str) -> None:
+        try:
+            for module, function, range_name in _LATER:
+                if module == name:
+                    self._watch(sys.modules[name], function, range_name)
+        except Exception as error:  # noqa: BLE001  an edge: another library's import must succeed as it would without us
+            _log.debug("stepscope: what %s saves is not recorded: %r", name, error)
+
+    def _watch(self, owner: Any, name: str, range_name: str) -> None:
+        save = getattr(owner, name, None)
+        if save is None or save in self._watched:
+            return
+        is_mine, block, saves = self._context.log.is_mine, record(range_name), self._saves
+
+        @functools.wraps(save)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if not is_mine() or saves[0]:
+                return save(*args, **kwargs)
+            saves[0] = True
+            try:
+                with block:
+                    return save(*args, **kwargs)
+            finally:
+                saves[0] = False
+
+        self._watched.add(watched)
+        self._context.undo.patch(owner, name, watched)
 
 
 SIGNAL = SavingSignal

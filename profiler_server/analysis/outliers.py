@@ -9,7 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from collector.schema.phases import PHASE_NAMES
-from profiler_server.analysis.steps import Float64, Int64, Mask, read_integers, select_steps, train_steps
+from profiler_server.analysis.interruptions import NOTHING, Held, Interruptions, StepCauses
+from profiler_server.analysis.steps import (
+    Float64,
+    Int64,
+    Mask,
+    StepSelection,
+    read_integers,
+    select_steps,
+    train_steps,
+)
 
 MIN_EXCESS_FRAC = 0.25
 MIN_DEVIATIONS = 6.0
@@ -20,12 +29,17 @@ loader, six deviations lie beyond anything that a reader of the chart would call
 MIN_STEPS = 10
 """Fewer steps have no usual length to stand out from."""
 
-Cause = Literal["warm_up", "window", "loader_start", "epoch_start", "gc", "phase"]
+_FORWARD = PHASE_NAMES.index("forward")
+
+Cause = Literal["held", "validation", "warm_up", "window", "loader_start", "epoch_start", "gc", "phase"]
 
 
 @dataclass(frozen=True)
 class Outlier:
-    """One slow step. `phase` grew most, by `phase_excess_ns` over its median; `cause` is why, where that is known."""
+    """One slow step. `phase` grew most, by `phase_excess_ns` over its median; `cause` is why, where that is known.
+
+    `held` is what took at least half of the excess, for `held_ns`, where that has a name: a checkpoint, a compilation.
+    """
 
     step: int
     start_ns: int
@@ -34,6 +48,8 @@ class Outlier:
     cause: Cause
     phase: str
     phase_excess_ns: int
+    held: Held | None = None
+    held_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,8 +65,11 @@ class Outliers:
     shown: tuple[Outlier, ...]
 
 
-def list_outliers(steps: pa.Table, limit: int = 20) -> Outliers:
-    """Return the training steps that stand out. The median and deviation are those of the steps that are averaged."""
+def list_outliers(steps: pa.Table, limit: int = 20, interruptions: Interruptions = NOTHING) -> Outliers:
+    """Return the training steps that stand out. The median and deviation are those of the steps that are averaged.
+
+    With the rank's interruptions, a step that one of them explains is given it.
+    """
     selection = select_steps(steps)
     usual = selection.duration_ns[selection.kept]
     if len(usual) < MIN_STEPS:
@@ -65,7 +84,7 @@ def list_outliers(steps: pa.Table, limit: int = 20) -> Outliers:
     train = train_steps(steps)
     phases = np.stack([read_integers(train, f"{name}_ns") for name in PHASE_NAMES])
     typical = np.median(phases[:, selection.kept], axis=1)
-    facts = _StepFacts(train, selection.warm_up, selection.detailed & ~selection.kept, selection.first_of_epoch)
+    facts = _StepFacts(train, selection, interruptions)
     return Outliers(
         len(found),
         limit_ns,
@@ -77,38 +96,50 @@ def list_outliers(steps: pa.Table, limit: int = 20) -> Outliers:
 class _StepFacts:
     """The columns that a cause is read from."""
 
-    def __init__(self, train: pa.Table, warm_up: Mask, window: Mask, first_of_epoch: Mask) -> None:
+    def __init__(self, train: pa.Table, selection: StepSelection, interruptions: Interruptions) -> None:
         self.step: Int64 = read_integers(train, "step")
         self.start_ns = read_integers(train, "start_ns")
         self.duration_ns = read_integers(train, "duration_ns")
-        self.loader_start_ns = read_integers(train, "loader_start_ns")
-        self.gc_ns = read_integers(train, "gc_ns")
-        self.warm_up = warm_up
-        self.window = window
-        self.first_of_epoch = first_of_epoch
+        self._loader_start_ns = read_integers(train, "loader_start_ns")
+        self._gc_ns = read_integers(train, "gc_ns")
+        self._selection = selection
+        ends_ns = self.start_ns + self.duration_ns
+        self._held = StepCauses(interruptions, self.start_ns, ends_ns, selection.kept)
+        no_grad = read_integers(train, "no_grad_forwards") if "no_grad_forwards" in train.column_names else None
+        usual = float(np.median(no_grad[selection.kept])) if no_grad is not None else 0.0
+        self._validates: Mask = no_grad > usual if no_grad is not None else np.zeros(len(self.step), np.bool_)
 
-    def find_cause(self, at: int, excess_ns: float) -> Cause:
+    def find_held(self, at: int, excess_ns: float) -> tuple[Held | None, int]:
+        return self._held.find(at, excess_ns) or (None, 0)
+
+    def find_cause(self, at: int, excess_ns: float, forward_excess_ns: float, held: Held | None) -> Cause:
         """Return the first known cause that explains at least half of the excess, else that a phase grew."""
-        if self.loader_start_ns[at] >= excess_ns / 2:
-            return "loader_start"
-        if self.gc_ns[at] >= excess_ns / 2:
-            return "gc"
-        if self.window[at]:
-            return "window"
-        if self.warm_up[at]:
-            return "warm_up"
-        return "epoch_start" if self.first_of_epoch[at] else "phase"
+        selection = self._selection
+        known: tuple[tuple[Cause, bool], ...] = (
+            ("held", held is not None and held.kind != "range"),
+            ("validation", bool(self._validates[at]) and forward_excess_ns >= excess_ns / 2),
+            ("loader_start", self._loader_start_ns[at] >= excess_ns / 2),
+            ("gc", self._gc_ns[at] >= excess_ns / 2),
+            ("held", held is not None),
+            ("window", bool(selection.detailed[at] and not selection.kept[at])),
+            ("warm_up", bool(selection.warm_up[at])),
+            ("epoch_start", bool(selection.first_of_epoch[at])),
+        )
+        return next((cause for cause, applies in known if applies), "phase")
 
 
 def _describe(at: int, excess_ns: Float64, facts: _StepFacts, median: float) -> Outlier:
     most = int(np.argmax(excess_ns))
     duration = int(facts.duration_ns[at])
+    held, held_ns = facts.find_held(at, duration - median)
     return Outlier(
         step=int(facts.step[at]),
         start_ns=int(facts.start_ns[at]),
         duration_ns=duration,
         ratio=duration / median if median else 0.0,
-        cause=facts.find_cause(at, duration - median),
+        cause=facts.find_cause(at, duration - median, float(excess_ns[_FORWARD]), held),
         phase=PHASE_NAMES[most],
         phase_excess_ns=int(excess_ns[most]),
+        held=held,
+        held_ns=held_ns,
     )

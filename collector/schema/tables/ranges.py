@@ -31,5 +31,6 @@ TABLE = Table(
         Column("batch", "int64", "", "batch_idx.", nullable=True),
         Column("total_items", "int64", "items", "total_items of a batch.", nullable=True),
         Column("failed", "bool", "", "An exception passed through it."),
+        Column("training", "bool", "", "It held the thread that trains.", nullable=True),
     ),
 )

@@ -34,6 +34,7 @@ TABLE = Table(
         Column("batch", "int64", "", "Number of the first batch within the epoch, from 0.", nullable=True),
         Column("fetches", "int32", "", "Batches fetched in the step."),
         Column("forwards", "int32", "", "Calls of an outermost module."),
+        Column("no_grad_forwards", "int32", "", "Those of them with gradients off, such as validation.", nullable=True),
         Column("backwards", "int32", "", "Calls of the autograd engine."),
         Column("optimizer_steps", "int32", "", "Optimizer steps."),
         Column("skipped_updates", "int32", "", "Updates that GradScaler left out because of infinite gradients."),

@@ -156,6 +156,7 @@ class MarkAssembler(Assembler):
             "batch": _known(entry.batch),
             "total_items": _known(entry.items),
             "failed": bool(entry.flags & mark_log.FAILED),
+            "training": bool(entry.flags & mark_log.ON_TRAINING_THREAD),
         }
         if entry.flags & mark_log.DEVICE_LATER:
             self._held[row["id"]] = row

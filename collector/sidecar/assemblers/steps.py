@@ -138,6 +138,7 @@ class StepsAssembler(Assembler):
             "batch": first.batch if first else None,
             "fetches": counters.fetches,
             "forwards": counters.forwards,
+            "no_grad_forwards": counters.no_grad,
             "backwards": counters.backwards,
             "optimizer_steps": counters.updates,
             "skipped_updates": counters.skipped,

@@ -10,6 +10,7 @@ import numpy as np
 from collector.run import RankRun
 from collector.schema.errors import RunError
 from profiler_server.analysis.evaluation import summarize_evaluation
+from profiler_server.analysis.interruptions import read_interruptions
 from profiler_server.analysis.stability import summarize_spread
 from profiler_server.analysis.step_graph import StepGraph, average_graph, trace_step
 from profiler_server.analysis.steps import summarize_phases, summarize_steps
@@ -24,12 +25,14 @@ from profiler_server.pages.steps.tables import (
     Coverage,
     EvaluationView,
     Figure,
+    InterruptionRow,
     OutlierTable,
     Points,
     describe_coverage,
     describe_evaluation,
     describe_outliers,
     describe_points,
+    list_interruptions,
     list_percentiles,
     list_steadiness,
 )
@@ -66,6 +69,7 @@ class Trace:
     percentiles: tuple[Figure, ...]
     steadiness: tuple[Figure, ...]
     outliers: OutlierTable
+    interruptions: tuple[InterruptionRow, ...]
     charts: tuple[Chart, ...]
     evaluation: EvaluationView | None
     points: Points
@@ -104,6 +108,7 @@ def _build(rank: RankRun, wanted: str) -> StepsPage:
 def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
     picker = pick_step(data, wanted)
     graph = _find_graph(rank, data, picker.step)
+    interruptions = read_interruptions(rank)
     title = f"Average {data.noun}" if picker.step is None else f"{data.noun.capitalize()} {picker.step:,}"
     return Trace(
         noun=data.noun,
@@ -115,7 +120,8 @@ def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
         coverage=describe_coverage(data),
         percentiles=list_percentiles(summarize_steps(data.steps).duration_ns),
         steadiness=list_steadiness(data),
-        outliers=describe_outliers(data),
+        outliers=describe_outliers(data, interruptions),
+        interruptions=list_interruptions(interruptions),
         charts=build_charts(data),
         evaluation=None if data.infers else describe_evaluation(summarize_evaluation(data.every)),
         points=describe_points(rank.manifest),

@@ -9,6 +9,7 @@ import numpy as np
 from collector.schema.manifest import RankManifest
 from collector.schema.phases import PHASES
 from profiler_server.analysis.evaluation import EvaluationSummary
+from profiler_server.analysis.interruptions import NOTHING, HeldSum, Interruptions, sum_interruptions
 from profiler_server.analysis.outliers import BULK_RATIO, MIN_DEVIATIONS, MIN_EXCESS_FRAC, Outlier, list_outliers
 from profiler_server.analysis.results import Distribution
 from profiler_server.analysis.stability import summarize_stability
@@ -32,8 +33,10 @@ _CAUSES = {
     "loader_start": "starting the loader and its workers",
     "epoch_start": "first of an epoch",
     "gc": "garbage collection",
+    "validation": "validation: forward passes without gradients that the other steps have not",
 }
 OUTLIER_ROWS = 20
+INTERRUPTION_ROWS = 10
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,20 @@ class OutlierRow:
 class OutlierTable:
     sentence: str
     rows: tuple[OutlierRow, ...]
+
+
+@dataclass(frozen=True)
+class InterruptionRow:
+    """Something that held the training up, how often and how long, and where on the timeline it did so longest, in ns."""
+
+    name: str
+    reason: str
+    count: str
+    total: str
+    mean: str
+    longest: str
+    start_ns: int
+    end_ns: int
 
 
 @dataclass(frozen=True)
@@ -139,9 +156,9 @@ def list_steadiness(data: StepData) -> tuple[Figure, ...]:
     )
 
 
-def describe_outliers(data: StepData) -> OutlierTable:
+def describe_outliers(data: StepData, interruptions: Interruptions = NOTHING) -> OutlierTable:
     """Say where outliers begin, and list the slowest of them in order with their cause."""
-    outliers, noun = list_outliers(data.steps, OUTLIER_ROWS), data.noun
+    outliers, noun = list_outliers(data.steps, OUTLIER_ROWS, interruptions), data.noun
     if outliers.limit_ns is None:
         return OutlierTable(f"Too few {data.nouns} to say which of them stand out.", ())
     margin = f"{100 * MIN_EXCESS_FRAC:.0f} % and {MIN_DEVIATIONS:.0f} robust deviations above the median"
@@ -159,7 +176,7 @@ def describe_outliers(data: StepData) -> OutlierTable:
 
 def _describe_outlier(outlier: Outlier) -> OutlierRow:
     grew = f"{_LABELS[outlier.phase]} +{format_duration(outlier.phase_excess_ns)}"
-    known = _CAUSES.get(outlier.cause)
+    known = _describe_held(outlier) if outlier.cause == "held" else _CAUSES.get(outlier.cause)
     return OutlierRow(
         step=outlier.step,
         duration=format_duration(outlier.duration_ns),
@@ -167,6 +184,31 @@ def _describe_outlier(outlier: Outlier) -> OutlierRow:
         cause=f"{grew}; {known}" if known else grew,
         start_ns=outlier.start_ns,
         end_ns=outlier.start_ns + outlier.duration_ns,
+    )
+
+
+def _describe_held(outlier: Outlier) -> str | None:
+    if outlier.held is None:
+        return None
+    reason = f": {outlier.held.reason}" if outlier.held.reason else ""
+    return f"{outlier.held.label} {format_duration(outlier.held_ns)}{reason}"
+
+
+def list_interruptions(found: Interruptions) -> tuple[InterruptionRow, ...]:
+    """List checkpoints, validation and compilations, the longest in all first."""
+    return tuple(_describe_interruption(entry) for entry in sum_interruptions(found)[:INTERRUPTION_ROWS])
+
+
+def _describe_interruption(entry: HeldSum) -> InterruptionRow:
+    return InterruptionRow(
+        name=entry.held.label,
+        reason=entry.held.reason,
+        count=format_count(entry.count),
+        total=format_duration(entry.total_ns),
+        mean=format_duration(entry.total_ns / entry.count),
+        longest=format_duration(entry.longest_ns),
+        start_ns=entry.longest_at_ns,
+        end_ns=entry.longest_at_ns + entry.longest_ns,
     )
 
 

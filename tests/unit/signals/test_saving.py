@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import io
+import sys
 import threading
 from pathlib import Path
 
@@ -60,3 +62,38 @@ def test_saving_is_what_it_was_afterwards_and_errors_pass_through(tmp_path: Path
     with pytest.raises(OSError, match="the disk is full"):
         record(tmp_path, loop)
     assert torch.save is before
+
+
+def test_a_library_that_is_imported_later_is_recorded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "lib" / "safetensors"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "torch.py").write_text(
+        "def serialize_file(tensors, path): return len(tensors)\n"
+        "def save_file(tensors, path): return serialize_file(tensors, path)\n"
+    )
+    monkeypatch.syspath_prepend(str(package.parent))
+    for name in ("safetensors", "safetensors.torch"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    def loop() -> None:
+        saver = importlib.import_module("safetensors.torch")
+        assert saver.save_file({"weight": 1}, "model") == 1
+
+    watchers = list(sys.meta_path)
+    run = record(tmp_path / "run", loop).run
+    assert [row["name"] for row in run.table("ranges").to_pylist()] == ["safetensors.save_file"]
+    assert sys.meta_path == watchers
+    for name in ("safetensors", "safetensors.torch"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
+def test_a_distributed_checkpoint_of_one_rank_is_a_range(tmp_path: Path) -> None:
+    def loop() -> None:
+        from torch.distributed import checkpoint
+
+        checkpoint.save({"weight": torch.ones(4)}, checkpoint_id=tmp_path / "saved", no_dist=True)
+
+    rows = record(tmp_path / "run", loop).run.table("ranges").to_pylist()
+    assert [(row["name"], row["training"]) for row in rows] == [("torch.distributed.checkpoint.save", True)]

@@ -1,0 +1,221 @@
+"""What held up the thread that trains, by name: checkpoints, validation, compilations, ranges that the user marked."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.parts import find_files
+from collector.run import RankRun
+from collector.schema.errors import RunError
+from profiler_server.analysis.evaluation import has_training
+from profiler_server.analysis.nesting import count_parents
+from profiler_server.analysis.steps import Int64, Mask, read_integers
+
+Kind = Literal["checkpoint", "validation", "compile", "recompile", "range"]
+_SAVES = re.compile(r"check.?point|sav(e|ing)", re.IGNORECASE)
+_EVALUATES = re.compile(r"valid|eval", re.IGNORECASE)
+_MOST_NAMES = 200
+_MOST_TEXT = 200
+
+
+@dataclass(frozen=True)
+class Held:
+    """One thing that holds the training thread; `reason` is PyTorch's for a compilation, "" else."""
+
+    kind: Kind
+    name: str
+    reason: str = ""
+
+    @property
+    def label(self) -> str:
+        """What it is in a few words: "checkpoint (torch.save)"."""
+        if self.kind == "compile":
+            return f"compilation of {self.name}"
+        if self.kind == "recompile":
+            return f"recompilation of {self.name}"
+        if self.kind == "range":
+            return f"range “{self.name}”"
+        return f"{self.kind} ({self.name})" if self.name else self.kind
+
+
+@dataclass(frozen=True)
+class Interruptions:
+    """Each row is one time that something of `held` held the thread: `which` is its place there, `row` that in its table.
+
+    `depth` is how deep a range was nested; rows are in order of their start. Passes of validation lie between steps.
+    """
+
+    held: tuple[Held, ...]
+    which: Int64
+    start_ns: Int64
+    duration_ns: Int64
+    depth: Int64
+
+    def of_kind(self, *kinds: Kind) -> Interruptions:
+        """Return the rows of some kinds."""
+        chosen = np.array([held.kind in kinds for held in self.held], np.bool_)
+        return self._take(chosen[self.which] if len(self.which) else np.zeros(0, np.bool_))
+
+    def _take(self, rows: Mask) -> Interruptions:
+        return Interruptions(self.held, self.which[rows], self.start_ns[rows], self.duration_ns[rows], self.depth[rows])
+
+
+@dataclass(frozen=True)
+class HeldSum:
+    """How often something held the thread and for how long; `longest_at_ns` is when it did so longest."""
+
+    held: Held
+    count: int
+    total_ns: int
+    longest_ns: int
+    longest_at_ns: int
+
+
+NOTHING = Interruptions((), *(np.zeros(0, np.int64),) * 4)
+
+
+def read_interruptions(rank: RankRun) -> Interruptions:
+    """Read what held the training thread. A table that is absent or damaged adds nothing."""
+    pieces = [_read_ranges(rank), _read_compiles(rank), _read_validation(rank)]
+    held = tuple(entry for piece in pieces for entry in piece.held)
+    shifts = np.cumsum([0, *(len(piece.held) for piece in pieces)])
+    which = np.concatenate([piece.which + shift for piece, shift in zip(pieces, shifts, strict=False)])
+    columns = [
+        np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("start_ns", "duration_ns", "depth")
+    ]
+    order = np.argsort(columns[0], kind="stable")
+    return Interruptions(held, which[order], *(column[order] for column in columns))
+
+
+def sum_interruptions(found: Interruptions) -> tuple[HeldSum, ...]:
+    """Sum checkpoints, validation and compilations by name, the longest in all first. What the user marked is left out.
+
+    A range inside of another of the list counts for both.
+    """
+    sums = []
+    for place, held in enumerate(found.held):
+        rows = np.flatnonzero(found.which == place)
+        if held.kind == "range" or not len(rows):
+            continue
+        longest = rows[np.argmax(found.duration_ns[rows])]
+        total = int(found.duration_ns[rows].sum())
+        longest_ns, at_ns = int(found.duration_ns[longest]), int(found.start_ns[longest])
+        sums.append(HeldSum(held, len(rows), total, longest_ns, at_ns))
+    return tuple(sorted(sums, key=lambda entry: -entry.total_ns))
+
+
+class StepCauses:
+    """What held the training steps, against what usually holds them."""
+
+    def __init__(self, found: Interruptions, starts: Int64, ends: Int64, kept: Mask) -> None:
+        self._found = found
+        self._starts, self._kept = starts, kept
+        at = np.searchsorted(starts, found.start_ns, side="right") - 1
+        inside = (at >= 0) & (found.start_ns < ends[at]) if len(starts) else np.zeros(len(at), np.bool_)
+        self._at = np.where(inside, at, -1)
+        self._usual: dict[int, float] = {}
+
+    def find(self, step: int, excess_ns: float) -> tuple[Held, int] | None:
+        """Return what took at least half of the excess of a step (by its place), and for how long; the innermost of such."""
+        rows = np.flatnonzero(self._at == step)
+        best: tuple[int, int, int] | None = None
+        for place in np.unique(self._found.which[rows]).tolist():
+            own = rows[self._found.which[rows] == place]
+            took = int(self._found.duration_ns[own].sum())
+            if took - self._find_usual(place) >= excess_ns / 2:
+                best = max(best or (-1, 0, 0), (int(self._found.depth[own].min()), took, place))
+        return None if best is None else (self._found.held[best[2]], best[1])
+
+    def _find_usual(self, place: int) -> float:
+        """Return what a step usually spends in it: nothing for what comes in fewer than half of the steps."""
+        if place not in self._usual:
+            rows = (self._found.which == place) & (self._at >= 0)
+            spent = np.bincount(self._at[rows], self._found.duration_ns[rows], len(self._starts))
+            self._usual[place] = float(np.median(spent[self._kept])) if self._kept.any() else 0.0
+        return self._usual[place]
+
+
+def _read_ranges(rank: RankRun) -> Interruptions:
+    """Read the ranges of the training thread. Runs of before it was noted count those of `torch.save` only."""
+    rows = _read(rank, "ranges", ("id", "parent", "name", "start_ns", "duration_ns", "training"))
+    if rows is None:
+        return NOTHING
+    known = rows["training"].combine_chunks()
+    names = rows["name"].combine_chunks()
+    own = (
+        pc.fill_null(known, False) if known.null_count < len(known) else pc.equal(names.cast(pa.string()), "torch.save")
+    )
+    rows = rows.filter(own)
+    names = rows["name"].combine_chunks().cast(pa.string()).dictionary_encode()
+    texts = names.dictionary.to_pylist()[:_MOST_NAMES]
+    which = np.asarray(names.indices.to_numpy(zero_copy_only=False), np.int64)
+    depth = count_parents(read_integers(rows, "id"), pc.fill_null(rows["parent"], -1).to_numpy()).astype(np.int64)
+    found = Interruptions(
+        tuple(Held(_classify(text), text[:_MOST_TEXT]) for text in texts),
+        which,
+        read_integers(rows, "start_ns"),
+        read_integers(rows, "duration_ns"),
+        depth,
+    )
+    return found._take(which < len(texts))
+
+
+def _classify(name: str) -> Kind:
+    if _SAVES.search(name):
+        return "checkpoint"
+    return "validation" if _EVALUATES.search(name) else "range"
+
+
+def _read_compiles(rank: RankRun) -> Interruptions:
+    rows = _read(rank, "compiles", ("kind", "start_ns", "duration_ns", "name", "reason"))
+    if rows is None:
+        return NOTHING
+    held: dict[Held, int] = {}
+    which, kept = [], []
+    entries = zip(*(rows[name].to_pylist() for name in ("kind", "name", "reason")), strict=True)
+    for number, (kind, name, reason) in enumerate(entries):
+        if kind not in ("compile", "recompile"):
+            continue
+        first = (reason or "").strip().splitlines()[:1]
+        entry = Held(kind, str(name)[:_MOST_TEXT], first[0].strip()[:_MOST_TEXT] if first else "")
+        which.append(held.setdefault(entry, len(held)))
+        kept.append(number)
+    taken = rows.take(pa.array(kept, pa.int64()))
+    times = read_integers(taken, "start_ns"), read_integers(taken, "duration_ns")
+    return Interruptions(tuple(held), np.array(which, np.int64), *times, np.full(len(kept), 1000, np.int64))
+
+
+def _read_validation(rank: RankRun) -> Interruptions:
+    """Read the passes of validation: evaluation batches between two training steps, from the first to the last."""
+    rows = _read(rank, "steps", ("kind", "start_ns", "duration_ns"))
+    if rows is None or not has_training(rows):
+        return NOTHING
+    kinds = rows["kind"].combine_chunks().cast(pa.string())
+    evaluates = np.asarray(pc.equal(kinds, "eval").to_numpy(zero_copy_only=False), np.bool_)
+    trains = np.asarray(pc.equal(kinds, "train").to_numpy(zero_copy_only=False), np.bool_)
+    starts = read_integers(rows, "start_ns")
+    ends = starts + read_integers(rows, "duration_ns")
+    batches = np.flatnonzero(evaluates)
+    if not len(batches):
+        return NOTHING
+    steps_before = np.cumsum(trains)[batches]
+    first = batches[np.flatnonzero(np.diff(steps_before, prepend=-1))]
+    last = batches[np.append(np.flatnonzero(np.diff(steps_before)), len(batches) - 1)]
+    zeros = np.zeros(len(first), np.int64)
+    return Interruptions((Held("validation", ""),), zeros, starts[first], ends[last] - starts[first], zeros)
+
+
+def _read(rank: RankRun, table: str, columns: tuple[str, ...]) -> pa.Table | None:
+    try:
+        if not find_files(rank.folder, table):
+            return None
+        rows = rank.table(table, columns).unify_dictionaries().combine_chunks()
+    except RunError:
+        return None
+    return rows if rows.num_rows else None
