@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,29 +20,31 @@ from collector.run import RankRun
 from profiler_server.analysis.intervals import Ints
 from profiler_server.timeline.counters import Series, read_counters
 from profiler_server.timeline.derived import Derived, derive_slices
-from profiler_server.timeline.lane_file import BINS_SCHEMA, RAW_SCHEMA, LaneWriter
+from profiler_server.timeline.derived_file import DERIVED_FILE, DerivedWriter, read_derived_batches
+from profiler_server.timeline.device import DEVICE_ROWS, DeviceWork, device_tracks
+from profiler_server.timeline.lane_file import LaneWriter
+from profiler_server.timeline.levels import LevelWriter, SliceColumns
 from profiler_server.timeline.names import Names, write_names
-from profiler_server.timeline.pyramid import list_levels, merge_lane, single_bins
-from profiler_server.timeline.scratch import Scatter, Scratch
+from profiler_server.timeline.pyramid import list_levels
+from profiler_server.timeline.scratch import Scatter, Scratch, let_go
 from profiler_server.timeline.sources import (
-    BATCH_ROWS,
     Track,
-    as_batch,
     count_slices,
     find_highest_track,
     read_in_order,
     read_tracks,
 )
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Part of the cache's stamp: raise it when what is built here changes."""
 TILE_BITS = 10
 """A tile has 2**10 bins."""
-INDEX_FILE, RAW_FILE, ORDER_FILE, NAMES_FILE = "index.json", "raw.arrow", "order.u32", "names.arrow"
-DERIVED_FILE, COUNTERS_FILE = "derived.arrow", "counters.arrow"
+INDEX_FILE, ORDER_FILE, NAMES_FILE, COUNTERS_FILE = "index.json", "order.u32", "names.arrow", "counters.arrow"
 _RAW_TILE_SLICES = 16_000
 _FINEST_RAW, _COARSEST_RAW = 6, 19
 _DENSITY_ROWS = 1 << 15
+# How far building has come after reading, after summing up the device, and after laying out, of 1.
+_READ, _DERIVED, _LAID_OUT = 0.5, 0.6, 0.75
 Progress = Callable[[float], None]
 
 
@@ -84,29 +84,19 @@ class _Plan:
     top_level: int
 
 
-def level_file(level: int) -> str:
-    """Return the name of the file of a stored level."""
-    return f"level_{level}.arrow"
-
-
 def build_timeline(rank: RankRun, folder: Path, progress: Progress = lambda share: None) -> None:
     """Build the cache of a rank in a folder that does not exist yet. Raises RunError, or OSError on a full disk."""
     tracks = read_tracks(rank)
     free = 1 + max(find_highest_track(rank), *(track.id for track in tracks), -1)
     derived = derive_slices(rank, tracks, free)
-    counters = read_counters(rank, tracks, free + len(derived.tracks))
+    free += len(derived.tracks)
+    counters = read_counters(rank, tracks, free + len(DEVICE_ROWS))
     table_rows = count_slices(rank)
     folder.mkdir(parents=True)
-    scratch = Scratch(folder / "scratch", table_rows + derived.slices.num_rows)
-    for batch in read_in_order(rank, derived.superseded):
-        scratch.fill(batch, 0)
-        progress(0.5 * scratch.rows / (table_rows + 1))
-    first_sid = table_rows
-    for raw in derived.slices.to_batches(BATCH_ROWS):
-        scratch.fill(as_batch(raw, first_sid), 1)
-        first_sid += raw.num_rows
-    plan = _plan(scratch, _list_tracks(tracks, derived), counters)
-    _write_derived(folder / DERIVED_FILE, derived.slices)
+    scratch = Scratch(folder / "scratch")
+    device = _read_slices(rank, scratch, (tracks, derived, free), table_rows, progress)
+    _read_derived(folder, scratch, table_rows, progress)
+    plan = _plan(scratch, [*_list_tracks(tracks, derived), *device], counters)
     _write_counters(folder / COUNTERS_FILE, counters, plan.origin_ns)
     levels = _write_slices(folder, scratch, plan, progress)
     index = Index(
@@ -123,6 +113,32 @@ def build_timeline(rank: RankRun, folder: Path, progress: Progress = lambda shar
     )
     (folder / INDEX_FILE).write_bytes(msgspec.json.encode(index))
     shutil.rmtree(folder / "scratch")
+
+
+def _read_slices(
+    rank: RankRun, scratch: Scratch, known: tuple[list[Track], Derived, int], table_rows: int, progress: Progress
+) -> tuple[Track, ...]:
+    """Read the table `slices` once, write the derived slices beside it, and return the tracks of the device."""
+    tracks, derived, device_track = known
+    work = DeviceWork([track.id for track in tracks if track.kind == "stream"])
+    scratch.reserve(table_rows)
+    with DerivedWriter(scratch.folder.parent / DERIVED_FILE, derived.slices, device_track) as writer:
+        for batch in read_in_order(rank, derived.superseded):
+            scratch.fill(batch, 0)
+            for found in work.add(batch):
+                writer.write_device(found)
+            progress(_READ * scratch.rows / (table_rows + 1))
+        for found in work.finish():
+            writer.write_device(found)
+        scratch.reserve(table_rows + writer.rows)
+        return device_tracks(sorted(writer.device_rows), device_track)
+
+
+def _read_derived(folder: Path, scratch: Scratch, first_sid: int, progress: Progress) -> None:
+    table_rows, capacity = scratch.rows, scratch.start.size
+    for batch in read_derived_batches(folder, first_sid):
+        scratch.fill(batch, 1)
+        progress(_READ + (_DERIVED - _READ) * (scratch.rows - table_rows) / max(capacity - table_rows, 1))
 
 
 def _list_tracks(tracks: list[Track], derived: Derived) -> list[Track]:
@@ -190,22 +206,40 @@ def _write_slices(folder: Path, scratch: Scratch, plan: _Plan, progress: Progres
     names = _sum_names(scratch)
     write_names(folder / NAMES_FILE, names)
     by_lane = Scatter(np.asarray([lane.count for lane in plan.lanes], np.int64))
-    by_name = Scatter(names.count)
-    start = scratch.new_column("lane_start", np.int64, scratch.rows)
-    end = scratch.new_column("lane_end", np.int64, scratch.rows)
-    name = scratch.new_column("lane_name", np.uint32, scratch.rows)
-    sid = scratch.new_column("lane_sid", np.uint32, scratch.rows)
+    columns = _lay_out(folder, scratch, plan, (by_lane, Scatter(names.count)), progress)
+    levels = list(list_levels(plan.raw_level, plan.top_level))
+    longest = max((lane.count for lane in plan.lanes), default=0)
+    with LevelWriter(folder, levels, scratch, longest) as writer:
+        for first, last in zip(by_lane.offsets[:-1].tolist(), by_lane.offsets[1:].tolist(), strict=True):
+            writer.write(columns.cut(first, last))
+            let_go(*columns)
+            progress(_LAID_OUT + (1 - _LAID_OUT) * last / max(scratch.rows, 1))
+        return writer.close()
+
+
+def _lay_out(
+    folder: Path, scratch: Scratch, plan: _Plan, by: tuple[Scatter, Scatter], progress: Progress
+) -> SliceColumns:
+    """Put the slices into lane order, and write their places in the order of their names."""
+    by_lane, by_name = by
+    laid = SliceColumns(
+        scratch.new_column("lane_start", np.int64, scratch.rows),
+        scratch.new_column("lane_end", np.int64, scratch.rows),
+        scratch.new_column("lane_name", np.uint32, scratch.rows),
+        scratch.new_column("lane_sid", np.uint32, scratch.rows),
+    )
     order = np.zeros(0, np.uint32)
     if scratch.rows:
         order = np.memmap(folder / ORDER_FILE, np.uint32, "w+", shape=(scratch.rows,))
     for part in scratch.parts():
         place = by_lane.place(plan.number[scratch.lane[part]])
-        start[place] = scratch.start[part] - plan.origin_ns
-        end[place] = scratch.end[part] - plan.origin_ns
-        name[place], sid[place] = scratch.name[part], scratch.sid[part]
+        laid.start[place] = scratch.start[part] - plan.origin_ns
+        laid.end[place] = scratch.end[part] - plan.origin_ns
+        laid.name[place], laid.sid[place] = scratch.name[part], scratch.sid[part]
         order[by_name.place(scratch.name[part])] = place.astype(np.uint32)
-        progress(0.5 + 0.2 * part.stop / scratch.rows)
-    return _write_lanes(folder, (start, end, name, sid), by_lane.offsets, plan, progress)
+        let_go(*laid, order)
+        progress(_DERIVED + (_LAID_OUT - _DERIVED) * part.stop / scratch.rows)
+    return laid
 
 
 def _sum_names(scratch: Scratch) -> Names:
@@ -218,39 +252,6 @@ def _sum_names(scratch: Scratch) -> Names:
         np.add.at(total, scratch.name[part], length)
         np.maximum.at(longest, scratch.name[part], length)
     return Names([name for name, _ in pairs], [category for _, category in pairs], count, total, longest)
-
-
-def _write_lanes(
-    folder: Path, columns: tuple[npt.NDArray[Any], ...], offsets: Ints, plan: _Plan, progress: Progress
-) -> list[int]:
-    """Write the raw lanes and each level above them, lane by lane; a level that hardly merges is not kept."""
-    levels = list(list_levels(plan.raw_level, plan.top_level))
-    with ExitStack() as stack:
-        raw = stack.enter_context(LaneWriter(folder / RAW_FILE, RAW_SCHEMA))
-        writers = [stack.enter_context(LaneWriter(folder / level_file(level), BINS_SCHEMA)) for level in levels]
-        for lane in range(len(plan.lanes)):
-            part = slice(int(offsets[lane]), int(offsets[lane + 1]))
-            start, end, name, sid = (column[part] for column in columns)
-            raw.write((start, end, name, sid))
-            bins = single_bins(start, end, name, sid)
-            for level, writer in zip(levels, writers, strict=True):
-                bins = merge_lane(bins, level)
-                writer.write(bins)
-            progress(0.7 + 0.3 * part.stop / max(int(offsets[-1]), 1))
-        sizes = [writer.rows for writer in writers]
-        total = raw.rows
-    kept = []
-    for level, size in zip(levels, sizes, strict=True):
-        if size > total // 2:
-            (folder / level_file(level)).unlink()
-        else:
-            kept.append(level)
-    return kept
-
-
-def _write_derived(path: Path, slices: pa.Table) -> None:
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, slices.schema) as writer:
-        writer.write_table(slices)
 
 
 def _write_counters(path: Path, counters: list[Series], origin_ns: int) -> None:

@@ -1,4 +1,4 @@
-"""Slices that the tables `steps`, `phases`, `ranges` and `stages` tell, and what the device was busy with, as tracks.
+"""Slices that the tables `steps`, `phases`, `ranges` and `stages` tell, as tracks.
 
 They make the timeline of light mode, and cover the steps outside of detailed windows.
 """
@@ -14,16 +14,12 @@ import pyarrow.compute as pc
 from collector.run import RankRun
 from collector.schema.errors import TableBrokenError, TableMissingError
 from collector.schema.phases import PHASES
-from profiler_server.analysis.intervals import Intervals, Ints, unite
-from profiler_server.timeline.sources import Track, read_columns
+from profiler_server.analysis.nesting import count_parents
+from profiler_server.timeline.sources import Track
 
 GROUP_TRAINING = "Training"
 GROUP_DATA = "Data pipeline"
-GROUP_DEVICE = "Device, all streams"
-# Orders of the groups; tracks of the trace stand between the device summary and the data pipeline.
-_STEPS_ORDER, _RANGES_ORDER, _DEVICE_ORDER, TRACE_ORDER, _STAGES_ORDER = 0, 2, 10, 1_000, 2_000_000_000
-_DEEPEST = 200
-_DEVICE_KINDS = {"compute": ("kernel", "memset"), "communication": ("communication",), "copy": ("memcpy",)}
+_STEPS_ORDER, _RANGES_ORDER, _STAGES_ORDER = 0, 2, 2_000_000_000
 _WAIT_LABELS = {
     "input_wait": "wait on input queue",
     "output_wait": "wait on output queue",
@@ -71,10 +67,7 @@ def derive_slices(rank: RankRun, tracks: list[Track], number: int) -> Derived:
             made += new_tracks
             pieces.append(slices)
             number += len(new_tracks)
-    new_tracks, slices = _derive_device(rank, tracks, number)
-    made += new_tracks
-    pieces.append(slices)
-    whole = pa.concat_tables(pieces).unify_dictionaries().combine_chunks()
+    whole = pa.concat_tables([DERIVED_SCHEMA.empty_table(), *pieces]).unify_dictionaries().combine_chunks()
     order = pc.sort_indices(whole, sort_keys=[("start_ns", "ascending")])
     return Derived(tuple(made), whole.take(order), tuple(superseded))
 
@@ -128,25 +121,8 @@ def _derive_ranges(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
     ]
     track = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int32) + number
     table = _table(data, "ranges", data["name"], _constant("annotation", data.num_rows), track)
-    depth = pa.array(_count_parents(data["id"].to_numpy(), pc.fill_null(data["parent"], -1).to_numpy()), pa.int32())
+    depth = pa.array(count_parents(data["id"].to_numpy(), pc.fill_null(data["parent"], -1).to_numpy()), pa.int32())
     return tracks, table.set_column(1, DERIVED_SCHEMA.field("depth"), depth)
-
-
-def _count_parents(ids: Ints, parents: Ints) -> np.ndarray:
-    """Return how many ranges are open around each; one whose parent is not there stands outermost."""
-    order = np.argsort(ids)
-    at = np.minimum(np.searchsorted(ids, parents, sorter=order), ids.size - 1)
-    above = np.where(ids[order[at]] == parents, order[at], -1)
-    depth = np.zeros(ids.size, np.int32)
-    current = above
-    # One round per level; a damaged table that loops ends at the limit.
-    for _ in range(_DEEPEST):
-        inside = current >= 0
-        if not inside.any():
-            break
-        depth += inside
-        current = np.where(inside, above[current], -1)
-    return depth
 
 
 def _derive_stages(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
@@ -187,55 +163,6 @@ def _derive_stages(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
     category = pc.if_else(waits, "wait", "stage")
     track = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int32) + number
     return tracks, _table(data, "stages", name, category, track)
-
-
-def _derive_device(rank: RankRun, tracks: list[Track], number: int) -> tuple[list[Track], pa.Table]:
-    """Computation, exposed and overlapped communication, and free time, over all streams of the rank."""
-    streams = [track.id for track in tracks if track.kind == "stream"]
-    busy = _read_device_work(rank, streams) if streams else {}
-    if not busy:
-        return [], DERIVED_SCHEMA.empty_table()
-    compute, communication, copies = (
-        unite(*busy.get(kind, (np.zeros(0, np.int64),) * 2)) for kind in ("compute", "communication", "copy")
-    )
-    device = unite(np.concatenate([s for s, _ in busy.values()]), np.concatenate([e for _, e in busy.values()]))
-    span = Intervals(device.starts[:1], device.ends[-1:])
-    rows = (
-        ("Computation", "kernel", compute),
-        ("Communication, overlapped", "overlap", communication & compute),
-        ("Communication, exposed", "communication", communication - compute),
-        ("Copies, exposed", "memcpy", copies - compute - communication),
-        ("Free time", "wait", span - device),
-    )
-    shown = [row for row in rows if row[2].starts.size]
-    made = [Track(number + i, "device", name, GROUP_DEVICE, _DEVICE_ORDER + i) for i, (name, _, _) in enumerate(shown)]
-    pieces = [_interval_table(track, *row) for track, row in zip(made, shown, strict=True)]
-    return made, pa.concat_tables(pieces) if pieces else DERIVED_SCHEMA.empty_table()
-
-
-def _read_device_work(rank: RankRun, streams: list[int]) -> dict[str, tuple[Ints, Ints]]:
-    kinds = {name: kind for kind, names in _DEVICE_KINDS.items() for name in names}
-    found: dict[str, list[tuple[Ints, Ints]]] = {}
-    for raw in read_columns(rank, ("track", "start_ns", "duration_ns", "category")):
-        start = raw.column("start_ns").to_numpy()
-        end = start + raw.column("duration_ns").to_numpy()
-        on_stream = np.isin(raw.column("track").to_numpy(), streams)
-        category = raw.column("category")
-        encoded = category if pa.types.is_dictionary(category.type) else category.dictionary_encode()
-        for code, name in enumerate(encoded.dictionary.to_pylist()):
-            if name in kinds:
-                rows = on_stream & (encoded.indices.to_numpy(zero_copy_only=False) == code)
-                found.setdefault(kinds[name], []).append((start[rows], end[rows]))
-    joined = {
-        kind: (np.concatenate([s for s, _ in pieces]), np.concatenate([e for _, e in pieces]))
-        for kind, pieces in found.items()
-    }
-    return {kind: pair for kind, pair in joined.items() if pair[0].size}
-
-
-def _interval_table(track: Track, name: str, category: str, found: Intervals) -> pa.Table:
-    data = pa.table({"start_ns": found.starts, "duration_ns": found.ends - found.starts})
-    return _table(data, "", _constant(name, data.num_rows), _constant(category, data.num_rows), track.id)
 
 
 def _constant(text: str, size: int) -> pa.DictionaryArray:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from collector import parts
-from profiler_server.timeline.build import DERIVED_FILE
+from profiler_server.timeline.derived_file import read_derived_row
 from profiler_server.timeline.sources import naming_damage
 from profiler_server.timeline.store import Place, Timeline
 
@@ -52,7 +52,8 @@ class SliceDetails:
 def describe_slice(timeline: Timeline, sid: int) -> SliceDetails | None:
     """Return what is known of a slice, None if there is none of that number. Raises RunError."""
     derived = sid >= timeline.index.table_rows
-    row = _read_derived(timeline, sid) if derived else _read_row(timeline, "slices", sid)
+    own_number = sid - timeline.index.table_rows
+    row = read_derived_row(timeline.folder, own_number) if derived else _read_row(timeline, "slices", sid)
     place = timeline.find_place(row["track"], row["start_ns"], sid) if row else None
     if row is None or place is None:
         return None
@@ -73,13 +74,6 @@ def describe_slice(timeline: Timeline, sid: int) -> SliceDetails | None:
         tuple(found[:MOST_LINKS]),
         max(len(found) - MOST_LINKS, 0),
     )
-
-
-def _read_derived(timeline: Timeline, sid: int) -> dict[str, Any] | None:
-    at = sid - timeline.index.table_rows
-    with pa.memory_map(str(timeline.folder / DERIVED_FILE)) as source:
-        table = pa.ipc.open_file(source).read_all()
-        return table.slice(at, 1).to_pylist()[0] if 0 <= at < table.num_rows else None
 
 
 def _read_origin(timeline: Timeline, row: dict[str, Any]) -> dict[str, Any]:

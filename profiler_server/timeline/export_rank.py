@@ -24,7 +24,7 @@ from collector.views.trace_text import (
     write_slices,
 )
 from profiler_server.analysis.intervals import Ints, unite
-from profiler_server.timeline.build import DERIVED_FILE
+from profiler_server.timeline.derived_file import read_derived
 from profiler_server.timeline.lanes import Int32s
 from profiler_server.timeline.nesting import spread_over_threads
 from profiler_server.timeline.sources import BATCH_ROWS, Track, naming_damage
@@ -211,10 +211,9 @@ class RankExport:
 
     def _write_derived(self, writer: EventWriter) -> None:
         first = self._timeline.index.table_rows
-        with pa.memory_map(str(self._timeline.folder / DERIVED_FILE)) as source:
-            for raw in pa.ipc.open_file(source).read_all().to_batches(BATCH_ROWS):
-                self._write_batch(writer, raw, first, _NO_LAUNCHES)
-                first += raw.num_rows
+        for raw in read_derived(self._timeline.folder):
+            self._write_batch(writer, raw, first, _NO_LAUNCHES)
+            first += raw.num_rows
 
     def _write_counters(self, writer: EventWriter) -> None:
         origin = self._timeline.index.origin_ns

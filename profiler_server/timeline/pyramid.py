@@ -17,7 +17,6 @@ from profiler_server.analysis.intervals import Ints
 Uint32s = npt.NDArray[np.uint32]
 LEVEL_STEP = 2
 """Stored levels are this many powers of two apart; those between are made on the fly."""
-_CHUNK_ROWS = 1 << 20
 
 
 class Bins(NamedTuple):
@@ -90,12 +89,6 @@ def find_runs(
     if lane is not None:
         opens[1:] |= lane[1:] != lane[:-1]
     return np.cumsum(opens) - 1, np.flatnonzero(opens)
-
-
-def merge_lane(bins: Bins, level: int) -> Bins:
-    """Merge one lane in chunks, so that a long lane needs no more memory than a short one."""
-    rows = bins.start.size
-    return join_bins([merge_bins(bins.cut(at, at + _CHUNK_ROWS), level) for at in range(0, rows, _CHUNK_ROWS)])
 
 
 def list_levels(raw_level: int, top_level: int) -> Iterator[int]:

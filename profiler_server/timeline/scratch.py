@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,18 @@ from profiler_server.timeline.sources import BATCH_ROWS, Batch
 
 
 class Scratch:
-    """The slices in the order of reading. `rows` is how many there are."""
+    """The slices in the order of reading. `rows` is how many there are; `reserve` makes room for more."""
 
-    def __init__(self, folder: Path, capacity: int) -> None:
+    def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
         self.rows = 0
         self.names = NameCollector()
         self.lanes = LaneAllocator()
-        self._folder = folder
+        self.folder = folder
+        self.reserve(0)
+
+    def reserve(self, capacity: int) -> None:
+        """Make room for that many rows; those that are there stay."""
         self.start = self.new_column("start", np.int64, capacity)
         self.end = self.new_column("end", np.int64, capacity)
         self.name = self.new_column("name", np.uint32, capacity)
@@ -31,10 +36,13 @@ class Scratch:
         self.lane = self.new_column("lane", np.int32, capacity)
 
     def new_column(self, name: str, dtype: Any, size: int) -> npt.NDArray[Any]:
-        """Return a zeroed column of that size in a file of its own."""
+        """Return a column of that size in a file of its own: zeros, after what the file already holds."""
         if not size:
             return np.zeros(0, dtype)
-        return np.memmap(self._folder / name, dtype, "w+", shape=(size,))
+        path = self.folder / name
+        with path.open("ab") as file:
+            file.truncate(size * np.dtype(dtype).itemsize)
+        return np.memmap(path, dtype, "r+", shape=(size,))
 
     def fill(self, batch: Batch, source: int) -> None:
         """Append a batch. Batches of one source come in start order; names of two sources are kept apart."""
@@ -45,10 +53,21 @@ class Scratch:
         self.name[part] = self.names.number(batch.name, batch.category, source)
         self.lane[part] = self.lanes.place(batch.track, batch.depth, batch.start, batch.end)
         self.rows = part.stop
+        let_go(self.start, self.end, self.sid, self.name, self.lane)
 
     def parts(self) -> Iterator[slice]:
         """Return the stretches in which the rows are worked through."""
-        return (slice(at, min(at + BATCH_ROWS, self.rows)) for at in range(0, self.rows, BATCH_ROWS))
+        for at in range(0, self.rows, BATCH_ROWS):
+            yield slice(at, min(at + BATCH_ROWS, self.rows))
+            let_go(self.start, self.end, self.sid, self.name, self.lane)
+
+
+def let_go(*columns: npt.NDArray[Any]) -> None:
+    """Give the pages of mapped columns back to the system's cache; what was written stays in the files."""
+    for column in columns:
+        mapped = getattr(column, "_mmap", None)
+        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class Scatter:

@@ -14,6 +14,7 @@ from collector.run import Run, open_run
 from collector.schema.tables import TABLES
 from collector.traces import import_trace
 from profiler_server.timeline.export import export_timeline
+from tests.perfetto.fetch import ENGINE
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import find_sample, training_steps, write_trace
 
@@ -23,10 +24,10 @@ FAULTS = "select name, value from stats where severity in ('error', 'data_loss')
 
 @pytest.fixture
 def engine() -> Path:
-    """The folder of Perfetto's WebAssembly build, named by an environment variable."""
-    folder = Path(os.environ.get("PERFETTO_ENGINE", ""))
+    """The folder of Perfetto's WebAssembly build."""
+    folder = Path(os.environ.get("PERFETTO_ENGINE", ENGINE))
     if not (folder / "engine.mjs").is_file() or not shutil.which("node"):
-        pytest.skip("PERFETTO_ENGINE names no WebAssembly build of Perfetto (see tests/perfetto/query.mjs)")
+        pytest.skip("Perfetto's trace processor or node is missing: run `python tests/perfetto/fetch.py`")
     return folder
 
 

@@ -1,0 +1,130 @@
+"""What the device was busy with over all streams: computation, communication, copies and free time.
+
+Slices come in start order, so that what lies before the latest start is settled: a trace of any size needs the memory
+of one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler_server.analysis.intervals import Intervals, Ints, unite
+from profiler_server.timeline.sources import Batch, Track
+
+GROUP_DEVICE = "Device, all streams"
+FIRST_ORDER = 10
+_KINDS = ("compute", "communication", "copy")
+_KIND_OF_CATEGORY = {"kernel": 0, "memset": 0, "communication": 1, "memcpy": 2}
+_NOTHING = Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
+_LATEST = 1 << 62
+
+
+class DeviceRow(NamedTuple):
+    """One row above the streams: its name and the category of its slices."""
+
+    name: str
+    category: str
+
+
+DEVICE_ROWS = (
+    DeviceRow("Computation", "kernel"),
+    DeviceRow("Communication, overlapped", "overlap"),
+    DeviceRow("Communication, exposed", "communication"),
+    DeviceRow("Copies, exposed", "memcpy"),
+    DeviceRow("Free time", "wait"),
+)
+_FREE = len(DEVICE_ROWS) - 1
+
+
+class DeviceSlices(NamedTuple):
+    """Slices of one of `DEVICE_ROWS`, in start order."""
+
+    row: int
+    found: Intervals
+
+
+class DeviceWork:
+    """Sums up the work on some streams, batch by batch."""
+
+    def __init__(self, streams: Sequence[int]) -> None:
+        self._streams = np.asarray(streams, np.int32)
+        self._open = [_NOTHING] * len(_KINDS)
+        # A slice that ends where the settled time ends may go on: it is held back until that is known.
+        self._held = [_NOTHING] * len(DEVICE_ROWS)
+        self._settled: int | None = None
+
+    def add(self, batch: Batch) -> Iterator[DeviceSlices]:
+        """Take the next batch in start order and return the slices that are settled by it."""
+        if batch.start.size and self._streams.size:
+            yield from self._settle(self._select(batch), int(batch.start[-1]))
+
+    def finish(self) -> Iterator[DeviceSlices]:
+        """Return the slices that are left when no batch follows."""
+        yield from self._settle([_NOTHING] * len(_KINDS), None)
+
+    def _select(self, batch: Batch) -> list[Intervals]:
+        categories = batch.category.dictionary.to_pylist()
+        kind_of_code = np.array([_KIND_OF_CATEGORY.get(name, -1) for name in categories] or [-1], np.int8)
+        kind = kind_of_code[batch.category.indices.to_numpy()]
+        kind = np.where(np.isin(batch.track, self._streams), kind, -1)
+        return [unite(batch.start[kind == i], batch.end[kind == i]) for i in range(len(_KINDS))]
+
+    def _settle(self, added: list[Intervals], until: int | None) -> Iterator[DeviceSlices]:
+        work = [old | new for old, new in zip(self._open, added, strict=True)]
+        if until is not None:
+            self._open = [intervals & _from(until) for intervals in work]
+            work = [intervals & _before(until) for intervals in work]
+        compute, communication, copies = work
+        device = compute | communication | copies
+        pieces = (
+            compute,
+            communication & compute,
+            communication - compute,
+            copies - compute - communication,
+            self._find_free(device, until),
+        )
+        for row, piece in enumerate(pieces):
+            if until is None and row == _FREE and not device.starts.size:
+                continue  # nothing ran after it: the device's time is over
+            yield DeviceSlices(row, self._hold_back(row, piece, until))
+
+    def _find_free(self, device: Intervals, until: int | None) -> Intervals:
+        if self._settled is None and not device.starts.size:
+            return _NOTHING
+        begin = int(device.starts[0]) if self._settled is None else self._settled
+        end = until if until is not None else int(device.ends[-1]) if device.starts.size else begin
+        self._settled = end
+        return unite(np.array([begin]), np.array([end])) - device
+
+    def _hold_back(self, row: int, piece: Intervals, until: int | None) -> Intervals:
+        joined = self._held[row] | piece
+        if until is None or not joined.ends.size or joined.ends[-1] != until:
+            self._held[row] = _NOTHING
+            return joined
+        self._held[row] = Intervals(joined.starts[-1:], joined.ends[-1:])
+        return Intervals(joined.starts[:-1], joined.ends[:-1])
+
+
+def device_tracks(rows: Sequence[int], first_track: int) -> tuple[Track, ...]:
+    """Return the tracks of the rows that have slices, in the order of `DEVICE_ROWS`."""
+    return tuple(
+        Track(first_track + row, "device", DEVICE_ROWS[row].name, GROUP_DEVICE, FIRST_ORDER + row)
+        for row in sorted(rows)
+    )
+
+
+def _before(end: int) -> Intervals:
+    return Intervals(_only(-_LATEST), _only(end))
+
+
+def _from(start: int) -> Intervals:
+    return Intervals(_only(start), _only(_LATEST))
+
+
+def _only(value: int) -> Ints:
+    alone: npt.NDArray[np.int64] = np.array([value], np.int64)
+    return alone
