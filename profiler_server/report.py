@@ -20,7 +20,9 @@ from collector.schema.version import SCHEMA_VERSION
 from profiler_server.analysis.categories import summarize_categories
 from profiler_server.analysis.device import summarize_device
 from profiler_server.analysis.evaluation import has_training, number_batches, summarize_evaluation
+from profiler_server.analysis.interruptions import Held, read_interruptions, sum_interruptions
 from profiler_server.analysis.operators import summarize_kernels, summarize_operators
+from profiler_server.analysis.outliers import Outlier, explain_outlier, list_outliers
 from profiler_server.analysis.pipeline import summarize_queues, summarize_stages
 from profiler_server.analysis.results import DeviceSummary, Distribution, KernelRow, OperatorRow, PhaseShare
 from profiler_server.analysis.steps import select_steps, summarize_phases, summarize_steps
@@ -28,6 +30,7 @@ from profiler_server.diagnosis.judging import diagnose
 from profiler_server.format import format_duration, format_number_of, format_share
 
 T = TypeVar("T")
+_MOST_HELD, _MOST_SLOW = 5, 5
 _F08 = {"median": 50.0, "p90": 90.0, "p95": 95.0, "p97": 97.0, "p99": 99.0, "p99.9": 99.9}
 
 
@@ -79,6 +82,7 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
     return {
         "rank": rank.rank,
         "steps": _report_steps(steps),
+        **_report_slow_steps(rank, steps),
         "phases": _report_phases(summarize_phases(steps) if steps is not None else ()),
         "categories": _report_categories(read(lambda: summarize_categories(rank))),
         "device": _report_device(read(lambda: summarize_device(rank))),
@@ -116,6 +120,36 @@ def _report_steps(steps: pa.Table | None) -> dict[str, Any]:
         "last": summary.last,
         "excluded": list(summary.excluded),
         "duration_ns": _report_distribution(summary.duration_ns),
+    }
+
+
+def _report_slow_steps(rank: RankRun, steps: pa.Table | None) -> dict[str, list[dict[str, Any]]]:
+    """List the slow steps with their cause, and what held the training thread."""
+    found = read_interruptions(rank)
+    outliers = list_outliers(steps, interruptions=found).shown if steps is not None else ()
+    return {
+        "outliers": [_report_outlier(outlier) for outlier in outliers],
+        "interruptions": [
+            {
+                "kind": entry.held.kind,
+                "name": entry.held.name,
+                "reason": entry.held.reason or None,
+                "count": entry.count,
+                "total_ns": entry.total_ns,
+                "longest_ns": entry.longest_ns,
+            }
+            for entry in sum_interruptions(found)
+        ],
+    }
+
+
+def _report_outlier(outlier: Outlier) -> dict[str, Any]:
+    return {
+        "step": outlier.step,
+        "duration_ns": outlier.duration_ns,
+        "ratio": outlier.ratio,
+        "cause": outlier.held.kind if outlier.cause == "held" and outlier.held is not None else outlier.cause,
+        "text": explain_outlier(outlier),
     }
 
 
@@ -244,7 +278,8 @@ def _render_rank(rank: dict[str, Any], run: Run | None) -> str:
         bar = "#" * round(40 * phase["share_frac"])
         label, mean = labels.get(phase["name"], phase["name"]), format_duration(phase["mean_ns"])
         lines.append(f"  {label:<28} {mean:>9}  {format_share(phase['share_frac']):>7}  {bar}".rstrip())
-    return "\n".join([*lines, *_render_evaluation(rank, run), *_render_pipeline(rank)])
+    slow = _render_slow_steps(rank)
+    return "\n".join([*lines, *_render_evaluation(rank, run), *slow, *_render_pipeline(rank)])
 
 
 def _render_evaluation(rank: dict[str, Any], run: Run | None) -> list[str]:
@@ -255,6 +290,17 @@ def _render_evaluation(rank: dict[str, Any], run: Run | None) -> list[str]:
         return []
     text = f"{format_number_of(found.count, 'batch')}, {format_duration(found.total_ns)} in all"
     return [f"  evaluation: {text} ({format_share(found.share_frac)} of the recorded time)"]
+
+
+def _render_slow_steps(rank: dict[str, Any]) -> list[str]:
+    lines = []
+    for entry in rank["interruptions"][:_MOST_HELD]:
+        name = Held(entry["kind"], entry["name"]).label
+        longest = f", {format_duration(entry['longest_ns'])} the longest" if entry["count"] > 1 else ""
+        times = format_number_of(entry["count"], "time")
+        lines.append(f"  held up by {name}: {times}, {format_duration(entry['total_ns'])} in all{longest}")
+    slow = rank["outliers"][:_MOST_SLOW]
+    return lines + [f"  slow step {e['step']}: {e['ratio']:.1f}× the median; {e['text']}" for e in slow]
 
 
 def _explain_no_steps(rank: dict[str, Any], run: Run | None) -> str:

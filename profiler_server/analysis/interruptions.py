@@ -142,16 +142,11 @@ class StepCauses:
 
 
 def _read_ranges(rank: RankRun) -> Interruptions:
-    """Read the ranges of the training thread. Runs of before it was noted count those of `torch.save` only."""
+    """Read the ranges of the training thread; where the thread was not noted, all of them."""
     rows = _read(rank, "ranges", ("id", "parent", "name", "start_ns", "duration_ns", "training"))
     if rows is None:
         return NOTHING
-    known = rows["training"].combine_chunks()
-    names = rows["name"].combine_chunks()
-    own = (
-        pc.fill_null(known, False) if known.null_count < len(known) else pc.equal(names.cast(pa.string()), "torch.save")
-    )
-    rows = rows.filter(own)
+    rows = rows.filter(pc.fill_null(rows["training"], True))
     names = rows["name"].combine_chunks().cast(pa.string()).dictionary_encode()
     texts = names.dictionary.to_pylist()[:_MOST_NAMES]
     which = np.asarray(names.indices.to_numpy(zero_copy_only=False), np.int64)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
-from collector.schema.phases import PHASE_NAMES
+from collector.schema.phases import PHASE_NAMES, PHASES
 from profiler_server.analysis.interruptions import NOTHING, Held, Interruptions, StepCauses
 from profiler_server.analysis.steps import (
     Float64,
@@ -19,6 +20,7 @@ from profiler_server.analysis.steps import (
     select_steps,
     train_steps,
 )
+from profiler_server.format import format_duration
 
 MIN_EXCESS_FRAC = 0.25
 MIN_DEVIATIONS = 6.0
@@ -91,6 +93,27 @@ def list_outliers(steps: pa.Table, limit: int = 20, interruptions: Interruptions
         bulk_ns < spread_ns,
         tuple(_describe(int(at), phases[:, at] - typical, facts, median) for at in slowest),
     )
+
+
+_WORDS: Mapping[Cause, str] = {
+    "warm_up": "warm-up: left out of the average",
+    "window": "inside a detailed window, whose cost it carries",
+    "loader_start": "starting the loader and its workers",
+    "epoch_start": "first of an epoch",
+    "gc": "garbage collection",
+    "validation": "validation: forward passes without gradients that the other steps have not",
+}
+_LABELS = {phase.name: phase.label for phase in PHASES}
+
+
+def explain_outlier(outlier: Outlier) -> str:
+    """Say what took longer and why: "Tail +318 ms; checkpoint (torch.save) 320 ms"."""
+    grew = f"{_LABELS[outlier.phase]} +{format_duration(outlier.phase_excess_ns)}"
+    known = _WORDS.get(outlier.cause)
+    if outlier.cause == "held" and outlier.held is not None:
+        reason = f": {outlier.held.reason}" if outlier.held.reason else ""
+        known = f"{outlier.held.label} {format_duration(outlier.held_ns)}{reason}"
+    return f"{grew}; {known}" if known else grew
 
 
 class _StepFacts:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from collector.schema.manifest import Loader, RankManifest
 from profiler_server.analysis.compiles import CompileEvents
 from profiler_server.analysis.host import HostLoad
+from profiler_server.analysis.interruptions import Interruptions
 from profiler_server.analysis.loader_simulation import Job, LoopModel, find_workers
 from profiler_server.analysis.loop import BatchTimes, MeasuredLoop
 from profiler_server.analysis.pipeline import Bottleneck, Readiness
@@ -73,7 +74,7 @@ class Case:
     host: HostLoad | None
     device: DeviceSummary | None
     peers: tuple[Peer, ...]
-    ranges_ns: Mapping[str, float]
+    interruptions: Interruptions
     compiles: Mapping[str, CompileEvents]
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +16,7 @@ from profiler_server.analysis.compiles import summarize_compiles
 from profiler_server.analysis.device import summarize_device
 from profiler_server.analysis.evaluation import has_training, number_batches
 from profiler_server.analysis.host import HostLoad, summarize_host
+from profiler_server.analysis.interruptions import read_interruptions
 from profiler_server.analysis.loop import BatchTimes, Cores, MeasuredLoop, measure_loop, read_batches
 from profiler_server.analysis.pipeline import (
     Bottleneck,
@@ -77,7 +78,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         host=host,
         device=_read_device(rank),
         peers=_read_peers(run, rank.rank),
-        ranges_ns=_sum_ranges(rank),
+        interruptions=read_interruptions(rank),
         compiles=summarize_compiles(rank),
     )
 
@@ -155,14 +156,3 @@ def _read_peers(run: Run, own: int) -> tuple[Peer, ...]:
     ranks = [rank for rank in run.ranks if rank != own]
     picked = (summarize_rank(run.rank(rank)) for rank in ranks[:: max(1, len(ranks) // MOST_PEERS)])
     return tuple(Peer(rank.rank, rank.step_ns, rank.phases_ns["communication"]) for rank in picked if rank.steps)
-
-
-def _sum_ranges(rank: RankRun) -> Mapping[str, float]:
-    """Return the host time of the ranges that the user marked, by name."""
-    try:
-        if not find_files(rank.folder, "ranges"):
-            return {}
-        rows = rank.table("ranges", ("name", "duration_ns")).group_by("name").aggregate([("duration_ns", "sum")])
-    except RunError:
-        return {}
-    return {row["name"]: float(row["duration_ns_sum"]) for row in rows.to_pylist()}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from collector.schema.phases import PHASE_NAMES
+from profiler_server.analysis.interruptions import StepCauses
 from profiler_server.analysis.results import Evidence
 from profiler_server.analysis.steps import Int64, find_stall_limit, read_integers
 from profiler_server.diagnosis.case import Case, Finding, Rule, shorten_step
@@ -14,6 +17,7 @@ _SHARE = 0.05
 _MIN_STALLS = 3
 _MOST_STALLS_FRAC = 0.34
 _REGULARITY = 0.2
+_MOST_LOOKED_AT = 20
 
 
 def _judge(case: Case) -> Finding | None:
@@ -36,7 +40,8 @@ def _judge(case: Case) -> Finding | None:
     return Finding(
         title=f"Every {period} steps one takes {format_duration(each_ns)} longer",
         measured=f"{len(stalls)} of {len(regular)} steps, one in {period}, are longer by {format_duration(each_ns)}, "
-        f"most of it in {phase.replace('_', ' ')}: {format_share(excess_ns / case.step_ns)} of the time.",
+        f"most of it in {phase.replace('_', ' ')}: {format_share(excess_ns / case.step_ns)} of the time."
+        f"{_name_cause(case, stalls, middle)}",
         threshold=f"Three stalls or more at even distance that cost over {format_share(_SHARE)} of the time.",
         advice=f"Look for what the loop does every {period} steps: a checkpoint, a log flush, metrics, an evaluation. "
         "Do it less often or in another thread.",
@@ -47,6 +52,18 @@ def _judge(case: Case) -> Finding | None:
         tier="A",
         gain_range=(0.8, 1.33),
     )
+
+
+def _name_cause(case: Case, stalls: Int64, usual_ns: float) -> str:
+    """Say what held most of the stalled steps, where that has a name."""
+    starts, durations = read_integers(case.train, "start_ns"), case.selection.duration_ns
+    causes = StepCauses(case.interruptions, starts, starts + durations, case.selection.kept)
+    found = [causes.find(int(at), float(durations[at]) - usual_ns) for at in stalls[:_MOST_LOOKED_AT]]
+    named = Counter(entry[0].label for entry in found if entry is not None)
+    if not named:
+        return ""
+    label, count = named.most_common(1)[0]
+    return f" What takes it: {label}." if 2 * count > len(found) else ""
 
 
 def _find_period(numbers: Int64) -> int | None:

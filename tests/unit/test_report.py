@@ -35,6 +35,14 @@ SHAPE: dict[str, Any] = {
                 "excluded": [int],
                 "duration_ns": dict.fromkeys(("mean", "std", "min", "p50", "p90", "p95", "p99", "p999", "max"), int),
             },
+            "outliers": [{"step": int, "duration_ns": int, "ratio": NUMBER, "cause": str, "text": str}],
+            "interruptions": [
+                {
+                    **dict.fromkeys(("kind", "name"), str),
+                    "reason": (str, type(None)),
+                    **dict.fromkeys(("count", "total_ns", "longest_ns"), int),
+                }
+            ],
             "phases": [{"name": str, "mean_ns": int, "share_frac": NUMBER}],
             "categories": {
                 OPTIONAL: True,

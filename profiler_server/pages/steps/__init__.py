@@ -87,7 +87,7 @@ class StepsPage:
 def build(request: PageRequest) -> StepsPage:
     """Build the page. `?step=` picks one step; without it, or with a bad number, the average is shown."""
     try:
-        page = _build(request.rank_run, request.query.get("step", ""))
+        page = _build(request.chosen_steps, request.query.get("step", ""))
         return replace(page, window_control=view_window_control(request.run, request.rank_run))
     except RunError as error:
         log.warning("steps of %s rank %d cannot be shown: %s", request.run_id, request.rank, error)
@@ -151,4 +151,4 @@ def pick_step(data: StepData, wanted: str) -> Picker:
     return Picker(step, first, last, before, after, "")
 
 
-PAGE = Page(slug="steps", title="Step trace", order=20, key="s", template="steps.html", build=build)
+PAGE = Page(slug="steps", title="Step trace", order=20, key="s", template="steps.html", build=build, follows_steps=True)

@@ -10,7 +10,14 @@ from collector.schema.manifest import RankManifest
 from collector.schema.phases import PHASES
 from profiler_server.analysis.evaluation import EvaluationSummary
 from profiler_server.analysis.interruptions import NOTHING, HeldSum, Interruptions, sum_interruptions
-from profiler_server.analysis.outliers import BULK_RATIO, MIN_DEVIATIONS, MIN_EXCESS_FRAC, Outlier, list_outliers
+from profiler_server.analysis.outliers import (
+    BULK_RATIO,
+    MIN_DEVIATIONS,
+    MIN_EXCESS_FRAC,
+    Outlier,
+    explain_outlier,
+    list_outliers,
+)
 from profiler_server.analysis.results import Distribution
 from profiler_server.analysis.stability import summarize_stability
 from profiler_server.analysis.steps import Int64
@@ -27,14 +34,6 @@ from profiler_server.format import (
 from profiler_server.pages.steps.reading import StepData
 
 _LABELS = {phase.name: phase.label for phase in PHASES}
-_CAUSES = {
-    "warm_up": "warm-up: left out of the average",
-    "window": "inside a detailed window, whose cost it carries",
-    "loader_start": "starting the loader and its workers",
-    "epoch_start": "first of an epoch",
-    "gc": "garbage collection",
-    "validation": "validation: forward passes without gradients that the other steps have not",
-}
 OUTLIER_ROWS = 20
 INTERRUPTION_ROWS = 10
 
@@ -175,23 +174,14 @@ def describe_outliers(data: StepData, interruptions: Interruptions = NOTHING) ->
 
 
 def _describe_outlier(outlier: Outlier) -> OutlierRow:
-    grew = f"{_LABELS[outlier.phase]} +{format_duration(outlier.phase_excess_ns)}"
-    known = _describe_held(outlier) if outlier.cause == "held" else _CAUSES.get(outlier.cause)
     return OutlierRow(
         step=outlier.step,
         duration=format_duration(outlier.duration_ns),
         ratio=f"{outlier.ratio:.1f}×",
-        cause=f"{grew}; {known}" if known else grew,
+        cause=explain_outlier(outlier),
         start_ns=outlier.start_ns,
         end_ns=outlier.start_ns + outlier.duration_ns,
     )
-
-
-def _describe_held(outlier: Outlier) -> str | None:
-    if outlier.held is None:
-        return None
-    reason = f": {outlier.held.reason}" if outlier.held.reason else ""
-    return f"{outlier.held.label} {format_duration(outlier.held_ns)}{reason}"
 
 
 def list_interruptions(found: Interruptions) -> tuple[InterruptionRow, ...]:
