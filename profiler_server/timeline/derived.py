@@ -1,4 +1,4 @@
-"""Slices that the tables `steps`, `phases`, `ranges` and `stages` tell, as tracks.
+"""Slices that the tables `steps`, `phases`, `ranges`, `compiles` and `stages` tell, as tracks.
 
 They make the timeline of light mode, and cover the steps outside of detailed windows.
 """
@@ -14,12 +14,13 @@ import pyarrow.compute as pc
 from collector.run import RankRun
 from collector.schema.errors import TableBrokenError, TableMissingError
 from collector.schema.phases import PHASES
+from profiler_server.analysis.interruptions import Kind, read_interruptions
 from profiler_server.analysis.nesting import count_parents
 from profiler_server.timeline.sources import Track
 
 GROUP_TRAINING = "Training"
 GROUP_DATA = "Data pipeline"
-_STEPS_ORDER, _RANGES_ORDER, _STAGES_ORDER = 0, 2, 2_000_000_000
+_STEPS_ORDER, _INTERRUPTIONS_ORDER, _RANGES_ORDER, _STAGES_ORDER = 0, 2, 4, 2_000_000_000
 _WAIT_LABELS = {
     "input_wait": "wait on input queue",
     "output_wait": "wait on output queue",
@@ -60,7 +61,7 @@ def derive_slices(rank: RankRun, tracks: list[Track], number: int) -> Derived:
     made: list[Track] = []
     pieces: list[pa.Table] = []
     superseded: list[int] = []
-    for kind, build in (("step", _derive_steps), ("phase", _derive_phases), ("", _derive_ranges), ("", _derive_stages)):
+    for kind, build in _BUILDERS:
         new_tracks, slices = build(rank, number)
         if slices.num_rows:
             superseded += [track.id for track in tracks if kind and track.kind == kind]
@@ -103,6 +104,28 @@ def _derive_phases(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
     return [Track(number, "phase", "Phases", GROUP_TRAINING, _STEPS_ORDER + 1)], _table(
         data, "phases", name, category, number
     )
+
+
+def _derive_interruptions(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
+    """Give what held the training up two tracks: checkpoints and validation, and what was compiled."""
+    found = read_interruptions(rank)
+    plans: tuple[tuple[str, str, tuple[Kind, ...]], ...] = (
+        ("Checkpoints, validation", "annotation", ("checkpoint", "validation")),
+        ("torch.compile", "overhead", ("compile", "recompile")),
+    )
+    names = [f"{held.label}: {held.reason}" if held.reason else held.label for held in found.held]
+    tracks: list[Track] = []
+    pieces = [DERIVED_SCHEMA.empty_table()]
+    for title, category, kinds in plans:
+        rows = found.of_kind(*kinds)
+        if not len(rows.which):
+            continue
+        track = Track(number + len(tracks), "range", title, GROUP_TRAINING, _INTERRUPTIONS_ORDER + len(tracks))
+        data = pa.table({"start_ns": rows.start_ns, "duration_ns": rows.duration_ns})
+        name = pa.array(names, pa.string()).take(pa.array(rows.which))
+        pieces.append(_table(data, "", name, _constant(category, data.num_rows), track.id))
+        tracks.append(track)
+    return tracks, pa.concat_tables(pieces)
 
 
 def _derive_ranges(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
@@ -163,6 +186,16 @@ def _derive_stages(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
     category = pc.if_else(waits, "wait", "stage")
     track = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int32) + number
     return tracks, _table(data, "stages", name, category, track)
+
+
+_BUILDERS = (
+    ("step", _derive_steps),
+    ("phase", _derive_phases),
+    ("", _derive_interruptions),
+    ("", _derive_ranges),
+    ("", _derive_stages),
+)
+"""What makes tracks, each with the kind of the trace's own tracks that it takes the place of."""
 
 
 def _constant(text: str, size: int) -> pa.DictionaryArray:
