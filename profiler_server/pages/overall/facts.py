@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from collector.run import RankRun
 from collector.schema.manifest import Device, Loader, RankManifest, RunManifest
-from profiler_server.format import format_bytes, format_count, shorten_middle
+from profiler_server.analysis.compiles import CompileEvents, summarize_compiles
+from profiler_server.analysis.interruptions import HeldSum, read_interruptions, sum_interruptions
+from profiler_server.format import format_bytes, format_count, format_duration, format_number_of, shorten_middle
 
 TEXT_LIMIT = 300
 LOADERS_SHOWN = 8
 DEVICES_SHOWN = 16
+_HELD_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,31 @@ class Fact:
 def list_facts(run: RunManifest, rank: RankManifest) -> tuple[Fact, ...]:
     """Return what is known of the run, in the order of what one asks first; values come from the run and are bounded."""
     return tuple(fact for fact in _facts(run, rank) if fact.value)
+
+
+def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
+    """Yield what torch.compile did, and what held the training up longest."""
+    compiled = summarize_compiles(rank)
+    texts = [
+        _describe_compiles(compiled[kind], noun)
+        for kind, noun in (("compile", "compilation"), ("recompile", "recompilation"), ("graph_break", "graph break"))
+        if kind in compiled
+    ]
+    if texts:
+        yield Fact("torch.compile", ", ".join(texts))
+    held = sum_interruptions(read_interruptions(rank).of_kind("checkpoint", "validation"))
+    if held:
+        yield Fact("Held up by", "; ".join(_describe_held(entry) for entry in held[:_HELD_SHOWN]))
+
+
+def _describe_compiles(events: CompileEvents, noun: str) -> str:
+    time = f" ({format_duration(events.duration_ns)})" if events.duration_ns else ""
+    return f"{format_number_of(events.count, noun)}{time}"
+
+
+def _describe_held(entry: HeldSum) -> str:
+    name = shorten_middle(entry.held.label, 60)
+    return f"{name}, {format_number_of(entry.count, 'time')}, {format_duration(entry.total_ns)} in all"
 
 
 def _facts(run: RunManifest, rank: RankManifest) -> Iterator[Fact]:

@@ -13,7 +13,8 @@ from collector.schema import layout
 from collector.schema.manifest import Device, Signal, encode_manifest
 from profiler_server.page import PageRequest
 from profiler_server.pages.overall import OverallPage, Panel, build, build_panel
-from tests.support.runs import RunPlan, build_run, slow_loader_plan
+from tests.support.cases import Plant, build_case_run
+from tests.support.runs import MS, RunPlan, build_run, slow_loader_plan
 
 
 def show(path: Path) -> OverallPage:
@@ -141,3 +142,16 @@ def test_a_window_that_opened_by_itself_says_why(tmp_path: Path) -> None:
     step = show(path).step.body
     assert step is not None
     assert step.sentence.endswith("The window at step 10 opened by itself: step 7 took 6.1× the median.")
+
+
+def test_what_was_compiled_and_what_held_the_training_up_are_facts(tmp_path: Path) -> None:
+    made = {"step": 3, "start_ns": 1100 * MS, "name": "forward (model.py:3)"}
+    kinds = (("compile", 900), ("recompile", 200), ("recompile", 100), ("graph_break", 0))
+    saved = {"id": 0, "name": "torch.save", "path": "torch.save", "thread_id": 1, "failed": False, "training": True}
+    tables = {
+        "compiles": [{**made, "kind": kind, "duration_ns": length * MS} for kind, length in kinds],
+        "ranges": [{**saved, "start_ns": 1200 * MS, "duration_ns": 320 * MS}],
+    }
+    facts = {fact.label: fact.value for fact in show(build_case_run(tmp_path / "run", Plant(tables=tables)).path).facts}
+    assert facts["torch.compile"] == "1 compilation (900 ms), 2 recompilations (300 ms), 1 graph break"
+    assert facts["Held up by"] == "checkpoint (torch.save), 1 time, 320 ms in all"
