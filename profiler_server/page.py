@@ -12,6 +12,7 @@ from typing import Any, Literal
 from collector.run import RankRun, Run
 from collector.schema.errors import RunError, TableBrokenError
 from collector.schema.recovery import spell_recovery
+from profiler_server.analysis.narrowing import NarrowedRank, StepRange
 
 PanelState = Literal["ready", "empty", "off", "failed"]
 
@@ -25,10 +26,17 @@ class PageRequest:
     rank: int
     ranks: tuple[int, ...]
     query: Mapping[str, str]
+    steps: StepRange | None = None
+    """The filter of the pages, None for all steps. It lies inside of what the rank recorded at least in part."""
 
     @property
     def rank_run(self) -> RankRun:
         return self.run.rank(self.rank)
+
+    @property
+    def chosen_steps(self) -> RankRun:
+        """Return the rank seen through the filter; what its tables hold of other steps is not there."""
+        return self.rank_run if self.steps is None else NarrowedRank(self.rank_run, self.steps)
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,7 @@ class Page:
 
     `slug` is the last part of the URL `/runs/{id}/{slug}`, empty for Overall. `key` is the key after `g`.
     `build` returns a frozen dataclass, whose fields are the names that `template` uses, nothing more and nothing less.
+    `follows_steps` says that the page shows the steps of the filter only; one that does not says so above.
     """
 
     slug: str
@@ -75,3 +84,4 @@ class Page:
     key: str
     template: str
     build: Callable[[PageRequest], Any]
+    follows_steps: bool = False

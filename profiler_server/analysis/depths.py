@@ -59,7 +59,9 @@ def read_queues(rank: RankRun) -> pa.Table:
 
     Raises TableBrokenError or NewerSchemaError.
     """
-    return read_files(find_files(rank.folder, "queues"), "queues", _COLUMNS).sort_by("start_ns")
+    if not find_files(rank.folder, "queues"):
+        return read_files((), "queues", _COLUMNS)
+    return rank.table("queues", _COLUMNS).sort_by("start_ns")
 
 
 def list_queues(queues: pa.Table) -> tuple[QueueKey, ...]:

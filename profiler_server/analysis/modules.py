@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from collector.run import RankRun
-from profiler_server.analysis.operator_groups import NO_MODULE, GroupTable, StepRange, tabulate_modules
+from profiler_server.analysis.narrowing import StepRange
+from profiler_server.analysis.operator_groups import NO_MODULE, GroupTable, tabulate_modules
 
 SEPARATOR = "."
 

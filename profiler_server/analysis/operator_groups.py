@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from collector.run import RankRun
 from collector.schema.errors import RunError
 from profiler_server.analysis.executions import order_operators
+from profiler_server.analysis.narrowing import StepRange
 from profiler_server.analysis.operators import (
     KERNEL_KEYS,
     read_kernels,
@@ -28,14 +29,6 @@ from profiler_server.analysis.roofline import find_roof, list_tf32_users, measur
 
 Measure = Literal["device", "host"]
 NO_MODULE = "(outside of every module)"
-
-
-@dataclass(frozen=True)
-class StepRange:
-    """Steps `first` to `last`, both included."""
-
-    first: int
-    last: int
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def read_stages(rank: RankRun, loader: int | None) -> pa.Table:
 
     Raises TableBrokenError or NewerSchemaError.
     """
-    stages = read_files(find_files(rank.folder, "stages"), "stages", _COLUMNS)
+    stages = _read(rank, "stages", _COLUMNS)
     if loader is None:
         return stages
     return stages.filter(pc.fill_null(pc.equal(stages["loader"], loader), True))
@@ -92,7 +92,11 @@ def read_stages(rank: RankRun, loader: int | None) -> pa.Table:
 
 def read_steps(rank: RankRun, columns: Sequence[str]) -> pa.Table:
     """Read columns of the steps; none where nothing was trained. Raises TableBrokenError or NewerSchemaError."""
-    return read_files(find_files(rank.folder, "steps"), "steps", columns)
+    return _read(rank, "steps", columns)
+
+
+def _read(rank: RankRun, name: str, columns: Sequence[str]) -> pa.Table:
+    return rank.table(name, columns) if find_files(rank.folder, name) else read_files((), name, columns)
 
 
 def summarize_replicas(stages: pa.Table) -> tuple[ReplicaTimes, ...]:

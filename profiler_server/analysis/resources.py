@@ -145,12 +145,3 @@ def sum_series(series: Sequence[Series], source: str) -> Series | None:
         # A worker that has ended or not begun adds nothing.
         total += np.interp(base.x, entry.x, entry.value, left=0.0, right=0.0)
     return Series(source, base.metric, base.x, total)
-
-
-def parse_steps(text: str) -> tuple[int, int] | None:
-    """Read a range of steps, `10-40` or `12`, None for anything else."""
-    first, dash, last = text.strip().replace("–", "-").partition("-")
-    first, last = first.strip(), last.strip() if dash else first.strip()
-    if not all(part.isascii() and part.isdecimal() and len(part) <= 15 for part in (first, last)):
-        return None
-    return (int(first), int(last)) if int(first) <= int(last) else (int(last), int(first))

@@ -23,6 +23,8 @@ WARM_UP_RATIO = 1.25
 """A step at the start belongs to the warm-up while it, or one of the two after it, is so many times the median step and
 longer than all but a twentieth of the later ones: steps that are short and long by turns are no warm-up."""
 
+_JUDGED = b"stepscope.warm_up_steps"
+
 SELECTED_COLUMNS = ("kind", "step", "duration_ns", "batch", "loader_start_ns", "detailed")
 """What `select_steps` reads of a `steps` table."""
 
@@ -52,7 +54,8 @@ def select_steps(steps: pa.Table) -> StepSelection:
     train = train_steps(steps)
     duration = read_integers(train, "duration_ns")
     detailed = read_integers(train, "detailed") > 0
-    warm_up = _find_warm_up(duration)
+    judged = (steps.schema.metadata or {}).get(_JUDGED)
+    warm_up = _find_warm_up(duration) if judged is None else np.arange(len(duration)) < int(judged)
     first = _find_first_of_epoch(train)
     kept = ~warm_up & ~detailed
     if kept.sum() < min(WARM_UP_MIN_STEPS, int(detailed.sum())):
@@ -61,6 +64,14 @@ def select_steps(steps: pa.Table) -> StepSelection:
     if 2 * regular.sum() < kept.sum():  # epochs of one or two steps: what comes at each start is the usual step
         regular = kept
     return StepSelection(read_integers(train, "step"), duration, warm_up, detailed, first, kept, regular)
+
+
+def mark_judged(steps: pa.Table, warm_up: int) -> pa.Table:
+    """Return part of a run's steps, of which the first `warm_up` training steps are its warm-up as the whole run tells.
+
+    A part by itself cannot tell: its first steps may be slow without being the first of the run.
+    """
+    return steps.replace_schema_metadata({**(steps.schema.metadata or {}), _JUDGED: str(warm_up).encode()})
 
 
 def train_steps(steps: pa.Table) -> pa.Table:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from collector.run import RankRun
 from collector.schema.errors import TableBrokenError, TableMissingError
 from collector.schema.recovery import spell_recovery
+from profiler_server.analysis.narrowing import NarrowedRank
 from profiler_server.analysis.operators import summarize_operators
 from profiler_server.analysis.results import OperatorRow
 from profiler_server.format import format_count, format_duration, format_number_of
@@ -59,6 +60,8 @@ def build(request: PageRequest) -> TimelinePage:
         None, _find_partial(rank), (), (), data, None, request.query.get("q", "")[:200], request.run.manifest.name
     )
     base = _open_step(base, rank, request.query.get("step", ""))
+    if request.steps is not None and not {"step", "t0", "t1"} & set(request.query):
+        base.data["span"] = NarrowedRank(rank, request.steps).span_ns
     if not TIMELINES.find_built(rank) and TIMELINES.is_large(rank):
         TIMELINES.start(rank)
         return base

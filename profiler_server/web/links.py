@@ -44,6 +44,20 @@ class Links:
         return f"/static/{self._static_version()}/{quote(path)}"
 
 
+class KeptLinks(Links):
+    """The same addresses, where those of pages of one run keep the chosen rank and steps unless they name others."""
+
+    def __init__(self, links: Links, run_id: str, rank: int | None, steps: str | None) -> None:
+        super().__init__(links._static_version)
+        self._run_id, self._rank, self._steps = run_id, rank, steps
+
+    def page(self, run_id: str, slug: str = "", rank: int | None = None, **query: QueryValue) -> str:
+        if run_id != self._run_id:
+            return super().page(run_id, slug, rank, **query)
+        kept = {"steps": self._steps, **query}
+        return super().page(run_id, slug, self._rank if rank is None else rank, **kept)
+
+
 def quote_id(run_id: str) -> str:
     """Quote a run id for a path: its slashes stay, everything else that means something to a URL does not."""
     return quote(run_id, safe="/")

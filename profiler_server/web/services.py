@@ -48,7 +48,8 @@ class Services:
     def respond(self, template: str, shell: Shell, status: int = 200, **context: Any) -> HTMLResponse:
         """Render a page."""
         names = {"run_id": shell.run.id if shell.run else None, "rank": shell.rank}
-        text = self.templates.render(template, shell=shell, **names, **context)
+        links = shell.links or self.links
+        text = self.templates.render(template, shell=shell, links=links, **names, **context)
         return HTMLResponse(text, status)
 
 

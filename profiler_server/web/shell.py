@@ -41,6 +41,19 @@ class KeptQuery:
 
 
 @dataclass(frozen=True)
+class StepFilter:
+    """The filter of the pages as it is typed, empty for all steps; `error` says why what was typed is not used.
+
+    `is_followed` says that the page at hand shows these steps only.
+    """
+
+    text: str = ""
+    total: str = ""
+    error: str = ""
+    is_followed: bool = False
+
+
+@dataclass(frozen=True)
 class RunView:
     """The run that a page shows; `overhead` and `warnings` are of the chosen rank. `path` is quoted for a command."""
 
@@ -84,6 +97,9 @@ class Shell:
     ranks: tuple[int, ...] = ()
     nav: tuple[NavItem, ...] = ()
     panel: Panel | None = None
+    steps: StepFilter = StepFilter()
+    links: Links | None = None
+    """Links that keep the rank and the steps of the request, None where there are none."""
 
     def here(self, **changes: QueryValue) -> str:
         """Return this page's address with values of the query set, or removed by None."""

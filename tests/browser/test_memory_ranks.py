@@ -58,12 +58,12 @@ def test_a_click_on_the_memory_chart_shows_what_was_alive(page: Page, machines: 
 
 def test_a_range_of_steps_is_typed_and_taken_back(page: Page, machines: str) -> None:
     page.goto(f"{machines}/runs/gpu/memory")
-    page.fill("#step-range", "50-90")
-    page.press("#step-range", "Enter")
+    page.fill("#step-filter", "50-90")
+    page.press("#step-filter", "Enter")
     page.wait_for_url("**steps=50-90*")
     assert "samples" in page.inner_text(".part-title")
-    page.fill("#step-range", "nonsense")
-    page.press("#step-range", "Enter")
+    page.fill("#step-filter", "nonsense")
+    page.press("#step-filter", "Enter")
     assert "All steps are shown" in page.inner_text("[role=alert]")
 
 

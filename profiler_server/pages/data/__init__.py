@@ -51,7 +51,7 @@ def build(request: PageRequest) -> DataContext:
         problems.append(f"tab={tab[:40]} is none of {', '.join(TABS)}; the step interval is shown.")
         tab = "interval"
     try:
-        rank = request.rank_run
+        rank = request.chosen_steps
         notice = _find_notice(rank)
         loader = _choose_loader(rank, query.get("loader", ""), problems)
         kept = {"loader": str(loader)} if loader is not None and "loader" in query else {}
@@ -121,4 +121,6 @@ def _list_loaders(rank: RankRun, chosen: int | None, tab: str) -> tuple[Link, ..
     )
 
 
-PAGE = Page(slug="data", title="Data pipeline", order=40, key="d", template="data.html", build=build)
+PAGE = Page(
+    slug="data", title="Data pipeline", order=40, key="d", template="data.html", build=build, follows_steps=True
+)

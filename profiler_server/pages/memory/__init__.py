@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from collector.run import RankRun
 from collector.schema.errors import RunError
-from profiler_server.analysis.resources import Resources, StepScale, parse_steps, read_resources, read_scale
+from profiler_server.analysis.resources import Resources, StepScale, read_resources, read_scale
 from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy
 from profiler_server.pages.memory.gpu import GpuView, view_gpus
 from profiler_server.pages.memory.host import HostView, view_host
@@ -20,20 +20,9 @@ MEMORY_REMEDY = 'Profiler("runs/my-run", memory=True, window=(10, 3))  # three s
 
 
 @dataclass(frozen=True)
-class Range:
-    """The chosen range of steps as text, empty for all of them; `error` says what was wrong with the one asked for."""
-
-    text: str
-    first: int | None
-    last: int | None
-    error: str
-
-
-@dataclass(frozen=True)
 class MemoryPage:
     """Each part is there, or a notice says why it is not."""
 
-    steps: Range
     host: HostView | None
     host_notice: Notice | None
     gpu: GpuView | None
@@ -43,10 +32,10 @@ class MemoryPage:
 
 
 def build(request: PageRequest) -> MemoryPage:
-    """Build the page. `?steps=10-40` narrows the samples, `?device=` picks one, `?at_ns=` a moment of its memory."""
+    """Build the page. The filter of steps narrows the samples, `?device=` picks one, `?at_ns=` a moment of its memory."""
     rank = request.rank_run
     scale = _read_scale(rank)
-    steps, chosen = choose_range(scale, request.query.get("steps", ""))
+    chosen = (request.steps.first, request.steps.last) if request.steps else None
     host, gpu, absence = None, None, None
     try:
         absence = explain_absence(rank, "resources", "Resources were not sampled", RESOURCES_REMEDY)
@@ -60,7 +49,6 @@ def build(request: PageRequest) -> MemoryPage:
         absence = _fail("The samples cannot be read", error)
     tensors, tensor_notice = _build_tensors(rank, request)
     return MemoryPage(
-        steps=steps,
         host=host if absence is None else None,
         host_notice=absence,
         gpu=gpu,
@@ -76,23 +64,6 @@ def _read_scale(rank: RankRun) -> StepScale:
     except RunError as error:
         log.warning("the steps of rank %d cannot be read: %s", rank.rank, error)
         return StepScale.empty()
-
-
-def choose_range(scale: StepScale, text: str) -> tuple[Range, tuple[int, int] | None]:
-    """Read the range that is asked for; one that is none, or holds no recorded step, is told and all steps are shown."""
-    if not len(scale.number):
-        return Range("", None, None, ""), None
-    first, last = int(scale.number[0]), int(scale.number[-1])
-    if not text:
-        return Range("", first, last, ""), None
-    chosen = parse_steps(text)
-    if chosen is None:
-        error = f"“{text[:40]}” is no range of steps such as 10-40. All steps are shown."
-        return Range("", first, last, error), None
-    if chosen[1] < first or chosen[0] > last:
-        error = f"No step of {text[:40]} was recorded; this run has steps {first:,} to {last:,}. All steps are shown."
-        return Range("", first, last, error), None
-    return Range(f"{chosen[0]}-{chosen[1]}", first, last, ""), chosen
 
 
 def _explain_empty(resources: Resources) -> Notice | None:
@@ -134,4 +105,12 @@ def _fail(title: str, error: RunError) -> Notice:
     return Notice("failed", title, str(error), find_remedy(error))
 
 
-PAGE = Page(slug="memory", title="Memory and resources", order=50, key="m", template="memory.html", build=build)
+PAGE = Page(
+    slug="memory",
+    title="Memory and resources",
+    order=50,
+    key="m",
+    template="memory.html",
+    build=build,
+    follows_steps=True,
+)

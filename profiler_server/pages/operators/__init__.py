@@ -272,4 +272,6 @@ def _list_executions(rank: RankRun, state: PageState) -> tuple[Executions, ...]:
     )
 
 
-PAGE = Page(slug="operators", title="Operators", order=30, key="p", template="operators.html", build=build)
+PAGE = Page(
+    slug="operators", title="Operators", order=30, key="p", template="operators.html", build=build, follows_steps=True
+)

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from profiler_server.analysis.operator_groups import GROUPS, StepRange
+from profiler_server.analysis.narrowing import StepRange
+from profiler_server.analysis.operator_groups import GROUPS
 from profiler_server.analysis.selection import Selection
 
 ChartKind = Literal["pie", "bar"]

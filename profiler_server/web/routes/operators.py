@@ -13,7 +13,8 @@ from fastapi import APIRouter, Query
 from fastapi import Path as InPath
 from starlette.responses import Response
 
-from profiler_server.analysis.operator_groups import GROUPS, GroupTable, StepRange
+from profiler_server.analysis.narrowing import StepRange
+from profiler_server.analysis.operator_groups import GROUPS, GroupTable
 from profiler_server.analysis.selection import Selection, select_rows
 from profiler_server.web.errors import BadQueryError
 from profiler_server.web.services import ServicesOf

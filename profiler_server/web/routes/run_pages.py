@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
-from collector.run import Run
+from collector.run import RankRun, Run
 from collector.schema.errors import RunNotFoundError, StepscopeError
+from profiler_server.analysis.narrowing import StepRange, find_step_span, parse_range
 from profiler_server.page import Page, PageRequest
 from profiler_server.web.errors import BadQueryError, NotInRunError, describe_error
-from profiler_server.web.links import encode_query
+from profiler_server.web.links import KeptLinks, encode_query
 from profiler_server.web.services import Services, ServicesOf
-from profiler_server.web.shell import KeptQuery, Shell, build_nav, build_run_view
+from profiler_server.web.shell import KeptQuery, Shell, StepFilter, build_nav, build_run_view
 from profiler_server.web.templating import read_fields
 
 ROUTER = APIRouter()
@@ -54,13 +56,20 @@ def _show(services: Services, run: Run, at: PageAddress) -> Response:
     ranks = run.ranks
     rank = choose_rank(at.query.get("rank"), ranks)
     page = services.pages.find(at.slug)
+    steps, problem = choose_steps(run.rank(rank), at.query.get("steps", ""))
+    query = {name: value for name, value in at.query.items() if name != "steps"}
+    if steps is not None:
+        query["steps"] = str(steps)
+    at = PageAddress(at.run_id, at.slug, at.path, query)
     shell = _build_shell(services, run, at, rank, page)
+    if steps is not None or problem:
+        shell = replace(shell, steps=_view_filter(run.rank(rank), steps, problem, page))
     if page is None:
         broken = services.pages.find_broken(at.slug)
         error = describe_error(broken.error if broken else NotInRunError(f"There is no page {at.slug[:60]!r}"))
         return services.respond("error.html", shell, 500 if broken else error.status, error=error)
     try:
-        built = page.build(PageRequest(run, at.run_id, rank, ranks, at.query))
+        built = page.build(PageRequest(run, at.run_id, rank, ranks, at.query, steps))
         return services.respond(page.template, shell, **read_fields(built))
     except StepscopeError as error:
         view = describe_error(error)
@@ -83,7 +92,30 @@ def _build_shell(services: Services, run: Run, at: PageAddress, rank: int, page:
         ranks=run.ranks,
         nav=build_nav(services.pages, services.links, at.run_id, at.slug, kept),
         panel=services.diagnoses.judge(run, rank),
+        links=KeptLinks(services.links, at.run_id, kept.rank, kept.steps),
     )
+
+
+def choose_steps(rank: RankRun, text: str) -> tuple[StepRange | None, str]:
+    """Return the steps that a query asks for, None for all, and why what it asks for cannot be shown."""
+    if not text.strip():
+        return None, ""
+    chosen = parse_range(text)
+    if chosen is None:
+        return None, f"“{text[:40]}” is no range of steps such as 10-40. All steps are shown."
+    there = find_step_span(rank)
+    if there is None:
+        return None, "This rank has no training steps to choose from. All that it recorded is shown."
+    if chosen.last < there.first or chosen.first > there.last:
+        span = f"{there.first:,} to {there.last:,}"
+        return None, f"No step of {text[:40]} was recorded: there are steps {span}. All steps are shown."
+    return chosen, ""
+
+
+def _view_filter(rank: RankRun, steps: StepRange | None, problem: str, page: Page | None) -> StepFilter:
+    there = find_step_span(rank)
+    total = f"{there.first:,}–{there.last:,}" if there else ""
+    return StepFilter(str(steps or ""), total, problem, page is not None and page.follows_steps)
 
 
 def choose_rank(text: str | None, ranks: tuple[int, ...]) -> int:

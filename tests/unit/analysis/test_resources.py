@@ -12,7 +12,6 @@ from collector.schema.errors import TableMissingError
 from profiler_server.analysis.resources import (
     Series,
     StepScale,
-    parse_steps,
     read_resources,
     read_scale,
     sum_series,
@@ -68,14 +67,6 @@ def test_workers_add_up_and_one_that_came_later_adds_nothing_before() -> None:
     assert total is not None
     assert total.value.tolist() == [0.5, 0.5, 1.5]
     assert sum_series([], "workers") is None
-
-
-@pytest.mark.parametrize(
-    ("text", "range_"),
-    [("10-40", (10, 40)), ("7", (7, 7)), (" 3 – 5 ", (3, 5)), ("9-2", (2, 9)), ("x", None), ("-4", None), ("²", None)],
-)
-def test_a_range_is_read_or_refused(text: str, range_: tuple[int, int] | None) -> None:
-    assert parse_steps(text) == range_
 
 
 def test_a_run_without_samples_raises(tmp_path: Path) -> None:

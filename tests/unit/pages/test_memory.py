@@ -10,6 +10,7 @@ import pytest
 from collector.run import open_run
 from collector.schema import layout
 from collector.schema.manifest import Signal, encode_manifest
+from profiler_server.analysis.narrowing import parse_range
 from profiler_server.page import PageRequest
 from profiler_server.pages.memory import MemoryPage, build
 from tests.support.cases import write_rows
@@ -17,8 +18,8 @@ from tests.support.machines import H100, build_machine, build_memory, build_reso
 from tests.support.runs import RunPlan, build_run, build_steps
 
 
-def show(path: Path, **query: str) -> MemoryPage:
-    return build(PageRequest(open_run(path), path.name, 0, (0,), query))
+def show(path: Path, steps: str = "", **query: str) -> MemoryPage:
+    return build(PageRequest(open_run(path), path.name, 0, (0,), query, parse_range(steps)))
 
 
 def change_manifest(path: Path, **fields: object) -> None:
@@ -46,20 +47,11 @@ def test_full_processors_are_told(tmp_path: Path) -> None:
 
 def test_a_range_of_steps_narrows_every_chart(tmp_path: Path) -> None:
     shown = show(build_machine(tmp_path / "run"), steps="50-90")
-    assert shown.steps.text == "50-90"
     assert shown.host is not None
     assert shown.gpu is not None
     for chart in (*shown.host.charts, *shown.host.memory_charts, *shown.gpu.charts):
         low, high = chart.figure["layout"]["xaxis"]["range"]
         assert 50 <= low < high < 91
-
-
-@pytest.mark.parametrize("text", ["x", "5-", "900-950", "<script>", "9" * 50])
-def test_a_bad_range_is_told_and_all_steps_are_shown(tmp_path: Path, text: str) -> None:
-    shown = show(build_machine(tmp_path / "run"), steps=text)
-    assert "All steps are shown" in shown.steps.error
-    assert shown.host is not None
-    assert len(shown.steps.error) < 200
 
 
 def test_a_range_between_two_samples_is_an_empty_state(tmp_path: Path) -> None:
