@@ -42,7 +42,7 @@ from profiler_server.pages.overall.cards import (
     build_timeline_card,
 )
 from profiler_server.pages.overall.data import DataCard, read_data_card
-from profiler_server.pages.overall.facts import Fact, list_facts
+from profiler_server.pages.overall.facts import Fact, list_facts, list_interruption_facts
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -116,7 +116,7 @@ class Steps:
 
 def build(request: PageRequest) -> OverallPage:
     """Build the page. A part that cannot be read shows why; the others are not affected."""
-    rank = request.rank_run
+    rank, whole = request.chosen_steps, request.rank_run
     read = build_panel("The steps cannot be read", lambda: _read_steps(rank))
 
     def from_steps(title: str, make: Callable[[Steps], T]) -> Panel[T]:
@@ -124,13 +124,13 @@ def build(request: PageRequest) -> OverallPage:
         return Panel(None, read.notice) if steps is None else build_panel(title, lambda: make(steps))
 
     return OverallPage(
-        stats=from_steps("Figures", lambda steps: _list_stats(rank, steps)),
+        stats=from_steps("Figures", lambda steps: _list_stats(whole, steps)),
         step=from_steps("One step", lambda steps: _describe_step(steps, rank.manifest)),
         steps_card=from_steps("Step trace", lambda steps: build_steps_card(steps.table, steps.noun)),
         operators_card=build_panel("The operators cannot be read", lambda: _read_operators(rank)),
         data_card=build_panel("The data pipeline cannot be read", lambda: _read_data(rank, read.body)),
-        timeline_card=build_panel("The timeline cannot be read", lambda: _read_timeline(rank)),
-        facts=list_facts(request.run.manifest, rank.manifest),
+        timeline_card=build_panel("The timeline cannot be read", lambda: _read_timeline(whole)),
+        facts=(*list_facts(request.run.manifest, rank.manifest), *list_interruption_facts(whole)),
     )
 
 
@@ -269,4 +269,4 @@ def _read_timeline(rank: RankRun) -> TimelineCard | Notice:
     return absence or build_timeline_card(rank)
 
 
-PAGE = Page(slug="", title="Overall", order=10, key="o", template="overall.html", build=build)
+PAGE = Page(slug="", title="Overall", order=10, key="o", template="overall.html", build=build, follows_steps=True)

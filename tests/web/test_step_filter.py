@@ -1,0 +1,73 @@
+"""The filter of steps: what the pages show of a range, and that no link loses it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.asking import Asker
+from tests.support.runs import RunPlan, build_run
+
+FOLLOWING = ("", "steps", "operators", "data", "data?tab=processing", "memory")
+WHOLE = ("device", "ranks", "accounting", "timeline")
+
+
+def with_steps(page: str, steps: str) -> str:
+    return f"/runs/ranks/{page}{'&' if '?' in page else '?'}rank=1&steps={steps}"
+
+
+@pytest.mark.parametrize("page", [*FOLLOWING, *WHOLE])
+def test_no_link_to_another_page_of_the_run_loses_rank_or_steps(asker: Asker, page: str) -> None:
+    answer = asker.ask(with_steps(page, "3-8"))
+    assert answer.status_code == 200
+    links = [link for link in re.findall(r'href="(/runs/ranks/[^"]*)"', answer.text) if "/window" not in link]
+    assert len(links) >= 9
+    assert [link for link in links if "rank=1" not in link and "rank=" not in link] == []
+    keeping = [link for link in links if "steps=3-8" in link]
+    # The one link that drops the filter is the one that says so.
+    assert {link for link in links if link not in keeping} <= {
+        link for link in links if "steps=" not in link and link.startswith(f"/runs/ranks/{page.partition('?')[0]}?")
+    }
+
+
+@pytest.mark.parametrize("page", FOLLOWING)
+def test_a_page_says_which_steps_it_shows(asker: Asker, page: str) -> None:
+    text = asker.ask(with_steps(page, "8-3")).text
+    assert "Only steps <b>3–8</b> of 1–14" in text
+    assert 'value="3-8"' in text
+
+
+@pytest.mark.parametrize("page", WHOLE)
+def test_a_page_that_shows_the_whole_run_says_so(asker: Asker, page: str) -> None:
+    assert "This page shows the whole run." in asker.ask(with_steps(page, "3-8")).text
+
+
+def test_figures_are_those_of_the_range(tmp_path: Path) -> None:
+    build_run(tmp_path / "run", RunPlan(steps=60))
+    asker = Asker(tmp_path)
+    overall = asker.ask("/runs/run/?steps=20-29").text
+    assert "10 steps recorded" in overall
+    assert "Nothing of the operators was recorded in the chosen steps, 20-29." in overall
+    steps = asker.ask("/runs/run/steps?steps=20-29").text
+    assert "The average covers all 10 steps." in steps
+    data = asker.ask("/runs/run/data?steps=20-29").text
+    assert "of 10 steps" in data
+    assert "Means are over steps 20–29." in data
+
+
+@pytest.mark.parametrize("text", ["x", "5-", "900-950", "%3Cscript%3E", "9" * 50])
+def test_a_range_that_cannot_be_shown_is_told_once_and_dropped(asker: Asker, text: str) -> None:
+    answer = asker.ask(f"/runs/healthy/steps?steps={text}")
+    assert answer.status_code == 200
+    assert answer.text.count("All steps are shown.") == 1
+    assert "<script>alert" not in answer.text
+    assert "steps=" not in re.sub(r'name="steps"', "", answer.text.split("<nav")[1].split("</nav>")[0])
+
+
+def test_a_run_that_only_infers_has_no_steps_to_choose_from(tmp_path: Path) -> None:
+    build_run(tmp_path / "run", RunPlan(steps=0))
+    answer = Asker(tmp_path).ask("/runs/run/steps?steps=1-3")
+    assert answer.status_code == 200
+    assert "no training steps to choose from" in answer.text
