@@ -20,11 +20,14 @@ def stamp_run(run_path: Path) -> Stamp:
 
 
 def stamp_rank(run_path: Path, rank: int) -> Stamp:
-    """Return the stamp of everything that lies directly in one rank's folder, tables and folders of parts."""
+    """Return the stamp of everything that lies directly in one rank's folder, tables and folders of parts.
+
+    Hidden entries are caches and files that are not whole yet.
+    """
     folder = layout.rank_path(run_path, rank)
     try:
         with os.scandir(folder) as entries:
-            paths = sorted(Path(entry.path) for entry in entries)
+            paths = sorted(Path(entry.path) for entry in entries if not entry.name.startswith("."))
     except OSError:
         paths = []
     return tuple(_stamp_file(path) for path in (layout.run_file(run_path), *paths))

@@ -185,10 +185,11 @@ def _find_span(scratch: Scratch, counters: list[Series]) -> tuple[int, int]:
 def _choose_raw_level(scratch: Scratch) -> int:
     """Choose the bins of the raw tiles so that the densest stretch of the trace puts a bounded number into a tile."""
     densest = 0.0
-    for at in range(0, scratch.rows, _DENSITY_ROWS):
-        start = scratch.start[at : at + _DENSITY_ROWS]
-        span = int(start.max() - start.min())
-        densest = max(densest, start.size / max(span, 1_000_000))
+    for part in scratch.parts():
+        for at in range(part.start, part.stop, _DENSITY_ROWS):
+            start = scratch.start[at : min(at + _DENSITY_ROWS, part.stop)]
+            span = int(start.max() - start.min())
+            densest = max(densest, start.size / max(span, 1_000_000))
     if not densest:
         return _COARSEST_RAW
     span_ns = _RAW_TILE_SLICES / densest

@@ -91,8 +91,9 @@ class _Dictionary:
 
 
 def read_derived(folder: Path) -> Iterator[pa.RecordBatch]:
-    """Return the derived slices of a cache in the order of their numbers, as views of the mapped file."""
-    with pa.memory_map(str(folder / DERIVED_FILE)) as source:
+    """Return the derived slices of a cache in the order of their numbers."""
+    # Not mapped: all pages of the map would count as the server's memory until the last batch is read.
+    with pa.OSFile(str(folder / DERIVED_FILE)) as source:
         file = pa.ipc.open_file(source)
         for number in range(file.num_record_batches):
             yield file.get_batch(number)

@@ -125,7 +125,22 @@ def read_columns(rank: RankRun, columns: Sequence[str], rows: int = BATCH_ROWS) 
         return
     for path in parts.find_files(rank.folder, "slices"):
         with naming_damage(path):
-            yield from pq.ParquetFile(path).iter_batches(rows, columns=list(columns), use_threads=False)
+            file = pq.ParquetFile(path)
+            # One reader for all row groups would hold what it has read of each until the last.
+            for groups in _split_groups(file, rows):
+                yield from file.iter_batches(rows, row_groups=groups, columns=list(columns), use_threads=False)
+
+
+def _split_groups(file: pq.ParquetFile, rows: int) -> Iterator[list[int]]:
+    """Return the row groups of a file in stretches of at least that many rows."""
+    groups: list[int] = []
+    held = 0
+    for group in range(file.num_row_groups):
+        groups.append(group)
+        held += file.metadata.row_group(group).num_rows
+        if held >= rows or group == file.num_row_groups - 1:
+            yield groups
+            groups, held = [], 0
 
 
 @contextmanager

@@ -7,6 +7,8 @@ import threading
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
+
 from collector.run import Run
 from collector.schema.errors import StepscopeError
 from profiler_server.store.headline import RunEntry
@@ -14,6 +16,10 @@ from profiler_server.store.stamps import Stamp, stamp_rank
 from profiler_server.web.shell import Panel
 
 KEPT = 512
+AT_ONCE_SLICES = 1_000_000
+"""A rank with more is judged in the background: its page does not wait."""
+MOST_SLICES = 20_000_000
+"""A rank with more is not judged for a page: that takes gigabytes, and the timeline needs none of them."""
 log = logging.getLogger(__name__)
 Key = tuple[str, int, Stamp]
 
@@ -34,13 +40,28 @@ class Diagnoses:
             known = self._kept.get(key)
         if known is not None:
             return known
-        panel = _judge(run, rank)
+        slices = _count_slices(run, rank)
+        if slices > MOST_SLICES:
+            return self._keep(key, Panel(None, _spell_too_large(run, slices)))
+        if slices > AT_ONCE_SLICES:
+            self._judge_later(key, run, rank)
+            return Panel(None, f"{slices:,} slices are read in the background; what they tell appears here.", True)
+        return self._keep(key, _judge(run, rank))
+
+    def _keep(self, key: Key, panel: Panel) -> Panel:
         with self._lock:
             self._kept[key] = panel
             self._pending.discard(key)
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         return panel
+
+    def _judge_later(self, key: Key, run: Run, rank: int) -> None:
+        with self._lock:
+            if key in self._pending:
+                return
+            self._pending.add(key)
+        self._pool.submit(lambda: self._keep(key, _judge(run, rank)))
 
     def peek(self, entry: RunEntry) -> Panel | None:
         """Return the diagnosis of a run's first rank if it is known; else have it made and return None."""
@@ -51,13 +72,27 @@ class Diagnoses:
         with self._lock:
             if key in self._kept:
                 return self._kept[key]
-            if key not in self._pending:
-                self._pending.add(key)
-                self._pool.submit(self.judge, Run(entry.path), rank)
+        if _count_slices(Run(entry.path), rank) > MOST_SLICES:
+            return self.judge(Run(entry.path), rank)
+        self._judge_later(key, Run(entry.path), rank)
         return None
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _count_slices(run: Run, rank: int) -> int:
+    try:
+        return run.rank(rank).count_rows("slices")
+    except (StepscopeError, OSError, pa.ArrowException):  # judging says what is wrong with it
+        return 0
+
+
+def _spell_too_large(run: Run, slices: int) -> str:
+    return (
+        f"A rank of {slices:,} slices is not judged beside a page; `profiler-server report {run.path}` judges it, "
+        "which takes minutes and gigabytes of memory."
+    )
 
 
 def _judge(run: Run, rank: int) -> Panel:

@@ -78,10 +78,11 @@ class RunView:
 
 @dataclass(frozen=True)
 class Panel:
-    """The suggestions; `failure` says why there are none when judging the run failed."""
+    """The suggestions; `failure` says why there are none. `pending` is a panel that another will take the place of."""
 
     diagnosis: Diagnosis | None
     failure: str = ""
+    pending: bool = False
 
 
 @dataclass(frozen=True)
