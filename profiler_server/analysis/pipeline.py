@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,12 +14,13 @@ from collector.run import RankRun
 from collector.schema.errors import RunError
 from profiler_server.analysis.replicas import order_stages
 from profiler_server.analysis.results import QueueSummary, StageSummary
-from profiler_server.analysis.steps import read_integers
+from profiler_server.analysis.steps import Int64, read_integers
 
 QUEUE_ORDER = ("worker_queue", "pin_queue")
 WORKER_STAGES = ("read", "transform", "collate", "send")
 NOT_READY_LIMIT = 0.3
 """A queue is low when the next batch in order was missing in a larger share of the samples than this."""
+_LATE_WAIT = 0.5
 
 _QUEUE_COLUMNS = ("step", "loader", "queue", "depth", "capacity", "next_ready", "out_of_order")
 _STAGE_COLUMNS = ("stage", "replica", "kind", "loader", "epoch", "batch", "start_ns", "duration_ns")
@@ -29,13 +31,20 @@ class Readiness:
     """What the training thread found when it asked for a batch. Shares are of the samples.
 
     A queue that is not empty can still lack the batch that is next in order: `held_up_frac` counts those samples
-    where later batches were done and waited for an earlier one.
+    where later batches were done and waited for an earlier one. `late_wait_frac` is the share of all waiting for data
+    that fell into steps which lacked their batch, 0 where that is not known.
     """
 
     queue: str
     samples: int
     not_ready_frac: float
     held_up_frac: float
+    late_wait_frac: float = 0.0
+
+    @property
+    def is_late(self) -> bool:
+        """Say whether batches are missing often, or what the step waits for are the few that are."""
+        return self.not_ready_frac > NOT_READY_LIMIT or self.late_wait_frac > _LATE_WAIT
 
 
 @dataclass(frozen=True)
@@ -88,8 +97,11 @@ def _rank_queue(name: str) -> int:
     return QUEUE_ORDER.index(name) if name in QUEUE_ORDER else len(QUEUE_ORDER)
 
 
-def summarize_readiness(samples: pa.Table, loader: int | None) -> tuple[Readiness, ...]:
-    """Return per queue of a loader how often the next batch in order was not ready. `samples` is from `read_queues`."""
+def summarize_readiness(samples: pa.Table, loader: int | None, steps: pa.Table | None = None) -> tuple[Readiness, ...]:
+    """Return per queue of a loader how often the next batch in order was not ready. `samples` is from `read_queues`.
+
+    `steps` are rows of that table with `step` and `data_wait_ns`, to tell what the missing batches cost.
+    """
     if loader is not None:
         samples = samples.filter(pc.equal(samples["loader"], loader))
     names = samples["queue"].combine_chunks().cast(pa.string())
@@ -98,8 +110,16 @@ def summarize_readiness(samples: pa.Table, loader: int | None) -> tuple[Readines
         rows = samples.filter(pc.equal(names, name))
         ready = pc.fill_null(rows["next_ready"], pc.greater(rows["depth"], 0)).to_numpy().astype(bool)
         held_up = ~ready & (read_integers(rows, "out_of_order") > 0)
-        found.append(Readiness(name, len(ready), float(1 - ready.mean()), float(held_up.mean())))
+        late = _share_wait(steps, read_integers(rows, "step")[~ready]) if steps is not None else 0.0
+        found.append(Readiness(name, len(ready), float(1 - ready.mean()), float(held_up.mean()), late))
     return tuple(found)
+
+
+def _share_wait(steps: pa.Table, chosen: Int64) -> float:
+    """Return the share of the wait for data that the chosen steps have."""
+    waits = read_integers(steps, "data_wait_ns")
+    whole = float(waits.sum())
+    return float(waits[np.isin(read_integers(steps, "step"), chosen)].sum()) / whole if whole else 0.0
 
 
 def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
@@ -206,12 +226,32 @@ def count_batches(stages: pa.Table) -> dict[str, int]:
     return {row["stage"]: row["count_all"] for row in counts}
 
 
-def find_bottleneck(readiness: Sequence[Readiness], work_ns: dict[str, float], wait_frac: float) -> Bottleneck:
+@dataclass(frozen=True)
+class WorkerLoad:
+    """How much of their time the workers work, and how much of that they compute (None if that was not recorded)."""
+
+    busy_frac: float
+    cpu_frac: float | None
+
+
+def measure_load(stages: pa.Table) -> WorkerLoad:
+    """Measure the workers by rows of `stages` of one loader, with `cpu_ns`."""
+    busy = sum(row.busy_frac or 0.0 for row in sum_stages(stages) if row.name in WORKER_STAGES)
+    work = stages.filter(pc.equal(stages["kind"].cast(pa.string()), "work"))
+    known = work.filter(pc.is_valid(work["cpu_ns"]))
+    took = pc.sum(known["duration_ns"]).as_py()
+    return WorkerLoad(busy, pc.sum(known["cpu_ns"]).as_py() / took if took else None)
+
+
+def find_bottleneck(
+    readiness: Sequence[Readiness], work_ns: dict[str, float], wait_frac: float, load: WorkerLoad | None = None
+) -> Bottleneck:
     """Name the stage that limits the step, by MindInsight's rules.
 
     `work_ns` is work per batch of each stage, `wait_frac` the share of the step spent waiting for data. The
     limiting stage has a full queue before it and an empty one after it; what stands before the first queue are the
-    worker stages, of which the one with the most work is named.
+    worker stages, of which the one with the most work is named. With the `load` of the workers it is also told what
+    holds up batches that are ready.
     """
     if wait_frac < 0.05:
         return Bottleneck(None, "The step hardly waits for data: every stage keeps up.")
@@ -222,27 +262,28 @@ def find_bottleneck(readiness: Sequence[Readiness], work_ns: dict[str, float], w
             slowest, "There are no worker processes: each stage holds up the step for as long as it runs."
         )
     first, last = readiness[0], readiness[-1]
-    if last.not_ready_frac <= NOT_READY_LIMIT:
-        return Bottleneck(None, "The next batch was ready nearly always: what waits is not the loader.")
-    if first.not_ready_frac > NOT_READY_LIMIT:
+    if first.is_late and last.is_late:
         return Bottleneck(slowest, f"The {_say(first)} lacked the next batch: the workers are the limit.")
-    return Bottleneck("pin", f"The {_say(first)} held the next batch while the {_say(last)} lacked it.")
-
-
-def find_handover(found: Bottleneck, work_ns: dict[str, float], wait_frac: float, busy_frac: float) -> Bottleneck:
-    """Name the longest worker stage where batches are ready, yet taking them over is what the step waits for.
-
-    A batch is handed over by the worker that made it, which may be in the middle of the next one: a stage that keeps
-    the workers (or their interpreter) busy holds up batches that are done.
-    """
-    workers = {stage: work_ns[stage] for stage in WORKER_STAGES if work_ns.get(stage)}
-    if found.stage is not None or not workers or wait_frac < _HANDOVER_WAIT or busy_frac < _HANDOVER_BUSY:
-        return found
-    slowest = max(workers, key=lambda stage: workers[stage])
-    return Bottleneck(slowest, "Batches are ready, but the workers are too busy to hand them over quickly.")
+    if last.is_late:
+        return Bottleneck("pin", f"The {_say(first)} held the next batch while the {_say(last)} lacked it.")
+    if slowest is None or load is None or wait_frac < _HANDOVER_WAIT or load.busy_frac < _HANDOVER_BUSY:
+        return Bottleneck(None, "The next batch was ready nearly always: what waits is not the loader.")
+    return _blame_handover(slowest, load)
 
 
 _HANDOVER_WAIT, _HANDOVER_BUSY = 0.1, 0.5
+
+
+def _blame_handover(slowest: str, load: WorkerLoad) -> Bottleneck:
+    """Name what holds up batches that are ready, where taking them over is what the step waits for.
+
+    A batch is handed over by the worker that made it, which may be in the middle of the next one. A stage that keeps
+    the workers computing holds up batches that are done; workers that wait (for storage) do not, and then it is the
+    way from process to process itself.
+    """
+    if load.cpu_frac is not None and load.cpu_frac < _HANDOVER_BUSY:
+        return Bottleneck("send", "Batches are ready, but taking one over from its worker takes long.")
+    return Bottleneck(slowest, "Batches are ready, but the workers are too busy to hand them over quickly.")
 
 
 def _say(queue: Readiness) -> str:

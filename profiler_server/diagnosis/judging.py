@@ -88,7 +88,8 @@ def judge(case: Case) -> Diagnosis:
     claims = rank_claims(case, findings)
     notes = [write_note(rule, finding) for rule, finding in findings if finding.what_if is None]
     if case.is_starved and not claims:
-        notes += [write_note(rule, finding, "low") for rule, finding in findings if rule.stage == case.bottleneck.stage]
+        about = [(rule, finding) for rule, finding in findings if rule.stage == case.bottleneck.stage]
+        notes += [write_note(rule, finding, "low") for rule, finding in about if finding.what_if is not None]
     notes.sort(key=lambda note: _SEVERITIES.index(note.severity))
     suggestions = (*(write_suggestion(case, claim) for claim in claims), *notes)
     return Diagnosis(bound, say_verdict(case, bound, claims, notes), suggestions, tuple(abstained_list))

@@ -21,8 +21,8 @@ from profiler_server.analysis.loop import BatchTimes, Cores, MeasuredLoop, measu
 from profiler_server.analysis.pipeline import (
     Bottleneck,
     Readiness,
+    WorkerLoad,
     find_bottleneck,
-    find_handover,
     find_most_used,
     read_queues,
     summarize_readiness,
@@ -59,7 +59,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
     regular = {name: float(read_integers(train, f"{name}_ns")[selection.regular].mean()) for name in PHASE_NAMES}
     step_ns = float(selection.duration_ns[selection.kept].mean())
     wait_frac = regular["data_wait"] / loop.regular_step_ns if loop.regular_step_ns else 0.0
-    readiness = _read_readiness(rank, loader)
+    readiness = _read_readiness(rank, loader, train.filter(pa.array(selection.regular)))
     return Case(
         manifest=manifest,
         world_size=run.manifest.world_size,
@@ -87,10 +87,10 @@ def _find_bottleneck(
     readiness: Sequence[Readiness], batches: BatchTimes | None, loop: MeasuredLoop, wait_frac: float
 ) -> Bottleneck:
     work = {stage: float(values.mean()) for stage, values in batches.stages_ns.items()} if batches else {}
-    found = find_bottleneck(readiness, work, wait_frac)
     paid = loop.model.workers * loop.regular_step_ns
     busy = sum(work.values()) * loop.fetches / paid if paid else 0.0
-    return find_handover(found, work, wait_frac, busy)
+    load = WorkerLoad(busy, batches.cpu_frac if batches else None)
+    return find_bottleneck(readiness, work, wait_frac, load)
 
 
 def _find_loader(train: pa.Table, manifest: RankManifest) -> Loader | None:
@@ -130,14 +130,14 @@ def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:
     return Cores(usable, min(training, usable), others, computes=not manifest.devices, stretch=stretch)
 
 
-def _read_readiness(rank: RankRun, loader: Loader | None) -> tuple[Readiness, ...]:
+def _read_readiness(rank: RankRun, loader: Loader | None, steps: pa.Table) -> tuple[Readiness, ...]:
     try:
         samples = read_queues(rank)
     except RunError:
         return ()
     if samples is None or loader is None or not samples.num_rows:
         return ()
-    return summarize_readiness(samples, loader.id)
+    return summarize_readiness(samples, loader.id, steps)
 
 
 def _read_transforms(rank: RankRun, loader: Loader | None) -> tuple[tuple[str, float], ...]:

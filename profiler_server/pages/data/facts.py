@@ -20,6 +20,7 @@ from profiler_server.analysis.pipeline import (
     Bottleneck,
     Readiness,
     find_bottleneck,
+    measure_load,
     sum_queues,
     sum_stages,
     summarize_readiness,
@@ -74,14 +75,17 @@ class PipelineFacts:
         return next((entry for entry in self.rank.manifest.loaders if entry.id == self.loader_id), None)
 
     @cached_property
+    def _steps(self) -> pa.Table:
+        return read_steps(self.rank, _STEP_COLUMNS)
+
+    @cached_property
     def waits(self) -> StepWaits:
         """Return the waits of the steps; no steps for a pipeline that trains nothing."""
-        steps = read_steps(self.rank, _STEP_COLUMNS)
-        train = train_steps(steps)
+        train = train_steps(self._steps)
         numbers, wait, h2d, duration = (
             read_integers(train, name) for name in ("step", "data_wait_ns", "h2d_ns", "duration_ns")
         )
-        return StepWaits(numbers, wait, h2d, duration, select_steps(steps))
+        return StepWaits(numbers, wait, h2d, duration, select_steps(self._steps))
 
     @cached_property
     def samples(self) -> pa.Table:
@@ -135,12 +139,12 @@ class PipelineFacts:
 
     @cached_property
     def readiness(self) -> tuple[Readiness, ...]:
-        return summarize_readiness(self.samples, self.loader_id)
+        return summarize_readiness(self.samples, self.loader_id, train_steps(self._steps))
 
     @cached_property
     def bottleneck(self) -> Bottleneck:
         work = {name: row.mean_ns for name, row in self.stages.items()}
-        return find_bottleneck(self.readiness, work, self.waits.wait_frac)
+        return find_bottleneck(self.readiness, work, self.waits.wait_frac, measure_load(self.stage_rows))
 
 
 def find_main_loader(rank: RankRun) -> int | None:

@@ -10,7 +10,14 @@ import pyarrow.compute as pc
 
 from collector.run import RankRun
 from profiler_server.analysis.own_pipeline import find_own_bottleneck, select_own, summarize_own
-from profiler_server.analysis.pipeline import Bottleneck, find_bottleneck, sum_queues, sum_stages, summarize_readiness
+from profiler_server.analysis.pipeline import (
+    Bottleneck,
+    find_bottleneck,
+    measure_load,
+    sum_queues,
+    sum_stages,
+    summarize_readiness,
+)
 from profiler_server.analysis.results import QueueSummary, StageSummary
 from profiler_server.format import format_count, format_duration, format_share
 from profiler_server.page import Notice, explain_absence
@@ -48,25 +55,29 @@ class DataCard:
     stages: tuple[StageLine, ...]
 
 
-def read_data_card(rank: RankRun, loader: int | None, wait_frac: float | None) -> DataCard | Notice:
+def read_data_card(
+    rank: RankRun, loader: int | None, wait_frac: float | None, steps: pa.Table | None = None
+) -> DataCard | Notice:
     """Build the card of one loader (all of them for None), or say why there is none. Raises as `RankRun.table` does.
 
-    `wait_frac` is the share of the step that waits for data, None where there are no steps to tell.
+    `wait_frac` is the share of the step that waits for data, None where there are no steps to tell; `steps` are its rows.
     """
     absences = {name: explain_absence(rank, name, "No data pipeline", DATA_REMEDY) for name in ("stages", "queues")}
     failed = next((notice for notice in absences.values() if notice and notice.state == "failed"), None)
     if failed or all(absences.values()):
         return failed or absences["queues"] or Notice("empty", "No data pipeline", "No DataLoader was used.")
-    stages = () if absences["stages"] else sum_stages(_of_loader(rank.table("stages"), loader))
+    rows = None if absences["stages"] else _of_loader(rank.table("stages"), loader)
+    stages = () if rows is None else sum_stages(rows)
     samples = None if absences["queues"] else _of_loader(rank.table("queues"), loader)
-    readiness = summarize_readiness(samples, loader) if samples is not None else ()
+    readiness = summarize_readiness(samples, loader, steps) if samples is not None else ()
     limit = Bottleneck(None, "Without steps no stage can be said to limit them.")
     own = () if absences["stages"] else summarize_own(select_own(rank.table("stages")))
     if own and loader is None:
         limit = find_own_bottleneck(own)
         stages = tuple(stage.summary for stage in own)
     elif wait_frac is not None:
-        limit = find_bottleneck(readiness, {stage.name: stage.mean_ns for stage in stages}, wait_frac)
+        load = None if rows is None else measure_load(rows)
+        limit = find_bottleneck(readiness, {stage.name: stage.mean_ns for stage in stages}, wait_frac, load)
     return _build_card(sum_queues(samples) if samples is not None else (), stages, limit)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from collector.run import RankRun
 from profiler_server.analysis.pipeline import (
-    Bottleneck,
     Readiness,
+    WorkerLoad,
     find_bottleneck,
-    find_handover,
     find_loader,
     read_queues,
     summarize_queues,
@@ -95,9 +95,41 @@ def test_planted_slow_stages_are_named(tmp_path: Path) -> None:
         assert longest.name == stage
 
 
-def test_busy_workers_hold_up_batches_that_are_ready() -> None:
-    ready = Bottleneck(None, "ready")
+@pytest.mark.parametrize(
+    ("wait_frac", "busy_frac", "cpu_frac", "stage"),
+    [
+        (0.4, 0.7, 0.9, "collate"),
+        (0.4, 0.7, None, "collate"),
+        (0.4, 0.7, 0.2, "send"),
+        (0.4, 0.3, 0.9, None),
+        (0.05, 0.9, 0.9, None),
+    ],
+)
+def test_ready_batches_are_held_up_by_workers_that_compute_or_by_the_way_over(
+    wait_frac: float, busy_frac: float, cpu_frac: float | None, stage: str | None
+) -> None:
+    queues = [Readiness("worker_queue", 100, 0.1, 0.0)]
     work = {"read": 5.0, "collate": 40.0}
-    assert find_handover(ready, work, wait_frac=0.4, busy_frac=0.7).stage == "collate"
-    assert find_handover(ready, work, wait_frac=0.4, busy_frac=0.3) == ready
-    assert find_handover(ready, work, wait_frac=0.05, busy_frac=0.9) == ready
+    assert find_bottleneck(queues, work, wait_frac, WorkerLoad(busy_frac, cpu_frac)).stage == stage
+
+
+@pytest.mark.parametrize(("late_wait_frac", "stage"), [(0.7, "collate"), (0.3, None)])
+def test_few_missing_batches_are_late_when_the_step_waits_for_them(late_wait_frac: float, stage: str | None) -> None:
+    queues = [Readiness("worker_queue", 100, 0.2, 0.0, late_wait_frac)]
+    assert find_bottleneck(queues, {"read": 5.0, "collate": 40.0}, 0.4).stage == stage
+
+
+def test_the_wait_for_missing_batches_is_told_from_the_steps() -> None:
+    samples = pa.table(
+        {
+            "step": [1, 2, 3, 4],
+            "loader": [0] * 4,
+            "queue": ["worker_queue"] * 4,
+            "depth": [1, 0, 1, 1],
+            "next_ready": [True, False, True, True],
+            "out_of_order": [0] * 4,
+        }
+    )
+    steps = pa.table({"step": [1, 2, 3, 4], "data_wait_ns": [10, 70, 10, 10]})
+    (found,) = summarize_readiness(samples, 0, steps)
+    assert (found.not_ready_frac, found.late_wait_frac) == (0.25, 0.7)

@@ -8,7 +8,7 @@ import torch
 from loop import build_network, choose, read_arguments, train
 from torch.utils.data import DataLoader, Dataset
 
-SERVER_S = 0.001
+SERVER_S = 0.002
 
 
 class Recordings(Dataset):
@@ -24,4 +24,4 @@ if __name__ == "__main__":
     arguments = read_arguments()
     workers = choose(arguments, "workers", 0, 3)
     loader = DataLoader(Recordings(), 16, num_workers=workers, persistent_workers=workers > 0)
-    train(build_network(512, 1024, 3), loader, arguments)
+    train(build_network(512, 2048, 3), loader, arguments)

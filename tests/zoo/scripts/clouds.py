@@ -8,7 +8,7 @@ import torch
 from loop import build_network, choose, read_arguments, train
 from torch.utils.data import DataLoader, Dataset
 
-SERVICE_S = 0.002
+SERVICE_S = 0.004
 
 
 class Clouds(Dataset):
@@ -23,4 +23,4 @@ class Clouds(Dataset):
 if __name__ == "__main__":
     arguments = read_arguments()
     loader = DataLoader(Clouds(), 16, num_workers=choose(arguments, "workers", 1, 6), persistent_workers=True)
-    train(build_network(512, 1024, 3), loader, arguments)
+    train(build_network(512, 2048, 3), loader, arguments)

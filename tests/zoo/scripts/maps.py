@@ -48,4 +48,4 @@ if __name__ == "__main__":
         write_regions(Path(folder), tiles_each)
         tiles = Tiles(Path(folder), tiles_each, mapped=arguments.fixed)
         loader = DataLoader(tiles, 32, num_workers=2, persistent_workers=True)
-        train(build_network(SIDE * SIDE, 768, 2), loader, arguments)
+        train(build_network(SIDE * SIDE, 1024, 2), loader, arguments)

@@ -8,7 +8,7 @@ import torch
 from loop import build_network, choose, read_arguments, train
 from torch.utils.data import DataLoader, Dataset
 
-PAUSE_S = 0.045
+PAUSE_S = 0.09
 BURST = 64
 
 
@@ -32,4 +32,4 @@ if __name__ == "__main__":
         in_order=not arguments.unordered,
         persistent_workers=True,
     )
-    train(build_network(512, 768, 3), loader, arguments)
+    train(build_network(512, 2048, 3), loader, arguments)

@@ -26,4 +26,4 @@ if __name__ == "__main__":
         loader = DataLoader(stones, batch_size=None, sampler=BatchSampler(RandomSampler(stones), 512, drop_last=False))
     else:
         loader = DataLoader(stones, 512, shuffle=True)
-    train(build_network(64, 192, 3), loader, arguments)
+    train(build_network(64, 384, 3), loader, arguments)
