@@ -272,6 +272,8 @@ def find_bottleneck(
 
 
 _HANDOVER_WAIT, _HANDOVER_BUSY = 0.1, 0.5
+_COMPUTING = 0.2
+"""Low, for on a host that others use a worker that computes is off its core for most of the time too."""
 
 
 def _blame_handover(slowest: str, load: WorkerLoad) -> Bottleneck:
@@ -281,7 +283,7 @@ def _blame_handover(slowest: str, load: WorkerLoad) -> Bottleneck:
     the workers computing holds up batches that are done; workers that wait (for storage) do not, and then it is the
     way from process to process itself.
     """
-    if load.cpu_frac is not None and load.cpu_frac < _HANDOVER_BUSY:
+    if load.cpu_frac is not None and load.cpu_frac < _COMPUTING:
         return Bottleneck("send", "Batches are ready, but taking one over from its worker takes long.")
     return Bottleneck(slowest, "Batches are ready, but the workers are too busy to hand them over quickly.")
 

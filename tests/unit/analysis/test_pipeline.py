@@ -100,7 +100,7 @@ def test_planted_slow_stages_are_named(tmp_path: Path) -> None:
     [
         (0.4, 0.7, 0.9, "collate"),
         (0.4, 0.7, None, "collate"),
-        (0.4, 0.7, 0.2, "send"),
+        (0.4, 0.7, 0.1, "send"),
         (0.4, 0.3, 0.9, None),
         (0.05, 0.9, 0.9, None),
     ],
