@@ -39,6 +39,7 @@ class Notes:
     signals: dict[str, dict[str, str]] = field(default_factory=dict)
     warnings: dict[str, str] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+    collectives: list[dict[str, Any]] = field(default_factory=list)
     points: dict[str, str] = field(default_factory=dict)
     overhead: dict[str, Any] = field(default_factory=dict)
     cpu_count: int | None = None

@@ -59,6 +59,14 @@ REDUCED = 71 << CODE_SHIFT
 """After a backward: ns in which DDP reduced its gradients, hidden ones included."""
 DETAILED = 72 << CODE_SHIFT
 """1: a detailed window is open from here on; 0: it is closed."""
+CALLED = 75 << CODE_SHIFT
+"""After COLLECTIVE_END, or after REDUCED: serial << 17 | a wait will follow << 16 | place in the notes' collectives."""
+CALLED_BYTES = 76 << CODE_SHIFT
+"""After CALLED: bytes of its message."""
+WAITED = 77 << CODE_SHIFT
+"""After COLLECTIVE_END: it was the wait for the call of this serial."""
+REDUCED_FROM = 78 << CODE_SHIFT
+"""After REDUCED: the perf_counter_ns reading at which the reduction began."""
 SPLIT_FETCHES = 73 << CODE_SHIFT
 """Before STEP_ENDS_NEXT: the steps up to number n ended at the last fetches of the open row, one each."""
 SPLIT_UPDATES = 74 << CODE_SHIFT

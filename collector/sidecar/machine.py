@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from collector.ring import codes
 from collector.ring.words import PAYLOAD_MASK
+from collector.sidecar.calls import CallLog
 from collector.sidecar.progress import State
 from collector.sidecar.rows import (
     BACKWARD,
@@ -46,6 +47,8 @@ _CLOSES = {
     codes.SCALER_END: OPTIMIZER,
     codes.COLLECTIVE_END: COMMUNICATION,
 }
+MOST_CALLS = 10_000
+"""Collectives of one row that are listed."""
 MOST_CUTS = 128
 """Places in an open row that are remembered in case it has to be split."""
 _STEP_CODES = (codes.STEP_ENDS_NEXT, codes.STEP_ENDED, codes.SPLIT_FETCHES, codes.SPLIT_UPDATES)
@@ -84,6 +87,8 @@ class StepMachine:
         self._updates_at_scaler = 0
         self._fetch_start = 0
         self._after_stall = False
+        self._calls = CallLog()
+        self._collective_start = 0
 
     def feed(self, words: Iterable[int]) -> None:
         """Take in more words."""
@@ -157,6 +162,8 @@ class StepMachine:
             counters.zeros += 1
         elif code == codes.SCALER_START:
             self._updates_at_scaler = counters.updates
+        elif code == codes.COLLECTIVE_START:
+            self._collective_start = time
         self._stack.append(phase)
 
     def _leave(self, code: int, time: int) -> None:
@@ -171,6 +178,8 @@ class StepMachine:
             row.fetches.append(Fetch(loader, epoch, self._batch, self._fetch_start, time - self._fetch_start, 0))
         elif code == codes.FETCH_STOP:
             row.counters.stops += 1
+        elif code == codes.COLLECTIVE_END:
+            self._calls.hold(self._collective_start, time)
         elif code == codes.LOADER_READY and row.stretches:
             row.counters.loader_start += row.stretches[-1].end - max(row.stretches[-1].start, row.start)
         elif code == codes.SCALER_END and row.counters.updates == self._updates_at_scaler:
@@ -236,6 +245,20 @@ class StepMachine:
             self._row.counters.no_grad += 1
         elif code == codes.REDUCED:
             self._add_reduction(value)
+        else:
+            self._feed_call(code, value)
+
+    def _feed_call(self, code: int, value: int) -> None:
+        if code == codes.CALLED:
+            call = self._calls.add(value)
+            if len(self.row.calls) < MOST_CALLS:
+                self.row.calls.append(call)
+        elif code == codes.CALLED_BYTES:
+            self._calls.measure(value)
+        elif code == codes.WAITED:
+            self._calls.wait(value)
+        elif code == codes.REDUCED_FROM:
+            self._calls.date_reduction(value)
 
     def _add_reduction(self, value: int) -> None:
         """Count the communication of a backward; what of it the backward waited for is in the row already."""
@@ -249,6 +272,7 @@ class StepMachine:
         counters = self.row.counters
         counters.reductions += 1
         counters.hidden += max(value - held, 0)
+        self._calls.reduce(value, held)
 
     def _feed_collection(self, code: int, time: int) -> None:
         if code == codes.GC_START:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from collector.schema.phases import PHASE_NAMES
+from collector.sidecar.calls import Call
 
 GAP, DATA, H2D, FORWARD, BACKWARD, COMMUNICATION, OPTIMIZER, TAIL = range(len(PHASE_NAMES))
 UNKNOWN = -1
@@ -97,6 +98,8 @@ class Row:
     """Where a batch was asked for before it was known what the one before it was for."""
     updates: list[Cut] = field(default_factory=list)
     """Where updates ended."""
+    calls: list[Call] = field(default_factory=list)
+    """Collectives that began in the row."""
 
     def cut_here(self, time: int, position: int) -> Cut:
         """Describe this moment. The stretch before it never grows any more."""
@@ -114,6 +117,8 @@ class Row:
             previous=self.previous,
             detailed=self.detailed,
         )
+        rest.calls = [call for call in self.calls if call.start >= cut.time]
+        self.calls = [call for call in self.calls if call.start < cut.time]
         rest.cuts = [_move(later, cut) for later in self.cuts if later.time > cut.time]
         rest.updates = [_move(later, cut) for later in self.updates if later.time > cut.time]
         self.stretches, self.counters = self.stretches[: cut.stretches], cut.counters

@@ -1,6 +1,6 @@
 """Communication: collectives that hold the training thread, and what DDP reduces while the backward computes.
 
-Calls of a ProcessGroup and of Work.wait are patched; FSDP2 makes such calls too. DDP reduces its gradients in C++,
+Calls of a ProcessGroup and of Work.wait are patched; FSDP2 makes such calls too. Each is listed with its bytes. DDP reduces its gradients in C++,
 where no call is seen. What the backward waits for is found by the signal `backward`; how long the reduction took, the
 hidden part included, is in DDP's own records, which take some 90 µs to read and so are read for some steps only.
 """
@@ -8,42 +8,64 @@ hidden part included, is in DDP's own records, which take some 90 µs to read an
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import time
 import weakref
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
 
 from collector.context.signals import SignalContext
-from collector.ring.codes import COLLECTIVE_END, COLLECTIVE_START, REDUCED
+from collector.ring.codes import (
+    CALLED,
+    CALLED_BYTES,
+    COLLECTIVE_END,
+    COLLECTIVE_START,
+    REDUCED,
+    REDUCED_FROM,
+    WAITED,
+)
 from collector.ring.words import CODE_SHIFT
 
 READING_SHARE = 0.002
-"""At most so much of the time between two backwards goes into reading DDP's records."""
+"""At most so much of the time of backwards goes into reading DDP's records."""
 _DEFAULT_RATE = 100
+_MOST_KINDS = 1000
+_MOST_WAITS = 512
+_MOST_TENSORS = 10_000
+_Describe = Callable[[tuple[Any, ...], Any], None]
 
-_METHODS = (
-    "allreduce",
-    "allreduce_coalesced",
-    "allgather",
-    "_allgather_base",
-    "all_gather_single",
-    "allgather_into_tensor_coalesced",
-    "reduce_scatter",
-    "_reduce_scatter_base",
-    "reduce_scatter_single",
-    "reduce_scatter_tensor_coalesced",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "alltoall",
-    "alltoall_base",
-    "all_to_all_single",
-    "barrier",
-    "monitored_barrier",
-    "send",
-    "recv",
-)
+# Methods of a ProcessGroup, with the place of the argument that holds what is sent.
+_METHODS = {
+    "allreduce": 1,
+    "allreduce_coalesced": 1,
+    "allgather": 2,
+    "_allgather_base": 2,
+    "all_gather_single": 2,
+    "all_gather_single_coalesced": 2,
+    "allgather_coalesced": 2,
+    "allgather_into_tensor_coalesced": 2,
+    "reduce_scatter": 2,
+    "_reduce_scatter_base": 2,
+    "reduce_scatter_single": 2,
+    "reduce_scatter_single_coalesced": 2,
+    "reduce_scatter_tensor_coalesced": 2,
+    "broadcast": 1,
+    "reduce": 1,
+    "gather": 2,
+    "scatter": 2,
+    "alltoall": 2,
+    "alltoall_base": 2,
+    "all_to_all_single": 2,
+    "barrier": 0,
+    "monitored_barrier": 0,
+    "send": 1,
+    "recv": 1,
+    "recv_anysource": 1,
+}
+_DDP = "allreduce (DDP)"
 
 
 class CommunicationSignal:
@@ -56,33 +78,119 @@ class CommunicationSignal:
         except ImportError:
             context.set_signal(self.name, "unavailable", "This PyTorch was built without torch.distributed.")
             return
-        from torch._dynamo.eval_frame import skip_code
 
-        targets = [(c10d.ProcessGroup, name) for name in _METHODS if hasattr(c10d.ProcessGroup, name)]
-        for owner, name in [*targets, (c10d.Work, "wait")]:
-            hook = _make_hook(context, getattr(owner, name))
-            skip_code(hook.__code__)
-            context.undo.patch(owner, name, hook)
+        calls = _Calls(context)
+        for name, place in _METHODS.items():
+            if hasattr(c10d.ProcessGroup, name):
+                self._patch(context, c10d.ProcessGroup, name, calls.make_describer(name.strip("_"), place))
+        self._patch(context, c10d.Work, "wait", calls.note_wait)
         if hasattr(c10d, "Reducer"):
-            self._reductions = _Reductions(context)
+            self._reductions = _Reductions(context, calls)
             context.module_watchers.append(self._reductions.find)
             context.wait_watchers.append(self._reductions.read)
+
+    def _patch(self, context: SignalContext, owner: Any, name: str, describe: _Describe) -> None:
+        from torch._dynamo.eval_frame import skip_code
+
+        hook = _make_hook(context, getattr(owner, name), describe)
+        for function in (hook, describe):
+            skip_code(function.__code__)
+        context.undo.patch(owner, name, hook)
 
     def remove(self) -> None:
         pass
 
 
+class _Calls:
+    """Writes which collective a call was. What can go wrong with that ends the describing, not the timing."""
+
+    def __init__(self, context: SignalContext) -> None:
+        self._context = context
+        self._kinds: dict[tuple[str, str, Any], int] = {}
+        self._serial = 0
+        self._waited_for: dict[int, int] = {}
+        self._is_on = True
+
+    def make_describer(self, name: str, place: int) -> _Describe:
+        """Return a function of the arguments and the result of a method, to be called after it."""
+
+        def describe(args: tuple[Any, ...], result: Any) -> None:
+            if not self._is_on:
+                return
+            try:
+                self._describe(name, args, args[place] if 0 < place < len(args) else None, result)
+            except Exception as error:  # noqa: BLE001  an edge: a backend of the user's may be called with anything
+                self._give_up(error)
+
+        return describe
+
+    def note_wait(self, args: tuple[Any, ...], result: Any) -> None:
+        """Write which call was waited for."""
+        serial = self._waited_for.pop(id(args[0]), 0)
+        if serial:
+            self._context.log.write(WAITED >> CODE_SHIFT, serial)
+
+    def write(self, kind: tuple[str, str, Any], size: int, group: Any, waits: bool = False) -> None:
+        """Write a call, and its kind into the notes if it is a new one."""
+        what = self._kinds.get(kind)
+        if what is None:
+            what = self._add_kind(kind, group)
+        log = self._context.log
+        self._serial += 1
+        log.write(CALLED >> CODE_SHIFT, self._serial << 17 | waits << 16 | what)
+        log.write(CALLED_BYTES >> CODE_SHIFT, size)
+
+    def _describe(self, name: str, args: tuple[Any, ...], sent: Any, result: Any) -> None:
+        group, (size, dtype) = args[0], _measure(sent)
+        waits = hasattr(result, "wait")
+        self.write((name, group.group_name, dtype), size, group, waits)
+        if waits:
+            if len(self._waited_for) >= _MOST_WAITS:  # nobody waits for them
+                self._waited_for.clear()
+            self._waited_for[id(result)] = self._serial
+
+    def _add_kind(self, kind: tuple[str, str, Any], group: Any) -> int:
+        if len(self._kinds) >= _MOST_KINDS:
+            return _MOST_KINDS
+        name, group_name, dtype = kind
+        size = group.size() if group is not None else None
+        text = None if dtype is None else str(dtype).removeprefix("torch.")
+        entry = {"name": name, "group": group_name, "group_size": size, "dtype": text}
+        self._context.notes.collectives.append(entry)
+        self._context.save_notes()
+        number = self._kinds[kind] = len(self._kinds)
+        return number
+
+    def _give_up(self, error: Exception) -> None:
+        self._is_on = False
+        self._context.warn("collectives", f"Collectives are timed but no longer listed: {error!r}.")
+
+
+def _measure(sent: Any) -> tuple[int, Any]:
+    """Return the bytes and the element type of a tensor or of lists of tensors."""
+    size, dtype = 0, None
+    pending = [sent]
+    for item in pending:
+        if isinstance(item, torch.Tensor):
+            size += item.numel() * item.element_size()
+            dtype = item.dtype
+        elif isinstance(item, (list, tuple)) and len(pending) < _MOST_TENSORS:
+            pending += item
+    return size, dtype
+
+
 class _Reductions:
     """Reads the records of the DDP modules that the first steps have called."""
 
-    def __init__(self, context: SignalContext) -> None:
+    def __init__(self, context: SignalContext, calls: _Calls) -> None:
         from torch.nn.parallel import DistributedDataParallel
 
         self._kind = DistributedDataParallel
         self._context = context
+        self._calls = calls
         self._modules: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._pause_ns = 0
-        self._read_at = 0
+        self._count = 0
+        self._cost_ns = 0
 
     def find(self, module: Any) -> None:
         if not isinstance(module, self._kind) or module in self._modules or module.device_type != "cpu":
@@ -94,32 +202,64 @@ class _Reductions:
         self._context.undo.call(lambda: _restore_rate(known()))
 
     def read(self, backward_ns: int) -> None:
-        """Write how long the reduction of the backward that has just ended took, if it is time to."""
-        before = time.perf_counter_ns()
-        if before - self._read_at < self._pause_ns:
+        """Write how long the reduction of the backward that has just ended took, if it is time to.
+
+        Every so many, a power of two: ranks that read at different rates still read some of the same backwards.
+        """
+        self._count += 1
+        if self._count % self._choose_every(backward_ns):
             return
         modules = [module for module in self._modules if module.require_backward_grad_sync]
         if not modules:
             return
+        before = time.perf_counter_ns()
         try:
-            total = sum(_read_reduction(module, backward_ns) for module in modules)
+            found = [entry for module in modules if (entry := _read_reduction(module, backward_ns))]
+            self._write(found, modules[0])
         except Exception as error:  # noqa: BLE001  an edge: private records of DDP
             self._modules.clear()
             self._context.warn("ddp_records", f"DDP's records could not be read: {error!r}.")
             return
-        if total:
-            self._context.log.write(REDUCED >> CODE_SHIFT, total)
-        self._read_at = time.perf_counter_ns()
-        self._pause_ns = int((self._read_at - before) / READING_SHARE)
+        took_ns = time.perf_counter_ns() - before
+        self._cost_ns = min(took_ns, self._cost_ns or took_ns)
+
+    def _choose_every(self, backward_ns: int) -> int:
+        return _next_power(math.ceil(self._cost_ns / (READING_SHARE * max(backward_ns, 1))))
+
+    def _write(self, found: list[_Reduction], module: Any) -> None:
+        if not found:
+            return
+        log, first = self._context.log, found[0]
+        log.write(REDUCED >> CODE_SHIFT, sum(entry.duration_ns for entry in found))
+        age_ns = time.time_ns() - first.start_unix_ns
+        log.write(REDUCED_FROM >> CODE_SHIFT, time.perf_counter_ns() - age_ns)
+        group, weight = module.process_group, next(module.parameters())
+        self._calls.write((_DDP, group.group_name, weight.dtype), sum(entry.bytes for entry in found), group)
 
 
-def _read_reduction(module: Any, backward_ns: int) -> int:
-    """Return ns from the first bucket's all-reduce to the end of the last; 0 if this backward reduced nothing."""
+class _Reduction(NamedTuple):
+    start_unix_ns: int
+    duration_ns: int
+    bytes: int
+
+
+def _read_reduction(module: Any, backward_ns: int) -> _Reduction | None:
+    """Return what DDP says from the first bucket's all-reduce to the end of the last; None if nothing was reduced."""
     module.logger.set_runtime_stats_and_log()  # by itself, DDP does so when the next forward begins
     records = module._get_ddp_logging_data()
     age_ns = time.time_ns() - records.get("backward_comm_time_end", 0)
     # After a backward without reduction, the records are those of an earlier one.
-    return int(records["backward_comm_time"]) if 0 <= age_ns < backward_ns else 0
+    if not 0 <= age_ns < backward_ns:
+        return None
+    duration = int(records["backward_comm_time"])
+    start = int(records.get("backward_comm_time_end", 0)) - duration
+    size = int(records.get("total_parameter_size_bytes", 0))
+    return _Reduction(start, duration, size) if duration else None
+
+
+def _next_power(count: int) -> int:
+    """Return the least power of two that is not less."""
+    return 1 << max(count - 1, 0).bit_length()
 
 
 def _restore_rate(module: Any) -> None:
@@ -127,7 +267,7 @@ def _restore_rate(module: Any) -> None:
         module._set_ddp_runtime_logging_sample_rate(_DEFAULT_RATE)
 
 
-def _make_hook(context: SignalContext, original: Any) -> Any:
+def _make_hook(context: SignalContext, original: Any, describe: _Describe) -> Any:
     log = context.log
     words, mask, following, thread = log.words, log.mask, log.following, log.thread
     now, get_ident = time.perf_counter_ns, threading.get_ident
@@ -138,9 +278,11 @@ def _make_hook(context: SignalContext, original: Any) -> Any:
             return original(*args, **kwargs)
         words[following() & mask] = now() + COLLECTIVE_START
         try:
-            return original(*args, **kwargs)
+            result = original(*args, **kwargs)
         finally:
             words[following() & mask] = now() + COLLECTIVE_END
+        describe(args, result)
+        return result
 
     return collective
 

@@ -15,6 +15,7 @@ from collector.ring.words import WordReader
 from collector.schema.layout import events_path
 from collector.schema.phases import PHASE_NAMES
 from collector.sidecar.assembler import Assembler
+from collector.sidecar.collectives import CollectiveRows
 from collector.sidecar.machine import Done, StepMachine
 from collector.sidecar.progress import decode_state, encode_state
 from collector.sidecar.rows import COMMUNICATION
@@ -40,6 +41,7 @@ class StepsAssembler(Assembler):
         self._reader: WordReader | None = None
         self._machine = StepMachine(self._add)
         self._rows: dict[str, Rows] = _empty_rows()
+        self._collectives = CollectiveRows(rank_folder, clock)
 
     def poll(self) -> dict[str, pa.Table]:
         self._read_on()
@@ -48,6 +50,7 @@ class StepsAssembler(Assembler):
     def finish(self) -> dict[str, pa.Table]:
         self._read_on()
         self._machine.finish()
+        self._collectives.finish()
         return self._take()
 
     def _read_on(self) -> None:
@@ -77,6 +80,7 @@ class StepsAssembler(Assembler):
             "train_steps": self._train_steps,
             "train_ns": self._train_ns,
             "calls": self._calls,
+            "collectives": self._collectives.checkpoint(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -85,6 +89,7 @@ class StepsAssembler(Assembler):
         self._lost_before = state["lost"]
         self._train_steps, self._train_ns = state["train_steps"], state["train_ns"]
         self._calls = dict(state["calls"])
+        self._collectives.restore(state["collectives"])
 
     def release(self) -> None:
         reader = self._reader
@@ -101,10 +106,12 @@ class StepsAssembler(Assembler):
 
     def _take(self) -> dict[str, pa.Table]:
         rows, self._rows = self._rows, _empty_rows()
+        rows["collectives"] = self._collectives.take()
         return {name: build_table_from_rows(name, entries) for name, entries in rows.items() if entries}
 
     def _add(self, done: Done) -> None:
         self._rows["steps"].append(self._describe_step(done))
+        self._collectives.add(done)
         if self._index < STEPS_WITH_PHASES or done.row.detailed:
             self._rows["phases"] += self._list_phases(done)
         unknown = any(sample.loader not in self._capacities for sample in done.row.queues)

@@ -1,0 +1,74 @@
+"""Calls of collectives as the word log tells them: what was called, how much was sent, and when it had been waited for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SERIAL_SHIFT, WHAT_BITS, WAITED_BIT = 17, 16, 1 << 16
+_MOST_OPEN = 512
+
+
+@dataclass(slots=True)
+class Call:
+    """`end` is that of the last wait for it, `held` how long the training thread stood still for it. Times are ns.
+
+    `is_open` while a wait is still to come. `what` is a place in the notes' list of collectives.
+    """
+
+    what: int
+    start: int
+    end: int
+    held: int
+    is_open: bool
+    bytes: int | None = None
+
+
+class CallLog:
+    """Makes calls of words, in order."""
+
+    def __init__(self) -> None:
+        self._span = (0, 0)
+        self._reduction: tuple[int, int, int] | None = None
+        self._waited_for: dict[int, Call] = {}
+        self._last: Call | None = None
+
+    def hold(self, start: int, end: int) -> None:
+        """The training thread was in a collective; which one follows."""
+        self._span = start, end
+
+    def reduce(self, duration: int, held: int) -> None:
+        """A backward has reduced its gradients; when that began follows, and what it was."""
+        self._reduction = 0, duration, held
+
+    def date_reduction(self, start: int) -> None:
+        if self._reduction is not None:
+            self._reduction = start, *self._reduction[1:]
+
+    def add(self, word: int) -> Call:
+        """Make the call that the word describes, of the last span or reduction."""
+        what, is_open, serial = word & (1 << WHAT_BITS) - 1, bool(word & WAITED_BIT), word >> SERIAL_SHIFT
+        if self._reduction is not None:
+            start, duration, held = self._reduction
+            call = Call(what, start, start + duration, held, False)
+            self._reduction = None
+        else:
+            start, end = self._span
+            call = Call(what, start, end, end - start, is_open)
+        if call.is_open:
+            self._waited_for[serial] = call
+            while len(self._waited_for) > _MOST_OPEN:
+                self._waited_for.pop(next(iter(self._waited_for))).is_open = False
+        self._last = call
+        return call
+
+    def measure(self, size: int) -> None:
+        """Give the last call its bytes."""
+        if self._last is not None:
+            self._last.bytes = size
+
+    def wait(self, serial: int) -> None:
+        """The last span was the wait for a call."""
+        call = self._waited_for.pop(serial, None)
+        if call is not None:
+            start, end = self._span
+            call.end, call.held, call.is_open = end, call.held + end - start, False
