@@ -102,10 +102,15 @@ def _read_collectives(rank: RankRun, step: int, start_ns: int) -> tuple[Collecti
     table = rank.table("collectives", columns, pc.field("step") == step).sort_by("start_ns").slice(0, MOST_STRETCHES)
     return tuple(
         CollectiveStretch(
-            row=f"{row['group'] or 'default group'}{'' if row['on_device'] else ' (host)'}",
+            row=f"{_name_group(row['group'])}{'' if row['on_device'] else ' (host)'}",
             name=row["name"],
             start_ns=row["start_ns"] - start_ns,
             duration_ns=row["duration_ns"],
         )
         for row in table.to_pylist()
     )
+
+
+def _name_group(name: str) -> str:
+    """Return the name of a process group; PyTorch's own names are numbers."""
+    return f"group {name}" if name.isdecimal() else name or "default group"

@@ -1,4 +1,4 @@
-"""Slices that the tables `steps`, `phases`, `ranges`, `compiles` and `stages` tell, as tracks.
+"""Slices that the tables `steps`, `phases`, `ranges`, `compiles`, `collectives` and `stages` tell, as tracks.
 
 They make the timeline of light mode, and cover the steps outside of detailed windows.
 """
@@ -20,7 +20,7 @@ from profiler_server.timeline.sources import Track
 
 GROUP_TRAINING = "Training"
 GROUP_DATA = "Data pipeline"
-_STEPS_ORDER, _INTERRUPTIONS_ORDER, _RANGES_ORDER, _STAGES_ORDER = 0, 2, 4, 2_000_000_000
+_STEPS_ORDER, _INTERRUPTIONS_ORDER, _COLLECTIVES_ORDER, _RANGES_ORDER, _STAGES_ORDER = 0, 2, 4, 5, 2_000_000_000
 _WAIT_LABELS = {
     "input_wait": "wait on input queue",
     "output_wait": "wait on output queue",
@@ -128,6 +128,22 @@ def _derive_interruptions(rank: RankRun, number: int) -> tuple[list[Track], pa.T
     return tracks, pa.concat_tables(pieces)
 
 
+def _derive_collectives(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
+    """Give the collectives of each process group a track; those of detailed windows have slices of their own."""
+    data = _read(rank, "collectives", ["step", "name", "group", "start_ns", "duration_ns", "held_ns"])
+    data = None if data is None else data.filter(pc.is_valid(data["held_ns"])).combine_chunks()
+    if data is None or not data.num_rows:
+        return [], DERIVED_SCHEMA.empty_table()
+    encoded = data["group"].combine_chunks().cast(pa.string()).dictionary_encode()
+    groups = encoded.dictionary.to_pylist()
+    tracks = [
+        Track(number + i, "range", f"Collectives, group {name or 'default'}", GROUP_TRAINING, _COLLECTIVES_ORDER)
+        for i, name in enumerate(groups)
+    ]
+    track = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int32) + number
+    return tracks, _table(data, "collectives", data["name"], _constant("communication", data.num_rows), track)
+
+
 def _derive_ranges(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
     """Give every thread that marked ranges one track, on which they nest."""
     data = _read(rank, "ranges", ["id", "parent", "name", "process", "thread_id", "step", "start_ns", "duration_ns"])
@@ -192,6 +208,7 @@ _BUILDERS = (
     ("step", _derive_steps),
     ("phase", _derive_phases),
     ("", _derive_interruptions),
+    ("", _derive_collectives),
     ("", _derive_ranges),
     ("", _derive_stages),
 )

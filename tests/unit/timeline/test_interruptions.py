@@ -34,3 +34,17 @@ def test_a_run_without_any_of_it_has_no_such_track(tmp_path: Path) -> None:
     run = build_case_run(tmp_path, Plant(RunPlan(steps=20, operators=False)))
     names = {track.name for track in derive_slices(run.rank(), [], 0).tracks}
     assert not names & {"Checkpoints, validation", "torch.compile"}
+
+
+def test_collectives_outside_of_windows_have_a_track_for_each_group(tmp_path: Path) -> None:
+    call = {"name": "allreduce", "index": 0, "start_ns": 1100 * MS, "duration_ns": 2 * MS, "on_device": False}
+    calls = [
+        {**call, "step": 2, "group": "0", "held_ns": MS},
+        {**call, "step": 2, "group": "tensor", "held_ns": MS},
+        {**call, "step": 11, "group": "0"},
+    ]
+    run = build_case_run(tmp_path, Plant(RunPlan(steps=20, operators=False), tables={"collectives": calls}))
+    derived = derive_slices(run.rank(), [], 0)
+    tracks = {track.id: track.name for track in derived.tracks}
+    found = [(tracks[row["track"]], row["name"]) for row in derived.slices.to_pylist() if row["table"] == "collectives"]
+    assert sorted(found) == [("Collectives, group 0", "allreduce"), ("Collectives, group tensor", "allreduce")]
