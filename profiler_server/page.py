@@ -59,9 +59,23 @@ def explain_absence(rank: RankRun, table: str, title: str, remedy: str = "") -> 
         return None
     if status.state in ("failed", "broken"):
         return Notice("failed", f"The {table} cannot be read", status.reason, spell_recovery(rank.folder))
-    if status.state in ("off", "missing"):
-        return Notice("off", title, status.reason, remedy)
-    return Notice("empty", title, status.reason, remedy)
+    bare = (f"This run has no {table} table.", f"The {table} table is empty.")
+    reason = _NOTHING.get(table, status.reason) if status.reason in bare else status.reason
+    return Notice("off" if status.state in ("off", "missing") else "empty", title, reason, remedy)
+
+
+_IN_WINDOWS = "recorded in detailed windows of a few steps, and this run holds none"
+_NOTHING = {
+    "steps": "No training step and no evaluation batch was recorded: nothing called an optimizer or a model.",
+    "slices": f"Operators and kernels are {_IN_WINDOWS}.",
+    "operators": f"Operators are {_IN_WINDOWS}.",
+    "kernels": f"Kernels are {_IN_WINDOWS}.",
+    "memory": f"Allocations are {_IN_WINDOWS} with memory=True.",
+    "resources": "Nothing sampled the machine while this run was recorded.",
+    "queues": "No queue of a DataLoader or of your own was watched in this run.",
+    "stages": "No DataLoader and no stage of your own was used in this run.",
+}
+"""What a person is told where a table was never written, or holds no row."""
 
 
 def find_remedy(error: RunError) -> str:

@@ -150,14 +150,14 @@ def run_length(count: int, limit: int = BINNED_BARS) -> int:
     return max(1, -(-count // limit))
 
 
-def build_lines(x: Numbers, lines: Sequence[Line], axes: Axes | None = None) -> Figure:
-    """Build lines over a common x; each is decimated by itself. Missing values (NaN) are gaps."""
+def build_lines(x: Numbers, lines: Sequence[Line], axes: Axes | None = None, points: int = DRAWN_POINTS) -> Figure:
+    """Build lines over a common x; each is decimated by itself to `points`. Missing values (NaN) are gaps."""
     axes = axes or Axes()
     peak = max((float(np.nanmax(line.y)) for line in lines if len(line.y) and np.isfinite(line.y).any()), default=0.0)
     scale, unit = _scale(axes, peak)
     if len(x) <= MARKED_POINTS:
         lines = [replace(line, marked=True) for line in lines]
-    data = [_draw_line(line, x, scale, unit) for line in lines]
+    data = [_draw_line(line, x, scale, unit, points) for line in lines]
     return _figure(data, _axis_layout(axes, unit))
 
 
@@ -265,9 +265,9 @@ def plain_text(text: str) -> str:
     return html.escape(shorten_middle(text, 120), quote=False)
 
 
-def _draw_line(line: Line, x: Numbers, scale: float, unit: str) -> Figure:
+def _draw_line(line: Line, x: Numbers, scale: float, unit: str, points: int = DRAWN_POINTS) -> Figure:
     own_x = x if line.x is None else line.x
-    drawn_x, drawn = decimate(own_x, line.y)
+    drawn_x, drawn = decimate(own_x, line.y, points)
     color = _color(line.color)
     trace: Figure = {
         "type": "scatter",

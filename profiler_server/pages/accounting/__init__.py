@@ -64,7 +64,7 @@ def build(request: PageRequest) -> AccountingPage:
     """Build the page; what cannot be read is a notice."""
     rank = request.rank_run
     try:
-        absence = explain_absence(rank, "slices", "The detailed window is off", WINDOW_REMEDY)
+        absence = explain_absence(rank, "slices", "No detailed window", WINDOW_REMEDY)
         return _refuse(absence) if absence else _KEPT.recall(str(rank.folder), stamp_of(rank), lambda: _account(rank))
     except RunError as error:
         return _refuse(Notice("failed", "This rank cannot be accounted for", str(error), find_remedy(error)))

@@ -59,7 +59,7 @@ def build(request: PageRequest) -> DevicePage:
 
 def _explain(rank: RankRun) -> Notice | None:
     try:
-        return explain_absence(rank, "slices", "The detailed window is off", WINDOW_REMEDY)
+        return explain_absence(rank, "slices", "No detailed window", WINDOW_REMEDY)
     except RunError as error:
         return Notice("failed", "This rank cannot be read", str(error))
 

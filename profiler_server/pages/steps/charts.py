@@ -29,6 +29,8 @@ from profiler_server.format import format_duration
 from profiler_server.pages.steps.reading import StepData
 
 LABELS: Mapping[str, str] = {phase.name: phase.label for phase in PHASES}
+SMALL_CHART_POINTS = 600
+"""Most points of one line of a chart that takes half of the width, or holds many lines."""
 TABLE_ROWS = 40
 """Most rows of the table beside a chart; more steps than that are shown as means of equal runs of steps."""
 
@@ -84,7 +86,7 @@ def build_figure(name: str, data: StepData) -> Figure:
         return build_stack(Stack(numbers, parts, labels=LABELS), Axes(x_title=data.noun, x_range=_span(numbers)))
     phases = _present(data, LINE_CHARTS[name].phases)
     lines = [Line(LABELS[phase], PHASE_COLORS[phase], data.column(f"{phase}_ns")) for phase in phases]
-    return build_lines(numbers, lines, Axes(x_title=data.noun, x_range=_span(numbers)))
+    return build_lines(numbers, lines, Axes(x_title=data.noun, x_range=_span(numbers)), SMALL_CHART_POINTS)
 
 
 def _span(numbers: Int64) -> tuple[float, float] | None:

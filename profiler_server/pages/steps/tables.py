@@ -209,7 +209,7 @@ def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | N
     spread = summary.duration_ns
     text = (
         f"{format_number_of(summary.count, 'evaluation batch')} took {format_duration(summary.total_ns)}, "
-        f"{format_share(summary.share_frac)} of the recorded time. None of that is in the figures above."
+        f"{format_share(summary.share_frac)} of the recorded time. The figures above hold nothing of that."
     )
     named = (("mean", spread.mean), ("p50", spread.p50), ("p95", spread.p95), ("max", spread.max))
     present = [phase for phase in summary.phases if phase.mean_ns]

@@ -1,0 +1,96 @@
+"""What a careful person would see on a page, as scripts that answer with a list of faults."""
+
+from __future__ import annotations
+
+import time
+
+from playwright.sync_api import Page
+
+NONSENSE = r"\b(undefined|NaN|None|null|Infinity|nan|inf|\[object Object\])\b"
+
+UNNAMED = """() => {
+  const named = (node) => node.ariaLabel || node.title || node.innerText?.trim() || node.textContent?.trim()
+    || node.getAttribute("aria-labelledby") || node.labels?.length || node.alt;
+  const shown = [...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea, summary, [role=img], canvas")]
+    .filter((node) => node.checkVisibility() && !node.closest("[aria-hidden=true]"));
+  return shown.filter((node) => !named(node)).map((node) => node.outerHTML.slice(0, 160));
+}"""
+"""Controls and pictures without an accessible name."""
+
+FAINT = """() => {
+  const parse = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
+  const light = ([r, g, b]) => {
+    const [x, y, z] = [r, g, b].map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+  };
+  const ground = (node) => {
+    for (let at = node; at; at = at.parentElement) {
+      const color = parse(getComputedStyle(at).backgroundColor);
+      if (color.length === 3 || color[3] > 0.99) return color;
+    }
+    return parse(getComputedStyle(document.documentElement).colorScheme === "dark" ? "13 17 23" : "255 255 255");
+  };
+  const faults = new Map();
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+    const node = text.parentElement;
+    // Pictures have labels on their own grounds; what is disabled needs no contrast.
+    if (!text.data.trim() || !node.checkVisibility({ opacityProperty: true }) || node.closest("svg, canvas, script, [aria-hidden=true], [aria-disabled], :disabled")) continue;
+    const style = getComputedStyle(node);
+    const [over, under] = [light(parse(style.color)), light(ground(node))].sort((a, b) => b - a);
+    const ratio = (over + 0.05) / (under + 0.05);
+    const large = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.66 && style.fontWeight >= 700);
+    if (ratio < (large ? 3 : 4.5)) faults.set(`${style.color} on ${ground(node)}`, `${ratio.toFixed(2)}: ${text.data.trim().slice(0, 60)}`);
+  }
+  return [...faults].map(([colors, text]) => `${text} (${colors})`);
+}"""
+"""Text with less contrast than WCAG's AA asks for."""
+
+WIDE = """() => document.documentElement.scrollWidth > innerWidth ? [`${document.documentElement.scrollWidth} px wide`] : []"""
+
+SHIFTED = """() => new Promise((resolve) => {
+  const found = [];
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) {
+      if (entry.hadRecentInput || entry.value < 0.001) continue;
+      found.push([entry.value, ...entry.sources.map((source) => source.node?.outerHTML?.slice(0, 80) ?? "gone")]);
+    }
+  }).observe({ type: "layout-shift", buffered: true });
+  setTimeout(() => resolve(found), 50);
+})"""
+"""Every shift of the layout since the page was opened: how much, and what moved."""
+
+
+def find_faults(page: Page) -> list[str]:
+    """Return what is wrong with the page at hand, empty for nothing."""
+    return [f"{what}: {fault}" for what, script in _LOOKS.items() for fault in page.evaluate(script)]
+
+
+_LOOKS = {"no name": UNNAMED, "faint": FAINT, "too wide": WIDE}
+
+
+def measure_shift(page: Page) -> tuple[float, list[list[object]]]:
+    """Return the layout shift so far, and what moved."""
+    shifts = page.evaluate(SHIFTED)
+    return sum(float(entry[0]) for entry in shifts), shifts
+
+
+def wait_for_text(page: Page, wanted: str, limit_s: float = 10.0) -> str:
+    """Return what the page's main part reads once it holds the text: some of it is drawn by scripts."""
+    deadline = time.monotonic() + limit_s
+    while wanted not in (text := page.inner_text("main")):
+        assert time.monotonic() < deadline, f"{wanted!r} is not in {text!r}"
+        time.sleep(0.05)
+    return text
+
+
+def wait_for_charts(page: Page, limit_s: float = 15.0) -> None:
+    """Wait until the charts in view are drawn. Polls: the content policy forbids Playwright's own waiting."""
+    drawn = """() => [...document.querySelectorAll("figure.chart")].filter((chart) => {
+      const box = chart.getBoundingClientRect();
+      return box.top < innerHeight && box.bottom > 0 && box.height > 0;
+    }).every((chart) => chart.dataset.state === "drawn")"""
+    deadline = time.monotonic() + limit_s
+    while not page.evaluate(drawn):
+        assert time.monotonic() < deadline, "a chart in view is not drawn"
+        time.sleep(0.02)

@@ -1,0 +1,176 @@
+"""Every page on every kind of run: what a person reads, no fault in the console, nothing too wide, faint or without a name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.browser.looking import NONSENSE, find_faults, measure_shift, wait_for_charts, wait_for_text
+from tests.support.panorama import PANORAMA
+from tests.support.serving import serve
+
+PAGES = ("", "steps", "operators", "device", "data", "memory", "ranks", "timeline", "accounting")
+NO_WINDOW = "No detailed window"
+ONE_RANK = "This run has one process"
+WHOLE = "wholes equal the sum of their parts"
+
+READ: dict[str, dict[str, str]] = {
+    "rich": {
+        "": "200 steps recorded",
+        "steps": "The average covers 197 of 200 steps",
+        "operators": "Self time on the host of all 5 types",
+        "device": "Where a step's time goes",
+        "data": "Not input-bound",
+        "memory": "The processors had room",
+        "ranks": ONE_RANK,
+        "timeline": "executions",
+        "accounting": WHOLE,
+    },
+    "empty": {
+        "": "No steps were recorded",
+        "steps": "No steps",
+        "operators": "No operators yet",
+        "device": NO_WINDOW,
+        "data": "No step was recorded yet",
+        "memory": "Resources were not sampled",
+        "ranks": ONE_RANK,
+        "timeline": "No timeline",
+        "accounting": NO_WINDOW,
+    },
+    "no-gpu": {
+        "": "Highly input-bound",
+        "steps": "Data wait",
+        "operators": "on the host",
+        "device": "No device work",
+        "data": "empty in 30 of 40 steps",
+        "memory": "resources=True",
+        "ranks": ONE_RANK,
+        "timeline": "no device stream in this run",
+        "accounting": WHOLE,
+    },
+    "ranks": {
+        "": "80.0 ms",
+        "steps": "Communication",
+        "operators": "steps 10–12",
+        "device": "Communication",
+        "data": "Not input-bound",
+        "memory": "Resources were not sampled",
+        "ranks": "Rank 3 is 19 % slower",
+        "timeline": "Rank 0",
+        "accounting": WHOLE,
+    },
+    "crashed": dict.fromkeys(PAGES, "This run ended before it was analysed."),
+    "imported": {
+        "": "Only 6 steady steps were recorded",
+        "steps": "The average covers all 6 steps",
+        "operators": "on the device",
+        "device": "NVIDIA H100",
+        "data": "An imported trace has none of it",
+        "memory": "An imported trace holds no samples of the machine",
+        "ranks": ONE_RANK,
+        "timeline": "Device time",
+        "accounting": WHOLE,
+    },
+    "hostile": dict.fromkeys(PAGES, '<script>alert("x")</script> & "quoted"'),
+    "long": {
+        "": "100,000 steps recorded",
+        "steps": "of 1 to 100,000",
+        "operators": "steps 10–12",
+        "device": "Where a step's time goes",
+        "data": "The charts show every step",
+        "memory": "Resources were not sampled",
+        "ranks": ONE_RANK,
+        "timeline": "200,161",
+        "accounting": WHOLE,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def panorama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    base = tmp_path_factory.mktemp("panorama")
+    for kind, build in PANORAMA.items():
+        build(base / kind)
+    with serve(base) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Browser) -> Iterator[Page]:
+    """One tab at the least width for all of them: a browser's cache is part of how pages are used."""
+    context = browser.new_context(viewport={"width": 1100, "height": 900})
+    yield context.new_page()
+    context.close()
+
+
+@pytest.mark.parametrize("slug", PAGES, ids=lambda slug: slug or "overall")
+@pytest.mark.parametrize("kind", PANORAMA)
+def test_page_can_be_read(panorama: str, tab: Page, kind: str, slug: str) -> None:
+    complaints: list[str] = []
+    tab.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.emulate_media(color_scheme="dark" if len(kind + slug) % 2 else "light")
+    answer = tab.goto(f"{panorama}/runs/{kind}/{slug}")
+    assert answer is not None
+    assert answer.status == 200
+    wait_for_charts(tab)
+    text = wait_for_text(tab, READ[kind][slug])
+    assert re.search(NONSENSE, text) is None
+    assert find_faults(tab) == []
+    shift, moved = measure_shift(tab)
+    assert shift < 0.05, moved
+    assert complaints == []
+
+
+@pytest.mark.parametrize(
+    ("address", "wanted"),
+    [
+        ("/", "hostile"),
+        ("/?q=nothing-of-that-name", "No run matches"),
+        ("/compare", "Choose two runs"),
+        ("/compare?a=rich&b=long", "Where the step changed"),
+        ("/runs/rich/?steps=nonsense", "is no range of steps"),
+        ("/runs/rich/steps?steps=10-40&step=12", "Step 12"),
+        ("/runs/no-gpu/operators?group=operators&q=conv", "of 7 operators match"),
+        ("/runs/no-gpu/data?tab=processing", "Limited by transform"),
+        ("/api/v1/docs", "/api/v1/runs"),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_other_views_can_be_read(panorama: str, tab: Page, address: str, wanted: str, scheme: str) -> None:
+    tab.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    tab.goto(panorama + address)
+    wait_for_charts(tab)
+    wait_for_text(tab, wanted)
+    assert find_faults(tab) == []
+
+
+def test_a_missing_page_says_why_and_what_to_do(panorama: str, tab: Page) -> None:
+    answer = tab.goto(f"{panorama}/runs/nowhere/steps")
+    assert answer is not None
+    assert answer.status == 404
+    assert "Go back to the list of runs" in tab.inner_text("main")
+    assert find_faults(tab) == []
+
+
+def test_little_is_sent_the_first_time_and_less_after(panorama: str, browser: Browser) -> None:
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    page = context.new_page()
+    session = context.new_cdp_session(page)
+    session.send("Network.enable")
+    sent: list[float] = []
+    session.on("Network.loadingFinished", lambda event: sent.append(event["encodedDataLength"]))
+    page.goto(f"{panorama}/runs/rich/")
+    wait_for_charts(page)
+    assert 10_000 < sum(sent) < 2_000_000
+    for slug in ("", "steps", "operators", "timeline"):
+        page.goto(f"{panorama}/runs/long/{slug}")
+        wait_for_charts(page)
+        sent.clear()
+        page.goto(f"{panorama}/runs/long/{slug}")
+        wait_for_charts(page)
+        assert 0 < sum(sent) < 150_000, slug
+    context.close()
