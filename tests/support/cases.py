@@ -322,6 +322,10 @@ PLANTED: Mapping[str, Plant] = {
 """Per rule a run in which it must speak. `launch_bound` needs device data and has its own test."""
 
 HEALTHY: Mapping[str, Plant] = {
+    "plain_sgd_on_a_processor": Plant(
+        plan_of(optimizer=40.0),
+        manifest={"facts": {"optimizers": [{"name": "SGD", "foreach": False, "fused": None, "momentum": False}]}},
+    ),
     "compute": Plant(),
     "a cache that fills": Plant(tables={"resources": process_memory(1.0e9, 1.1e9, 1.3e9, *[1.5e9] * 7)}),
     "quiet host": Plant(tables={"resources": cpu_cores(process=2.0, system=2.1)}),
