@@ -322,7 +322,7 @@ PLANTED: Mapping[str, Plant] = {
 """Per rule a run in which it must speak. `launch_bound` needs device data and has its own test."""
 
 HEALTHY: Mapping[str, Plant] = {
-    "plain_sgd_on_a_processor": Plant(
+    "plain SGD on a processor": Plant(
         plan_of(optimizer=40.0),
         manifest={"facts": {"optimizers": [{"name": "SGD", "foreach": False, "fused": None, "momentum": False}]}},
     ),
