@@ -18,7 +18,7 @@ from collector.traces.kineto.collect import Log
 from collector.traces.kineto.context import Reading
 from collector.traces.kineto.exposed import expose_communication
 from collector.traces.kineto.facts import is_wall_clock, read_base_ns, read_devices, read_ranks, read_versions
-from collector.traces.kineto.kernels import build_collectives, build_kernels
+from collector.traces.kineto.kernels import build_collectives, stream_kernels
 from collector.traces.kineto.model import Trace, build_trace
 from collector.traces.kineto.operators import stream_operators
 from collector.traces.kineto.phases import find_phases
@@ -98,7 +98,7 @@ def _list_tables(reading: Reading) -> dict[str, Batches]:
         "steps": build(lambda: build_steps(reading)),
         "phases": build(lambda: build_phases(reading, build_steps(reading))),
         "operators": lambda: stream_operators(reading),
-        "kernels": build(lambda: build_kernels(reading)),
+        "kernels": lambda: stream_kernels(reading),
         "slices": lambda: stream_slices(reading),
         "tracks": build(lambda: build_tracks(reading)),
         "counters": build(lambda: build_counters(reading)),

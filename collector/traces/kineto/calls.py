@@ -11,6 +11,7 @@ import numpy as np
 
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.model import Mask, Trace
+from collector.traces.kineto.scratch import blocks
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,13 @@ class Calls:
 
     @classmethod
     def find(cls, trace: Trace) -> Calls:
-        rows = np.flatnonzero(trace.is_operator)
-        caller = trace.caller[rows]
-        return cls(rows, np.where(caller >= 0, np.searchsorted(rows, caller), -1))
+        scratch = trace.log.scratch
+        rows, up = scratch.where(trace.is_operator), scratch.column()
+        for block in blocks(len(rows)):
+            caller = trace.caller[rows[block]]
+            up.append(np.where(caller >= 0, np.searchsorted(rows, caller), -1))
+            trace.release()
+        return cls(rows, up.finish())
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -33,9 +38,9 @@ class Calls:
         """Return the places in `rows` of slices that are operators."""
         return np.searchsorted(self.rows, rows)
 
-    def find_around(self, wanted: Mask) -> Ints:
-        """Return the place of the nearest wanted call around each call, -1 for none."""
-        found = self.up.copy()
+    def find_around(self, wanted: Mask, block: slice) -> Ints:
+        """Return the place of the nearest wanted call around each call of a block, -1 for none."""
+        found = self.up[block].copy()
         rest = np.flatnonzero(found >= 0)
         while len(rest):
             rest = rest[~wanted[found[rest]]]

@@ -13,6 +13,7 @@ from collector.traces.kineto.classify import Kind
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.model import Trace
 from collector.traces.kineto.phases import Phases, find_thread
+from collector.traces.kineto.scratch import blocks
 from collector.traces.kineto.steps import Steps
 
 Edges = tuple[Ints, Ints]
@@ -77,9 +78,19 @@ def _find_on_host(trace: Trace, steps: Steps) -> Edges:
 
 
 def _unite(trace: Trace, mask: np.ndarray) -> Edges:
-    rows = np.flatnonzero(mask)
-    rows = rows[np.argsort(trace.start_ns[rows], kind="stable")]
-    return _merge(trace.start_ns[rows], trace.end_ns[rows])
+    rows = trace.sort(mask)
+    found: list[Edges] = []
+    open_edges = _NOTHING
+    for block in blocks(len(rows)):
+        starts = np.concatenate([open_edges[0], trace.start_ns[rows[block]]])
+        ends = np.concatenate([open_edges[1], trace.end_ns[rows[block]]])
+        starts, ends = _merge(starts, ends)
+        # The last one may go on in the next block.
+        found.append((starts[:-1], ends[:-1]))
+        open_edges = starts[-1:], ends[-1:]
+        trace.release()
+    found.append(open_edges)
+    return np.concatenate([starts for starts, _ in found]), np.concatenate([ends for _, ends in found])
 
 
 def _join(one: Edges, other: Edges) -> Edges:

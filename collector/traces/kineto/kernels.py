@@ -5,11 +5,14 @@ May import numpy, pyarrow, `collector.parts` and its neighbours in this room.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from collector import parts
+from collector.traces.kineto.batches import split_batches
 from collector.traces.kineto.classify import Kind
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.context import Reading
@@ -23,20 +26,29 @@ _DTYPE_BYTES = {
 }  # fmt: skip
 
 
-def build_kernels(reading: Reading) -> pa.Table:
-    """Build the table `kernels`: kernels by step, name, operator, device, stream and launch shape."""
+# A kernel stands among many slices of the host, so that a batch of kernels is looked up in a long stretch of the trace.
+_BATCH_ROWS = 1 << 15
+
+
+def stream_kernels(reading: Reading) -> Iterator[pa.RecordBatch]:
+    """Build the table `kernels`: kernels by step, name, operator, device, stream and launch shape; steps in order."""
     trace = reading.trace
-    rows = np.flatnonzero(trace.kinds.mask(Kind.KERNEL, Kind.COLLECTIVE))
-    if not len(rows):
-        return parts.arrow_schema("kernels").empty_table()
+    rows = trace.log.scratch.where(trace.kinds.mask(Kind.KERNEL, Kind.COLLECTIVE))
+    step_row, name = trace.take(reading.step_row, rows), trace.take(trace.columns.name, rows)
+    launches = _Launches(reading)
+    for places in split_batches(step_row, name, len(trace.names), trace.log.scratch, _BATCH_ROWS):
+        yield from _build_kernels(reading, launches, rows[places]).to_batches()
+        trace.release()
+
+
+def _build_kernels(reading: Reading, launches: _Launches, rows: Ints) -> pa.Table:
+    trace = reading.trace
     launch = trace.links.operator[rows]
     operator = np.where(launch >= 0, trace.columns.name[launch], -1)
     name, args, length = trace.columns.name[rows], trace.columns.args[rows], trace.columns.duration_ns[rows]
     device, stream, step_row = trace.lanes.device[rows], trace.lanes.stream[rows], reading.step_row[rows]
-    shape = _number_shapes(reading)
     collective = trace.kinds.kind[rows] == Kind.COLLECTIVE
-    trace.release()
-    first, groups = group(step_row, name, operator, device, stream, shape[args])
+    first, groups = group(step_row, name, operator, device, stream, launches.shape[args])
     count = len(first)
     step, outside = reading.number_steps(step_row[first])
     shortest = np.full(count, np.iinfo(np.int64).max)
@@ -52,7 +64,7 @@ def build_kernels(reading: Reading) -> pa.Table:
             "operator": encode(operator[first], trace.names),
             "device": device[first],
             "stream": stream[first],
-            **_read_launches(reading, args[first]),
+            **launches.describe(args[first]),
             "tensor_core": tensor[name[first]],
             "collective": collective[first],
             "count": np.bincount(groups, minlength=count).astype(np.int64),
@@ -63,23 +75,35 @@ def build_kernels(reading: Reading) -> pa.Table:
     )
 
 
-def _read_launches(reading: Reading, args: Ints) -> dict[str, object]:
-    arguments = reading.trace.arguments
-    codes = np.arange(len(arguments.details))
-    occupancy = arguments.floats("est. achieved occupancy %")[args] / 100.0
-    blocks = arguments.floats("blocks per SM")[args]
-    return {
-        "grid": encode(codes, arguments.texts("grid")).take(pa.array(args)),
-        "block": encode(codes, arguments.texts("block")).take(pa.array(args)),
-        "registers": nullable(arguments.integers("registers per thread")[args]),
-        "shared_bytes": nullable(arguments.integers("shared memory")[args]),
-        "occupancy_frac": pa.array(occupancy, mask=np.isnan(occupancy)),
-        "blocks_per_sm": pa.array(blocks, mask=np.isnan(blocks)),
-    }
+class _Launches:
+    """How kernels were launched, by the number of their arguments.
+
+    `shape` numbers what is shown of that, so that kernels which differ in nothing else are one row.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        arguments = reading.trace.arguments
+        self.shape = _number_shapes(reading)
+        self._grid, self._block = arguments.texts("grid"), arguments.texts("block")
+        self._registers = arguments.integers("registers per thread")
+        self._shared_bytes = arguments.integers("shared memory")
+        self._occupancy_frac = arguments.floats("est. achieved occupancy %") / 100.0
+        self._blocks = arguments.floats("blocks per SM")
+
+    def describe(self, args: Ints) -> dict[str, object]:
+        """Return columns of the table for these arguments."""
+        occupancy_frac, blocks = self._occupancy_frac[args], self._blocks[args]
+        return {
+            "grid": encode(args, self._grid),
+            "block": encode(args, self._block),
+            "registers": nullable(self._registers[args]),
+            "shared_bytes": nullable(self._shared_bytes[args]),
+            "occupancy_frac": pa.array(occupancy_frac, mask=np.isnan(occupancy_frac)),
+            "blocks_per_sm": pa.array(blocks, mask=np.isnan(blocks)),
+        }
 
 
 def _number_shapes(reading: Reading) -> Ints:
-    """Number the launch shapes, so that kernels which differ in nothing that is shown are one row."""
     keys = ("grid", "block", "registers per thread", "shared memory", "est. achieved occupancy %", "blocks per SM")
     numbers = Numbers()
     details = reading.trace.arguments.details

@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from collector.traces.kineto.classify import DEVICE_WORK, HOST_WORK, Kind, Kinds
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.collect import Columns
-from collector.traces.kineto.scratch import Scratch
+from collector.traces.kineto.scratch import Scratch, blocks
+from collector.traces.kineto.sort import sort_rows
 
 
 @dataclass(frozen=True)
@@ -31,33 +33,38 @@ def link(columns: Columns, kinds: Kinds, around: tuple[Ints, Ints], scratch: Scr
 
     A flow of the file (`ac2g`) says the same as the correlation, and old files and CUDA graphs have no flows.
     """
-    device = np.flatnonzero(kinds.mask(*DEVICE_WORK, Kind.SYNC))
-    calls = np.flatnonzero(kinds.mask(Kind.RUNTIME))
-    launch = scratch.array(len(columns), -1)
-    launch[device] = _look_up(columns.correlation, calls, columns.correlation[device])
-    operator = scratch.array(len(columns), -1)
-    operator[calls] = _prefer(around, calls)
-    launched = device[launch[device] >= 0]
-    operator[launched] = _prefer(around, launch[launched])
-    scratch.release()
-    work = np.flatnonzero(kinds.mask(*HOST_WORK))
-    for rows in (device, calls):
-        orphans = rows[operator[rows] < 0]
-        operator[orphans] = _look_up(columns.external, work, columns.external[orphans])
+    is_device, is_call = kinds.mask(*DEVICE_WORK, Kind.SYNC), kinds.mask(Kind.RUNTIME)
+    launch, operator = scratch.array(len(columns), -1), scratch.array(len(columns), -1)
+    calls = _Index(columns.correlation, is_call, scratch)
+    work = _Index(columns.external, kinds.mask(*HOST_WORK), scratch)
+    for block in blocks(len(columns)):
+        rows = np.flatnonzero(is_device[block] | is_call[block]) + block.start
+        launched = calls.find(columns.correlation[rows])
+        launch[rows] = np.where(is_device[rows], launched, -1)
+        call = np.where(is_device[rows], launched, rows)
+        around_call = np.where(around[0][call] >= 0, around[0][call], around[1][call])
+        found = np.where(call >= 0, around_call, -1)
+        operator[rows] = np.where(found >= 0, found, work.find(columns.external[rows]))
         scratch.release()
     return Links(launch, operator)
 
 
-def _prefer(around: tuple[Ints, Ints], rows: Ints) -> Ints:
-    first, second = around
-    return np.where(first[rows] >= 0, first[rows], second[rows])
+class _Index:
+    """Finds the first of the rows for which a mask holds that has an id. Ids of 0 and below link nothing."""
 
+    def __init__(self, ids: Ints, mask: npt.NDArray[np.bool_], scratch: Scratch) -> None:
+        rows, sorted_ids = scratch.column(), scratch.column()
+        for block in blocks(len(ids)):
+            rows.append(np.flatnonzero(mask[block] & (ids[block] > 0)) + block.start)
+        self._rows = sort_rows(ids, rows.finish(), scratch)
+        for block in blocks(len(self._rows)):
+            sorted_ids.append(ids[self._rows[block]])
+            scratch.release()
+        self._ids = sorted_ids.finish()
 
-def _look_up(ids: Ints, rows: Ints, wanted: Ints) -> Ints:
-    """Return for each wanted id the first of the rows that has it, -1 for none. Ids of 0 and below link nothing."""
-    if not len(rows):
-        return np.full(len(wanted), -1, np.int64)
-    order = rows[np.argsort(ids[rows], kind="stable")]
-    at = np.searchsorted(ids[order], wanted)
-    at = np.minimum(at, len(order) - 1)
-    return np.where((ids[order[at]] == wanted) & (wanted > 0), order[at], -1)
+    def find(self, wanted: Ints) -> Ints:
+        """Return the row for each wanted id, -1 for none."""
+        if not len(self._ids):
+            return np.full(len(wanted), -1, np.int64)
+        at = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1)
+        return np.where(self._ids[at] == wanted, self._rows[at], -1)

@@ -5,6 +5,7 @@ May import numpy and its neighbours in this room.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +20,7 @@ from collector.traces.kineto.lanes import Lanes, assign_lanes
 from collector.traces.kineto.links import Links, link
 from collector.traces.kineto.nest import Nesting, Spans, find_owners, nest
 from collector.traces.kineto.scratch import blocks
+from collector.traces.kineto.sort import sort_rows
 
 _ROUNDING_NS = 1000
 """Files in whole microseconds round every start and every length, so a child may stick out by one."""
@@ -69,6 +71,24 @@ class Trace:
     @cached_property
     def is_host(self) -> Mask:
         return self.kinds.kind < FIRST_DEVICE_KIND
+
+    def find(self, mask: Mask) -> Iterator[Ints]:
+        """Yield the rows for which a mask holds, block by block."""
+        for rows in blocks(len(mask)):
+            yield np.flatnonzero(mask[rows]) + rows.start
+            self.release()
+
+    def sort(self, mask: Mask) -> Ints:
+        """Return the rows for which a mask holds, by start."""
+        return sort_rows(self.start_ns, self.log.scratch.where(mask), self.log.scratch)
+
+    def take(self, column: Ints, rows: Ints) -> Ints:
+        """Return the values of some rows, from disk if they are many."""
+        found = self.log.scratch.column()
+        for block in blocks(len(rows)):
+            found.append(column[rows[block]])
+            self.release()
+        return found.finish()
 
     def release(self) -> None:
         """Let go of memory that can be had again from disk; called between the stages of the work."""

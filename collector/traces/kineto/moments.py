@@ -9,7 +9,7 @@ import numpy as np
 
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.model import Trace
-from collector.traces.kineto.nest import sort_by_start
+from collector.traces.kineto.sort import sort_rows
 
 
 class Moments:
@@ -19,10 +19,14 @@ class Moments:
         self._trace = trace
         self._rows: dict[int, Ints] = {}
         for thread in np.unique(threads).tolist():
-            mine = np.flatnonzero(trace.is_host_work & (trace.columns.thread == thread))
-            mine = sort_by_start(trace.start_ns, mine, lambda rows: (-trace.columns.duration_ns[rows],))
-            self._rows[thread] = trace.log.scratch.keep(mine)
+            self._rows[thread] = self._sort(thread)
             trace.release()
+
+    def _sort(self, thread: int) -> Ints:
+        """Return the host work of a thread by start, the longer first."""
+        trace, scratch = self._trace, self._trace.log.scratch
+        mine = scratch.where(trace.is_host_work & (trace.columns.thread == thread))
+        return sort_rows(trace.start_ns, mine, scratch, lambda rows: (-trace.columns.duration_ns[rows],))
 
     def find(self, times_ns: Ints, threads: Ints) -> Ints:
         """Return for each moment the innermost slice of host work around it on its thread, -1 for none.

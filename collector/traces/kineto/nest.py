@@ -5,12 +5,12 @@ Slices that nest properly are done in bulk, level by level. Slices that overlap 
 microseconds are full of them, and so are annotations of a device) are walked one by one, so that none is dropped and
 no two of a track and depth overlap.
 
-May import numpy and `scratch`.
+May import numpy, `scratch` and `sort`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.scratch import Scratch, blocks
+from collector.traces.kineto.sort import sort_rows
 
 NONE = -1
 
@@ -43,35 +44,19 @@ class Spans:
     ties: Sequence[npt.NDArray[np.signedinteger[Any]]]
     tolerance_ns: int = 0
 
-    def sort(self, rows: Ints) -> Ints:
+    def sort(self, rows: Ints, scratch: Scratch) -> Ints:
         """Return rows by start, and those that start together with the enclosing one first."""
-        return sort_by_start(self.start_ns, rows, lambda mine: (-self.duration_ns[mine], *(t[mine] for t in self.ties)))
-
-
-def sort_by_start(start_ns: Ints, rows: Ints, keys: Callable[[Ints], Sequence[npt.NDArray[Any]]]) -> Ints:
-    """Return rows by start; those that start together by the keys, the first key first.
-
-    Traces are almost sorted, and few slices start together, so that this takes a tenth of a full sort.
-    """
-    starts = start_ns[rows]
-    if (starts[1:] < starts[:-1]).any():
-        rows = rows[np.argsort(starts, kind="stable")]
-        starts = start_ns[rows]
-    same = starts[1:] == starts[:-1]
-    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
-    if len(tied):
-        mine = rows[tied]
-        rows = rows.copy()
-        rows[tied] = mine[np.lexsort((*reversed(keys(mine)), starts[tied]))]
-    return rows
+        return sort_rows(
+            self.start_ns, rows, scratch, lambda mine: (-self.duration_ns[mine], *(t[mine] for t in self.ties))
+        )
 
 
 def nest(track: Ints, spans: Spans, scratch: Scratch | None = None) -> Nesting:
     """Nest the slices of each track."""
     scratch = scratch or Scratch()
     found = Nesting(scratch.array(len(track), 0), scratch.array(len(track), NONE))
-    for rows in _split_tracks(track):
-        rows = spans.sort(rows)
+    for rows in _split(track, scratch):
+        rows = spans.sort(rows, scratch)
         walk = _TrackWalk(spans, found)
         for block in blocks(len(rows)):
             walk.take(rows[block])
@@ -79,12 +64,10 @@ def nest(track: Ints, spans: Spans, scratch: Scratch | None = None) -> Nesting:
     return found
 
 
-def _split_tracks(track: Ints) -> list[Ints]:
-    if not len(track):
-        return []
-    numbers = track if track.max() >= 1 << 15 else track.astype(np.int16)
-    order = np.argsort(numbers, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
+def _split(numbers: Ints, scratch: Scratch) -> list[Ints]:
+    """Return the rows of each number, from 0 on; those that do not occur have none."""
+    largest = max((int(numbers[rows].max()) for rows in blocks(len(numbers))), default=-1)
+    return scratch.partition(len(numbers), lambda rows: numbers[rows], largest + 1)
 
 
 class _TrackWalk:
@@ -165,10 +148,9 @@ def _find_owners(above: Ints, here: Ints, starts: Ints) -> Ints | None:
     return above[at] if len(above) and (at >= 0).all() else None
 
 
-def walk_levels(depth: Ints) -> list[Ints]:
+def walk_levels(depth: Ints, scratch: Scratch | None = None) -> list[Ints]:
     """Return the rows of each depth, outermost first."""
-    order = np.argsort(depth, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(depth) else []
+    return _split(depth, scratch or Scratch())
 
 
 def find_owners(nesting: Nesting, is_owner: np.ndarray, scratch: Scratch | None = None) -> Ints:

@@ -14,16 +14,16 @@ import pyarrow as pa
 from collector import parts
 from collector.schema.phases import PHASE_NAMES
 from collector.traces.families import find_family
+from collector.traces.kineto.batches import split_batches
 from collector.traces.kineto.calls import Calls
 from collector.traces.kineto.classify import Kind
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.context import Reading
 from collector.traces.kineto.intern import Numbers
-from collector.traces.kineto.model import Mask, Trace
+from collector.traces.kineto.model import Trace
+from collector.traces.kineto.scratch import blocks
 from collector.traces.kineto.tables import encode, group, nullable, total
 from collector.traces.kineto.work import Floats, sum_work
-
-_BATCH_CALLS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -55,38 +55,20 @@ def stream_operators(reading: Reading) -> Iterator[pa.RecordBatch]:
     texts = _Texts(
         _number_texts(arguments.texts("Input Dims", "Input dims")), _number_texts(arguments.texts("Input type"))
     )
-    for places in _split_steps(sums.step_row):
+    trace = reading.trace
+    for places in split_batches(sums.step_row, sums.name, len(trace.names), trace.log.scratch):
         yield from _build_batch(reading, sums, texts, places).to_batches()
-        reading.trace.release()
+        trace.release()
 
 
 def _sum_calls(reading: Reading) -> _Sums:
     trace = reading.trace
-    keep = trace.log.scratch.keep
     calls = Calls.find(trace)
-    calls = Calls(keep(calls.rows), keep(calls.up))
+    name, step_row = trace.take(trace.columns.name, calls.rows), trace.take(reading.step_row, calls.rows)
+    own, whole = sum_device(trace, calls)
+    _clear_nested(name, calls, whole)
     trace.release()
-    name, step_row = keep(trace.columns.name[calls.rows]), keep(reading.step_row[calls.rows])
-    own, whole = (keep(values) for values in sum_device(trace, calls))
-    trace.release()
-    whole = keep(np.where(_is_nested(name, calls), 0, whole))
-    self_ns = keep(_sum_self(trace, calls))
-    trace.release()
-    flops, moved_bytes = (keep(values.view(np.int64)).view(np.float64) for values in sum_work(trace, calls))
-    trace.release()
-    return _Sums(calls, name, step_row, self_ns, own, whole, flops, moved_bytes)
-
-
-def _split_steps(step_row: Ints) -> list[Ints]:
-    """Return the places of calls in batches of whole steps: calls of two steps are never one row of the table."""
-    if not len(step_row):
-        return []
-    order = np.arange(len(step_row))
-    if (step_row[1:] < step_row[:-1]).any():
-        order = np.argsort(step_row, kind="stable")
-    edges = np.flatnonzero(np.diff(step_row[order])) + 1
-    cuts = edges[np.searchsorted(edges, np.arange(_BATCH_CALLS, len(order), _BATCH_CALLS)).clip(max=len(edges) - 1)]
-    return np.split(order, np.unique(cuts)) if len(edges) else [order]
+    return _Sums(calls, name, step_row, _sum_self(trace, calls), own, whole, *sum_work(trace, calls))
 
 
 def _build_batch(reading: Reading, sums: _Sums, texts: _Texts, places: Ints) -> pa.Table:
@@ -137,31 +119,29 @@ def _find_families(reading: Reading, name: Ints) -> pa.DictionaryArray:
 
 def sum_device(trace: Trace, calls: Calls) -> tuple[Ints, Ints]:
     """Return for each call the device time that it launched itself, and that with what it called."""
-    device = np.flatnonzero(trace.is_device_work & (trace.links.operator >= 0))
-    operator, length = trace.links.operator[device], trace.columns.duration_ns[device]
-    called = trace.is_operator[operator]
-    place, length = calls.place(operator[called]), length[called]
-    own: Ints = np.zeros(len(calls), np.int64)
-    np.add.at(own, place, length)
-    whole = np.zeros(len(calls), np.int64)
-    while len(place):
-        np.add.at(whole, place, length)
-        place = calls.up[place]
-        place, length = place[place >= 0], length[place >= 0]
+    own, whole = (trace.log.scratch.array(len(calls), 0) for _ in range(2))
+    for device in trace.find(trace.is_device_work):
+        operator = trace.links.operator[device]
+        called = (operator >= 0) & trace.is_operator[operator]
+        place, length = calls.place(operator[called]), trace.columns.duration_ns[device[called]]
+        np.add.at(own, place, length)
+        while len(place):
+            np.add.at(whole, place, length)
+            place = calls.up[place]
+            place, length = place[place >= 0], length[place >= 0]
     return own, whole
 
 
-def _is_nested(name: Ints, calls: Calls) -> Mask:
-    """Return which calls stand inside a call of the same name, whose device time already holds theirs."""
-    nested = np.zeros(len(calls), bool)
-    rest = np.flatnonzero(calls.up >= 0)
-    above = calls.up[rest]
-    while len(rest):
-        same = name[above] == name[rest]
-        nested[rest[same]] = True
-        rest, above = rest[~same], calls.up[above[~same]]
-        rest, above = rest[above >= 0], above[above >= 0]
-    return nested
+def _clear_nested(name: Ints, calls: Calls, whole: Ints) -> None:
+    """Take the device time from calls that stand inside a call of the same name, which holds theirs already."""
+    for block in blocks(len(calls)):
+        rest = np.flatnonzero(calls.up[block] >= 0) + block.start
+        above = calls.up[rest]
+        while len(rest):
+            same = name[above] == name[rest]
+            whole[rest[same]] = 0
+            rest, above = rest[~same], calls.up[above[~same]]
+            rest, above = rest[above >= 0], above[above >= 0]
 
 
 def _sum_self(trace: Trace, calls: Calls) -> Ints:
@@ -169,12 +149,16 @@ def _sum_self(trace: Trace, calls: Calls) -> Ints:
 
     Runtime calls count as callees, as in PyTorch from 1.8 on.
     """
-    inside = np.flatnonzero((trace.is_operator | (trace.kinds.kind == Kind.RUNTIME)) & (trace.caller >= 0))
-    taken = np.zeros(len(calls), np.int64)
-    np.add.at(taken, calls.place(trace.caller[inside]), trace.columns.duration_ns[inside])
-    # Files in whole microseconds round children up, so that they may seem to last longer than their parent.
-    left: Ints = np.maximum(trace.columns.duration_ns[calls.rows] - taken, 0)
-    return left
+    taken = trace.log.scratch.array(len(calls), 0)
+    for rows in trace.find(trace.is_operator | (trace.kinds.kind == Kind.RUNTIME)):
+        inside = rows[trace.caller[rows] >= 0]
+        np.add.at(taken, calls.place(trace.caller[inside]), trace.columns.duration_ns[inside])
+    left = trace.log.scratch.column()
+    for block in blocks(len(calls)):
+        # Files in whole microseconds round children up, so that they may seem to last longer than their parent.
+        left.append(np.maximum(trace.columns.duration_ns[calls.rows[block]] - taken[block], 0))
+        trace.release()
+    return left.finish()
 
 
 def _number_texts(texts: list[str | None]) -> tuple[Ints, list[str]]:

@@ -86,7 +86,7 @@ def _find_marks(trace: Trace, steps: Steps) -> _Marks:
         _times(trace, here & _named(trace, _LOADER)),
         _times(trace, here & _named(trace, _OPTIMIZER)),
         _times(trace, trace.is_host_work & _named(trace, _BACKWARD)),
-        np.sort(trace.start_ns[work]),
+        trace.start_ns[trace.sort(work)],
     )
 
 
@@ -104,9 +104,10 @@ def _named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
 
 
 def _times(trace: Trace, mask: Mask) -> tuple[Ints, Ints]:
-    rows = np.flatnonzero(mask)
-    rows = rows[np.argsort(trace.start_ns[rows], kind="stable")]
-    return trace.start_ns[rows], trace.end_ns[rows]
+    rows = trace.sort(mask)
+    found = trace.start_ns[rows], trace.end_ns[rows]
+    trace.release()
+    return found
 
 
 def _clip_marks(marks: _Marks, start: int, host_end: int, end: int) -> list[Span]:

@@ -238,12 +238,12 @@ def _make(number: Ints, start: Ints, end: Ints, told: _Told, thread: int = -1) -
 
 def _add_device_work(trace: Trace, steps: Steps) -> Steps:
     """Let each step end with the last device work launched from inside it, and drop a last one that was cut off."""
-    device = np.flatnonzero(trace.is_device_work)
-    launch = trace.links.launch[device]
-    row = np.where(launch >= 0, steps.locate(trace.start_ns[launch]), -1)
     last = np.full(len(steps), np.iinfo(np.int64).min)
-    inside = row >= 0
-    np.maximum.at(last, row[inside], trace.end_ns[device[inside]])
+    for device in trace.find(trace.is_device_work):
+        launch = trace.links.launch[device]
+        row = np.where(launch >= 0, steps.locate(trace.start_ns[launch]), -1)
+        inside = row >= 0
+        np.maximum.at(last, row[inside], trace.end_ns[device[inside]])
     busy = last > np.iinfo(np.int64).min
     ends = np.maximum.accumulate(np.maximum(steps.host_end_ns, last))
     previous = np.concatenate([steps.host_start_ns[:1], ends[:-1]])

@@ -22,7 +22,7 @@ def build_steps(reading: Reading) -> pa.Table:
     sums = reading.phases.sums(len(steps))
     communication = sum_communication(reading.trace, steps)
     rows: list[dict[str, Any]] = []
-    at, number = _find_extent(reading)[0], 0
+    (at, last), number = _find_extent(reading), 0
     starts, ends = reading.to_run(steps.start_ns).tolist(), reading.to_run(steps.end_ns).tolist()
     for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
         if start > at:
@@ -33,7 +33,6 @@ def build_steps(reading: Reading) -> pa.Table:
         total_ns = None if communication is None else int(communication[row])
         rows.append({**entry, "communication_total_ns": total_ns})
         at = end
-    last = _find_extent(reading)[1]
     if last > at:
         rows.append({**_make_filler(number, at, last), "index": len(rows)})
     return parts.build_table_from_rows("steps", rows)
@@ -58,15 +57,12 @@ def build_phases(reading: Reading, steps: pa.Table) -> pa.Table:
 def _find_extent(reading: Reading) -> tuple[int, int]:
     """Return when the work of the trace begins and ends; spans of the profiler itself do not count."""
     trace = reading.trace
-    work = trace.is_host_work | trace.is_device_work
-    rows = np.flatnonzero(work)
-    ends = reading.to_run(reading.steps.end_ns)
-    starts = reading.to_run(reading.steps.start_ns)
-    low = [int(reading.to_run(trace.start_ns[rows]).min())] if len(rows) else []
-    high = [int(reading.to_run(trace.end_ns[rows]).max())] if len(rows) else []
-    low += [int(starts.min())] if len(starts) else []
-    high += [int(ends.max())] if len(ends) else []
-    return min(low, default=0), max(high, default=0)
+    low, high, origin_ns = reading.steps.start_ns.tolist(), reading.steps.end_ns.tolist(), reading.origin_ns
+    for rows in trace.find(trace.is_host_work | trace.is_device_work):
+        if len(rows):
+            low.append(int(trace.start_ns[rows].min()))
+            high.append(int(trace.end_ns[rows].max()))
+    return min(low, default=origin_ns) - origin_ns, max(high, default=origin_ns) - origin_ns
 
 
 def _make_filler(number: int, start: int, end: int) -> dict[str, Any]:

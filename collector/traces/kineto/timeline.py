@@ -21,8 +21,8 @@ from collector.traces.kineto.context import Reading
 from collector.traces.kineto.lanes import Lane
 from collector.traces.kineto.model import Trace
 from collector.traces.kineto.moments import Moments
-from collector.traces.kineto.nest import sort_by_start
 from collector.traces.kineto.scratch import blocks
+from collector.traces.kineto.sort import sort_rows
 from collector.traces.kineto.tables import LARGEST_SMALL, clean, encode, nullable
 
 BATCH_ROWS = 1 << 17
@@ -49,11 +49,13 @@ def stream_slices(reading: Reading) -> Iterator[pa.RecordBatch]:
 def _sort(trace: Trace) -> tuple[Ints, Ints]:
     """Return the slices by start, track and depth, and the place of each in that order."""
     track, depth = trace.lanes.track, trace.nesting.depth
-    rows = sort_by_start(trace.start_ns, np.arange(len(trace.columns)), lambda mine: (track[mine], depth[mine]))
-    order, place = (trace.log.scratch.array(len(rows), 0) for _ in range(2))
-    order[:] = rows
-    for block in blocks(len(rows)):
-        place[rows[block]] = np.arange(block.start, block.stop)
+    scratch = trace.log.scratch
+    rows = scratch.numbers(len(trace.columns))
+    order = sort_rows(trace.start_ns, rows, scratch, lambda mine: (track[mine], depth[mine]))
+    place = scratch.array(len(order), 0)
+    for block in blocks(len(order)):
+        place[order[block]] = np.arange(block.start, block.stop)
+        trace.release()
     return order, place
 
 

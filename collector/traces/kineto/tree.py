@@ -14,8 +14,10 @@ from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.intern import Numbers
 from collector.traces.kineto.model import Trace
 from collector.traces.kineto.nest import walk_levels
+from collector.traces.kineto.scratch import blocks
 
 _STACK_LIMIT = 200
+_BLOCK_ROWS = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,16 @@ def build_tree(trace: Trace) -> Tree:
 def _number_paths(trace: Trace, member: np.ndarray, prefix: int) -> tuple[Ints, tuple[tuple[int, str], ...]]:
     paths = Numbers()
     number = trace.log.scratch.array(len(trace.columns), -1)
-    for rows in walk_levels(trace.nesting.depth):
-        parents = trace.nesting.parent[rows]
-        above = np.where(parents >= 0, number[parents], -1)
-        number[rows] = above
-        chosen = member[rows]
-        names = trace.columns.name[rows[chosen]].tolist()
-        number[rows[chosen]] = [paths[key] for key in zip(above[chosen].tolist(), names, strict=True)]
+    for level in walk_levels(trace.nesting.depth, trace.log.scratch):
+        for block in blocks(len(level), _BLOCK_ROWS):
+            rows = level[block]
+            parents = trace.nesting.parent[rows]
+            above = np.where(parents >= 0, number[parents], -1)
+            number[rows] = above
+            chosen = member[rows]
+            names = trace.columns.name[rows[chosen]].tolist()
+            number[rows[chosen]] = [paths[key] for key in zip(above[chosen].tolist(), names, strict=True)]
+            trace.release()
     return number, tuple((above, trace.names[name][prefix:]) for above, name in paths)
 
 
