@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 _TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _BYTE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
@@ -43,14 +43,39 @@ def format_share(value_frac: float | None) -> str:
     return f"{percent:.2f} %" if 0 < abs(percent) < 0.1 else f"{percent:.1f} %"
 
 
-def format_shares(values_frac: Sequence[float]) -> tuple[str, ...]:
-    """Return the parts of a whole as percent with one decimal, rounded so that what is shown adds up to the whole."""
+def format_shares(values_frac: Sequence[float], firm: Collection[int] = ()) -> tuple[str, ...]:
+    """Return the parts of a whole as percent with one decimal, rounded so that what is shown adds up to the whole.
+
+    The parts at the places `firm` are rounded as they are where they stand alone, as far as the others can make up
+    for it: a share that is read on several pages shall read the same.
+    """
     exact = [1000.0 * value for value in values_frac]
     tenths = [math.floor(value) for value in exact]
+    for index in firm:
+        tenths[index] = round(float(f"{exact[index] / 10:.1f}") * 10)
     missing = round(sum(exact)) - sum(tenths)
-    for index in sorted(range(len(exact)), key=lambda i: tenths[i] - exact[i])[:missing]:
-        tenths[index] += 1
+    order = sorted(range(len(exact)), key=lambda i: (i in firm, tenths[i] - exact[i]))
+    order = order if missing > 0 else [index for index in reversed(order) if tenths[index] and index not in firm]
+    for index in order[: abs(missing)]:
+        tenths[index] += 1 if missing > 0 else -1
     return tuple(f"{value / 10:.1f} %" for value in tenths)
+
+
+_QUOTED_PHASES = ("data_wait", "h2d")
+"""Phases whose share of the step also stands alone on some pages."""
+
+
+def format_phase_shares(shares_frac: Mapping[str, float]) -> dict[str, str]:
+    """Return the share of each phase of a step, as `format_shares` does; the same on every page."""
+    firm = [index for index, name in enumerate(shares_frac) if name in _QUOTED_PHASES]
+    return dict(zip(shares_frac, format_shares(tuple(shares_frac.values()), firm), strict=True))
+
+
+def describe_micro_batches(count: int, noun: str = "step") -> str:
+    """Return a sentence on gradient accumulation, empty where a step has one batch."""
+    if count < 2:
+        return ""
+    return f"A {noun} is {count} micro-batches: it sums the gradients of {count} backwards before it updates (gradient accumulation)."
 
 
 def format_bytes(value: float | None) -> str:

@@ -16,15 +16,21 @@ WINDOW_MIN_STEPS = 20
 MOST_WINDOWS = 60
 
 
+CARRIED_MIN_STEPS = 10
+CARRIED_FRAC = 0.5
+"""A phase is carried by one step when more than half of its time over so many steps lies in that step."""
+
+
 @dataclass(frozen=True)
 class PhaseSpread:
-    """One phase over the steps that the average covers."""
+    """One phase over the steps that the average covers; `carrier` is the step that carries most of it, if one does."""
 
     name: str
     mean_ns: float
     share_frac: float
     p50_ns: float
     p95_ns: float
+    carrier: int | None = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,8 @@ class Band:
 
 def summarize_spread(steps: pa.Table) -> tuple[PhaseSpread, ...]:
     """Return one row per phase, in the order of a step; empty if no step is averaged. Means sum to the mean step."""
-    kept = select_steps(steps).kept
+    selection = select_steps(steps)
+    kept = selection.kept
     if not kept.any():
         return ()
     train = train_steps(steps)
@@ -60,8 +67,16 @@ def summarize_spread(steps: pa.Table) -> tuple[PhaseSpread, ...]:
     for name, values in phases.items():
         p50, p95 = np.percentile(values, (50, 95))
         share = int(values.sum()) / whole if whole else 0.0
-        rows.append(PhaseSpread(name, float(values.mean()), share, float(p50), float(p95)))
+        carrier = _find_carrier(selection.step[kept], values)
+        rows.append(PhaseSpread(name, float(values.mean()), share, float(p50), float(p95), carrier))
     return tuple(rows)
+
+
+def _find_carrier(numbers: Int64, values: Int64) -> int | None:
+    whole, greatest = int(values.sum()), int(values.max())
+    if len(values) < CARRIED_MIN_STEPS or greatest <= CARRIED_FRAC * whole:
+        return None
+    return int(numbers[values.argmax()])
 
 
 def summarize_stability(steps: pa.Table) -> Stability:

@@ -50,6 +50,7 @@ PHASE_COLORS: Mapping[str, str] = {
 """Phase -> category of PALETTE. Idle is hatched."""
 
 PIE_ORDER = ("compute", "copy", "data", "communication", "optimizer", "overlap", "backward", "host")
+PIE_HATCHES = ("", "/", "x")
 DRAWN_POINTS = 1_000
 """Most points of one line; a longer series is decimated, and zooming asks the server for the rest."""
 MARKED_POINTS = 2
@@ -190,21 +191,31 @@ def build_stack(stack: Stack, axes: Axes | None = None) -> Figure:
 
 
 def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
-    """Build a ring of at most twenty slices in the given order, with `center` written in its middle."""
+    """Build a ring of at most twenty-four slices in the given order, with `center` written in its middle.
+
+    Where the colours begin anew, a hatch tells the slices from the ones before.
+    """
     colors = [slice_.color or PIE_ORDER[i % len(PIE_ORDER)] for i, slice_ in enumerate(slices)]
+    rounds = [0 if slice_.color else i // len(PIE_ORDER) for i, slice_ in enumerate(slices)]
+    pattern = {"shape": [PIE_HATCHES[r % len(PIE_HATCHES)] for r in rounds], "size": 6, "solidity": 0.6}
     pie = {
         "type": "pie",
-        "labels": [plain_text(s.label) for s in slices],
+        "labels": _tell_apart([plain_text(shorten_middle(s.label, 30)) for s in slices]),
+        "customdata": [plain_text(s.label) for s in slices],
         "values": _listed(np.array([s.value for s in slices], dtype=np.float64)),
         "text": [plain_text(s.text) for s in slices],
-        "marker": {"colors": [_color(c) for c in colors], "line": {"width": 1, "color": _color("ground")}},
+        "marker": {
+            "colors": [_color(c) for c in colors],
+            "line": {"width": 1, "color": _color("ground")},
+            "pattern": {**pattern, "fillmode": "replace"},
+        },
         "hole": 0.58,
         "sort": False,
         "direction": "clockwise",
         "textinfo": "percent",
         "textposition": "inside",
         "insidetextorientation": "horizontal",
-        "hovertemplate": "%{label}<br>%{text} · %{percent}<extra></extra>",
+        "hovertemplate": "%{customdata}<br>%{text} · %{percent}<extra></extra>",
     }
     layout: Figure = {"margin": {"l": 4, "r": 4, "t": 4, "b": 4}, "showlegend": True}
     layout["uniformtext"] = {"minsize": 11, "mode": "hide"}
@@ -212,6 +223,16 @@ def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
     if center:
         layout["annotations"] = [{"text": plain_text(center), "showarrow": False, "x": 0.5, "y": 0.5}]
     return _figure([pie], layout)
+
+
+def _tell_apart(labels: Sequence[str]) -> list[str]:
+    """Number labels that stand more than once: Plotly would add their slices up."""
+    seen: dict[str, int] = {}
+    told = []
+    for label in labels:
+        seen[label] = seen.get(label, 0) + 1
+        told.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
+    return told
 
 
 def build_bars(slices: Sequence[Slice], axes: Axes | None = None) -> Figure:

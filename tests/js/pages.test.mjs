@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { describeCell, writeDuration } from "../../frontend/static/js/heat.js";
+import { describeCell, findCell, writeDuration } from "../../frontend/static/js/heat.js";
+import { countSteps } from "../../frontend/static/js/live.js";
 import { addressOfMoment } from "../../frontend/static/js/memory.js";
+import { addressOfStep } from "../../frontend/static/js/steps.js";
 
 const CELLS = { first: [1, 4], size: 3, ranks: [0, 5], values: [[10, 2_500_000], [1_500, -1]] };
 
@@ -26,4 +28,19 @@ test("durations have three digits", () => {
 test("a moment is exact however late in the run it is, and the rest of the query stays", () => {
   const address = addressOfMoment("http://h/runs/a/memory?steps=1-2#tensors", "9007199254740993", 0.5);
   assert.equal(address, "http://h/runs/a/memory?steps=1-2&at_ns=9007199255240993#moment");
+});
+
+test("a cell leads to its rank and its first step", () => {
+  assert.deepEqual(findCell(CELLS, 0.9, 0.1), { rank: 0, step: 4, value: 2_500_000 });
+  assert.equal(findCell({ first: [], size: 1, ranks: [], values: [] }, 0.5, 0.5), null);
+});
+
+test("a point opens its step, and the filter is kept", () => {
+  const address = addressOfStep("http://h/runs/a/steps", "?rank=2&steps=10-40&tab=x", 16.6);
+  assert.equal(address, "http://h/runs/a/steps?rank=2&steps=10-40&step=17");
+  assert.equal(addressOfStep("http://h/runs/a/steps?rank=0", "", 1), "http://h/runs/a/steps?rank=0&step=1");
+});
+
+test("one step is counted in the singular", () => {
+  assert.deepEqual([0, 1, 2_000].map(countSteps), ["0 steps", "1 step", "2,000 steps"]);
 });

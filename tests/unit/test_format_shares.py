@@ -32,3 +32,11 @@ def test_an_axis_has_the_unit_of_its_peak(peak_ns: float, unit: str) -> None:
 )
 def test_a_noun_follows_its_count(count: int, noun: str, text: str) -> None:
     assert format_number_of(count, noun) == text
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=3, max_size=8).filter(sum), st.integers(0, 2))
+def test_a_firm_part_reads_as_it_does_alone_and_the_whole_stays_near_100(values: list[int], firm: int) -> None:
+    shares = [value / sum(values) for value in values]
+    shown = format_shares(shares, (firm,))
+    assert shown[firm] == f"{100 * shares[firm]:.1f} %"
+    assert abs(sum(float(text.removesuffix(" %")) for text in shown) - 100.0) <= 0.1 + 1e-9

@@ -13,17 +13,26 @@ export function writeDuration(ns) {
 }
 
 /**
+ * Return the rank and the first step of the cell at a place in the picture, null where there is none.
+ * @param {Cells} cells @param {number} x @param {number} y
+ */
+export function findCell(cells, x, y) {
+  const row = Math.min(Math.floor(y * cells.ranks.length), cells.ranks.length - 1);
+  const column = Math.min(Math.floor(x * cells.first.length), cells.first.length - 1);
+  const value = cells.values[row]?.[column];
+  return value === undefined ? null : { rank: cells.ranks[row], step: cells.first[column], value };
+}
+
+/**
  * Return the sentence for a place in the picture; x and y are parts of its width and height.
  * @param {Cells} cells @param {number} x @param {number} y @returns {string}
  */
 export function describeCell(cells, x, y) {
-  const row = Math.min(Math.floor(y * cells.ranks.length), cells.ranks.length - 1);
-  const column = Math.min(Math.floor(x * cells.first.length), cells.first.length - 1);
-  const first = cells.first[column];
-  const value = cells.values[row]?.[column];
-  if (first === undefined || value === undefined) return "";
+  const cell = findCell(cells, x, y);
+  if (cell === null) return "";
+  const { rank, step: first, value } = cell;
   const steps = cells.size > 1 ? `steps ${first}–${first + cells.size - 1}` : `step ${first}`;
-  return `Rank ${cells.ranks[row]}, ${steps}: ${value < 0 ? "no step" : writeDuration(value)}`;
+  return `Rank ${rank}, ${steps}: ${value < 0 ? "no step" : writeDuration(value)}`;
 }
 
 /** The cells of each figure that was pointed at. @type {WeakMap<Element, Cells>} */
@@ -36,16 +45,38 @@ function readCells(figure) {
   return known.get(figure) ?? null;
 }
 
-/** Listens for all figures, also for those that a live run brings later. @param {PointerEvent} event */
-function point(event) {
+/**
+ * Return the figure that an event points at, its cells, and where in its picture.
+ * @param {MouseEvent} event
+ */
+function locate(event) {
   const image = event.target;
-  if (!(image instanceof HTMLImageElement)) return;
-  const figure = image.closest("[data-heat]");
-  const said = figure?.querySelector(".heat-said");
-  const cells = figure instanceof HTMLElement ? readCells(figure) : null;
-  if (!said || !cells) return;
+  const figure = image instanceof HTMLImageElement ? image.closest("[data-heat]") : null;
+  if (!(figure instanceof HTMLElement) || !(image instanceof HTMLImageElement)) return null;
+  const cells = readCells(figure);
   const box = image.getBoundingClientRect();
-  said.textContent = describeCell(cells, (event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height);
+  return cells && { figure, cells, x: (event.clientX - box.left) / box.width, y: (event.clientY - box.top) / box.height };
 }
 
-if (typeof document !== "undefined") document.addEventListener("pointermove", point);
+/** Listens for all figures, also for those that a live run brings later. @param {PointerEvent} event */
+function point(event) {
+  const place = locate(event);
+  const said = place?.figure.querySelector(".heat-said");
+  if (place && said) said.textContent = describeCell(place.cells, place.x, place.y);
+}
+
+/** Open the step of a cell on the timeline of its rank. @param {MouseEvent} event */
+function open(event) {
+  const place = locate(event);
+  const cell = place && findCell(place.cells, place.x, place.y);
+  if (!place || !cell || cell.value < 0) return;
+  const target = new URL(place.figure.dataset.timeline ?? "", location.href);
+  target.searchParams.set("rank", String(cell.rank));
+  target.searchParams.set("step", String(cell.step));
+  location.assign(target.href);
+}
+
+if (typeof document !== "undefined") {
+  document.addEventListener("pointermove", point);
+  document.addEventListener("click", open);
+}

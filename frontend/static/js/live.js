@@ -7,6 +7,11 @@ const SLOWEST_MS = 30000;
 
 /** @typedef {{state: string, steps: number, stamp: string}} Live */
 
+/** @param {number} steps */
+export function countSteps(steps) {
+  return `${steps.toLocaleString("en")} ${steps === 1 ? "step" : "steps"}`;
+}
+
 /**
  * Fetch this page again and put its content in the place of the old one. Modules that draw listen for
  * `stepscope:content`, whose detail is the new element.
@@ -65,7 +70,7 @@ export function installLive() {
       if (!answer.ok) throw new Error(`status ${answer.status}`);
       const live = /** @type {Live} */ (await answer.json());
       wait = POLL_MS;
-      steps.textContent = `${live.steps.toLocaleString("en")} steps`;
+      steps.textContent = countSteps(live.steps);
       shown ??= live.stamp;
       const changed = live.stamp !== shown;
       if (live.state !== "recording") return location.reload();

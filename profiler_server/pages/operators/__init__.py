@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from collector.run import RankRun, TableStatus
 from collector.schema.errors import RunError
+from collector.schema.recovery import spell_recovery
 from profiler_server.analysis.executions import summarize_device_steps
 from profiler_server.analysis.operator_groups import GROUPS, GroupTable, has_modules
 from profiler_server.analysis.selection import SelectedRows, select_rows
@@ -19,6 +23,8 @@ from profiler_server.pages.operators.modules import ModuleTree, build_tree
 from profiler_server.pages.operators.roofline import build_roofline_chart, explain_nothing, explain_roof
 from profiler_server.pages.operators.rows import Row, RowBuilder, find_top_share
 from profiler_server.pages.operators.state import PAGE_SIZES, PageState, default_sort, parse_state
+
+log = logging.getLogger(__name__)
 
 LABELS: Mapping[str, str] = {
     "types": "Types",
@@ -102,7 +108,19 @@ class OperatorsContext:
 def build(request: PageRequest) -> OperatorsContext:
     """Build the page. What cannot be read is a notice; the rest of the page stands."""
     state = parse_state(request.query, SORTABLE)
-    rank = request.rank_run
+    try:
+        return _build(request.rank_run, state)
+    except (pa.ArrowException, OverflowError) as error:
+        log.warning("the operators of %s cannot be summed: %s", request.run_id, error)
+        reason = f"They hold values that no sum can hold: {error}."
+        notice = Notice(
+            "failed", f"The {NOUNS[state.group]} cannot be shown", reason, spell_recovery(request.rank_run.folder)
+        )
+        tabs = _list_tabs(request.rank_run, state)
+        return OperatorsContext(state, tabs, notice, "", "", None, (), None, (), None)
+
+
+def _build(rank: RankRun, state: PageState) -> OperatorsContext:
     group, notice = _tabulate(rank, state)
     return OperatorsContext(
         state=state,

@@ -15,8 +15,10 @@ from collector.schema.manifest import RankManifest
 from collector.schema.phases import PHASES
 from profiler_server.analysis.device import summarize_device
 from profiler_server.analysis.evaluation import has_training, read_as_steps
+from profiler_server.analysis.micro_batches import count_micro_batches
 from profiler_server.analysis.pipeline import find_loader, find_most_used
 from profiler_server.analysis.results import PhaseShare, StepSummary
+from profiler_server.analysis.stability import summarize_spread
 from profiler_server.analysis.step_graph import average_graph
 from profiler_server.analysis.steps import select_steps, summarize_phases, summarize_steps
 from profiler_server.analysis.throughput import measure_throughput
@@ -24,12 +26,13 @@ from profiler_server.analysis.triggers import find_reasons
 from profiler_server.figures import PHASE_COLORS, Strip, build_strip
 from profiler_server.format import (
     ABSENT,
+    describe_micro_batches,
     form_plural,
     format_count,
     format_duration,
     format_number_of,
+    format_phase_shares,
     format_share,
-    format_shares,
     format_steps,
 )
 from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy
@@ -69,6 +72,8 @@ class Part:
     color: str
     duration: str
     share: str
+    carrier: int | None
+    """The step that carries most of it, None where no single one does."""
 
 
 @dataclass(frozen=True)
@@ -207,10 +212,17 @@ def _describe_cost(share_frac: float | None, noun: str) -> str:
 def _describe_step(steps: Steps, manifest: RankManifest) -> MeanStep:
     graph = average_graph(steps.phases)
     present = [phase for phase in steps.phases if phase.mean_ns > 0]
-    shares = format_shares([phase.share_frac for phase in present])
+    shares = format_phase_shares({phase.name: phase.share_frac for phase in present})
+    carriers = {row.name: row.carrier for row in summarize_spread(steps.table)}
     parts = tuple(
-        Part(_LABELS[phase.name], PHASE_COLORS[phase.name], format_duration(phase.mean_ns), share)
-        for phase, share in zip(present, shares, strict=True)
+        Part(
+            _LABELS[phase.name],
+            PHASE_COLORS[phase.name],
+            format_duration(phase.mean_ns),
+            shares[phase.name],
+            carriers.get(phase.name),
+        )
+        for phase in present
     )
     return MeanStep(
         noun=steps.noun,
@@ -233,7 +245,8 @@ def _describe_modes(steps: Steps, manifest: RankManifest) -> str:
     selection = select_steps(steps.table)
     kept, noun = int(selection.kept.sum()), steps.noun
     of = f"{format_count(kept)} of " if kept < steps.summary.count else ""
-    text = f"Mean over {of}{format_number_of(steps.summary.count, noun)}"
+    micro = describe_micro_batches(count_micro_batches(steps.table), noun)
+    text = f"{micro} Mean over {of}{format_number_of(steps.summary.count, noun)}".strip()
     if selection.detailed[selection.kept].any():
         return f"{text}, recorded in a detailed window."
     text = f"{text}, recorded in light mode"

@@ -27,8 +27,9 @@ DATA_REMEDY = 'Profiler("runs/my-run", data_pipeline=True)'
 
 @dataclass(frozen=True)
 class QueueLine:
-    """One queue: `usage_frac` for a bar."""
+    """One queue: `key` is its name in an address, `usage_frac` is for a bar."""
 
+    key: str
     name: str
     depth: str
     usage: str
@@ -92,6 +93,7 @@ def _build_card(queues: Sequence[QueueSummary], stages: Sequence[StageSummary], 
         limit.reason,
         tuple(
             QueueLine(
+                queue.name.partition(" (loader ")[0][:200],
                 queue.name.replace("_", " "),
                 f"{queue.mean_depth:.1f} of {format_count(queue.capacity)}",
                 format_share(queue.usage_frac),

@@ -11,11 +11,12 @@ from collector.run import RankRun
 from collector.schema.errors import RunError
 from profiler_server.analysis.evaluation import summarize_evaluation
 from profiler_server.analysis.interruptions import read_interruptions
+from profiler_server.analysis.micro_batches import count_micro_batches
 from profiler_server.analysis.stability import summarize_spread
 from profiler_server.analysis.step_graph import StepGraph, average_graph, trace_step
 from profiler_server.analysis.steps import summarize_phases, summarize_steps
 from profiler_server.figures import Chart
-from profiler_server.format import format_count
+from profiler_server.format import describe_micro_batches, format_count
 from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy
 from profiler_server.pages.steps.charts import build_charts
 from profiler_server.pages.steps.control import WindowControl, view_window_control
@@ -66,6 +67,7 @@ class Trace:
     start_ns: int | None
     end_ns: int | None
     coverage: Coverage
+    micro_batches: str
     percentiles: tuple[Figure, ...]
     steadiness: tuple[Figure, ...]
     outliers: OutlierTable
@@ -118,6 +120,7 @@ def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
         start_ns=graph.start_ns,
         end_ns=None if graph.start_ns is None else graph.start_ns + int(graph.duration_ns),
         coverage=describe_coverage(data),
+        micro_batches="" if data.infers else describe_micro_batches(count_micro_batches(data.steps)),
         percentiles=list_percentiles(summarize_steps(data.steps).duration_ns),
         steadiness=list_steadiness(data),
         outliers=describe_outliers(data, interruptions),

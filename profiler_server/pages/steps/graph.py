@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collector.schema.phases import PHASES
 from profiler_server.analysis.stability import PhaseSpread
 from profiler_server.analysis.step_graph import CollectiveStretch, StepGraph
 from profiler_server.figures import PHASE_COLORS, Bar, Strip, build_lane, build_strip
-from profiler_server.format import format_duration, format_share, format_shares, shorten_middle
+from profiler_server.format import format_duration, format_phase_shares, format_share, shorten_middle
 
 MOST_STREAMS = 12
 """Most rows of collectives; a run has few process groups, so more would be noise."""
@@ -19,7 +19,11 @@ NOTHING = "–"
 
 @dataclass(frozen=True)
 class PhaseRow:
-    """One phase of the graph. `present` is False for a phase that did not occur; p50 and p95 are over all steps."""
+    """One phase of the graph. `present` is False for a phase that did not occur; p50 and p95 are over all steps.
+
+    `carrier` is the step that carries most of the phase's mean, None where no single one does. `span_ns` is where the
+    phase lies on the timeline, None for the average or where only its length is known.
+    """
 
     label: str
     meaning: str
@@ -31,6 +35,8 @@ class PhaseRow:
     p50: str
     p95: str
     present: bool
+    carrier: int | None
+    span_ns: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -64,10 +70,14 @@ def view_graph(graph: StepGraph, spread: Sequence[PhaseSpread], title: str) -> G
     for stretch in stretches:
         lanes[stretch[0]].append(stretch)
     lengths = [sum(duration for _, _, duration in lane) for lane in lanes.values()]
-    shares = format_shares([length / whole if whole else 0.0 for length in lengths])
+    fractions = (length / whole if whole else 0.0 for length in lengths)
+    shares = format_phase_shares(dict(zip(lanes, fractions, strict=True)))
     rows = tuple(
-        _view_phase(lane, by_name.get(name), build_lane(lane, whole, named=False), (name, share))
-        for (name, lane), share in zip(lanes.items(), shares, strict=True)
+        replace(
+            _view_phase(lane, by_name.get(name), build_lane(lane, whole, named=False), (name, shares[name])),
+            span_ns=_find_span(graph, lane),
+        )
+        for name, lane in lanes.items()
     )
     return GraphView(
         title=title,
@@ -96,7 +106,14 @@ def _view_phase(
         p50=format_duration(known.p50_ns) if known and known.mean_ns else NOTHING,
         p95=format_duration(known.p95_ns) if known and known.mean_ns else NOTHING,
         present=bool(lane),
+        carrier=known.carrier if known else None,
     )
+
+
+def _find_span(graph: StepGraph, lane: Sequence[tuple[str, float, float]]) -> tuple[int, int] | None:
+    if graph.start_ns is None or not graph.measured or not lane:
+        return None
+    return graph.start_ns + int(lane[0][1]), graph.start_ns + int(lane[-1][1] + lane[-1][2])
 
 
 def _view_streams(collectives: Sequence[CollectiveStretch], whole: float) -> tuple[StreamRow, ...]:
@@ -113,9 +130,17 @@ def _view_stream(name: str, group: Sequence[CollectiveStretch], whole: float) ->
     return StreamRow(shorten_middle(name, 30), tuple(bar for lane in bars for bar in lane), text)
 
 
+def _explain_early_update(graph: StepGraph) -> str:
+    """Say why a part of the parameter update comes before the backward, which surprises whoever looks for it after."""
+    first = {stretch.phase: stretch.start_ns for stretch in reversed(graph.stretches)}
+    if first.get("optimizer", 0.0) >= first.get("backward", 0.0):
+        return ""
+    return " The parameter update that stands before the backward is zero_grad, which belongs to the update."
+
+
 def _explain_order(graph: StepGraph) -> str:
     if graph.measured:
-        return "The bars stand where they were measured, on the thread that trains."
+        return f"The bars stand where they were measured, on the thread that trains.{_explain_early_update(graph)}"
     laid_out = "The bars stand in the usual order of the phases"
     if graph.step is None:
         return f"{laid_out}: means have a length, but no place."

@@ -26,9 +26,9 @@ from profiler_server.format import (
     format_count,
     format_duration,
     format_number_of,
+    format_phase_shares,
     format_runs,
     format_share,
-    format_shares,
     shorten_middle,
 )
 from profiler_server.pages.steps.reading import StepData
@@ -213,11 +213,8 @@ def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | N
     )
     named = (("mean", spread.mean), ("p50", spread.p50), ("p95", spread.p95), ("max", spread.max))
     present = [phase for phase in summary.phases if phase.mean_ns]
-    shares = format_shares([phase.share_frac for phase in present])
-    phases = (
-        Figure(_LABELS[phase.name], format_duration(phase.mean_ns), share)
-        for phase, share in zip(present, shares, strict=True)
-    )
+    shares = format_phase_shares({phase.name: phase.share_frac for phase in present})
+    phases = (Figure(_LABELS[phase.name], format_duration(phase.mean_ns), shares[phase.name]) for phase in present)
     return EvaluationView(text, tuple(Figure(k, format_duration(v)) for k, v in named), tuple(phases))
 
 

@@ -1,0 +1,64 @@
+"""Values that no run has, such as the greatest integer: a panel says so, and the page around it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from collector import parts
+from collector.schema import layout
+from collector.schema.tables import TABLES
+from tests.support.asking import Asker
+from tests.support.panorama import build_rich
+
+PAGES = ("", "steps", "operators", "operators?group=operators", "operators?group=host", "device", "data")
+MORE = ("data?tab=processing", "memory", "ranks", "accounting")
+LEAST, GREATEST = -(2**63), 2**63 - 1
+
+
+def put_everywhere(run: Path, value: int, tables: tuple[str, ...]) -> None:
+    """Write a value into every integer of the first two rows."""
+    folder = layout.rank_path(run, 0)
+    for name in tables:
+        if not layout.table_file(folder, name).exists():
+            continue
+        table = parts.read_table(folder, name)
+        for column in (column.name for column in TABLES[name].columns if column.dtype == "int64"):
+            at = table.schema.get_field_index(column)
+            values = [value] * min(2, len(table)) + table[column].to_pylist()[2:]
+            table = table.set_column(at, table.schema.field(at), pa.array(values, pa.int64()))
+        parts.write_table(table, layout.table_file(folder, name))
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Asker:
+    base = tmp_path_factory.mktemp("odd")
+    for name, value in (("least", LEAST), ("greatest", GREATEST)):
+        build_rich(base / name)
+        put_everywhere(base / name, value, tuple(TABLES))
+        build_rich(base / f"{name}-operators")
+        put_everywhere(base / f"{name}-operators", value, ("operators",))
+    return Asker(base)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+@pytest.mark.parametrize("run", ["least", "greatest"])
+@pytest.mark.parametrize("page", [*PAGES, *MORE])
+def test_every_page_stands(odd: Asker, run: str, page: str) -> None:
+    answer = odd.ask(f"/runs/{run}/{page}")
+    assert answer.status_code == 200
+    assert "error-title" not in answer.text
+
+
+@pytest.mark.parametrize("run", ["least", "greatest"])
+def test_the_operators_say_what_is_the_matter_and_what_to_do(odd: Asker, run: str) -> None:
+    text = odd.ask(f"/runs/{run}-operators/operators?group=operators").text
+    assert "values that no sum can hold" in text
+    assert "profiler-server recover" in text
+    assert "Kernels" in text
+
+
+def test_the_run_list_stands(odd: Asker) -> None:
+    assert odd.ask("/").status_code == 200
