@@ -28,6 +28,8 @@ from collector.sidecar.process import finish_rank, start_sidecar
 FINISH_S = 120.0
 """How long analyse() waits for the sidecar to write the tables."""
 HOW = "calls of each hook × its cost with cold caches, timed at the start of the run: an upper estimate"
+ON_DEMAND_VARIABLE = "STEPSCOPE_ON_DEMAND"
+"""Names the folder where libkineto looks for its daemon, where profiler-run has armed it; for one recording."""
 _NO_THREAD = -2
 _SWITCHES = ("data_pipeline", "memory", "resources", "triggers")
 _log = logging.getLogger("stepscope")
@@ -197,6 +199,7 @@ def _build_notes(place: Place, options: Options) -> Notes:
         perf_ns=clock.perf_ns,
         unix_ns=clock.unix_ns,
         options=options.as_dict(),
+        on_demand=os.environ.pop(ON_DEMAND_VARIABLE, ""),
         points={"backward_end": "autograd engine", "point_source": "automatic"},
     )
 

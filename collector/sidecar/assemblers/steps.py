@@ -11,6 +11,7 @@ from collector.notes import WORDS_FILE, read_notes
 from collector.parts import build_table_from_rows
 from collector.ring.clock import Clock
 from collector.ring.codes import OWN_QUEUE
+from collector.ring.windows import read_announced
 from collector.ring.words import WordReader
 from collector.schema.layout import events_path
 from collector.schema.phases import PHASE_NAMES
@@ -42,6 +43,7 @@ class StepsAssembler(Assembler):
         self._machine = StepMachine(self._add)
         self._rows: dict[str, Rows] = _empty_rows()
         self._collectives = CollectiveRows(rank_folder, clock)
+        self._announced: list[tuple[int, ...]] = []
 
     def poll(self) -> dict[str, pa.Table]:
         self._read_on()
@@ -54,6 +56,8 @@ class StepsAssembler(Assembler):
         return self._take()
 
     def _read_on(self) -> None:
+        spans = read_announced(events_path(self.rank_folder))
+        self._announced = [tuple(map(self.clock.unix_to_run, span)) for span in spans]
         reader = self._open_reader()
         if reader is None:
             return
@@ -110,6 +114,9 @@ class StepsAssembler(Assembler):
         return {name: build_table_from_rows(name, entries) for name, entries in rows.items() if entries}
 
     def _add(self, done: Done) -> None:
+        if self._announced:
+            start, end = self.clock.to_run(done.row.start), self.clock.to_run(done.end)
+            done.row.detailed |= any(start < last and end > first for first, last in self._announced)
         self._rows["steps"].append(self._describe_step(done))
         self._collectives.add(done)
         if self._index < STEPS_WITH_PHASES or done.row.detailed:

@@ -1,5 +1,8 @@
 """Detailed windows that open by themselves: the steps are watched here, beside the training, as they become rows.
 
+Where libkineto was armed it takes them on a thread of its own (`collector.sidecar.on_demand`); else the training thread
+takes them.
+
 `Profiler(triggers=False)` switches it off, and so does `window=None`. What a window was opened for is noted in
 rank.json, `facts` → `triggers`.
 """
@@ -12,11 +15,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from collector.notes import WORDS_FILE, read_notes
+from collector.notes import WORDS_FILE, Notes, read_notes
 from collector.ring.clock import Clock
 from collector.ring.orders import Order, read_order, send_order
 from collector.schema.layout import events_path
+from collector.schema.manifest import Warn
 from collector.sidecar.assembler import Assembler
+from collector.sidecar.on_demand import OnDemand
 from collector.sidecar.triggers import Finding, Step, StepWatch
 
 MOST_WINDOWS = 5
@@ -39,11 +44,19 @@ class TriggerAssembler(Assembler):
         self._log_file = events_path(rank_folder) / WORDS_FILE
         self._watch = StepWatch()
         self._sent: list[dict[str, Any]] = []
+        self._problems: list[Warn] = []
+        self._on_demand = _listen(notes, events_path(rank_folder)) if self._is_on else None
 
     def poll(self) -> dict[str, pa.Table]:
+        if self._on_demand is not None and (problem := self._on_demand.poll(self._watch.usual_ns)):
+            self._problems = [Warn("on_demand", problem)]
         return {}
 
     def finish(self) -> dict[str, pa.Table]:
+        if self._on_demand is not None:
+            self.poll()
+            self._on_demand.close()
+            self._on_demand = None
         return {}
 
     def watch(self, table: str, rows: pa.Table) -> None:
@@ -52,13 +65,17 @@ class TriggerAssembler(Assembler):
         for row in rows.select(_COLUMNS).to_pylist():
             if row["kind"] != "train":
                 continue
+            if self._on_demand is not None:
+                start = row["start_ns"] + self.clock.epoch_unix_ns
+                self._on_demand.see(row["step"], start, start + row["duration_ns"])
             waits, starts = row["data_wait_ns"], row["loader_start_ns"] > 0
             finding = self._watch.see(Step(row["step"], row["duration_ns"], waits, starts, row["detailed"]))
             if finding is not None:
                 self._order(finding, row["start_ns"] + row["duration_ns"])
 
     def describe(self) -> dict[str, Any]:
-        return {"facts": {"triggers": self._sent}} if self._sent else {}
+        facts = {"facts": {"triggers": self._sent}} if self._sent else {}
+        return facts | ({"warnings": self._problems} if self._problems else {})
 
     def checkpoint(self) -> dict[str, Any]:
         return {"sent": self._sent}
@@ -75,12 +92,28 @@ class TriggerAssembler(Assembler):
             waiting = read_order(self._log_file)
             if waiting is not None and waiting.last > finding.step:
                 return
-            send_order(self._log_file, Order(0, self._count, finding.trigger))
+            on_demand = self._order_on_demand(finding.trigger)
+            if not on_demand:
+                send_order(self._log_file, Order(0, self._count, finding.trigger))
         except (OSError, ValueError) as error:
             _log.warning("stepscope: no detailed window for %s: %s", finding.text, error)
             return
         entry = {"trigger": finding.trigger, "step": finding.step, "at_ns": at_ns, "text": finding.text}
-        self._sent.append(entry)
+        self._sent.append({**entry, "on_demand": on_demand})
+
+    def _order_on_demand(self, trigger: str) -> bool:
+        return self._on_demand is not None and self._on_demand.order(trigger, self._count, self._watch.usual_ns)
+
+
+def _listen(notes: Notes, events: Path) -> OnDemand | None:
+    """Be libkineto's daemon where profiler-run has armed it; without, windows are taken in the process."""
+    if not notes.on_demand:
+        return None
+    try:
+        return OnDemand(Path(notes.on_demand), events, notes.pid, memory=bool(notes.options.get("memory")))
+    except OSError as error:
+        _log.debug("stepscope: no windows on demand: %s", error)
+        return None
 
 
 ASSEMBLER = TriggerAssembler
