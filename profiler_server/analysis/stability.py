@@ -19,6 +19,8 @@ MOST_WINDOWS = 60
 CARRIED_MIN_STEPS = 10
 CARRIED_FRAC = 0.5
 """A phase is carried by one step when more than half of its time over so many steps lies in that step."""
+NOTED_FRAC = 0.005
+"""Of a phase with a smaller share of the step nobody asks who carries it."""
 
 
 @dataclass(frozen=True)

@@ -212,7 +212,8 @@ def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
         "hole": 0.58,
         "sort": False,
         "direction": "clockwise",
-        "textinfo": "percent",
+        # Letters on a hatch cannot be read.
+        "texttemplate": ["" if r else "%{percent:.1%}" for r in rounds],
         "textposition": "inside",
         "insidetextorientation": "horizontal",
         "hovertemplate": "%{customdata}<br>%{text} · %{percent}<extra></extra>",

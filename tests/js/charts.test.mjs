@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { isDark, quoteCell, readZoom, recolor } from "../../frontend/static/js/figure.js";
+import { quoteCell, writeCsv } from "../../frontend/static/js/csv.js";
+import { isDark, readZoom, recolor } from "../../frontend/static/js/figure.js";
 
 const DARK = { "#111eae": "#2f47fa" };
 
@@ -40,4 +41,9 @@ test("a cell of CSV is quoted where it must be, and never runs as a formula", ()
   assert.equal(quoteCell("two\nlines"), '"two\nlines"');
   assert.equal(quoteCell("=HYPERLINK(1)"), "'=HYPERLINK(1)");
   assert.equal(quoteCell("@SUM(1)"), "'@SUM(1)");
+});
+
+test("rows become lines that end as RFC 4180 asks", () => {
+  assert.equal(writeCsv([["Name", "Time"], ["a,b", "1 ms"]]), 'Name,Time\r\n"a,b",1 ms\r\n');
+  assert.equal(writeCsv([]), "");
 });

@@ -7,6 +7,8 @@
  * @typedef {{data: object[], layout: Record<string, any>}} Figure
  */
 
+import { readTable, saveCsv, writeCsv } from "./csv.js";
+
 /** @type {any} */
 const Plotly = /** @type {any} */ (globalThis).Plotly;
 const CONFIG = { displayModeBar: false, responsive: false, doubleClick: "reset", showTips: false };
@@ -172,25 +174,13 @@ class ChartView {
   }
 
   saveCsv() {
-    const rows = [...this.element.querySelectorAll("details tr")].map((row) =>
-      [...row.querySelectorAll("th, td")].map((cell) => quoteCell(cell.textContent?.trim() ?? "")).join(","),
-    );
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([rows.join("\r\n") + "\r\n"], { type: "text/csv" }));
-    link.download = `${this.fileName()}.csv`;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    const table = this.element.querySelector("details table");
+    if (table) saveCsv(this.fileName(), writeCsv(readTable(table)));
   }
 
   fileName() {
     return (this.element.dataset.name ?? "chart").replace(/[^\w.-]+/g, "-").slice(0, 80);
   }
-}
-
-/** Quote a cell; one that a spreadsheet would run as a formula is made text. @param {string} text */
-export function quoteCell(text) {
-  const safe = /^[=+@\t]/.test(text) ? `'${text}` : text;
-  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
 /** @param {string} id @returns {Figure | null} */

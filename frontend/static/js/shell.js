@@ -1,5 +1,6 @@
 // What every page needs.
 import { installCopyButtons } from "./copy.js";
+import { installTableButtons } from "./csv.js";
 import { installForms } from "./forms.js";
 import { installKeys } from "./keys.js";
 import { installLive } from "./live.js";
@@ -9,6 +10,7 @@ import { installThemeSwitch } from "./theme.js";
 installThemeSwitch();
 installPanel();
 installCopyButtons();
+installTableButtons();
 installForms();
 installKeys();
 installLive();

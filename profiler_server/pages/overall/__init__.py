@@ -18,7 +18,7 @@ from profiler_server.analysis.evaluation import has_training, read_as_steps
 from profiler_server.analysis.micro_batches import count_micro_batches
 from profiler_server.analysis.pipeline import find_loader, find_most_used
 from profiler_server.analysis.results import PhaseShare, StepSummary
-from profiler_server.analysis.stability import summarize_spread
+from profiler_server.analysis.stability import NOTED_FRAC, summarize_spread
 from profiler_server.analysis.step_graph import average_graph
 from profiler_server.analysis.steps import select_steps, summarize_phases, summarize_steps
 from profiler_server.analysis.throughput import measure_throughput
@@ -220,7 +220,7 @@ def _describe_step(steps: Steps, manifest: RankManifest) -> MeanStep:
             PHASE_COLORS[phase.name],
             format_duration(phase.mean_ns),
             shares[phase.name],
-            carriers.get(phase.name),
+            carriers.get(phase.name) if phase.share_frac >= NOTED_FRAC else None,
         )
         for phase in present
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from collector.schema.phases import PHASES
-from profiler_server.analysis.stability import PhaseSpread
+from profiler_server.analysis.stability import NOTED_FRAC, PhaseSpread
 from profiler_server.analysis.step_graph import CollectiveStretch, StepGraph
 from profiler_server.figures import PHASE_COLORS, Bar, Strip, build_lane, build_strip
 from profiler_server.format import format_duration, format_phase_shares, format_share, shorten_middle
@@ -106,7 +106,7 @@ def _view_phase(
         p50=format_duration(known.p50_ns) if known and known.mean_ns else NOTHING,
         p95=format_duration(known.p95_ns) if known and known.mean_ns else NOTHING,
         present=bool(lane),
-        carrier=known.carrier if known else None,
+        carrier=known.carrier if known and known.share_frac >= NOTED_FRAC else None,
     )
 
 

@@ -26,7 +26,7 @@ CSV_BATCH_ROWS = 10_000
 RunId = Annotated[str, InPath(description="The run's path below the base directory.", max_length=2000)]
 Rank = Annotated[int | None, Query(ge=0, le=9_999_999, description="Rank; the first by default.")]
 Page = Annotated[int, Query(ge=1, le=10**9, description="Page, from 1.")]
-PageSize = Annotated[int, Query(ge=1, le=100_000, description="Rows on a page.")]
+PageSize = Annotated[int, Query(ge=1, le=1_000_000, description="Rows on a page.")]
 Format = Annotated[Literal["json", "csv"], Query(description="JSON tells columns and units; CSV has the rows only.")]
 
 
