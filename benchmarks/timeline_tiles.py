@@ -1,8 +1,9 @@
 """Marks of the timeline on a run made by make_slices.py: build, tiles, search, first paint, frames a second.
 
-    python benchmarks/timeline_tiles.py BASE_DIR RUN
+    python benchmarks/timeline_tiles.py BASE_DIR RUN [--keep]
 
 Prints one JSON object. Tile times are the server's, over HTTP on loopback; frames are those of headless Chromium.
+`--keep` takes the cache that is there instead of building it again.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import json
 import os
 import shutil
 import sys
+import threading
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -122,29 +126,44 @@ def measure_pan(page: Page, share: float) -> dict[str, Any]:
     }
 
 
-def main(base_dir: Path, run: str) -> None:
-    shutil.rmtree(open_run(base_dir / run).rank(0).folder / CACHE_FOLDER, ignore_errors=True)
-    with serve(base_dir) as server, sync_playwright() as playwright:
+def main(base_dir: Path, run: str, keep: bool) -> None:
+    if not keep:
+        shutil.rmtree(open_run(base_dir / run).rank(0).folder / CACHE_FOLDER, ignore_errors=True)
+    with serve(base_dir) as server, watch_server() as memory, sync_playwright() as playwright:
         api = f"{server}/api/v1/runs/{run}/timeline"
         build_s, meta = measure_build(api)
         result: dict[str, Any] = {"slices": meta["slices"], "build_s": round(build_s, 1)}
+        result |= {"build_memory": dict(memory)}
+        memory.clear()
         result |= {"tile_ms": measure_tiles(api, meta), "search_ms": measure_search(api)}
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         page = browser.new_page(viewport={"width": 1600, "height": 900})
         result["first_paint_ms"] = measure_first_paint(page, f"{server}/runs/{run}/timeline")
         result["pan"] = {name: measure_pan(page, share) for name, share in WINDOWS.items()}
         browser.close()
-        result["server_memory_mb"] = measure_server_memory()
+        result["memory"] = dict(memory)
     print(json.dumps(result, indent=1))
 
 
-def measure_server_memory() -> float:
-    """Return what the server holds for itself; mapped files belong to the system's cache."""
-    for child in psutil.Process(os.getpid()).children():
-        if "profiler_server.cli" in child.cmdline():
-            return round(child.memory_full_info().uss / 1e6, 1)
-    return float("nan")
+@contextmanager
+def watch_server() -> Iterator[dict[str, float]]:
+    """Give the most memory that the server has held, in MB: its own, and resident with the pages of mapped files."""
+    most: dict[str, float] = {}
+    servers = [c for c in psutil.Process(os.getpid()).children() if "profiler_server.cli" in c.cmdline()]
+    ended = threading.Event()
+
+    def look() -> None:
+        while servers and not ended.wait(0.05):
+            used = servers[0].memory_info()
+            for name, size in (("resident_mb", used.rss), ("own_mb", used.rss - used.shared)):
+                most[name] = max(most.get(name, 0.0), round(size / 1e6, 1))
+
+    watching = threading.Thread(target=look, daemon=True)
+    watching.start()
+    yield most
+    ended.set()
+    watching.join()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), sys.argv[2], "--keep" in sys.argv)

@@ -68,8 +68,9 @@ def build(request: PageRequest) -> TimelinePage:
     timeline = TIMELINES.open(rank)
     if not timeline.index.slices and not timeline.index.counters:
         return TimelinePage(_explain_empty(rank), None, (), (), data, None, "", base.export_name)
-    if len(timeline.names.name) <= MOST_NAMES_IN_PAGE:
-        data["meta"] = view_meta(timeline)
+    meta = view_meta(timeline)
+    if len(meta["names"]) <= MOST_NAMES_IN_PAGE:
+        data["meta"] = meta
     first: dict[str, int | str] = {
         "rank": request.rank,
         "stamp": timeline.stamp,
@@ -152,9 +153,11 @@ def _sum_totals(timeline: Timeline) -> tuple[Total, ...]:
         busy = int(names.total_ns[device].sum())
         totals.append(Total("Device time", format_duration(busy), "summed over all streams"))
         kernels = f"{format_count(int(names.count[device].sum()))} executions"
-        totals.append(Total("Streams", format_count(streams), kernels))
+        totals.append(Total("Stream" if streams == 1 else "Streams", format_count(streams), kernels))
     else:
-        totals.append(Total("Threads", format_count(threads), "no device stream in this run"))
+        totals.append(
+            Total("Thread" if threads == 1 else "Threads", format_count(threads), "no device stream in this run")
+        )
     return tuple(totals)
 
 

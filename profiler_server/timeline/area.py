@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_server.timeline.store import Timeline, find_window
+from profiler_server.timeline.store import Timeline
 
 MOST_ROWS = 200
 MOST_SLICES = 20_000_000
@@ -44,7 +44,7 @@ def summarize_area(timeline: Timeline, begin: int, end: int, lanes: Sequence[int
     read, left_out = 0, ""
     for lane in lanes:
         bins = timeline.raw.lane(lane)
-        first, last = find_window(bins, begin, end)
+        first, last = timeline.raw.find_window(lane, begin, end)
         if read + last - first > MOST_SLICES:
             left_out = f"The area holds more than {MOST_SLICES:,} slices; the lanes below are not counted."
             break

@@ -16,11 +16,13 @@ from collector.schema.errors import TableBrokenError, TableMissingError
 from collector.schema.phases import PHASES
 from profiler_server.analysis.interruptions import Kind, read_interruptions
 from profiler_server.analysis.nesting import count_parents
+from profiler_server.analysis.triggers import explain_windows
 from profiler_server.timeline.sources import Track
 
 GROUP_TRAINING = "Training"
 GROUP_DATA = "Data pipeline"
-_STEPS_ORDER, _INTERRUPTIONS_ORDER, _COLLECTIVES_ORDER, _RANGES_ORDER, _STAGES_ORDER = 0, 2, 4, 5, 2_000_000_000
+_STEPS_ORDER, _WINDOWS_ORDER, _INTERRUPTIONS_ORDER, _COLLECTIVES_ORDER, _RANGES_ORDER = 0, 2, 3, 5, 6
+_STAGES_ORDER = 2_000_000_000
 _WAIT_LABELS = {
     "input_wait": "wait on input queue",
     "output_wait": "wait on output queue",
@@ -104,6 +106,19 @@ def _derive_phases(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
     return [Track(number, "phase", "Phases", GROUP_TRAINING, _STEPS_ORDER + 1)], _table(
         data, "phases", name, category, number
     )
+
+
+def _derive_windows(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
+    """Say where the detailed windows are, and why each opened."""
+    found = explain_windows(rank.manifest)
+    if not found:
+        return [], DERIVED_SCHEMA.empty_table()
+    starts, ends = ([getattr(entry.window, name) for entry in found] for name in ("start_ns", "end_ns"))
+    lengths = [max(end - start, 0) for start, end in zip(starts, ends, strict=True)]
+    data = pa.table({"start_ns": pa.array(starts, pa.int64()), "duration_ns": pa.array(lengths, pa.int64())})
+    name = pa.array([f"Detailed window, {entry.text}" for entry in found])
+    track = Track(number, "range", "Detailed windows", GROUP_TRAINING, _WINDOWS_ORDER)
+    return [track], _table(data, "", name, _constant("overhead", data.num_rows), number)
 
 
 def _derive_interruptions(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
@@ -207,6 +222,7 @@ def _derive_stages(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
 _BUILDERS = (
     ("step", _derive_steps),
     ("phase", _derive_phases),
+    ("", _derive_windows),
     ("", _derive_interruptions),
     ("", _derive_collectives),
     ("", _derive_ranges),

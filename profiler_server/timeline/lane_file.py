@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,12 +28,29 @@ BINS_SCHEMA = pa.schema(
 )
 
 
+def drop_pages(mapped: mmap.mmap) -> None:
+    """Let the pages of a map no longer count as this process's; what was written to them is in the file."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+_EVERY = 4096
+"""One start of so many is kept in memory: a search in a file that is not in the system's cache reads one place of it."""
+
+
+def starts_file(path: Path) -> Path:
+    """Return the name of the file with the starts that are kept in memory."""
+    return path.with_suffix(".starts")
+
+
 class LaneWriter:
     """Writes one batch per lane, in lane order; `rows` is how many were written."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.rows = 0
         self._schema = schema
+        self._starts_file = starts_file(path)
+        self._starts: list[npt.NDArray[np.int64]] = []
         self._sink = pa.OSFile(str(path), "wb")
         self._writer = pa.ipc.new_file(self._sink, schema)
 
@@ -39,10 +58,12 @@ class LaneWriter:
         arrays = [pa.array(np.ascontiguousarray(c), f.type) for c, f in zip(columns, self._schema, strict=True)]
         self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
         self.rows += len(columns[0])
+        self._starts.append(np.array(columns[0][::_EVERY], np.int64))
 
     def close(self) -> None:
         self._writer.close()
         self._sink.close()
+        self._starts_file.write_bytes(np.concatenate([np.zeros(0, np.int64), *self._starts]).tobytes())
 
     def __enter__(self) -> LaneWriter:
         return self
@@ -55,9 +76,14 @@ class LaneFile:
     """Reads a lane when it is first asked for; the arrays are views of the map and cost no memory of their own."""
 
     def __init__(self, path: Path) -> None:
-        self._map = pa.memory_map(str(path))
-        self._reader = pa.ipc.open_file(self._map)
+        with path.open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._reader = pa.ipc.open_file(pa.py_buffer(self._map))
         self._lanes: dict[int, Bins] = {}
+        sizes = [self._reader.get_batch(lane).num_rows for lane in range(self._reader.num_record_batches)]
+        bounds = np.cumsum([0, *(-(-size // _EVERY) for size in sizes)])
+        starts = np.fromfile(starts_file(path), np.int64)
+        self._starts = [starts[low:high] for low, high in pairwise(bounds)]
 
     def lane(self, number: int) -> Bins:
         """Return the bins of a lane; of the raw file, every slice as a bin of one."""
@@ -68,6 +94,22 @@ class LaneFile:
             found = _LazyRaw(*columns) if len(columns) == len(RAW_SCHEMA) else Bins(*columns)
             self._lanes[number] = found
         return found
+
+    def find_window(self, number: int, begin: int, end: int) -> tuple[int, int]:
+        """Return the rows of a lane that start in [begin, end), with the one before that is still running at `begin`."""
+        first, last = self._find_start(number, begin), self._find_start(number, end)
+        if first and self.lane(number).end[first - 1] > begin:
+            first -= 1
+        return first, last
+
+    def _find_start(self, number: int, at: int) -> int:
+        place = int(np.searchsorted(self._starts[number], at, "left"))
+        low = max(place - 1, 0) * _EVERY
+        return low + int(np.searchsorted(self.lane(number).start[low : place * _EVERY], at, "left"))
+
+    def let_go(self) -> None:
+        """Give the pages back to the system's cache: they are read again from there."""
+        drop_pages(self._map)
 
 
 class _LazyRaw(Bins):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from profiler_server.analysis.intervals import Ints
-from profiler_server.timeline.lane_file import BINS_SCHEMA, RAW_SCHEMA, LaneWriter
+from profiler_server.timeline.lane_file import BINS_SCHEMA, RAW_SCHEMA, LaneWriter, starts_file
 from profiler_server.timeline.pyramid import Bins, Uint32s, merge_bins, single_bins
 from profiler_server.timeline.scratch import Scratch, let_go
 
@@ -76,7 +76,9 @@ class LevelWriter:
         kept = []
         for level, writer in zip(self._levels, self._writers, strict=True):
             if writer.rows > self._raw.rows // 2:
-                (self._folder / level_file(level)).unlink()
+                path = self._folder / level_file(level)
+                path.unlink()
+                starts_file(path).unlink()
             else:
                 kept.append(level)
         return kept

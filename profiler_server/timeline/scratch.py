@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler_server.analysis.intervals import Ints
+from profiler_server.timeline.lane_file import drop_pages
 from profiler_server.timeline.lanes import LaneAllocator
 from profiler_server.timeline.names import NameCollector
 from profiler_server.timeline.sources import BATCH_ROWS, Batch
@@ -66,8 +66,8 @@ def let_go(*columns: npt.NDArray[Any]) -> None:
     """Give the pages of mapped columns back to the system's cache; what was written stays in the files."""
     for column in columns:
         mapped = getattr(column, "_mmap", None)
-        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
-            mapped.madvise(mmap.MADV_DONTNEED)
+        if mapped is not None:
+            drop_pages(mapped)
 
 
 class Scatter:

@@ -61,6 +61,7 @@ def search(timeline: Timeline, text: str, after: tuple[int, int], direction: Dir
         earlier = int((at_after - first).sum())
         number = earlier if earlier else total
         position = _last_of(timeline, first, at_after if earlier else last)
+    timeline.count_read(len(names))
     return SearchResult(total, len(names), top, timeline.place(position), number)
 
 

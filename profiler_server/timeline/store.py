@@ -24,6 +24,9 @@ from profiler_server.timeline.lane_file import CounterFile, LaneFile
 from profiler_server.timeline.levels import RAW_FILE, level_file
 from profiler_server.timeline.names import Names, read_names
 from profiler_server.timeline.pyramid import Bins, join_bins, merge_bins
+from profiler_server.timeline.scratch import let_go
+
+_READS_HELD = 32
 
 
 class Cut(NamedTuple):
@@ -51,6 +54,7 @@ class Timeline:
         self.folder = folder
         self.rank = rank
         self.stamp = stamp
+        self._reads = 0
         self.index = msgspec.json.decode((folder / INDEX_FILE).read_bytes(), type=Index)
         self.raw = LaneFile(folder / RAW_FILE)
         self._levels = {level: LaneFile(folder / level_file(level)) for level in self.index.levels}
@@ -90,11 +94,11 @@ class Timeline:
         source = self._find_source(level)
         pieces, lanes = [], []
         for lane in range(len(self.index.lanes)):
-            bins = source.lane(lane)
-            first, last = find_window(bins, begin, end)
+            first, last = source.find_window(lane, begin, end)
             if last > first:
-                pieces.append(bins.cut(first, last))
+                pieces.append(source.lane(lane).cut(first, last))
                 lanes.append((lane, last - first))
+        self.count_read()
         numbers = np.repeat(*np.asarray(lanes, np.int64).reshape(-1, 2).T).astype(np.uint32)
         joined = join_bins(pieces)
         if level <= self.index.raw_level or not joined.start.size:
@@ -110,6 +114,20 @@ class Timeline:
     def _find_source(self, level: int) -> LaneFile:
         stored = [known for known in self.index.levels if known <= level]
         return self._levels[stored[-1]] if stored and level > self.index.raw_level else self.raw
+
+    def count_read(self, pages: int = 1) -> None:
+        """Count a tile, or another read of as many pages, and let go of what many of them have mapped."""
+        self._reads += pages
+        if self._reads >= _READS_HELD:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Give the mapped pages back, so that what was read once does not count as the server's memory for ever."""
+        self._reads = 0
+        for file in (self.raw, *self._levels.values()):
+            file.let_go()
+        if isinstance(self.order, np.memmap):
+            let_go(self.order)
 
     def lane_of(self, position: int) -> int:
         return int(np.searchsorted(self.lane_offsets, position, "right")) - 1
@@ -133,12 +151,3 @@ class Timeline:
             if found.size:
                 return self.place(int(self.lane_offsets[lane] + first + found[0]))
         return None
-
-
-def find_window(bins: Bins, begin: int, end: int) -> tuple[int, int]:
-    """Return the rows of a lane that start in [begin, end), with the one before that is still running at `begin`."""
-    first = int(np.searchsorted(bins.start, begin, "left"))
-    last = int(np.searchsorted(bins.start, end, "left"))
-    if first and bins.end[first - 1] > begin:
-        first -= 1
-    return first, last

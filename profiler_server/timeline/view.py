@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import groupby
 from typing import Any
 
 from profiler_server.format import shorten_middle
@@ -17,6 +19,8 @@ SHOWN_NAME = 400
 WHOLE_NAME = 20_000
 
 Json = dict[str, Any]
+_NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,14})", re.DOTALL)
+_SHORTEST_RUN = 3
 
 
 def view_meta(timeline: Timeline) -> Json:
@@ -36,10 +40,27 @@ def view_meta(timeline: Timeline) -> Json:
         "tileBits": TILE_BITS,
         "tracks": _view_tracks(timeline),
         "counters": [_view_track(track) for track in index.counters],
-        "names": [shorten_middle(name, SHOWN_NAME) for name in names.name],
+        "names": _pack_names([shorten_middle(name, SHOWN_NAME) for name in names.name]),
         "categories": categories,
-        "nameCategories": [numbers[category] for category in names.category],
+        "nameCategories": [[number, len(list(run))] for number, run in groupby(numbers[c] for c in names.category)],
     }
+
+
+def _pack_names(names: list[str]) -> list[str | list[str | int]]:
+    """Pack runs such as "Step 7", "Step 8" into prefix, first number and how many: a long run has thousands."""
+    packed: list[str | list[str | int]] = []
+    for (prefix, _), run in groupby(enumerate(names), key=_split_number):
+        found = [name for _, name in run]
+        counts = len(found) >= _SHORTEST_RUN and prefix is not None
+        packed += [[prefix, int(found[0][len(prefix) :]), len(found)]] if counts and prefix is not None else found
+    return packed
+
+
+def _split_number(numbered: tuple[int, str]) -> tuple[str | None, int]:
+    """Return what is equal for names that count up from one to the next; nothing else is packed."""
+    place, name = numbered
+    found = _NUMBERED.fullmatch(name)
+    return (found[1], int(found[2]) - place) if found else (None, 0)
 
 
 def _view_tracks(timeline: Timeline) -> list[Json]:

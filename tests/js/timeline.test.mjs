@@ -2,7 +2,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { blend, classOf, parseHex, pixel, spread } from "../../frontend/static/js/timeline/colors.js";
-import { layOut, rowAt, rowOfLane, rowsBetween } from "../../frontend/static/js/timeline/layout.js";
+import { valueAt } from "../../frontend/static/js/timeline/counters.js";
+import { layOut, rowAt, rowOfLane, rowsBetween, trackKey } from "../../frontend/static/js/timeline/layout.js";
+import { unpackMeta } from "../../frontend/static/js/timeline/meta.js";
 import { busyColumns } from "../../frontend/static/js/timeline/overview.js";
 import { readQuery, toggleMark, writeQuery } from "../../frontend/static/js/timeline/state.js";
 import { amount, duration, moment, rulerTicks, shorten } from "../../frontend/static/js/timeline/text.js";
@@ -110,7 +112,7 @@ const META = { rank: 0, tracks: TRACKS, counters: [{ name: "queue", kind: "count
 const sources = new Map([[0, { meta: META, shift: 0, colors: { rgb: [], bright: new Uint8Array(0) } }]]);
 
 test("every lane has a row, and rows do not overlap", () => {
-  const { rows, height } = layOut([0], sources, new Set());
+  const { rows, height } = layOut([0], sources, { folded: new Set() });
   assert.deepEqual(rows.filter((row) => row.kind === "lane").map((row) => row.lane), [0, 1, 2, 3]);
   for (let i = 1; i < rows.length; i++) assert.ok(rows[i].y >= rows[i - 1].y + rows[i - 1].height);
   assert.ok(height >= rows.at(-1).y + rows.at(-1).height);
@@ -119,16 +121,16 @@ test("every lane has a row, and rows do not overlap", () => {
 });
 
 test("folding hides lanes, groups and ranks; other ranks are headings until they are opened", () => {
-  const open = layOut([0], sources, new Set());
+  const open = layOut([0], sources, { folded: new Set() });
   const main = open.rows.find((row) => row.label === "main");
-  assert.equal(layOut([0], sources, new Set([main.key])).rows.filter((row) => row.kind === "lane").length, 2);
-  assert.equal(rowOfLane(layOut([0], sources, new Set([main.key])).rows, 0, 3), null);
-  const several = layOut([0, 1, 2], sources, new Set(["r0"])).rows;
+  assert.equal(layOut([0], sources, { folded: new Set([main.key]) }).rows.filter((row) => row.kind === "lane").length, 2);
+  assert.equal(rowOfLane(layOut([0], sources, { folded: new Set([main.key]) }).rows, 0, 3), null);
+  const several = layOut([0, 1, 2], sources, { folded: new Set(["r0"]) }).rows;
   assert.deepEqual(several.map((row) => [row.kind, row.folded]), [["rank", true], ["rank", true], ["rank", true]]);
 });
 
 test("a filter keeps the tracks whose name or group contains it", () => {
-  const rows = layOut([0], sources, new Set(), "python").rows;
+  const rows = layOut([0], sources, { folded: new Set(), filter: "python" }).rows;
   assert.deepEqual([...new Set(rows.filter((row) => row.kind === "lane").map((row) => row.track.name))], ["main"]);
 });
 
@@ -153,12 +155,49 @@ test("the ruler's ticks are round, ordered and not too many", () => {
   }
 });
 
+test("pinned tracks stand at the top, those that scroll below them", () => {
+  const pins = new Set([trackKey(0, TRACKS[1])]);
+  const { pinned, pinnedHeight, rows } = layOut([0, 1], sources, { folded: new Set(), pins });
+  assert.deepEqual(pinned.map((row) => [row.lane, row.label]), [[1, "0: main"], [2, ""], [3, ""]]);
+  assert.equal(pinned[0].y, 0);
+  assert.equal(rows[0].y, pinnedHeight);
+  assert.equal(rows.filter((row) => row.kind === "lane").length, 4);
+});
+
+test("the filter counts the tracks that it lets through, folded ones too", () => {
+  const { shown, tracks } = layOut([0, 1], sources, { folded: new Set(["r0"]), filter: "main" });
+  assert.deepEqual([shown, tracks], [1, 3]);
+});
+
+const VIEW = {
+  span: { t0: 10, t1: 500 }, whole: 1000, origin: 7000, main: 3, selected: { rank: 3, id: 42 }, marks: [100, 200], filter: "stream",
+  pins: new Set(["r3tabc"]), folded: new Set(["r3", "r3gx1"]), sources: new Map([[3, {}], [5, {}]]), area: { t0: 1, t1: 2, rank: 5, first: 3, last: 4 },
+};
+
 test("a view survives the way through the address", () => {
-  const state = { span: { t0: 10, t1: 500 }, whole: 1000, origin: 7000, selected: { id: 42 }, marks: [100, 200] };
-  const query = writeQuery("?rank=3&step=9", state, "a b");
-  assert.equal(query, "?rank=3&t0=7010&t1=7500&sel=42&q=a+b&m=7100%2C7200");
-  assert.deepEqual(readQuery(query), { t0: 7010, t1: 7500, selected: 42, text: "a b", marks: [7100, 7200] });
-  assert.deepEqual(readQuery("?t0=x&t1=&sel=NaN&m=a,1"), { t0: null, t1: null, selected: null, text: "", marks: [1] });
+  const query = writeQuery("?rank=3&step=9", VIEW, "a b");
+  assert.equal(query, "?rank=3&t0=7010&t1=7500&sel=42&q=a+b&m=7100,7200&tracks=stream&pin=r3tabc&fold=r3,r3gx1&open=5&area=7001,7002,5,3,4");
+  assert.deepEqual(readQuery(query), {
+    t0: 7010, t1: 7500, selected: { rank: null, id: 42 }, text: "a b", marks: [7100, 7200], filter: "stream", pins: ["r3tabc"],
+    folded: ["r3", "r3gx1"], open: [5], area: { t0: 7001, t1: 7002, rank: 5, first: 3, last: 4 },
+  });
+  assert.match(writeQuery("", { ...VIEW, selected: { rank: 5, id: 1 } }, ""), /sel=5\.1&/);
+});
+
+test("what an address cannot mean is left out", () => {
+  const found = readQuery("?t0=x&t1=&sel=NaN&m=a,1&pin=<b>,r0tz&fold=,r&area=1,2&open=x");
+  assert.deepEqual(found, { t0: null, t1: null, selected: null, text: "", marks: [1], filter: "", pins: ["r0tz"], folded: [], open: [], area: null });
+});
+
+test("names that count up are unpacked", () => {
+  const { names, nameCategories } = unpackMeta({ names: ["a", ["Step ", 9, 3]], nameCategories: [[1, 1], [0, 3]] });
+  assert.deepEqual([names, nameCategories], [["a", "Step 9", "Step 10", "Step 11"], [1, 0, 0, 0]]);
+});
+
+test("a counter's value holds until the next point", () => {
+  const tile = { begin: 100, tick: 10, counters: new Map([[2, [1, 3]]]), time: [0, 1, 5], last: [9, 7, 8] };
+  assert.deepEqual([105, 110, 149, 150, 900].map((ns) => valueAt(tile, 2, ns)), [null, 7, 7, 8, 8]);
+  assert.equal(valueAt(tile, 0, 200), null);
 });
 
 test("a mark is set, and taken away by setting it again nearby", () => {

@@ -74,7 +74,10 @@ export function installLive() {
       shown ??= live.stamp;
       const changed = live.stamp !== shown;
       if (live.state !== "recording") return location.reload();
-      if (changed && follow.checked) await renew();
+      // A page that takes in by itself what has grown says so by preventing the default.
+      const taken = changed && !document.dispatchEvent(new CustomEvent("stepscope:grown", { cancelable: true }));
+      if (taken) shown = live.stamp;
+      else if (changed && follow.checked) await renew();
       else update.hidden = !changed;
     } catch {
       wait = Math.min(2 * wait, SLOWEST_MS);

@@ -25,9 +25,9 @@ export function showSlice(panel, slice, at, follow, fit) {
   if (slice.step !== null && slice.step !== undefined) add("Step", String(slice.step));
   for (const [key, value] of Object.entries(slice.args ?? {})) if (!HIDDEN_ARGS.has(key)) add(key, showValue(value));
   const title = make("h3", { title: name }, shorten(name, SHOWN_NAME));
-  const head = make("header", {}, title, button("Fit (F)", fit));
+  const head = make("header", {}, title, button("Zoom to it (F)", fit));
   const note = merged ? [make("p", { class: "muted" }, `The longest of ${count(slice.count ?? 1)} slices that are drawn as one at this zoom. Press W to tell them apart.`)] : [];
-  const parts = [head, ...note, facts, ...showLinks(slice, follow)];
+  const parts = [head, ...note, make("div", { class: "slice-body" }, facts, ...showLinks(slice, follow))];
   if (name.length > SHOWN_NAME) parts.push(make("details", {}, make("summary", {}, "Whole name"), make("pre", { class: "raw" }, name)));
   panel.replaceChildren(...parts);
 }
@@ -58,17 +58,19 @@ function showLinks(slice, follow) {
   });
   const more = links.length - items.length + (slice.linksLeftOut ?? 0);
   if (more > 0) items.push(make("li", { class: "muted" }, `and ${count(more)} more`));
-  return [make("ul", { class: "slice-links", "aria-label": "Linked slices" }, ...items)];
+  const heading = make("p", { class: "muted" }, "Linked slices");
+  return [make("div", {}, heading, make("ul", { class: "slice-links", "aria-label": "Linked slices" }, ...items))];
 }
 
 /**
  * @param {HTMLElement} panel
  * @param {{slices: number, total: number, names: number, leftOut: string, rows: {name: string, category: string,
  *   count: number, total: number, mean: number, longest: number}[]}} area
- * @param {number} length of the area in ns @param {(name: string) => void} search
+ * @param {number} length of the area in ns @param {(name: string) => void} search @param {() => void} fit
  */
-export function showArea(panel, area, length, search) {
-  const title = make("h3", {}, `${duration(length)} selected: ${count(area.slices)} slices of ${count(area.names)} names`);
+export function showArea(panel, area, length, search, fit) {
+  const [slices, names] = [area.slices, area.names].map((n, i) => `${count(n)} ${i ? "name" : "slice"}${n === 1 ? "" : "s"}`);
+  const title = make("h3", {}, `${duration(length)} selected: ${slices} of ${names}`);
   const rows = area.rows.map((row) => [
     button(shorten(row.name, 100), () => search(row.name), row.name),
     row.category,
@@ -80,7 +82,7 @@ export function showArea(panel, area, length, search) {
   const heads = ["Name", "Category", "Slices", "Time in the area", "Mean", "Longest"];
   const found = table(heads, rows, [2, 3, 4, 5]);
   const note = area.leftOut ? [make("p", { class: "banner banner-warn" }, area.leftOut)] : [];
-  panel.replaceChildren(make("header", {}, title), ...note, make("div", { class: "area-table" }, found));
+  panel.replaceChildren(make("header", {}, title, button("Zoom to it (F)", fit)), ...note, make("div", { class: "area-table" }, found));
 }
 
 /** @param {HTMLElement} panel @param {string} text */

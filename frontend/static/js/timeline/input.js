@@ -10,7 +10,10 @@ import { isTyping, keysAreOn } from "../keys.js";
  * @property {(box: {x: number, y: number, width: number, height: number}, done: boolean) => void} area
  * @property {(x: number, y: number) => void} point
  * @property {(lanes: number, slices: number) => boolean} step to a neighbour of the selection; false if there is none
+ * @property {(x: number, y: number) => void} open zoom to the slice at a pixel
+ * @property {() => boolean} enter select a slice in view
  * @property {() => void} fit
+ * @property {() => void} pin
  * @property {() => void} all
  * @property {(x: number | null) => void} mark
  * @property {() => void} clear
@@ -63,12 +66,17 @@ function installPointer(canvas, actions) {
     };
     const up = (/** @type {PointerEvent} */ event) => {
       canvas.removeEventListener("pointermove", move);
+      canvas.removeEventListener("pointercancel", up);
+      canvas.removeEventListener("pointerup", up);
+      if (event.type === "pointercancel") return;
       if (!moved) actions.select(event.offsetX, event.offsetY);
       else if (down.shiftKey) actions.area(box(event), true);
     };
     canvas.addEventListener("pointermove", move);
-    canvas.addEventListener("pointerup", up, { once: true });
+    canvas.addEventListener("pointerup", up);
+    canvas.addEventListener("pointercancel", up);
   });
+  canvas.addEventListener("dblclick", (event) => actions.open(event.offsetX, event.offsetY));
 }
 
 /** @param {HTMLCanvasElement} canvas @param {Actions} actions */
@@ -121,9 +129,11 @@ function pressOnce(key, event, actions) {
   const onPage = event.target === document.body || (event.target instanceof Element && event.target.closest(".timeline, #content") !== null);
   if (key === "f") actions.fit();
   else if (key === "0") actions.all();
+  else if (key === "p") actions.pin();
   else if (key === "m") actions.mark(pointerX);
   else if (key === "Escape") actions.clear();
   else if (!onPage) return false;
+  else if (key === "Enter") return event.target instanceof HTMLCanvasElement && actions.enter();
   else if (key === "ArrowLeft" || key === "ArrowRight") {
     const way = key === "ArrowRight" ? 1 : -1;
     if (!actions.step(0, way)) actions.pan(way * 80);

@@ -12,12 +12,19 @@
  * @property {number} y
  * @property {number} height
  * @property {string} label empty where the row is not the first of its track
- * @property {string} key what folds
+ * @property {string} key what folds, and of a track what is pinned
  * @property {boolean} folded
  * @property {number} rank
  * @property {number} lane lane or counter, -1 for headings
  * @property {Track | null} track
  * @property {number} lanes how many lanes the track has
+ * @typedef {object} Layout
+ * @property {Row[]} rows those that scroll, below the pinned ones
+ * @property {Row[]} pinned those that stay at the top
+ * @property {number} height of all
+ * @property {number} pinnedHeight
+ * @property {number} shown tracks that the filter lets through
+ * @property {number} tracks of all open ranks
  */
 
 export const LANE_HEIGHT = 17;
@@ -26,52 +33,91 @@ export const COUNTER_HEIGHT = 36;
 export const HEADING_HEIGHT = 22;
 const TRACK_GAP = 3;
 
-/**
- * Lay out the rows of the open ranks and the headings of the others.
- * @param {number[]} ranks all of them @param {Map<number, Source>} sources those that are open
- * @param {Set<string>} folded keys of tracks, groups and ranks that are folded
- * @param {string} filter shows only tracks whose name contains it
- * @returns {{rows: Row[], height: number}}
- */
-export function layOut(ranks, sources, folded, filter = "") {
-  /** @type {Row[]} */
-  const rows = [];
-  let y = 0;
+/** @param {string} text @returns {string} short, and the same for the same text on every visit */
+export function shortKey(text) {
+  let hash = 2166136261;
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 16777619);
+  return (hash >>> 0).toString(36);
+}
+
+/** @param {number} rank @returns {string} */
+export const rankKey = (rank) => `r${rank}`;
+/** @param {number} rank @param {string} group @returns {string} */
+export const groupKey = (rank, group) => `r${rank}g${shortKey(group)}`;
+/** @param {number} rank @param {Track} track @returns {string} */
+export const trackKey = (rank, track) => `r${rank}t${shortKey(`${track.group}\n${track.name}`)}`;
+
+/** @param {Meta} meta @returns {Track[]} its tracks in page order, counters last; a counter has no lanes */
+export function listTracks(meta) {
+  return [...meta.tracks, ...meta.counters.map((track, i) => ({ ...track, firstLane: i, lanes: 0 }))];
+}
+
+/** Rows one below the other. */
+class Stack {
+  /** @param {number} y @param {Set<string>} folded */
+  constructor(y, folded) {
+    this.y = y;
+    this.folded = folded;
+    /** @type {Row[]} */
+    this.rows = [];
+  }
+
   /** @param {Partial<Row> & {kind: Row["kind"], height: number, rank: number, key: string}} row */
-  const add = (row) => {
-    rows.push({ y, label: "", folded: folded.has(row.key), lane: -1, track: null, lanes: 0, ...row });
-    y += row.height;
-  };
+  add(row) {
+    this.rows.push({ y: this.y, label: "", folded: this.folded.has(row.key), lane: -1, track: null, lanes: 0, ...row });
+    this.y += row.height;
+  }
+
+  /** @param {number} rank @param {Track} track @param {string} label */
+  addTrack(rank, track, label) {
+    const key = trackKey(rank, track);
+    if (!track.lanes) {
+      this.add({ kind: "counter", height: COUNTER_HEIGHT, rank, key, label, lane: track.firstLane, track });
+    } else {
+      const folded = this.folded.has(key);
+      const height = folded ? FOLDED_HEIGHT : LANE_HEIGHT;
+      for (let i = 0; i < (folded ? 1 : track.lanes); i++) {
+        this.add({ kind: "lane", height, rank, key, label: i ? "" : label, lane: track.firstLane + i, track, lanes: track.lanes });
+      }
+    }
+    this.y += TRACK_GAP;
+  }
+}
+
+/**
+ * Lay out the rows of the open ranks and the headings of the others, below the tracks that are pinned.
+ * @param {number[]} ranks all of them @param {Map<number, Source>} sources those that are open
+ * @param {{folded: Set<string>, filter?: string, pins?: Set<string>}} view keys of what is folded and pinned; only
+ *   tracks whose name contains the filter are shown
+ * @returns {Layout}
+ */
+export function layOut(ranks, sources, { folded, filter = "", pins = new Set() }) {
+  const pinned = new Stack(0, folded);
+  for (const [rank, source] of sources) {
+    for (const track of pins.size ? listTracks(source.meta) : []) {
+      if (pins.has(trackKey(rank, track))) pinned.addTrack(rank, track, ranks.length > 1 ? `${rank}: ${track.name}` : track.name);
+    }
+  }
+  const stack = new Stack(pinned.y, folded);
+  let [shown, tracks] = [0, 0];
   for (const rank of ranks) {
     const source = sources.get(rank);
-    const rankKey = `r${rank}`;
-    if (ranks.length > 1) add({ kind: "rank", height: HEADING_HEIGHT, rank, key: rankKey, label: `Rank ${rank}`, folded: folded.has(rankKey) || !source });
-    if (!source || folded.has(rankKey)) continue;
-    /** @type {string | null} */
+    const key = rankKey(rank);
+    if (ranks.length > 1) stack.add({ kind: "rank", height: HEADING_HEIGHT, rank, key, label: `Rank ${rank}`, folded: folded.has(key) || !source });
+    if (!source) continue;
     let group = null;
-    const all = [...source.meta.tracks, ...source.meta.counters.map((track, i) => ({ ...track, firstLane: i, lanes: 0 }))];
-    all.forEach((track, number) => {
-      if (filter && !`${track.group} ${track.name}`.toLowerCase().includes(filter)) return;
-      const groupKey = `${rankKey}g${track.group}`;
-      if (track.group !== group) {
-        group = track.group;
-        add({ kind: "group", height: HEADING_HEIGHT, rank, key: groupKey, label: group || "Tracks" });
-      }
-      if (folded.has(groupKey)) return;
-      const key = `${rankKey}t${number}`;
-      if (!track.lanes) {
-        add({ kind: "counter", height: COUNTER_HEIGHT, rank, key, label: track.name, lane: track.firstLane, track });
-      } else {
-        const shown = folded.has(key) ? 1 : track.lanes;
-        for (let i = 0; i < shown; i++) {
-          const height = folded.has(key) ? FOLDED_HEIGHT : LANE_HEIGHT;
-          add({ kind: "lane", height, rank, key, label: i ? "" : track.name, lane: track.firstLane + i, track, lanes: track.lanes });
-        }
-      }
-      y += TRACK_GAP;
-    });
+    for (const track of listTracks(source.meta)) {
+      tracks++;
+      if (filter && !`${track.group} ${track.name}`.toLowerCase().includes(filter)) continue;
+      shown++;
+      if (folded.has(key)) continue;
+      const ofGroup = groupKey(rank, track.group);
+      if (track.group !== group) stack.add({ kind: "group", height: HEADING_HEIGHT, rank, key: ofGroup, label: track.group || "Tracks" });
+      group = track.group;
+      if (!folded.has(ofGroup)) stack.addTrack(rank, track, track.name);
+    }
   }
-  return { rows, height: y };
+  return { rows: stack.rows, pinned: pinned.rows, height: stack.y, pinnedHeight: pinned.y, shown, tracks };
 }
 
 /** @param {Row[]} rows @param {number} y @returns {Row | null} */

@@ -1,14 +1,16 @@
 // Starts the timeline of the page: from the metadata that lies in it, or, while a large one is prepared, once it is there.
 import { say } from "../copy.js";
 import { byId } from "./dom.js";
+import { Growth } from "./growth.js";
+import { unpackMeta } from "./meta.js";
 import { openInPerfetto } from "./perfetto.js";
 import { Viewer } from "./viewer.js";
 
-/** @typedef {import("./layout.js").Meta} Meta */
+/** @typedef {import("./meta.js").PackedMeta} PackedMeta */
 
 const POLL_MS = 400;
 
-/** @param {string} api @param {number} rank @param {HTMLElement} status @returns {Promise<Meta>} */
+/** @param {string} api @param {number} rank @param {HTMLElement} status @returns {Promise<PackedMeta>} */
 async function waitForMeta(api, rank, status) {
   for (;;) {
     const answer = await fetch(`${api}/meta?rank=${rank}`);
@@ -48,8 +50,14 @@ async function start() {
     const meta = page.meta ?? (await waitForMeta(api, page.rank, status));
     root.hidden = false;
     status.hidden = true;
-    const viewer = new Viewer(api, page.ranks, meta, page.span);
+    const viewer = new Viewer(api, page.ranks, unpackMeta(meta), page.span);
     installDownloads(viewer, api, title);
+    const growth = new Growth(viewer);
+    document.addEventListener("stepscope:grown", (event) => {
+      if (!root.isConnected) return;
+      event.preventDefault();
+      growth.take();
+    });
     // For tests and measurements, which have no other way to wait for a frame.
     Object.assign(root, { viewer });
   } catch (error) {
@@ -59,3 +67,5 @@ async function start() {
 }
 
 start();
+// The page of a run that has just begun has no timeline yet: it comes when the page is renewed.
+document.addEventListener("stepscope:content", start);

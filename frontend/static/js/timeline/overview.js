@@ -1,13 +1,8 @@
-// The ruler above the lanes and the minimap above the ruler.
-import { moment, duration, rulerTicks } from "./text.js";
-
+// The minimap: the whole run as a curve of how busy its lanes are, and the window into it.
 /** @typedef {import("./state.js").State} State */
 
-const TICK_PIXELS = 110;
-const FONT = '11px system-ui, -apple-system, "Segoe UI", sans-serif';
-
 /** @param {HTMLCanvasElement} canvas @returns {CanvasRenderingContext2D} scaled to CSS pixels and cleared */
-function begin(canvas) {
+export function begin(canvas) {
   const ratio = devicePixelRatio || 1;
   const [width, height] = [Math.round(canvas.clientWidth * ratio), Math.round(canvas.clientHeight * ratio)];
   if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];
@@ -15,33 +10,6 @@ function begin(canvas) {
   g.setTransform(ratio, 0, 0, ratio, 0, 0);
   g.clearRect(0, 0, canvas.clientWidth, canvas.clientHeight);
   return g;
-}
-
-/** @param {HTMLCanvasElement} canvas @param {State} state */
-export function drawRuler(canvas, state) {
-  const g = begin(canvas);
-  const [width, height] = [canvas.clientWidth, canvas.clientHeight];
-  const { t0, t1 } = state.span;
-  const xOf = (/** @type {number} */ at) => ((at - t0) / (t1 - t0)) * width;
-  const { step, ticks } = rulerTicks(t0, t1, Math.max(width / TICK_PIXELS, 2));
-  g.font = FONT;
-  for (const tick of ticks) {
-    const x = Math.round(xOf(tick)) + 0.5;
-    g.fillStyle = state.palette.line;
-    g.fillRect(x, height - 7, 1, 7);
-    g.fillStyle = state.palette.muted;
-    g.fillText(moment(tick, step), x + 4, height - 8);
-  }
-  g.fillStyle = state.palette.accent;
-  state.marks.forEach((mark, i) => {
-    const x = xOf(mark);
-    g.beginPath();
-    g.moveTo(x - 5, 0);
-    g.lineTo(x + 5, 0);
-    g.lineTo(x, 8);
-    g.fill();
-    if (i) g.fillText(`+${duration(mark - state.marks[i - 1])}`, Math.min(x + 7, width - 60), 10);
-  });
 }
 
 /**
@@ -64,7 +32,6 @@ export function busyColumns(tile, whole, columns) {
   return busy.map((value) => value / most);
 }
 
-/** Two ways to look at the same: as a curve of how busy the lanes are, and the window into it. */
 export class Minimap {
   /** @param {HTMLCanvasElement} canvas @param {(t0: number, t1: number) => void} show */
   constructor(canvas, show) {

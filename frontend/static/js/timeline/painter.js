@@ -1,13 +1,15 @@
 // Draws a frame of the timeline: lanes, counters, labels, selection with its flows, marks.
-import { COUNTER_HEIGHT, rowOfLane, rowsBetween } from "./layout.js";
+import { drawCounter } from "./counters.js";
+import { rowOfLane, rowsBetween } from "./layout.js";
 import { Strips } from "./strips.js";
-import { amount, shorten } from "./text.js";
+import { shorten } from "./text.js";
 import { chooseLevel, tileSpan, tilesOf } from "./view.js";
 
 /** @typedef {import("./layout.js").Row} Row */
 /** @typedef {import("./layout.js").Source} Source */
 /** @typedef {import("./state.js").State} State */
 /** @typedef {import("./tile.js").Tile} Tile */
+/** @typedef {{row: Row, y: number, strip: number}} Shown a row, where it stands on the canvas, and its strip of pixels */
 
 const LETTER_PIXELS = 6.2;
 const FONT = '11px system-ui, -apple-system, "Segoe UI", sans-serif';
@@ -22,59 +24,96 @@ export class Painter {
     /** Greatest value of each counter, for its scale. @type {Map<string, number>} */
     this.greatest = new Map();
     this.missing = 0;
+    this.width = 1;
+    this.height = 1;
+    this.ratio = 1;
   }
 
   /** @param {State} state @param {number} top first visible pixel of the sheet */
   draw(state, top) {
     const { canvas, context: g } = this;
     const ratio = devicePixelRatio || 1;
-    const [width, height] = [Math.round(canvas.clientWidth * ratio), Math.round(canvas.clientHeight * ratio)];
+    Object.assign(this, { ratio, width: canvas.clientWidth, height: canvas.clientHeight });
+    const [width, height] = [Math.round(this.width * ratio), Math.round(this.height * ratio)];
     if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];
-    const [first, last] = rowsBetween(state.rows, top, top + canvas.clientHeight);
-    const rows = state.rows.slice(first, last);
-    this.ask(state, rows, canvas.clientWidth);
-    this.strips.begin(width, rows.length, state.palette.ground);
+    const [scrolled, pinned] = this.listShown(state, top);
+    const shown = [...scrolled, ...pinned];
+    this.ask(state, shown);
+    this.strips.begin(width, shown.length, state.palette.ground);
     const scale = width / (state.span.t1 - state.span.t0);
-    rows.forEach((row, i) => row.kind === "lane" && this.paintLane(state, row, i, scale, ratio));
+    for (const { row, strip } of shown) if (row.kind === "lane") this.paintLane(state, row, strip, scale);
     this.strips.end();
-    g.setTransform(1, 0, 0, 1, 0, 0);
-    g.fillStyle = state.palette.ink;
-    g.fillRect(0, 0, width, height);
-    this.stretch(rows, top, ratio);
     g.setTransform(ratio, 0, 0, ratio, 0, 0);
-    this.drawHeadings(state, rows, top);
-    for (const row of rows) if (row.kind === "counter") this.drawCounter(state, row, top);
-    this.drawLabels(state, rows, top, ratio);
+    g.fillStyle = state.palette.ink;
+    g.fillRect(0, 0, this.width, this.height);
+    this.drawRows(state, scrolled);
+    if (pinned.length) {
+      g.fillStyle = state.palette.ink;
+      g.fillRect(0, 0, this.width, state.pinnedHeight);
+      this.drawRows(state, pinned);
+      g.fillStyle = state.palette.accent;
+      g.fillRect(0, state.pinnedHeight - 2, this.width, 1);
+    }
     this.drawSelection(state, top);
     this.drawMarks(state, top);
   }
 
-  /** Ask for the tiles of the rows in view. @param {State} state @param {Row[]} rows @param {number} width */
-  ask(state, rows, width) {
+  /** @param {State} state @param {number} top @returns {[Shown[], Shown[]]} the rows in view that scroll, and those that stay */
+  listShown(state, top) {
+    const [first, last] = rowsBetween(state.rows, top + state.pinnedHeight, top + this.height);
+    const scrolled = state.rows.slice(first, last).map((row, strip) => ({ row, y: row.y - top, strip }));
+    return [scrolled, state.pinned.map((row, i) => ({ row, y: row.y, strip: scrolled.length + i }))];
+  }
+
+  /** @param {State} state @param {Shown[]} shown */
+  drawRows(state, shown) {
+    const { context: g, strips, ratio } = this;
+    g.setTransform(1, 0, 0, 1, 0, 0);
+    g.imageSmoothingEnabled = false;
+    for (const { row, y, strip } of shown) {
+      if (row.kind !== "lane") continue;
+      const [from, to] = [Math.round(y * ratio), Math.round((y + row.height - 1) * ratio)];
+      g.drawImage(strips.canvas, 0, strip, strips.width, 1, 0, from, strips.width, to - from);
+    }
+    g.setTransform(ratio, 0, 0, ratio, 0, 0);
+    g.fillStyle = state.palette.raised;
+    for (const { row, y } of shown) if (row.kind === "rank" || row.kind === "group") g.fillRect(0, y, this.width, row.height - 1);
+    for (const { row, y } of shown) if (row.kind === "counter") this.drawCounter(state, row, y);
+    this.drawLabels(state, shown);
+  }
+
+  /** Ask for the tiles of the rows in view. @param {State} state @param {Shown[]} shown */
+  ask(state, shown) {
     /** @type {[Source, number, number][]} */
     const wanted = [];
+    /** @type {[Source, number, number][]} */
+    const beside = [];
     this.missing = 0;
-    for (const rank of new Set(rows.map((row) => row.rank))) {
+    for (const rank of new Set(shown.map(({ row }) => row.rank))) {
       const source = state.sources.get(rank);
       if (!source) continue;
-      const { level, numbers } = neededTiles(state, source, width);
+      const { level, numbers } = neededTiles(state, source, this.width);
       const missing = numbers.filter((number) => !this.store.find(source, level, number));
       this.missing += missing.length;
       // Whatever is coarsest comes first: one tile fills the whole view until the finer ones are there.
       const empty = missing.some((number) => !this.store.findCoarser(source, level, number));
       if (empty && level < source.meta.topLevel) wanted.unshift([source, source.meta.topLevel, 0]);
       for (const number of numbers) wanted.push([source, level, number]);
+      // Those that panning needs next, once the view is whole.
+      const last = Math.floor(Math.max(source.meta.span - 1, 0) / tileSpan(level, source.meta));
+      const next = [numbers[0] - 1, numbers[numbers.length - 1] + 1];
+      beside.push(...next.filter((n) => n >= 0 && n <= last).map((n) => /** @type {[Source, number, number]} */ ([source, level, n])));
     }
-    this.store.want(wanted);
+    this.store.want(this.missing ? wanted : [...wanted, ...beside]);
   }
 
-  /** @param {State} state @param {Row} row @param {number} strip @param {number} scale @param {number} ratio */
-  paintLane(state, row, strip, scale, ratio) {
+  /** @param {State} state @param {Row} row @param {number} strip @param {number} scale in device pixels per ns */
+  paintLane(state, row, strip, scale) {
     const source = state.sources.get(row.rank);
     if (!source) return;
+    const t0 = state.span.t0 - source.shift;
     for (const { tile, from, to } of this.tilesInView(state, source)) {
-      const t0 = state.span.t0 - source.shift;
-      this.strips.paint(tile, row.lane, strip, { t0, scale, from: (from - t0) * scale, to: (to - t0) * scale, ratio });
+      this.strips.paint(tile, row.lane, strip, { t0, scale, from: (from - t0) * scale, to: (to - t0) * scale, ratio: this.ratio });
     }
   }
 
@@ -83,7 +122,7 @@ export class Painter {
    * @param {State} state @param {Source} source @returns {{tile: Tile, from: number, to: number}[]}
    */
   tilesInView(state, source) {
-    const { level, numbers } = neededTiles(state, source, this.canvas.clientWidth);
+    const { level, numbers } = neededTiles(state, source, this.width);
     const size = tileSpan(level, source.meta);
     const found = [];
     for (const number of numbers) {
@@ -93,107 +132,50 @@ export class Painter {
     return found;
   }
 
-  /** @param {Row[]} rows @param {number} top @param {number} ratio */
-  stretch(rows, top, ratio) {
-    const { context: g, strips } = this;
-    g.imageSmoothingEnabled = false;
-    rows.forEach((row, i) => {
-      if (row.kind !== "lane") return;
-      const y = Math.round((row.y - top) * ratio);
-      const bottom = Math.round((row.y + row.height - 1 - top) * ratio);
-      g.drawImage(strips.canvas, 0, i, strips.width, 1, 0, y, strips.width, bottom - y);
-    });
-  }
-
-  /** @param {State} state @param {Row[]} rows @param {number} top */
-  drawHeadings(state, rows, top) {
-    const g = this.context;
-    for (const row of rows) {
-      if (row.kind !== "rank" && row.kind !== "group") continue;
-      g.fillStyle = state.palette.raised;
-      g.fillRect(0, row.y - top, this.canvas.clientWidth, row.height - 1);
-    }
-  }
-
-  /** @param {State} state @param {Row} row @param {number} top */
-  drawCounter(state, row, top) {
+  /** @param {State} state @param {Row} row @param {number} y */
+  drawCounter(state, row, y) {
     const source = state.sources.get(row.rank);
-    if (!source || !row.track) return;
-    const g = this.context;
-    const scale = this.canvas.clientWidth / (state.span.t1 - state.span.t0);
-    const t0 = state.span.t0 - source.shift;
-    const key = `${row.rank}/${row.lane}`;
+    if (!source) return;
+    const key = `${row.rank}/${source.meta.stamp}/${row.lane}`;
     const whole = this.store.find(source, source.meta.topLevel, 0);
     const range = whole?.counters.get(row.lane);
     if (whole && range && !this.greatest.has(key)) this.greatest.set(key, whole.high.subarray(...range).reduce((a, b) => Math.max(a, b), 0));
-    const greatest = this.greatest.get(key) || 1;
-    const foot = row.y - top + COUNTER_HEIGHT - 4;
-    const rise = COUNTER_HEIGHT - 10;
-    const [red, green, blue] = state.palette.classes[row.track.unit === "bytes" ? "copy" : "data"];
-    for (const { tile, from, to } of this.tilesInView(state, source)) {
-      const points = tile.counters.get(row.lane);
-      if (!points) continue;
-      const [low, high] = [Math.max(0, (from - t0) * scale), Math.min(this.canvas.clientWidth, (to - t0) * scale)];
-      const xOf = (/** @type {number} */ i) => (tile.begin + tile.time[i] * tile.tick - t0) * scale;
-      for (let i = points[0]; i < points[1]; i++) {
-        const x = Math.max(low, xOf(i));
-        const end = Math.min(high, i + 1 < points[1] ? xOf(i + 1) : high);
-        if (end < low || x > high) continue;
-        const wide = Math.max(end - x, 0.6);
-        g.fillStyle = `rgb(${red} ${green} ${blue} / 35%)`;
-        g.fillRect(x, foot - (tile.high[i] / greatest) * rise, wide, (tile.high[i] / greatest) * rise);
-        g.fillStyle = `rgb(${red} ${green} ${blue})`;
-        g.fillRect(x, foot - (tile.last[i] / greatest) * rise - 1, wide, 1.5);
-        if (tile.low[i] <= 0) this.markZero(state, x, foot, wide);
-      }
-    }
-    g.fillStyle = state.palette.line;
-    g.fillRect(0, foot, this.canvas.clientWidth, 1);
-    const scaleText = `max ${amount(greatest, row.track.unit)}`;
-    g.font = FONT;
-    const wide = g.measureText(scaleText).width + 8;
-    g.fillStyle = state.palette.ink;
-    g.fillRect(this.canvas.clientWidth - wide, row.y - top, wide, 14);
-    g.fillStyle = state.palette.muted;
-    g.fillText(scaleText, this.canvas.clientWidth - wide + 4, row.y - top + 11);
+    const [t0, scale] = [state.span.t0 - source.shift, this.width / (state.span.t1 - state.span.t0)];
+    const at = { g: this.context, palette: state.palette, width: this.width, t0, scale };
+    drawCounter(at, row, y, this.tilesInView(state, source), this.greatest.get(key) || 1);
   }
 
-  /** @param {State} state @param {number} x @param {number} foot @param {number} wide */
-  markZero(state, x, foot, wide) {
-    const [red, green, blue] = state.palette.classes.zero;
-    this.context.fillStyle = `rgb(${red} ${green} ${blue})`;
-    this.context.fillRect(x, foot - 2, wide, 3);
-  }
-
-  /** @param {State} state @param {Row[]} rows @param {number} top @param {number} ratio */
-  drawLabels(state, rows, top, ratio) {
-    const g = this.context;
+  /** @param {State} state @param {Shown[]} shown */
+  drawLabels(state, shown) {
+    const { context: g, ratio } = this;
     g.font = FONT;
     g.textBaseline = "middle";
+    const first = shown[0]?.strip ?? 0;
     for (const label of this.strips.labels) {
-      const row = rows[label.row];
-      const source = state.sources.get(row.rank);
-      if (!source || row.height < 14) continue;
+      const at = shown[label.row - first];
+      const source = at && state.sources.get(at.row.rank);
+      if (!source || at.row.height < 14) continue;
       const name = label.tile.name[label.index];
       const room = Math.floor((label.width / ratio - 6) / LETTER_PIXELS);
       if (room < 4) continue;
       g.fillStyle = source.colors.bright[name] ? "#101418" : "#ffffff";
-      g.fillText(shorten(source.meta.names[name], room), label.x / ratio + 3, row.y - top + row.height / 2, label.width / ratio - 5);
+      g.fillText(shorten(source.meta.names[name], room), label.x / ratio + 3, at.y + at.row.height / 2, label.width / ratio - 5);
     }
     g.textBaseline = "alphabetic";
   }
 
   /** @param {State} state @param {number} top */
   drawSelection(state, top) {
-    const selected = state.selected;
-    if (!selected) return;
+    const { selected, palette } = state;
+    const box = selected && this.boxOf(state, selected, top);
+    if (!selected || !box) return;
     const g = this.context;
-    const box = this.boxOf(state, selected, top);
-    if (!box) return;
-    g.strokeStyle = state.palette.text;
+    g.save();
+    if (!box.pinned) clipBelow(g, state.pinnedHeight, this.width, this.height);
+    g.strokeStyle = palette.text;
     g.lineWidth = 2;
     g.strokeRect(box.x - 1, box.y - 1, Math.max(box.width, 2) + 2, box.height + 1);
-    g.strokeStyle = state.palette.accent;
+    g.strokeStyle = palette.accent;
     g.lineWidth = 1.5;
     for (const link of selected.links ?? []) {
       const other = this.boxOf(state, { ...link, rank: selected.rank }, top);
@@ -205,39 +187,66 @@ export class Painter {
       g.moveTo(from.x, y0);
       g.bezierCurveTo(from.x + bend, y0, to.x - bend, y1, to.x, y1);
       g.stroke();
+      drawHead(g, to.x, y1);
       g.strokeRect(other.x, other.y, Math.max(other.width, 2), other.height);
     }
+    g.restore();
   }
 
   /**
    * @param {State} state @param {{rank: number, lane: number, start: number, length: number}} slice @param {number} top
-   * @returns {{x: number, y: number, width: number, height: number} | null} where it stands, null if it is folded away
+   * @returns {{x: number, y: number, width: number, height: number, pinned: boolean} | null} where it stands, null if it is folded away
    */
   boxOf(state, slice, top) {
-    const row = rowOfLane(state.rows, slice.rank, slice.lane);
+    const pinned = rowOfLane(state.pinned, slice.rank, slice.lane);
+    const row = pinned ?? rowOfLane(state.rows, slice.rank, slice.lane);
     const source = state.sources.get(slice.rank);
     if (!row || !source) return null;
     const width = this.canvas.clientWidth;
     const scale = width / (state.span.t1 - state.span.t0);
     const from = Math.max(-50, (slice.start + source.shift - state.span.t0) * scale);
     const to = Math.min(width + 50, (slice.start + slice.length + source.shift - state.span.t0) * scale);
-    return { x: from, y: row.y - top, width: Math.max(to - from, 1), height: row.height - 1 };
+    return { x: from, y: pinned ? row.y : row.y - top, width: Math.max(to - from, 1), height: row.height - 1, pinned: pinned !== null };
   }
 
   /** @param {State} state @param {number} top */
   drawMarks(state, top) {
-    const g = this.context;
-    const scale = this.canvas.clientWidth / (state.span.t1 - state.span.t0);
+    const { context: g, width, height } = this;
+    const scale = width / (state.span.t1 - state.span.t0);
+    const xOf = (/** @type {number} */ ns) => (ns - state.span.t0) * scale;
     g.fillStyle = state.palette.accent;
-    for (const mark of state.marks) g.fillRect((mark - state.span.t0) * scale - 0.5, 0, 1, this.canvas.clientHeight);
+    for (const mark of state.marks) g.fillRect(xOf(mark) - 0.5, 0, 1, height);
+    if (state.cursor !== null) {
+      g.fillStyle = state.palette.muted;
+      g.fillRect(Math.round(xOf(state.cursor)), 0, 1, height);
+    }
     if (!state.area) return;
+    const { t0, t1 } = state.area;
+    g.save();
+    clipBelow(g, state.pinnedHeight, width, height);
     g.fillStyle = `${state.palette.accent}22`;
     g.strokeStyle = state.palette.accent;
     g.lineWidth = 1;
-    const { t0, t1, y, height } = state.area;
-    g.fillRect((t0 - state.span.t0) * scale, y - top, (t1 - t0) * scale, height);
-    g.strokeRect((t0 - state.span.t0) * scale, y - top, (t1 - t0) * scale, height);
+    for (const draw of [g.fillRect, g.strokeRect]) draw.call(g, xOf(t0), state.area.y - top, (t1 - t0) * scale, state.area.height);
+    g.restore();
   }
+}
+
+/** Draw the head of an arrow that comes from the left. @param {CanvasRenderingContext2D} g @param {number} x @param {number} y */
+function drawHead(g, x, y) {
+  g.fillStyle = g.strokeStyle;
+  g.beginPath();
+  g.moveTo(x, y);
+  g.lineTo(x - 7, y - 4);
+  g.lineTo(x - 7, y + 4);
+  g.fill();
+}
+
+/** @param {CanvasRenderingContext2D} g @param {number} y @param {number} width @param {number} height */
+function clipBelow(g, y, width, height) {
+  g.beginPath();
+  g.rect(0, y, width, height);
+  g.clip();
 }
 
 /**

@@ -7,7 +7,7 @@ import { count } from "./text.js";
 
 export class Search {
   /**
-   * @param {HTMLFormElement} form @param {(query: Record<string, string>) => Promise<Found>} ask
+   * @param {HTMLFormElement} form @param {(query: Record<string, string>) => Promise<Found | null>} ask
    * @param {(hit: Place) => void} show @param {() => void} changed
    */
   constructor(form, ask, show, changed) {
@@ -65,7 +65,7 @@ export class Search {
     /** @type {Record<string, string>} */
     const after = this.at ? { start: String(this.at.start), place: String(this.at.place) } : {};
     const found = await this.ask({ q: this.text, direction, ...after });
-    if (asked !== this.asked) return;
+    if (asked !== this.asked || !found) return;
     if (!found.count) return void (this.output.textContent = "no match");
     const matches = `${count(found.count)} match${found.count === 1 ? "" : "es"}`;
     this.output.textContent = move ? `${count(found.number)} of ${matches}` : matches;

@@ -1,14 +1,14 @@
 // Selecting a slice or an area, marks, and going from one slice to another.
 import { showArea, showNote, showSlice } from "./details.js";
-import { byId } from "./dom.js";
-import { rowOfLane } from "./layout.js";
+import { rowOfLane, rowsBetween, trackKey } from "./layout.js";
 import { toggleMark } from "./state.js";
 import { duration } from "./text.js";
 import { fit, pan, zoom } from "./view.js";
 
 /** @typedef {import("./state.js").Place} Place */
 
-const HINT = "Click a slice for its details. Shift and drag sums up an area.";
+const HINT = "Click a slice for its details, double-click to zoom to it. Shift and drag sums up an area. ? lists the keys.";
+const AREA_MARGIN = 0.05;
 
 export class Selection {
   /** @param {import("./viewer.js").Viewer} viewer */
@@ -17,20 +17,29 @@ export class Selection {
     showNote(viewer.panel, HINT);
   }
 
-  /** @param {number} x @param {number} y */
+  /** Show what is under the pointer; x is negative when it has left. @param {number} x @param {number} y */
   point(x, y) {
-    const found = this.viewer.hit(x, y);
-    const many = found && (found.count ?? 1) > 1 ? ` and ${(found.count ?? 1) - 1} more here` : "";
-    const { hover, canvas } = this.viewer;
-    hover.hidden = !found;
-    hover.textContent = found ? `${duration(found.length)}  ${found.whole}${many}` : "";
-    if (found) {
+    const { hover, canvas, state } = this.viewer;
+    const found = x < 0 ? null : this.viewer.hit(x, y);
+    const text = found ? this.describe(found) : x < 0 ? "" : this.viewer.readCounter(x, y);
+    state.cursor = x < 0 ? null : this.viewer.timeAt(x);
+    this.viewer.dirty();
+    hover.hidden = !text;
+    hover.textContent = text;
+    if (text) {
       const right = x > canvas.clientWidth / 2;
       hover.style.left = right ? "auto" : `${canvas.offsetLeft + x + 14}px`;
       hover.style.right = right ? `${canvas.clientWidth - x + 14}px` : "auto";
-      hover.style.top = `${y + this.viewer.scroller.scrollTop + 18}px`;
+      const below = y + 18 + hover.offsetHeight < canvas.clientHeight;
+      hover.style.top = `${(below ? y + 18 : y - 10 - hover.offsetHeight) + this.viewer.scroller.scrollTop}px`;
     }
-    this.viewer.canvas.classList.toggle("pointing", found !== null);
+    canvas.classList.toggle("pointing", found !== null);
+  }
+
+  /** @param {import("./state.js").Selected} found */
+  describe(found) {
+    const many = (found.count ?? 1) > 1 ? ` and ${(found.count ?? 1) - 1} more here` : "";
+    return `${duration(found.length)}  ${found.whole}${many}`;
   }
 
   /** @param {number} x @param {number} y */
@@ -46,6 +55,7 @@ export class Selection {
   /** Show a slice's details. @param {number} id @param {number} rank @param {boolean} move @param {number} [merged] */
   async select(id, rank, move, merged = 1) {
     const found = await this.viewer.ask("slice", { id: String(id) }, rank);
+    if (!found) return;
     const chosen = { ...found, rank, count: merged };
     this.viewer.state.selected = chosen;
     this.viewer.state.area = null;
@@ -67,45 +77,76 @@ export class Selection {
   reveal(place, rank) {
     const { state } = this.viewer;
     const shift = state.sources.get(rank)?.shift ?? 0;
-    if (!rowOfLane(state.rows, rank, place.lane)) {
-      state.folded.clear();
-      state.filter = "";
-      byId("timeline-filter", HTMLInputElement).value = "";
-      this.viewer.relayout();
-    }
+    if (!rowOfLane(state.rows, rank, place.lane)) this.viewer.tracks.uncover(rank, place.lane);
     const { t0, t1 } = state.span;
     const [start, end] = [place.start + shift, place.start + place.length + shift];
     const readable = place.length / this.viewer.nsPerPixel > 8 && end - start <= t1 - t0;
     if (!readable) this.viewer.show(zoom(fit(start, place.length), 3, (start + end) / 2));
     else if (start < t0 || end > t1) this.viewer.show(pan(state.span, (start + end - t0 - t1) / 2));
     const row = rowOfLane(state.rows, rank, place.lane);
-    const top = this.viewer.scroller.scrollTop;
-    if (row && (row.y < top || row.y + row.height > top + this.viewer.scroller.clientHeight)) {
-      this.viewer.scroller.scrollTo(0, row.y - this.viewer.scroller.clientHeight / 2);
-    }
+    const { scrollTop: top, clientHeight } = this.viewer.scroller;
+    if (!row || rowOfLane(state.pinned, rank, place.lane)) return;
+    if (row.y < top + state.pinnedHeight || row.y + row.height > top + clientHeight) this.viewer.scroller.scrollTo(0, row.y - clientHeight / 2);
   }
 
+  /** Zoom to the selection, be it a slice or an area. */
   fit() {
-    const { selected, sources } = this.viewer.state;
+    const { selected, sources, area } = this.viewer.state;
     if (selected) this.viewer.show(fit(selected.start + (sources.get(selected.rank)?.shift ?? 0), selected.length));
+    else if (area) this.viewer.show(zoom(area, 1 + 2 * AREA_MARGIN, (area.t0 + area.t1) / 2));
+  }
+
+  /** Pin the selection's track to the top, or let it go. */
+  pin() {
+    const { selected, sources } = this.viewer.state;
+    const track = selected && sources.get(selected.rank)?.meta.tracks.find((t) => t.firstLane <= selected.lane && selected.lane < t.firstLane + t.lanes);
+    if (selected && track) this.viewer.tracks.pin(trackKey(selected.rank, track));
   }
 
   /** @param {number} lanes @param {number} slices @returns {boolean} */
   step(lanes, slices) {
-    const { selected, rows } = this.viewer.state;
-    const box = selected && this.viewer.painter.boxOf(this.viewer.state, selected, this.viewer.scroller.scrollTop);
+    const { viewer } = this;
+    const { selected, rows, pinned, pinnedHeight } = viewer.state;
+    const box = selected && viewer.painter.boxOf(viewer.state, selected, viewer.scroller.scrollTop);
     if (!selected || !box) return false;
-    const current = rows.findIndex((row) => row.kind === "lane" && row.rank === selected.rank && row.lane === selected.lane);
-    const row = rows[current + lanes];
-    if (!row || row.kind !== "lane") return true;
-    const y = row.y - this.viewer.scroller.scrollTop + 2;
-    const middle = Math.min(Math.max(box.x + box.width / 2, 1), this.viewer.canvas.clientWidth - 1);
-    for (let far = 0; far < this.viewer.canvas.clientWidth; far += 2) {
+    const list = box.pinned ? pinned : rows;
+    let at = list.findIndex((row) => row.kind === "lane" && row.rank === selected.rank && row.lane === selected.lane) + lanes;
+    while (lanes && list[at] && list[at].kind !== "lane") at += lanes;
+    const row = list[at];
+    if (!row) return true;
+    if (!box.pinned) this.scrollTo(row, pinnedHeight);
+    const y = row.y - (box.pinned ? 0 : viewer.scroller.scrollTop) + 2;
+    const width = viewer.canvas.clientWidth;
+    const middle = Math.min(Math.max(box.x + box.width / 2, 1), width - 1);
+    for (let far = 0; far < width; far += 2) {
       const x = slices ? (slices > 0 ? box.x + box.width + far : box.x - 1 - far) : middle + (far % 4 ? far : -far);
-      const found = this.viewer.hit(x, y);
+      const found = viewer.hit(x, y);
       if (found && found.id !== selected.id) return this.selectAt(x, y), true;
     }
     return true;
+  }
+
+  /** @param {import("./layout.js").Row} row @param {number} pinnedHeight */
+  scrollTo(row, pinnedHeight) {
+    const { scroller } = this.viewer;
+    const above = row.y - scroller.scrollTop - pinnedHeight;
+    const below = row.y + row.height - scroller.scrollTop - scroller.clientHeight;
+    if (above < 0 || below > 0) scroller.scrollBy(0, above < 0 ? above : below);
+  }
+
+  /** Select the slice in the middle of the uppermost lane that has one, for those who have no pointer. @returns {boolean} */
+  enter() {
+    const { viewer } = this;
+    const { scrollTop, clientHeight } = viewer.scroller;
+    const [first, last] = rowsBetween(viewer.state.rows, scrollTop + viewer.state.pinnedHeight, scrollTop + clientHeight);
+    for (const row of viewer.state.rows.slice(first, last)) {
+      const y = row.y - scrollTop + 2;
+      for (let far = 0; row.kind === "lane" && y > viewer.state.pinnedHeight && far < viewer.canvas.clientWidth / 2; far += 3) {
+        const x = viewer.canvas.clientWidth / 2 + (far % 2 ? far : -far);
+        if (viewer.hit(x, y)) return this.selectAt(x, y), true;
+      }
+    }
+    return false;
   }
 
   /** @param {number | null} x */
@@ -118,27 +159,43 @@ export class Selection {
   }
 
   /** @param {{x: number, y: number, width: number, height: number}} box @param {boolean} done */
-  async selectArea(box, done) {
+  selectArea(box, done) {
     const { viewer } = this;
-    const { state } = viewer;
     const top = box.y + viewer.scroller.scrollTop;
-    const area = { t0: viewer.timeAt(box.x), t1: viewer.timeAt(box.x + box.width), y: top, height: box.height };
-    state.area = area;
-    viewer.dirty();
-    if (!done) return;
-    const inside = state.rows.filter((row) => row.kind === "lane" && row.y + row.height > top && row.y < top + box.height);
+    const inside = viewer.state.rows.filter((row) => row.kind === "lane" && row.y + row.height > top && row.y < top + box.height);
     const rank = inside[0]?.rank ?? viewer.main;
     const lanes = inside.filter((row) => row.rank === rank).map((row) => row.lane);
+    const times = { t0: viewer.timeAt(box.x), t1: viewer.timeAt(box.x + box.width) };
+    viewer.state.area = { ...times, y: top, height: box.height, rank, first: Math.min(...lanes), last: Math.max(...lanes) };
+    viewer.dirty();
+    if (!done) return;
     if (!lanes.length) return this.clear();
-    const shift = state.sources.get(rank)?.shift ?? 0;
+    this.sumUp(viewer.state.area);
+  }
+
+  /** Show an area that the address names. @param {{t0: number, t1: number, rank: number, first: number, last: number}} asked */
+  openArea(asked) {
+    const rows = this.viewer.state.rows.filter((row) => row.kind === "lane" && row.rank === asked.rank && row.lane >= asked.first && row.lane <= asked.last);
+    if (!rows.length || !(asked.t1 > asked.t0)) return;
+    const [y, end] = [rows[0].y, rows[rows.length - 1].y + rows[rows.length - 1].height];
+    this.viewer.state.area = { ...asked, y, height: end - y };
+    this.sumUp(this.viewer.state.area);
+  }
+
+  /** @param {import("./state.js").Area} area */
+  async sumUp(area) {
+    const { viewer } = this;
+    const shift = viewer.state.sources.get(area.rank)?.shift ?? 0;
     const times = { begin: String(Math.round(area.t0 - shift)), end: String(Math.round(area.t1 - shift)) };
-    const range = { first: String(Math.min(...lanes)), last: String(Math.max(...lanes)) };
-    const found = await viewer.ask("area", { ...times, ...range }, rank);
-    state.selected = null;
-    showArea(viewer.panel, found, area.t1 - area.t0, (name) => {
+    const found = await viewer.ask("area", { ...times, first: String(area.first), last: String(area.last) }, area.rank);
+    if (!found || viewer.state.area !== area) return;
+    viewer.state.selected = null;
+    viewer.keepAddress();
+    const search = (/** @type {string} */ name) => {
       viewer.search.field.value = name;
       viewer.search.restart();
-    });
+    };
+    showArea(viewer.panel, found, area.t1 - area.t0, search, () => this.fit());
   }
 
   clear() {

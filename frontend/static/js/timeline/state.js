@@ -7,36 +7,59 @@
  * @typedef {Place & {rank: number, whole?: string, category?: string, step?: number | null, count?: number,
  *   args?: Record<string, unknown>, kind?: {count: number, mean: number, longest: number}, links?: Link[],
  *   linksLeftOut?: number}} Selected times since the origin of its rank
+ * @typedef {{t0: number, t1: number, y: number, height: number, rank: number, first: number, last: number}} Area a
+ *   stretch of time on the lanes `first` to `last` of a rank; y on the sheet
  * @typedef {object} State
  * @property {number[]} ranks
  * @property {Map<number, Source>} sources
+ * @property {number} main rank that the page is of
  * @property {number} origin ns since the run's epoch
  * @property {number} whole length of the trace in ns
  * @property {{t0: number, t1: number}} span since the origin
  * @property {import("./layout.js").Row[]} rows
+ * @property {import("./layout.js").Row[]} pinned
+ * @property {number} pinnedHeight
  * @property {Set<string>} folded
+ * @property {Set<string>} pins
  * @property {string} filter
  * @property {Selected | null} selected
  * @property {number[]} marks
- * @property {{t0: number, t1: number, y: number, height: number} | null} area as marked by the user; y on the sheet
+ * @property {number | null} cursor where the pointer is, in ns since the origin
+ * @property {Area | null} area
  * @property {import("./colors.js").Palette} palette
  */
 
 const MOST_MARKS = 20;
+const MOST_KEYS = 100;
+const KEY = /^r\d{1,7}([gt][a-z0-9]{1,8})?$/;
 
 /**
  * @param {string} query
- * @returns {{t0: number | null, t1: number | null, selected: number | null, text: string, marks: number[]}}
+ * @returns {{t0: number | null, t1: number | null, selected: {rank: number | null, id: number} | null, text: string,
+ *   marks: number[], filter: string, pins: string[], folded: string[], open: number[],
+ *   area: {t0: number, t1: number, rank: number, first: number, last: number} | null}}
  */
 export function readQuery(query) {
   const fields = new URLSearchParams(query);
   /** @param {string} name */
-  const number = (name) => {
-    const text = fields.get(name);
-    return text !== null && text !== "" && Number.isFinite(Number(text)) ? Number(text) : null;
+  const list = (name) => (fields.get(name) ?? "").split(",").filter(Boolean);
+  /** @param {string} name */
+  const numbers = (name) => list(name).map(Number).filter(Number.isFinite);
+  const [t0 = null, t1 = null] = [numbers("t0")[0], numbers("t1")[0]];
+  const [, rank, id] = /^(?:(\d{1,7})\.)?(\d{1,10})$/.exec(fields.get("sel") ?? "") ?? [];
+  const area = numbers("area");
+  return {
+    t0,
+    t1,
+    selected: id === undefined ? null : { rank: rank === undefined ? null : Number(rank), id: Number(id) },
+    text: fields.get("q") ?? "",
+    marks: numbers("m").slice(0, MOST_MARKS),
+    filter: fields.get("tracks") ?? "",
+    pins: list("pin").filter((key) => KEY.test(key)).slice(0, MOST_KEYS),
+    folded: list("fold").filter((key) => KEY.test(key)).slice(0, MOST_KEYS),
+    open: numbers("open").slice(0, MOST_KEYS),
+    area: area.length === 5 ? { t0: area[0], t1: area[1], rank: area[2], first: area[3], last: area[4] } : null,
   };
-  const marks = (fields.get("m") ?? "").split(",").filter(Boolean).map(Number).filter(Number.isFinite);
-  return { t0: number("t0"), t1: number("t1"), selected: number("sel"), text: fields.get("q") ?? "", marks: marks.slice(0, MOST_MARKS) };
 }
 
 /**
@@ -47,14 +70,21 @@ export function writeQuery(before, state, text) {
   const fields = new URLSearchParams(before);
   /** @param {string} name @param {string | null} value */
   const put = (name, value) => (value === null || value === "" ? fields.delete(name) : fields.set(name, value));
-  const everything = state.span.t0 <= 0 && state.span.t1 >= state.whole;
-  put("t0", everything ? null : String(Math.round(state.span.t0 + state.origin)));
-  put("t1", everything ? null : String(Math.round(state.span.t1 + state.origin)));
-  put("sel", state.selected ? String(state.selected.id) : null);
+  const { span, origin, selected, area } = state;
+  const everything = span.t0 <= 0 && span.t1 >= state.whole;
+  const ns = (/** @type {number} */ at) => String(Math.round(at + origin));
+  put("t0", everything ? null : ns(span.t0));
+  put("t1", everything ? null : ns(span.t1));
+  put("sel", selected ? (selected.rank === state.main ? "" : `${selected.rank}.`) + selected.id : null);
   put("q", text);
-  put("m", state.marks.map((mark) => Math.round(mark + state.origin)).join(","));
+  put("m", state.marks.map(ns).join(","));
+  put("tracks", state.filter);
+  put("pin", [...state.pins].slice(0, MOST_KEYS).join(","));
+  put("fold", [...state.folded].slice(0, MOST_KEYS).join(","));
+  put("open", [...state.sources.keys()].filter((rank) => rank !== state.main).join(","));
+  put("area", area ? [ns(area.t0), ns(area.t1), area.rank, area.first, area.last].join(",") : null);
   fields.delete("step");
-  const query = fields.toString();
+  const query = fields.toString().replaceAll("%2C", ",");
   return query ? `?${query}` : "";
 }
 

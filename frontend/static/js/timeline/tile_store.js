@@ -9,8 +9,8 @@ const AT_ONCE = 4;
 const KEPT_BYTES = 160e6;
 const RETRY_MS = 3000;
 
-/** @param {number} rank @param {number} level @param {number} number */
-const keyOf = (rank, level, number) => `${rank}/${level}/${number}`;
+/** @param {{rank: number, stamp: string}} meta @param {number} level @param {number} number */
+const keyOf = (meta, level, number) => `${meta.rank}/${meta.stamp}/${level}/${number}`;
 
 export class TileStore {
   /**
@@ -37,7 +37,7 @@ export class TileStore {
 
   /** @param {Source} source @param {number} level @param {number} number @returns {Tile | undefined} */
   find(source, level, number) {
-    return this.tiles.get(keyOf(source.meta.rank, level, number));
+    return this.tiles.get(keyOf(source.meta, level, number));
   }
 
   /**
@@ -55,7 +55,7 @@ export class TileStore {
   /** Ask for tiles, the most wanted first; what was asked for before and is not yet on its way is dropped. @param {[Source, number, number][]} wanted */
   want(wanted) {
     this.wanted = wanted.filter(([source, level, number]) => {
-      const key = keyOf(source.meta.rank, level, number);
+      const key = keyOf(source.meta, level, number);
       const tile = this.tiles.get(key);
       if (!tile) return !this.pending.has(key);
       this.tiles.delete(key);
@@ -74,7 +74,7 @@ export class TileStore {
 
   /** @param {Source} source @param {number} level @param {number} number */
   async fetch(source, level, number) {
-    const key = keyOf(source.meta.rank, level, number);
+    const key = keyOf(source.meta, level, number);
     this.pending.add(key);
     const began = performance.now();
     try {
@@ -100,6 +100,21 @@ export class TileStore {
       if (this.bytes < KEPT_BYTES || old === key) break;
       this.tiles.delete(old);
       this.bytes -= found.bytes;
+    }
+  }
+
+  /** Fetch one tile now, whatever the view wants. @param {Source} source @param {number} level @param {number} number */
+  async load(source, level, number) {
+    if (!this.find(source, level, number)) await this.fetch(source, level, number);
+  }
+
+  /** Forget the tiles of a rank as it was. @param {Source} source */
+  drop(source) {
+    const own = keyOf(source.meta, 0, 0).slice(0, -"0/0".length);
+    for (const [key, tile] of this.tiles) {
+      if (!key.startsWith(own)) continue;
+      this.tiles.delete(key);
+      this.bytes -= tile.bytes;
     }
   }
 

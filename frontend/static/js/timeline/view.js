@@ -38,7 +38,7 @@ export function tileSpan(level, levels) {
 }
 
 /**
- * Return the numbers of the tiles that a span needs, those in view first, then one on either side.
+ * Return the numbers of the tiles that a span needs.
  * @param {Span} span @param {number} level @param {Levels} levels @param {number} whole @returns {number[]}
  */
 export function tilesOf(span, level, levels, whole) {

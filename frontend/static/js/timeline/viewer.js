@@ -1,18 +1,20 @@
 // The timeline on the page: ties state, tiles, painter, input, search and details together.
 import { say } from "../copy.js";
 import { colorNames, readPalette } from "./colors.js";
+import { valueAt } from "./counters.js";
 import { byId } from "./dom.js";
 import { installInput } from "./input.js";
-import { showLabels } from "./labels.js";
-import { layOut, rowAt } from "./layout.js";
-import { drawRuler, Minimap } from "./overview.js";
+import { rowAt } from "./layout.js";
+import { Minimap } from "./overview.js";
 import { Painter } from "./painter.js";
+import { drawRuler, installRuler } from "./ruler.js";
 import { Search } from "./search.js";
 import { Selection } from "./selection.js";
 import { readQuery, writeQuery } from "./state.js";
 import { findInTile } from "./tile.js";
 import { TileStore } from "./tile_store.js";
-import { duration } from "./text.js";
+import { Tracks } from "./tracks.js";
+import { amount, duration } from "./text.js";
 import { clamp, pan, zoom } from "./view.js";
 
 /** @typedef {import("./layout.js").Meta} Meta */
@@ -33,14 +35,17 @@ export class Viewer {
     const palette = readPalette(document.documentElement);
     /** @type {State} */
     this.state = {
-      ranks, sources: new Map(), origin: meta.origin, whole: Math.max(meta.span, 1), span: { t0: 0, t1: Math.max(meta.span, 1) },
-      rows: [], folded: new Set(), filter: "", selected: null, marks: [], area: null, palette,
+      ranks, sources: new Map(), main: meta.rank, origin: meta.origin, whole: Math.max(meta.span, 1), span: { t0: 0, t1: Math.max(meta.span, 1) },
+      rows: [], pinned: [], pinnedHeight: 0, folded: new Set(), pins: new Set(), filter: "", selected: null, marks: [], cursor: null, area: null, palette,
     };
+    /** What is dragged over on the ruler. @type {{t0: number, t1: number} | null} */
+    this.chosen = null;
     this.store = new TileStore(api, palette, () => this.dirty(), (text) => say(text));
     this.painter = new Painter(this.canvas, this.store);
     this.minimap = new Minimap(byId("timeline-map", HTMLCanvasElement), (t0, t1) => this.show({ t0, t1 }));
     this.search = new Search(byId("timeline-search", HTMLFormElement), (q) => this.ask("search", q), (hit) => this.selection.goTo(hit), () => this.keepAddress());
     this.selection = new Selection(this);
+    this.tracks = new Tracks(this);
     this.frame = 0;
     this.keeping = 0;
     /** Script time of each frame and when the first whole one stood, for measuring. */
@@ -53,63 +58,63 @@ export class Viewer {
 
   /** @param {Meta} meta */
   addSource(meta) {
+    this.state.sources.set(meta.rank, this.makeSource(meta));
+    this.tracks.lay();
+  }
+
+  /** @param {Meta} meta @returns {import("./layout.js").Source} */
+  makeSource(meta) {
     const categories = meta.nameCategories.map((number) => meta.categories[number]);
-    const colors = colorNames(meta.names, categories, this.state.palette);
-    this.state.sources.set(meta.rank, { meta, shift: meta.origin - this.state.origin, colors });
-    this.relayout();
+    return { meta, shift: meta.origin - this.state.origin, colors: colorNames(meta.names, categories, this.state.palette) };
   }
 
-  relayout() {
-    const { rows, height } = layOut(this.state.ranks, this.state.sources, this.state.folded, this.state.filter);
-    this.state.rows = rows;
-    byId("timeline-sheet", HTMLElement).style.height = `${Math.max(height, this.scroller.clientHeight)}px`;
-    showLabels(byId("timeline-labels", HTMLElement), rows, (row) => this.fold(row));
-    this.dirty();
-  }
-
-  /** @param {import("./layout.js").Row} row */
-  async fold(row) {
-    const { folded, sources } = this.state;
-    if (row.kind === "rank" && !sources.has(row.rank)) {
-      const answer = await fetch(`${this.api}/meta?rank=${row.rank}`);
-      if (answer.status !== 200) return say(answer.status === 202 ? "This rank is being prepared; try again in a moment" : "This rank cannot be shown");
-      return this.addSource(await answer.json());
-    }
-    if (!folded.delete(row.key)) folded.add(row.key);
-    this.relayout();
-    document.querySelector(`[data-fold="${CSS.escape(row.key)}"]`)?.dispatchEvent(new Event("focus"));
-  }
-
-  openAddress() {
+  async openAddress() {
     const asked = readQuery(location.search);
     const { state } = this;
     state.marks = asked.marks.map((mark) => mark - state.origin);
     if (asked.t0 !== null && asked.t1 !== null && asked.t1 > asked.t0) {
       state.span = clamp({ t0: asked.t0 - state.origin, t1: asked.t1 - state.origin }, state.whole);
     }
+    Object.assign(state, { pins: new Set(asked.pins), folded: new Set(asked.folded), filter: asked.filter.toLowerCase() });
+    byId("timeline-filter", HTMLInputElement).value = asked.filter;
     this.search.field.value = asked.text;
+    this.tracks.lay();
     if (asked.text) this.search.restart();
-    if (asked.selected !== null) this.selection.select(asked.selected, this.main, asked.t0 === null);
+    for (const rank of asked.open) if (state.ranks.includes(rank)) await this.tracks.openRank(rank);
+    if (asked.area) this.selection.openArea({ ...asked.area, t0: asked.area.t0 - state.origin, t1: asked.area.t1 - state.origin });
+    const rank = asked.selected?.rank ?? this.main;
+    if (asked.selected && state.sources.has(rank)) this.selection.select(asked.selected.id, rank, asked.t0 === null);
   }
 
   listen() {
-    const redraw = () => this.dirty();
-    new ResizeObserver(() => this.relayout()).observe(this.scroller);
-    this.scroller.addEventListener("scroll", redraw, { passive: true });
+    new ResizeObserver(() => this.tracks.lay()).observe(this.scroller);
+    this.scroller.addEventListener("scroll", () => this.dirty(), { passive: true });
     document.addEventListener("stepscope:theme", () => this.recolor());
-    byId("timeline-filter", HTMLInputElement).addEventListener("input", (event) => {
-      this.state.filter = /** @type {HTMLInputElement} */ (event.target).value.trim().toLowerCase();
-      this.relayout();
+    byId("timeline-filter", HTMLInputElement).addEventListener("input", (event) => this.tracks.filter(/** @type {HTMLInputElement} */ (event.target).value));
+    byId("timeline-fold", HTMLElement).addEventListener("click", () => this.tracks.foldAll());
+    byId("timeline-unfold", HTMLElement).addEventListener("click", () => this.tracks.unfoldAll());
+    const zoomAt = (/** @type {number} */ factor, /** @type {number} */ x) => this.show(zoom(this.state.span, factor, this.timeAt(x)));
+    installRuler(byId("timeline-ruler", HTMLCanvasElement), {
+      timeAt: (x) => this.timeAt(x),
+      choose: (span, done) => {
+        this.chosen = done ? null : span;
+        if (done && span) this.show(span);
+        this.dirty();
+      },
+      zoom: zoomAt,
     });
     installInput(this.canvas, {
-      zoom: (factor, x) => this.show(zoom(this.state.span, factor, this.timeAt(x))),
+      zoom: zoomAt,
       pan: (pixels) => this.show(pan(this.state.span, pixels * this.nsPerPixel)),
       scroll: (pixels) => this.scroller.scrollBy(0, pixels),
       select: (x, y) => this.selection.selectAt(x, y),
       area: (box, done) => this.selection.selectArea(box, done),
       point: (x, y) => this.selection.point(x, y),
+      open: (x, y) => this.hit(x, y) && this.selection.fit(),
       step: (lanes, slices) => this.selection.step(lanes, slices),
+      enter: () => this.selection.enter(),
       fit: () => this.selection.fit(),
+      pin: () => this.selection.pin(),
       all: () => this.show({ t0: 0, t1: this.state.whole }),
       mark: (x) => this.selection.mark(x),
       clear: () => this.selection.clear(),
@@ -140,7 +145,7 @@ export class Viewer {
     this.frame = 0;
     const began = performance.now();
     this.painter.draw(this.state, this.scroller.scrollTop);
-    drawRuler(byId("timeline-ruler", HTMLCanvasElement), this.state);
+    drawRuler(byId("timeline-ruler", HTMLCanvasElement), this.state, this.chosen);
     const source = this.state.sources.get(this.main);
     if (source) this.minimap.draw(this.state, this.store.find(source, source.meta.topLevel, 0), source.shift);
     byId("timeline-shown", HTMLElement).textContent = `${duration(this.state.span.t1 - this.state.span.t0)} shown`;
@@ -153,10 +158,7 @@ export class Viewer {
 
   recolor() {
     this.state.palette = readPalette(document.documentElement);
-    for (const source of this.state.sources.values()) {
-      const categories = source.meta.nameCategories.map((number) => source.meta.categories[number]);
-      source.colors = colorNames(source.meta.names, categories, this.state.palette);
-    }
+    for (const source of this.state.sources.values()) source.colors = this.makeSource(source.meta).colors;
     this.store.recolor(this.state.sources, this.state.palette);
     this.dirty();
   }
@@ -169,21 +171,29 @@ export class Viewer {
     }, ADDRESS_PAUSE_MS);
   }
 
-  /** @param {string} route @param {Record<string, string>} query @param {number} [rank] */
+  /** @param {string} route @param {Record<string, string>} query @param {number} [rank] @returns {Promise<any>} null after it was said why there is no answer */
   async ask(route, query, rank = this.main) {
     const stamp = this.state.sources.get(rank)?.meta.stamp ?? "";
-    const answer = await fetch(`${this.api}/${route}?${new URLSearchParams({ rank: String(rank), stamp, ...query })}`);
-    const found = await answer.json();
-    if (!answer.ok) {
+    try {
+      const answer = await fetch(`${this.api}/${route}?${new URLSearchParams({ rank: String(rank), stamp, ...query })}`);
+      const found = await answer.json();
+      if (answer.ok) return found;
       say(found.error?.message ?? "The server did not answer");
-      throw new Error(found.error?.message);
+    } catch {
+      say("The server did not answer");
     }
-    return found;
+    return null;
+  }
+
+  /** @param {number} y on the canvas @returns {import("./layout.js").Row | null} */
+  rowAt(y) {
+    const { rows, pinned, pinnedHeight } = this.state;
+    return y < pinnedHeight ? rowAt(pinned, y) : rowAt(rows, y + this.scroller.scrollTop);
   }
 
   /** @param {number} x @param {number} y @returns {import("./state.js").Selected | null} the slice at a pixel */
   hit(x, y) {
-    const row = rowAt(this.state.rows, y + this.scroller.scrollTop);
+    const row = this.rowAt(y);
     const source = row && this.state.sources.get(row.rank);
     if (!row || !source || row.kind !== "lane") return null;
     const ns = this.timeAt(x) - source.shift;
@@ -196,5 +206,16 @@ export class Viewer {
       return { ...place, rank: row.rank, count: tile.count[i], whole: source.meta.names[tile.name[i]] };
     }
     return null;
+  }
+
+  /** @param {number} x @param {number} y @returns {string} what a counter under the pointer reads, empty where there is none */
+  readCounter(x, y) {
+    const row = this.rowAt(y);
+    const source = row && this.state.sources.get(row.rank);
+    if (!row?.track || !source || row.kind !== "counter") return "";
+    const ns = this.timeAt(x) - source.shift;
+    const piece = this.painter.tilesInView(this.state, source).find(({ from, to }) => ns >= from && ns < to);
+    const value = piece ? valueAt(piece.tile, row.lane, ns) : null;
+    return value === null ? "" : `${row.track.name}: ${amount(value, row.track.unit)}`;
   }
 }

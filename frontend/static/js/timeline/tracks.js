@@ -1,0 +1,109 @@
+// The tracks beside the lanes: which are open, folded, pinned and let through by the filter.
+import { say } from "../copy.js";
+import { byId } from "./dom.js";
+import { showLabels } from "./labels.js";
+import { groupKey, layOut, rankKey, trackKey } from "./layout.js";
+import { unpackMeta } from "./meta.js";
+import { count } from "./text.js";
+
+/** @typedef {import("./layout.js").Row} Row */
+
+const MOST_OPENED = 16;
+const MOST_PINNED_FRAC = 0.6;
+
+export class Tracks {
+  /** @param {import("./viewer.js").Viewer} viewer */
+  constructor(viewer) {
+    this.viewer = viewer;
+  }
+
+  /** Lay the rows out anew. */
+  lay() {
+    const { state } = this.viewer;
+    const { rows, pinned, pinnedHeight, height, shown, tracks } = layOut(state.ranks, state.sources, state);
+    Object.assign(state, { rows, pinned, pinnedHeight });
+    byId("timeline-sheet", HTMLElement).style.height = `${Math.max(height, this.viewer.scroller.clientHeight)}px`;
+    const doing = { fold: (/** @type {Row} */ row) => this.fold(row), pin: (/** @type {Row} */ row) => this.pin(row.key), pins: state.pins };
+    showLabels(byId("timeline-labels", HTMLElement), rows, doing);
+    const pinnedSheet = byId("timeline-pinned", HTMLElement);
+    pinnedSheet.style.height = `${pinnedHeight}px`;
+    showLabels(pinnedSheet, pinned, doing);
+    const none = shown ? "" : "no track";
+    byId("timeline-filtered", HTMLElement).textContent = state.filter ? none || `${count(shown)} of ${count(tracks)}` : "";
+    this.viewer.dirty();
+  }
+
+  /** @param {number} rank @returns {Promise<boolean>} whether it is open now */
+  async openRank(rank) {
+    if (this.viewer.state.sources.has(rank)) return true;
+    const answer = await fetch(`${this.viewer.api}/meta?rank=${rank}`);
+    if (answer.status === 200) this.viewer.addSource(unpackMeta(await answer.json()));
+    else say(answer.status === 202 ? `Rank ${rank} is being prepared; try again in a moment` : `Rank ${rank} cannot be shown`);
+    return answer.status === 200;
+  }
+
+  /** @param {Row} row */
+  async fold(row) {
+    const { folded, sources } = this.viewer.state;
+    if (row.kind === "rank" && !sources.has(row.rank)) {
+      if (await this.openRank(row.rank)) folded.delete(row.key);
+    } else if (!folded.delete(row.key)) folded.add(row.key);
+    this.lay();
+    this.viewer.keepAddress();
+  }
+
+  /** Fold every rank, or of a single one every track with several lanes. */
+  foldAll() {
+    const { ranks, sources, folded } = this.viewer.state;
+    for (const source of sources.values()) {
+      const { rank, tracks } = source.meta;
+      if (ranks.length > 1) folded.add(rankKey(rank));
+      else for (const track of tracks) if (track.lanes > 1) folded.add(trackKey(rank, track));
+    }
+    this.lay();
+    this.viewer.keepAddress();
+  }
+
+  /** Unfold everything, and open the ranks that are not open yet, up to a number. */
+  async unfoldAll() {
+    const { ranks, folded } = this.viewer.state;
+    folded.clear();
+    this.lay();
+    for (const rank of ranks.slice(0, MOST_OPENED)) await this.openRank(rank);
+    if (ranks.length > MOST_OPENED) say(`The first ${MOST_OPENED} ranks are open; open others by their headings`);
+    this.viewer.keepAddress();
+  }
+
+  /** Unfold what hides a lane, and drop the filter if it does. @param {number} rank @param {number} lane */
+  uncover(rank, lane) {
+    const { state } = this.viewer;
+    const track = state.sources.get(rank)?.meta.tracks.find((t) => t.firstLane <= lane && lane < t.firstLane + t.lanes);
+    if (!track) return;
+    for (const key of [rankKey(rank), groupKey(rank, track.group), trackKey(rank, track)]) state.folded.delete(key);
+    if (!`${track.group} ${track.name}`.toLowerCase().includes(state.filter)) this.filter("");
+    byId("timeline-filter", HTMLInputElement).value = state.filter;
+    this.lay();
+  }
+
+  /** Pin a track to the top, or let it go. @param {string} key */
+  pin(key) {
+    const { pins } = this.viewer.state;
+    if (!pins.delete(key)) {
+      pins.add(key);
+      const { pinnedHeight } = layOut(this.viewer.state.ranks, this.viewer.state.sources, this.viewer.state);
+      if (pinnedHeight > MOST_PINNED_FRAC * this.viewer.scroller.clientHeight) {
+        pins.delete(key);
+        say("The pinned tracks would leave no room for the others; unpin or fold one first");
+      }
+    }
+    this.lay();
+    this.viewer.keepAddress();
+  }
+
+  /** @param {string} text */
+  filter(text) {
+    this.viewer.state.filter = text.trim().toLowerCase();
+    this.lay();
+    this.viewer.keepAddress();
+  }
+}
