@@ -43,10 +43,12 @@ def stream_kernels(reading: Reading) -> Iterator[pa.RecordBatch]:
 
 def _build_kernels(reading: Reading, launches: _Launches, rows: Ints) -> pa.Table:
     trace = reading.trace
-    launch = trace.links.operator[rows]
-    operator = np.where(launch >= 0, trace.columns.name[launch], -1)
-    name, args, length = trace.columns.name[rows], trace.columns.args[rows], trace.columns.duration_ns[rows]
-    device, stream, step_row = trace.lanes.device[rows], trace.lanes.stream[rows], reading.step_row[rows]
+    launch = trace.take(trace.links.operator, rows)
+    operator = np.where(launch >= 0, trace.take(trace.columns.name, launch), -1)
+    columns = trace.columns.name, trace.columns.args, trace.columns.duration_ns
+    name, args, length = (trace.take(column, rows) for column in columns)
+    columns = trace.lanes.device, trace.lanes.stream, reading.step_row
+    device, stream, step_row = (trace.take(column, rows) for column in columns)
     collective = trace.kinds.kind[rows] == Kind.COLLECTIVE
     first, groups = group(step_row, name, operator, device, stream, launches.shape[args])
     count = len(first)
@@ -55,7 +57,6 @@ def _build_kernels(reading: Reading, launches: _Launches, rows: Ints) -> pa.Tabl
     longest = np.zeros(count, np.int64)
     np.minimum.at(shortest, groups, length)
     np.maximum.at(longest, groups, length)
-    tensor = np.array([uses_tensor_cores(text) for text in trace.names], bool)
     return parts.build_table(
         "kernels",
         {
@@ -65,7 +66,7 @@ def _build_kernels(reading: Reading, launches: _Launches, rows: Ints) -> pa.Tabl
             "device": device[first],
             "stream": stream[first],
             **launches.describe(args[first]),
-            "tensor_core": tensor[name[first]],
+            "tensor_core": launches.tensor[name[first]],
             "collective": collective[first],
             "count": np.bincount(groups, minlength=count).astype(np.int64),
             "total_ns": total(length, groups, count),
@@ -76,13 +77,14 @@ def _build_kernels(reading: Reading, launches: _Launches, rows: Ints) -> pa.Tabl
 
 
 class _Launches:
-    """How kernels were launched, by the number of their arguments.
+    """How kernels were launched, by the number of their arguments; `tensor` says which names use tensor cores.
 
-    `shape` numbers what is shown of that, so that kernels which differ in nothing else are one row.
+    `shape` numbers what is shown of a launch, so that kernels which differ in nothing else are one row.
     """
 
     def __init__(self, reading: Reading) -> None:
         arguments = reading.trace.arguments
+        self.tensor = np.array([uses_tensor_cores(text) for text in reading.trace.names], bool)
         self.shape = _number_shapes(reading)
         self._grid, self._block = arguments.texts("grid"), arguments.texts("block")
         self._registers = arguments.integers("registers per thread")

@@ -25,6 +25,9 @@ from collector.traces.kineto.sort import sort_rows
 _ROUNDING_NS = 1000
 """Files in whole microseconds round every start and every length, so a child may stick out by one."""
 
+# Rows that are picked may lie far apart, each on a page of its own.
+_TAKEN_ROWS = 1 << 14
+
 Mask = npt.NDArray[np.bool_]
 
 
@@ -85,7 +88,7 @@ class Trace:
     def take(self, column: Ints, rows: Ints) -> Ints:
         """Return the values of some rows, from disk if they are many."""
         found = self.log.scratch.column()
-        for block in blocks(len(rows)):
+        for block in blocks(len(rows), _TAKEN_ROWS):
             found.append(column[rows[block]])
             self.release()
         return found.finish()

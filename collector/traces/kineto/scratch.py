@@ -146,6 +146,14 @@ class Column:
         self._rows = 0
 
 
+def stretches(rows: Ints) -> Iterator[slice]:
+    """Yield the slices that cover rising rows, so that those of one slice lie close to each other."""
+    if len(rows):
+        edges = np.searchsorted(rows, np.arange(int(rows[0]), int(rows[-1]) + BLOCK_ROWS, BLOCK_ROWS))
+        edges = np.unique(np.append(edges, len(rows)))
+        yield from (slice(low, high) for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+
+
 def blocks(length: int, size: int | None = None) -> Iterator[slice]:
     """Yield the slices that cover so many rows, in order."""
     size = size or BLOCK_ROWS

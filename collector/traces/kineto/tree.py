@@ -14,10 +14,9 @@ from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.intern import Numbers
 from collector.traces.kineto.model import Trace
 from collector.traces.kineto.nest import walk_levels
-from collector.traces.kineto.scratch import blocks
+from collector.traces.kineto.scratch import stretches
 
 _STACK_LIMIT = 200
-_BLOCK_ROWS = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def _number_paths(trace: Trace, member: np.ndarray, prefix: int) -> tuple[Ints, 
     paths = Numbers()
     number = trace.log.scratch.array(len(trace.columns), -1)
     for level in walk_levels(trace.nesting.depth, trace.log.scratch):
-        for block in blocks(len(level), _BLOCK_ROWS):
+        for block in stretches(level):
             rows = level[block]
             parents = trace.nesting.parent[rows]
             above = np.where(parents >= 0, number[parents], -1)

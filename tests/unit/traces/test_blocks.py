@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from collector.traces import read_trace
 from collector.traces.kineto import scratch, sort
 from collector.traces.kineto.batches import split_batches
-from collector.traces.kineto.scratch import Scratch
+from collector.traces.kineto.scratch import Scratch, stretches
 from collector.traces.kineto.sort import sort_rows
 from tests.support.traces import training_steps, write_trace
 
@@ -39,6 +39,14 @@ def test_rows_are_parted_by_group_in_order() -> None:
     groups = np.random.default_rng(1).integers(0, 7, 300)
     parted = Scratch().partition(len(groups), lambda rows: groups[rows], 8)
     assert [rows.tolist() for rows in parted] == [np.flatnonzero(groups == group).tolist() for group in range(8)]
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("rows", [[], [7], [0, 1, 2], [3, 90, 91, 200], list(range(64))])
+def test_stretches_cover_the_rows_and_are_short(rows: list[int]) -> None:
+    found = [rows[stretch] for stretch in stretches(np.array(rows, np.int64))]
+    assert [row for stretch in found for row in stretch] == rows
+    assert all(0 <= stretch[-1] - stretch[0] < 16 for stretch in found)
 
 
 @given(st.lists(st.tuples(st.integers(-1, 4), st.integers(0, 3)), max_size=60), st.integers(1, 9))
