@@ -29,6 +29,7 @@ from profiler_server.pages.steps.tables import (
     InterruptionRow,
     OutlierTable,
     Points,
+    WindowRow,
     describe_coverage,
     describe_evaluation,
     describe_outliers,
@@ -36,6 +37,7 @@ from profiler_server.pages.steps.tables import (
     list_interruptions,
     list_percentiles,
     list_steadiness,
+    list_windows,
 )
 
 log = logging.getLogger(__name__)
@@ -72,6 +74,7 @@ class Trace:
     steadiness: tuple[Figure, ...]
     outliers: OutlierTable
     interruptions: tuple[InterruptionRow, ...]
+    windows: tuple[WindowRow, ...]
     charts: tuple[Chart, ...]
     evaluation: EvaluationView | None
     points: Points
@@ -125,6 +128,7 @@ def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
         steadiness=list_steadiness(data),
         outliers=describe_outliers(data, interruptions),
         interruptions=list_interruptions(interruptions),
+        windows=list_windows(rank.manifest),
         charts=build_charts(data),
         evaluation=None if data.infers else describe_evaluation(summarize_evaluation(data.every)),
         points=describe_points(rank.manifest),

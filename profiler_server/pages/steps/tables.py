@@ -21,6 +21,7 @@ from profiler_server.analysis.outliers import (
 from profiler_server.analysis.results import Distribution
 from profiler_server.analysis.stability import summarize_stability
 from profiler_server.analysis.steps import Int64
+from profiler_server.analysis.triggers import WindowReason, explain_windows
 from profiler_server.format import (
     ABSENT,
     format_count,
@@ -36,6 +37,7 @@ from profiler_server.pages.steps.reading import StepData
 _LABELS = {phase.name: phase.label for phase in PHASES}
 OUTLIER_ROWS = 20
 INTERRUPTION_ROWS = 10
+WINDOW_ROWS = 20
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,17 @@ class InterruptionRow:
     total: str
     mean: str
     longest: str
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
+class WindowRow:
+    """One detailed window: its steps, why it opened, what it cost, and where on the timeline it is, in ns."""
+
+    steps: str
+    reason: str
+    cost: str
     start_ns: int
     end_ns: int
 
@@ -187,6 +200,23 @@ def _describe_outlier(outlier: Outlier) -> OutlierRow:
 def list_interruptions(found: Interruptions) -> tuple[InterruptionRow, ...]:
     """List checkpoints, validation and compilations, the longest in all first."""
     return tuple(_describe_interruption(entry) for entry in sum_interruptions(found)[:INTERRUPTION_ROWS])
+
+
+def list_windows(manifest: RankManifest) -> tuple[WindowRow, ...]:
+    """List the detailed windows of the rank, the latest of many only."""
+    return tuple(_describe_window(entry) for entry in explain_windows(manifest)[-WINDOW_ROWS:])
+
+
+def _describe_window(entry: WindowReason) -> WindowRow:
+    window = entry.window
+    how = "on libkineto's own thread" if entry.on_demand else "held the training"
+    return WindowRow(
+        steps=format_runs([(window.first_step, window.last_step)]),
+        reason=entry.text,
+        cost=f"{format_duration(window.stall_ns)}, {how}",
+        start_ns=window.start_ns,
+        end_ns=window.end_ns,
+    )
 
 
 def _describe_interruption(entry: HeldSum) -> InterruptionRow:

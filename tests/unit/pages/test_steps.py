@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from collector.parts import build_table, build_table_from_rows, write_table
 from collector.run import open_run
 from collector.schema import layout
+from collector.schema.manifest import encode_manifest
 from collector.schema.phases import PHASE_NAMES
 from profiler_server.page import PageRequest
 from profiler_server.pages.steps import Trace, build
@@ -177,3 +179,19 @@ def test_a_run_of_100_000_steps_has_a_small_page(tmp_path: Path) -> None:
     assert sum(len(json.dumps(chart.figure)) for chart in trace.charts) < 200_000
     assert max(len(chart.rows) for chart in trace.charts) <= 40
     assert {chart.source for chart in trace.charts} <= set(CHART_NAMES)
+
+
+def test_every_detailed_window_says_why_it_opened_and_what_it_cost(tmp_path: Path) -> None:
+    path = build_run(tmp_path / "run")
+    manifest = open_run(path).rank(0).manifest
+    first = manifest.windows[0]
+    later = dataclasses.replace(first, first_step=30, last_step=32, trigger="outlier", stall_ns=2 * MS)
+    asked = dataclasses.replace(first, first_step=35, last_step=35, trigger="control")
+    order = {"trigger": "outlier", "step": 25, "text": "step 25 took 6.1× the median", "on_demand": True}
+    changed = dataclasses.replace(manifest, windows=(first, later, asked), facts={"triggers": [order, None]})
+    layout.rank_file(path, 0).write_text(encode_manifest(changed), encoding="utf-8")
+    assert [(row.steps, row.reason, row.cost) for row in show(path).windows] == [
+        ("10–12", "chosen by the option window", "50.0 ms, held the training"),
+        ("30–32", "opened by itself: step 25 took 6.1× the median", "2.00 ms, on libkineto's own thread"),
+        ("35", "asked for while the run recorded", "50.0 ms, held the training"),
+    ]

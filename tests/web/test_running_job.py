@@ -1,0 +1,63 @@
+"""A job that trains is asked through the page's form for a closer look, takes it, and the page says so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collector.run import open_run
+from tests.support.asking import Asker
+
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+# It trains until a window that was asked for is on disk: the test needs the time of a process that imports torch.
+JOB = """
+import pathlib, sys, time, torch
+from collector import Profiler
+torch.set_num_threads(1)
+model = torch.nn.Linear(16, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+with Profiler(sys.argv[1], window=(2, 1)):
+    events = pathlib.Path(sys.argv[1]) / "profiler/rank_0/events"
+    end = time.monotonic() + 60
+    while time.monotonic() < end and len(list(events.glob("window-*.note.json"))) < 2:
+        optimizer.zero_grad()
+        model(torch.randn(8, 16)).sum().backward()
+        optimizer.step()
+        time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen(
+        [sys.executable, "-c", JOB, str(tmp_path / "job")], cwd=root, stderr=subprocess.PIPE, text=True
+    )
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def wait_for_form(asker: Asker) -> None:
+    deadline = time.monotonic() + 60
+    while "Look closer while it trains" not in asker.ask("/runs/job/steps").text:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_a_running_job_takes_the_window_that_the_form_asks_for(job: subprocess.Popen[str], tmp_path: Path) -> None:
+    asker = Asker(tmp_path)
+    wait_for_form(asker)
+    assert asker.ask("/runs/job/window", "POST", FORM, b"first=1&count=2").status_code == 303
+    errors = job.communicate(timeout=90)[1]
+    assert job.returncode == 0, errors
+    window = next(entry for entry in open_run(tmp_path / "job").rank().manifest.windows if entry.trigger == "control")
+    assert window.last_step == window.first_step + 1
+    page = asker.ask("/runs/job/steps").text
+    assert "asked for while the run recorded" in page
+    assert f"{window.first_step}–{window.last_step}" in page
