@@ -159,7 +159,7 @@ def build_lines(x: Numbers, lines: Sequence[Line], axes: Axes | None = None, poi
     if len(x) <= MARKED_POINTS:
         lines = [replace(line, marked=True) for line in lines]
     data = [_draw_line(line, x, scale, unit, points) for line in lines]
-    return _figure(data, _axis_layout(axes, unit))
+    return complete_figure(data, _axis_layout(axes, unit))
 
 
 def build_stack(stack: Stack, axes: Axes | None = None) -> Figure:
@@ -187,7 +187,7 @@ def build_stack(stack: Stack, axes: Axes | None = None) -> Figure:
                 "hovertemplate": hover,
             }
         )
-    return _figure(data, {**_axis_layout(axes, unit), "barmode": "stack", "bargap": 0})
+    return complete_figure(data, {**_axis_layout(axes, unit), "barmode": "stack", "bargap": 0})
 
 
 def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
@@ -223,7 +223,7 @@ def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
     layout["legend"] = {"orientation": "v", "x": 1.02, "y": 0.5, "yanchor": "middle"}
     if center:
         layout["annotations"] = [{"text": plain_text(center), "showarrow": False, "x": 0.5, "y": 0.5}]
-    return _figure([pie], layout)
+    return complete_figure([pie], layout)
 
 
 def _tell_apart(labels: Sequence[str]) -> list[str]:
@@ -258,7 +258,7 @@ def build_bars(slices: Sequence[Slice], axes: Axes | None = None) -> Figure:
     ticks = {"tickmode": "array", "tickvals": list(range(len(slices)))}
     ticktext = [plain_text(shorten_middle(s.label, 36)) for s in slices]
     layout["yaxis"] = {**ticks, "ticktext": ticktext, "autorange": "reversed", "automargin": True, "ticks": ""}
-    return _figure([bars], layout)
+    return complete_figure([bars], layout)
 
 
 def build_depths(x: Numbers, depths: Numbers, capacity: float, unit: str = "batches") -> Figure:
@@ -279,7 +279,9 @@ def build_sparkline(y: Numbers, color: str = "compute") -> Figure:
     hidden = {"visible": False, "fixedrange": True}
     layout = {"margin": {"l": 0, "r": 0, "t": 2, "b": 2}, "showlegend": False, "xaxis": hidden}
     layout["yaxis"] = {**hidden, "rangemode": "tozero"}
-    return _figure([_draw_line(line, np.arange(len(y)), *_scale(Axes(), float(np.max(y)) if len(y) else 0.0))], layout)
+    return complete_figure(
+        [_draw_line(line, np.arange(len(y)), *_scale(Axes(), float(np.max(y)) if len(y) else 0.0))], layout
+    )
 
 
 def plain_text(text: str) -> str:
@@ -336,7 +338,7 @@ def _axis_layout(axes: Axes, unit: str) -> Figure:
     return layout
 
 
-def _figure(data: list[Figure], layout: Figure) -> Figure:
+def complete_figure(data: list[Figure], layout: Figure) -> Figure:
     """Complete a figure; its meta carries the colours of the dark ground by those of the light one."""
     return {"data": data, "layout": {**layout, "meta": {"dark": dict([*PALETTE.values(), *NEUTRALS.values()])}}}
 

@@ -41,3 +41,16 @@ def test_the_comparison_is_data_too(asker: Asker) -> None:
     waits = next(part for part in answer["comparison"]["phases"] if part["name"] == "Data wait")
     assert waits["b_ns"] - waits["a_ns"] == pytest.approx(95.6e6, rel=1e-3)
     assert asker.ask("/api/v1/compare?a=healthy").status_code == 422
+
+
+def test_the_change_is_drawn_with_its_noise(asker: Asker) -> None:
+    text = asker.ask("/compare?a=healthy&b=team/slow").text
+    assert "From A to B" in text
+    assert "the 95 % interval of each change" in text
+    assert '"error_y"' in text
+
+
+def test_two_runs_that_are_the_same_have_nothing_to_draw(asker: Asker) -> None:
+    text = asker.ask("/compare?a=healthy&b=healthy").text
+    assert "No clear difference" in text
+    assert "From A to B" not in text

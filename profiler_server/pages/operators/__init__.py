@@ -15,7 +15,7 @@ from profiler_server.analysis.executions import summarize_device_steps
 from profiler_server.analysis.operator_groups import GROUPS, GroupTable, has_modules
 from profiler_server.analysis.selection import SelectedRows, select_rows
 from profiler_server.figures import Chart
-from profiler_server.format import format_count, format_duration, format_steps
+from profiler_server.format import format_count, format_duration, format_number_of, format_steps
 from profiler_server.page import Notice, Page, PageRequest
 from profiler_server.pages.operators.charts import build_chart
 from profiler_server.pages.operators.columns import SORTABLE, Column, list_columns
@@ -261,7 +261,7 @@ def _build_head(column: Column, state: PageState) -> Head:
 def _summarize(selected: SelectedRows, rows: int, state: PageState) -> str:
     nouns = NOUNS[state.group]
     if not state.search:
-        return f"{format_count(rows)} {nouns}"
+        return format_number_of(rows, nouns.removesuffix("s"))
     found = f"{format_count(selected.matched)} of {format_count(rows)} {nouns} match “{state.search[:60]}”"
     if selected.loose and selected.matched:
         return f"{found} loosely: no name holds it, these hold its letters in order"

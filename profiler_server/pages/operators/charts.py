@@ -47,7 +47,9 @@ def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None
     )
     known = _count_names(group, state.group)
     which = (
-        f"all {known} {nouns}"
+        f"the only {nouns.removesuffix('s')}"
+        if known == 1
+        else f"all {known} {nouns}"
         if known <= TOP
         else f"the {TOP} largest of {format_count(known)} {nouns}, the rest as Other"
     )

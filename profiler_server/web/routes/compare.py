@@ -11,6 +11,8 @@ from starlette.responses import RedirectResponse, Response
 
 from collector.schema.errors import RunError
 from profiler_server.analysis.comparison import Comparison, Difference, compare_ranks, summarize_comparison
+from profiler_server.figures import Chart
+from profiler_server.figures.waterfall import Fall, build_waterfall, find_base_ns
 from profiler_server.format import format_duration
 from profiler_server.page import Notice
 from profiler_server.store.headline import RunEntry
@@ -58,6 +60,7 @@ class CompareView:
     total: str
     cautions: tuple[str, ...]
     step: Difference | None
+    waterfall: Chart | None
     phases: tuple[Line, ...]
     operators: tuple[Line, ...]
     notice: Notice | None
@@ -86,17 +89,46 @@ def _build_view(services: Services, a: str, b: str) -> CompareView:
     runs = services.catalog.list_runs().runs[:CHOICES]
     if not a or not b:
         notice = Notice("empty", "Choose two runs", "A is the run to compare with, B the one to judge.")
-        return CompareView(a, b, runs, "", "", (), None, (), (), notice)
+        return CompareView(a, b, runs, "", "", (), None, None, (), (), notice)
     opened = services.catalog.open(a), services.catalog.open(b)
     try:
         found = compare_ranks(opened[0].rank(), opened[1].rank())
     except RunError as error:
         return CompareView(
-            a, b, runs, "", "", (), None, (), (), Notice("failed", "These cannot be compared", str(error))
+            a, b, runs, "", "", (), None, None, (), (), Notice("failed", "These cannot be compared", str(error))
         )
     total = f"{format_duration(found.a_total_ns)} in A and {format_duration(found.b_total_ns)} in B"
     sentence = summarize_comparison(found)
-    return CompareView(a, b, runs, sentence, total, found.cautions, found.step, *_draw(found), None)
+    return CompareView(
+        a, b, runs, sentence, total, found.cautions, found.step, draw_waterfall(found), *_draw(found), None
+    )
+
+
+def draw_waterfall(found: Comparison) -> Chart | None:
+    """Draw how the mean step of A becomes that of B, the greatest change first; None where nothing changed."""
+    changed = sorted((part for part in found.phases if part.change_ns), key=lambda part: -abs(part.change_ns))
+    if not changed:
+        return None
+    falls = [
+        Fall(part.name.partition(" /")[0], part.change_ns, part.noise_ns, _sign(part.change_ns), part.is_clear)
+        for part in changed
+    ]
+    base_ns = find_base_ns(found.step.a_ns, falls)
+    cut = f" The axis begins at {format_duration(base_ns)}." if base_ns else ""
+    return Chart(
+        id="waterfall",
+        title="From A to B",
+        caption="What each phase adds to the mean step (red) or saves (green); hatched is no more than noise. "
+        f"The whiskers are the 95 % interval of each change.{cut}",
+        figure=build_waterfall(found.step.a_ns, found.step.b_ns, falls, ("A", "B", "mean step")),
+        columns=("Phase", "Change", "Noise"),
+        rows=tuple((part.name, _sign(part.change_ns), f"± {format_duration(part.noise_ns)}") for part in changed),
+        size="medium",
+    )
+
+
+def _sign(change_ns: float) -> str:
+    return f"{'+' if change_ns > 0 else '−'}{format_duration(abs(change_ns))}"
 
 
 def _draw(found: Comparison) -> tuple[tuple[Line, ...], tuple[Line, ...]]:

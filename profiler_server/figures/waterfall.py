@@ -1,0 +1,117 @@
+"""A waterfall: how one total becomes another, part by part, each with its noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from profiler_server.figures.charts import PALETTE, Figure, complete_figure, plain_text
+from profiler_server.format import choose_time_unit
+
+LEAST_CUT_FRAC = 0.4
+"""The axis begins above zero where all that happens lies above so much of the total: small changes must be seen."""
+ROOM_FRAC = 0.35
+"""Space below the lowest level, as a part of the height that the changes take."""
+
+
+@dataclass(frozen=True)
+class Fall:
+    """One part of the change in ns. `noise_ns` is None where it is unknown; `text` stands at the bar."""
+
+    label: str
+    change_ns: float
+    noise_ns: float | None
+    text: str
+    is_clear: bool
+
+
+def find_base_ns(start_ns: float, falls: Sequence[Fall]) -> float:
+    """Return where the axis of a waterfall begins: at zero, or below the lowest level."""
+    levels = list_levels(start_ns, falls)
+    lowest, highest = min(levels), max(levels)
+    begin = lowest - ROOM_FRAC * max(highest - lowest, 0.02 * highest)
+    return begin if begin > LEAST_CUT_FRAC * highest else 0.0
+
+
+def list_levels(start_ns: float, falls: Sequence[Fall]) -> list[float]:
+    """Return the totals before the first part, and after each."""
+    levels = [start_ns]
+    for fall in falls:
+        levels.append(levels[-1] + fall.change_ns)
+    return levels
+
+
+def build_waterfall(start_ns: float, end_ns: float, falls: Sequence[Fall], names: tuple[str, str, str]) -> Figure:
+    """Draw the parts between two totals. `names` are the first total's, the last one's and the axis' title."""
+    levels = list_levels(start_ns, falls)
+    scale, unit = choose_time_unit(max(*levels, end_ns))
+    base = find_base_ns(start_ns, falls) / scale
+    first, last, title = names
+    totals = {
+        "type": "bar",
+        "x": [0, len(falls) + 1],
+        "y": [start_ns / scale - base, end_ns / scale - base],
+        "base": [base, base],
+        "width": 0.5,
+        "marker": {"color": PALETTE["host"][0]},
+        "hovertemplate": f"%{{customdata:.4~g}} {unit}<extra></extra>",
+        "customdata": [start_ns / scale, end_ns / scale],
+    }
+    layout: Figure = {
+        "margin": {"l": 60, "r": 12, "t": 24, "b": 40},
+        "showlegend": False,
+        "barmode": "overlay",
+        "xaxis": {
+            "tickmode": "array",
+            "tickvals": list(range(len(falls) + 2)),
+            "ticktext": [plain_text(name) for name in (first, *(fall.label for fall in falls), last)],
+            "fixedrange": True,
+            "showgrid": False,
+            "range": [-0.6, len(falls) + 1.6],
+        },
+        "yaxis": {
+            "title": {"text": f"{title} ({unit})"},
+            "fixedrange": True,
+            "range": [base, _find_top(levels, base, scale)],
+        },
+        "shapes": [_join(place, level / scale) for place, level in enumerate(levels)],
+    }
+    return complete_figure([totals, _draw_falls(levels, falls, scale, unit)], layout)
+
+
+def _find_top(levels: Sequence[float], base: float, scale: float) -> float:
+    top = max(levels) / scale
+    return top + 0.16 * (top - base)
+
+
+def _draw_falls(levels: Sequence[float], falls: Sequence[Fall], scale: float, unit: str) -> Figure:
+    clear = [fall.is_clear for fall in falls]
+    colors = ["zero" if fall.change_ns > 0 else "optimizer" for fall in falls]
+    return {
+        "type": "bar",
+        "x": list(range(1, len(falls) + 1)),
+        "y": [fall.change_ns / scale for fall in falls],
+        "base": [level / scale for level in levels[: len(falls)]],
+        "width": 0.5,
+        "text": [plain_text(fall.text) for fall in falls],
+        "textposition": "outside",
+        "cliponaxis": False,
+        "marker": {
+            "color": [PALETTE[color if known else "idle"][0] for color, known in zip(colors, clear, strict=True)],
+            "pattern": {"shape": ["" if known else "/" for known in clear], "fillmode": "replace", "solidity": 0.4},
+        },
+        "error_y": {
+            "type": "data",
+            "array": [(fall.noise_ns or 0.0) / scale for fall in falls],
+            "color": PALETTE["idle"][0],
+            "thickness": 1.5,
+            "width": 4,
+        },
+        "hovertemplate": f"%{{y:+.4~g}} {unit}<extra></extra>",
+    }
+
+
+def _join(place: int, level: float) -> Figure:
+    """Return the line from one bar to the next."""
+    line = {"color": PALETTE["idle"][0], "width": 1, "dash": "dot"}
+    return {"type": "line", "x0": place + 0.25, "x1": place + 0.75, "y0": level, "y1": level, "line": line}
