@@ -1,4 +1,4 @@
-"""Load, memory, power, temperature and clock of the GPUs that the training process uses, read through NVML.
+"""Load, memory, power, temperature, clock and throttling of the GPUs that the training process uses, read through NVML.
 
 May import nvidia-ml-py where it is installed. Must not import torch.
 """
@@ -13,6 +13,12 @@ from collector.schema.manifest import Signal
 from collector.sidecar.processes import Sample
 
 INSTALL = "Install nvidia-ml-py (`pip install nvidia-ml-py`) to see its power, utilisation, temperature and clock."
+POWER, HEAT, OTHER = 1, 2, 4
+"""Flags of the metric `throttle_flags`: what holds the clock of a GPU down."""
+# NVML's bits, the same under both of their names: limits in software, then those in hardware.
+_THROTTLING = {POWER: 0x04 | 0x80, HEAT: 0x20 | 0x40}
+# Set beside the bits above too: it says no more than that the hardware slows down.
+_HARDWARE_SLOWDOWN = 0x08
 _log = logging.getLogger("stepscope")
 
 
@@ -63,7 +69,16 @@ class Gpus:
             "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000.0,
             "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
             "clock_hz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM) * 1e6,
+            "throttle_flags": lambda: read_throttling(self._ask_reasons(handle)),
         }
+
+    def _ask_reasons(self, handle: Any) -> int:
+        """Return NVML's bits that say why the clock is not at its highest; the call has had two names."""
+        nvml = self._library
+        for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
+            if hasattr(nvml, name):
+                return int(getattr(nvml, name)(handle))
+        raise nvml.NVMLError(nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
     def _find(self, device: dict[str, Any], visible: str | None) -> Any:
         nvml, index = self._library, int(device["index"])
@@ -86,6 +101,12 @@ class Gpus:
             if any(process.pid == pid for process in running):
                 used[index] = handle
         return used or found
+
+
+def read_throttling(reasons: int) -> int:
+    """Return the flags of `throttle_flags` for NVML's bits. A GPU that idles, or was set to a clock, is not throttled."""
+    flags = sum(flag for flag, bits in _THROTTLING.items() if reasons & bits)
+    return flags or (OTHER if reasons & _HARDWARE_SLOWDOWN else 0)
 
 
 def pick_visible(visible: str | None, index: int) -> str:

@@ -145,3 +145,28 @@ def sum_series(series: Sequence[Series], source: str) -> Series | None:
         # A worker that has ended or not begun adds nothing.
         total += np.interp(base.x, entry.x, entry.value, left=0.0, right=0.0)
     return Series(source, base.metric, base.x, total)
+
+
+@dataclass(frozen=True)
+class Throttling:
+    """Parts of the samples of one GPU in which something held its clock down, and what did: power, heat, other."""
+
+    source: str
+    share_frac: float
+    causes: tuple[tuple[str, float], ...]
+
+
+_THROTTLE_CAUSES = {1: "power", 2: "heat", 4: "other"}
+
+
+def find_throttling(resources: Resources) -> tuple[Throttling, ...]:
+    """Return the GPUs whose clock was held down in some sample; the most frequent cause of each stands first."""
+    found = []
+    for series in resources.pick("throttle_flags", "gpu "):
+        flags = series.value.astype(np.int64)
+        if not flags.any():
+            continue
+        shares = [(name, float((flags & flag > 0).mean())) for flag, name in _THROTTLE_CAUSES.items()]
+        causes = tuple(sorted((entry for entry in shares if entry[1]), key=lambda entry: -entry[1]))
+        found.append(Throttling(series.source, float((flags > 0).mean()), causes))
+    return tuple(found)

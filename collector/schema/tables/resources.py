@@ -13,13 +13,14 @@ TABLE = Table(
             "metric",
             "category",
             "",
-            "cpu_cores, run_queue_frac, memory_bytes, read_bytes_per_s, utilization_frac, power_w, temperature_c, clock_hz.",
+            "cpu_cores, run_queue_frac, memory_bytes, read_bytes_per_s, utilization_frac, power_w, temperature_c, clock_hz, throttle_flags.",
         ),
         Column(
             "value",
             "float64",
             "",
-            "Value in the unit that ends the metric's name; cpu_cores is cores in use.",
+            "Value in the unit that ends the metric's name; cpu_cores is cores in use; throttle_flags says what holds a "
+            "GPU's clock down: 1 power, 2 heat, 4 another limit of the hardware.",
         ),
     ),
     option="resources",

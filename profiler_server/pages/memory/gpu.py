@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collector.schema.manifest import Device, RankManifest
-from profiler_server.analysis.resources import Resources, Series
+from profiler_server.analysis.resources import Resources, Series, Throttling, find_throttling
 from profiler_server.figures import Chart
 from profiler_server.format import format_bytes, format_share, shorten_middle
 from profiler_server.pages.memory.drawing import COLORS, Drawn, Look, Write, draw_series
@@ -30,6 +30,7 @@ class GpuRow:
 class GpuView:
     rows: tuple[GpuRow, ...]
     charts: tuple[Chart, ...]
+    throttling: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,9 @@ METRICS = (
 )
 
 
+_CAUSES = {"power": "power limit", "heat": "too hot", "other": "hardware slowdown"}
+
+
 def view_gpus(manifest: RankManifest, resources: Resources) -> GpuView | None:
     """Lay out what was sampled of the GPUs, None where nothing was."""
     sources = [entry.source for metric in METRICS for entry in resources.pick(metric.name, "gpu ")]
@@ -78,7 +82,14 @@ def view_gpus(manifest: RankManifest, resources: Resources) -> GpuView | None:
     devices = {f"gpu {device.index}": device for device in manifest.devices}
     rows = tuple(_view_row(resources, source, devices.get(source)) for source in dict.fromkeys(sources))
     charts = [_draw(metric, resources, devices.values()) for metric in METRICS if resources.pick(metric.name, "gpu ")]
-    return GpuView(rows[:MOST_GPUS], tuple(charts))
+    throttled = find_throttling(resources)[:MOST_GPUS]
+    return GpuView(rows[:MOST_GPUS], tuple(charts), tuple(_describe_throttling(entry) for entry in throttled))
+
+
+def _describe_throttling(entry: Throttling) -> str:
+    """Say how long the clock of a GPU was held down and by what."""
+    causes = ", ".join(f"{_CAUSES[name]} {format_share(share)}" for name, share in entry.causes)
+    return f"{entry.source.upper()} was throttled in {format_share(entry.share_frac)} of the samples: {causes}."
 
 
 def _view_row(resources: Resources, source: str, device: Device | None) -> GpuRow:

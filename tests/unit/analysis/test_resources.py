@@ -10,8 +10,10 @@ import pytest
 from collector.run import RankRun, open_run
 from collector.schema.errors import TableMissingError
 from profiler_server.analysis.resources import (
+    Resources,
     Series,
     StepScale,
+    find_throttling,
     read_resources,
     read_scale,
     sum_series,
@@ -73,3 +75,12 @@ def test_a_run_without_samples_raises(tmp_path: Path) -> None:
     rank = open_run(build_run(tmp_path / "run", RunPlan())).rank(0)
     with pytest.raises(TableMissingError):
         read_resources(rank, read_scale(rank))
+
+
+def test_throttling_is_told_by_gpu_with_its_most_frequent_cause_first() -> None:
+    x = np.arange(8.0)
+    hot = Series("gpu 1", "throttle_flags", x, np.array([0, 0, 0, 0, 1, 3, 2, 2.0]))
+    cool = Series("gpu 0", "throttle_flags", x, np.zeros(8))
+    (found,) = find_throttling(Resources((cool, hot), 8, 0, "step"))
+    assert (found.source, found.share_frac) == ("gpu 1", 0.5)
+    assert found.causes == (("heat", 0.375), ("power", 0.25))

@@ -75,6 +75,17 @@ def test_the_gpu_is_shown_with_its_name_and_capacity(tmp_path: Path) -> None:
     ]
 
 
+def test_a_gpu_whose_clock_was_held_down_says_for_how_long_and_why(tmp_path: Path) -> None:
+    path = build_machine(tmp_path / "run")
+    assert show(path).gpu.throttling == ()  # type: ignore[union-attr]
+    rows = build_resources(build_steps(RunPlan()), gpu=True)
+    flags = [{**row, "metric": "throttle_flags", "value": 1.0} for row in rows if row["metric"] == "power_w"]
+    write_rows(layout.rank_path(path, 0), "resources", [*rows, *flags])
+    assert show(path).gpu.throttling == (  # type: ignore[union-attr]
+        "GPU 0 was throttled in 100.0 % of the samples: power limit 100.0 %.",
+    )
+
+
 def test_a_run_on_the_processor_says_that_there_is_no_gpu(tmp_path: Path) -> None:
     shown = show(build_machine(tmp_path / "run", gpu=False))
     assert shown.gpu is None

@@ -17,7 +17,7 @@ from collector.notes import Notes, write_notes
 from collector.ring.clock import Clock
 from collector.schema.layout import events_path
 from collector.sidecar.assemblers import resources as assembler
-from collector.sidecar.gpu import Gpus, pick_visible
+from collector.sidecar.gpu import HEAT, OTHER, POWER, Gpus, pick_visible, read_throttling
 from collector.sidecar.processes import Processes, Rates, name_workers
 
 
@@ -58,6 +58,9 @@ class FakeNvml:
     def nvmlDeviceGetClockInfo(self, handle: str, clock: int) -> int:
         return 1980
 
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: str) -> int:
+        return {"first": 0x1, "second": 0x48}[handle]
+
 
 def read_gpus(gpus: Gpus) -> dict[tuple[str, str], float]:
     return {(sample.source, sample.metric): sample.value for sample in gpus.sample()}
@@ -68,6 +71,30 @@ def test_the_uuid_that_cuda_gives_decides_which_gpu_it_is() -> None:
     assert read["gpu 0", "utilization_frac"] == 0.9
     assert read["gpu 0", "clock_hz"] == 1.98e9
     assert ("gpu 0", "power_w") not in read
+
+
+def test_a_gpu_that_is_too_hot_says_so() -> None:
+    devices = [{"index": 0, "uuid": "aa"}, {"index": 1, "uuid": "bb"}]
+    read = read_gpus(Gpus(devices, None, 1, FakeNvml()))
+    assert (read["gpu 0", "throttle_flags"], read["gpu 1", "throttle_flags"]) == (0, HEAT)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "flags"),
+    [(0, 0), (0x1, 0), (0x102, 0), (0x4, POWER), (0x88, POWER), (0x24, POWER + HEAT), (0x8, OTHER)],
+)
+def test_only_what_holds_the_clock_down_against_its_will_is_throttling(reasons: int, flags: int) -> None:
+    assert read_throttling(reasons) == flags
+
+
+def test_a_library_that_knows_the_older_name_is_asked_by_it() -> None:
+    class Older(FakeNvml):
+        nvmlDeviceGetCurrentClocksEventReasons = property()  # hasattr() says no
+
+        def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:
+            return 0x4
+
+    assert read_gpus(Gpus([{"index": 0}], None, 1, Older()))["gpu 0", "throttle_flags"] == POWER
 
 
 @pytest.mark.parametrize(("visible", "share"), [(None, 0.1), ("1", 0.9), ("GPU-bb,0", 0.9), ("0,1", 0.1)])
