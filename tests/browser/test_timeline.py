@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.runs import RunPlan
+from tests.support.runs import RunPlan, build_run
 from tests.support.serving import serve
 from tests.unit.timeline.rows import build_slices_run, make_slice
 
@@ -30,6 +30,12 @@ def wait_for(page: Page, condition: str) -> None:
 def open_page(page: Page, address: str) -> None:
     page.goto(address)
     wait_for(page, "viewer && viewer.timing.firstPaint > 0 && viewer.painter.missing === 0")
+
+
+def reopen(page: Page) -> None:
+    """Load the address that the viewer has written by now."""
+    time.sleep(0.4)
+    open_page(page, page.evaluate("location.href"))
 
 
 def read_span(page: Page) -> tuple[float, float]:
@@ -178,3 +184,98 @@ def test_both_themes_draw_in_their_colours(page: Page, server: str) -> None:
         grounds.append(tuple(page.evaluate(pixel)))
     assert grounds[0] == (255, 255, 255, 255)
     assert max(grounds[1][:3]) < 40
+
+
+def test_a_pinned_track_stays_at_the_top_and_survives_a_reload(page: Page, server: str) -> None:
+    open_page(page, f"{server}/runs/healthy/timeline")
+    page.get_by_role("button", name="Pin worker queue to the top").press("Enter")
+    pinned = page.locator("#timeline-pinned .track-label")
+    expect(pinned).to_have_text(["worker queue"])
+    page.locator("#timeline-lanes").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#timeline-details h3")).not_to_be_empty()
+    page.keyboard.press("p")
+    expect(pinned).to_have_count(2)
+    reopen(page)
+    expect(pinned).to_have_count(2)
+    page.locator("#timeline-pinned").get_by_role("button", name="Unpin worker queue").click()
+    expect(pinned).to_have_count(1)
+
+
+def test_tracks_are_filtered_by_name_and_the_address_knows(page: Page, server: str) -> None:
+    open_page(page, f"{server}/runs/healthy/timeline")
+    page.get_by_label("Show only tracks whose name contains").fill("worker")
+    expect(page.locator("#timeline-filtered")).to_contain_text("3 of")
+    reopen(page)
+    expect(page.locator("#timeline-labels .track-label:not(.track-group)")).to_have_count(3)
+    page.get_by_label("Show only tracks whose name contains").fill("nothing like it")
+    expect(page.locator("#timeline-filtered")).to_have_text("no track")
+
+
+def test_all_ranks_unfold_and_fold_at_once(page: Page, server: str) -> None:
+    open_page(page, f"{server}/runs/ranks/timeline")
+    page.get_by_role("button", name="Unfold all").click()
+    expect(page.get_by_role("button", name="Data pipeline")).to_have_count(4)
+    reopen(page)
+    expect(page.get_by_role("button", name="Data pipeline")).to_have_count(4)
+    page.get_by_role("button", name="Fold all", exact=True).click()
+    expect(page.locator("#timeline-labels .track-label")).to_have_count(4)
+
+
+def test_a_double_click_zooms_to_the_slice(page: Page, server: str) -> None:
+    open_page(page, f"{server}/runs/healthy/timeline")
+    page.mouse.dblclick(*find_slice(page, "aten::convolution_backward"))
+    wait_for(page, "viewer.state.span.t1 - viewer.state.span.t0 < 50e6")
+    begin, end = read_span(page)
+    assert end - begin > 30e6
+
+
+def test_dragging_over_the_ruler_zooms_to_that_stretch(page: Page, server: str) -> None:
+    open_page(page, f"{server}/runs/healthy/timeline")
+    whole = read_span(page)
+    box = page.locator("#timeline-ruler").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 4, box["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 10, steps=3)
+    page.mouse.up()
+    begin, end = read_span(page)
+    assert end - begin == pytest.approx((whole[1] - whole[0]) / 4, rel=0.02)
+
+
+def test_the_address_holds_an_area(page: Page, server: str) -> None:
+    open_page(page, f"{server}/runs/healthy/timeline?area=1000000000,1200000000,0,0,1")
+    expect(page.locator("#timeline-details h3")).to_contain_text("200 ms selected")
+    page.keyboard.press("f")
+    time.sleep(0.1)
+    begin, end = read_span(page)
+    assert 200e6 < end - begin < 240e6
+
+
+def test_a_counter_tells_its_value_under_the_pointer(page: Page, server: str) -> None:
+    open_page(page, f"{server}/runs/healthy/timeline?tracks=queue")
+    box = page.locator("#timeline-lanes").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40)
+    expect(page.locator("#timeline-hover")).to_contain_text("worker queue: ")
+
+
+def test_a_live_run_grows_without_moving_what_is_looked_at(page: Page, tmp_path: Path) -> None:
+    build_run(tmp_path / "live", RunPlan(steps=10, state="recording"))
+    with serve(tmp_path) as server:
+        open_page(page, f"{server}/runs/live/timeline")
+        page.mouse.dblclick(*find_slice(page, "Step 4"))
+        expect(page.locator("#timeline-details h3")).to_have_text("Step 4")
+        page.wait_for_timeout(300)
+        before = page.evaluate(
+            "() => { const { state } = document.getElementById('timeline').viewer; return [state.whole, state.span]; }"
+        )
+        build_run(tmp_path / "live", RunPlan(steps=30, state="recording"))
+        wait_for(page, f"viewer.state.whole > {2 * before[0]}")
+        assert page.evaluate("() => document.getElementById('timeline').viewer.state.span") == before[1]
+        expect(page.locator("#timeline-details h3")).to_have_text("Step 4")
+        selected = "document.getElementById('timeline').viewer.state.selected"
+        found = page.evaluate(
+            f"async () => (await document.getElementById('timeline').viewer.ask('slice', {{ id: {selected}.id }})).whole"
+        )
+        assert found == "Step 4"

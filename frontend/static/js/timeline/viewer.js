@@ -151,7 +151,7 @@ export class Viewer {
     byId("timeline-shown", HTMLElement).textContent = `${duration(this.state.span.t1 - this.state.span.t0)} shown`;
     this.timing.draws.push(performance.now() - began);
     if (this.timing.draws.length > 2000) this.timing.draws.splice(0, 1000);
-    if (!this.timing.firstPaint && this.painter.strips.painted) this.timing.firstPaint = performance.now();
+    if (!this.timing.firstPaint && (this.painter.strips.painted || !this.painter.missing)) this.timing.firstPaint = performance.now();
     this.canvas.dataset.missing = String(this.painter.missing);
     this.canvas.dataset.painted = String(this.painter.strips.painted);
   }
