@@ -76,8 +76,9 @@ def mark_judged(steps: pa.Table, warm_up: int) -> pa.Table:
 
 def train_steps(steps: pa.Table) -> pa.Table:
     """Return the rows of a `steps` table that are training steps."""
-    kinds = steps.column("kind").combine_chunks().cast(pa.string())
-    return steps.filter(pc.equal(kinds, "train"))
+    is_train = pc.equal(steps.column("kind").combine_chunks().cast(pa.string()), "train")
+    # A long table is not copied where that changes nothing: pages ask for its training steps many times.
+    return steps if pc.all(is_train).as_py() else steps.filter(is_train)
 
 
 def read_integers(table: pa.Table, name: str) -> Int64:
