@@ -62,10 +62,10 @@ def make_fetch(work: Work, log: StageLog | None, every_batch: bool) -> Callable[
         return lambda: fetcher.fetch(indices)
     probe = FetchProbe(fetcher, work, log)
     if every_batch:
-        probe._rhythm = EveryBatch()
+        probe.rhythm = EveryBatch()
 
     def fetch() -> None:
-        probe.begin(BATCH)
+        probe.begin(BATCH, probe.rhythm.is_due())
         picked_ns = time.perf_counter_ns()
         fetcher.fetch(indices)
         probe.end()

@@ -24,6 +24,7 @@ _log = logging.getLogger("stepscope")
 class SignalContext:
     """What signals share. `boundaries` are called on the training thread with the number of each step that ended.
 
+    `occasions` likewise, but where steps are short only for some of them.
     `module_watchers` are called with each module that is called during the first steps, inner ones too.
     `wait_watchers` are called on the training thread after a backward of a process group, with its ns.
     `in_backward[0]` is above 0 while the training thread is inside the autograd engine.
@@ -42,6 +43,7 @@ class SignalContext:
         self.wait_watchers: list[Callable[[int], None]] = []
         self.steps = StepCounter(log)
         self.boundaries: list[Callable[[int], None]] = self.steps.callbacks
+        self.occasions: list[Callable[[int], None]] = self.steps.occasions
 
     def adopt_thread(self) -> bool:
         """Take the calling thread for the one that trains, if none has trained yet; return whether it is that one."""

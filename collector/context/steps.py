@@ -11,8 +11,8 @@ May import `collector.ring`. Must not import torch.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
+from time import perf_counter_ns
 
 from collector.ring.codes import (
     SPLIT_FETCHES,
@@ -34,104 +34,150 @@ _FETCHES_OF_ONE_BATCH = 2
 """The start of the loader counts as one."""
 FIRST_IDLE = 8
 """After so many fetches without a forward, modules are looked for again: another model may have come."""
-_STEPS_PER_MARK = 16
+STEPS_PER_LOOK = 16
 """The reader is told how far the writer is so often: much more often than the log goes round."""
+STEPS_OF_CARE = 64
+"""So many steps at the start of a run are looked after one by one, and so many after a compilation."""
+SHORT_NS = 50_000_000
+"""If so many steps take less, `occasions` are called once for all of them: nobody waits longer than this."""
 _BACKWARD = -1
 STALL_NS = 200_000
 """A callback that takes longer is written down, so that no step carries its time."""
 
 
 class StepCounter:
-    """The number of ended steps. The methods are called by the signals, on the training thread only."""
+    """The number of ended steps. The methods are called by the signals, on the training thread only.
+
+    `callbacks` are called with the number of each step that ended; `occasions` likewise, but where steps are short only
+    for every sixteenth: they are for what must not wait long and need not know of every step.
+    """
+
+    # One block of memory: between two steps of a training, nothing of this is left in the processor's caches.
+    __slots__ = (
+        "_backwards_at_fetch",
+        "_backwards_at_update",
+        "_batches",
+        "_careful_until",
+        "_cycle",
+        "_cycle_length",
+        "_ever_updated",
+        "_explicit",
+        "_fetches",
+        "_following",
+        "_idle_limit",
+        "_log",
+        "_looked_ns",
+        "_mask",
+        "_now",
+        "_pace",
+        "_updated",
+        "_words",
+        "backwards",
+        "callbacks",
+        "ended",
+        "fetched",
+        "has_compiled",
+        "has_trained",
+        "idle_fetches",
+        "occasions",
+        "on_idle",
+        "updated_inside",
+    )
 
     def __init__(self, log: WordLog) -> None:
         self.ended = 0
         self.callbacks: list[Callable[[int], None]] = []
+        self.occasions: list[Callable[[int], None]] = []
         self._log = log
+        self._words, self._following, self._mask = log.words, log.following, log.mask
+        # Not looked up in the module again: somebody may put another clock there.
+        self._now = perf_counter_ns
+        self._looked_ns = perf_counter_ns()
+        self._pace = 0
+        self._careful_until = STEPS_OF_CARE
         self._explicit = False
-        self._has_trained = False
-        self._updated_inside = False
+        # Whether a backward or an update was seen: the thread that did it is the one that trains.
+        self.has_trained = False
+        # Whether the loop fetches batches: then an update that begins ends nothing.
+        self.fetched = False
+        self.updated_inside = False
         self._updated = False
-        self._fetched = False
-        self._backwards = 0
+        self.backwards = 0
         self._ever_updated = False
         self._batches = 0
         self._fetches = 0
         self._backwards_at_fetch = 0
         self.has_compiled = False
         # Fetches since the last forward that was seen; the signal of forwards sets it back.
-        self.idle_fetches = [0]
+        self.idle_fetches = 0
         self.on_idle: Callable[[], None] = _do_nothing
         self._idle_limit = FIRST_IDLE
         self._cycle: dict[int, int] = {}
         self._cycle_length = 0
         self._backwards_at_update = 0
 
-    @property
-    def has_trained(self) -> bool:
-        """Whether a backward or an update was seen: the thread that did it is the one that trains."""
-        return self._has_trained
-
-    def backward_starts(self) -> None:
-        self._backwards += 1
-        self._has_trained = True
-
     def backward_ends(self) -> None:
-        """The outermost backward is over; updates made inside of it count as one, by the backward itself."""
-        if self._updated_inside:
-            self._updated_inside = False
-            self.update_starts(_BACKWARD)
-            self.update_ends(_BACKWARD)
+        """The outermost backward is over, and updates were made inside of it: they count as one, by the backward itself."""
+        self.updated_inside = False
+        self.update_starts(_BACKWARD)
+        self.update_ends(_BACKWARD)
 
     def fetch_starts(self) -> None:
         """A batch is asked for, or a loader is started: the step that has updated ends here."""
-        if self._updated:
-            if not self._explicit:
-                self._end(STEP_ENDS_NEXT)
-        elif self._backwards > self._backwards_at_fetch and not self._ever_updated and not self._explicit:
+        if self._updated and not self._explicit:
+            # `_end` and `_count` written out: nothing of this is in the processor's caches now, and each function more
+            # would have to be brought there, too.
+            self.ended = ended = self.ended + 1
+            self._words[self._following() & self._mask] = ended + STEP_ENDS_NEXT
+            self._updated = False
+            self.backwards = self._backwards_at_update = 0
+            self._cycle.clear()
+            if self.callbacks or not ended & self._pace:
+                self._tell(ended)
+        elif not (self._ever_updated or self._explicit) and self.backwards > self._backwards_at_fetch:
             self._batches += 1
             if self._batches > BATCHES_WITHOUT_UPDATE:
                 self._end_batches()
-        self._backwards_at_fetch = self._backwards
+        self._backwards_at_fetch = self.backwards
         self._fetches += 1
-        self._fetched = True
-        self.idle_fetches[0] += 1
-        if self.idle_fetches[0] > self._idle_limit:
+        self.fetched = True
+        self.idle_fetches += 1
+        if self.idle_fetches > self._idle_limit:
             self._idle_limit *= 8
             self.on_idle()
 
     def fetch_stops(self) -> None:
         """The iteration ended without a batch."""
-        self._fetched = False
+        self.fetched = False
 
     def update_starts(self, optimizer: int) -> None:
-        """An optimizer is about to step; close a cycle that is seen to be over only now."""
-        if self._fetched or self._explicit or optimizer not in self._cycle:
+        """An optimizer is about to step in a loop without fetches; close a cycle that is seen to be over only now."""
+        if self.fetched or self._explicit or optimizer not in self._cycle:
             return
-        if self._backwards > self._backwards_at_update:
+        if self.backwards > self._backwards_at_update:
             self._cycle_length = len(self._cycle)
-            backwards = self._backwards - self._backwards_at_update
+            backwards = self.backwards - self._backwards_at_update
             self._end(STEP_ENDED)
-            self._backwards = backwards
+            self.backwards = backwards
 
     def update_ends(self, optimizer: int) -> None:
         """An optimizer has stepped, outside of any backward."""
-        self._updated = self._ever_updated = self._has_trained = True
+        self._updated = self._ever_updated = self.has_trained = True
         if self._explicit:
             return
-        self._cycle[optimizer] = self._cycle.get(optimizer, 0) + 1
-        self._backwards_at_update = self._backwards
-        if self._fetched:
-            if self._cycle[optimizer] > CYCLES_WITHOUT_FETCH and optimizer == next(reversed(self._cycle)):
-                self._fetched = False
+        count = self._cycle[optimizer] = self._cycle.get(optimizer, 0) + 1
+        self._backwards_at_update = self.backwards
+        if self.fetched:
+            if count > CYCLES_WITHOUT_FETCH and optimizer == next(reversed(self._cycle)):
+                self.fetched = False
                 self._cycle_length = len(self._cycle)
-                self._end_cycles(self._cycle[optimizer])
-        elif len(self._cycle) == self._cycle_length and self._backwards:
+                self._end_cycles(count)
+        elif len(self._cycle) == self._cycle_length and self.backwards:
             self._end(STEP_ENDED)
 
     def update_in_backward(self) -> None:
         """An optimizer has stepped inside of a backward; more of them may follow in the same one."""
-        self._updated_inside = True
+        self.updated_inside = True
 
     def mark(self) -> int:
         """The user says that a step ends here; from now on only the user says so. Return the number of the step."""
@@ -168,37 +214,58 @@ class StepCounter:
         if self._batches and not self.ended:
             self.ended = self._batches
             self._log.write(SPLIT_FETCHES >> CODE_SHIFT, self.ended)
-        if self._backwards > self._backwards_at_fetch:
+        if self.backwards > self._backwards_at_fetch:
             self._end(STEP_ENDED)
 
+    def compile_starts(self) -> None:
+        """Code is about to be compiled: what is noted of it belongs to a step, so steps are looked after one by one."""
+        self.has_compiled = True
+        self._careful_until = self.ended + STEPS_OF_CARE
+        self._pace = 0
+
     def _end(self, code: int) -> None:
-        self._log.write(code >> CODE_SHIFT, self.ended + 1)
+        self._words[self._following() & self._mask] = self.ended + 1 + code
         self._count()
 
     def _count(self) -> None:
-        self.ended += 1
+        self.ended = ended = self.ended + 1
         self._updated = False
-        self._backwards = self._backwards_at_update = self._backwards_at_fetch = 0
+        self.backwards = self._backwards_at_update = self._backwards_at_fetch = 0
         self._cycle.clear()
-        if not self.ended & _STEPS_PER_MARK - 1:
-            self._log.mark_head()
-        if self.callbacks:
-            self._call_back()
+        if self.callbacks or not ended & self._pace:
+            self._tell(ended)
 
-    def _call_back(self) -> None:
-        before = time.perf_counter_ns()
-        for callback in tuple(self.callbacks):
-            self._call_one(callback)
-        after = time.perf_counter_ns()
+    def _tell(self, ended: int) -> None:
+        if not ended & self._pace:
+            self._look(ended)
+        if self.callbacks:
+            self._call_back(self.callbacks)
+
+    def _look(self, ended: int) -> None:
+        """Do what is not due at every step, and find out how short the steps are."""
+        if not ended & STEPS_PER_LOOK - 1:
+            self._log.mark_head()
+            now = self._now()
+            is_short = ended > self._careful_until and now - self._looked_ns < SHORT_NS
+            self._pace = STEPS_PER_LOOK - 1 if is_short else 0
+            self._looked_ns = now
+        if self.occasions:
+            self._call_back(self.occasions)
+
+    def _call_back(self, callbacks: list[Callable[[int], None]]) -> None:
+        before = self._now()
+        for callback in tuple(callbacks):
+            self._call_one(callback, callbacks)
+        after = self._now()
         if after - before > STALL_NS:
             self._log.write(STALL_START >> CODE_SHIFT, before)
             self._log.write(STALL_END >> CODE_SHIFT, after)
 
-    def _call_one(self, callback: Callable[[int], None]) -> None:
+    def _call_one(self, callback: Callable[[int], None], callbacks: list[Callable[[int], None]]) -> None:
         try:
             callback(self.ended)
         except Exception as error:  # noqa: BLE001  an edge: what a signal does at a boundary must not reach training
-            self.callbacks.remove(callback)
+            callbacks.remove(callback)
             _log.warning("stepscope: a signal failed at a step boundary and is switched off: %r", error)
 
 

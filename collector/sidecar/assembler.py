@@ -40,6 +40,10 @@ class Assembler(ABC):
     def watch(self, table: str, rows: pa.Table) -> None:  # noqa: B027  optional
         """See rows that some assembler has just returned while the run records, to act on them."""
 
+    def derive(self, table: str, rows: pa.Table) -> dict[str, pa.Table]:
+        """Return rows that follow from those that some assembler has just returned; they are written with them."""
+        return {}
+
     def revise(self, table: str, rows: pa.Table) -> pa.Table:
         """Return the rows of a table as they are to stay, before its parts become one file."""
         return rows

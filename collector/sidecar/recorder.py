@@ -123,10 +123,13 @@ class Recorder:
     def _collect(self, method: str) -> list[tuple[str, pa.Table]]:
         made: list[tuple[str, pa.Table]] = []
         for name in list(self._assemblers):
-            for table, rows in (self._call(name, method) or {}).items():
-                if rows.num_rows:
-                    self._pending.setdefault(table, []).append(rows)
-                    made.append((table, rows))
+            made += (self._call(name, method) or {}).items()
+        for table, rows in list(made):
+            for name in list(self._assemblers):
+                made += (self._call(name, "derive", table, rows) or {}).items()
+        made = [(table, rows) for table, rows in made if rows.num_rows]
+        for table, rows in made:
+            self._pending.setdefault(table, []).append(rows)
         self._bound_pending()
         return made
 

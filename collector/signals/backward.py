@@ -51,9 +51,8 @@ def _make_engine_hook(context: SignalContext, original: Any) -> Any:
     log = context.log
     words, mask, following, thread = log.words, log.mask, log.following, log.thread
     inside = context.in_backward
-    starts, ends = context.steps.backward_starts, context.steps.backward_ends
-    adopt, watch_end, waits = context.adopt_thread, _make_end_watch(), context.wait_watchers
-    is_distributed = _find_group_check()
+    steps, adopt, watch_end, waits = context.steps, context.adopt_thread, _make_end_watch(), context.wait_watchers
+    world = _find_world()
     now, get_ident = time.perf_counter_ns, threading.get_ident
 
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
@@ -61,8 +60,9 @@ def _make_engine_hook(context: SignalContext, original: Any) -> Any:
             return original(*args, **kwargs)
         watched = None
         if not inside[0]:
-            starts()
-            if is_distributed():
+            steps.backwards += 1
+            steps.has_trained = True
+            if world._default_pg is not None:
                 watched = watch_end(args)
         inside[0] += 1
         before = now()
@@ -80,7 +80,8 @@ def _make_engine_hook(context: SignalContext, original: Any) -> Any:
                 if watched is not None:
                     for watch in waits:
                         watch(after - before)
-                ends()
+                if steps.updated_inside:
+                    steps.backward_ends()
 
     return _engine_run_backward
 
@@ -126,11 +127,13 @@ def _make_end_watch() -> Callable[[tuple[Any, ...]], _EndWatch | None]:
     return watch_end
 
 
-def _find_group_check() -> Callable[[], bool]:
-    if not torch.distributed.is_available():
-        return lambda: False
-    c10d = torch.distributed.distributed_c10d
-    return lambda: c10d._world._default_pg is not None
+class _NoWorld:
+    _default_pg = None
+
+
+def _find_world() -> Any:
+    """Return what holds the default process group, None while there is none."""
+    return torch.distributed.distributed_c10d._world if torch.distributed.is_available() else _NoWorld
 
 
 def _do_nothing(*args: Any, **kwargs: Any) -> None:

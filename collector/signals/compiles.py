@@ -32,14 +32,14 @@ class CompilesSignal:
         self._context = context
         metrics = _find_metrics()
         self._last = metrics[-1] if metrics else None
-        context.boundaries.append(self._on_boundary)
+        context.occasions.append(self._on_occasion)
 
     def remove(self) -> None:
-        if self._on_boundary in self._context.boundaries:
-            self._context.boundaries.remove(self._on_boundary)
-        self._on_boundary(self._context.steps.ended)
+        if self._on_occasion in self._context.occasions:
+            self._context.occasions.remove(self._on_occasion)
+        self._on_occasion(self._context.steps.ended)
 
-    def _on_boundary(self, ended: int) -> None:
+    def _on_occasion(self, ended: int) -> None:
         metrics = _find_metrics()
         if not metrics or metrics[-1] is self._last:
             return
@@ -49,7 +49,7 @@ class CompilesSignal:
                 write_compiles(self._context.events, notes)
                 self._written += len(notes)
         except Exception as error:  # noqa: BLE001  an edge: private figures, which another PyTorch may shape otherwise
-            self._context.boundaries.remove(self._on_boundary)
+            self._context.occasions.remove(self._on_occasion)
             self._context.fail_signal(self.name, error)
 
     def _list_new(self, metrics: Any) -> list[Any]:

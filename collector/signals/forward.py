@@ -51,7 +51,7 @@ class ForwardSignal:
             return compiled_call(module, *args, **kwargs)
 
         def on_compile(event: Any) -> None:
-            context.steps.has_compiled = True
+            context.steps.compile_starts()
             self._end_discovery()
 
         for hook in (call, on_compile):
@@ -94,7 +94,7 @@ class ForwardSignal:
                 self._context.boundaries.remove(self._on_step)
 
     def _make_discovery_hooks(self) -> tuple[Any, Any]:
-        log, depth, idle = self._context.log, self._depth, self._context.steps.idle_fetches
+        log, depth, steps = self._context.log, self._depth, self._context.steps
         words, mask, following, thread = log.words, log.mask, log.following, log.thread
         inside, is_root, end = self._context.in_backward, self._is_root, self._end_discovery
         now, get_ident = time.perf_counter_ns, threading.get_ident
@@ -107,7 +107,7 @@ class ForwardSignal:
             if not depth[0]:
                 if not is_root(type(module)):
                     return
-                idle[0] = 0
+                steps.idle_fetches = 0
                 words[following() & mask] = now() + FORWARD_START
                 if not grad():
                     words[following() & mask] = NO_GRAD
@@ -182,18 +182,18 @@ class ForwardSignal:
             )
 
     def _wrap_call(self, original: Any) -> Any:
-        log, depth, idle = self._context.log, self._depth, self._context.steps.idle_fetches
+        log, depth, steps = self._context.log, self._depth, self._context.steps
         words, mask, following, thread = log.words, log.mask, log.following, log.thread
         inside = self._context.in_backward
         now, get_ident = time.perf_counter_ns, threading.get_ident
-        grad, compiling = torch.is_grad_enabled, torch.compiler.is_compiling
+        grad, tracing = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
-            # compiling() comes first: Dynamo must fold it before it sees a cell of this function.
-            if compiling() or depth[0] or inside[0] or get_ident() != thread[0]:
+            # tracing() comes first: Dynamo must fold it before it sees a cell of this function.
+            if tracing() or depth[0] or inside[0] or get_ident() != thread[0]:
                 return original(module, *args, **kwargs)
             depth[0] = 1
-            idle[0] = 0
+            steps.idle_fetches = 0
             words[following() & mask] = now() + FORWARD_START
             if not grad():
                 words[following() & mask] = NO_GRAD

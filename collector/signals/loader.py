@@ -118,7 +118,7 @@ class LoaderSignal:
         log, steps = self._context.log, self._context.steps
         words, mask, following, thread = log.words, log.mask, log.following, log.thread
         reads, read_queues, number_batch, count_samples = self._reads, _read_queues, _number_batch, _count_samples
-        starts, fail = steps.fetch_starts, self._fail_queues
+        starts, fail, Tensor = steps.fetch_starts, self._fail_queues, torch.Tensor
         now, get_ident = time.perf_counter_ns, threading.get_ident
 
         def __next__(iterator: Any) -> Any:
@@ -143,7 +143,17 @@ class LoaderSignal:
                 raise
             words[following() & mask] = number_batch(iterator) + BATCH
             words[following() & mask] = now() + FETCH_END
-            words[following() & mask] = count_samples(batch) + SAMPLES
+            # The usual batch is looked at here: another function would have to come into the processor's caches.
+            if (
+                type(batch) is list
+                and batch
+                and type(first := batch[0]) is Tensor
+                and not first.is_nested
+                and first.ndim
+            ):
+                words[following() & mask] = first.shape[0] + SAMPLES
+            else:
+                words[following() & mask] = count_samples(batch) + SAMPLES
             return batch
 
         return __next__
@@ -200,8 +210,6 @@ def _number_batch(iterator: Any) -> int:
 def _count_samples(batch: Any) -> int:
     """Return the length of the first tensor or list found in the batch, 0 where there is none to be seen cheaply."""
     try:
-        if type(batch) is list and batch and type(batch[0]) is torch.Tensor and batch[0].ndim:
-            return int(batch[0].shape[0])  # a nested tensor raises
         return _look_for_samples(batch)
     except Exception as error:  # noqa: BLE001  an edge: a batch of the user's may be anything
         _log.debug("stepscope: the samples of a batch are not counted: %r", error)

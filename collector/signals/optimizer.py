@@ -57,19 +57,19 @@ class OptimizerSignal:
         log, seen, updates = context.log, self._seen, self._updates
         words, mask, following, thread = log.words, log.mask, log.following, log.thread
         steps, inside, adopt, describe = context.steps, context.in_backward, context.adopt_thread, self._describe
-        now, get_ident, compiling = time.perf_counter_ns, threading.get_ident, torch.compiler.is_compiling
+        now, get_ident, tracing = time.perf_counter_ns, threading.get_ident, torch.compiler.is_dynamo_compiling
 
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if compiling() or (get_ident() != thread[0] and not adopt()):
+            if tracing() or (get_ident() != thread[0] and not adopt()):
                 return
             if id(optimizer) not in seen:
                 describe(optimizer)
-            if not inside[0]:
+            if not (steps.fetched or inside[0]):
                 steps.update_starts(id(optimizer))
             words[following() & mask] = now() + UPDATE_START
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if compiling() or get_ident() != thread[0]:
+            if tracing() or get_ident() != thread[0]:
                 return
             words[following() & mask] = now() + UPDATE_END
             updates[0] += 1
@@ -111,6 +111,7 @@ class OptimizerSignal:
                 "name": type(optimizer).__name__,
                 "foreach": group.get("foreach"),
                 "fused": group.get("fused"),
+                "momentum": bool(group.get("momentum")),
                 "parameters": sum(p.numel() for p in tensors),
                 "tensors": len(tensors),
             }
@@ -124,11 +125,11 @@ class OptimizerSignal:
 def _make_zero_hook(context: SignalContext, original: Any) -> Any:
     log = context.log
     words, mask, following, thread = log.words, log.mask, log.following, log.thread
-    now, get_ident, compiling = time.perf_counter_ns, threading.get_ident, torch.compiler.is_compiling
+    now, get_ident, tracing = time.perf_counter_ns, threading.get_ident, torch.compiler.is_dynamo_compiling
 
     @functools.wraps(original)
     def zero_grad(self: Any, set_to_none: bool = True) -> None:
-        if compiling() or get_ident() != thread[0]:
+        if tracing() or get_ident() != thread[0]:
             original(self, set_to_none)
             return
         words[following() & mask] = now() + ZERO_START

@@ -63,7 +63,8 @@ class WindowSignal:
             return
         self._watch_others()
         self._silence_kineto()
-        context.boundaries.append(self._on_boundary)
+        context.occasions.append(self._on_occasion)
+        self._attend()
 
     def resume(self) -> None:
         """Recording begins or goes on: no step has to end for a window that opens with the first one."""
@@ -75,8 +76,10 @@ class WindowSignal:
         self._close()
 
     def remove(self) -> None:
-        if self._on_boundary in self._context.boundaries:
-            self._context.boundaries.remove(self._on_boundary)
+        context = self._context
+        for callbacks, own in ((context.boundaries, self._on_boundary), (context.occasions, self._on_occasion)):
+            if own in callbacks:
+                callbacks.remove(own)
         if self._plan is not None:
             reason = _TOO_EARLY.format(ended=self._context.steps.ended, first=self._plan.first)
             self._context.set_signal(self.name, "unavailable", reason)
@@ -85,10 +88,21 @@ class WindowSignal:
         finally:
             self._undo.restore()
 
-    def _on_boundary(self, ended: int) -> None:
+    def _on_occasion(self, ended: int) -> None:
         order = self._header[ORDER_SLOT]
         if order != self._order:
             self._order, self._plan = order, decode_order(order)
+            self._attend()
+
+    def _attend(self) -> None:
+        """Be called at every step, as long as there is a window to open or to close."""
+        if self._on_boundary not in self._context.boundaries:
+            self._context.boundaries.append(self._on_boundary)
+
+    def _on_boundary(self, ended: int) -> None:
+        if self._window is None and self._plan is None:
+            self._context.boundaries.remove(self._on_boundary)
+            return
         if self._window is not None:
             self._window.ends_unix_ns.append(time.time_ns())
             if len(self._window.ends_unix_ns) >= self._window.plan.count:

@@ -129,7 +129,8 @@ class WorkersSignal:
     def _watch(self, iterator: Any, loader: Any) -> None:
         loaders = self._context.loaders
         fetcher = iterator._dataset_fetcher
-        fetch = FetchHere(fetcher, self._open_log(), loaders.number(loader), loaders.epoch(loader))
+        place = loaders.number(loader), loaders.epoch(loader)
+        fetch = FetchHere(fetcher, self._open_log(), place, self._context.log.thread)
         self._fetches.add(fetch)
 
     def _open_log(self) -> SharedStageLog:

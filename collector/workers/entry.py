@@ -165,7 +165,7 @@ class WorkerSession:
             _, index = message
             if isinstance(index, tuple) and len(index) == 2 and isinstance(index[1], bool):
                 index = index[0]  # StatefulDataLoader asks for the worker's state along with it
-            self._probe.begin(len(index) if hasattr(index, "__len__") else 1)
+            self._probe.begin(len(index) if hasattr(index, "__len__") else 1, self._probe.rhythm.is_due())
 
     def _stop(self, message: Any) -> None:
         if self._probe is not None and isinstance(message[0], int):

@@ -33,25 +33,25 @@ class Place:
 class FetchProbe:
     """Times the batches of one fetcher: `begin` before it fetches, `end` and `write` after it, on one thread."""
 
-    def __init__(self, fetcher: Any, dataset: Any, log: StageLog) -> None:
+    def __init__(self, fetcher: Any, dataset: Any, log: StageLog, rhythm: Rhythm | None = None) -> None:
         self._log = log
         self._tally = Tally()
-        self._rhythm = Rhythm()
+        self.rhythm = rhythm or Rhythm()
         self._transforms = TransformTimer(dataset, self._tally)
         self._reads = ReadCounter()
         self._seat = _find_seat(fetcher, self._tally)
         # Weakly: the fetcher holds this, and must die when its iterator does, as it would without us.
         self._fetcher: Any = weakref.proxy(fetcher)
         self._collate = fetcher.collate_fn
-        fetcher.collate_fn = self._run_collate
         self._timed = False
         self._clear()
 
-    def begin(self, samples: int) -> None:
-        """Prepare for a batch of about so many samples."""
+    def begin(self, samples: int, timed: bool) -> None:
+        """Prepare for a batch of about so many samples; only a timed one is looked into."""
         self._clear()
         self._samples = samples
-        self._timed = self._rhythm.is_due()
+        self._timed = timed
+        self._fetcher.collate_fn = self._run_collate
         if self._timed:
             self._tally.clear()
             self._transforms.clear()
@@ -78,7 +78,7 @@ class FetchProbe:
         if self._timed:
             read_ns = tally.item_ns - self._nested_before_collate_ns
             read_cpu_ns = work_cpu_ns - self._nested_cpu_before_collate_ns
-            self._rhythm.learn(work_ns, self._samples, calls)
+            self.rhythm.learn(work_ns, self._samples, calls)
         else:
             read_ns, read_cpu_ns = work_ns, work_cpu_ns
         self._log.add(
@@ -94,16 +94,20 @@ class FetchProbe:
         )  # fmt: skip
 
     def leave(self) -> None:
-        """Give the fetcher and the transforms back as they were."""
+        """Give the dataset and the transforms back as they were."""
         self._transforms.remove()
         self._seat.leave()
 
-    def detach(self) -> None:
-        """Leave for good."""
+    def leave_all(self) -> None:
+        """Give the fetcher back as it was, too."""
         self.leave()
-        self._reads.close()
         if self._fetcher.collate_fn == self._run_collate:
             self._fetcher.collate_fn = self._collate
+
+    def detach(self) -> None:
+        """Leave for good."""
+        self._reads.close()
+        self.leave_all()
 
     def _clear(self) -> None:
         self._collate_start_ns = self._collate_ns = self._collate_cpu_ns = 0

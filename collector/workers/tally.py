@@ -13,6 +13,8 @@ UNKNOWN = -1
 # Measured cost of the clocks around one sample, and around one call of a transform (with the thread's CPU clock).
 _SAMPLE_COST_NS = 500
 _CALL_COST_NS = 1700
+BATCH_COST_NS = 25_000
+"""All that is done for a timed batch besides, in the process that trains, where nothing of it is in the caches."""
 _BUDGET_FRAC = 0.01
 _LONGEST_PERIOD = 64
 
@@ -86,10 +88,11 @@ class Rhythm:
     A sample without transforms reaches that at 50 µs.
     """
 
-    __slots__ = ("_left", "period")
+    __slots__ = ("_batch_cost_ns", "_left", "period")
 
-    def __init__(self) -> None:
+    def __init__(self, batch_cost_ns: int = 0) -> None:
         self.period = 1
+        self._batch_cost_ns = batch_cost_ns
         self._left = 0
 
     def is_due(self) -> bool:
@@ -103,7 +106,7 @@ class Rhythm:
     def learn(self, work_ns: int, samples: int, calls: int) -> None:
         """Set the period from a batch that was timed: its work, its samples and the calls of transforms."""
         if samples > 0 and work_ns > 0:
-            cost_ns = samples * _SAMPLE_COST_NS + calls * _CALL_COST_NS
+            cost_ns = self._batch_cost_ns + samples * _SAMPLE_COST_NS + calls * _CALL_COST_NS
             wanted = math.ceil(cost_ns / (_BUDGET_FRAC * work_ns))
             self.period = min(max(wanted, 1), _LONGEST_PERIOD)
             self._left = self.period - 1

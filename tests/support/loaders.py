@@ -19,11 +19,19 @@ from collector.signals.workers import WorkersSignal
 
 
 @dataclass
+class NobodysLog:
+    """No thread trains here, so nobody else writes down the fetches."""
+
+    thread: list[int] = field(default_factory=lambda: [-2])
+
+
+@dataclass
 class LoaderContext:
     """As much of a SignalContext as the signal asks for."""
 
     events: Path
     loaders: LoaderRegistry = field(default_factory=LoaderRegistry)
+    log: NobodysLog = field(default_factory=NobodysLog)
     undo: Undo = field(default_factory=Undo)
     boundaries: list[Callable[[int], None]] = field(default_factory=list)
     failed: list[BaseException] = field(default_factory=list)

@@ -5,7 +5,8 @@ from collector.schema.columns import Column, Table
 TABLE = Table(
     "stages",
     "One row per stage replica, batch and kind of time; work of one batch that interleaves is summed and laid end to end. "
-    "Of samples under about 50 µs only every k-th batch is timed inside; the work of the others is divided as theirs was.",
+    "Of samples under about 50 µs only every k-th batch is timed inside, and of batches under some ms that the training "
+    "process makes itself only every k-th at all; the work (or the fetch) of the others is divided as theirs was.",
     (
         Column("stage", "category", "", "read, transform, collate, send, pin, h2d, step, or a user's stage."),
         Column("replica", "int32", "", "Worker number; -1 for the process that trains."),

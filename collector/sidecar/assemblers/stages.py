@@ -17,8 +17,11 @@ from collector.ring.records import RecordReader, open_reader
 from collector.ring.stage_log import UNKNOWN, Batch, Part, Send, Span, decode_text
 from collector.schema.layout import events_path
 from collector.sidecar.assembler import Assembler
+from collector.sidecar.batches_here import REPLICA, BatchesHere
 
 _KEPT_BATCHES = 4096
+_HERE = "batches here"
+"""Among the names of logs in a checkpoint."""
 _SHORTEST_SEND_WAIT_NS = 20_000
 """A shorter wait for the pipe is the scheduler's, and stays in the sending."""
 
@@ -53,7 +56,16 @@ class StageAssembler(Assembler):
         self._saved: dict[str, Any] = {}
         self._items: OrderedDict[tuple[int, ...], int] = OrderedDict()
         self._notes: dict[str, None] = {}
+        self._here = BatchesHere()
         self._lost = 0
+
+    def derive(self, table: str, rows: pa.Table) -> dict[str, pa.Table]:
+        """Make rows of batches that were not timed, of what their fetches took."""
+        if table != "fetches" or self._here.is_empty:
+            return {}
+        # What was written of those batches came before the end of their fetch, so it is there by now.
+        pieces = [*self.poll().values(), *(build_table("stages", columns) for columns in self._here.divide(rows))]
+        return {"stages": pa.concat_tables(pieces).unify_dictionaries()} if pieces else {}
 
     def poll(self) -> dict[str, pa.Table]:
         self._find_logs()
@@ -61,7 +73,7 @@ class StageAssembler(Assembler):
         for name, log in list(self._followed.items()):
             # Asked before the last read: what it wrote until then is there.
             has_ended = log.ring.closed or not psutil.pid_exists(log.ring.pid)
-            rows += log.read(self._items)
+            rows += log.read(self._items, self._here)
             self._notes.update(dict.fromkeys(log.notes))
             if has_ended:
                 self._finished[name] = self._followed.pop(name)
@@ -76,10 +88,12 @@ class StageAssembler(Assembler):
         return {"warnings": warnings, "events_lost": lost}
 
     def checkpoint(self) -> dict[str, Any]:
-        return {name: log.checkpoint() for name, log in (self._followed | self._finished).items()}
+        logs = {name: log.checkpoint() for name, log in (self._followed | self._finished).items()}
+        return {**logs, _HERE: self._here.checkpoint()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._saved = state
+        self._saved = dict(state)
+        self._here.restore(self._saved.pop(_HERE))
 
     def release(self) -> None:
         for log in self._finished.values():
@@ -134,14 +148,19 @@ class _LogReader:
         position = self._parts_from if self._parts else self.ring.position
         return {"position": position, "names": self._names}
 
-    def read(self, items: OrderedDict[tuple[int, ...], int]) -> list[Row]:
-        """Return the rows of the records since the last call. `items` remembers how many samples a batch has."""
+    def read(self, items: OrderedDict[tuple[int, ...], int], here: BatchesHere) -> list[Row]:
+        """Return the rows of the records since the last call. `items` remembers how many samples a batch has.
+
+        `here` learns from what the training process made itself.
+        """
         rows: list[Row] = []
         records = self.ring.read().tolist()
         for number, (kind, *fields) in enumerate(records, self.ring.position - len(records)):
             if kind == stage_log.BATCH:
                 batch = Batch(*fields[: len(Batch._fields)])
                 items[batch[:3]] = batch.items
+                if self._replica == REPLICA:
+                    here.learn(batch, [(self._names.get(part.name, ""), part.duration_ns) for part in self._parts])
                 rows += self._place_batch(batch)
             elif kind == stage_log.PART:
                 self._parts_from = self._parts_from if self._parts else number

@@ -26,6 +26,16 @@ def train(loader: Any, epochs: int = 2) -> None:
             optimizer.zero_grad()
 
 
+def classify(loader: Any, epochs: int) -> None:
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(epochs):
+        for points, classes in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(points), classes).backward()
+            optimizer.step()
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -59,6 +69,20 @@ def test_without_workers_the_stages_fill_the_wait(tmp_path: Path) -> None:
     stages_ns = recorded.run.frame("stages").query("kind == 'work'").duration_ns.sum()
     wait_ns = sum(recorded.count("data_wait_ns"))
     assert 0.8 * wait_ns < stages_ns < wait_ns
+
+
+def test_small_batches_made_here_are_mostly_not_timed_and_still_all_there(tmp_path: Path) -> None:
+    points = [(torch.ones(4), n % 2) for n in range(640)]
+    recorded = record(tmp_path, lambda: classify(DataLoader(points, 8), 2))
+    fetches = recorded.run.frame("fetches").set_index(KEY).duration_ns.rename("fetch_ns")
+    made = recorded.run.frame("stages")
+    assert set(made.groupby(KEY).size()) == {2}  # read and collate
+    assert made.longest_ns.notna().sum() < 20
+    took = made.groupby(KEY)[["duration_ns"]].sum().join(fetches)
+    assert len(took) == 160
+    assert (took.duration_ns <= took.fetch_ns).all()
+    assert took.duration_ns.sum() > 0.1 * took.fetch_ns.sum()
+    assert set(made["items"]) == {8}
 
 
 def test_the_option_switches_it_off(tmp_path: Path) -> None:
