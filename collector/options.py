@@ -13,6 +13,7 @@ from collector.schema.errors import OptionError
 Level = Literal["debug", "info", "important"]
 LEVELS: tuple[Level, ...] = ("debug", "info", "important")
 ACTIVITIES = ("cpu", "device")
+_IMPORTANT = {"window": None, "data_pipeline": False, "memory": False, "resources": False, "triggers": False}
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class WindowOption:
 
 @dataclass(frozen=True)
 class Options:
-    """What to collect. `level` is how much: important (steps only), info (the default), debug (everything)."""
+    """What to collect. `level` is how much: important (steps, and what is switched on by name), info, debug (call stacks
+    and modules in windows too)."""
 
     window: WindowOption = WindowOption()
     data_pipeline: bool = True
@@ -57,6 +59,8 @@ def parse_options(given: Mapping[str, Any]) -> Options:
         if name not in names:
             raise OptionError(f"Profiler has no option {name!r}; {_suggest(name, names)}")
     values = dict(given)
+    if values.get("level") == "important":
+        values = {**_IMPORTANT, **values}
     for name in ("data_pipeline", "memory", "resources", "triggers"):
         if name in values and not isinstance(values[name], bool):
             raise OptionError(f"{name} takes True or False, not {values[name]!r}")

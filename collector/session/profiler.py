@@ -36,7 +36,8 @@ class Profiler:
     for `start()`. Options: `window` is "auto" (3 steps from step 10 in full detail), None, or (first step, count);
     `data_pipeline`, `memory` and `resources` switch parts off; `triggers=False` keeps the window from opening again by
     itself (for a step far longer than usual, steps that wait for data, or a drift; at most once in five minutes, five
-    times in all); `level` is debug, info or important; `activities` are some of cpu, device.
+    times in all); `level` is info, important (steps only, beside what is switched on by name) or debug
+    (call stacks in windows too); `activities` are some of cpu, device.
 
     Raises OptionError for an option that does not exist or a value it does not take, SessionError when another
     Profiler is live. A path that cannot be written is one warning on stderr, and nothing is recorded.

@@ -139,7 +139,7 @@ class Recording:
 
         for name in _SWITCHES:
             if not self.options.is_on(name):
-                self.context.notes.signals[name] = _describe_switch(name)
+                self.context.notes.signals[name] = _describe_switch(name, self.options)
         kinds = find_plugins(room, "SIGNAL")
         self._time_hooks(kinds)
         for kind in kinds:
@@ -158,7 +158,7 @@ class Recording:
         name, option = kind.name, kind.option
         states = self.context.notes.signals
         if not self.options.is_on(option):
-            states[name] = _describe_switch(option)
+            states[name] = _describe_switch(option, self.options)
             return
         try:
             signal = kind()
@@ -204,5 +204,6 @@ def _build_notes(place: Place, options: Options) -> Notes:
     )
 
 
-def _describe_switch(option: str) -> dict[str, str]:
-    return {"state": "off", "reason": f"It was switched off: Profiler(…, {option}=…) in the training script."}
+def _describe_switch(option: str, options: Options) -> dict[str, str]:
+    by_level = 'level="important" without ' if options.level == "important" else ""
+    return {"state": "off", "reason": f"It was switched off: Profiler(…, {by_level}{option}=…) in the training script."}
