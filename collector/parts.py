@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
@@ -36,6 +37,10 @@ ROWS_PER_GROUP = 1 << 17
 PARTS_PER_MERGE = 16
 MERGED_BYTES = 2 << 20
 """Parts that are so large together are not merged: merging must not take much memory or time."""
+FARTHEST_NS = 1 << 61
+"""No time lies so far from a run's epoch (73 years); sums and differences of such times still fit 64 bits."""
+MOST_TRACKS = 1 << 24
+"""Tracks are numbered from 0; a number beyond this is damage, and no reason to make room for as many."""
 
 
 @cache
@@ -254,7 +259,24 @@ def _read_file(path: Path, table: str, wanted: pa.Schema, where: ds.Expression |
             f"{path} is damaged ({str(error).splitlines()[0]}); the other tables of the run are not affected",
             spell_recovery(path),
         ) from None
+    check_ranges(data, path)
     return data.cast(wanted) if data.schema != wanted else data
+
+
+def check_ranges(data: pa.Table | pa.RecordBatch, path: Path) -> None:
+    """Raise TableBrokenError if a time or a track of the file can be none. Nulls are left to the caller."""
+    for name in data.schema.names:
+        low, high = (0, MOST_TRACKS) if name == "track" else (-FARTHEST_NS, FARTHEST_NS)
+        column = data.column(name)
+        if not (name == "track" or name.endswith("_ns")) or not pa.types.is_integer(column.type):
+            continue
+        least, most = pc.min_max(column).as_py().values()
+        if least is not None and not low <= least <= most <= high:
+            odd = most if most > high else least
+            raise TableBrokenError(
+                f"{path} is damaged (the column {name} holds {odd}); the other tables of the run are not affected",
+                spell_recovery(path),
+            )
 
 
 def _check_version(stored: pa.Schema, path: Path) -> None:

@@ -109,8 +109,8 @@ def _is_broken(file: Path, table: str) -> bool:
     try:
         parts.read_files([file], table, where=ds.scalar(False))
         with pq.ParquetFile(file) as source:
-            for _ in source.iter_batches():
-                pass
+            for batch in source.iter_batches():
+                parts.check_ranges(batch, file)
     except NewerSchemaError:
         return False
     except (TableBrokenError, pa.ArrowException, OSError, ValueError):

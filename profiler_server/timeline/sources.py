@@ -128,7 +128,9 @@ def read_columns(rank: RankRun, columns: Sequence[str], rows: int = BATCH_ROWS) 
             file = pq.ParquetFile(path)
             # One reader for all row groups would hold what it has read of each until the last.
             for groups in _split_groups(file, rows):
-                yield from file.iter_batches(rows, row_groups=groups, columns=list(columns), use_threads=False)
+                for batch in file.iter_batches(rows, row_groups=groups, columns=list(columns), use_threads=False):
+                    parts.check_ranges(batch, path)
+                    yield batch
 
 
 def _split_groups(file: pq.ParquetFile, rows: int) -> Iterator[list[int]]:

@@ -52,7 +52,7 @@ def read_tile(
     run_id: RunId,
     request: Request,
     services: ServicesOf,
-    level: Annotated[int, Query(ge=0, le=52)],
+    level: Annotated[int, Query(ge=0, le=54)],
     number: Annotated[int, Query(ge=0, le=2**52)],
     stamp: Stamp = "",
     rank: Rank = 0,

@@ -36,7 +36,7 @@ def linked_rows() -> list[dict[str, Any]]:
 def test_light_mode_has_a_timeline_without_slices(tmp_path: Path) -> None:
     build_run(tmp_path / "light", RunPlan(operators=False))
     timeline = open_timeline(open_run(tmp_path / "light").rank(0))
-    assert [t.name for t in timeline.index.tracks] == ["Steps", "Phases", "worker 0", "worker 1"]
+    assert [t.name for t in timeline.index.tracks] == ["Steps", "Phases", "Detailed windows", "worker 0", "worker 1"]
     assert timeline.index.lanes[0].count == 40
 
 
@@ -192,10 +192,27 @@ def test_a_run_that_cannot_be_written_has_its_cache_elsewhere(tmp_path: Path, mo
 
 
 def test_a_run_without_anything_has_an_empty_timeline(tmp_path: Path) -> None:
-    build_run(tmp_path / "run", RunPlan(operators=False))
+    build_run(tmp_path / "run", RunPlan(steps=3, operators=False))
     rank = open_run(tmp_path / "run").rank(0)
     for file in rank.folder.glob("*.parquet"):
         file.unlink()
     timeline = open_timeline(rank)
     assert (timeline.index.slices, view_meta(timeline)["tracks"]) == (0, [])
     shutil.rmtree(rank.folder / CACHE_FOLDER)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"start_ns": 2**63 - 1}, {"start_ns": -(2**63)}, {"duration_ns": 2**63 - 1}, {"track": 2**31 - 1}]
+)
+def test_a_time_or_a_track_that_can_be_none_is_damage(tmp_path: Path, odd: dict[str, int]) -> None:
+    run = build_slices_run(tmp_path / "run", [*linked_rows(), make_slice(9, 1, 1) | odd])
+    with pytest.raises(TableBrokenError, match=f"slices.*{next(iter(odd))} holds"):
+        open_timeline(run.rank(0))
+    with pytest.raises(TableBrokenError, match=f"slices.*{next(iter(odd))} holds"):
+        run.rank(0).table("slices")
+
+
+def test_slices_at_both_ends_of_what_can_be_are_drawn(tmp_path: Path) -> None:
+    rows = [make_slice(0, -(2**61), 2**61), make_slice(1, 2**61, 2**61)]
+    timeline = open_timeline(build_slices_run(tmp_path / "run", rows).rank(0))
+    assert {0, 1} <= set(timeline.cut_tile(timeline.index.top_level, 0).bins.id.tolist())
