@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from collector import parts
 from profiler_server.timeline.derived_file import read_derived_row
+from profiler_server.timeline.links import MOST_LINKS, Link, find_links, list_groups
 from profiler_server.timeline.sources import naming_damage
 from profiler_server.timeline.store import Place, Timeline
 
-MOST_LINKS = 64
 _MOST_ARGS = 60
 _SHOWN_APART = {"id", "track", "depth", "start_ns", "duration_ns", "name", "category", "step", "args", "parent"}
-_LINK_COLUMNS = ["id", "track", "start_ns"]
-
-
-@dataclass(frozen=True)
-class Link:
-    """Another slice that this one is linked with, where it can be drawn."""
-
-    relation: str
-    name: str
-    category: str
-    place: Place
 
 
 @dataclass(frozen=True)
@@ -57,7 +41,7 @@ def describe_slice(timeline: Timeline, sid: int) -> SliceDetails | None:
     place = timeline.find_place(row["track"], row["start_ns"], sid) if row else None
     if row is None or place is None:
         return None
-    found = [] if derived else list(_find_links(timeline, row))
+    found = [] if derived else list(find_links(timeline, row))
     args = _read_origin(timeline, row) if derived else _collect_args(row)
     names = timeline.names
     count = int(names.count[place.name])
@@ -98,7 +82,7 @@ def _collect_args(row: dict[str, Any]) -> dict[str, Any]:
 
 def _read_row(timeline: Timeline, table: str, number: int) -> dict[str, Any] | None:
     """Read one row by its number over the files of a table: one row group is decoded, not the table."""
-    for file, group, first, rows in _list_groups(timeline, table):
+    for file, group, first, rows in list_groups(timeline, table):
         if first <= number < first + rows:
             with naming_damage(timeline.rank.folder / table):
                 found: dict[str, Any] = (
@@ -106,55 +90,3 @@ def _read_row(timeline: Timeline, table: str, number: int) -> dict[str, Any] | N
                 )
             return found
     return None
-
-
-def _list_groups(timeline: Timeline, table: str) -> Iterator[tuple[pq.ParquetFile, int, int, int]]:
-    """Return every row group of a table: its file, its number there, its first row in the table, its rows."""
-    first = 0
-    for path in parts.find_files(timeline.rank.folder, table):
-        with naming_damage(path):
-            file = pq.ParquetFile(path, memory_map=True)
-        for group in range(file.num_row_groups):
-            rows = file.metadata.row_group(group).num_rows
-            yield file, group, first, rows
-            first += rows
-
-
-def _find_links(timeline: Timeline, row: dict[str, Any]) -> Iterator[Link]:
-    wanted = [
-        ("launched by", "id", row.get("launched_by")),
-        ("inside of", "id", row.get("parent")),
-        ("launches", "launched_by", row["id"]),
-    ]
-    # An operator of the forward and its backward carry the same sequence number.
-    if row.get("sequence") is not None:
-        wanted.append(("forward and backward", "sequence", row["sequence"]))
-    for relation, column, value in wanted:
-        if value is not None:
-            yield from _find_rows(timeline, relation, column, int(value), row["id"])
-
-
-def _find_rows(timeline: Timeline, relation: str, column: str, value: int, own_id: int) -> Iterator[Link]:
-    names = timeline.names
-    for file, group, first, _ in _list_groups(timeline, "slices"):
-        if column not in file.schema_arrow.names or not _may_hold(file, group, column, value):
-            continue
-        found = file.read_row_group(group, columns=[column], use_threads=False)[column]
-        rows = pc.indices_nonzero(pc.equal(found, value)).to_pylist()
-        if not rows:
-            continue
-        table = file.read_row_group(group, columns=_LINK_COLUMNS, use_threads=False).take(
-            pa.array(rows[: MOST_LINKS * 4])
-        )
-        for at, linked in zip(rows, table.to_pylist(), strict=False):
-            place = timeline.find_place(linked["track"], linked["start_ns"], first + at)
-            if place is not None and linked["id"] != own_id:
-                yield Link(relation, names.name[place.name], names.category[place.name], place)
-
-
-def _may_hold(file: pq.ParquetFile, group: int, column: str, value: int) -> bool:
-    place = file.schema_arrow.names.index(column)
-    statistics = file.metadata.row_group(group).column(place).statistics
-    if statistics is None or not statistics.has_min_max:
-        return statistics is None or statistics.null_count != statistics.num_values
-    return bool(statistics.min <= value <= statistics.max)

@@ -9,7 +9,8 @@ from typing import Any
 from profiler_server.format import shorten_middle
 from profiler_server.timeline.area import AreaSummary
 from profiler_server.timeline.build import TILE_BITS
-from profiler_server.timeline.details import Link, SliceDetails
+from profiler_server.timeline.details import SliceDetails
+from profiler_server.timeline.links import Link
 from profiler_server.timeline.search import SearchResult
 from profiler_server.timeline.sources import Track
 from profiler_server.timeline.store import Place, Timeline

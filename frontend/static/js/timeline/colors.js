@@ -93,32 +93,40 @@ export function readPalette(element) {
 /**
  * Return the colour of every name: its class, with a little of the ground mixed in by a hash of the name.
  * @param {string[]} names @param {string[]} categories of each name @param {Palette} palette
- * @returns {{rgb: number[][], bright: Uint8Array}} `bright` says where text must be dark
+ * @returns {{rgb: number[][], bright: Uint8Array, idle: Uint8Array}} `bright` says where text must be dark
  */
 export function colorNames(names, categories, palette) {
-  const bright = new Uint8Array(names.length);
+  const [bright, idle] = [new Uint8Array(names.length), new Uint8Array(names.length)];
   const rgb = names.map((name, i) => {
     const kind = classOf(categories[i], name);
     const base = palette.classes[kind];
     const steady = categories[i] === "phase" || categories[i] === "wait" || categories[i] === "overlap";
     const color = blend(base, WHITE, (steady ? 0 : 0.42 * spread(name)) + (kind === "idle" && !palette.dark ? 0.45 : 0));
+    idle[i] = kind === "idle" ? 1 : 0;
     bright[i] = 0.299 * color[0] + 0.587 * color[1] + 0.114 * color[2] > 140 ? 1 : 0;
     return color;
   });
-  return { rgb, bright };
+  return { rgb, bright, idle };
 }
+
+/** Least share of its colour that a merged run keeps: a short slice must be seen, a short wait must not look like a long one. */
+const LEAST = 0.3;
+const LEAST_IDLE = 0.06;
 
 /**
  * Give every slice of a tile its pixel colour; a merged run fades to the ground as it gets emptier.
- * @param {import("./tile.js").Tile} tile @param {number[][]} rgb of each name @param {number} ground pixel
+ * @param {import("./tile.js").Tile} tile @param {{rgb: number[][], idle: Uint8Array}} colors of each name
+ * @param {number} ground pixel
  */
-export function colorTile(tile, rgb, ground) {
+export function colorTile(tile, { rgb, idle }, ground) {
   const back = [ground & 255, (ground >> 8) & 255, (ground >> 16) & 255];
   const solid = rgb.map(pixel);
   const color = new Uint32Array(tile.name.length);
   for (let i = 0; i < color.length; i++) {
     const fill = tile.fill[i];
-    color[i] = fill > 250 || tile.count[i] === 1 ? solid[tile.name[i]] : pixel(blend(back, rgb[tile.name[i]], 0.3 + (0.7 * fill) / 255));
+    const name = tile.name[i];
+    const least = idle[name] ? LEAST_IDLE : LEAST;
+    color[i] = fill > 250 || tile.count[i] === 1 ? solid[name] : pixel(blend(back, rgb[name], least + ((1 - least) * fill) / 255));
   }
   tile.color = color;
 }

@@ -5,7 +5,7 @@
  * @typedef {{rank: number, stamp: string, origin: number, span: number, slices: number, rawLevel: number,
  *   topLevel: number, tileBits: number, tracks: Track[], counters: Track[], names: string[], categories: string[],
  *   nameCategories: number[]}} Meta
- * @typedef {{meta: Meta, shift: number, colors: {rgb: number[][], bright: Uint8Array}}} Source a rank that is open;
+ * @typedef {{meta: Meta, shift: number, colors: {rgb: number[][], bright: Uint8Array, idle: Uint8Array}}} Source a rank that is open;
  *   `shift` is its origin less the viewer's
  * @typedef {object} Row
  * @property {"rank" | "group" | "lane" | "counter"} kind

@@ -11,6 +11,8 @@ import { chooseLevel, tileSpan, tilesOf } from "./view.js";
 /** @typedef {import("./tile.js").Tile} Tile */
 /** @typedef {{row: Row, y: number, strip: number}} Shown a row, where it stands on the canvas, and its strip of pixels */
 
+/** Relations whose arrow comes from the other slice. */
+const FROM_OTHER = new Set(["launched by", "backward of"]);
 const LETTER_PIXELS = 6.2;
 const FONT = '11px system-ui, -apple-system, "Segoe UI", sans-serif';
 
@@ -180,7 +182,7 @@ export class Painter {
     for (const link of selected.links ?? []) {
       const other = this.boxOf(state, { ...link, rank: selected.rank }, top);
       if (!other || link.relation === "inside of") continue;
-      const [from, to] = link.relation === "launched by" ? [other, box] : [box, other];
+      const [from, to] = FROM_OTHER.has(link.relation) ? [other, box] : [box, other];
       const [y0, y1] = [from.y + from.height / 2, to.y + to.height / 2];
       const bend = Math.min(80, 20 + Math.abs(to.x - from.x) / 3);
       g.beginPath();

@@ -93,7 +93,7 @@ export class TileStore {
 
   /** @param {Source} source @param {string} key @param {Tile} tile */
   put(source, key, tile) {
-    colorTile(tile, source.colors.rgb, this.palette.ground);
+    colorTile(tile, source.colors, this.palette.ground);
     this.tiles.set(key, tile);
     this.bytes += tile.bytes;
     for (const [old, found] of this.tiles) {
@@ -123,7 +123,7 @@ export class TileStore {
     this.palette = palette;
     for (const [key, tile] of this.tiles) {
       const source = sources.get(Number(key.split("/")[0]));
-      if (source) colorTile(tile, source.colors.rgb, palette.ground);
+      if (source) colorTile(tile, source.colors, palette.ground);
     }
   }
 }

@@ -28,8 +28,8 @@ export class Tracks {
     const pinnedSheet = byId("timeline-pinned", HTMLElement);
     pinnedSheet.style.height = `${pinnedHeight}px`;
     showLabels(pinnedSheet, pinned, doing);
-    const none = shown ? "" : "no track";
-    byId("timeline-filtered", HTMLElement).textContent = state.filter ? none || `${count(shown)} of ${count(tracks)}` : "";
+    const found = shown ? `${count(shown)} of ${count(tracks)} tracks` : "no track";
+    byId("timeline-filtered", HTMLElement).textContent = state.filter ? found : "";
     this.viewer.dirty();
   }
 
