@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from collector.schema.errors import RunError
+from collector.run import Run
+from collector.schema.errors import OutputError, RunError, UsageError
 from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run
 
 NAME = "report"
@@ -20,12 +22,35 @@ def command(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object; times are ns, shares fractions.")
     ] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write one HTML file that needs no server or network.")
+    ] = None,
+    redact: Annotated[
+        bool,
+        typer.Option("--redact", help="With --html: leave out the names that are yours, such as host and modules."),
+    ] = False,
 ) -> None:
     """Say what a run is bound by, its figures and what to change."""
     from profiler_server.report import build_report, is_empty, render_text
 
     opened = find_run(run, find_base_dir(base_dir, context))
+    if html is not None:
+        _write_html(opened, html, redact)
+        return
+    if redact:
+        raise UsageError("--redact leaves names out of the file that --html FILE writes; give both")
     report = build_report(opened)
     if is_empty(report) and report["warnings"]:
         raise RunError(f"nothing of {opened.path} can be reported: {report['warnings'][0]}")
     typer.echo(json.dumps(report, indent=1, ensure_ascii=False) if as_json else render_text(report, opened), nl=as_json)
+
+
+def _write_html(run: Run, path: Path, redact: bool) -> None:
+    from profiler_server.web.report_file import render_report
+
+    text = render_report(run, redact)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror or error}") from None
+    typer.echo(f"{path} ({len(text.encode()) / 1024:.0f} KiB)")

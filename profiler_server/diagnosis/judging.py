@@ -28,6 +28,8 @@ def diagnose(run: Run, rank: int) -> Diagnosis:
     NewerSchemaError or TableBrokenError if the rank's manifest or its steps cannot be read.
     """
     run.rank(rank).manifest  # noqa: B018  fail on a broken rank before looking for its files
+    if type(run) is not Run:  # a run that is seen otherwise, such as without its names, is not the one that is kept
+        return _judge_run(run, rank)
     return _diagnose(run.path, rank, _stamp_files(run))
 
 
@@ -47,7 +49,10 @@ def _stamp(path: Path) -> tuple[str, int, int]:
 
 @lru_cache(maxsize=64)
 def _diagnose(path: Path, rank: int, stamps: Stamps) -> Diagnosis:
-    run = open_run(path)
+    return _judge_run(open_run(path), rank)
+
+
+def _judge_run(run: Run, rank: int) -> Diagnosis:
     try:
         case = measure_case(run, run.rank(rank))
     except TableMissingError:

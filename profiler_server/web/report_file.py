@@ -1,0 +1,117 @@
+"""The report of a run as one HTML file that needs no server, no network and no script."""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from collector.run import RankRun, Run
+from collector.schema.errors import RunError
+from collector.schema.phases import PHASES
+from profiler_server.analysis.step_graph import average_graph
+from profiler_server.analysis.steps import select_steps, summarize_phases
+from profiler_server.diagnosis.judging import diagnose
+from profiler_server.figures import PHASE_COLORS, Strip, average_runs, build_strip
+from profiler_server.format import format_duration, format_phase_shares
+from profiler_server.report import build_report, read_steps
+from profiler_server.store.redaction import RedactedRun
+from profiler_server.web.links import Links
+from profiler_server.web.static import find_frontend
+from profiler_server.web.templating import Templates
+
+STYLES = ("tokens", "components", "figure", "overall", "report")
+RANKS_SHOWN, ROWS_SHOWN, POINTS = 16, 30, 600
+LABELS = {phase.name: phase.label for phase in PHASES}
+
+
+@dataclass(frozen=True)
+class StepCurve:
+    """The length of the steps as the points of an SVG polyline in a box of 1000 × 100; `peak` is its greatest value."""
+
+    points: str
+    peak: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class RankView:
+    """One rank: its object of the report, with what is drawn of it."""
+
+    data: dict[str, Any]
+    total: str
+    strip: Strip | None
+    parts: tuple[tuple[str, str, str, str], ...]
+    """Of each phase: label, colour, mean, share."""
+    curve: StepCurve | None
+
+
+def render_report(run: Run, redact: bool = False) -> str:
+    """Return the file. With `redact` it holds no name that the user gave. Raises as `build_report` does."""
+    shown = RedactedRun(run) if redact else run
+    report = build_report(shown)
+    if redact:
+        # Messages about files name their path.
+        report["warnings"] = [text.replace(str(run.path), "RUN") for text in report["warnings"]]
+    ranks = tuple(_view_rank(shown.rank(rank["rank"]), rank) for rank in report["ranks"][:RANKS_SHOWN])
+    templates = Templates(find_frontend() / "templates", Links(lambda: ""))
+    return templates.render(
+        "report.html",
+        style=_embed_styles(),
+        report=report,
+        sentence=_say_verdict(shown),
+        ranks=ranks,
+        ranks_left_out=len(report["ranks"]) - len(ranks),
+        rows=ROWS_SHOWN,
+        is_redacted=redact,
+    )
+
+
+def _embed_styles() -> str:
+    """Return the style sheets as an address that holds them, so that the file is whole."""
+    folder = find_frontend() / "static/css"
+    text = "\n".join((folder / f"{name}.css").read_text("utf-8") for name in STYLES)
+    # Without the script that sets a theme, the system's wish decides.
+    dark = re.compile(r':root\[data-theme="dark"\] (\{[^}]*\})')
+    text = dark.sub(r"@media (prefers-color-scheme: dark) { :root \1 }", text)
+    return f"data:text/css;base64,{base64.b64encode(text.encode()).decode()}"
+
+
+def _say_verdict(run: Run) -> str:
+    try:
+        return diagnose(run, run.ranks[0]).sentence
+    except (RunError, IndexError):
+        return "What this run is bound by cannot be said."
+
+
+def _view_rank(rank: RankRun, data: dict[str, Any]) -> RankView:
+    try:
+        steps = read_steps(rank)
+        phases = [phase for phase in summarize_phases(steps) if phase.mean_ns > 0]
+    except RunError:
+        return RankView(data, "", None, (), None)
+    if not phases:
+        return RankView(data, "", None, (), None)
+    graph = average_graph(phases)
+    shares = format_phase_shares({phase.name: phase.share_frac for phase in phases})
+    parts = tuple((LABELS[p.name], PHASE_COLORS[p.name], format_duration(p.mean_ns), shares[p.name]) for p in phases)
+    strip = build_strip([(s.phase, s.start_ns, s.duration_ns) for s in graph.stretches], graph.duration_ns)
+    selection = select_steps(steps)
+    return RankView(
+        data, format_duration(graph.duration_ns), strip, parts, _draw_curve(selection.step, selection.duration_ns)
+    )
+
+
+def _draw_curve(numbers: Any, durations: Any) -> StepCurve | None:
+    """Draw the steps, or the means of equal runs of them where there are many."""
+    if len(durations) < 2:
+        return None
+    values = average_runs(durations, POINTS)
+    peak = float(values.max()) or 1.0
+    places = np.linspace(0, 1000, len(values))
+    points = " ".join(f"{x:.1f},{100 - 96 * y / peak:.1f}" for x, y in zip(places, values, strict=True))
+    return StepCurve(points, format_duration(peak), int(numbers[0]), int(numbers[-1]))
