@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from collector.run import open_run
 from profiler_server.web.report_file import render_report
 from tests.support.panorama import PANORAMA
