@@ -17,7 +17,7 @@ class Compression:
         self._gzip = GZipMiddleware(app, SMALLEST_BYTES, 5)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        wanted = scope["type"] == "http" and not _is_loopback(scope) and _is_text(scope["path"])
+        wanted = scope["type"] == "http" and not is_loopback(scope) and _is_text(scope["path"])
         await (self._gzip if wanted else self._plain)(scope, receive, send)
 
 
@@ -25,6 +25,7 @@ def _is_text(path: str) -> bool:
     return path == "/" or path.startswith(COMPRESSED_PATHS)
 
 
-def _is_loopback(scope: Scope) -> bool:
+def is_loopback(scope: Scope) -> bool:
+    """Say whether a request comes from this machine."""
     client = scope.get("client")
     return client is not None and client[0] in ("127.0.0.1", "::1")

@@ -47,6 +47,12 @@ class NotInRunError(errors.RunNotFoundError):
     """The run is there, but it has no such page or rank."""
 
 
+_OUT_OF_RANGE = (
+    409,
+    "table_broken",
+    "A file of this run holds values out of range",
+    "`profiler-server recover` with the path of the run checks its files.",
+)
 # The nearest class in the error's ancestry decides: status, kind, title, remedy.
 _DOMAIN: dict[type[Exception], tuple[int, str, str, str]] = {
     errors.RunNotFoundError: (
@@ -69,24 +75,9 @@ _DOMAIN: dict[type[Exception], tuple[int, str, str, str]] = {
         "A file of this run is damaged",
         "`profiler-server recover` with the path of the run sets the file aside and makes it again where it can.",
     ),
-    pa.ArrowException: (
-        409,
-        "table_broken",
-        "A file of this run holds values out of range",
-        "`profiler-server recover` with the path of the run checks its files.",
-    ),
-    OverflowError: (
-        409,
-        "table_broken",
-        "A file of this run holds values out of range",
-        "`profiler-server recover` with the path of the run checks its files.",
-    ),
-    MemoryError: (
-        409,
-        "table_broken",
-        "A file of this run holds values out of range",
-        "`profiler-server recover` with the path of the run checks its files.",
-    ),
+    pa.ArrowException: _OUT_OF_RANGE,
+    OverflowError: _OUT_OF_RANGE,
+    MemoryError: _OUT_OF_RANGE,
     errors.UsageError: (
         400,
         "bad_request",
@@ -97,13 +88,13 @@ _DOMAIN: dict[type[Exception], tuple[int, str, str, str]] = {
 }
 _STATUS: dict[int, tuple[str, str, str]] = {
     400: ("bad_request", "This address is not understood", "Correct it, or start from the list of runs."),
+    403: ("forbidden", "This server does not do that", "Its settings say so; see `profiler-server --help`."),
     404: ("not_found", "No such page", "Start from the list of runs."),
     405: ("method_not_allowed", "Not that way", "This address only answers to another HTTP method."),
     409: ("not_now", "Not possible now", "The run's own page says in which state it is."),
-    403: ("forbidden", "This server does not do that", "Its settings say so; see `profiler-server --help`."),
     413: ("too_large", "This is too much", "Run `profiler-server import` on the server's machine instead."),
-    507: ("disk_full", "The disk is full", "Free some space below the base directory, then try again."),
     422: ("invalid_query", "A value in the address does not fit", "Correct the value that is named above."),
+    507: ("disk_full", "The disk is full", "Free some space below the base directory, then try again."),
 }
 _UNEXPECTED = "This is a fault in Stepscope. The raw detail below, with the version, is what a report needs."
 

@@ -18,6 +18,7 @@ from profiler_server.page import Notice
 from profiler_server.store.headline import RunEntry
 from profiler_server.web.answers import send_json
 from profiler_server.web.errors import BadQueryError
+from profiler_server.web.parameters import LARGEST_RANK
 from profiler_server.web.services import Services, ServicesOf
 from profiler_server.web.shell import Shell
 from profiler_server.web.templating import read_fields
@@ -35,8 +36,8 @@ CATEGORIES = {
     "Parameter update": "optimizer",
     "Tail": "host",
 }
-RunId = Annotated[str, Query(max_length=1000)]
-Rank = Annotated[int | None, Query(ge=0, le=9_999_999, description="Rank of both runs; the first by default.")]
+RunOf = Annotated[str, Query(max_length=1000, description="The run's path below the base directory.")]
+Rank = Annotated[int | None, Query(ge=0, le=LARGEST_RANK, description="Rank of both runs; the first by default.")]
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def show_comparison(request: Request, services: ServicesOf) -> Response:
 
 
 @ROUTER.get("/api/v1/compare", summary="Where the mean step of run b differs from run a's")
-def read_comparison(services: ServicesOf, a: RunId, b: RunId, rank: Rank = None) -> Response:
+def read_comparison(services: ServicesOf, a: RunOf, b: RunOf, rank: Rank = None) -> Response:
     found = compare_ranks(services.catalog.open(a).rank(rank), services.catalog.open(b).rank(rank))
     return send_json({"sentence": summarize_comparison(found), "comparison": found})
 

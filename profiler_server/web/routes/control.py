@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Form, HTTPException
-from fastapi import Path as InPath
 from starlette.responses import RedirectResponse, Response
 
 from collector.schema.control import MOST_FIRST, MOST_STEPS, WindowRequest, write_control
 from collector.schema.errors import OutputError
+from profiler_server.web.parameters import RunId
 from profiler_server.web.services import Services, ServicesOf
 
 ROUTER = APIRouter(tags=["runs"])
-RunId = Annotated[str, InPath(description="The run's path below the base directory.", max_length=2000)]
 
 
 @dataclass(frozen=True)

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import io
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 from fastapi import APIRouter, Query
-from fastapi import Path as InPath
 from starlette.responses import Response
 
 from profiler_server.analysis.narrowing import StepRange
 from profiler_server.analysis.operator_groups import GROUPS, GroupTable
 from profiler_server.analysis.selection import Selection, select_rows
+from profiler_server.web.answers import send_json
 from profiler_server.web.errors import BadQueryError
-from profiler_server.web.services import ServicesOf
+from profiler_server.web.parameters import RankOf
 
 ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}", tags=["operators"])
 CSV_ROWS = 1_000_000
 
-RunId = Annotated[str, InPath(description="The run's path below the base directory.", max_length=2000)]
-Rank = Annotated[int | None, Query(ge=0, le=9_999_999, description="Rank; the first of the run by default.")]
 GroupName = Annotated[
     Literal["types", "operators", "kernels", "host", "modules", "roofline"], Query(description="What a row stands for.")
 ]
@@ -38,9 +35,7 @@ Steps = Annotated[
 
 @ROUTER.get("/operators", summary="Operators, types, kernels or modules of the detailed windows")
 def list_operators(
-    run_id: RunId,
-    services: ServicesOf,
-    rank: Rank = None,
+    rank: RankOf,
     group: GroupName = "operators",
     sort: Sort = "",
     q: Search = "",
@@ -50,13 +45,13 @@ def list_operators(
     format: Annotated[Literal["json", "csv"], Query(description="csv holds every row that matches.")] = "json",
 ) -> Response:
     """Answer 404 where the run has no detailed window, 400 for a column that the group does not have."""
-    table = GROUPS[group].tabulate(services.catalog.open(run_id).rank(rank), _parse_steps(steps))
+    table = GROUPS[group].tabulate(rank, _parse_steps(steps))
     column, descending = _parse_sort(sort, group, table)
     if format == "csv":
         selected = select_rows(table.rows, Selection(column, descending, q, 1, CSV_ROWS), GROUPS[group].search_in)
         return _send_csv(selected.rows, f"{group}.csv")
     selected = select_rows(table.rows, Selection(column, descending, q, page, size), GROUPS[group].search_in)
-    answer: dict[str, Any] = {
+    answer = {
         "group": group,
         "measure": table.measure,
         "steps": table.steps,
@@ -66,7 +61,7 @@ def list_operators(
         "loose": selected.loose,
         "rows": selected.rows.to_pylist(),
     }
-    return _send_json(answer)
+    return send_json(answer)
 
 
 def _parse_steps(text: str) -> StepRange | None:
@@ -98,8 +93,3 @@ def _send_csv(rows: pa.Table, name: str) -> Response:
     pcsv.write_csv(rows, sink)
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(sink.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)
-
-
-def _send_json(answer: dict[str, Any]) -> Response:
-    """Send JSON in which a figure that is not a number is null, as browsers read it."""
-    return Response(msgspec.json.encode(answer), media_type="application/json")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import msgspec
 import pyarrow.compute as pc
 from fastapi import APIRouter, Query
 from fastapi import Path as InPath
@@ -16,50 +15,47 @@ from profiler_server.analysis.depths import QueueKey
 from profiler_server.analysis.pipeline import sum_queues, sum_stages
 from profiler_server.analysis.replicas import read_stages, summarize_replicas, summarize_transforms
 from profiler_server.analysis.selection import Selection, select_rows
+from profiler_server.web.answers import send_json
 from profiler_server.web.errors import BadQueryError
-from profiler_server.web.services import ServicesOf
+from profiler_server.web.parameters import LARGEST_STEP, RankOf
 
 ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}", tags=["data pipeline"])
 
-RunId = Annotated[str, InPath(description="The run's path below the base directory.", max_length=2000)]
-Rank = Annotated[int | None, Query(ge=0, le=9_999_999, description="Rank; the first of the run by default.")]
 Loader = Annotated[int | None, Query(ge=-1, le=9_999, description="DataLoader; -1 for a queue of the user's own.")]
 SampleColumn = Literal["step", "start_ns", "depth", "-step", "-start_ns", "-depth"]
 
 
 @ROUTER.get("/queues", summary="Queues with mean depth, usage and empty share")
-def list_queues(run_id: RunId, services: ServicesOf, rank: Rank = None, loader: Loader = None) -> Response:
+def list_queues(rank: RankOf, loader: Loader = None) -> Response:
     """Answer with an empty list for a run without queues, such as one with num_workers=0."""
-    samples = depths.read_queues(services.catalog.open(run_id).rank(rank))
+    samples = depths.read_queues(rank)
     rows = []
     for key in depths.list_queues(samples):
         if loader is None or loader == _number(key):
             summary = sum_queues(depths.of_queue(samples, key))[0]
             rows.append({"loader": _number(key), **dataclasses.asdict(summary), "name": key.name})
-    return _send_json({"queues": rows})
+    return send_json({"queues": rows})
 
 
 @ROUTER.get("/queues/{name}", summary="Samples of one queue")
 def list_samples(
-    run_id: RunId,
     name: Annotated[str, InPath(max_length=200)],
-    services: ServicesOf,
-    rank: Rank = None,
+    rank: RankOf,
     loader: Loader = None,
-    first_step: Annotated[int, Query(ge=0, le=2**53)] = 0,
-    last_step: Annotated[int, Query(ge=0, le=2**53)] = 2**53,
+    first_step: Annotated[int, Query(ge=0, le=LARGEST_STEP)] = 0,
+    last_step: Annotated[int, Query(ge=0, le=LARGEST_STEP)] = LARGEST_STEP,
     sort: Annotated[SampleColumn, Query()] = "start_ns",
     page: Annotated[int, Query(ge=1, le=1_000_000_000)] = 1,
     size: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Response:
     """Answer 400 where the run has no queue of that name."""
-    queues = depths.read_queues(services.catalog.open(run_id).rank(rank))
+    queues = depths.read_queues(rank)
     key = _find_queue(depths.list_queues(queues), name, loader)
     samples = depths.of_queue(queues, key)
     inside = pc.and_(pc.greater_equal(samples["step"], first_step), pc.less_equal(samples["step"], last_step))
     selection = Selection(sort.removeprefix("-"), sort.startswith("-"), "", page, size)
     selected = select_rows(samples.filter(inside), selection, ("start_ns",))
-    answer: dict[str, Any] = {
+    answer = {
         "queue": name,
         "loader": _number(key),
         "matched": selected.matched,
@@ -67,18 +63,18 @@ def list_samples(
         "pages": selected.pages,
         "rows": selected.rows.drop_columns(["queue", "loader"]).to_pylist(),
     }
-    return _send_json(answer)
+    return send_json(answer)
 
 
 @ROUTER.get("/stages", summary="Stages, workers and transforms of the data pipeline")
-def list_stages(run_id: RunId, services: ServicesOf, rank: Rank = None, loader: Loader = None) -> Response:
-    stages = read_stages(services.catalog.open(run_id).rank(rank), loader)
+def list_stages(rank: RankOf, loader: Loader = None) -> Response:
+    stages = read_stages(rank, loader)
     answer = {
         "stages": sum_stages(stages),
         "workers": summarize_replicas(stages),
         "transforms": summarize_transforms(stages),
     }
-    return _send_json(answer)
+    return send_json(answer)
 
 
 def _find_queue(keys: tuple[QueueKey, ...], name: str, loader: int | None) -> QueueKey:
@@ -91,8 +87,3 @@ def _find_queue(keys: tuple[QueueKey, ...], name: str, loader: int | None) -> Qu
 
 def _number(key: QueueKey) -> int:
     return -1 if key.loader is None else key.loader
-
-
-def _send_json(answer: dict[str, Any]) -> Response:
-    """Send JSON in which a figure that is not a number is null, as browsers read it."""
-    return Response(msgspec.json.encode(answer), media_type="application/json")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any
 
-import msgspec
 from fastapi import APIRouter, Query
-from fastapi import Path as InPath
 from starlette.responses import Response
 
 from profiler_server.analysis.memory import find_row, list_live, read_memory, sum_operators
@@ -19,14 +17,13 @@ from profiler_server.analysis.ranks import (
     summarize_ranks,
 )
 from profiler_server.analysis.results import DeviceTimes
+from profiler_server.web.answers import send_json
 from profiler_server.web.errors import BadQueryError
+from profiler_server.web.parameters import RankOf, RunId
 from profiler_server.web.services import ServicesOf
 
 ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}", tags=["ranks and memory"])
 _LATEST_NS = 2**62
-
-RunId = Annotated[str, InPath(description="The run's path below the base directory.", max_length=2000)]
-Rank = Annotated[int | None, Query(ge=0, le=9_999_999, description="Rank; the first of the run by default.")]
 
 
 @ROUTER.get("/ranks", summary="Mean step, phases, device times and collectives of every rank; the slowest")
@@ -39,7 +36,7 @@ def compare_ranks(run_id: RunId, services: ServicesOf) -> Response:
         "straggler": find_straggler(ranks),
         "collectives": summarize_collectives(run, ranks),
     }
-    return _send_json(answer)
+    return send_json(answer)
 
 
 def _describe(rank: RankSummary, device: DeviceTimes | None) -> dict[str, Any]:
@@ -53,9 +50,7 @@ def _describe(rank: RankSummary, device: DeviceTimes | None) -> dict[str, Any]:
 
 @ROUTER.get("/memory", summary="Peak, change by operator, and the blocks alive at a moment, per device")
 def describe_memory(
-    run_id: RunId,
-    services: ServicesOf,
-    rank: Rank = None,
+    rank: RankOf,
     device: Annotated[
         int | None, Query(ge=-1, le=65_535, description="Device; -1 is the host. All by default.")
     ] = None,
@@ -63,8 +58,7 @@ def describe_memory(
     most: Annotated[int, Query(ge=0, le=10_000, description="Most blocks that are listed, the largest first.")] = 100,
 ) -> Response:
     """Answer 400 for a device without allocations, 404 where none were recorded."""
-    one = services.catalog.open(run_id).rank(rank)
-    traces = read_memory(one)
+    traces = read_memory(rank)
     chosen = [trace for trace in traces if device is None or trace.device == device]
     if device is not None and not chosen:
         there = ", ".join(str(trace.device) for trace in traces) or "none"
@@ -78,13 +72,8 @@ def describe_memory(
                 "events": len(trace),
                 "peak_bytes": trace.peak_bytes,
                 "peak_reserved_bytes": trace.peak_reserved_bytes,
-                "live": dataclasses.asdict(list_live(trace, row, one.manifest.windows, most)),
+                "live": dataclasses.asdict(list_live(trace, row, rank.manifest.windows, most)),
                 "operators": sum_operators(trace),
             }
         )
-    return _send_json({"devices": rows})
-
-
-def _send_json(answer: dict[str, Any]) -> Response:
-    """Send JSON in which a figure that is not a number is null, as browsers read it."""
-    return Response(msgspec.json.encode(answer), media_type="application/json")
+    return send_json({"devices": rows})

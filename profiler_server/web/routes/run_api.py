@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from fastapi import APIRouter, Query
-from fastapi import Path as InPath
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from collector.run import RankRun
 from collector.schema.errors import RunError
 from collector.schema.manifest import RankManifest, RunManifest, RunState
 from collector.schema.tables import TABLES
-from profiler_server.store.stamps import shorten_stamp, stamp_rank
+from profiler_server.store.kept import stamp_of
+from profiler_server.store.stamps import shorten_stamp
 from profiler_server.web.answers import send_json
+from profiler_server.web.parameters import Rank, RankOf, RunId
 from profiler_server.web.services import ServicesOf
 
 ROUTER = APIRouter(prefix="/api/v1/runs", tags=["runs"])
-RunId = Annotated[str, InPath(description="The run's path below the base directory.", max_length=2000)]
-Rank = Annotated[int | None, Query(ge=0, le=9_999_999, description="Rank; the first by default.")]
 
 
 @dataclass(frozen=True)
@@ -70,15 +68,13 @@ def read_report(run_id: RunId, services: ServicesOf) -> Response:
 
 
 @ROUTER.get("/{run_id:path}/live", summary="How far a run is that records")
-def read_live(run_id: RunId, services: ServicesOf, rank: Rank = None) -> Live:
-    run = services.catalog.open(run_id)
-    chosen = run.rank(rank)
+def read_live(rank: RankOf) -> Live:
     try:
-        steps = chosen.table("steps", ("step",))["step"]
+        steps = rank.table("steps", ("step",))["step"]
         last = int(steps[-1].as_py()) if len(steps) else 0
     except RunError:
         last = 0
-    return Live(chosen.state, last, shorten_stamp(stamp_rank(run.path, chosen.rank)))
+    return Live(rank.state, last, shorten_stamp(stamp_of(rank)))
 
 
 @ROUTER.get("/{run_id:path}", summary="One run: manifests, state, and which tables are there")

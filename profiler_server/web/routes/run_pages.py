@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
@@ -36,20 +36,28 @@ def show_page(path: str, request: Request, services: ServicesOf) -> Response:
         # A run's address without its slash at the end; and a run whose own name looks like a page.
         services.catalog.locate(path)
         return RedirectResponse(services.links.page(path) + encode_query(query), 307)
-    if slug and services.pages.find(slug) is None and services.pages.find_broken(slug) is None:
-        try:
-            services.catalog.locate(path)
-        except RunNotFoundError:
-            return _show(services, run, PageAddress(run_id, slug, request.url.path, query))
+    is_page = not slug or services.pages.find(slug) is not None or services.pages.find_broken(slug) is not None
+    if not is_page and _is_run(services, path):
         return RedirectResponse(services.links.page(path) + encode_query(query), 307)
     return _show(services, run, PageAddress(run_id, slug, request.url.path, query))
 
 
+def _is_run(services: Services, run_id: str) -> bool:
+    try:
+        services.catalog.locate(run_id)
+    except RunNotFoundError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
 class PageAddress:
     """Where a request points: run, page, path and query."""
 
-    def __init__(self, run_id: str, slug: str, path: str, query: Mapping[str, str]) -> None:
-        self.run_id, self.slug, self.path, self.query = run_id, slug, path, query
+    run_id: str
+    slug: str
+    path: str
+    query: Mapping[str, str]
 
 
 def _show(services: Services, run: Run, at: PageAddress) -> Response:
@@ -60,7 +68,7 @@ def _show(services: Services, run: Run, at: PageAddress) -> Response:
     query = {name: value for name, value in at.query.items() if name != "steps"}
     if steps is not None:
         query["steps"] = str(steps)
-    at = PageAddress(at.run_id, at.slug, at.path, query)
+    at = replace(at, query=query)
     shell = _build_shell(services, run, at, rank, page)
     if steps is not None or problem:
         shell = replace(shell, steps=_view_filter(run.rank(rank), steps, problem, page))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, get_args
 
 from fastapi import APIRouter, Query
 
 from collector.schema.manifest import RunState
 from profiler_server.store.catalog import Unreadable
 from profiler_server.store.headline import RunEntry
-from profiler_server.store.run_query import PAGE_SIZE, PAGE_SIZE_LIMIT, RunQuery, select_runs
+from profiler_server.store.run_query import PAGE_SIZE, PAGE_SIZE_LIMIT, RunQuery, SortKey, select_runs
 from profiler_server.web.services import ServicesOf
 
 ROUTER = APIRouter(prefix="/api/v1/runs", tags=["runs"])
@@ -53,7 +53,7 @@ def list_runs(
     services: ServicesOf,
     q: Annotated[str, Query(max_length=200, description="Words that must all occur in id, name, script or host.")] = "",
     state: RunState | None = None,
-    sort: Annotated[str, Query(pattern="^-?(when|name|state|ranks|steps|step|delta|wait)$")] = "-when",
+    sort: Annotated[str, Query(pattern=f"^-?({'|'.join(get_args(SortKey))})$")] = "-when",
     page: Annotated[int, Query(ge=1, le=10**9)] = 1,
     page_size: Annotated[int, Query(ge=1, le=PAGE_SIZE_LIMIT)] = PAGE_SIZE,
 ) -> RunItems:

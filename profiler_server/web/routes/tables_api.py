@@ -17,14 +17,12 @@ from starlette.responses import Response, StreamingResponse
 from collector.run import RankRun
 from collector.schema.tables import TABLES
 from profiler_server.web.answers import send_json
-from profiler_server.web.services import ServicesOf
+from profiler_server.web.parameters import RankOf
 
 ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}", tags=["runs"])
 NAMES = ", ".join(sorted(TABLES))
 CSV_BATCH_ROWS = 10_000
 
-RunId = Annotated[str, InPath(description="The run's path below the base directory.", max_length=2000)]
-Rank = Annotated[int | None, Query(ge=0, le=9_999_999, description="Rank; the first by default.")]
 Page = Annotated[int, Query(ge=1, le=10**9, description="Page, from 1.")]
 PageSize = Annotated[int, Query(ge=1, le=1_000_000, description="Rows on a page.")]
 Format = Annotated[Literal["json", "csv"], Query(description="JSON tells columns and units; CSV has the rows only.")]
@@ -41,24 +39,20 @@ class Cut:
 
 @ROUTER.get("/tables/{name}", summary="Rows of a table, paged, as JSON or CSV")
 def read_table(
-    run_id: RunId,
     name: Annotated[str, InPath(description=f"One of {NAMES}.")],
-    services: ServicesOf,
-    rank: Rank = None,
+    rank: RankOf,
     page: Page = 1,
     page_size: PageSize = 1000,
     format: Format = "json",
 ) -> Response:
     if name not in TABLES:
         raise HTTPException(404, f"There is no table {name[:60]!r}; there are {NAMES}")
-    return send_rows(services.catalog.open(run_id).rank(rank), name, Cut(page, page_size, format))
+    return send_rows(rank, name, Cut(page, page_size, format))
 
 
 @ROUTER.get("/steps", summary="The steps table, paged")
-def read_steps(
-    run_id: RunId, services: ServicesOf, rank: Rank = None, page: Page = 1, page_size: PageSize = 1000
-) -> Response:
-    return send_rows(services.catalog.open(run_id).rank(rank), "steps", Cut(page, page_size))
+def read_steps(rank: RankOf, page: Page = 1, page_size: PageSize = 1000) -> Response:
+    return send_rows(rank, "steps", Cut(page, page_size))
 
 
 def send_rows(rank: RankRun, name: str, cut: Cut) -> Response:

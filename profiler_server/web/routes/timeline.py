@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import pyarrow as pa
-from fastapi import APIRouter, Query, Request
-from fastapi import Path as InPath
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from collector.run import RankRun
 from profiler_server.timeline.area import summarize_area
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.details import describe_slice
@@ -22,6 +21,8 @@ from profiler_server.timeline.search import Direction, search
 from profiler_server.timeline.store import Timeline
 from profiler_server.timeline.tiles import MEDIA_TYPE, TileCache
 from profiler_server.timeline.view import view_area, view_details, view_meta, view_search
+from profiler_server.web.compression import is_loopback
+from profiler_server.web.parameters import RankOf, RunId
 from profiler_server.web.services import ServicesOf
 
 ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}/timeline", tags=["timeline"])
@@ -31,33 +32,40 @@ _FRESH = {"Cache-Control": "no-store"}
 _MOST_LANES = 4096
 _MOST_NS = 2**62
 
-RunId = Annotated[str, InPath(description="The run's path below the base directory.", max_length=2000)]
-Rank = Annotated[int, Query(ge=0, le=9_999_999, description="Rank.")]
 Stamp = Annotated[str, Query(max_length=32, pattern="^[0-9a-f]*$", description="`stamp` of the metadata.")]
 Ns = Annotated[int, Query(ge=-_MOST_NS, le=_MOST_NS, description="Nanoseconds since `origin` of the metadata.")]
 
 
+def open_timeline(rank: RankOf, stamp: Stamp = "") -> Timeline:
+    """Open the timeline that a page was built from. Raises 409 when the run has grown since."""
+    found = TIMELINES.find(rank, stamp) if stamp else None
+    if found is None:
+        found = TIMELINES.open(rank)
+        if stamp and found.stamp != stamp:
+            raise HTTPException(409, "The run has grown since this page was opened; reload it to see the rest")
+    return found
+
+
+TimelineOf = Annotated[Timeline, Depends(open_timeline)]
+
+
 @ROUTER.get("/meta", summary="Tracks, levels and the dictionary of a rank's timeline")
-def read_meta(run_id: RunId, services: ServicesOf, rank: Rank = 0) -> Response:
+def read_meta(rank: RankOf) -> Response:
     """Answer 202 with `building`, a share of 1, while a large timeline is prepared."""
-    rank_run = services.catalog.open(run_id).rank(rank)
-    if not TIMELINES.find_built(rank_run) and TIMELINES.is_large(rank_run):
-        TIMELINES.start(rank_run)
-        return JSONResponse({"building": TIMELINES.find_progress(rank_run) or 0.0}, 202, _FRESH)
-    return JSONResponse(view_meta(TIMELINES.open(rank_run)), headers=_FRESH)
+    if not TIMELINES.find_built(rank) and TIMELINES.is_large(rank):
+        TIMELINES.start(rank)
+        return JSONResponse({"building": TIMELINES.find_progress(rank) or 0.0}, 202, _FRESH)
+    return JSONResponse(view_meta(TIMELINES.open(rank)), headers=_FRESH)
 
 
 @ROUTER.get("/tile", summary="1,024 bins of every lane, packed (see profiler_server/timeline/tiles.py)")
 def read_tile(
-    run_id: RunId,
     request: Request,
-    services: ServicesOf,
+    timeline: TimelineOf,
     level: Annotated[int, Query(ge=0, le=54)],
     number: Annotated[int, Query(ge=0, le=2**52)],
     stamp: Stamp = "",
-    rank: Rank = 0,
 ) -> Response:
-    timeline = _open(services.catalog.open(run_id).rank(rank), stamp)
     index = timeline.index
     if not index.raw_level <= level <= index.top_level:
         raise HTTPException(400, f"level={level} is not between {index.raw_level} and {index.top_level}")
@@ -66,46 +74,31 @@ def read_tile(
 
 @ROUTER.get("/search", summary="The next or previous slice whose name contains a text")
 def find_slice(
-    run_id: RunId,
-    services: ServicesOf,
+    timeline: TimelineOf,
     q: Annotated[str, Query(max_length=200)],
     start: Ns = -1,
     place: Annotated[int, Query(ge=-1, le=2**40)] = -1,
     direction: Annotated[Direction, Query()] = "next",
-    stamp: Stamp = "",
-    rank: Rank = 0,
 ) -> Response:
-    timeline = _open(services.catalog.open(run_id).rank(rank), stamp)
     return JSONResponse(view_search(search(timeline, q, (start, place), direction)), headers=_FRESH)
 
 
 @ROUTER.get("/slice", summary="Everything about one slice")
-def read_slice(
-    run_id: RunId,
-    services: ServicesOf,
-    id: Annotated[int, Query(ge=0, le=2**32)],
-    stamp: Stamp = "",
-    rank: Rank = 0,
-) -> Response:
-    timeline = _open(services.catalog.open(run_id).rank(rank), stamp)
+def read_slice(timeline: TimelineOf, id: Annotated[int, Query(ge=0, le=2**32)]) -> Response:
     found = describe_slice(timeline, id)
     if found is None:
-        raise HTTPException(404, f"There is no slice {id} in rank {rank}")
+        raise HTTPException(404, f"There is no slice {id} in rank {timeline.rank.rank}")
     return JSONResponse(view_details(found), headers=_FRESH)
 
 
 @ROUTER.get("/area", summary="What runs in a stretch of time on some lanes, by name")
 def read_area(
-    run_id: RunId,
-    services: ServicesOf,
+    timeline: TimelineOf,
     begin: Ns,
     end: Ns,
     first: Annotated[int, Query(ge=0, le=2**31, description="First lane.")] = 0,
     last: Annotated[int, Query(ge=0, le=2**31, description="Last lane.")] = 2**31,
-    stamp: Stamp = "",
-    rank: Rank = 0,
 ) -> Response:
-    timeline = _open(services.catalog.open(run_id).rank(rank), stamp)
     lanes = range(first, min(last + 1, len(timeline.index.lanes), first + _MOST_LANES))
     return JSONResponse(view_area(summarize_area(timeline, begin, max(end, begin), lanes)), headers=_FRESH)
 
@@ -131,30 +124,23 @@ def download(
     except BaseException:
         folder.cleanup()
         raise
-    safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in run.path.name)[:80]
-    if len(report.ranks) == 1:
-        safe += f"-rank{report.ranks[0]}"
     kind = "application/gzip" if packed == "json.gz" else "application/json"
+    name = f"{_name_trace(run.path.name, report.ranks)}.{packed}"
     headers = {**_FRESH, "X-Left-Out": "; ".join(report.left_out).encode("ascii", "replace").decode() or "nothing"}
     return FileResponse(
-        path, media_type=kind, filename=f"{safe}.{packed}", headers=headers, background=BackgroundTask(folder.cleanup)
+        path, media_type=kind, filename=name, headers=headers, background=BackgroundTask(folder.cleanup)
     )
 
 
-def _open(rank: RankRun, stamp: str) -> Timeline:
-    """Open the timeline that a page was built from. Raises 409 when the run has grown since."""
-    found = TIMELINES.find(rank, stamp) if stamp else None
-    if found is None:
-        found = TIMELINES.open(rank)
-        if stamp and found.stamp != stamp:
-            raise HTTPException(409, "The run has grown since this page was opened; reload it to see the rest")
-    return found
+def _name_trace(run: str, ranks: Sequence[int]) -> str:
+    """Return a name that every file system takes; that of a single rank ends in it."""
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in run)[:80]
+    return f"{safe}-rank{ranks[0]}" if len(ranks) == 1 else safe
 
 
 def _send_packed(request: Request, body: bytes, headers: dict[str, str]) -> Response:
-    """Send bytes, packed with zstd for a client on another machine that takes it: on loopback that costs more than it saves."""
-    remote = request.client is not None and request.client.host not in ("127.0.0.1", "::1")
-    if remote and "zstd" in request.headers.get("accept-encoding", ""):
+    """Send bytes, packed with zstd for a client that takes it and is not on this machine: there it only delays."""
+    if not is_loopback(request.scope) and "zstd" in request.headers.get("accept-encoding", ""):
         packed = pa.Codec("zstd", 1).compress(body, asbytes=True)
         return Response(packed, media_type=MEDIA_TYPE, headers={**headers, "Content-Encoding": "zstd"})
     return Response(body, media_type=MEDIA_TYPE, headers=headers)
