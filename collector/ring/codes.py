@@ -67,6 +67,10 @@ WAITED = 77 << CODE_SHIFT
 """After COLLECTIVE_END: it was the wait for the call of this serial."""
 REDUCED_FROM = 78 << CODE_SHIFT
 """After REDUCED: the perf_counter_ns reading at which the reduction began."""
+DEVICE_STEP = 79 << CODE_SHIFT
+"""The step that the device times after it are of; it lies some steps back."""
+DEVICE_PHASE = 80 << CODE_SHIFT
+"""After DEVICE_STEP: place of a phase << 48 | ns on the device."""
 SPLIT_FETCHES = 73 << CODE_SHIFT
 """Before STEP_ENDS_NEXT: the steps up to number n ended at the last fetches of the open row, one each."""
 SPLIT_UPDATES = 74 << CODE_SHIFT

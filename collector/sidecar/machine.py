@@ -66,7 +66,10 @@ class Done(NamedTuple):
 
 
 class StepMachine:
-    """Feed words in order; `emit` is called with each row in time order. `state` is that at the start of the open row."""
+    """Feed words in order; `emit` is called with each row in time order. `state` is that at the start of the open row.
+
+    `device_times` are (step, place of the phase, ns); whoever takes them empties the list.
+    """
 
     def __init__(self, emit: Callable[[Done], None], state: State | None = None) -> None:
         self._emit = emit
@@ -88,6 +91,8 @@ class StepMachine:
         self._fetch_start = 0
         self._after_stall = False
         self._calls = CallLog()
+        self.device_times: list[tuple[int, int, int]] = []
+        self._device_step = 0
         self._collective_start = 0
 
     def feed(self, words: Iterable[int]) -> None:
@@ -259,6 +264,10 @@ class StepMachine:
             self._calls.wait(value)
         elif code == codes.REDUCED_FROM:
             self._calls.date_reduction(value)
+        elif code == codes.DEVICE_STEP:
+            self._device_step = value
+        elif code == codes.DEVICE_PHASE:
+            self.device_times.append((self._device_step, value >> 48, value & (1 << 48) - 1))
 
     def _add_reduction(self, value: int) -> None:
         """Count the communication of a backward; what of it the backward waited for is in the row already."""

@@ -111,6 +111,7 @@ class StepsAssembler(Assembler):
     def _take(self) -> dict[str, pa.Table]:
         rows, self._rows = self._rows, _empty_rows()
         rows["collectives"] = self._collectives.take()
+        rows["device_phases"] = self._list_device_phases()
         return {name: build_table_from_rows(name, entries) for name, entries in rows.items() if entries}
 
     def _add(self, done: Done) -> None:
@@ -209,6 +210,14 @@ class StepsAssembler(Assembler):
             if sample.loader in self._with_pin_queue:
                 rows.append({**common, "queue": "pin_queue", "depth": word & 0xFFF})
         return rows
+
+    def _list_device_phases(self) -> Rows:
+        times, self._machine.device_times = self._machine.device_times, []
+        return [
+            {"step": step, "phase": PHASE_NAMES[place], "duration_ns": time_ns}
+            for step, place, time_ns in times
+            if place < len(PHASE_NAMES)
+        ]
 
     def _read_loaders(self) -> None:
         try:

@@ -9,6 +9,7 @@ import numpy as np
 
 from collector.run import RankRun
 from collector.schema.errors import RunError
+from profiler_server.analysis.device_phases import summarize_device_phases
 from profiler_server.analysis.evaluation import summarize_evaluation
 from profiler_server.analysis.interruptions import read_interruptions
 from profiler_server.analysis.micro_batches import count_micro_batches
@@ -31,6 +32,7 @@ from profiler_server.pages.steps.tables import (
     Points,
     WindowRow,
     describe_coverage,
+    describe_device_phases,
     describe_evaluation,
     describe_outliers,
     describe_points,
@@ -66,6 +68,7 @@ class Trace:
     nouns: str
     picker: Picker
     graph: GraphView
+    on_device: str
     start_ns: int | None
     end_ns: int | None
     coverage: Coverage
@@ -120,6 +123,7 @@ def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
         nouns=data.nouns,
         picker=picker,
         graph=view_graph(graph, summarize_spread(data.steps), title),
+        on_device=describe_device_phases(summarize_device_phases(rank)),
         start_ns=graph.start_ns,
         end_ns=None if graph.start_ns is None else graph.start_ns + int(graph.duration_ns),
         coverage=describe_coverage(data),

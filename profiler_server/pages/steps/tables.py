@@ -8,6 +8,7 @@ import numpy as np
 
 from collector.schema.manifest import RankManifest
 from collector.schema.phases import PHASES
+from profiler_server.analysis.device_phases import DevicePhases
 from profiler_server.analysis.evaluation import EvaluationSummary
 from profiler_server.analysis.interruptions import NOTHING, HeldSum, Interruptions, sum_interruptions
 from profiler_server.analysis.outliers import (
@@ -200,6 +201,14 @@ def _describe_outlier(outlier: Outlier) -> OutlierRow:
 def list_interruptions(found: Interruptions) -> tuple[InterruptionRow, ...]:
     """List checkpoints, validation and compilations, the longest in all first."""
     return tuple(_describe_interruption(entry) for entry in sum_interruptions(found)[:INTERRUPTION_ROWS])
+
+
+def describe_device_phases(found: DevicePhases | None) -> str:
+    """Say what the parts of a step took on the device, "" where that was not measured."""
+    if found is None:
+        return ""
+    parts = ", ".join(f"{_LABELS[name].lower()} {format_duration(mean)}" for name, mean in found.means_ns)
+    return f"On the device, by events on its stream, mean of {format_number_of(found.steps, 'step')}: {parts}."
 
 
 def list_windows(manifest: RankManifest) -> tuple[WindowRow, ...]:

@@ -20,6 +20,7 @@ from profiler_server.page import PageRequest
 from profiler_server.pages.steps import Trace, build
 from profiler_server.pages.steps.charts import CHART_NAMES, build_figure
 from profiler_server.pages.steps.reading import narrow, read_step_data
+from tests.support.cases import write_rows
 from tests.support.runs import MS, RunPlan, build_run, build_steps
 
 Change = Callable[[list[dict[str, Any]]], None]
@@ -195,3 +196,13 @@ def test_every_detailed_window_says_why_it_opened_and_what_it_cost(tmp_path: Pat
         ("30–32", "opened by itself: step 25 took 6.1× the median", "2.00 ms, on libkineto's own thread"),
         ("35", "asked for while the run recorded", "50.0 ms, held the training"),
     ]
+
+
+def test_what_the_parts_of_a_step_took_on_the_device_is_a_sentence(tmp_path: Path) -> None:
+    path = build_run(tmp_path / "run")
+    assert show(path).on_device == ""
+    times = ((11, "backward", 30), (11, "forward", 10), (21, "forward", 20), (21, "backward", 50))
+    rows = [{"step": step, "phase": phase, "duration_ns": length * MS} for step, phase, length in times]
+    write_rows(layout.rank_path(path, 0), "device_phases", rows)
+    text = "On the device, by events on its stream, mean of 2 steps: forward 15.0 ms, backward 40.0 ms."
+    assert show(path).on_device == text

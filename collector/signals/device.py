@@ -1,0 +1,145 @@
+"""Device time of the phases of a step, from CUDA events: where the device was while the host ran ahead.
+
+An event is put on the current stream where a step ends and around its backward and its updates. What lies between two
+of them is the device's time for that part, idle stretches included. One step in ten is measured; events are pooled,
+asked later whether they have passed, and never waited for. The first exception ends it. Not yet tried on a CUDA device, only
+on one that is made up.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from typing import Any
+
+import torch
+from torch._dynamo.eval_frame import skip_code
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from collector.context.signals import SignalContext
+from collector.ring.codes import DEVICE_PHASE, DEVICE_STEP
+from collector.ring.words import CODE_SHIFT
+
+EVERY = 10
+_MOST_WAITING = 64
+"""Steps whose events have not passed; beyond that the oldest are given up."""
+_MOST_MARKS = 512
+# Places in `schema.phases`: what ends with an event.
+FORWARD, BACKWARD, OPTIMIZER, TAIL = 3, 4, 6, 7
+
+
+class DeviceSignal:
+    """`make_event` makes an event that records time."""
+
+    name = "device_time"
+    option = ""
+
+    def __init__(self) -> None:
+        self._is_measuring = [False]
+        self._marks: list[tuple[int, Any]] = []
+        self._waiting: deque[tuple[int, list[tuple[int, Any]]]] = deque()
+        self._pool: list[Any] = []
+
+    def install(self, context: SignalContext) -> None:
+        self._context = context
+        if not torch.cuda.is_available():
+            context.notes.signals.pop(self.name, None)  # nothing is missing where there is no device
+            return
+        context.boundaries.append(self._on_boundary)
+        measuring, mark, is_mine = self._is_measuring, self._mark, context.log.is_mine
+        original = torch.autograd._engine_run_backward
+
+        def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+            if not measuring[0] or not is_mine() or context.in_backward[0]:
+                return original(*args, **kwargs)
+            mark(FORWARD)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                mark(BACKWARD)
+
+        def updated(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if measuring[0] and is_mine() and not context.in_backward[0]:
+                mark(OPTIMIZER)
+
+        for hook in (_engine_run_backward, updated):
+            skip_code(hook.__code__)
+        context.undo.patch(torch.autograd, "_engine_run_backward", _engine_run_backward)
+        context.undo.call(register_optimizer_step_post_hook(updated).remove)
+
+    def remove(self) -> None:
+        self._is_measuring[0] = False
+        if self._on_boundary in self._context.boundaries:
+            self._context.boundaries.remove(self._on_boundary)
+            self._collect()
+
+    def make_event(self) -> Any:
+        return torch.cuda.Event(enable_timing=True)
+
+    def _on_boundary(self, ended: int) -> None:
+        if self._is_measuring[0]:
+            self._mark(TAIL)
+            self._finish(ended)
+        if ended % EVERY == 0 and torch.cuda.is_initialized():
+            self._is_measuring[0] = True
+            self._mark(TAIL)  # where the step to be measured begins
+        elif self._waiting:
+            self._collect()
+
+    def _mark(self, phase: int) -> None:
+        try:
+            if len(self._marks) >= _MOST_MARKS or torch.cuda.is_current_stream_capturing():
+                self._is_measuring[0] = False
+                self._recycle(self._take_marks())
+                return
+            event = self._pool.pop() if self._pool else self.make_event()
+            event.record()
+            self._marks.append((phase, event))
+        except Exception as error:  # noqa: BLE001  an edge: a device may fail in any way, and capturing a graph forbids events
+            self._give_up(error)
+
+    def _take_marks(self) -> list[tuple[int, Any]]:
+        marks = self._marks[:]
+        self._marks.clear()
+        return marks
+
+    def _finish(self, step: int) -> None:
+        self._is_measuring[0] = False
+        marks = self._take_marks()
+        if len(marks) > 1:
+            self._waiting.append((step, marks))
+        if len(self._waiting) > _MOST_WAITING:
+            self._waiting.popleft()
+
+    def _collect(self) -> None:
+        """Write the steps whose last event has passed."""
+        try:
+            while self._waiting and self._waiting[0][1][-1][1].query():
+                step, marks = self._waiting.popleft()
+                self._write(step, marks)
+                self._recycle(marks)
+        except Exception as error:  # noqa: BLE001  an edge: as above
+            self._give_up(error)
+
+    def _write(self, step: int, marks: list[tuple[int, Any]]) -> None:
+        times: dict[int, int] = {}
+        for (_, before), (phase, event) in itertools.pairwise(marks):
+            times[phase] = times.get(phase, 0) + max(round(before.elapsed_time(event) * 1e6), 0)
+        log = self._context.log
+        log.write(DEVICE_STEP >> CODE_SHIFT, step)
+        for phase, time_ns in times.items():
+            log.write(DEVICE_PHASE >> CODE_SHIFT, phase << 48 | time_ns)
+
+    def _recycle(self, marks: list[tuple[int, Any]]) -> None:
+        self._pool.extend(event for _, event in marks)
+
+    def _give_up(self, error: Exception) -> None:
+        self._is_measuring[0] = False
+        self._marks.clear()
+        self._waiting.clear()
+        if self._on_boundary in self._context.boundaries:
+            self._context.boundaries.remove(self._on_boundary)
+        self._context.fail_signal(self.name, error)
+
+
+SIGNAL = DeviceSignal
