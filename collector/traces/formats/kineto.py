@@ -118,6 +118,7 @@ def count_events(stream: EventStream, trace: Trace) -> dict[str, int]:
         "metadata": log.metadata,
         "profiler_spans": log.profiler_spans,
         "lost": stream.damage.lost + log.lost + log.count_unclosed(),
+        "rounded": log.rounded,
         "repaired_chunks": stream.damage.repaired,
         "args_dropped": log.args.dropped,
     }

@@ -19,6 +19,7 @@ import pyarrow as pa
 from collector.traces.kineto.events import Loose
 
 Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 EXACT_DOUBLE_US = float(1 << 43)
 _LIMIT_NS = (1 << 63) - 1
 
@@ -27,17 +28,20 @@ class InexactTimesError(ValueError):
     """The doubles that were decoded cannot hold the times; they must be read from the text."""
 
 
-def convert_numbers(values: Sequence[Loose]) -> Ints:
-    """Convert decoded µs to ns; what is no time is 0. Raises InexactTimesError if a double cannot hold one of them."""
+def convert_numbers(values: Sequence[Loose], rounded: Mask | None = None) -> Ints:
+    """Convert decoded µs to ns; what is no time is 0. Raises InexactTimesError if a double cannot hold one of them.
+
+    `rounded` is set where a time is finer than a ns.
+    """
     try:
         array = np.array(values)
     except (ValueError, OverflowError):
-        return _convert_mixed(values)
+        return _convert_mixed(values, rounded)
     if array.dtype.kind == "i" and (not len(array) or np.abs(array).max() < _LIMIT_NS // 1000):
         exact: Ints = array.astype(np.int64) * 1000
         return exact
     if array.dtype.kind != "f":
-        return _convert_mixed(values)
+        return _convert_mixed(values, rounded)
     if not np.isfinite(array).all():
         array = np.nan_to_num(array, nan=0.0, posinf=0.0, neginf=0.0)
     whole = np.floor(array)
@@ -45,18 +49,23 @@ def convert_numbers(values: Sequence[Loose]) -> Ints:
     large = np.abs(array) >= EXACT_DOUBLE_US
     if large.any():
         raise InexactTimesError
-    times_ns: Ints = whole.astype(np.int64) * 1000 + np.rint(fraction * 1000).astype(np.int64)
+    fraction *= 1000
+    nearest = np.rint(fraction)
+    if rounded is not None:
+        # What a double is away from three decimals by is half of its last bit at most.
+        rounded |= np.abs(fraction - nearest) > 501 * np.spacing(np.abs(array))
+    times_ns: Ints = whole.astype(np.int64) * 1000 + nearest.astype(np.int64)
     return times_ns
 
 
-def convert_texts(values: Sequence[msgspec.Raw]) -> Ints:
-    """Convert µs as the file spells them to ns. What is no time is 0."""
+def convert_texts(values: Sequence[msgspec.Raw], rounded: Mask | None = None) -> Ints:
+    """Convert µs as the file spells them to ns, as `convert_numbers` does."""
     texts = [bytes(value).strip(b'"').decode("ascii", "replace") or "0" for value in values]
     try:
         # A decimal with three places is stored as its digits: the low word of each is the time in ns.
         decimals = pa.array(texts, pa.string()).cast(pa.decimal128(22, 3))
     except pa.ArrowInvalid:
-        return np.array([_convert_text(text) for text in texts], np.int64)
+        return _convert_all(texts, rounded)
     words = np.frombuffer(decimals.buffers()[1], np.int64)[: 2 * len(texts)]
     return words[::2].copy()
 
@@ -66,10 +75,24 @@ def convert_one(value: Loose) -> int:
     return _convert_text(str(value)) if value is not None else 0
 
 
-def _convert_mixed(values: Sequence[Loose]) -> Ints:
+def _convert_mixed(values: Sequence[Loose], rounded: Mask | None) -> Ints:
     if any(isinstance(value, float) and abs(value) >= EXACT_DOUBLE_US for value in values):
         raise InexactTimesError
-    return np.array([convert_one(value) for value in values], np.int64)
+    return _convert_all([str(value) if value is not None else "0" for value in values], rounded)
+
+
+def _convert_all(texts: Sequence[str], rounded: Mask | None) -> Ints:
+    if rounded is not None:
+        rounded |= np.array([_is_finer(text) for text in texts], bool)
+    return np.array([_convert_text(text) for text in texts], np.int64)
+
+
+def _is_finer(text: str) -> bool:
+    try:
+        time_ns = Decimal(text) * 1000
+        return time_ns.is_finite() and time_ns != time_ns.to_integral_value()
+    except InvalidOperation:
+        return False
 
 
 def _convert_text(text: str) -> int:

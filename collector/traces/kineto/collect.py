@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from collector.traces.kineto.clock import InexactTimesError, Ints, convert_numbers, convert_one, convert_texts
-from collector.traces.kineto.events import IDENTITY, MEMORY, NO_ARGS, TIMES, Event, Identity, Loose, MemoryArgs
+from collector.traces.kineto.clock import InexactTimesError, Ints, Mask, convert_numbers, convert_one, convert_texts
+from collector.traces.kineto.events import IDENTITY, MEMORY, NO_ARGS, Event, Identity, Loose, MemoryArgs
 from collector.traces.kineto.intern import ArgTexts, Numbers
 from collector.traces.kineto.scratch import Scratch
 from collector.traces.kineto.stream import Chunk
@@ -73,7 +73,10 @@ class Rows:
 
 @dataclass
 class Log:
-    """Everything that the chunks held. `threads` numbers (pid, tid); `lost` counts kinds of event that are not read."""
+    """Everything that the chunks held. `threads` numbers (pid, tid); `lost` counts kinds of event that are not read.
+
+    `rounded` counts events with a time finer than a ns.
+    """
 
     names: Numbers = field(default_factory=Numbers)
     categories: Numbers = field(default_factory=Numbers)
@@ -87,29 +90,37 @@ class Log:
     metadata: int = 0
     profiler_spans: int = 0
     lost: int = 0
+    rounded: int = 0
     _open: dict[int, list[Event]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
         self._columns = {name: self.scratch.column() for name in Columns.__dataclass_fields__}
-        self._memory = Rows(self.scratch, len(MEMORY_FIELDS))
+        self._memory = [self.scratch.column() for _ in MEMORY_FIELDS]
         self._counters = Rows(self.scratch, 3)
 
     def add(self, chunk: Chunk) -> None:
         """Take the events of one chunk."""
         complete: list[Event] = []
         indices: list[int] = []
+        memory: list[int] = []
         for index, event in enumerate(chunk.events):
             kind = event.ph
-            if kind == "X" or (kind in "iI" and kind and event.name != "[memory]"):
+            if kind == "X":
                 complete.append(event)
                 indices.append(index)
-            elif kind in "stf" and kind:
+            elif kind == "s" or kind == "f" or kind == "t":
                 self.flows += 1
-            else:
+            elif kind != "i" and kind != "I":
                 self._add_other(event, complete, indices)
+            elif event.name == "[memory]":
+                memory.append(index)
+            else:
+                complete.append(event)
+                indices.append(index)
         if complete:
             self._take(self._build(complete, indices, chunk))
-        self._memory.flush()
+        if memory:
+            self._add_memory(memory, chunk)
         self._counters.flush()
 
     def columns(self) -> Columns:
@@ -119,7 +130,7 @@ class Log:
     @cached_property
     def memory(self) -> dict[str, Ints]:
         """The memory events by field of MEMORY_FIELDS, ABSENT where one has none."""
-        return dict(zip(MEMORY_FIELDS, self._memory.finish(), strict=True))
+        return {name: column.finish() for name, column in zip(MEMORY_FIELDS, self._memory, strict=True)}
 
     @cached_property
     def counters(self) -> tuple[Ints, Ints, npt.NDArray[np.float64]]:
@@ -139,8 +150,11 @@ class Log:
             column.append(values if kept == len(columns) else values[shown])
 
     def _build(self, events: list[Event], indices: list[int], chunk: Chunk) -> Columns:
-        names, categories, threads, number_args = self.names, self.categories, self.threads, self.args.number
-        start_ns, duration_ns = _read_times(events, indices, chunk)
+        names, categories, threads = self.names, self.categories, self.threads
+        rounded = np.zeros(len(events), bool)
+        start_ns = _read_starts(events, indices, chunk, rounded)
+        duration_ns = _read_lengths(events, indices, chunk, rounded)
+        self.rounded += int(rounded.sum())
         identities = [_read_identity(event) for event in events]
         return Columns(
             start_ns,
@@ -148,7 +162,7 @@ class Log:
             _ints([names[event.name] for event in events]),
             _ints([categories[event.cat] for event in events]),
             _ints([threads[(event.pid, event.tid)] for event in events]),
-            _ints([number_args(bytes(event.args)) for event in events]),
+            _ints(self.args.number_all([event.args for event in events])),
             read_ids([entry.correlation for entry in identities]),
             read_ids([entry.external if entry.external is not None else entry.external_old for entry in identities]),
             read_ids([entry.sequence for entry in identities]),
@@ -157,8 +171,6 @@ class Log:
     def _add_other(self, event: Event, complete: list[Event], indices: list[int]) -> None:
         if event.ph == "M":
             self._add_label(event)
-        elif event.ph in ("i", "I"):
-            self._add_memory(event)
         elif event.ph == "C":
             self._add_counter(event)
         elif event.ph == "B":
@@ -174,15 +186,29 @@ class Log:
         if isinstance(label, str):
             self.labels[(event.pid, event.tid, str(event.name))] = label
 
-    def _add_memory(self, event: Event) -> None:
-        try:
-            values = MEMORY.decode(event.args)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            self.lost += 1
-            return
-        numbers = (None if value is None else read_id(value) for value in msgspec.structs.astuple(values))
-        thread = self.threads[(event.pid, event.tid)]
-        self._memory.add(convert_one(event.ts), thread, *(ABSENT if value is None else value for value in numbers))
+    def _add_memory(self, indices: list[int], chunk: Chunk) -> None:
+        events: list[Event] = []
+        places: list[int] = []
+        values: list[MemoryArgs] = []
+        for index in indices:
+            event = chunk.events[index]
+            try:
+                values.append(MEMORY.decode(event.args))
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                self.lost += 1
+                continue
+            events.append(event)
+            places.append(index)
+        rounded = np.zeros(len(events), bool)
+        threads = self.threads
+        columns = [
+            _read_starts(events, places, chunk, rounded),
+            _ints([threads[(event.pid, event.tid)] for event in events]),
+            *(read_ids([getattr(entry, name) for entry in values], ABSENT) for name in MemoryArgs.__struct_fields__),
+        ]
+        self.rounded += int(rounded.sum())
+        for column, found in zip(self._memory, columns, strict=True):
+            column.append(found)
 
     def _add_counter(self, event: Event) -> None:
         for key, value in _decode_args(event).items():
@@ -209,14 +235,20 @@ class Log:
         return sum(map(len, self._open.values()))
 
 
-def _read_times(events: Sequence[Event], indices: Sequence[int], chunk: Chunk) -> tuple[Ints, Ints]:
+def _read_starts(events: Sequence[Event], indices: Sequence[int], chunk: Chunk, rounded: Mask) -> Ints:
     try:
-        return convert_numbers([e.ts for e in events]), convert_numbers([e.dur or 0 for e in events])
+        return convert_numbers([event.ts for event in events], rounded)
     except InexactTimesError:
-        exact = TIMES.decode(chunk.text)
-    starts = convert_texts([exact[i].ts if i >= 0 else _spell(e.ts) for e, i in zip(events, indices, strict=True)])
-    lengths = convert_texts([exact[i].dur if i >= 0 else _spell(e.dur) for e, i in zip(events, indices, strict=True)])
-    return starts, lengths
+        pairs = zip(events, indices, strict=True)
+        return convert_texts([chunk.exact[at].ts if at >= 0 else _spell(event.ts) for event, at in pairs], rounded)
+
+
+def _read_lengths(events: Sequence[Event], indices: Sequence[int], chunk: Chunk, rounded: Mask) -> Ints:
+    try:
+        return convert_numbers([event.dur or 0 for event in events], rounded)
+    except InexactTimesError:
+        pairs = zip(events, indices, strict=True)
+        return convert_texts([chunk.exact[at].dur if at >= 0 else _spell(event.dur) for event, at in pairs], rounded)
 
 
 def _spell(value: Loose) -> msgspec.Raw:
@@ -244,16 +276,16 @@ def _ints(values: Sequence[int]) -> Ints:
     return np.array(values, np.int64)
 
 
-def read_ids(values: Iterable[Loose]) -> Ints:
+def read_ids(values: Iterable[Loose], absent: int = NO_ID) -> Ints:
     """Return ids as int64: unsigned ones of 64 bits keep their bits, what is no number is -1."""
-    items = [NO_ID if value is None else value for value in values]
+    items = [absent if value is None else value for value in values]
     try:
         array = np.array(items)
         if array.dtype.kind == "i":
             return array.astype(np.int64)
     except (OverflowError, ValueError):
         pass
-    return np.array([read_id(value) for value in items], np.int64)
+    return np.array([absent if value == absent else read_id(value) for value in items], np.int64)
 
 
 def read_id(value: Loose) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,8 +13,8 @@ from collector.traces.kineto.events import DETAILS
 # What differs from call to call and is kept in columns of its own, or only numbers events within the file. Without it
 # the arguments of a million events are a few thousand different texts, and each is parsed once.
 _PER_CALL = re.compile(
-    rb'"(?:correlation|[Ee]xternal id|Sequence number|Ev Idx|Record function id|Profiler Event Index'
-    rb'|Python id|Python parent id|external ts|Trace iteration)"\s*:\s*(?:"[^"]*"|[^,}\]]*)\s*(?:,\s*)?'
+    rb'"(?=[cESPRTe])(?:correlation|[Ee]xternal id|Sequence number|Ev Idx|Record function id|Profiler Event Index'
+    rb'|Python id|Python parent id|external ts|Trace iteration)"\s*:\s*(?:[^",}\]]+|"[^"]*")?\s*(?:,\s*)?'
 )
 _LAST_COMMA = re.compile(rb",\s*\}\s*$")
 ARGS_LIMIT_BYTES = 96 << 20
@@ -44,12 +44,17 @@ class ArgTexts(Sequence[dict[str, msgspec.Raw]]):
     def __len__(self) -> int:
         return len(self._texts)
 
-    def number(self, raw: bytes) -> int:
-        """Return the number of an event's arguments."""
-        text = _PER_CALL.sub(b"", raw)
-        found = self._numbers.get(text)
-        if found is not None:
-            return found
+    def number_all(self, raws: Iterable[msgspec.Raw]) -> list[int]:
+        """Return the numbers of the arguments of events."""
+        strip, find = _PER_CALL.sub, self._numbers.get
+        texts = [strip(b"", raw) for raw in raws]
+        found = [find(text) for text in texts]
+        return [self._add(texts[at]) if number is None else number for at, number in enumerate(found)]
+
+    def _add(self, text: bytes) -> int:
+        known = self._numbers.get(text)
+        if known is not None:
+            return known
         if self._bytes > ARGS_LIMIT_BYTES:
             self.dropped += 1
             return 0

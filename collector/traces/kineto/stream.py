@@ -13,12 +13,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
 from collector.schema.errors import TraceError
-from collector.traces.kineto.events import EVENTS, Event
+from collector.traces.kineto.events import EVENTS, TIMES, Event, Times
 from collector.traces.kineto.repair import repair_json
 from collector.traces.source import Source
 
@@ -38,6 +39,11 @@ class Chunk:
 
     events: list[Event]
     text: bytes
+
+    @cached_property
+    def exact(self) -> list[Times]:
+        """The times of the events as the file spells them."""
+        return TIMES.decode(self.text)
 
 
 @dataclass
