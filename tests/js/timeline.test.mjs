@@ -8,6 +8,7 @@ import { unpackMeta } from "../../frontend/static/js/timeline/meta.js";
 import { busyColumns } from "../../frontend/static/js/timeline/overview.js";
 import { readQuery, toggleMark, writeQuery } from "../../frontend/static/js/timeline/state.js";
 import { amount, duration, moment, rulerTicks, shorten } from "../../frontend/static/js/timeline/text.js";
+import { mix } from "../../frontend/static/js/timeline/strips.js";
 import { decodeTile, findInTile } from "../../frontend/static/js/timeline/tile.js";
 import { chooseLevel, clamp, fit, pan, tilesOf, zoom } from "../../frontend/static/js/timeline/view.js";
 
@@ -214,6 +215,14 @@ test("colours follow the category, and for operators what the name says", () => 
   assert.equal(pixel([1, 2, 3]), 0xff030201);
   assert.deepEqual(blend([0, 0, 0], [100, 200, 50], 0.5), [50, 100, 25]);
   assert.ok(spread("aten::mm") >= 0 && spread("aten::mm") <= 1 && spread("a") !== spread("b"));
+});
+
+test("thin slices that share a pixel add up", () => {
+  const [white, blue] = [pixel([255, 255, 255]), pixel([0, 0, 255])];
+  assert.equal(mix(white, blue, 0), white);
+  assert.equal(mix(white, blue, 256), blue);
+  assert.equal(mix(white, pixel([0, 100, 0]), 128), pixel([127, 177, 127]));
+  assert.equal(mix(mix(white, blue, 128), blue, 128) & 255, 63);
 });
 
 test("the minimap counts busy lanes", () => {

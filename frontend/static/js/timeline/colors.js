@@ -129,4 +129,5 @@ export function colorTile(tile, { rgb, idle }, ground) {
     color[i] = fill > 250 || tile.count[i] === 1 ? solid[name] : pixel(blend(back, rgb[name], least + ((1 - least) * fill) / 255));
   }
   tile.color = color;
+  tile.idle = idle;
 }

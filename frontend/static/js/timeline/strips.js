@@ -11,6 +11,20 @@ const SHORT_RUN = 8;
 const GAP_FROM = 5;
 export const LABEL_PIXELS = 34;
 const MOST_LABELS = 1500;
+/** Of 256: what a slice that is thinner than a pixel shows at least of its colour, so that it is seen at all. */
+const THINNEST = 90;
+const THINNEST_IDLE = 16;
+
+/**
+ * Mix two pixels. @param {number} below @param {number} above @param {number} share of the one above, of 256
+ * @returns {number}
+ */
+export function mix(below, above, share) {
+  const rest = 256 - share;
+  const odd = ((below & 0xff00ff) * rest + (above & 0xff00ff) * share) >>> 8;
+  const even = ((below & 0xff00) * rest + (above & 0xff00) * share) >>> 8;
+  return (0xff000000 | (odd & 0xff00ff) | (even & 0xff00)) >>> 0;
+}
 
 export class Strips {
   constructor() {
@@ -19,6 +33,7 @@ export class Strips {
     this.image = this.context.createImageData(1, 1);
     this.pixels = new Uint32Array(this.image.data.buffer);
     this.width = 1;
+    this.ground = 0;
     /** @type {Label[]} */
     this.labels = [];
     this.painted = 0;
@@ -34,6 +49,7 @@ export class Strips {
       this.pixels = new Uint32Array(this.image.data.buffer);
     }
     this.width = width;
+    this.ground = ground;
     this.labels = [];
     this.painted = 0;
     this.pixels.fill(ground);
@@ -47,8 +63,8 @@ export class Strips {
   paint(tile, lane, row, at) {
     const range = tile.lanes.get(lane);
     if (!range) return;
-    const { pixels, width } = this;
-    const { start, length, color, count } = tile;
+    const { pixels, width, ground } = this;
+    const { start, length, color, count, name, idle } = tile;
     const offset = (tile.begin - at.t0) * at.scale;
     const perTick = tile.tick * at.scale;
     const base = row * width;
@@ -67,6 +83,13 @@ export class Strips {
         stop = first + 1;
       }
       this.painted++;
+      if (end - x < 1 && count[i] === 1) {
+        // Several that share a pixel add up to what they cover of it.
+        const below = pixels[base + first];
+        const least = below !== ground ? 1 : idle[name[i]] ? THINNEST_IDLE : THINNEST;
+        pixels[base + first] = mix(below, color[i], Math.max((end - x) * 256, least) | 0);
+        continue;
+      }
       // Neighbours of one colour stay apart while there is room for a pixel between them.
       if (stop - first >= GAP_FROM && end < high) stop = (end | 0) - 1;
       if (stop - first < SHORT_RUN) for (let p = first; p < stop; p++) pixels[base + p] = color[i];

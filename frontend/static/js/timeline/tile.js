@@ -18,6 +18,7 @@
  * @property {Float32Array} high
  * @property {Float32Array} last
  * @property {Uint32Array} color of each slice, filled in by the painter
+ * @property {Uint8Array} idle of each name, likewise: whether it stands for waiting
  * @property {number} bytes
  */
 
@@ -62,6 +63,7 @@ export function decodeTile(buffer) {
     high,
     last,
     color: new Uint32Array(0),
+    idle: new Uint8Array(0),
     bytes: buffer.byteLength,
   };
 }
