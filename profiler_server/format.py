@@ -75,7 +75,10 @@ def describe_micro_batches(count: int, noun: str = "step") -> str:
     """Return a sentence on gradient accumulation, empty where a step has one batch."""
     if count < 2:
         return ""
-    return f"A {noun} is {count} micro-batches: it sums the gradients of {count} backwards before it updates (gradient accumulation)."
+    return (
+        f"A {noun} is {count} micro-batches: it sums the gradients of {count} backwards before it updates "
+        "(gradient accumulation)."
+    )
 
 
 def format_bytes(value: float | None) -> str:

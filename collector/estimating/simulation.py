@@ -233,15 +233,3 @@ def find_workers(model: LoopModel, most: int = 32) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if step_ns(middle) <= 1.03 * best else (middle + 1, high)
     return high
-
-
-def predict_step_ns(measured_ns: float, base: LoopModel, changed: LoopModel) -> float:
-    """Return the step time after a change, from what was measured and the simulated difference.
-
-    What the simulator does not explain of the measured step stays, in proportion where the step gets shorter.
-    `measured_ns` is the steady step, without `extra_ns`; the result has the changed model's.
-    """
-    before, after = simulate(base).step_ns, simulate(changed).step_ns
-    if before <= 0:
-        return measured_ns + changed.extra_ns
-    return after + (measured_ns - before) * min(1.0, after / before) + changed.extra_ns

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
-
-Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 
 
 @dataclass(frozen=True)

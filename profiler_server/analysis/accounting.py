@@ -17,16 +17,13 @@ from collector.run import RankRun
 from collector.schema.errors import TableMissingError
 from collector.schema.phases import PHASE_NAMES
 from profiler_server.analysis.categories import CATEGORIES, LOADER, STEP, list_categories, match_names
-from profiler_server.analysis.device import DeviceWork, account_times, read_device_work
+from profiler_server.analysis.device import COLLECTIVE, KERNEL, DeviceWork, account_times, read_device_work
 from profiler_server.analysis.intervals import Intervals, Ints, unite
 from profiler_server.analysis.results import DeviceTimes
 from profiler_server.analysis.slices import read_slices, read_steps, read_thread_tracks, to_ints
 
-_KERNEL, _COLLECTIVE, _COPY, _SET = range(4)
 _DRIVER = re.compile(r"cu[A-Z]")
-_COUNTED = re.compile(
-    r"(nccl:(broadcast|reduce|all_reduce|all_gather|reduce_scatter)|gloo:(broadcast|reduce|all_reduce|all_gather|reduce_scatter))$"
-)
+_COUNTED = re.compile(r"(nccl|gloo):(broadcast|reduce|all_reduce|all_gather|reduce_scatter)$")
 """The collectives that torch-tb-profiler knows by name."""
 _CATEGORIES = ("operator", "annotation", "communication", "kernel", "memcpy", "memset", "runtime")
 _COLUMNS = ("track", "start_ns", "duration_ns", "name", "category", "operator")
@@ -187,7 +184,7 @@ def walk_restarting(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dic
 
 
 def _describe(tool: str, times: DeviceTimes, work: DeviceWork) -> DeviceAccount:
-    communication = _unite(work, work.kind == _COLLECTIVE).length_ns
+    communication = _unite(work, work.kind == COLLECTIVE).length_ns
     return DeviceAccount(
         tool,
         times.total_ns,
@@ -224,10 +221,10 @@ def _count_like_hta(work: DeviceWork, epoch_ns: int) -> DeviceAccount:
     """
     starts = -(-(work.start_ns + epoch_ns) // 1000) * 1000
     ends = np.maximum((work.end_ns + epoch_ns) // 1000 * 1000, starts)
-    on = work.kind == _KERNEL
+    on = work.kind == KERNEL
     computation = unite(starts[on], ends[on]).length_ns
     busy = unite(starts, ends).length_ns
-    communication = unite(starts[work.kind == _COLLECTIVE], ends[work.kind == _COLLECTIVE]).length_ns
+    communication = unite(starts[work.kind == COLLECTIVE], ends[work.kind == COLLECTIVE]).length_ns
     total = int(ends.max() - starts.min())
     return DeviceAccount("HTA", total, computation, communication, None, None, busy, total - busy, len(work))
 

@@ -26,7 +26,10 @@ _BUS_FACTORS = {"allreduce": 2.0, "allgather": 1.0, "reduce_scatter": 1.0, "redu
 
 @dataclass(frozen=True, eq=False)
 class Calls:
-    """The collectives of one rank in time order; equal only to itself. `key` tells a call: group, name, step and how many came before it there."""
+    """The collectives of one rank in time order; equal only to itself.
+
+    `key` tells a call: group, name, step and how many came before it there.
+    """
 
     key: tuple[tuple[str, str, int, int], ...]
     start_ns: Ints

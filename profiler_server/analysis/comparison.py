@@ -49,7 +49,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`phases` sum to `step`. `operators` are the host operators that changed most, empty without a detailed window."""
+    """`phases` sum to `step`. `operators` are the host operators that changed most, empty without a detailed window.
+
+    The totals are of all training steps, warm-up and windows included. `cautions` say why the two may not be alike.
+    """
 
     step: Difference
     phases: tuple[Difference, ...]
@@ -59,7 +62,6 @@ class Comparison:
     a_total_ns: int = 0
     b_total_ns: int = 0
     cautions: tuple[str, ...] = ()
-    """Why the two may not be alike. The totals are of all training steps, warm-up and windows included."""
 
     @property
     def is_slower(self) -> bool:

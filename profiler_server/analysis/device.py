@@ -1,7 +1,7 @@
 """How well the device was used: utilisation, SM efficiency, occupancy, and what its time went to.
 
-May import profiler_server.analysis below it, collector.run, collector.schema. The meaning of every figure is that of
-docs/format.md and of the text beside each function; a run with several devices gives the mean over the devices that did anything.
+May import profiler_server.analysis below it, collector.run, collector.schema. What a figure means stands beside the
+function that makes it; a run with several devices gives the mean over those that did anything.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ KERNEL_WAIT_NS = 30_000
 """A gap shorter than this is the cost of starting one kernel after another (HTA's threshold)."""
 _COLUMNS = ("id", "track", "start_ns", "duration_ns", "category", "launched_by", "args")
 _WORK = ("kernel", "communication", "memcpy", "memset")
-_KERNEL, _COLLECTIVE, _COPY, _SET = range(4)
+KERNEL, COLLECTIVE, COPY, SET = range(4)
+"""Values of `DeviceWork.kind`, in the order of `_WORK`."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -145,9 +146,9 @@ def account_times(work: DeviceWork) -> DeviceTimes:
     """
     if not len(work):
         return DeviceTimes(0, 0, 0, 0, 0)
-    computation = _unite(work, (work.kind == _KERNEL) | (work.kind == _SET))
-    communication = _unite(work, work.kind == _COLLECTIVE)
-    copies = _unite(work, work.kind == _COPY)
+    computation = _unite(work, (work.kind == KERNEL) | (work.kind == SET))
+    communication = _unite(work, work.kind == COLLECTIVE)
+    copies = _unite(work, work.kind == COPY)
     total = int(work.end_ns.max() - work.start_ns.min())
     exposed_communication = (communication - computation).length_ns
     exposed_copy = (copies - computation - communication).length_ns
@@ -188,7 +189,7 @@ def _mean_over_devices(work: DeviceWork, spans: tuple[Span, ...], measure: Measu
     total = sum(span.end_ns - span.start_ns for span in spans)
     if not total:
         return None
-    kernels = work.pick(work.kind <= _COLLECTIVE)
+    kernels = work.pick(work.kind <= COLLECTIVE)
     values = []
     for device in np.unique(work.device):
         parts = [measure(_clip(kernels.pick(kernels.device == device), span)) for span in spans]
@@ -212,7 +213,7 @@ def _measure_sm(kernels: DeviceWork) -> float | None:
 
 
 def _measure_occupancy(work: DeviceWork, spans: tuple[Span, ...]) -> float | None:
-    kernels = work.pick((work.kind <= _COLLECTIVE) & ~np.isnan(work.occupancy_frac))
+    kernels = work.pick((work.kind <= COLLECTIVE) & ~np.isnan(work.occupancy_frac))
     inside = np.zeros(len(kernels), bool)
     for span in spans:
         inside |= (kernels.start_ns < span.end_ns) & (kernels.end_ns > span.start_ns)

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_server.analysis.device import DeviceWork, find_idle_causes
+from profiler_server.analysis.device import COLLECTIVE, COPY, DeviceWork, find_idle_causes
 from profiler_server.analysis.intervals import Ints, unite
 from profiler_server.analysis.results import IdleCauses
 
 LONG_DELAY_NS = 100_000
 LONG_CALL_NS = 50_000
-_COLLECTIVE, _COPY = 1, 2
 
 
 @dataclass(frozen=True)
@@ -110,9 +109,9 @@ def trace_queue(work: DeviceWork) -> QueueLength:
 
 def measure_overlap(work: DeviceWork) -> float | None:
     """Return the part of communication that computation hides, None without communication."""
-    on = work.kind == _COLLECTIVE
+    on = work.kind == COLLECTIVE
     communication = unite(work.start_ns[on], work.end_ns[on])
-    rest = ~on & (work.kind != _COPY)
+    rest = ~on & (work.kind != COPY)
     computation = unite(work.start_ns[rest], work.end_ns[rest])
     length = communication.length_ns
     return (communication & computation).length_ns / length if length else None

@@ -26,7 +26,8 @@ Assumed, not measured."""
 class Doubt:
     """Half widths, ns per step: of another run's mean step after the change, and of what the change gains.
 
-    `chance_ns` is the part of `step_ns` that is due to chance alone. The gain is surer than the step: both of its runs replay the same batches and steps, so chance largely cancels.
+    `chance_ns` is the part of `step_ns` that is due to chance alone. The gain is surer than the step: both of its runs
+    replay the same batches and steps, so chance largely cancels.
     """
 
     step_ns: float

@@ -14,8 +14,6 @@ TREND_MIN_STEPS = 40
 """Fewer averaged steps have no first and last quarter to compare."""
 WINDOW_MIN_STEPS = 20
 MOST_WINDOWS = 60
-
-
 CARRIED_MIN_STEPS = 10
 CARRIED_FRAC = 0.5
 """A phase is carried by one step when more than half of its time over so many steps lies in that step."""
@@ -37,9 +35,10 @@ class PhaseSpread:
 
 @dataclass(frozen=True)
 class Stability:
-    """`jitter_frac` is the standard deviation over the mean; `trend_frac` the median step of the last quarter against
+    """How much the steps vary and grow; None where there are too few of them to tell.
 
-    that of the first, minus 1. None where there are too few steps.
+    `jitter_frac` is the standard deviation over the mean; `trend_frac` is the median step of the last quarter against
+    that of the first, minus 1.
     """
 
     jitter_frac: float | None

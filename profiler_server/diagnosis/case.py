@@ -53,8 +53,8 @@ class Peer:
 class Case:
     """One rank of a run as the rules see it. Times are ns; `*_ns` per step are means over the steps of the average.
 
-    `regular_*` leave out first steps of an epoch. `batches` and `loop` are None where the run has no loader or its
-    work was not recorded. `train` are the rows of training steps, aligned with `selection`; `others` the other rows.
+    `regular_*` leave out the first steps of an epoch. `batches` and `loop` are None where the run has no loader or its
+    work was not recorded. `train` are the rows of training steps, aligned with `selection`; `other_rows` are the others.
     """
 
     manifest: RankManifest

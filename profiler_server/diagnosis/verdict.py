@@ -79,7 +79,8 @@ def say_verdict(case: Case, bound: BoundBy, claims: Sequence[Claim], notes: Sequ
     steps = int(case.selection.regular.sum())
     sentence = _SENTENCES[bound.kind](case, bound)
     if steps < MIN_STEPS:
-        return f"{sentence} Only {format_number_of(steps, 'steady step')} {'was' if steps == 1 else 'were'} recorded; advice needs {MIN_STEPS}."
+        recorded = f"{format_number_of(steps, 'steady step')} {'was' if steps == 1 else 'were'} recorded"
+        return f"{sentence} Only {recorded}; advice needs {MIN_STEPS}."
     if not claims and notes and notes[0].severity != "info":
         return f"{sentence} {notes[0].title}."
     if not claims:

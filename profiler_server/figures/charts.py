@@ -18,7 +18,7 @@ from profiler_server.format import choose_byte_unit, choose_time_unit, shorten_m
 
 Numbers = npt.NDArray[Any]
 Figure = dict[str, Any]
-Size = Literal["spark", "short", "medium", "tall"]
+Size = Literal["short", "medium", "tall"]
 
 PALETTE: Mapping[str, tuple[str, str]] = {
     "compute": ("#111eae", "#2f47fa"),
@@ -49,6 +49,7 @@ PHASE_COLORS: Mapping[str, str] = {
 }
 """Phase -> category of PALETTE. Idle is hatched."""
 
+LEGEND_ABOVE: Mapping[str, str | float] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
 PIE_ORDER = ("compute", "copy", "data", "communication", "optimizer", "overlap", "backward", "host")
 PIE_HATCHES = ("", "/", "x")
 DRAWN_POINTS = 1_000
@@ -79,7 +80,10 @@ class Chart:
 
 @dataclass(frozen=True)
 class Line:
-    """One line in ns (or in `y_title`'s unit). `kind` area fills to zero, band to the line before it; points are not joined."""
+    """One line in ns (or in `y_title`'s unit).
+
+    Of the kinds, area fills to zero, band to the line before it; points are not joined.
+    """
 
     name: str
     color: str
@@ -91,7 +95,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Axes:
-    """What the axes say. `unit` time scales ns to one unit, bytes scales bytes; any other is shown as it is. `shaded` are stretches of x."""
+    """What the axes say. `shaded` are stretches of x.
+
+    `unit` time scales ns to one unit, bytes scales bytes; any other is shown as it is.
+    """
 
     x_title: str = "step"
     y_title: str = "time"
@@ -273,17 +280,6 @@ def build_depths(x: Numbers, depths: Numbers, capacity: float, unit: str = "batc
     return build_lines(x, lines, Axes(y_title="depth", unit=unit, y_max=capacity * 1.08 or 1.0))
 
 
-def build_sparkline(y: Numbers, color: str = "compute") -> Figure:
-    """Build a line without axes."""
-    line = Line("", color, y, "area")
-    hidden = {"visible": False, "fixedrange": True}
-    layout = {"margin": {"l": 0, "r": 0, "t": 2, "b": 2}, "showlegend": False, "xaxis": hidden}
-    layout["yaxis"] = {**hidden, "rangemode": "tozero"}
-    return complete_figure(
-        [_draw_line(line, np.arange(len(y)), *_scale(Axes(), float(np.max(y)) if len(y) else 0.0))], layout
-    )
-
-
 def plain_text(text: str) -> str:
     """Return text that Plotly shows as it is, not as its own little HTML, and of a bounded length."""
     return html.escape(shorten_middle(text, 120), quote=False)
@@ -320,7 +316,7 @@ def _axis_layout(axes: Axes, unit: str) -> Figure:
     layout: Figure = {
         "margin": {"l": 60, "r": 12, "t": 8, "b": 40},
         "showlegend": axes.legend,
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+        "legend": LEGEND_ABOVE,
         "hovermode": "x unified" if axes.legend else "closest",
         "xaxis": {"title": {"text": axes.x_title, "standoff": 4}, "zeroline": False},
         "yaxis": {"title": {"text": y_title}, "rangemode": "tozero", "zeroline": False, "fixedrange": True},

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from profiler_server.figures.charts import NEUTRALS, PALETTE, Figure, plain_text
+from profiler_server.figures.charts import LEGEND_ABOVE, NEUTRALS, PALETTE, Figure, complete_figure, plain_text
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 LEAST_SIZE, MOST_SIZE = 7.0, 34.0
@@ -43,18 +43,15 @@ def build_roofline(points: Sequence[RoofPoint], roofs: Sequence[RoofLine]) -> Fi
     data.append(_draw_points(points))
     heights = [point.flops_per_s for point in points] + [roof.flops_per_s for roof in roofs]
     bottom, top = _span(heights)
-    return {
-        "data": data,
-        "layout": {
-            "margin": {"l": 64, "r": 12, "t": 8, "b": 44},
-            "showlegend": bool(roofs),
-            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
-            "hovermode": "closest",
-            "xaxis": _log_axis("arithmetic intensity (FLOP per byte)", low, high),
-            "yaxis": {**_log_axis("achieved (FLOP/s)", bottom, top), "fixedrange": True},
-            "meta": {"dark": dict([*PALETTE.values(), *NEUTRALS.values()])},
-        },
+    layout: Figure = {
+        "margin": {"l": 64, "r": 12, "t": 8, "b": 44},
+        "showlegend": bool(roofs),
+        "legend": LEGEND_ABOVE,
+        "hovermode": "closest",
+        "xaxis": _log_axis("arithmetic intensity (FLOP per byte)", low, high),
+        "yaxis": {**_log_axis("achieved (FLOP/s)", bottom, top), "fixedrange": True},
     }
+    return complete_figure(data, layout)
 
 
 def _draw_roof(roof: RoofLine, low: float, high: float, dash: str) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from collector.estimating.simulation import (
     LoopModel,
     _Contended,
     find_workers,
-    predict_step_ns,
     simulate,
 )
 
@@ -84,12 +83,6 @@ def test_the_smallest_number_of_workers_near_the_best_is_found() -> None:
     assert find_workers(model_of()) == 5
     assert find_workers(model_of(batch=59.0)) == 1
     assert find_workers(LoopModel(batches=(Job(300.0, 1.0),), steps=(Job(60.0, 0.0),), workers=1, cores=2.0)) == 2
-
-
-def test_what_the_simulator_does_not_explain_stays() -> None:
-    base = model_of()
-    # Simulated 150 -> 60; 15 of the measured 165 are not explained, and shrink in proportion.
-    assert predict_step_ns(165.0, base, replace(base, workers=5)) == pytest.approx(60.0 + 15.0 * 60.0 / 150.0, rel=0.02)
 
 
 times = st.lists(st.floats(1.0, 500.0), min_size=1, max_size=12)

@@ -30,13 +30,11 @@ EVERY_FIGURE = {
     "pie": figures.build_pie([Slice("matmul", 3.0, "3 ms"), Slice("other", 1.0, "1 ms", "idle")], "4 ms"),
     "bars": figures.build_bars([Slice("aten::mm", 3.0 * MS, "3 ms"), Slice("aten::add", 1.0 * MS, "1 ms")]),
     "depths": figures.build_depths(STEPS, STEPS % 5, 4),
-    "sparkline": figures.build_sparkline(TIMES),
     "nothing": figures.build_lines(np.array([]), [Line("none", "data", np.array([]))]),
     "no stack": figures.build_stack(Stack(np.array([]), {"gap": np.array([])})),
     "no pie": figures.build_pie([]),
     "no bars": figures.build_bars([]),
     "no depths": figures.build_depths(np.array([]), np.array([]), 0),
-    "no spark": figures.build_sparkline(np.array([])),
 }
 
 
