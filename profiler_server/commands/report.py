@@ -31,7 +31,8 @@ def command(
     ] = False,
 ) -> None:
     """Say what a run is bound by, its figures and what to change."""
-    from profiler_server.report import build_report, is_empty, render_text
+    from profiler_server.report import build_report, is_empty
+    from profiler_server.report.text import render_text
 
     opened = find_run(run, find_base_dir(base_dir, context))
     if html is not None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from collector.run import open_run
-from profiler_server.report import build_report, render_text
+from profiler_server.report import build_report
+from profiler_server.report.text import render_text
 from tests.support.cases import PLANTED, build_case_run
 from tests.support.runs import RunPlan, build_run
 
@@ -170,13 +171,6 @@ def test_text_says_the_verdict_the_figures_and_the_suggestions(tmp_path: Path) -
     assert "1. More workers would keep up  [high, too_few_workers]" in text
     assert "| " in text
     assert text.endswith("\n")
-
-
-def test_text_of_the_object_alone_has_no_p97(tmp_path: Path) -> None:
-    run = build_case_run(tmp_path / "run", PLANTED["too_few_workers"])
-    text = render_text(build_report(run))
-    assert "Bound by input (read): 60.2 % of the step" in text
-    assert "p97" not in text
 
 
 def test_events_lost_are_warned_of(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from collector import open_run, parts
 from collector.schema import layout
-from profiler_server.report import build_report, render_text
+from profiler_server.report import build_report
+from profiler_server.report.text import render_text
 from tests.support.runs import RunPlan, build_run, build_steps
 
 

@@ -1,7 +1,4 @@
-"""The report of a run: everything that the pages say, as one object for programs and as text for a terminal.
-
-The keys are those of `docs/format.md`. Times are whole ns, shares are fractions, absent is None.
-"""
+"""The report of a run as one object. Times are whole ns, shares are fractions, absent is None."""
 
 from __future__ import annotations
 
@@ -10,28 +7,23 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from collector.run import RankRun, Run
 from collector.schema.errors import RunError, TableBrokenError
-from collector.schema.phases import PHASES
 from collector.schema.version import SCHEMA_VERSION
 from profiler_server.analysis.categories import summarize_categories
 from profiler_server.analysis.device import summarize_device
-from profiler_server.analysis.evaluation import has_training, number_batches, summarize_evaluation
-from profiler_server.analysis.interruptions import Held, read_interruptions, sum_interruptions
+from profiler_server.analysis.evaluation import read_as_steps
+from profiler_server.analysis.interruptions import read_interruptions, sum_interruptions
 from profiler_server.analysis.operators import summarize_kernels, summarize_operators
 from profiler_server.analysis.outliers import Outlier, explain_outlier, list_outliers
 from profiler_server.analysis.pipeline import summarize_queues, summarize_stages
-from profiler_server.analysis.results import DeviceSummary, Distribution, KernelRow, OperatorRow, PhaseShare
-from profiler_server.analysis.steps import select_steps, summarize_phases, summarize_steps
+from profiler_server.analysis.results import DeviceSummary, Distribution, PhaseShare
+from profiler_server.analysis.steps import summarize_phases, summarize_steps
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.format import format_duration, format_number_of, format_share
 
 T = TypeVar("T")
-_MOST_HELD, _MOST_SLOW = 5, 5
-_F08 = {"median": 50.0, "p90": 90.0, "p95": 95.0, "p97": 97.0, "p99": 99.0, "p99.9": 99.9}
 
 
 def build_report(run: Run) -> dict[str, Any]:
@@ -75,7 +67,7 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
         try:
             return build()
         except RunError as error:
-            warnings.append(_warn_of(rank.rank, error))
+            warnings.append(_spell_warning(rank.rank, error))
             return None
 
     steps = read(lambda: read_steps(rank))
@@ -86,14 +78,14 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
         "phases": _report_phases(summarize_phases(steps) if steps is not None else ()),
         "categories": _report_categories(read(lambda: summarize_categories(rank))),
         "device": _report_device(read(lambda: summarize_device(rank))),
-        "operators": [_report_operator(row) for row in read(lambda: summarize_operators(rank)) or ()],
-        "kernels": [_report_kernel(row) for row in read(lambda: summarize_kernels(rank)) or ()],
+        "operators": [dataclasses.asdict(row) for row in read(lambda: summarize_operators(rank)) or ()],
+        "kernels": [_round_times(dataclasses.asdict(row)) for row in read(lambda: summarize_kernels(rank)) or ()],
         "queues": [dataclasses.asdict(row) for row in read(lambda: summarize_queues(rank)) or ()],
         "stages": [_round_times(dataclasses.asdict(row)) for row in read(lambda: summarize_stages(rank)) or ()],
     }
 
 
-def _warn_of(rank: int, error: RunError) -> str:
+def _spell_warning(rank: int, error: RunError) -> str:
     remedy = f"; run `{error.remedy}`" if isinstance(error, TableBrokenError) and error.remedy else ""
     return f"rank {rank}: {error}{remedy}"
 
@@ -106,8 +98,7 @@ def is_empty(report: dict[str, Any]) -> bool:
 
 def read_steps(rank: RankRun) -> pa.Table:
     """Read the steps of a rank; those of a run that only infers are its evaluation batches. Raises as `table` does."""
-    rows = rank.table("steps")
-    return rows if has_training(rows) else number_batches(rows)
+    return read_as_steps(rank.table("steps"))
 
 
 def _report_steps(steps: pa.Table | None) -> dict[str, Any]:
@@ -176,14 +167,6 @@ def _report_device(device: DeviceSummary | None) -> dict[str, Any] | None:
     return None if device is None else dataclasses.asdict(device)
 
 
-def _report_operator(row: OperatorRow) -> dict[str, Any]:
-    return dataclasses.asdict(row)
-
-
-def _report_kernel(row: KernelRow) -> dict[str, Any]:
-    return _round_times(dataclasses.asdict(row))
-
-
 def _round_times(values: dict[str, Any]) -> dict[str, Any]:
     return {
         name: round(value) if name.endswith("_ns") and value is not None else value for name, value in values.items()
@@ -193,13 +176,14 @@ def _round_times(values: dict[str, Any]) -> dict[str, Any]:
 def _report_diagnosis(run: Run, warnings: list[str]) -> dict[str, Any]:
     ranks = run.ranks
     unknown = {"kind": "unknown", "stage": None, "share_frac": None, "confidence_frac": 0.0}
+    nothing = {"bound_by": unknown, "suggestions": [], "abstained": []}
     if not ranks:
-        return {"bound_by": unknown, "suggestions": [], "abstained": []}
+        return nothing
     try:
         diagnosis = diagnose(run, ranks[0])
     except RunError as error:
-        warnings.append(_warn_of(ranks[0], error))
-        return {"bound_by": unknown, "suggestions": [], "abstained": []}
+        warnings.append(_spell_warning(ranks[0], error))
+        return nothing
     return {
         "bound_by": dataclasses.asdict(diagnosis.bound_by),
         "suggestions": [_round_times(dataclasses.asdict(entry)) for entry in diagnosis.suggestions],
@@ -231,125 +215,3 @@ def _collect_warnings(run: Run) -> list[str]:
             found.append(f"rank {rank}: {manifest.events_lost:,} events were lost because the log was full")
         found += [f"rank {rank}: {s.name} failed: {s.reason}" for s in manifest.signals if s.state == "failed"]
     return found
-
-
-def render_text(report: dict[str, Any], run: Run | None = None) -> str:
-    """Return the report as text for a terminal, ending in a newline.
-
-    With the run, the steps come with all the figures of the percentiles table, p97 included, which the object lacks.
-    """
-    head = report["run"]
-    parts = [
-        f"{head['name']}  ({head['state']}, {head['source']}, {head['world_size']} "
-        f"rank{'s' if head['world_size'] != 1 else ''}, {head['host']}, {head['created'][:19].replace('T', ' ')} UTC)",
-        _render_verdict(report, run),
-        *(_render_rank(rank, run) for rank in report["ranks"]),
-        _render_suggestions(report),
-    ]
-    if report["abstained"]:
-        lines = [f"  {a['rule']}: lacks {a['missing']}. {a['how']}" for a in report["abstained"]]
-        parts.append("\n".join(["Not judged", *lines]))
-    if report["warnings"]:
-        parts.append("\n".join(["Warnings", *(f"  {warning}" for warning in report["warnings"])]))
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _render_verdict(report: dict[str, Any], run: Run | None) -> str:
-    try:
-        if run is not None and run.ranks:
-            return diagnose(run, run.ranks[0]).sentence
-    except RunError:  # said in the warnings already
-        pass
-    bound = report["bound_by"]
-    if bound["kind"] == "unknown":
-        return "What the run is bound by cannot be said; the warnings below say why."
-    stage = f" ({bound['stage']})" if bound["stage"] else ""
-    return f"Bound by {bound['kind']}{stage}: {format_share(bound['share_frac'])} of the step"
-
-
-def _render_rank(rank: dict[str, Any], run: Run | None) -> str:
-    steps, times = rank["steps"], rank["steps"]["duration_ns"]
-    if times is None:
-        return "\n".join([f"Rank {rank['rank']}: {_explain_no_steps(rank, run)}", *_render_pipeline(rank)])
-    left_out = f", {len(steps['excluded'])} left out (warm-up, detailed windows)" if steps["excluded"] else ""
-    lines = [f"Rank {rank['rank']}: {steps['count']} steps{left_out}", f"  step      {_render_times(rank, run)}"]
-    labels = {phase.name: phase.label for phase in PHASES}
-    for phase in rank["phases"]:
-        bar = "#" * round(40 * phase["share_frac"])
-        label, mean = labels.get(phase["name"], phase["name"]), format_duration(phase["mean_ns"])
-        lines.append(f"  {label:<28} {mean:>9}  {format_share(phase['share_frac']):>7}  {bar}".rstrip())
-    slow = _render_slow_steps(rank)
-    return "\n".join([*lines, *_render_evaluation(rank, run), *slow, *_render_pipeline(rank)])
-
-
-def _render_evaluation(rank: dict[str, Any], run: Run | None) -> list[str]:
-    """Say what the evaluation between the training steps took; nothing for a run that only infers."""
-    rows = run.rank(rank["rank"]).table("steps") if run is not None else None
-    found = summarize_evaluation(rows) if rows is not None and has_training(rows) else None
-    if found is None:
-        return []
-    text = f"{format_number_of(found.count, 'batch')}, {format_duration(found.total_ns)} in all"
-    return [f"  evaluation: {text} ({format_share(found.share_frac)} of the recorded time)"]
-
-
-def _render_slow_steps(rank: dict[str, Any]) -> list[str]:
-    lines = []
-    for entry in rank["interruptions"][:_MOST_HELD]:
-        name = Held(entry["kind"], entry["name"]).label
-        longest = f", {format_duration(entry['longest_ns'])} the longest" if entry["count"] > 1 else ""
-        times = format_number_of(entry["count"], "time")
-        lines.append(f"  held up by {name}: {times}, {format_duration(entry['total_ns'])} in all{longest}")
-    slow = rank["outliers"][:_MOST_SLOW]
-    return lines + [f"  slow step {e['step']}: {e['ratio']:.1f}× the median; {e['text']}" for e in slow]
-
-
-def _explain_no_steps(rank: dict[str, Any], run: Run | None) -> str:
-    status = run.rank(rank["rank"]).status("steps") if run is not None else None
-    return "no steps were recorded." if status is None or status.state != "broken" else "its steps cannot be read."
-
-
-def _render_pipeline(rank: dict[str, Any]) -> list[str]:
-    lines = [
-        f"  {queue['name'].replace('_', ' ')}: {queue['mean_depth']:.1f} of {queue['capacity']} on average "
-        f"({format_share(queue['usage_frac'])}), empty {format_share(queue['empty_frac'])} of the time"
-        for queue in rank["queues"]
-    ]
-    lines += [
-        f"  stage {stage['name']}: {format_duration(stage['mean_ns'])} per batch, busy "
-        f"{format_share(stage['busy_frac'])} of {stage['replicas']} replica{'s' if stage['replicas'] != 1 else ''}"
-        for stage in rank["stages"]
-    ]
-    return lines
-
-
-def _render_times(rank: dict[str, Any], run: Run | None) -> str:
-    times = rank["steps"]["duration_ns"]
-    figures = {"min": times["min"], "max": times["max"], "mean": times["mean"]}
-    if run is not None:
-        selection = select_steps(read_steps(run.rank(rank["rank"])))
-        values = selection.duration_ns[selection.kept]
-        figures |= dict(zip(_F08, np.percentile(values, tuple(_F08.values())), strict=True))
-        count = len(values)
-    else:
-        names = {"median": "p50", "p90": "p90", "p95": "p95", "p99": "p99", "p99.9": "p999"}
-        figures |= {label: times[key] for label, key in names.items()}
-        count = rank["steps"]["count"] - len(rank["steps"]["excluded"])
-    return f"count {count}, " + ", ".join(f"{name} {format_duration(value)}" for name, value in figures.items())
-
-
-def _render_suggestions(report: dict[str, Any]) -> str:
-    if not report["suggestions"]:
-        return "Suggestions: none."
-    lines = ["Suggestions"]
-    for number, entry in enumerate(report["suggestions"], start=1):
-        lines.append(f"  {number}. {entry['title']}  [{entry['severity']}, {entry['rule']}]")
-        if entry["predicted_step_ns"] is not None:
-            span = f"{format_duration(entry['predicted_low_ns'])} – {format_duration(entry['predicted_high_ns'])}"
-            lines.append(f"     Predicted step: {format_duration(entry['predicted_step_ns'])} ({span})")
-        lines += [
-            f"     Measured: {entry['measured']}",
-            f"     Threshold: {entry['threshold']}",
-            f"     {entry['advice']}",
-        ]
-        lines += [f"     | {line}" for line in entry["change"].splitlines()]
-    return "\n".join(lines)
