@@ -96,18 +96,23 @@ def read_interruptions(rank: RankRun) -> Interruptions:
 def sum_interruptions(found: Interruptions) -> tuple[HeldSum, ...]:
     """Sum checkpoints, validation and compilations by name, the longest in all first. What the user marked is left out.
 
-    A range inside of another of the list counts for both.
+    A range inside of another of the list counts for both. The reason is that of the longest.
     """
-    sums = []
+    places: dict[tuple[Kind, str], list[int]] = {}
     for place, held in enumerate(found.held):
-        rows = np.flatnonzero(found.which == place)
-        if held.kind == "range" or not len(rows):
-            continue
-        longest = rows[np.argmax(found.duration_ns[rows])]
-        total = int(found.duration_ns[rows].sum())
-        longest_ns, at_ns = int(found.duration_ns[longest]), int(found.start_ns[longest])
-        sums.append(HeldSum(held, len(rows), total, longest_ns, at_ns))
-    return tuple(sorted(sums, key=lambda entry: -entry.total_ns))
+        if held.kind != "range":
+            places.setdefault((held.kind, held.name), []).append(place)
+    sums = [_sum_rows(found, np.flatnonzero(np.isin(found.which, same))) for same in places.values()]
+    return tuple(sorted((entry for entry in sums if entry is not None), key=lambda entry: -entry.total_ns))
+
+
+def _sum_rows(found: Interruptions, rows: Int64) -> HeldSum | None:
+    if not len(rows):
+        return None
+    lengths = found.duration_ns[rows]
+    longest = int(rows[np.argmax(lengths)])
+    at_ns = int(found.start_ns[longest])
+    return HeldSum(found.held[found.which[longest]], len(rows), int(lengths.sum()), int(lengths.max()), at_ns)
 
 
 class StepCauses:

@@ -108,3 +108,11 @@ def test_sums_are_by_name_and_leave_out_what_the_user_marked(tmp_path: Path) -> 
 
 def test_a_run_without_any_of_it_has_none(tmp_path: Path) -> None:
     assert sum_interruptions(read_interruptions(_build(tmp_path))) == ()
+
+
+def test_recompilations_of_a_function_are_one_sum_with_the_reason_of_the_longest(tmp_path: Path) -> None:
+    common = {"step": 3, "kind": "recompile", "start_ns": 1100 * MS, "name": "forward (model.py:12)"}
+    lengths = ((100, "size 8"), (300, "size 16"))
+    compiles = [{**common, "duration_ns": length * MS, "reason": reason} for length, reason in lengths]
+    (again,) = sum_interruptions(read_interruptions(_build(tmp_path, compiles=compiles)))
+    assert (again.count, again.total_ns, again.held.reason) == (2, 400 * MS, "size 16")
