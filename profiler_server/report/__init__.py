@@ -1,0 +1,8 @@
+"""The report of a run: everything that the pages say, as one object for programs, and as text for a terminal.
+
+May import diagnosis and the rooms below it. Must not import pages or the web room: it is made without a browser.
+"""
+
+from profiler_server.report.building import build_report, is_empty, read_steps
+
+__all__ = ["build_report", "is_empty", "read_steps"]

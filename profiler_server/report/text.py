@@ -1,0 +1,130 @@
+"""The report as text for a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from collector.run import Run
+from collector.schema.errors import RunError
+from collector.schema.phases import PHASES
+from profiler_server.analysis.evaluation import has_training, summarize_evaluation
+from profiler_server.analysis.interruptions import Held
+from profiler_server.analysis.steps import select_steps
+from profiler_server.diagnosis.judging import diagnose
+from profiler_server.format import format_duration, format_number_of, format_share
+from profiler_server.report.building import read_steps
+
+_MOST_HELD, _MOST_SLOW = 5, 5
+_PERCENTILES = {"median": 50.0, "p90": 90.0, "p95": 95.0, "p97": 97.0, "p99": 99.0, "p99.9": 99.9}
+
+
+def render_text(report: dict[str, Any], run: Run) -> str:
+    """Return the report of a run, ending in a newline; from the run comes what the object lacks, such as p97."""
+    head = report["run"]
+    created = head["created"][:19].replace("T", " ")
+    parts = [
+        f"{head['name']}  ({head['state']}, {head['source']}, {format_number_of(head['world_size'], 'rank')}, "
+        f"{head['host']}, {created} UTC)",
+        _render_verdict(run),
+        *(_render_rank(rank, run) for rank in report["ranks"]),
+        _render_suggestions(report),
+    ]
+    if report["abstained"]:
+        lines = [f"  {a['rule']}: lacks {a['missing']}. {a['how']}" for a in report["abstained"]]
+        parts.append("\n".join(["Not judged", *lines]))
+    if report["warnings"]:
+        parts.append("\n".join(["Warnings", *(f"  {warning}" for warning in report["warnings"])]))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _render_verdict(run: Run) -> str:
+    try:
+        if run.ranks:
+            return diagnose(run, run.ranks[0]).sentence
+    except RunError:  # said in the warnings already
+        pass
+    return "What the run is bound by cannot be said; the warnings below say why."
+
+
+def _render_rank(rank: dict[str, Any], run: Run) -> str:
+    steps, times = rank["steps"], rank["steps"]["duration_ns"]
+    if times is None:
+        return "\n".join([f"Rank {rank['rank']}: {_explain_no_steps(rank, run)}", *_render_pipeline(rank)])
+    left_out = f", {len(steps['excluded'])} left out (warm-up, detailed windows)" if steps["excluded"] else ""
+    lines = [f"Rank {rank['rank']}: {steps['count']} steps{left_out}", f"  step      {_render_times(rank, run)}"]
+    labels = {phase.name: phase.label for phase in PHASES}
+    for phase in rank["phases"]:
+        bar = "#" * round(40 * phase["share_frac"])
+        label, mean = labels.get(phase["name"], phase["name"]), format_duration(phase["mean_ns"])
+        lines.append(f"  {label:<28} {mean:>9}  {format_share(phase['share_frac']):>7}  {bar}".rstrip())
+    slow = _render_slow_steps(rank)
+    return "\n".join([*lines, *_render_evaluation(rank, run), *slow, *_render_pipeline(rank)])
+
+
+def _render_evaluation(rank: dict[str, Any], run: Run) -> list[str]:
+    """Say what the evaluation between the training steps took; nothing for a run that only infers."""
+    rows = run.rank(rank["rank"]).table("steps")
+    found = summarize_evaluation(rows) if has_training(rows) else None
+    if found is None:
+        return []
+    text = f"{format_number_of(found.count, 'batch')}, {format_duration(found.total_ns)} in all"
+    return [f"  evaluation: {text} ({format_share(found.share_frac)} of the recorded time)"]
+
+
+def _render_slow_steps(rank: dict[str, Any]) -> list[str]:
+    lines = []
+    for entry in rank["interruptions"][:_MOST_HELD]:
+        name = Held(entry["kind"], entry["name"]).label
+        longest = f", {format_duration(entry['longest_ns'])} the longest" if entry["count"] > 1 else ""
+        times = format_number_of(entry["count"], "time")
+        lines.append(f"  held up by {name}: {times}, {format_duration(entry['total_ns'])} in all{longest}")
+    slow = rank["outliers"][:_MOST_SLOW]
+    return lines + [f"  slow step {e['step']}: {e['ratio']:.1f}× the median; {e['text']}" for e in slow]
+
+
+def _explain_no_steps(rank: dict[str, Any], run: Run) -> str:
+    is_broken = run.rank(rank["rank"]).status("steps").state == "broken"
+    return "its steps cannot be read." if is_broken else "no steps were recorded."
+
+
+def _render_pipeline(rank: dict[str, Any]) -> list[str]:
+    lines = [
+        f"  {queue['name'].replace('_', ' ')}: {queue['mean_depth']:.1f} of {queue['capacity']} on average "
+        f"({format_share(queue['usage_frac'])}), empty {format_share(queue['empty_frac'])} of the time"
+        for queue in rank["queues"]
+    ]
+    lines += [
+        f"  stage {stage['name']}: {format_duration(stage['mean_ns'])} per batch, busy "
+        f"{format_share(stage['busy_frac'])} of {format_number_of(stage['replicas'], 'replica')}"
+        for stage in rank["stages"]
+    ]
+    return lines
+
+
+def _render_times(rank: dict[str, Any], run: Run) -> str:
+    times = rank["steps"]["duration_ns"]
+    selection = select_steps(read_steps(run.rank(rank["rank"])))
+    values = selection.duration_ns[selection.kept]
+    percentiles = dict(zip(_PERCENTILES, np.percentile(values, tuple(_PERCENTILES.values())), strict=True))
+    figures = {"min": times["min"], "max": times["max"], "mean": times["mean"], **percentiles}
+    return f"count {len(values)}, " + ", ".join(f"{name} {format_duration(value)}" for name, value in figures.items())
+
+
+def _render_suggestions(report: dict[str, Any]) -> str:
+    if not report["suggestions"]:
+        return "Suggestions: none."
+    lines = ["Suggestions"]
+    for number, entry in enumerate(report["suggestions"], start=1):
+        lines.append(f"  {number}. {entry['title']}  [{entry['severity']}, {entry['rule']}]")
+        if entry["predicted_step_ns"] is not None:
+            span = f"{format_duration(entry['predicted_low_ns'])} – {format_duration(entry['predicted_high_ns'])}"
+            lines.append(f"     Predicted step: {format_duration(entry['predicted_step_ns'])} ({span})")
+        lines += [
+            f"     Measured: {entry['measured']}",
+            f"     Threshold: {entry['threshold']}",
+            f"     {entry['advice']}",
+        ]
+        lines += [f"     | {line}" for line in entry["change"].splitlines()]
+    return "\n".join(lines)
