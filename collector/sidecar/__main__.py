@@ -1,8 +1,20 @@
 """`python -m collector.sidecar RANK_FOLDER`."""
 
 import sys
+from importlib.abc import MetaPathFinder
+from typing import Any
 
-from collector.sidecar.process import main
+
+class _WithoutPandas(MetaPathFinder):
+    """Nothing here needs pandas, but pyarrow imports it where it can: 45 MB, and most of the time of the start."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("the sidecar does without pandas", name=fullname)
+
 
 if __name__ == "__main__":
+    sys.meta_path.insert(0, _WithoutPandas())
+    from collector.sidecar.process import main
+
     sys.exit(main(sys.argv[1:]))

@@ -65,6 +65,18 @@ class Done(NamedTuple):
     markers: bool
 
 
+class FetchStart(NamedTuple):
+    """Where a fetch begins the row after step `step`: its time, the first word that belongs to it, the first after it."""
+
+    step: int
+    without_gradients: int
+    time: int
+    position: int
+    following: int
+    loader: int
+    queue: int | None
+
+
 class StepMachine:
     """Feed words in order; `emit` is called with each row in time order. `state` is that at the start of the open row.
 
@@ -104,6 +116,26 @@ class StepMachine:
             else:
                 self._feed_value(code, payload)
             self.position += 1
+
+    @property
+    def is_at_fetch(self) -> bool:
+        """Whether a fetch has just begun a row of a plain training, and nothing else is under way."""
+        row, state = self._row, self.state
+        if row is None or row.stretches or self._stack != [DATA] or self._closes_next is not None or self._gc_start:
+            return False
+        is_plain = state.started and not (state.explicit or state.detailed or row.detailed)
+        return is_plain and row.start == self._at == self._fetch_start
+
+    def skip_to(self, fetch: FetchStart) -> None:
+        """Go on as if a later fetch had begun the row: the steps between them were taken in otherwise."""
+        self.state = self.state.moved(fetch.position, fetch.time)
+        self.state.step, self.state.without_gradients = fetch.step, fetch.without_gradients
+        self._row = Row(fetch.time, fetch.position)
+        self._at = self._fetch_start = fetch.time
+        self._loader = (fetch.loader & 0xFFFF, fetch.loader >> 16)
+        if fetch.queue is not None:
+            self._row.queues.append(QueueSample(fetch.time, self._loader[0], fetch.queue))
+        self.position = fetch.following
 
     def lose(self) -> None:
         """Words are missing here: nothing that was open can be trusted to be open still."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from collector.notes import WORDS_FILE, read_notes
@@ -20,6 +21,8 @@ from collector.sidecar.collectives import CollectiveRows
 from collector.sidecar.machine import Done, StepMachine
 from collector.sidecar.progress import decode_state, encode_state
 from collector.sidecar.rows import COMMUNICATION
+from collector.sidecar.steady import Steady, SteadyFeed
+from collector.sidecar.steady_rows import list_fetches, list_queues, list_steps
 
 STEPS_WITH_PHASES = 5_000
 """So many steps keep where in time their phases lie; later ones only if they are detailed."""
@@ -41,7 +44,9 @@ class StepsAssembler(Assembler):
         self._calls = dict.fromkeys(("fetch", "forward", "backward", "update", "zero"), 0)
         self._reader: WordReader | None = None
         self._machine = StepMachine(self._add)
+        self._feed = SteadyFeed(self._machine, self._add_steady)
         self._rows: dict[str, Rows] = _empty_rows()
+        self._pieces: dict[str, list[pa.Table]] = {}
         self._collectives = CollectiveRows(rank_folder, clock)
         self._announced: list[tuple[int, ...]] = []
 
@@ -66,7 +71,7 @@ class StepsAssembler(Assembler):
         if reader.lost != lost:
             self._machine.lose()
         self._machine.position = reader.position - len(words)
-        self._machine.feed(words.tolist())
+        self._feed.feed(words, self._may_skip)
 
     def describe(self) -> dict[str, Any]:
         lost = self._lost_before + (self._reader.lost if self._reader else 0)
@@ -89,6 +94,7 @@ class StepsAssembler(Assembler):
 
     def restore(self, state: dict[str, Any]) -> None:
         self._machine = StepMachine(self._add, decode_state(state["machine"]))
+        self._feed = SteadyFeed(self._machine, self._add_steady)
         self._index = state["index"]
         self._lost_before = state["lost"]
         self._train_steps, self._train_ns = state["train_steps"], state["train_ns"]
@@ -109,10 +115,38 @@ class StepsAssembler(Assembler):
         return self._reader
 
     def _take(self) -> dict[str, pa.Table]:
+        self._rows["collectives"] = self._collectives.take()
+        self._rows["device_phases"] = self._list_device_phases()
+        self._build_rows()
+        pieces, self._pieces = self._pieces, {}
+        return {name: pa.concat_tables(tables).unify_dictionaries() for name, tables in pieces.items()}
+
+    def _build_rows(self) -> None:
         rows, self._rows = self._rows, _empty_rows()
-        rows["collectives"] = self._collectives.take()
-        rows["device_phases"] = self._list_device_phases()
-        return {name: build_table_from_rows(name, entries) for name, entries in rows.items() if entries}
+        for name, entries in rows.items():
+            if entries:
+                self._pieces.setdefault(name, []).append(build_table_from_rows(name, entries))
+
+    def _may_skip(self) -> bool:
+        """Say whether steps that are all alike need no looking at each: nobody will want to know where phases lie."""
+        start = self._machine.state.start
+        if self._index < STEPS_WITH_PHASES or self._data_pipeline is None or start is None:
+            return False
+        return all(last < self.clock.to_run(start) for _, last in self._announced)
+
+    def _add_steady(self, steady: Steady) -> None:
+        if not set(np.unique(steady.loaders).tolist()) <= self._capacities.keys():
+            self._read_loaders()
+        self._build_rows()
+        tables = {"steps": list_steps(steady, self._describe_step(steady.example), self._index, self.clock)}
+        if self._data_pipeline:
+            tables["fetches"] = list_fetches(steady, self._index, self.clock)
+            if steady.queues is not None:
+                tables["queues"] = list_queues(steady, self._capacities, self._with_pin_queue, self.clock)
+        for name, table in tables.items():
+            self._pieces.setdefault(name, []).append(table)
+        self._count(steady.example, len(steady), int((steady.ends - steady.starts).sum()))
+        self._index += len(steady)
 
     def _add(self, done: Done) -> None:
         if self._announced:
@@ -126,16 +160,19 @@ class StepsAssembler(Assembler):
         if self._data_pipeline is None or unknown:
             self._read_loaders()
         if done.kind == "train":
-            self._train_steps += 1
-            self._train_ns += done.end - done.row.start
-            counters = done.row.counters
-            numbers = (counters.fetches, counters.forwards, counters.backwards, counters.updates, counters.zeros)
-            for name, number in zip(self._calls, numbers, strict=True):
-                self._calls[name] += number
+            self._count(done, 1, done.end - done.row.start)
         if self._data_pipeline:
             self._rows["fetches"] += self._list_fetches(done)
             self._rows["queues"] += self._list_queues(done)
         self._index += 1
+
+    def _count(self, done: Done, steps: int, took_ns: int) -> None:
+        self._train_steps += steps
+        self._train_ns += took_ns
+        counters = done.row.counters
+        numbers = (counters.fetches, counters.forwards, counters.backwards, counters.updates, counters.zeros)
+        for name, number in zip(self._calls, numbers, strict=True):
+            self._calls[name] += number * steps
 
     def _describe_step(self, done: Done) -> dict[str, Any]:
         row, counters = done.row, done.row.counters

@@ -1,0 +1,254 @@
+"""Steps that all went alike, taken in at once: what they have in common is asked of the state machine one time.
+
+Most steps of a training leave the same codes in the same order and differ in their times only. Which time is of which
+phase follows from the codes, so one step of a pattern is given to a machine of its own with stretches of 1, 2, 4, 8 …
+ns: the sum of each phase then says, bit by bit, which stretches are in it. For the steps themselves that leaves sums
+of columns, many times cheaper than to feed their words one by one.
+
+May import numpy, `collector.ring`, `collector.sidecar.machine`. Must not import torch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from collector.ring import codes
+from collector.ring.words import CODE_SHIFT, NOTHING, PAYLOAD_MASK
+from collector.sidecar.machine import Done, FetchStart, StepMachine
+
+Ints = npt.NDArray[np.int64]
+
+LEAST_STEPS = 6
+"""Fewer are not worth the looking."""
+MOST_WORDS = 1 << 16
+"""So many words are looked at together: it bounds the memory when the recorder is behind."""
+_MOST_TIMES = 40
+_MOST_PATTERNS = 64
+_SCRATCH_STEPS = 4
+_TIMED = (
+    codes.FETCH_START, codes.FETCH_END, codes.FORWARD_START, codes.FORWARD_END, codes.BACKWARD_START,
+    codes.BACKWARD_END, codes.UPDATE_START, codes.UPDATE_END, codes.ZERO_START, codes.ZERO_END,
+)  # fmt: skip
+_VALUES = (codes.STEP_ENDS_NEXT, codes.LOADER, codes.QUEUE, codes.BATCH, codes.SAMPLES, codes.NO_GRAD)
+_ONCE = (codes.STEP_ENDS_NEXT, codes.LOADER, codes.FETCH_START, codes.FETCH_END, codes.BATCH)
+_AT_MOST_ONCE = (codes.QUEUE, codes.SAMPLES)
+_SKIPPED = (NOTHING << CODE_SHIFT, codes.GC_START, codes.GC_END)
+_COLLECTIONS = (codes.GC_START, codes.GC_END)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """The codes of a step, from its STEP_ENDS_NEXT on, and what they mean.
+
+    `timed` are the places of its times. `phases` has a row for each stretch between two times and a column for each
+    phase: 1 where the stretch is of the phase.
+    """
+
+    codes: tuple[int, ...]
+    timed: Ints
+    phases: Ints
+    example: Done
+
+    def place(self, code: int) -> int:
+        """Return where a code stands; ValueError if it does not."""
+        return self.codes.index(code)
+
+    def __contains__(self, code: int) -> bool:
+        return code in self.codes
+
+
+@dataclass(frozen=True)
+class Steady:
+    """Consecutive steps of one pattern, an element or a row each. Times are perf_counter_ns readings.
+
+    `example` is a step that only the pattern is true of: what it counts.
+    """
+
+    example: Done
+    steps: Ints
+    starts: Ints
+    ends: Ints
+    phases: Ints
+    fetches: Ints
+    loaders: Ints
+    epochs: Ints
+    batches: Ints
+    samples: Ints | None
+    queues: Ints | None
+    collections: Ints
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+class _Words:
+    """A stretch of the log by steps: `begins` are the places in `kept` where steps begin, `kept` those in the words."""
+
+    def __init__(self, words: Ints) -> None:
+        self.all = words
+        kinds = words & ~PAYLOAD_MASK
+        self.kept: Ints = np.flatnonzero(~np.isin(kinds, _SKIPPED))
+        self.kinds = kinds[self.kept]
+        self.payloads = words[self.kept] & PAYLOAD_MASK
+        self.begins: Ints = np.flatnonzero(self.kinds == codes.STEP_ENDS_NEXT)
+        self.collections: Ints = np.flatnonzero(np.isin(kinds, _COLLECTIONS))
+
+    def find_runs(self) -> Iterator[tuple[tuple[int, ...], int, int]]:
+        """Yield the codes of the most frequent kind of step, and the first and last of each row of such steps."""
+        lengths = np.diff(self.begins)
+        if len(lengths) <= LEAST_STEPS:
+            return
+        length = int(np.bincount(lengths).argmax())
+        at = self.begins[:-1][lengths == length]
+        table = self.kinds[at[:, None] + np.arange(length)]
+        kind = table[len(table) // 2]
+        alike = np.zeros(len(lengths) + 2, bool)
+        alike[1:-1][lengths == length] = (table == kind).all(1)
+        changes = np.flatnonzero(alike[1:] != alike[:-1])
+        for first, end in zip(changes[::2].tolist(), changes[1::2].tolist(), strict=True):
+            if end - first > LEAST_STEPS:
+                yield tuple(kind.tolist()), first, end - 1
+
+    def cut(self, pattern: Pattern, first: int, last: int) -> Steady | None:
+        """Return the steps from `first` up to `last`, which only ends the one before it; None if they are not sound."""
+        places = self.begins[first : last + 1, None] + np.arange(len(pattern.codes))
+        payloads = self.payloads[places]
+        times = payloads[:, pattern.timed]
+        edges = np.column_stack((times[:-1], times[1:, 0]))
+        lengths = np.diff(edges)
+        steps, loaders = payloads[:, pattern.place(codes.STEP_ENDS_NEXT)], payloads[:, pattern.place(codes.LOADER)]
+        if (lengths < 0).any() or (np.diff(steps) != 1).any() or (loaders & 0xFFFF == codes.OWN_QUEUE).any():
+            return None
+        starts = edges[:, 0]
+        collections = self._sum_collections(places[0, 0], places[-1, 0], starts)
+        if collections is None:
+            return None
+
+        def pick(code: int) -> Ints | None:
+            return payloads[:-1, pattern.place(code)] if code in pattern else None
+
+        batches = payloads[:-1, pattern.place(codes.BATCH)]
+        fetches = payloads[:-1, pattern.place(codes.FETCH_END)] - starts
+        return Steady(
+            pattern.example, steps[1:], starts, edges[:, -1], lengths @ pattern.phases, fetches,
+            loaders[:-1] & 0xFFFF, loaders[:-1] >> 16, batches, pick(codes.SAMPLES), pick(codes.QUEUE), collections,
+        )  # fmt: skip
+
+    def _sum_collections(self, first: int, last: int, starts: Ints) -> Ints | None:
+        """Return ns of garbage collection in each step; None if one is not whole, or lies across the end of a step."""
+        low, high = np.searchsorted(self.collections, (self.kept[first], self.kept[last]))
+        words = self.all[self.collections[low:high]]
+        begin, end = words[::2], words[1::2]
+        sums = np.zeros(len(starts), np.int64)
+        if len(begin) != len(end) or ((begin & ~PAYLOAD_MASK) != codes.GC_START).any():
+            return None
+        begin, end = begin & PAYLOAD_MASK, end & PAYLOAD_MASK
+        rows = np.searchsorted(starts, begin, "right") - 1
+        if (rows < 0).any() or (rows != np.searchsorted(starts, end, "right") - 1).any() or (end < begin).any():
+            return None
+        np.add.at(sums, rows, end - begin)
+        return sums
+
+
+class SteadyFeed:
+    """Feeds words to a machine, but for steps that are all alike: `take` is called with those, in their turn."""
+
+    def __init__(self, machine: StepMachine, take: Callable[[Steady], None]) -> None:
+        self._machine = machine
+        self._take = take
+        self._patterns: dict[tuple[int, ...], Pattern | None] = {}
+
+    def feed(self, words: Ints, may_skip: Callable[[], bool]) -> None:
+        """Take in more words. While `may_skip` says no, the machine gets all of them."""
+        for at in range(0, len(words), MOST_WORDS):
+            self._feed_piece(words[at : at + MOST_WORDS], may_skip)
+
+    def _feed_piece(self, words: Ints, may_skip: Callable[[], bool]) -> None:
+        done = 0
+        if may_skip():
+            log, origin = _Words(words), self._machine.position
+            for kind, first, last in log.find_runs():
+                pattern = self._learn(kind)
+                if pattern is not None:
+                    done = self._skip(log, pattern, (first, last), (origin, done))
+        self._machine.feed(words[done:].tolist())
+
+    def _skip(self, log: _Words, pattern: Pattern, run: tuple[int, int], at: tuple[int, int]) -> int:
+        """Feed what comes before the run and take the run; return how many of the words are dealt with."""
+        (first, last), (origin, done) = run, at
+        machine, fetch = self._machine, pattern.place(codes.FETCH_START)
+        begin, end = (int(log.kept[log.begins[step] + fetch]) + 1 for step in run)
+        machine.feed(log.all[done:begin].tolist())
+        steady = log.cut(pattern, first, last) if machine.is_at_fetch else None
+        if steady is None or machine.state.step != int(steady.steps[0]) - 1:
+            return begin
+        self._take(steady)
+        payloads = log.payloads[log.begins[last] :].tolist()
+        loader = pattern.place(codes.LOADER)
+        queue = payloads[pattern.place(codes.QUEUE)] if codes.QUEUE in pattern else None
+        machine.skip_to(
+            FetchStart(
+                step=int(steady.steps[-1]),
+                without_gradients=pattern.example.row.counters.no_grad,
+                time=payloads[fetch],
+                position=origin + int(log.kept[log.begins[last] + loader]),
+                following=origin + end,
+                loader=payloads[loader],
+                queue=queue,
+            )
+        )
+        return end
+
+    def _learn(self, kind: tuple[int, ...]) -> Pattern | None:
+        if kind not in self._patterns:
+            if len(self._patterns) >= _MOST_PATTERNS:
+                self._patterns.clear()
+            self._patterns[kind] = learn_pattern(kind)
+        return self._patterns[kind]
+
+
+def learn_pattern(kind: Sequence[int]) -> Pattern | None:
+    """Ask a state machine what the codes of a step mean; None if they are not understood from the codes alone."""
+    counts = Counter(kind)
+    timed = [place for place, code in enumerate(kind) if code in _TIMED]
+    if (
+        any(code not in _TIMED and code not in _VALUES for code in kind)
+        or any(counts[code] != 1 for code in _ONCE)
+        or any(counts[code] > 1 for code in _AT_MOST_ONCE)
+        or not 1 < len(timed) <= _MOST_TIMES
+        or kind[timed[0]] != codes.FETCH_START
+    ):
+        return None
+    rows: list[Done] = []
+    machine = StepMachine(rows.append)
+    for step in range(_SCRATCH_STEPS):
+        machine.feed(_spell_step(kind, step, len(timed)))
+    # The first word of all began a row without a step.
+    rows = rows[-_SCRATCH_STEPS + 1 :]
+    sums = rows[-1].row.sums()
+    is_sound = (
+        [(row.kind, row.step) for row in rows] == [("train", step) for step in range(2, _SCRATCH_STEPS + 1)]
+        and all(row.row.sums() == sums and row.row.counters == rows[0].row.counters for row in rows)
+        and sum(sums) == (1 << len(timed)) - 1
+    )
+    if not is_sound:
+        return None
+    phases = [[total >> stretch & 1 for total in sums] for stretch in range(len(timed))]
+    return Pattern(tuple(kind), np.array(timed), np.array(phases, np.int64), rows[-1])
+
+
+def _spell_step(kind: Sequence[int], step: int, times: int) -> list[int]:
+    """Return the words of a step whose stretches take 1, 2, 4, 8 … ns."""
+    words, length, at = [], 1, step * ((1 << times) - 1) + 1
+    for code in kind:
+        if code in _TIMED:
+            words.append(code + at)
+            at, length = at + length, length * 2
+        else:
+            words.append(code + {codes.STEP_ENDS_NEXT: step + 1, codes.LOADER: 1 << 16, codes.BATCH: step}.get(code, 1))
+    return words
