@@ -83,7 +83,7 @@ READ: dict[str, dict[str, str]] = {
         "data": "The charts show every step",
         "memory": "Resources were not sampled",
         "ranks": ONE_RANK,
-        "timeline": "200,161",
+        "timeline": "over 6,408 s",
         "accounting": WHOLE,
     },
 }
