@@ -81,6 +81,8 @@ export class Viewer {
     this.tracks.lay();
     if (asked.text) this.search.restart();
     for (const rank of asked.open) if (state.ranks.includes(rank)) await this.tracks.openRank(rank);
+    // Loading the page again keeps its lanes where they are; a selection that is out of view is scrolled to after that.
+    if (Number.isFinite(history.state?.timelineTop)) this.scroller.scrollTop = history.state.timelineTop;
     if (asked.area) this.selection.openArea({ ...asked.area, t0: asked.area.t0 - state.origin, t1: asked.area.t1 - state.origin });
     const rank = asked.selected?.rank ?? this.main;
     if (asked.selected && state.sources.has(rank)) this.selection.select(asked.selected.id, rank, asked.t0 === null);
@@ -88,7 +90,11 @@ export class Viewer {
 
   listen() {
     new ResizeObserver(() => this.tracks.lay()).observe(this.scroller);
-    this.scroller.addEventListener("scroll", () => this.dirty(), { passive: true });
+    const scrolled = () => {
+      this.keepAddress();
+      this.dirty();
+    };
+    this.scroller.addEventListener("scroll", scrolled, { passive: true });
     document.addEventListener("stepscope:theme", () => this.recolor());
     byId("timeline-filter", HTMLInputElement).addEventListener("input", (event) => this.tracks.filter(/** @type {HTMLInputElement} */ (event.target).value));
     byId("timeline-fold", HTMLElement).addEventListener("click", () => this.tracks.foldAll());
@@ -166,7 +172,7 @@ export class Viewer {
   keepAddress() {
     clearTimeout(this.keeping);
     this.keeping = setTimeout(() => {
-      history.replaceState(history.state, "", location.pathname + writeQuery(location.search, this.state, this.search.text));
+      history.replaceState({ ...history.state, timelineTop: this.scroller.scrollTop }, "", location.pathname + writeQuery(location.search, this.state, this.search.text));
       document.dispatchEvent(new CustomEvent("stepscope:span", { detail: this.state }));
     }, ADDRESS_PAUSE_MS);
   }
