@@ -9,6 +9,8 @@ _TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _BYTE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 _RATE_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 ABSENT = "n/a"
+# Signs that make a browser write what follows from right to left, up to the end of the line if they are cut off.
+_TURNS = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)))
 
 
 def format_duration(value_ns: float | None) -> str:
@@ -109,7 +111,8 @@ def format_rate(value_per_s: float | None, unit: str) -> str:
 
 
 def shorten_middle(name: str, limit: int = 60) -> str:
-    """Shorten a long name in the middle, where kernel names differ least."""
+    """Shorten a long name in the middle, where kernel names differ least; it keeps no sign that turns text round."""
+    name = name.translate(_TURNS)
     if len(name) <= limit:
         return name
     head = (limit - 1) * 2 // 3

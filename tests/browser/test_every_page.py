@@ -119,6 +119,7 @@ def test_page_can_be_read(panorama: str, tab: Page, kind: str, slug: str) -> Non
     wait_for_charts(tab)
     text = wait_for_text(tab, READ[kind][slug])
     assert re.search(NONSENSE, text) is None
+    assert "\u202e" not in text  # nothing turns the page's own words round
     assert find_faults(tab) == []
     shift, moved = measure_shift(tab)
     assert shift < 0.05, moved
@@ -146,6 +147,13 @@ def test_other_views_can_be_read(panorama: str, tab: Page, address: str, wanted:
     wait_for_charts(tab)
     wait_for_text(tab, wanted)
     assert find_faults(tab) == []
+
+
+def test_a_run_is_found_compared_and_opened_whatever_its_name(panorama: str, tab: Page) -> None:
+    tab.goto(f"{panorama}/")
+    text = tab.inner_text("main")
+    assert '<script>alert("x")</script>' in text
+    assert "\u202e" not in text
 
 
 def test_a_missing_page_says_why_and_what_to_do(panorama: str, tab: Page) -> None:

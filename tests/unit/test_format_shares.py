@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_server.format import choose_time_unit, format_number_of, format_shares
+from profiler_server.format import choose_time_unit, format_number_of, format_shares, shorten_middle
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=20).filter(any))
@@ -40,3 +40,8 @@ def test_a_firm_part_reads_as_it_does_alone_and_the_whole_stays_near_100(values:
     shown = format_shares(shares, (firm,))
     assert shown[firm] == f"{100 * shares[firm]:.1f} %"
     assert abs(sum(float(text.removesuffix(" %")) for text in shown) - 100.0) <= 0.1 + 1e-9
+
+
+def test_no_sign_that_turns_text_round_is_shown() -> None:
+    assert shorten_middle("a\u202egnp.exe\u202c\u2066b") == "agnp.exeb"
+    assert shorten_middle("שלום") == "שלום"

@@ -25,7 +25,7 @@ from profiler_server.figures import (
     build_stack,
     run_length,
 )
-from profiler_server.format import format_duration
+from profiler_server.format import format_count, format_duration
 from profiler_server.pages.steps.reading import StepData
 
 LABELS: Mapping[str, str] = {phase.name: phase.label for phase in PHASES}
@@ -119,7 +119,7 @@ def _find_stretches(numbers: Int64) -> list[tuple[float, float]]:
 def _duration_chart(data: StepData) -> Chart:
     kept = data.selection.kept
     window = trace_band(data.selection.step[kept], data.selection.duration_ns[kept]).window_steps
-    over = f"each run of {window} {data.nouns}" if window < kept.sum() else f"all averaged {data.nouns}"
+    over = f"each run of {format_count(window)} {data.nouns}" if window < kept.sum() else f"all averaged {data.nouns}"
     shaded = " Detailed windows are shaded." if (data.selection.detailed & ~kept).any() else ""
     caption = (
         f"The length of every {data.noun}, over the band from the median to the 95th percentile of {over}.{shaded}"
