@@ -1,20 +1,28 @@
 """What the light mode costs: microseconds a step and slow-down, interleaved, with a base-against-base control.
 
-    python benchmarks/light_mode.py [--blocks 60] [--steps 100] [--models small mlp cnn] [--arms light profiler wait …]
+    python benchmarks/light_mode.py [--blocks 40] [--models small cnn workers] [--arms light profiler wait …]
 
-`profiler` is torch.profiler recording every step, `wait` is it in the wait phase of its schedule, `viztracer` and
-`traceml` are the packages of that name. What starting and stopping them costs is not counted, only their steps.
-TraceML cannot be taken out of a process again: with it, every arm carries its wrappers, and it looks cheaper than it is.
+The models: `small` is an MLP of under half a millisecond a step, `cnn` takes some 20 ms, `workers` is the same one fed
+by two workers. The arms: `profiler` is torch.profiler recording every step, `wait` is it in the wait phase of its
+schedule, `viztracer` and `traceml` are the packages of that name (traceml-ai on PyPI), each at its defaults. They are
+no dependencies of the project: install them beside torch and the project in an environment of their own,
 
-The arms take turns block by block in random order: `base` and `control` run without a profiler. The difference of the two is the noise of this machine; the light mode is known only as well as that. Each block is
-the median of its steps; a figure is the median over blocks of the difference to the base block of the same round,
-with the interval that holds it in 95 of 100 bootstrap samples.
+    python -m venv peers && peers/bin/pip install torch traceml-ai viztracer && peers/bin/pip install -e .
+
+What starting and stopping a profiler costs is not counted, only the steps in between. The arms take turns block by
+block in random order; `base` and `control` run without a profiler, and their difference is the noise of this machine:
+the others are known only as well as that. TraceML cannot be taken out of a process again, so it trains in one of its
+own beside its server, and `twin` is a process of its own, too, in which nothing is installed.
+
+Each block is the median of its steps; a figure is the median over blocks of the difference to the base block of the
+same round, with the interval that holds it in 95 of 100 bootstrap samples.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import random
 import statistics
 import subprocess
@@ -24,7 +32,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -35,6 +43,9 @@ from collector.run import open_run
 from collector.session.recording import Recording
 
 ARMS = ("light", "profiler", "wait", "viztracer", "traceml")
+LANES = {"traceml": "traceml", "twin": "twin"}
+"""Arms that train in a process of their own; the others share one."""
+WARM_UP = 5
 TRACEML_PORT = 29765
 
 
@@ -49,40 +60,53 @@ class Samples(Dataset[Any]):  # type: ignore[misc]
         return self.x[index % 64], index % 10
 
 
-def build_mlp(width: int) -> tuple[nn.Module, tuple[int, ...], int]:
+class Plan(NamedTuple):
+    """A model, its loader, and how many steps make a block."""
+
+    model: nn.Module
+    loader: DataLoader[Any]
+    steps: int
+
+
+def plan_mlp() -> Plan:
+    width = 384
     layers = (nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
-    return nn.Sequential(*layers), (64,), 16
+    return Plan(nn.Sequential(*layers), DataLoader(Samples((64,)), 16), 100)
 
 
-def build_cnn() -> tuple[nn.Module, tuple[int, ...], int]:
+def plan_cnn(workers: int) -> Plan:
     def block(before: int, after: int, stride: int) -> list[nn.Module]:
         return [nn.Conv2d(before, after, 3, stride, 1), nn.BatchNorm2d(after), nn.ReLU()]
 
     layers = [*block(3, 16, 1), *block(16, 32, 2), *block(32, 64, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-    return nn.Sequential(*layers, nn.Linear(64, 10)), (3, 32, 32), 32
+    model = nn.Sequential(*layers, nn.Linear(64, 10))
+    return Plan(model, DataLoader(Samples((3, 32, 32)), 32, num_workers=workers), 20)
 
 
-MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...], int]]] = {
-    "small": lambda: build_mlp(384),
-    "mlp": lambda: build_mlp(512),
-    "cnn": build_cnn,
+MODELS: dict[str, Callable[[], Plan]] = {
+    "small": plan_mlp,
+    "cnn": lambda: plan_cnn(0),
+    "workers": lambda: plan_cnn(2),
 }
 
 
 class Training:
-    """A model, and a loop that times each of its steps: plain SGD for the small one, workers for the large one."""
+    """A model, and a loop that times each of its steps. `batches` are those of the arm whose turn it is."""
 
     def __init__(self, model_name: str) -> None:
-        self.model, shape, batch_size = MODELS[model_name]()
+        self.model, self.loader, self.steps = MODELS[model_name]()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
         self.loss_of = nn.CrossEntropyLoss()
-        workers = 2 if model_name == "cnn" else 0
-        self.batches = iter(DataLoader(Samples(shape), batch_size, num_workers=workers))
+        self.batches: Iterator[Any] = iter(self.loader)
 
-    def run(self, steps: int, each_step: Callable[[], Any] = nullcontext, after: Callable[[], object] = int) -> float:
+    def begin(self, own: Iterator[Any] | None) -> None:
+        """Use an iterator that was made under the arm at hand: batches that are made here are timed only then."""
+        self.batches = own if own is not None and self.loader.num_workers else iter(self.loader)
+
+    def run(self, each_step: Callable[[], Any] = nullcontext, after: Callable[[], object] = int) -> float:
         """Return the median step in ns, `each_step` and `after` included."""
         durations = []
-        for _ in range(steps):
+        for _ in range(WARM_UP + self.steps):
             before = time.perf_counter_ns()
             with each_step():
                 x, y = next(self.batches)
@@ -91,56 +115,127 @@ class Training:
                 self.optimizer.step()
             after()
             durations.append(time.perf_counter_ns() - before)
-        return statistics.median(durations)
+        return statistics.median(durations[WARM_UP:])
 
 
-def measure(model_name: str, arms: tuple[str, ...], blocks: int, steps: int, folder: Path) -> dict[str, Any]:
-    """Run the blocks. Return ns per step of each arm, block by block, and what the run says of itself."""
-    training = Training(model_name)
-    recording = Recording(folder, parse_options({"window": None}))
-    training.run(50)
-    recording.resume()
-    training.run(20)
-    uninstall(recording)
-    times: dict[str, list[float]] = {arm: [] for arm in arms}
-    for _ in range(blocks):
-        for arm in random.sample(arms, len(arms)):
-            times[arm].append(run_arm(arm, training, recording, steps))
-    recording.finish()
-    return {**times, "overhead": open_run(folder).rank(0).manifest.overhead}
+class Light:
+    """A recording that comes and goes: while it is away, every patch is."""
 
+    def __init__(self, training: Training, folder: Path) -> None:
+        self.plain = training.batches
+        self._recording = Recording(folder, parse_options({"window": None}))
+        self._recording.resume()
+        self.own = training.batches = iter(training.loader)
+        training.run()
+        self._leave()
 
-def run_arm(arm: str, training: Training, recording: Recording, steps: int) -> float:
-    if arm == "light":
-        install(recording)
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        self._recording._install_signals()
+        self._recording.resume()
         try:
-            return training.run(steps)
+            yield
         finally:
-            uninstall(recording)
+            self._leave()
+
+    def finish(self, folder: Path) -> float:
+        """Return what the run says that it cost, in ns a step."""
+        self._recording.finish()
+        return open_run(folder).rank(0).manifest.overhead.training_thread_ns_per_step or 0.0
+
+    def _leave(self) -> None:
+        self._recording.pause()
+        for signal in self._recording._signals:
+            signal.remove()
+        self._recording._signals.clear()
+        self._recording.context.undo.restore()
+
+
+def run_arm(arm: str, training: Training, light: Light | None) -> float:
+    if light is not None and arm == "light":
+        with light.recording():
+            training.begin(light.own)
+            return training.run()
+    if light is not None:
+        training.begin(light.plain)
     if arm == "profiler":
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
-            return training.run(steps)
+            return training.run()
     if arm == "wait":
         schedule = torch.profiler.schedule(wait=10**9, warmup=1, active=1)
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule) as profiler:
-            return training.run(steps, after=profiler.step)
+            return training.run(after=profiler.step)
     if arm == "viztracer":
         tracer = importlib.import_module("viztracer").VizTracer(verbose=0)
         tracer.start()
         try:
-            return training.run(steps)
+            return training.run()
         finally:
             tracer.stop()
             tracer.clear()
     if arm == "traceml":
         trace_step = importlib.import_module("traceml_ai").trace_step
-        return training.run(steps, each_step=lambda: trace_step(training.model))
-    return training.run(steps)
+        return training.run(each_step=lambda: trace_step(training.model))
+    return training.run()
+
+
+def serve_lane(lane: str, model_name: str) -> None:
+    """Train a block for each arm that is named on stdin, and answer with its median step."""
+    torch.set_num_threads(1)
+    if lane == "traceml":
+        importlib.import_module("traceml_ai").init(on_missing_aggregator="raise")
+    training = Training(model_name)
+    training.run()
+    with tempfile.TemporaryDirectory() as folder:
+        light = Light(training, Path(folder) / "run") if lane == "shared" else None
+        for line in sys.stdin:
+            print("answer", json.dumps(run_arm(line.strip(), training, light)), flush=True)
+        if light is not None:
+            print("answer", json.dumps(light.finish(Path(folder) / "run")), flush=True)
+
+
+class Lane:
+    """A process that trains when it is asked to, and waits otherwise."""
+
+    def __init__(self, lane: str, model_name: str) -> None:
+        command = [sys.executable, str(Path(__file__).resolve()), "--lane", lane, "--models", model_name]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, arm: str) -> float:
+        assert self._process.stdin is not None
+        print(arm, file=self._process.stdin, flush=True)
+        return self._read_answer()
+
+    def end(self) -> float:
+        """Return what the recording says of itself, 0 from a lane without one."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        answer = self._read_answer()
+        self._process.wait()
+        return answer
+
+    def _read_answer(self) -> float:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:  # a peer may print lines of its own
+            word, _, value = line.partition(" ")
+            if word == "answer":
+                return float(value)
+        return 0.0
+
+
+def measure(model_name: str, arms: tuple[str, ...], blocks: int) -> tuple[dict[str, list[float]], float]:
+    """Run the blocks. Return ns per step of each arm, block by block, and what the run says of itself."""
+    lanes = {lane: Lane(lane, model_name) for lane in {LANES.get(arm, "shared") for arm in arms}}
+    times: dict[str, list[float]] = {arm: [] for arm in arms}
+    for _ in range(blocks):
+        for arm in random.sample(arms, len(arms)):
+            times[arm].append(lanes[LANES.get(arm, "shared")].ask(arm))
+    return times, max(lane.end() for lane in lanes.values())
 
 
 @contextmanager
 def start_traceml(is_wanted: bool) -> Iterator[None]:
-    """Start TraceML and the process that it reports to, if it is one of the arms."""
+    """Start the process that TraceML reports to, if it is one of the arms."""
     if not is_wanted:
         yield
         return
@@ -148,26 +243,10 @@ def start_traceml(is_wanted: bool) -> Iterator[None]:
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         time.sleep(5)
-        importlib.import_module("traceml_ai").init(on_missing_aggregator="raise")
         yield
     finally:
         server.terminate()
-
-
-def install(recording: Recording) -> None:
-    """Put the patches back that uninstall took away, and record."""
-    if not recording._signals:
-        recording._install_signals()
-    recording.resume()
-
-
-def uninstall(recording: Recording) -> None:
-    """Take every patch away, so that the base is the real base and not a paused recording."""
-    recording.pause()
-    for signal in recording._signals:
-        signal.remove()
-    recording._signals.clear()
-    recording.context.undo.restore()
+        server.wait()
 
 
 def bound(values: list[float], rounds: int = 2000) -> tuple[float, float, float]:
@@ -176,38 +255,37 @@ def bound(values: list[float], rounds: int = 2000) -> tuple[float, float, float]
     return statistics.median(values), medians[int(rounds * 0.025)], medians[int(rounds * 0.975)]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--blocks", type=int, default=60)
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--models", nargs="+", choices=sorted(MODELS), default=list(MODELS))
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=["light"])
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    random.seed(0)
-    with start_traceml("traceml" in arguments.arms):
-        for name in arguments.models:
-            with tempfile.TemporaryDirectory() as folder:
-                arms = ("base", "control", *arguments.arms)
-                show(name, measure(name, arms, arguments.blocks, arguments.steps, Path(folder) / "run"))
-
-
-def show(name: str, result: dict[str, Any]) -> None:
-    overhead = result.pop("overhead")
+def show(name: str, result: dict[str, list[float]], own_ns: float) -> None:
     base = statistics.median(result["base"])
     print(f"{name}: base step {base / 1e6:.3f} ms, spread of its blocks {spread(result['base']):.1%}")
     for arm in list(result)[1:]:
         middle, low, high = bound([a - b for a, b in zip(result[arm], result["base"], strict=True)])
         slow = bound([a / b - 1 for a, b in zip(result[arm], result["base"], strict=True)])[0]
         print(f"  {arm:<10} {middle / 1e3:>+8.1f} µs [{low / 1e3:+.1f}, {high / 1e3:+.1f}] {slow:>+8.2%}", flush=True)
-    own = overhead.training_thread_ns_per_step
-    print(f"  the run says of itself: {(own or 0.0) / 1e3:.1f} µs")
+    print(f"  the run says of itself: {own_ns / 1e3:.1f} µs")
 
 
 def spread(values: list[float]) -> float:
     """Return the distance between the quartiles, relative to the median."""
     low, middle, high = statistics.quantiles(values, n=4)
     return (high - low) / middle
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--blocks", type=int, default=40)
+    parser.add_argument("--models", nargs="+", choices=sorted(MODELS), default=list(MODELS))
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=["light"])
+    parser.add_argument("--lane", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.lane:
+        serve_lane(arguments.lane, arguments.models[0])
+        return
+    random.seed(0)
+    twins = ("twin",) if "traceml" in arguments.arms else ()
+    with start_traceml("traceml" in arguments.arms):
+        for name in arguments.models:
+            show(name, *measure(name, ("base", "control", *twins, *arguments.arms), arguments.blocks))
 
 
 if __name__ == "__main__":
