@@ -23,8 +23,12 @@ _LATER = (
     (_DISTRIBUTED, "async_save", f"{_DISTRIBUTED}.async_save"),
     # Other libraries hold `save_file` under names of their own; this is what it calls.
     ("safetensors.torch", "serialize_file", "safetensors.save_file"),
+    ("lightning.pytorch.trainer.trainer", "Trainer.save_checkpoint", "Trainer.save_checkpoint"),
+    ("pytorch_lightning.trainer.trainer", "Trainer.save_checkpoint", "Trainer.save_checkpoint"),
+    ("transformers.trainer", "Trainer._save_checkpoint", "Trainer.save_checkpoint"),
+    ("accelerate.accelerator", "Accelerator.save_state", "Accelerator.save_state"),
 )
-"""Module, function and range of what saves besides `torch.save`. None of it is imported for this."""
+"""Module, function or method, and range of what saves besides `torch.save`. None of it is imported for this."""
 _log = logging.getLogger("stepscope")
 
 
@@ -62,7 +66,10 @@ class SavingSignal:
         except Exception as error:  # noqa: BLE001  an edge: another library's import must succeed as it would without us
             _log.debug("stepscope: what %s saves is not recorded: %r", name, error)
 
-    def _watch(self, owner: Any, name: str, range_name: str) -> None:
+    def _watch(self, owner: Any, path: str, range_name: str) -> None:
+        *above, name = path.split(".")
+        for part in above:
+            owner = getattr(owner, part, None)
         save = getattr(owner, name, None)
         if save is None or save in self._watched:
             return

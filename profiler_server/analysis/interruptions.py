@@ -20,6 +20,7 @@ from profiler_server.analysis.steps import Int64, Mask, read_integers
 Kind = Literal["checkpoint", "validation", "compile", "recompile", "range"]
 _SAVES = re.compile(r"check.?point|sav(e|ing)", re.IGNORECASE)
 _EVALUATES = re.compile(r"valid|eval", re.IGNORECASE)
+_TOGETHER: tuple[tuple[Kind, ...], ...] = (("checkpoint",), ("compile", "recompile"))
 _MOST_NAMES = 200
 _MOST_TEXT = 200
 
@@ -127,7 +128,10 @@ class StepCauses:
         self._usual: dict[int, float] = {}
 
     def find(self, step: int, excess_ns: float) -> tuple[Held, int] | None:
-        """Return what took at least half of the excess of a step (by its place), and for how long; the innermost of such."""
+        """Return what took at least half of the excess of a step (by its place), and for how long; the innermost of such.
+
+        Where no single thing did, several of a kind may have together.
+        """
         rows = np.flatnonzero(self._at == step)
         best: tuple[int, int, int] | None = None
         for place in np.unique(self._found.which[rows]).tolist():
@@ -135,7 +139,23 @@ class StepCauses:
             took = int(self._found.duration_ns[own].sum())
             if took - self._find_usual(place) >= excess_ns / 2:
                 best = max(best or (-1, 0, 0), (int(self._found.depth[own].min()), took, place))
-        return None if best is None else (self._found.held[best[2]], best[1])
+        if best is None:
+            return self._find_several(rows, excess_ns)
+        return self._found.held[best[2]], best[1]
+
+    def _find_several(self, rows: Int64, excess_ns: float) -> tuple[Held, int] | None:
+        found = self._found
+        for kinds in _TOGETHER:
+            own = rows[[found.held[place].kind in kinds for place in found.which[rows]]]
+            if len(own) < 2:
+                continue
+            outer = own[found.depth[own] == found.depth[own].min()]
+            took = int(found.duration_ns[outer].sum())
+            if took >= excess_ns / 2:
+                names = list(dict.fromkeys(found.held[place].name for place in found.which[outer]))
+                several = ", ".join(names[:3]) if kinds == ("checkpoint",) else f"{len(outer)} functions"
+                return Held(kinds[0], several), took
+        return None
 
     def _find_usual(self, place: int) -> float:
         """Return what a step usually spends in it: nothing for what comes in fewer than half of the steps."""

@@ -116,3 +116,13 @@ def test_recompilations_of_a_function_are_one_sum_with_the_reason_of_the_longest
     compiles = [{**common, "duration_ns": length * MS, "reason": reason} for length, reason in lengths]
     (again,) = sum_interruptions(read_interruptions(_build(tmp_path, compiles=compiles)))
     assert (again.count, again.total_ns, again.held.reason) == (2, 400 * MS, "size 16")
+
+
+def test_saves_that_only_together_fill_the_extra_time_are_named_together(tmp_path: Path) -> None:
+    at = _start_of(SLOW) + 60 * MS
+    names = ("safetensors.save_file", "torch.save", "torch.save")
+    marks = [_mark(name, at + 100 * number * MS, 70 * MS, id=number) for number, name in enumerate(names)]
+    outlier = _find_slow(_build(tmp_path, ranges=marks))
+    assert outlier.held is not None
+    assert outlier.held.label == "checkpoint (safetensors.save_file, torch.save)"
+    assert outlier.held_ns == 210 * MS

@@ -64,28 +64,45 @@ def test_saving_is_what_it_was_afterwards_and_errors_pass_through(tmp_path: Path
     assert torch.save is before
 
 
-def test_a_library_that_is_imported_later_is_recorded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "lib" / "safetensors"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("")
-    (package / "torch.py").write_text(
-        "def serialize_file(tensors, path): return len(tensors)\n"
-        "def save_file(tensors, path): return serialize_file(tensors, path)\n"
-    )
-    monkeypatch.syspath_prepend(str(package.parent))
-    for name in ("safetensors", "safetensors.torch"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+LIBRARIES = {
+    "safetensors.torch": """
+def serialize_file(tensors, path): return len(tensors)
+def save(tensors, path): return serialize_file(tensors, path)
+""",
+    "accelerate.accelerator": """
+class Accelerator:
+    def save_state(self, tensors, path): return len(tensors)
+def save(tensors, path): return Accelerator().save_state(tensors, path)
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("safetensors.torch", "safetensors.save_file"), ("accelerate.accelerator", "Accelerator.save_state")],
+)
+def test_a_library_that_is_imported_later_is_recorded_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, expected: str
+) -> None:
+    package, _, module = name.partition(".")
+    folder = tmp_path / "lib" / package
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / f"{module}.py").write_text(LIBRARIES[name])
+    monkeypatch.syspath_prepend(str(folder.parent))
+    for loaded in [key for key in sys.modules if key.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, loaded)
 
     def loop() -> None:
-        saver = importlib.import_module("safetensors.torch")
-        assert saver.save_file({"weight": 1}, "model") == 1
+        saver = importlib.import_module(name)
+        assert saver.save({"weight": 1}, "model") == 1
 
     watchers = list(sys.meta_path)
     run = record(tmp_path / "run", loop).run
-    assert [row["name"] for row in run.table("ranges").to_pylist()] == ["safetensors.save_file"]
+    for loaded in (package, name):
+        del sys.modules[loaded]
+    assert [row["name"] for row in run.table("ranges").to_pylist()] == [expected]
     assert sys.meta_path == watchers
-    for name in ("safetensors", "safetensors.torch"):
-        sys.modules.pop(name, None)
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
