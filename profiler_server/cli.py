@@ -20,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Say what a PyTorch training run is bound by. Without a command: show the runs below a folder in a browser.",
+    epilog="Example: profiler-server --summary-base-dir runs",
 )
 
 
@@ -27,17 +28,20 @@ app = typer.Typer(
 def serve_runs(
     context: typer.Context,
     base_dir: commands.BaseDir = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = Settings.host,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = Settings.port,
+    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")] = Settings.host,
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="Port; 0 takes any that is free.")
+    ] = Settings.port,
     allowed_host: Annotated[
-        list[str] | None, typer.Option(help="Another name under which browsers may ask, such as a proxy's.")
+        list[str] | None,
+        typer.Option(metavar="HOST", help="A further name under which browsers may ask, such as that of a proxy."),
     ] = None,
     upload_limit: Annotated[
         int | None,
         typer.Option(
             min=0,
             metavar="MIB",
-            help="Most that a browser may send to be imported; 0 takes nothing, the default where others reach the port.",
+            help="Most that a browser may send to be imported. 0 takes nothing; so it is where others reach the port.",
         ),
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
@@ -75,9 +79,10 @@ def print_version() -> None:
 
 
 def register_commands() -> None:
+    """Add every module of the commands' room, with its example below its help."""
     for entry in pkgutil.iter_modules(commands.__path__):
         module = importlib.import_module(f"{commands.__name__}.{entry.name}")
-        app.command(module.NAME)(module.command)
+        app.command(module.NAME, epilog=f"Example: {module.EXAMPLE}")(module.command)
 
 
 def main() -> None:

@@ -20,6 +20,12 @@ _ABOUT = """Run a training script as Python would, and record it. The script nee
 
 PROFILER_OUTPUT_PATH and PROFILER_OPTIONS stand for --output and --options. With -np, -ng or -w it is a benchmark:
 N processes on each of M devices, each with a folder and a benchmark.json, and benchmark_mean.json over all of them."""
+_EXAMPLES = """examples:
+  profiler-run -o runs/digits train.py --lr 0.1
+  profiler-run -o runs/ddp torchrun --nproc-per-node 2 train.py
+  profiler-run -o bench/new -np 2 -ng 4 --baseline bench/old infer.py
+
+docs/running.md says more."""
 
 
 def run_command(arguments: Sequence[str]) -> int:
@@ -37,7 +43,12 @@ def run_command(arguments: Sequence[str]) -> int:
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        "profiler-run", _USAGE, _ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        "profiler-run",
+        _USAGE,
+        _ABOUT,
+        _EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     own, program, is_module = _split(arguments, _add_options(parser))
     given = parser.parse_args(own)
@@ -65,12 +76,16 @@ def _add_options(parser: argparse.ArgumentParser) -> set[str]:
         bench("-np", "--processes", **many, help="processes on each device (default: 1)"),  # type: ignore[arg-type]
         bench("-ng", "--gpus", **any_number, help="devices, 0 for the CPU only (default: 1 if there is one)"),  # type: ignore[arg-type]
         bench("-w", "--warmup", **any_number, help="batches left out at both ends (default: 1)"),  # type: ignore[arg-type]
-        bench("--maximize-clocks", action="store_true", help="hold the GPUs at their highest clock meanwhile"),
+        bench(
+            "--maximize-clocks",
+            action="store_true",
+            help="hold the GPUs at their highest clock while it runs (needs root)",
+        ),
         bench(
             "--baseline",
             type=Path,
             metavar="DIR",
-            help="an earlier benchmark; without a script, compare --output with it",
+            help="an earlier benchmark to compare with; without a script, that in --output is compared",
         ),
     )
     return {name for action in actions if action.nargs != 0 for name in action.option_strings}

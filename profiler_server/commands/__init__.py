@@ -1,7 +1,7 @@
-"""Sub-commands of `profiler-server`, one file each; a file declares NAME and `command`, and is found by its being there.
+"""Sub-commands of `profiler-server`, one file each, which declares NAME, EXAMPLE and `command`: being there is enough.
 
-May import every room, each where it is used: `--help` and a wrong argument must answer at once. This file holds what
-the commands share.
+May import every room, each where it is used: `--help` and a wrong argument must answer at once. Must not import another
+command; what several share stands here.
 """
 
 from __future__ import annotations

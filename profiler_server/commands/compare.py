@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from profiler_server.analysis.comparison import Comparison, Difference
 
 NAME = "compare"
+EXAMPLE = "profiler-server compare runs/before runs/after --gate"
 GATE_FAILED = 1
 
 
 def command(
     context: typer.Context,
-    a: Annotated[str, typer.Argument(metavar="A", help="The run to compare with: path or name.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The run to judge.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="The run to compare with: its path, or its name.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The run to judge: its path, or its name.")],
     base_dir: BaseDir = None,
-    rank: Annotated[int | None, typer.Option(min=0, help="Rank; the first by default.")] = None,
+    rank: Annotated[int | None, typer.Option(metavar="N", min=0, help="Rank; the first by default.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; times are ns.")] = False,
     gate: Annotated[bool, typer.Option("--gate", help="Exit with 1 if B's step is longer by more than noise.")] = False,
 ) -> None:

@@ -14,18 +14,21 @@ from profiler_server.commands import BaseDir, find_base_dir
 from profiler_server.settings import Settings
 
 NAME = "demo"
+EXAMPLE = "profiler-server demo --port 8081"
 DEFAULT_BASE = Path("stepscope-demo")
 
 
 def command(
     context: typer.Context,
     base_dir: BaseDir = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = Settings.host,
-    port: Annotated[int, typer.Option(help="Port; another is taken when it is in use.")] = Settings.port,
-    steps: Annotated[int | None, typer.Option(min=1, help="Training steps.")] = None,
-    serve: Annotated[bool, typer.Option(help="Show the run when it is recorded.")] = True,
+    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")] = Settings.host,
+    port: Annotated[
+        int, typer.Option(metavar="PORT", help="Port; another is taken when it is in use.")
+    ] = Settings.port,
+    steps: Annotated[int | None, typer.Option(metavar="N", min=1, help="Training steps to record.")] = None,
+    serve: Annotated[bool, typer.Option(help="Show the run once it is recorded.")] = True,
 ) -> None:
-    """Train a small model on this machine, record it, and show it."""
+    """Train a small model on this machine, record it (below stepscope-demo unless told otherwise), and show it."""
     from profiler_server.web import serving
 
     base = find_base_dir(base_dir, context) or DEFAULT_BASE

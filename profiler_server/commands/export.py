@@ -11,15 +11,19 @@ from collector.schema.errors import OptionError
 from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run
 
 NAME = "export"
+EXAMPLE = "profiler-server export runs/digits --output digits.json.gz --steps 10-12"
 
 
 def command(
     context: typer.Context,
     run: RunName,
-    output: Annotated[Path | None, typer.Option(help="File to write, .json or .json.gz.")] = None,
-    ranks: Annotated[str | None, typer.Option(help="Such as 0,2-5; all by default.")] = None,
-    steps: Annotated[str | None, typer.Option(help="Such as 10-12; all by default.")] = None,
-    detail: Annotated[str, typer.Option(help="steps, device or full.")] = "full",
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File to write, .json or .json.gz; named after the run by default."),
+    ] = None,
+    ranks: Annotated[str | None, typer.Option(metavar="RANKS", help="Ranks, such as 0,2-5; all by default.")] = None,
+    steps: Annotated[str | None, typer.Option(metavar="STEPS", help="Steps, such as 10-12; all by default.")] = None,
+    detail: Annotated[str, typer.Option(metavar="LEVEL", help="How much to write: steps, device or full.")] = "full",
     base_dir: BaseDir = None,
 ) -> None:
     """Write a trace that Perfetto and chrome://tracing load."""

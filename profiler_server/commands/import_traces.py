@@ -12,15 +12,22 @@ from profiler_server.commands import BaseDir, find_base_dir, show_progress
 from profiler_server.store.names import UNSAFE, name_run
 
 NAME = "import"
+EXAMPLE = "profiler-server import trace.json.gz --summary-base-dir runs"
 
 
 def command(
     context: typer.Context,
-    traces: Annotated[list[Path], typer.Argument(metavar="TRACE…", help="Trace files, one per rank, or a folder.")],
+    traces: Annotated[list[Path], typer.Argument(metavar="TRACE", help="Trace files, one per rank, or a folder.")],
     base_dir: BaseDir = None,
-    name: Annotated[str | None, typer.Option(help="Name of the run; the first file's by default.")] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the run; that of the first file by default.")
+    ] = None,
     steps_from: Annotated[
-        str | None, typer.Option(help="Tell steps by: optimizer, whole, or a regular expression for their names.")
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            help="What tells steps: optimizer, whole (the trace is one), or an expression for their names.",
+        ),
     ] = None,
 ) -> None:
     """Make a run of torch.profiler traces (.json, .json.gz)."""

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from collector.run import RankRun
 
 NAME = "recover"
+EXAMPLE = "profiler-server recover runs/digits"
 
 
 def command(context: typer.Context, run: RunName, base_dir: BaseDir = None) -> None:
-    """Assemble what a killed run left behind, as analyse() would have; set damaged files aside and rebuild them."""
+    """Make the tables that analyse() would have made of a killed run; set damaged files aside and make them again."""
     from collector.run import open_run
     from collector.schema.layout import rank_path
     from collector.sidecar.process import recover_run

@@ -13,6 +13,7 @@ from collector.schema.errors import OutputError, RunError, UsageError
 from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run
 
 NAME = "report"
+EXAMPLE = "profiler-server report runs/digits"
 
 
 def command(

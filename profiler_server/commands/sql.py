@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import duckdb
 
 NAME = "sql"
+EXAMPLE = "profiler-server sql runs/digits 'select step, duration_ns from steps'"
 SHOWN_ROWS = 1000
 BATCH_ROWS = 10_000
 
@@ -22,7 +23,7 @@ BATCH_ROWS = 10_000
 def command(
     context: typer.Context,
     run: RunName,
-    query: Annotated[str, typer.Argument(help='Such as "select step, duration_ns from steps".')],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="One statement of SQL, in quotes.")],
     base_dir: BaseDir = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")] = False,
 ) -> None:
