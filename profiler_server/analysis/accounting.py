@@ -146,7 +146,6 @@ def count_events(rank: RankRun) -> tuple[EventCount, ...]:
     return (
         *found,
         EventCount("Dropped", rank.manifest.events_lost, "could not be read, or begin without an end", True),
-        EventCount("Rounded", 0, "times are read as integers of nanoseconds; nothing is rounded", True),
         EventCount(
             "Clipped",
             _count_clipped(rank),
@@ -166,6 +165,7 @@ _FATES = (
     ("metadata", "Labels", "names of processes and threads", False),
     ("profiler_spans", "Profiler's own spans", "say how long the recording took and are no work", False),
     ("args_dropped", "Arguments left out", "events whose arguments were too large to keep; their times are kept", True),
+    ("rounded", "Rounded", "events with a time finer than a nanosecond, taken to the nearest one", False),
     ("repaired_chunks", "Mended pieces", "pieces of the file that were not valid JSON and were mended", False),
 )
 

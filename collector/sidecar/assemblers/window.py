@@ -37,6 +37,8 @@ class WindowAssembler(Assembler):
         self._failed = ""
         self._tracks: dict[str, int] = {}
         self._slices = 0
+        self._counts: dict[str, int] = {}
+        self._lost = 0
 
     def poll(self) -> dict[str, pa.Table]:
         found: dict[str, list[pa.Table]] = {}
@@ -49,7 +51,12 @@ class WindowAssembler(Assembler):
         return {name: pa.concat_tables(pieces).unify_dictionaries() for name, pieces in found.items()}
 
     def describe(self) -> dict[str, Any]:
-        fields: dict[str, Any] = {"windows": self._windows, "warnings": self._warnings}
+        fields: dict[str, Any] = {
+            "windows": self._windows,
+            "warnings": self._warnings,
+            "events_lost": self._lost,
+            "facts": {"events": self._counts} if self._windows else {},
+        }
         if self._failed:
             fields["signals"] = [Signal("window", "failed", self._failed)]
         return fields
@@ -62,6 +69,8 @@ class WindowAssembler(Assembler):
             "failed": self._failed,
             "tracks": self._tracks,
             "slices": self._slices,
+            "counts": self._counts,
+            "lost": self._lost,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -69,6 +78,7 @@ class WindowAssembler(Assembler):
         self._windows = [Window(**entry) for entry in state["windows"]]
         self._warnings = [Warn(**entry) for entry in state["warnings"]]
         self._failed, self._tracks, self._slices = state["failed"], dict(state["tracks"]), state["slices"]
+        self._counts, self._lost = dict(state.get("counts", {})), state.get("lost", 0)
 
     def _read(self, path: Path) -> dict[str, pa.Table]:
         # Imported when there is a window: a run without one never pays for the reader.
@@ -85,6 +95,9 @@ class WindowAssembler(Assembler):
             return {}
         self._windows.append(self._describe_window(note, trace.name))
         self._warnings += [entry for entry in read.warnings if entry.code.startswith("trace_")]
+        for fate, count in read.facts.facts["events"].items():
+            self._counts[fate] = self._counts.get(fate, 0) + count
+        self._lost += read.events_lost
         return self._renumber({name: read.tables[name] for name in TABLES})
 
     def _describe_window(self, note: WindowNote, file: str) -> Window:

@@ -89,6 +89,12 @@ def test_parts_equal_the_whole_and_nothing_is_lost(tmp_path: Path, name: str) ->
     assert [entry.name for entry in count_events(rank) if entry.must_be_zero and entry.count] == []
 
 
+def test_times_finer_than_a_nanosecond_are_counted(tmp_path: Path) -> None:
+    events = [step(1, 0, 100), operator("a", 1.25, 5.0625), operator("b", 10.5, 5.000125), operator("c", 20.0004, 1)]
+    rank = import_trace(write_trace(tmp_path / "t.json", events), tmp_path / "run").rank()
+    assert {entry.name: entry.count for entry in count_events(rank)}["Rounded"] == 3
+
+
 def test_work_without_a_launch_is_counted_as_unlinked(tmp_path: Path) -> None:
     events = [step(1, 0, 100), call(20, 10, 1), kernel("k", 70, 50, 1), kernel("l", 80, 5, 99, stream=8)]
     rank = import_trace(write_trace(tmp_path / "t.json", events), tmp_path / "run").rank()

@@ -81,6 +81,7 @@ def test_process_that_takes_over_reads_only_what_is_new(tmp_path: Path) -> None:
     after.restore(state)
     assert after.poll()["slices"]["id"].to_pylist() == [4, 5, 6, 7]
     assert [window.first_step for window in after.describe()["windows"]] == [10, 50]
+    assert after.describe()["facts"]["events"]["slices"] == 8
 
 
 def test_trace_without_its_note_is_not_read_yet(tmp_path: Path) -> None:
