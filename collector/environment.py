@@ -1,4 +1,7 @@
-"""What the process runs on: rank, cores, versions. Looks at torch only if somebody has imported it."""
+"""What the process runs on: rank, cores, versions.
+
+May import the standard library only. Looks at torch only if somebody has imported it.
+"""
 
 from __future__ import annotations
 

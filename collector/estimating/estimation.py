@@ -2,11 +2,9 @@
 
 Batches are made here, in this process, one after the other: reading (the dataset's `__getitem__`, transforms
 included) and collating, each split into time on a processor and time that waits. What they would take beside each
-other in workers is simulated (`collector.estimating.simulation`). Not counted: pickling, pinning, caches that warm up, the copy
-to the device.
+other in workers is simulated. Not counted: pickling, pinning, caches that warm up, the copy to the device.
 
-May import `collector.estimating.simulation`, `collector.environment`, `collector.schema`. Looks at torch only if somebody has
-imported it.
+Looks at torch only if somebody has imported it.
 """
 
 from __future__ import annotations
