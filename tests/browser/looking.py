@@ -48,6 +48,13 @@ FAINT = """() => {
 
 WIDE = """() => document.documentElement.scrollWidth > innerWidth ? [`${document.documentElement.scrollWidth} px wide`] : []"""
 
+CUT = """() => [...document.querySelectorAll(".stat-value, .stat-note, .figures dd, .part-time, h1, h2, h3, .button, .tab")]
+  .filter((node) => node.checkVisibility() && !node.closest(".chart figcaption, .card .chart"))
+  .filter((node) => node.getBoundingClientRect().right > node.closest(".stat, .panel, .card, main, body").getBoundingClientRect().right + 1
+    || node.scrollWidth > node.closest(".stat, .panel, .card, main, body").clientWidth + 1)
+  .map((node) => node.outerHTML.slice(0, 120))"""
+"""Figures and titles that stick out of their box."""
+
 SHIFTED = """() => new Promise((resolve) => {
   const found = [];
   new PerformanceObserver((list) => {
@@ -66,7 +73,7 @@ def find_faults(page: Page) -> list[str]:
     return [f"{what}: {fault}" for what, script in _LOOKS.items() for fault in page.evaluate(script)]
 
 
-_LOOKS = {"no name": UNNAMED, "faint": FAINT, "too wide": WIDE}
+_LOOKS = {"no name": UNNAMED, "faint": FAINT, "too wide": WIDE, "sticks out": CUT}
 
 
 def measure_shift(page: Page) -> tuple[float, list[list[object]]]:

@@ -215,7 +215,7 @@ def _draw_queue(device: int, queue: QueueLength) -> Chart | None:
     figure = build_lines(
         x,
         [line],
-        Axes(x_title=f"time since the first launch ({unit})", y_title="launched, not started", unit="", legend=False),
+        Axes(x_title=f"time since the first launch ({unit})", y_title="waiting pieces", unit="", legend=False),
     )
     rows = (("Mean over time", f"{queue.mean:,.2f}"), ("Most", format_count(int(queue.lengths.max()))))
     caption = "Work that the host has launched and the device has not begun. At zero the device waits for the host."
