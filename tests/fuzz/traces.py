@@ -8,6 +8,7 @@ Real samples are taken where they are at hand, cut to a size that can be read th
 from __future__ import annotations
 
 import argparse
+import base64
 import gzip
 import json
 import random
@@ -18,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from collector.schema.errors import TraceError
-from collector.traces import read_trace
-from tests.support.traces import SAMPLES, build_trace, training_steps
+from collector.traces import carried, import_trace, read_trace
+from profiler_server.timeline.export import export_timeline
+from tests.support.traces import SAMPLES, build_trace, training_steps, write_trace
 
 MOST_GROWTH_MB = 400
 _SAMPLE_EVENTS = 120
@@ -49,7 +51,7 @@ Mutation = Callable[[random.Random, bytes], bytes]
 
 def load_seeds() -> list[bytes]:
     """Return small traces: one that is built, and pieces of the real samples that are at hand."""
-    seeds = [json.dumps(build_trace(training_steps(4), baseTimeNanoseconds=1), indent=1).encode()]
+    seeds = [json.dumps(build_trace(training_steps(4), baseTimeNanoseconds=1), indent=1).encode(), _export()]
     for path in sorted(SAMPLES.glob("*.json.gz")):
         trace = json.loads(gzip.decompress(path.read_bytes()), strict=False)
         events = trace["traceEvents"] if isinstance(trace, dict) else trace
@@ -57,6 +59,13 @@ def load_seeds() -> list[bytes]:
         rest = {key: value for key, value in trace.items() if key != "traceEvents"} if isinstance(trace, dict) else {}
         seeds.append(json.dumps({**rest, "traceEvents": events[::stride][: 2 * _SAMPLE_EVENTS]}).encode())
     return seeds
+
+
+def _export() -> bytes:
+    """Return what Stepscope exports: a trace that carries its tables."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = import_trace(write_trace(Path(folder) / "t.json", training_steps(4)), Path(folder) / "run")
+        return export_timeline(run, Path(folder) / "out.json").path.read_bytes()
 
 
 def mutate(chance: random.Random, content: bytes) -> bytes:
@@ -112,22 +121,50 @@ def _distort(chance: random.Random, content: bytes) -> bytes:
     return json.dumps(trace).encode()
 
 
-MUTATIONS: tuple[Mutation, ...] = (_cut, _drop, _insert, _repeat, _flip, _distort, _distort, _distort)
+def _distort_carried(chance: random.Random, content: bytes) -> bytes:
+    """Change what a file of our own carries, so that it still looks carried: the manifest, a table, its bytes."""
+    end = content.find(carried.END)
+    try:
+        head = json.loads(content[len(carried.START) : end])
+        rank = head["ranks"][chance.choice(list(head["ranks"]))]
+        tables, name = rank["tables"], chance.choice(list(rank["tables"]))
+        manifest = json.loads(rank["manifest"])
+        faults: list[Callable[[], Any]] = [
+            lambda: head.update({chance.choice(list(head)): chance.choice(_ODD_VALUES)}),
+            lambda: manifest.update({chance.choice(list(manifest)): chance.choice(_ODD_VALUES)}),
+            lambda: tables.update({name: tables[chance.choice(list(tables))]}),
+            lambda: tables.update({name: chance.choice(_ODD_VALUES)}),
+            lambda: tables.pop(name),
+            lambda: tables.update({name: base64.b64encode(_flip(chance, base64.b64decode(tables[name]))).decode()}),
+            lambda: head["ranks"].update({chance.choice(("1", "x", "-1")): rank}),
+        ]
+        chance.choice(faults)()
+        rank["manifest"] = json.dumps(manifest)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        return content
+    return carried.START + json.dumps(head).encode() + content[end:]
+
+
+MUTATIONS: tuple[Mutation, ...] = (
+    *(_cut, _drop, _insert, _repeat, _flip, _distort, _distort, _distort),
+    *(_distort_carried, _distort_carried),
+)
 
 
 def make_cases(count: int, seed: int) -> Iterator[bytes]:
     """Yield so many mutated traces, the same for the same seed."""
     chance = random.Random(seed)
     seeds = load_seeds()
+    own = [seed for seed in seeds if seed.startswith(carried.START)]
     for _ in range(count):
-        yield mutate(chance, chance.choice(seeds))
+        yield mutate(chance, chance.choice(seeds if chance.random() < 0.7 else own))
 
 
 def check(path: Path) -> bool:
     """Read every table of a trace. Return whether it could be read; whatever is not our own error passes through."""
     try:
-        tables = read_trace(path).tables
-        return all(tables[name].num_rows >= 0 for name in tables)
+        trace = read_trace(path)
+        return all(one.tables[name].num_rows >= 0 for one in (trace, *trace.beside) for name in one.tables)
     except TraceError as error:
         if "\n" in str(error) or not str(error):
             raise AssertionError(f"not one line: {error!r}") from error
