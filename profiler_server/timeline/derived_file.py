@@ -90,10 +90,13 @@ class _Dictionary:
         return pa.DictionaryArray.from_arrays(pa.array(np.full(size, code, np.int32)), self.values)
 
 
-def read_derived(folder: Path) -> Iterator[pa.RecordBatch]:
-    """Return the derived slices of a cache in the order of their numbers."""
-    # Not mapped: all pages of the map would count as the server's memory until the last batch is read.
-    with pa.OSFile(str(folder / DERIVED_FILE)) as source:
+def read_derived(folder: Path, mapped: bool = False) -> Iterator[pa.RecordBatch]:
+    """Return the derived slices of a cache in the order of their numbers.
+
+    Mapped, only what is looked at is read; but all of that counts as the process's memory until the last batch.
+    """
+    path = str(folder / DERIVED_FILE)
+    with pa.memory_map(path) if mapped else pa.OSFile(path) as source:
         file = pa.ipc.open_file(source)
         for number in range(file.num_record_batches):
             yield file.get_batch(number)

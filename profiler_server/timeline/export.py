@@ -80,6 +80,20 @@ def export_timeline(
     return report
 
 
+def count_export(run: Run, ranks: Numbers = None, between_ns: tuple[int, int] | None = None) -> int:
+    """Return how many slices an export of all tracks would have. Raises as `export_timeline` does."""
+    total = 0
+    for rank in _choose_ranks(run, parse_numbers(ranks, "ranks")):
+        timeline = TIMELINES.open(run.rank(rank))
+        if between_ns is None:
+            total += timeline.index.slices
+            continue
+        begin, end = (at - timeline.index.origin_ns for at in between_ns)
+        windows = (timeline.raw.find_window(lane, begin, end) for lane in range(len(timeline.index.lanes)))
+        total += sum(last - first for first, last in windows)
+    return total
+
+
 def parse_numbers(value: Numbers, what: str) -> tuple[tuple[int, int], ...] | None:
     """Return ranges, both ends included, of `0,2-5` or a list. Raises OptionError."""
     if value is None or value == "":

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 
 from collector import parts
 from collector.run import RankRun
-from collector.schema.errors import TableMissingError
 from collector.views.trace_text import (
     EventWriter,
     SliceColumns,
@@ -26,6 +25,7 @@ from collector.views.trace_text import (
 from profiler_server.analysis.intervals import Ints, unite
 from profiler_server.timeline.derived_file import read_derived
 from profiler_server.timeline.lanes import Int32s
+from profiler_server.timeline.links import list_groups
 from profiler_server.timeline.nesting import spread_over_threads
 from profiler_server.timeline.sources import BATCH_ROWS, Track, naming_damage
 from profiler_server.timeline.store import Timeline
@@ -100,7 +100,7 @@ class RankExport:
         self._groups = {g: i for i, g in enumerate(dict.fromkeys(t.group for t in (*index.tracks, *index.counters)))}
         self._tracks = [t for t in index.tracks if kinds is None or t.kind in kinds]
         # Thread of each slice by its number, 0 for those that are not written.
-        self._threads = spread_over_threads(timeline, {t.id for t in self._tracks})
+        self._threads = spread_over_threads(timeline, {t.id for t in self._tracks}, _find_stretch(timeline, steps))
         size = max((t.id for t in index.tracks), default=0) + 1
         self._pid_of_track = np.zeros(size, np.int64)
         for track in index.tracks:
@@ -113,6 +113,7 @@ class RankExport:
         for raw, first in self._read_slices():
             self._write_batch(writer, raw, first, launches)
         self._write_derived(writer)
+        self._outside = self._count_shown() - self.slices
         if self._kinds is None or "stage" in self._kinds:
             self._write_counters(writer)
         self._tell()
@@ -140,9 +141,22 @@ class RankExport:
             with naming_damage(path):
                 file = pq.ParquetFile(path)
                 columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
-                for raw in file.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
-                    yield raw, first
-                    first += raw.num_rows
+                for group in range(file.num_row_groups):
+                    rows = file.metadata.row_group(group).num_rows
+                    if self._holds(first, rows):
+                        at = first
+                        for raw in file.iter_batches(BATCH_ROWS, [group], columns, use_threads=False):
+                            yield raw, at
+                            at += raw.num_rows
+                    first += rows
+
+    def _holds(self, first: int, rows: int) -> bool:
+        """Say whether any of some slices is written."""
+        return bool(self._threads.number[first : first + rows].any())
+
+    def _count_shown(self) -> int:
+        shown = {track.id for track in self._tracks}
+        return sum(lane.count for lane in self._timeline.index.lanes if lane.track in shown)
 
     def _write_batch(self, writer: EventWriter, raw: pa.RecordBatch, first: int, launches: _Launches) -> None:
         thread = self._threads.number[first : first + raw.num_rows]
@@ -174,9 +188,7 @@ class RankExport:
         shown = thread > 0
         if self._steps is None:
             return np.flatnonzero(shown)
-        inside = self._steps.holds(start, end, step)
-        self._outside += int((shown & ~inside).sum())
-        return np.flatnonzero(shown & inside)
+        return np.flatnonzero(shown & self._steps.holds(start, end, step))
 
     def _write_flows(
         self,
@@ -189,20 +201,20 @@ class RankExport:
             return
         launched_by = _fill(chosen.column("launched_by"), -1)
         rows = np.flatnonzero(launched_by >= 0)
-        sid = launches.find(launched_by[rows])
-        linked = sid >= 0
-        linked[linked] = self._threads.number[sid[linked]] > 0
+        found = launches.find(launched_by[rows])
+        linked = found >= 0
+        linked[linked] = self._threads.number[launches.sid[found[linked]]] > 0
         self._unlinked += int((~linked).sum())
-        rows, sid = rows[linked], sid[linked]
+        rows, found = rows[linked], found[linked]
         if not rows.size:
             return
         pid, thread, start, own = (column[rows] for column in place)
         flow_id = self._timeline.rank.rank * (1 << 32) + own
-        from_pid = self._pid_of_track[launches.track[sid]]
+        from_pid = self._pid_of_track[launches.track[found]]
         source: dict[str, npt.NDArray[Any]] = {
             "pid": from_pid,
-            "tid": self._threads.number[sid],
-            "start": launches.start[sid],
+            "tid": self._threads.number[launches.sid[found]],
+            "start": launches.start[found],
             "id": flow_id,
         }
         write_flows(writer, "s", source)
@@ -211,8 +223,9 @@ class RankExport:
 
     def _write_derived(self, writer: EventWriter) -> None:
         first = self._timeline.index.table_rows
-        for raw in read_derived(self._timeline.folder):
-            self._write_batch(writer, raw, first, _NO_LAUNCHES)
+        for raw in read_derived(self._timeline.folder, mapped=True):
+            if self._holds(first, raw.num_rows):
+                self._write_batch(writer, raw, first, _NO_LAUNCHES)
             first += raw.num_rows
 
     def _write_counters(self, writer: EventWriter) -> None:
@@ -232,29 +245,38 @@ class RankExport:
         if hidden:
             self.left_out.append(f"{hidden} tracks that the chosen detail does not show")
         if self._unlinked:
-            self.left_out.append(f"{self._unlinked:,} links to launches that are not in the data")
+            self.left_out.append(f"{self._unlinked:,} links to launches that are not in it")
         windows = self._timeline.rank.manifest.windows
         if windows and self._timeline.rank.manifest.state != "imported":
             spans = ", ".join(f"{w.first_step}-{w.last_step}" for w in windows[:20])
             self.left_out.append(f"operators and kernels were recorded in the detailed windows only (steps {spans})")
 
 
+def _find_stretch(timeline: Timeline, steps: StepWindow | None) -> tuple[int, int] | None:
+    """Return the stretch of time, since the origin, that a window of time alone is; None for one of steps."""
+    if steps is None or steps.ranges or not steps.start.size:
+        return None
+    origin = timeline.index.origin_ns
+    return int(steps.start[0]) - origin, int(steps.end[-1]) - origin
+
+
 class _Launches:
-    """Finds slices by their id, for the starting ends of flows."""
+    """Finds slices by their id, for the starting ends of flows: of those that have a thread, others are not written."""
 
     def __init__(self, timeline: Timeline | None, threads: Int32s) -> None:
         empty = np.zeros(0, np.int64)
-        self.id = self.start = self.track = empty
-        if timeline is not None:
-            try:
-                data = timeline.rank.table("slices", columns=["id", "start_ns", "track"])
-            except TableMissingError:
-                return
-            self.id, self.start, self.track = (data[name].to_numpy() for name in ("id", "start_ns", "track"))
+        pieces = [(empty, empty, empty, empty)]
+        for file, group, first, rows in list_groups(timeline, "slices") if timeline is not None else ():
+            if not threads[first : first + rows].any():
+                continue
+            data = file.read_row_group(group, columns=["id", "start_ns", "track"], use_threads=False)
+            columns = (data[name].to_numpy().astype(np.int64) for name in ("id", "start_ns", "track"))
+            pieces.append((*columns, np.arange(first, first + rows)))
+        self.id, self.start, self.track, self.sid = map(np.concatenate, zip(*pieces, strict=True))
         self._order = None if (self.id[1:] > self.id[:-1]).all() else np.argsort(self.id, kind="stable")
 
     def find(self, wanted: Ints) -> Ints:
-        """Return the numbers of the slices of those ids, -1 where there is none."""
+        """Return where the slices of those ids stand in the columns, -1 where there is none."""
         if not self.id.size or not wanted.size:
             return np.full(wanted.size, -1, np.int64)
         at = np.searchsorted(self.id, wanted, sorter=self._order)

@@ -30,10 +30,11 @@ class Threads:
             yield first + extra, f"{track.name} (overlapping {extra})"
 
 
-def spread_over_threads(timeline: Timeline, tracks: set[int]) -> Threads:
-    """Give the slices of some tracks their threads."""
+def spread_over_threads(timeline: Timeline, tracks: set[int], between: tuple[int, int] | None = None) -> Threads:
+    """Give the slices of some tracks their threads: all of them, or those in a stretch of time since the origin."""
     index = timeline.index
-    number = np.zeros(_count_numbers(timeline), np.int32)
+    # Zeros that are never written cost no memory: a stretch of a long run needs as much as it holds.
+    number = np.zeros(index.table_rows + index.slices, np.int32)
     first: dict[int, int] = {}
     beside: dict[int, int] = {}
     free = 1
@@ -41,7 +42,10 @@ def spread_over_threads(timeline: Timeline, tracks: set[int]) -> Threads:
     for lane, entry in enumerate(index.lanes):
         if entry.track not in tracks:
             continue
-        rows.setdefault(entry.track, []).append(timeline.raw.lane(lane))
+        bins = timeline.raw.lane(lane)
+        if between is not None:
+            bins = bins.cut(*timeline.raw.find_window(lane, *between))
+        rows.setdefault(entry.track, []).append(bins)
     for track, lanes in rows.items():
         first[track] = free
         groups = _group_lanes(lanes)
@@ -50,14 +54,6 @@ def spread_over_threads(timeline: Timeline, tracks: set[int]) -> Threads:
         beside[track] = max(int(group.max(initial=0)) for group in groups)
         free += beside[track] + 1
     return Threads(number, first, beside)
-
-
-def _count_numbers(timeline: Timeline) -> int:
-    highest = timeline.index.table_rows
-    for lane in range(len(timeline.index.lanes)):
-        ids = timeline.raw.lane(lane).id
-        highest = max(highest, int(ids.max(initial=0)) + 1)
-    return highest
 
 
 def _group_lanes(lanes: list[Bins]) -> list[Int32s]:

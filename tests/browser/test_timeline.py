@@ -152,6 +152,7 @@ def test_the_download_holds_what_is_shown(page: Page, server: str, tmp_path: Pat
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Download JSON").click()
     assert waiting.value.suggested_filename == "healthy-rank0.json.gz"
+    expect(page.locator("#timeline-told")).to_contain_text("Left out: ")
 
 
 def test_single_letter_keys_can_be_switched_off(page: Page, server: str) -> None:

@@ -13,10 +13,12 @@ from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse, Response
 
+from collector.run import Run
+from collector.schema.errors import OptionError
 from profiler_server.timeline.area import summarize_area
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.details import describe_slice
-from profiler_server.timeline.export import Detail, export_timeline
+from profiler_server.timeline.export import Detail, count_export, export_timeline
 from profiler_server.timeline.search import Direction, search
 from profiler_server.timeline.store import Timeline
 from profiler_server.timeline.tiles import MEDIA_TYPE, TileCache
@@ -31,6 +33,7 @@ _FOREVER = {"Cache-Control": "private, max-age=31536000, immutable", "Vary": "Ac
 _FRESH = {"Cache-Control": "no-store"}
 _MOST_LANES = 4096
 _MOST_NS = 2**62
+_MOST_EXPORTED = 5_000_000
 
 Stamp = Annotated[str, Query(max_length=32, pattern="^[0-9a-f]*$", description="`stamp` of the metadata.")]
 Ns = Annotated[int, Query(ge=-_MOST_NS, le=_MOST_NS, description="Nanoseconds since `origin` of the metadata.")]
@@ -117,6 +120,8 @@ def download(
     """Write the trace to a temporary file, then send it. `X-Left-Out` says what is not in it."""
     run = services.catalog.open(run_id)
     between = (begin, end) if begin is not None and end is not None else None
+    if not steps and detail == "full":
+        _refuse_too_large(run, ranks, between)
     folder = tempfile.TemporaryDirectory(prefix="stepscope-export-")
     try:
         path = Path(folder.name) / f"trace.{packed}"
@@ -130,6 +135,16 @@ def download(
     return FileResponse(
         path, media_type=kind, filename=name, headers=headers, background=BackgroundTask(folder.cleanup)
     )
+
+
+def _refuse_too_large(run: Run, ranks: str | None, between: tuple[int, int] | None) -> None:
+    """Refuse a download that no viewer opens and that would keep the server busy for minutes."""
+    slices = count_export(run, ranks, between)
+    if slices > _MOST_EXPORTED:
+        raise OptionError(
+            f"this stretch holds {slices:,} slices, a download at most {_MOST_EXPORTED:,}; zoom in, choose less detail, "
+            "or write the file with `profiler-server export`"
+        )
 
 
 def _name_trace(run: str, ranks: Sequence[int]) -> str:

@@ -1,9 +1,8 @@
 // Starts the timeline of the page: from the metadata that lies in it, or, while a large one is prepared, once it is there.
-import { say } from "../copy.js";
 import { byId } from "./dom.js";
 import { Growth } from "./growth.js";
 import { unpackMeta } from "./meta.js";
-import { openInPerfetto } from "./perfetto.js";
+import { download, openInPerfetto } from "./perfetto.js";
 import { Viewer } from "./viewer.js";
 
 /** @typedef {import("./meta.js").PackedMeta} PackedMeta */
@@ -36,8 +35,10 @@ function installDownloads(viewer, api, title) {
     }
     return `${api}/export?${query}`;
   };
-  byId("timeline-download", HTMLElement).addEventListener("click", () => location.assign(address()));
-  byId("timeline-perfetto", HTMLElement).addEventListener("click", () => openInPerfetto(address(), title, say));
+  const told = byId("timeline-told", HTMLElement);
+  const tell = (/** @type {string} */ text) => (told.textContent = text);
+  byId("timeline-download", HTMLElement).addEventListener("click", () => download(address(), title, tell));
+  byId("timeline-perfetto", HTMLElement).addEventListener("click", () => openInPerfetto(address(), title, tell));
 }
 
 async function start() {
