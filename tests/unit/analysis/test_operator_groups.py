@@ -9,10 +9,10 @@ import pytest
 
 from collector import parts
 from collector.run import RankRun, open_run
+from profiler_server.analysis.narrowing import StepRange
 from profiler_server.analysis.operator_groups import (
     GROUPS,
     NO_MODULE,
-    StepRange,
     has_modules,
     tabulate_host,
     tabulate_kernels,
