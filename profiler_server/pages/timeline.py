@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.run import RankRun
@@ -15,7 +16,7 @@ from profiler_server.analysis.narrowing import NarrowedRank
 from profiler_server.analysis.operators import summarize_operators
 from profiler_server.analysis.results import OperatorRow
 from profiler_server.format import format_count, format_duration, format_number_of
-from profiler_server.page import Notice, Page, PageRequest
+from profiler_server.page import Notice, Page, PageRequest, find_remedy
 from profiler_server.timeline.area import AreaRow, list_longest
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.sources import MEASURED_TABLES
@@ -65,7 +66,12 @@ def build(request: PageRequest) -> TimelinePage:
     if not TIMELINES.find_built(rank) and TIMELINES.is_large(rank):
         TIMELINES.start(rank)
         return base
-    timeline = TIMELINES.open(rank)
+    try:
+        timeline = TIMELINES.open(rank)
+    except (TableBrokenError, OverflowError, pa.ArrowException) as error:
+        remedy = find_remedy(error) if isinstance(error, TableBrokenError) else spell_recovery(rank.folder)
+        notice = Notice("failed", "The timeline cannot be read", str(error), remedy)
+        return TimelinePage(notice, None, (), (), data, None, "", base.export_name)
     if not timeline.index.slices and not timeline.index.counters:
         return TimelinePage(_explain_empty(rank), None, (), (), data, None, "", base.export_name)
     meta = view_meta(timeline)
