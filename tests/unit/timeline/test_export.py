@@ -11,7 +11,7 @@ import pytest
 
 from collector.run import Run, open_run
 from collector.schema.errors import OptionError, OutputError
-from profiler_server.timeline.export import export_timeline
+from profiler_server.timeline.export import count_export, export_timeline
 from tests.support.runs import RunPlan, build_run
 from tests.unit.timeline.rows import build_slices_run, make_slice
 from tests.unit.timeline.test_timeline import HOSTILE, linked_rows
@@ -128,3 +128,18 @@ def test_args_that_are_no_json_are_quoted(tmp_path: Path) -> None:
     args = [e["args"] for e in read(tmp_path / "t.json")["traceEvents"] if e.get("cat") == "operator"]
     assert [a.get("args") for a in args] == ['{"broken', None, None]
     assert args[2]["a"] == 1
+
+
+def test_a_stretch_holds_what_runs_in_it_and_tells_how_many_do_not(tmp_path: Path) -> None:
+    rows = [make_slice(i, 1000 * i, 1500, track=i % 3 + 1) for i in range(500)]
+    rows += [make_slice(500 + i, 1000 * i + 700, 10, track=9, launched_by=i) for i in range(500)]
+    run = build_slices_run(tmp_path / "run", sorted(rows, key=lambda row: row["start_ns"]))
+    report = export_timeline(run, tmp_path / "t.json", between_ns=(100_000, 120_000))
+    events = read(tmp_path / "t.json")["traceEvents"]
+    there = {(e["ts"], e["dur"]) for e in events if e["ph"] == "X" and e["name"].startswith("op ")}
+    inside = [r for r in rows if r["start_ns"] < 120_000 and r["start_ns"] + r["duration_ns"] > 100_000]
+    assert there == {(r["start_ns"] / 1e3, r["duration_ns"] / 1e3) for r in inside}
+    assert report.flows == 20
+    assert count_export(run, between_ns=(100_000, 120_000)) == report.slices
+    left_out = count_export(run) - report.slices
+    assert f"rank 0: {left_out:,} slices outside of the chosen stretch of time" in report.left_out
