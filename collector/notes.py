@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,12 @@ from typing import Any
 from collector.ring.clock import Clock
 from collector.schema.layout import events_path
 from collector.schema.reading import read_small_text
+from collector.schema.writing import replace_text
 
 NOTES_FILE = "notes.json"
 WORDS_FILE = "words.ring"
+ON_DEMAND_VARIABLE = "STEPSCOPE_ON_DEMAND"
+"""Names the folder where libkineto looks for its daemon, where profiler-run has armed it; for one recording."""
 
 
 @dataclass
@@ -53,14 +55,8 @@ class Notes:
 
 
 def write_notes(notes: Notes, rank_folder: Path) -> None:
-    """Write the file so that a reader sees the old or the new one. OSError passes through."""
-    path = events_path(rank_folder) / NOTES_FILE
-    partial = path.with_name(f".{NOTES_FILE}.{os.getpid()}")
-    try:
-        partial.write_text(json.dumps(dataclasses.asdict(notes), default=str), encoding="utf-8")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    """Write the file, whole or not at all. OSError passes through."""
+    replace_text(events_path(rank_folder) / NOTES_FILE, json.dumps(dataclasses.asdict(notes), default=str))
 
 
 def read_notes(rank_folder: Path) -> Notes:

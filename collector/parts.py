@@ -111,17 +111,12 @@ def _choose_encodings(schema: pa.Schema) -> dict[str, Any]:
 
 def write_batches(batches: Iterable[pa.RecordBatch], table: str, path: Path) -> None:
     """Write a table batch by batch, as `write_table` does otherwise. OSError passes through."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with pq.ParquetWriter(partial, arrow_schema(table), compression="zstd") as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-                # What the writer took for the batch would stay with the pool of buffers otherwise.
-                pa.default_memory_pool().release_unused()
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    schema = arrow_schema(table)
+    with _replacing(path) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            # What the writer took for the batch would stay with the pool of buffers otherwise.
+            pa.default_memory_pool().release_unused()
 
 
 def write_part(data: pa.Table, rank_folder: Path, table: str, part: int) -> None:

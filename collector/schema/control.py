@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from collector.schema.layout import control_file
 from collector.schema.reading import read_small_text
+from collector.schema.writing import replace_text
 
 MOST_STEPS = 1000
 """Steps of one window: its events are held in memory until it closes."""
@@ -59,14 +59,8 @@ def read_control(run_path: Path) -> WindowRequest:
 
 
 def write_control(run_path: Path, request: WindowRequest) -> None:
-    """Write control.json so that a reader sees the old or the new one. OSError passes through."""
-    path = control_file(run_path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_text(json.dumps({"window": asdict(request)}) + "\n", encoding="utf-8")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    """Write control.json, whole or not at all. OSError passes through."""
+    replace_text(control_file(run_path), json.dumps({"window": asdict(request)}) + "\n")
 
 
 def _is_number(value: object) -> bool:

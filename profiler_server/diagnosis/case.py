@@ -36,6 +36,12 @@ LATE_LIMIT = 0.15
 CAPPED_NEED, CAPPED_DEMAND = 0.5, 0.9
 """Processor share of the workers' time, and share of the cores in use, from which the processors are the limit."""
 
+MIN_GAIN_FRAC = 0.05
+"""Part of the step that a fix must gain after all doubt."""
+
+CONTENTION_WEIGHT = 0.25
+"""That part grows by this times the share of the cores that other programs use."""
+
 IN_MEMORY_NS = 30_000.0
 """A sample that takes less than this comes from memory: worker processes do not pay."""
 
@@ -177,8 +183,8 @@ class Finding:
 
     `fix` is the change in a few words ("num_workers 2 → 6"). `what_if` None claims no step time. `gain_range` bounds
     the part of the simulated gain that can be expected: a step time is predicted by a rule that is sure of its fix,
-    a range by one that is not. `severity` is set by rules that claim nothing. `assumption`
-    is what the prediction takes for granted ("transforms took half as long"), where reaching it is up to the user.
+    a range by one that is not. `severity` is set by rules that claim nothing. `assumption` is what the prediction
+    takes for granted ("transforms took half as long"), where reaching it is up to the user.
     """
 
     title: str
@@ -236,19 +242,19 @@ class Claim:
         return EFFORTS.index(self.rule.effort)
 
 
+_MOST_WORKERS = 8
+_MOST_PER_CORE = 4
+
+
 def choose_workers(case: Case) -> int:
     """Return the smallest number of workers within 3 % of the best, of those that the usable cores can feed.
 
-    Workers that compute beyond the cores only take turns (and processors from the step and from others); such that wait
-    for storage are bounded by what a host stands.
+    Workers that compute beyond the cores only take turns, and take processors from the step and from others; those
+    that wait for storage are bounded by what a host stands.
     """
     fed = int(case.cores / max(case.cpu_need, 0.01) + 0.25)
     most = max(1, min(fed, max(_MOST_WORKERS, int(_MOST_PER_CORE * case.cores))))
     return find_workers(replace(case.loop.model, workers=1), most=most)
-
-
-_MOST_WORKERS = 8
-_MOST_PER_CORE = 4
 
 
 def set_workers(workers: int) -> WhatIf:

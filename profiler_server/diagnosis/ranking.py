@@ -9,13 +9,10 @@ from typing import Literal
 from profiler_server.analysis.loader_simulation import LoopModel
 from profiler_server.analysis.prediction import find_doubt, predict_without_loading
 from profiler_server.analysis.results import Suggestion
-from profiler_server.diagnosis.case import Case, Claim, Finding, Rule
+from profiler_server.diagnosis.case import CONTENTION_WEIGHT, MIN_GAIN_FRAC, Case, Claim, Finding, Rule
 from profiler_server.format import format_share
 
-MIN_GAIN_FRAC = 0.05
 MIN_GAIN_NS = 500_000.0
-CONTENTION_WEIGHT = 0.25
-"""What a rule must gain at the least grows by this times the share of the cores that other programs use."""
 Severity = Literal["high", "medium", "low", "info"]
 CLOSE_FRAC = 0.10
 """Fixes whose gain is within so much of the best are ordered by effort."""

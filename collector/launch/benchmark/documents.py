@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from collector.launch.benchmark.figures import (
 )
 from collector.run import RankRun, Run
 from collector.schema.errors import RunError
+from collector.schema.writing import replace_text
 
 PROCESS_FILE = "benchmark.json"
 MEAN_FILE = "benchmark_mean.json"
@@ -144,10 +144,8 @@ def _join_spans(spans: Sequence[_Span]) -> Throughput:
 
 
 def write_document(document: Tree, path: Path) -> None:
-    """Write JSON so that a reader sees the old or the new file. OSError passes through."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    """Write JSON, whole or not at all. OSError passes through."""
+    replace_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
 def _describe_apart(path: str, throughput: Throughput) -> str:
