@@ -68,7 +68,7 @@ class TransformTimes:
 
 @dataclass(frozen=True)
 class SlowItem:
-    """A row of work whose slowest item took long. `item` is its index in the dataset, where known."""
+    """A row of work whose slowest item took long, and when that row was. `item` is its index in the dataset, where known."""
 
     stage: str
     detail: str
@@ -77,6 +77,8 @@ class SlowItem:
     batch: int | None
     item: int | None
     longest_ns: int
+    start_ns: int
+    end_ns: int
 
 
 def read_stages(rank: RankRun, loader: int | None) -> pa.Table:
@@ -182,6 +184,8 @@ def find_slow_items(stages: pa.Table, limit: int = 10) -> tuple[SlowItem, ...]:
             batch=row["batch"],
             item=item,
             longest_ns=row["longest_ns"],
+            start_ns=row["start_ns"],
+            end_ns=row["start_ns"] + row["duration_ns"],
         )
         known = (row["loader"], row["epoch"], row["batch"], item)
         found.setdefault(known if item is not None else place, slow)

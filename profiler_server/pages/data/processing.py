@@ -50,13 +50,14 @@ class WorkerBar:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of formatted text; `bars` is a percent per row, empty for none."""
+    """A table of formatted text; `bars` is a percent per row, `spans_ns` its place on the timeline, empty for none."""
 
     title: str
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     bars: tuple[float, ...] = ()
+    spans_ns: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -276,6 +277,7 @@ def _tabulate_slow_items(facts: PipelineFacts) -> TextTable | None:
             )
             for row in rows
         ),
+        spans_ns=tuple((row.start_ns, row.end_ns) for row in rows),
     )
 
 
