@@ -6,6 +6,7 @@ May import `collector.traces`, `collector.parts`, `collector.run`, `collector.sc
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -80,7 +81,8 @@ def _list_files(paths: Iterable[str | Path]) -> list[Path]:
     for given in paths:
         path = Path(given).expanduser()
         if path.is_dir():
-            found = sorted(p for p in path.iterdir() if p.name.endswith(_TRACE_SUFFIXES) and not p.name.startswith("."))
+            found = [p for p in path.iterdir() if p.name.endswith(_TRACE_SUFFIXES) and not p.name.startswith(".")]
+            found.sort(key=lambda p: _order_name(p.name))
             if not found:
                 raise TraceError(f"{path} is a folder without a trace file (.json or .json.gz)")
             files.extend(found)
@@ -93,6 +95,11 @@ def _list_files(paths: Iterable[str | Path]) -> list[Path]:
     if len(files) > _MOST_FILES:
         raise TraceError(f"{len(files)} trace files are more than one run may have ({_MOST_FILES})")
     return files
+
+
+def _order_name(name: str) -> list[tuple[int, str]]:
+    """Order worker2 before worker10: files that name no rank are ranks in this order."""
+    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d{1,18})", name)]
 
 
 def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOptions) -> None:

@@ -75,6 +75,8 @@ _BY_CATEGORY: dict[str, Kind] = {
     "overhead": Kind.OVERHEAD,
     "runtime": Kind.RUNTIME,
     "hip": Kind.RUNTIME,
+    "hpu_op": Kind.RUNTIME,
+    "mtia_ccp_events": Kind.KERNEL,
 }
 # cuda_runtime, cuda_driver, xpu_runtime, mtia_runtime, hip_runtime, privateuse1_runtime …
 _RUNTIME = re.compile(r"_(runtime|driver)$", re.IGNORECASE)

@@ -27,7 +27,9 @@ LIMIT_BYTES = 64 << 20
 """The most that a head, a tail or a single event may take."""
 
 _LIST_START = re.compile(rb'"traceEvents"\s*:\s*\[')
-_BOUNDARY = re.compile(rb'\}(?P<gap>\s*,\s*)(?=\{\s*"(?:ph|cat|name|args|pid|tid|ts|id|bp|s|dur)")')
+_BOUNDARY = re.compile(
+    rb'\}(?P<gap>\s*,\s*)(?=\{\s*"(?:ph|cat|name|args|pid|tid|ts|id|bp|s|dur|tts|tdur|sf|cname|scope|bind_id|id2)")'
+)
 _BYTE_OF_ERROR = re.compile(r"trailing characters \(byte (\d+)\)")
 _AT_BYTE = re.compile(r"\(byte (\d+)\)")
 _TAIL_WINDOWS = (1 << 14, 1 << 18, LIMIT_BYTES)
