@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from collector.session.recording import ON_DEMAND_VARIABLE
+from collector.notes import ON_DEMAND_VARIABLE
+from collector.sidecar.on_demand import CONFIG_FILE, FOLDER_PREFIX, remove_folder
 
 _CONFIG = "ON_DEMAND_CONFIG_UPDATE_INTERVAL_SECS=1\n"
 _ARMS = "KINETO_USE_DAEMON"
@@ -31,11 +31,11 @@ def arm(options: Mapping[str, Any], environment: Mapping[str, str]) -> Path | No
         return None
     try:
         # A path in the run's folder may be longer than the name of a socket can be.
-        folder = Path(tempfile.mkdtemp(prefix="stepscope-"))
-        (folder / "kineto.conf").write_text(_CONFIG, encoding="utf-8")
+        folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+        (folder / CONFIG_FILE).write_text(_CONFIG, encoding="utf-8")
     except OSError:
         return None
-    values = ("1", str(folder), str(folder / "kineto.conf"))
+    values = ("1", str(folder), str(folder / CONFIG_FILE))
     os.environ.update(zip(_VARIABLES, values, strict=True))
     os.environ["KINETO_ONDEMAND_TRACE_DIR"] = str(folder)
     atexit.register(_remove, folder, os.getpid())
@@ -50,4 +50,4 @@ def hand_over(folder: Path) -> None:
 
 def _remove(folder: Path, owner: int) -> None:
     if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)

@@ -14,7 +14,7 @@ import psutil
 
 from collector.context.signals import SignalContext
 from collector.environment import count_usable_cores, find_rank, find_versions
-from collector.notes import WORDS_FILE, Notes, write_notes
+from collector.notes import ON_DEMAND_VARIABLE, WORDS_FILE, Notes, write_notes
 from collector.options import Options
 from collector.plugins import find_plugins
 from collector.ring.clock import Clock
@@ -28,8 +28,6 @@ from collector.sidecar.process import finish_rank, start_sidecar
 FINISH_S = 120.0
 """How long analyse() waits for the sidecar to write the tables."""
 HOW = "calls of each hook × its cost with cold caches, timed at the start of the run: an upper estimate"
-ON_DEMAND_VARIABLE = "STEPSCOPE_ON_DEMAND"
-"""Names the folder where libkineto looks for its daemon, where profiler-run has armed it; for one recording."""
 _NO_THREAD = -2
 _SWITCHES = ("data_pipeline", "memory", "resources", "triggers")
 _log = logging.getLogger("stepscope")

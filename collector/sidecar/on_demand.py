@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import shutil
 import socket
 import struct
+import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ from collector.ring.windows import WindowNote, announce_window, trace_file, writ
 
 SOCKET = "dynolog"
 """The name that libkineto sends to."""
+CONFIG_FILE = "kineto.conf"
+FOLDER_PREFIX = "stepscope-od-"
 LEAD_S = 3.5
 """From the answer to the begin of the window: libkineto takes up to a second to hear of it and one to prepare."""
 SHORTEST_MS, LONGEST_MS = 20, 2000
@@ -112,7 +116,7 @@ class OnDemand:
         self._is_open = False
         self._thread.join(2.0)
         self._socket.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_folder(self._folder)
 
     def _serve(self) -> None:
         while self._is_open:
@@ -198,3 +202,23 @@ class OnDemand:
     def _forget(self) -> None:
         with self._lock:
             self._taking = None
+
+
+def is_own_folder(folder: Path) -> bool:
+    """Say whether a folder is one that `collector.launch.on_demand` makes. Its name comes from a file, so it is checked."""
+    temporary = Path(tempfile.gettempdir()).resolve()
+    if folder.parent.resolve() != temporary or not folder.name.startswith(FOLDER_PREFIX) or folder.is_symlink():
+        return False
+    try:
+        return folder.is_dir() and folder.stat().st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove what lies in the folder by its name, then the folder; anything else in it stays, and so does the folder."""
+    with contextlib.suppress(OSError):
+        for pattern in (SOCKET, CONFIG_FILE, "dynoconfigclient*", "window*.json"):
+            for path in folder.glob(pattern):
+                path.unlink(missing_ok=True)
+        folder.rmdir()

@@ -21,7 +21,8 @@ from collector.ring.orders import Order, read_order, send_order
 from collector.schema.layout import events_path
 from collector.schema.manifest import Warn
 from collector.sidecar.assembler import Assembler
-from collector.sidecar.on_demand import OnDemand
+from collector.sidecar.on_demand import OnDemand, is_own_folder, remove_folder
+from collector.sidecar.process import is_running
 from collector.sidecar.triggers import Finding, Step, StepWatch
 
 MOST_WINDOWS = 5
@@ -45,7 +46,7 @@ class TriggerAssembler(Assembler):
         self._watch = StepWatch()
         self._sent: list[dict[str, Any]] = []
         self._problems: list[Warn] = []
-        self._on_demand = _listen(notes, events_path(rank_folder)) if self._is_on else None
+        self._on_demand = _listen(notes, events_path(rank_folder)) if not notes.finished else None
 
     def poll(self) -> dict[str, pa.Table]:
         if self._on_demand is not None and (problem := self._on_demand.poll(self._watch.usual_ns)):
@@ -107,10 +108,14 @@ class TriggerAssembler(Assembler):
 
 def _listen(notes: Notes, events: Path) -> OnDemand | None:
     """Be libkineto's daemon where profiler-run has armed it; without, windows are taken in the process."""
-    if not notes.on_demand:
+    folder = Path(notes.on_demand)
+    if not (notes.on_demand and is_own_folder(folder)):
+        return None
+    if not is_running(notes):
+        remove_folder(folder)  # of a training that was killed together with its sidecar
         return None
     try:
-        return OnDemand(Path(notes.on_demand), events, notes.pid, memory=bool(notes.options.get("memory")))
+        return OnDemand(folder, events, notes.pid, memory=bool(notes.options.get("memory")))
     except OSError as error:
         _log.debug("stepscope: no windows on demand: %s", error)
         return None

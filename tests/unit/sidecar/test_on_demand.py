@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from collector.ring.windows import find_windows, read_announced, read_window, trace_file
 from collector.sidecar import on_demand
-from collector.sidecar.on_demand import OnDemand
+from collector.sidecar.on_demand import OnDemand, is_own_folder, remove_folder
 
 PID = 4242
 MS = 1_000_000
@@ -115,3 +116,23 @@ def test_nothing_is_left_behind(places: tuple[Path, Path]) -> None:
 def test_a_folder_that_is_gone_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         OnDemand(tmp_path / "gone", tmp_path, PID)
+
+
+@pytest.mark.parametrize("name", ["stepscope-od-x", "elsewhere/stepscope-od-x"])
+def test_a_folder_is_used_only_where_profiler_run_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / name
+    folder.mkdir(parents=True)
+    (tmp_path / "stepscope-od-link").symlink_to(folder)
+    assert is_own_folder(folder) == (folder.parent == tmp_path)
+    assert not is_own_folder(tmp_path)
+    assert not is_own_folder(tmp_path / "stepscope-od-link")
+
+
+def test_removing_a_folder_leaves_what_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "kineto.conf").write_text("")
+    (tmp_path / "thesis.txt").write_text("")
+    remove_folder(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
