@@ -1,7 +1,7 @@
 // Pure parts of the timeline's viewer, run by node: `node --test tests/js/`.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { blend, classOf, parseHex, pixel, spread } from "../../frontend/static/js/timeline/colors.js";
+import { blend, classOf, colorNames, luminance, parseHex, pixel, spread } from "../../frontend/static/js/timeline/colors.js";
 import { valueAt } from "../../frontend/static/js/timeline/counters.js";
 import { layOut, rowAt, rowOfLane, rowsBetween, trackKey } from "../../frontend/static/js/timeline/layout.js";
 import { unpackMeta } from "../../frontend/static/js/timeline/meta.js";
@@ -215,6 +215,19 @@ test("colours follow the category, and for operators what the name says", () => 
   assert.equal(pixel([1, 2, 3]), 0xff030201);
   assert.deepEqual(blend([0, 0, 0], [100, 200, 50], 0.5), [50, 100, 25]);
   assert.ok(spread("aten::mm") >= 0 && spread("aten::mm") <= 1 && spread("a") !== spread("b"));
+});
+
+test("text on a slice has a contrast of 4.5 to 1 or more, whatever the colour", () => {
+  const palette = { dark: false, classes: { host: [61, 63, 69], compute: [17, 30, 174], data: [182, 142, 15], idle: [120, 120, 120], copy: [13, 147, 156] } };
+  const names = Array.from({ length: 200 }, (_, i) => `name ${i}`);
+  for (const category of ["kernel", "memcpy", "stage", "wait", "runtime"]) {
+    const { rgb, bright } = colorNames(names, names.map(() => category), palette);
+    rgb.forEach((color, i) => {
+      const light = bright[i] ? luminance(color) : 1;
+      const dark = bright[i] ? 0 : luminance(color);
+      assert.ok((light + 0.05) / (dark + 0.05) >= 4.5, `${category} ${color}`);
+    });
+  }
 });
 
 test("thin slices that share a pixel add up", () => {

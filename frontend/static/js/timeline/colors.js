@@ -90,6 +90,15 @@ export function readPalette(element) {
   };
 }
 
+/** Where black and white text stand out equally well: 4.6 to 1, by WCAG's formula. */
+const EVEN_LUMINANCE = 0.179;
+
+/** @param {number[]} rgb @returns {number} relative luminance, 0 to 1, as WCAG defines it */
+export function luminance(rgb) {
+  const [r, g, b] = rgb.map((value) => (value <= 10 ? value / 3294.6 : ((value / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+
 /**
  * Return the colour of every name: its class, with a little of the ground mixed in by a hash of the name.
  * @param {string[]} names @param {string[]} categories of each name @param {Palette} palette
@@ -103,7 +112,7 @@ export function colorNames(names, categories, palette) {
     const steady = categories[i] === "phase" || categories[i] === "wait" || categories[i] === "overlap";
     const color = blend(base, WHITE, (steady ? 0 : 0.42 * spread(name)) + (kind === "idle" && !palette.dark ? 0.45 : 0));
     idle[i] = kind === "idle" ? 1 : 0;
-    bright[i] = 0.299 * color[0] + 0.587 * color[1] + 0.114 * color[2] > 140 ? 1 : 0;
+    bright[i] = luminance(color) > EVEN_LUMINANCE ? 1 : 0;
     return color;
   });
   return { rgb, bright, idle };

@@ -11,10 +11,12 @@ const POLL_MS = 400;
 
 /** @param {string} api @param {number} rank @param {HTMLElement} status @returns {Promise<PackedMeta>} */
 async function waitForMeta(api, rank, status) {
-  for (;;) {
+  for (let waited = false; ; waited = true) {
     const answer = await fetch(`${api}/meta?rank=${rank}`);
     const found = await answer.json();
-    if (answer.status === 200) return found;
+    if (answer.status === 200 && !waited) return found;
+    // The page itself has more to say now: the totals, and the names with the most time.
+    if (answer.status === 200) return location.reload(), new Promise(() => {});
     if (!answer.ok) throw new Error(found.error?.message ?? "The timeline cannot be prepared.");
     status.textContent = `Preparing the timeline: ${Math.round(100 * found.building)} %. This is done once for a run.`;
     await new Promise((resolve) => setTimeout(resolve, POLL_MS));

@@ -160,7 +160,7 @@ export class Painter {
       const name = label.tile.name[label.index];
       const room = Math.floor((label.width / ratio - 6) / LETTER_PIXELS);
       if (room < 4) continue;
-      g.fillStyle = source.colors.bright[name] ? "#101418" : "#ffffff";
+      g.fillStyle = source.colors.bright[name] ? "#000000" : "#ffffff";
       g.fillText(shorten(source.meta.names[name], room), label.x / ratio + 3, at.y + at.row.height / 2, label.width / ratio - 5);
     }
     g.textBaseline = "alphabetic";

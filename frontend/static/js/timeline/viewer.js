@@ -44,6 +44,7 @@ export class Viewer {
     this.painter = new Painter(this.canvas, this.store);
     this.minimap = new Minimap(byId("timeline-map", HTMLCanvasElement), (t0, t1) => this.show({ t0, t1 }));
     this.search = new Search(byId("timeline-search", HTMLFormElement), (q) => this.ask("search", q), (hit) => this.selection.goTo(hit), () => this.keepAddress());
+    if (ranks.length > 1) this.search.field.placeholder = `Search rank ${meta.rank}`;
     this.selection = new Selection(this);
     this.tracks = new Tracks(this);
     this.frame = 0;
