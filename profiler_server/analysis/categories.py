@@ -13,12 +13,11 @@ import re
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from collector.run import RankRun
 from collector.schema.errors import TableMissingError
-from profiler_server.analysis.intervals import Intervals, Ints, unite
+from profiler_server.analysis.intervals import Intervals, Ints, Mask, unite
 from profiler_server.analysis.slices import match_category, read_slices, read_steps, read_thread_tracks, to_ints
 from profiler_server.store.kept import Kept, stamp_of
 
@@ -37,7 +36,6 @@ STEP = re.compile(r"ProfilerStep\s*#")
 _COLUMNS = ("track", "start_ns", "duration_ns", "name", "category")
 
 _LISTED: Kept[dict[str, Ints] | None] = Kept(256)
-Mask = npt.NDArray[np.bool_]
 
 
 def summarize_categories(rank: RankRun) -> dict[str, float] | None:

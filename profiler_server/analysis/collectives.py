@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from collector.run import RankRun
 from collector.schema.errors import TableMissingError
+from profiler_server.analysis.intervals import Ints, Mask
 
-Ints = npt.NDArray[np.int64]
 MOST_CALLS = 20_000
 """Calls of one rank that are looked at, from the first."""
 _COLUMNS = ("step", "name", "group", "index", "start_ns", "duration_ns", "bytes", "group_size")
@@ -130,10 +129,10 @@ class _Joined:
     group_size: Ints
     transfer_ns: Ints
     members: Ints
-    is_last: npt.NDArray[np.bool_]
+    is_last: Mask
 
 
-def _find_last(call: Ints, lateness: Ints, count: int) -> npt.NDArray[np.bool_]:
+def _find_last(call: Ints, lateness: Ints, count: int) -> Mask:
     """Return for each row whether its rank came last to the call; of equals the first does."""
     order = np.lexsort((-np.arange(len(call)), lateness, call))
     latest = np.full(count, -1, np.int64)
@@ -143,7 +142,7 @@ def _find_last(call: Ints, lateness: Ints, count: int) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _sum_rows(rows: _Joined, mask: npt.NDArray[np.bool_], rank: int, name: str) -> CollectiveRow:
+def _sum_rows(rows: _Joined, mask: Mask, rank: int, name: str) -> CollectiveRow:
     matched = mask & (rows.members > 1)
     some = bool(matched.any())
     transfer = int(rows.transfer_ns[matched].sum())
@@ -162,7 +161,7 @@ def _sum_rows(rows: _Joined, mask: npt.NDArray[np.bool_], rank: int, name: str) 
     )
 
 
-def _measure_bandwidth(rows: _Joined, mask: npt.NDArray[np.bool_], name: str) -> float | None:
+def _measure_bandwidth(rows: _Joined, mask: Mask, name: str) -> float | None:
     plain = name.lower().replace("_", "")
     factor = next((value for key, value in _BUS_FACTORS.items() if key.replace("_", "") in plain), None)
     spent = int(rows.transfer_ns[mask].sum())

@@ -10,17 +10,16 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.run import RankRun, Run
 from collector.schema.errors import RunError
 from collector.schema.phases import PHASES
+from profiler_server.analysis.intervals import Floats
 from profiler_server.analysis.steps import read_integers, select_steps, train_steps
 from profiler_server.format import format_duration, format_share
 
-Float64 = npt.NDArray[np.float64]
 BATCHES = 20
 OPERATORS = 15
 STEPS_RATIO = 2.0
@@ -117,7 +116,7 @@ def summarize_comparison(found: Comparison) -> str:
     return f"B is {word} by {change} per step ({format_share(abs(step.change_ns) / step.a_ns)}), noise ±{noise}, {covered}."
 
 
-def measure_noise(values: Float64) -> float | None:
+def measure_noise(values: Floats) -> float | None:
     """Return the half-width of the 95 % interval of a mean, from batch means; None for fewer than two values."""
     count = min(BATCHES, len(values))
     if count < 2:
@@ -127,7 +126,7 @@ def measure_noise(values: Float64) -> float | None:
     return float(student * means.std(ddof=1) / np.sqrt(count))
 
 
-def _compare(name: str, a: Float64, b: Float64) -> Difference:
+def _compare(name: str, a: Floats, b: Floats) -> Difference:
     noises = [measure_noise(a), measure_noise(b)]
     known = [noise for noise in noises if noise is not None]
     noise = math.hypot(*known) if len(known) == 2 else None
@@ -142,7 +141,7 @@ def _count_parameters(rank: RankRun) -> int:
     return sum(int(entry.get("parameters") or 0) for entry in optimizers if isinstance(entry, dict))
 
 
-def _values(steps: pa.Table, column: str) -> Float64:
+def _values(steps: pa.Table, column: str) -> Floats:
     return read_integers(steps, column).astype(np.float64)
 
 
@@ -154,12 +153,12 @@ def _compare_operators(a: RankRun, b: RankRun) -> tuple[Difference, ...]:
     return tuple(sorted(found, key=lambda d: -abs(d.change_ns))[:OPERATORS])
 
 
-def _of(times: dict[str, Float64], name: str) -> Float64:
+def _of(times: dict[str, Floats], name: str) -> Floats:
     """Return an operator's time per step; zeros where the other run alone has it."""
     return times.get(name, np.zeros_like(next(iter(times.values()))))
 
 
-def _read_operators(rank: RankRun) -> dict[str, Float64]:
+def _read_operators(rank: RankRun) -> dict[str, Floats]:
     """Return the self time of each operator in each detailed step, zeros included."""
     try:
         rows = rank.table("operators", ("step", "name", "self_ns"))

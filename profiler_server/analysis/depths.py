@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.parts import find_files, read_files
 from collector.run import RankRun
-
-Series = npt.NDArray[np.int64]
+from profiler_server.analysis.intervals import Ints, Mask
 
 HOST_QUEUE = "worker_queue"
 DEVICE_QUEUE = "pin_queue"
@@ -34,8 +31,8 @@ class DepthByStep:
 
     key: QueueKey
     capacity: int
-    steps: Series
-    depths: Series
+    steps: Ints
+    depths: Ints
 
     @property
     def empty_steps(self) -> int:
@@ -48,10 +45,10 @@ class DepthOverTime:
 
     key: QueueKey
     capacity: int
-    steps: Series
-    starts_ns: Series
-    depths: Series
-    blocked: npt.NDArray[np.bool_]
+    steps: Ints
+    starts_ns: Ints
+    depths: Ints
+    blocked: Mask
 
 
 def read_queues(rank: RankRun) -> pa.Table:

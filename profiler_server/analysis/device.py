@@ -11,13 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.run import RankRun
 from collector.schema.errors import TableMissingError
-from profiler_server.analysis.intervals import Floats, Intervals, Ints, integrate_capped, unite
+from profiler_server.analysis.intervals import Floats, Intervals, Ints, Mask, integrate_capped, unite
 from profiler_server.analysis.results import DeviceSummary, DeviceTimes, IdleCauses
 from profiler_server.analysis.slices import (
     Span,
@@ -35,8 +34,6 @@ _COLUMNS = ("id", "track", "start_ns", "duration_ns", "category", "launched_by",
 _WORK = ("kernel", "communication", "memcpy", "memset")
 KERNEL, COLLECTIVE, COPY, SET = range(4)
 """Values of `DeviceWork.kind`, in the order of `_WORK`."""
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

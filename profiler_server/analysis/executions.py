@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from collector.run import RankRun
-
-Times = npt.NDArray[np.int64]
+from profiler_server.analysis.intervals import Ints
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ def summarize_device_steps(rank: RankRun) -> tuple[DeviceStep, ...]:
     )
 
 
-def _summarize_step(step: int, starts: Times, ends: Times) -> DeviceStep:
+def _summarize_step(step: int, starts: Ints, ends: Ints) -> DeviceStep:
     """Sum the union of intervals that are sorted by start: each adds what reaches past all before it."""
     reached = np.maximum.accumulate(ends)
     before = np.concatenate((starts[:1], reached[:-1]))

@@ -14,8 +14,9 @@ from collector.parts import find_files
 from collector.run import RankRun
 from collector.schema.errors import RunError
 from profiler_server.analysis.evaluation import has_training
+from profiler_server.analysis.intervals import Ints, Mask
 from profiler_server.analysis.nesting import count_parents
-from profiler_server.analysis.steps import Int64, Mask, read_integers
+from profiler_server.analysis.steps import read_integers
 
 Kind = Literal["checkpoint", "validation", "compile", "recompile", "range"]
 _SAVES = re.compile(r"check.?point|sav(e|ing)", re.IGNORECASE)
@@ -53,10 +54,10 @@ class Interruptions:
     """
 
     held: tuple[Held, ...]
-    which: Int64
-    start_ns: Int64
-    duration_ns: Int64
-    depth: Int64
+    which: Ints
+    start_ns: Ints
+    duration_ns: Ints
+    depth: Ints
 
     def of_kind(self, *kinds: Kind) -> Interruptions:
         """Return the rows of some kinds."""
@@ -107,7 +108,7 @@ def sum_interruptions(found: Interruptions) -> tuple[HeldSum, ...]:
     return tuple(sorted((entry for entry in sums if entry is not None), key=lambda entry: -entry.total_ns))
 
 
-def _sum_rows(found: Interruptions, rows: Int64) -> HeldSum | None:
+def _sum_rows(found: Interruptions, rows: Ints) -> HeldSum | None:
     if not len(rows):
         return None
     lengths = found.duration_ns[rows]
@@ -119,7 +120,7 @@ def _sum_rows(found: Interruptions, rows: Int64) -> HeldSum | None:
 class StepCauses:
     """What held the training steps, against what usually holds them."""
 
-    def __init__(self, found: Interruptions, starts: Int64, ends: Int64, kept: Mask) -> None:
+    def __init__(self, found: Interruptions, starts: Ints, ends: Ints, kept: Mask) -> None:
         self._found = found
         self._starts, self._kept = starts, kept
         at = np.searchsorted(starts, found.start_ns, side="right") - 1
@@ -143,7 +144,7 @@ class StepCauses:
             return self._find_several(rows, excess_ns)
         return self._found.held[best[2]], best[1]
 
-    def _find_several(self, rows: Int64, excess_ns: float) -> tuple[Held, int] | None:
+    def _find_several(self, rows: Ints, excess_ns: float) -> tuple[Held, int] | None:
         found = self._found
         for kinds in _TOGETHER:
             own = rows[[found.held[place].kind in kinds for place in found.which[rows]]]

@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 from collector.parts import find_files
 from collector.run import RankRun
 from collector.schema.manifest import Loader
+from profiler_server.analysis.intervals import Floats
 from profiler_server.analysis.loader_simulation import Job, LoopModel, simulate
 from profiler_server.analysis.pipeline import WORKER_STAGES
-from profiler_server.analysis.steps import Float64, StepSelection, read_integers
+from profiler_server.analysis.steps import StepSelection, read_integers
 
 _MAX_ROWS = 200_000
 _MODEL_BATCHES = 240
@@ -30,9 +31,9 @@ class BatchTimes:
     than its processor time such work took, because others held the processors.
     """
 
-    stages_ns: Mapping[str, Float64]
-    total_ns: Float64
-    cpu_ns: Float64 | None
+    stages_ns: Mapping[str, Floats]
+    total_ns: Floats
+    cpu_ns: Floats | None
     samples: float
     stretch: float = 1.0
 
@@ -68,7 +69,7 @@ def _pivot(rows: pa.Table) -> BatchTimes | None:
     stages = np.asarray(rows["stage"].cast(pa.string()).to_pylist(), dtype=object)
     duration = read_integers(rows, "duration_ns").astype(np.float64)
     cpu_known = rows["cpu_ns"].is_valid().to_numpy()
-    found: dict[str, Float64] = {}
+    found: dict[str, Floats] = {}
     counts: dict[str, int] = {}
     for stage in WORKER_STAGES:
         mask = stages == stage
@@ -195,7 +196,7 @@ def _find_contention(model: LoopModel) -> float:
 
 
 def _build_jobs(
-    batches: BatchTimes | None, loader: Loader | None, waits: Float64, stretch: float
+    batches: BatchTimes | None, loader: Loader | None, waits: Floats, stretch: float
 ) -> tuple[tuple[Job, ...], bool]:
     if batches is not None:
         total = batches.total_ns[-_MODEL_BATCHES:]

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from collector.run import RankRun
 from collector.schema.manifest import Window
+from profiler_server.analysis.intervals import Ints, Mask
 
-Ints = npt.NDArray[np.int64]
 HOST = -1
 MOST_EVENTS = 2_000_000
 NO_OPERATOR = "(outside of an operator)"
@@ -117,9 +116,7 @@ def _read(table: pa.Table, name: str) -> Ints:
     return np.asarray(table[name].cast(pa.int64()).fill_null(-1).to_numpy(), np.int64)
 
 
-def _pick(
-    table: pa.Table, codes: Ints, names: tuple[str, ...], device: int, mine: npt.NDArray[np.bool_]
-) -> MemoryTrace:
+def _pick(table: pa.Table, codes: Ints, names: tuple[str, ...], device: int, mine: Mask) -> MemoryTrace:
     start, step, allocated, reserved, change, address = (_read(table, name)[mine] for name in _COLUMNS)
     trace = MemoryTrace(device, start, step, allocated, reserved, change, address, codes[mine], names)
     return _leave_out_maps(trace) if device == HOST else trace

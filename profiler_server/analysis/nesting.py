@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from profiler_server.analysis.steps import Int64
+from profiler_server.analysis.intervals import Ints
 
 _DEEPEST = 200
 
 
-def count_parents(ids: Int64, parents: Int64) -> npt.NDArray[np.int32]:
+def count_parents(ids: Ints, parents: Ints) -> npt.NDArray[np.int32]:
     """Return how many rows are around each; one whose parent is not there stands outermost."""
     depth = np.zeros(ids.size, np.int32)
     if not ids.size:

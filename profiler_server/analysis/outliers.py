@@ -11,15 +11,8 @@ import pyarrow as pa
 
 from collector.schema.phases import PHASE_NAMES, PHASES
 from profiler_server.analysis.interruptions import NOTHING, Held, Interruptions, StepCauses
-from profiler_server.analysis.steps import (
-    Float64,
-    Int64,
-    Mask,
-    StepSelection,
-    read_integers,
-    select_steps,
-    train_steps,
-)
+from profiler_server.analysis.intervals import Floats, Ints, Mask
+from profiler_server.analysis.steps import StepSelection, read_integers, select_steps, train_steps
 from profiler_server.format import format_duration
 
 MIN_EXCESS_FRAC = 0.25
@@ -120,7 +113,7 @@ class _StepFacts:
     """The columns that a cause is read from."""
 
     def __init__(self, train: pa.Table, selection: StepSelection, interruptions: Interruptions) -> None:
-        self.step: Int64 = read_integers(train, "step")
+        self.step: Ints = read_integers(train, "step")
         self.start_ns = read_integers(train, "start_ns")
         self.duration_ns = read_integers(train, "duration_ns")
         self._loader_start_ns = read_integers(train, "loader_start_ns")
@@ -151,7 +144,7 @@ class _StepFacts:
         return next((cause for cause, applies in known if applies), "phase")
 
 
-def _describe(at: int, excess_ns: Float64, facts: _StepFacts, median: float) -> Outlier:
+def _describe(at: int, excess_ns: Floats, facts: _StepFacts, median: float) -> Outlier:
     most = int(np.argmax(excess_ns))
     duration = int(facts.duration_ns[at])
     held, held_ns = facts.find_held(at, duration - median)

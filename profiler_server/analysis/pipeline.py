@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 from collector.parts import find_files
 from collector.run import RankRun
 from collector.schema.errors import RunError
+from profiler_server.analysis.intervals import Ints
 from profiler_server.analysis.replicas import order_stages
 from profiler_server.analysis.results import QueueSummary, StageSummary
-from profiler_server.analysis.steps import Int64, read_integers
+from profiler_server.analysis.steps import read_integers
 
 QUEUE_ORDER = ("worker_queue", "pin_queue")
 WORKER_STAGES = ("read", "transform", "collate", "send")
@@ -115,7 +116,7 @@ def summarize_readiness(samples: pa.Table, loader: int | None, steps: pa.Table |
     return tuple(found)
 
 
-def _share_wait(steps: pa.Table, chosen: Int64) -> float:
+def _share_wait(steps: pa.Table, chosen: Ints) -> float:
     """Return the share of the wait for data that the chosen steps have."""
     waits = read_integers(steps, "data_wait_ns")
     whole = float(waits.sum())

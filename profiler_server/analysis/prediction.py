@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from profiler_server.analysis.intervals import Floats
 from profiler_server.analysis.loader_simulation import Job, LoopModel, simulate
 from profiler_server.analysis.loop import MeasuredLoop
-from profiler_server.analysis.steps import Float64, find_stall_limit
+from profiler_server.analysis.steps import find_stall_limit
 
 _BLOCKS = 12
 _RESAMPLES = 400
@@ -54,7 +55,7 @@ def find_doubt(loop: MeasuredLoop, before: LoopModel, after: LoopModel) -> Doubt
     )
 
 
-def _resample(now: Float64, then: Float64) -> tuple[float, float]:
+def _resample(now: Floats, then: Floats) -> tuple[float, float]:
     """Return the half width of the mean step after the change and of the mean gain, four times in five."""
     count = min(len(now), len(then))
     if count < _BLOCKS:
@@ -66,11 +67,11 @@ def _resample(now: Float64, then: Float64) -> tuple[float, float]:
     return _half_width(steps[chosen].mean(axis=1)), _half_width(gains[chosen].mean(axis=1))
 
 
-def _average_blocks(values: Float64) -> Float64:
+def _average_blocks(values: Floats) -> Floats:
     return np.array([block.mean() for block in np.array_split(values, _BLOCKS)])
 
 
-def _half_width(means: Float64) -> float:
+def _half_width(means: Floats) -> float:
     low, high = np.quantile(means, (_TAIL, 1.0 - _TAIL))
     return float(high - low) / 2
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from collector.run import RankRun, Run
 from collector.schema.errors import RunError, TableMissingError
@@ -18,8 +17,9 @@ from collector.schema.manifest import RunState
 from collector.schema.phases import PHASE_NAMES
 from profiler_server.analysis.collectives import Calls, CollectiveRow, match_collectives, read_calls
 from profiler_server.analysis.device import summarize_device
+from profiler_server.analysis.intervals import Floats, Ints
 from profiler_server.analysis.results import DeviceTimes
-from profiler_server.analysis.steps import Int64, read_integers, select_steps, train_steps
+from profiler_server.analysis.steps import read_integers, select_steps, train_steps
 from profiler_server.store.kept import Kept, stamp_of
 
 MOST_RANKS = 256
@@ -27,8 +27,6 @@ MOST_RANKS = 256
 BEHIND_FRAC = 0.05
 """A rank is called slow from this excess over the median of the others, if it is also three times its own noise."""
 _COLUMNS = ("kind", "step", "duration_ns", "detailed", "batch", "loader_start_ns", *(f"{p}_ns" for p in PHASE_NAMES))
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,8 @@ class RankSummary:
     own_ns: float
     noise_ns: float
     phases_ns: Mapping[str, float]
-    number: Int64
-    own: Int64
+    number: Ints
+    own: Ints
     calls: Calls | None = None
     reason: str = ""
 
@@ -184,7 +182,7 @@ def summarize_collectives(run: Run, ranks: Sequence[RankSummary]) -> tuple[Colle
     return _MATCHED.recall(str(run.path), tuple(calls.values()), lambda: match_collectives(calls, one_clock))
 
 
-def average_steps(ranks: Sequence[RankSummary], columns: int = 240) -> tuple[Int64, Floats]:
+def average_steps(ranks: Sequence[RankSummary], columns: int = 240) -> tuple[Ints, Floats]:
     """Return the first step of each of at most `columns` equal stretches, and the own time of each rank (row) in each.
 
     A stretch in which a rank has no step is not a number.

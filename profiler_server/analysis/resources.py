@@ -9,15 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from collector.run import RankRun
 from collector.schema.errors import TableMissingError
+from profiler_server.analysis.intervals import Floats, Ints, Mask
 from profiler_server.analysis.steps import read_integers, train_steps
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -112,7 +109,7 @@ def read_resources(rank: RankRun, scale: StepScale, steps: tuple[int, int] | Non
     return Resources(series, len(np.unique(times)), len(np.unique(times)) - len(moments), scale.unit)
 
 
-def _split(table: pa.Table, x: Floats, values: Floats, inside: npt.NDArray[np.bool_]) -> tuple[Series, ...]:
+def _split(table: pa.Table, x: Floats, values: Floats, inside: Mask) -> tuple[Series, ...]:
     source, sources = _number(table, "source")
     metric, metrics = _number(table, "metric")
     key = source * max(len(metrics), 1) + metric

@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,13 +19,12 @@ from collector.run import RankRun
 from collector.schema.errors import RunError
 from collector.schema.manifest import Device
 from profiler_server.analysis.accelerators import Part, find_part
+from profiler_server.analysis.intervals import Floats
 
 KEYS = ("name", "type", "precision")
 _PRECISIONS = (("bfloat16", "bf16"), ("half", "fp16"), ("double", "fp64"), ("float8", "fp8"), ("float", "fp32"))
 _AS_FP32 = ("int", "list")
 """Integers run beside FP32; a trace does not tell what a list of tensors holds, and its work is counted as FP32."""
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.run import RankRun
 from collector.schema.errors import TableMissingError
-from profiler_server.analysis.intervals import Ints
+from profiler_server.analysis.intervals import Ints, Mask
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def to_ints(column: pa.ChunkedArray) -> Ints:
     return np.asarray(column.to_numpy(), np.int64)
 
 
-def match_category(data: pa.Table, column: str, wanted: Sequence[str]) -> npt.NDArray[np.bool_]:
+def match_category(data: pa.Table, column: str, wanted: Sequence[str]) -> Mask:
     """Return which rows of a dictionary column hold one of the values."""
     matches = pc.is_in(data[column].cast(pa.string()), value_set=pa.array(list(wanted), pa.string()))
     return np.asarray(matches.to_numpy(), bool)

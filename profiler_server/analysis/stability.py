@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from collector.schema.phases import PHASE_NAMES
-from profiler_server.analysis.steps import Float64, Int64, read_integers, select_steps, train_steps
+from profiler_server.analysis.intervals import Floats, Ints
+from profiler_server.analysis.steps import read_integers, select_steps, train_steps
 
 TREND_MIN_STEPS = 40
 """Fewer averaged steps have no first and last quarter to compare."""
@@ -49,9 +50,9 @@ class Stability:
 class Band:
     """Percentiles of the step along the run, one value per run of steps; `step` is the middle of each."""
 
-    step: Int64
-    p50_ns: Float64
-    p95_ns: Float64
+    step: Ints
+    p50_ns: Floats
+    p95_ns: Floats
     window_steps: int
 
 
@@ -73,7 +74,7 @@ def summarize_spread(steps: pa.Table) -> tuple[PhaseSpread, ...]:
     return tuple(rows)
 
 
-def _find_carrier(numbers: Int64, values: Int64) -> int | None:
+def _find_carrier(numbers: Ints, values: Ints) -> int | None:
     whole, greatest = int(values.sum()), int(values.max())
     if len(values) < CARRIED_MIN_STEPS or greatest <= CARRIED_FRAC * whole:
         return None
@@ -94,7 +95,7 @@ def summarize_stability(steps: pa.Table) -> Stability:
     return Stability(jitter, last / first - 1.0 if first else None)
 
 
-def trace_band(step: Int64, duration_ns: Int64) -> Band:
+def trace_band(step: Ints, duration_ns: Ints) -> Band:
     """Return the p50 and p95 of runs of equal length, at most sixty of them, each of twenty steps or more."""
     window = max(WINDOW_MIN_STEPS, -(-len(step) // MOST_WINDOWS))
     whole = len(step) // window
@@ -105,7 +106,7 @@ def trace_band(step: Int64, duration_ns: Int64) -> Band:
     return Band(step[:used].reshape(whole, window)[:, window // 2], p50, p95, window)
 
 
-def _band_of_all(step: Int64, duration_ns: Int64) -> Band:
+def _band_of_all(step: Ints, duration_ns: Ints) -> Band:
     if not len(step):
         return Band(step, np.array([]), np.array([]), 0)
     p50, p95 = np.percentile(duration_ns, (50, 95))

@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.schema.phases import PHASE_NAMES
+from profiler_server.analysis.intervals import Floats, Ints, Mask
 from profiler_server.analysis.results import Distribution, PhaseShare, StepSummary
-
-Int64 = npt.NDArray[np.int64]
-Float64 = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 
 WARM_UP_MIN_STEPS = 10
 """A run or trace of fewer training steps is averaged whole: too short to tell a warm-up from chance."""
@@ -37,8 +33,8 @@ class StepSelection:
     amortised events too (first of an epoch): what the noise and the loader model are made from.
     """
 
-    step: Int64
-    duration_ns: Int64
+    step: Ints
+    duration_ns: Ints
     warm_up: Mask
     detailed: Mask
     first_of_epoch: Mask
@@ -81,13 +77,13 @@ def train_steps(steps: pa.Table) -> pa.Table:
     return steps if pc.all(is_train).as_py() else steps.filter(is_train)
 
 
-def read_integers(table: pa.Table, name: str) -> Int64:
+def read_integers(table: pa.Table, name: str) -> Ints:
     """Return a column of integers or flags as int64, null as 0."""
     values = table.column(name).cast(pa.int64()).fill_null(0).to_numpy()
     return np.asarray(values, dtype=np.int64)
 
 
-def _find_warm_up(duration: Int64) -> Mask:
+def _find_warm_up(duration: Ints) -> Mask:
     count = len(duration)
     mask = np.zeros(count, dtype=bool)
     if count < WARM_UP_MIN_STEPS:
@@ -118,7 +114,7 @@ def summarize_steps(steps: pa.Table) -> StepSummary:
     return StepSummary(len(numbers), int(numbers[0]), int(numbers[-1]), excluded, summarize_durations(durations))
 
 
-def summarize_durations(values: Int64) -> Distribution | None:
+def summarize_durations(values: Ints) -> Distribution | None:
     """Return the distribution of times in ns; percentiles interpolate linearly; None for no values."""
     if not len(values):
         return None
@@ -148,7 +144,7 @@ def summarize_phases(steps: pa.Table) -> tuple[PhaseShare, ...]:
     return tuple(PhaseShare(name, value / count, value / whole if whole else 0.0) for name, value in sums.items())
 
 
-def find_stall_limit(durations: Int64 | Float64) -> float:
+def find_stall_limit(durations: Ints | Floats) -> float:
     """Return the step time in ns from which a step is stalled: half again the median, and eight robust deviations."""
     middle = float(np.median(durations))
     spread = 1.4826 * float(np.median(np.abs(durations - middle)))

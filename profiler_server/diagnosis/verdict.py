@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from collector.schema.phases import PHASE_NAMES
+from profiler_server.analysis.intervals import Floats
 from profiler_server.analysis.results import BoundBy, BoundKind, Suggestion
-from profiler_server.analysis.steps import Float64, read_integers
+from profiler_server.analysis.steps import read_integers
 from profiler_server.diagnosis.case import Case, Claim
 from profiler_server.diagnosis.ranking import find_min_gain_ns
 from profiler_server.format import format_duration, format_number_of, format_share
@@ -45,7 +46,7 @@ def find_bound(case: Case) -> BoundBy:
     return BoundBy(kind, stage, share, agree * min(1.0, len(kept) / MIN_STEPS) * known)
 
 
-def _judge(case: Case, sums: Float64) -> tuple[BoundKind, float]:
+def _judge(case: Case, sums: Floats) -> tuple[BoundKind, float]:
     whole = float(sums.sum()) or 1.0
     shares = {
         kind: sum(float(sums[PHASE_NAMES.index(name)]) for name in names) / whole for kind, names in _PARTS.items()

@@ -8,8 +8,9 @@ import numpy as np
 
 from collector.schema.phases import PHASE_NAMES
 from profiler_server.analysis.interruptions import StepCauses
+from profiler_server.analysis.intervals import Ints
 from profiler_server.analysis.results import Evidence
-from profiler_server.analysis.steps import Int64, find_stall_limit, read_integers
+from profiler_server.analysis.steps import find_stall_limit, read_integers
 from profiler_server.diagnosis.case import Case, Finding, Rule, shorten_step
 from profiler_server.format import format_duration, format_share
 
@@ -54,7 +55,7 @@ def _judge(case: Case) -> Finding | None:
     )
 
 
-def _name_cause(case: Case, stalls: Int64, usual_ns: float) -> str:
+def _name_cause(case: Case, stalls: Ints, usual_ns: float) -> str:
     """Say what held most of the stalled steps, where that has a name."""
     starts, durations = read_integers(case.train, "start_ns"), case.selection.duration_ns
     causes = StepCauses(case.interruptions, starts, starts + durations, case.selection.kept)
@@ -66,7 +67,7 @@ def _name_cause(case: Case, stalls: Int64, usual_ns: float) -> str:
     return f" What takes it: {label}." if 2 * count > len(found) else ""
 
 
-def _find_period(numbers: Int64) -> int | None:
+def _find_period(numbers: Ints) -> int | None:
     distances = np.diff(numbers)
     middle = float(np.median(distances))
     # A stall can be missed or hidden in another one: distances that are whole multiples count as even.
@@ -75,7 +76,7 @@ def _find_period(numbers: Int64) -> int | None:
     return round(middle) if middle >= 3 and even.mean() >= 0.75 else None
 
 
-def _find_phase(case: Case, stalls: Int64, regular: Int64) -> str:
+def _find_phase(case: Case, stalls: Ints, regular: Ints) -> str:
     growth = {}
     for name in PHASE_NAMES:
         values = read_integers(case.train, f"{name}_ns")

@@ -65,7 +65,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.format": (),
     "profiler_server.settings": (),
     # What an average covers: the run list must use the same selection as the pages, so it lies below the store.
-    "profiler_server.analysis.steps": ("collector.schema", "profiler_server.analysis.results"),
+    "profiler_server.analysis.steps": (
+        "collector.schema",
+        "profiler_server.analysis.intervals",
+        "profiler_server.analysis.results",
+    ),
+    "profiler_server.analysis.intervals": (),
     "profiler_server.analysis.results": (),
     "profiler_server.store": (
         "collector.schema",

@@ -15,6 +15,7 @@ from collector.schema.errors import TableMissingError
 from collector.schema.manifest import Loader
 from profiler_server.analysis import depths
 from profiler_server.analysis.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
+from profiler_server.analysis.intervals import Ints
 from profiler_server.analysis.own_pipeline import OwnStage, find_own_bottleneck, select_own, summarize_own
 from profiler_server.analysis.pipeline import (
     Bottleneck,
@@ -37,10 +38,10 @@ QUEUE_LABELS: Mapping[str, str] = {HOST_QUEUE: "Worker queue", DEVICE_QUEUE: "Pi
 class StepWaits:
     """Training steps in order: what each waited for. `kept` are those that means are taken over."""
 
-    steps: depths.Series
-    data_wait_ns: depths.Series
-    h2d_ns: depths.Series
-    duration_ns: depths.Series
+    steps: Ints
+    data_wait_ns: Ints
+    h2d_ns: Ints
+    duration_ns: Ints
     selection: StepSelection
 
     @property
@@ -52,12 +53,12 @@ class StepWaits:
     def h2d_frac(self) -> float:
         return self._share(self.h2d_ns)
 
-    def mean_ns(self, values: depths.Series) -> float:
+    def mean_ns(self, values: Ints) -> float:
         """Return the mean over the steps kept."""
         kept = values[self.selection.kept]
         return float(kept.mean()) if len(kept) else 0.0
 
-    def _share(self, values: depths.Series) -> float:
+    def _share(self, values: Ints) -> float:
         whole = self.mean_ns(self.duration_ns)
         return self.mean_ns(values) / whole if whole else 0.0
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from collector.schema.phases import PHASES
+from profiler_server.analysis.intervals import Ints
 from profiler_server.analysis.outliers import list_outliers
 from profiler_server.analysis.stability import trace_band
-from profiler_server.analysis.steps import Int64
 from profiler_server.figures import (
     PHASE_COLORS,
     Axes,
@@ -89,7 +89,7 @@ def build_figure(name: str, data: StepData) -> Figure:
     return build_lines(numbers, lines, Axes(x_title=data.noun, x_range=_span(numbers)), SMALL_CHART_POINTS)
 
 
-def _span(numbers: Int64) -> tuple[float, float] | None:
+def _span(numbers: Ints) -> tuple[float, float] | None:
     """Return the range that all charts share, so that one step stands below the other."""
     return (float(numbers[0]) - 0.5, float(numbers[-1]) + 0.5) if len(numbers) else None
 
@@ -110,7 +110,7 @@ def _duration_figure(data: StepData) -> Figure:
     return build_lines(numbers, lines, Axes(x_title=data.noun, x_range=_span(numbers), shaded=windows))
 
 
-def _find_stretches(numbers: Int64) -> list[tuple[float, float]]:
+def _find_stretches(numbers: Ints) -> list[tuple[float, float]]:
     """Return the stretches of consecutive numbers, half a step wider at both ends."""
     breaks = np.flatnonzero(np.diff(numbers) > 1) + 1
     return [(float(run[0]) - 0.5, float(run[-1]) + 0.5) for run in np.split(numbers, breaks) if len(run)]
@@ -137,7 +137,7 @@ def _phases_chart(data: StepData) -> Chart:
 
 
 def _chart(
-    name: str, words: tuple[str, str], data: StepData, series: tuple[Int64, Mapping[str, Int64]], how: str = "mean"
+    name: str, words: tuple[str, str], data: StepData, series: tuple[Ints, Mapping[str, Ints]], how: str = "mean"
 ) -> Chart:
     numbers, values = series
     return Chart(
@@ -152,7 +152,7 @@ def _chart(
     )
 
 
-def _tabulate(numbers: Int64, columns: Sequence[Int64], how: str) -> tuple[tuple[str, ...], ...]:
+def _tabulate(numbers: Ints, columns: Sequence[Ints], how: str) -> tuple[tuple[str, ...], ...]:
     """Return one row per step, or per run of steps with the mean (or the greatest) of each column."""
     size = run_length(len(numbers), TABLE_ROWS)
     rows = []

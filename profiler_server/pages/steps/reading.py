@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from collector.run import RankRun
 from profiler_server.analysis.evaluation import has_training, read_as_steps
-from profiler_server.analysis.steps import Int64, StepSelection, read_integers, select_steps, train_steps
+from profiler_server.analysis.intervals import Ints
+from profiler_server.analysis.steps import StepSelection, read_integers, select_steps, train_steps
 from profiler_server.format import form_plural
 
 
@@ -35,7 +36,7 @@ class StepData:
     def _train(self) -> pa.Table:
         return train_steps(self.steps)
 
-    def column(self, name: str) -> Int64:
+    def column(self, name: str) -> Ints:
         return read_integers(self._train, name)[slice(*self.inside)]
 
     @property

@@ -11,6 +11,7 @@ from collector.schema.phases import PHASES
 from profiler_server.analysis.device_phases import DevicePhases
 from profiler_server.analysis.evaluation import EvaluationSummary
 from profiler_server.analysis.interruptions import NOTHING, HeldSum, Interruptions, sum_interruptions
+from profiler_server.analysis.intervals import Ints
 from profiler_server.analysis.outliers import (
     BULK_RATIO,
     MIN_DEVIATIONS,
@@ -21,7 +22,6 @@ from profiler_server.analysis.outliers import (
 )
 from profiler_server.analysis.results import Distribution
 from profiler_server.analysis.stability import summarize_stability
-from profiler_server.analysis.steps import Int64
 from profiler_server.analysis.triggers import WindowReason, explain_windows
 from profiler_server.format import (
     ABSENT,
@@ -141,7 +141,7 @@ def describe_coverage(data: StepData) -> Coverage:
     return Coverage(text, left_out)
 
 
-def _find_runs(numbers: Int64) -> list[tuple[int, int]]:
+def _find_runs(numbers: Ints) -> list[tuple[int, int]]:
     """Return the first and the last of each run of consecutive numbers."""
     breaks = np.flatnonzero(np.diff(numbers) > 1)
     first, last = numbers[np.append(0, breaks + 1)], numbers[np.append(breaks, len(numbers) - 1)]
