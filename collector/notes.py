@@ -18,8 +18,6 @@ from collector.schema.writing import replace_text
 
 NOTES_FILE = "notes.json"
 WORDS_FILE = "words.ring"
-ON_DEMAND_VARIABLE = "STEPSCOPE_ON_DEMAND"
-"""Names the folder where libkineto looks for its daemon, where profiler-run has armed it; for one recording."""
 
 
 @dataclass

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import atexit
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from collector.notes import ON_DEMAND_VARIABLE
-from collector.sidecar.on_demand import CONFIG_FILE, FOLDER_PREFIX, remove_folder
+from collector.ring.on_demand import CONFIG_FILE, VARIABLE, make_folder, remove_folder
 
 _CONFIG = "ON_DEMAND_CONFIG_UPDATE_INTERVAL_SECS=1\n"
 _ARMS = "KINETO_USE_DAEMON"
@@ -30,8 +28,7 @@ def arm(options: Mapping[str, Any], environment: Mapping[str, str]) -> Path | No
     if any(name in environment for name in _TAKEN):
         return None
     try:
-        # A path in the run's folder may be longer than the name of a socket can be.
-        folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+        folder = make_folder()
         (folder / CONFIG_FILE).write_text(_CONFIG, encoding="utf-8")
     except OSError:
         return None
@@ -45,7 +42,7 @@ def arm(options: Mapping[str, Any], environment: Mapping[str, str]) -> Path | No
 def hand_over(folder: Path) -> None:
     """Torch has been imported: take back what arms, and tell the recording that begins now."""
     os.environ.pop(_ARMS, None)  # libkineto reads the others later
-    os.environ[ON_DEMAND_VARIABLE] = str(folder)
+    os.environ[VARIABLE] = str(folder)
 
 
 def _remove(folder: Path, owner: int) -> None:

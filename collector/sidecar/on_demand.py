@@ -10,22 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import shutil
 import socket
 import struct
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from collector.ring.on_demand import SOCKET, remove_folder
 from collector.ring.windows import WindowNote, announce_window, trace_file, write_window
 
-SOCKET = "dynolog"
-"""The name that libkineto sends to."""
-CONFIG_FILE = "kineto.conf"
-FOLDER_PREFIX = "stepscope-od-"
 LEAD_S = 3.5
 """From the answer to the begin of the window: libkineto takes up to a second to hear of it and one to prepare."""
 SHORTEST_MS, LONGEST_MS = 20, 2000
@@ -202,23 +197,3 @@ class OnDemand:
     def _forget(self) -> None:
         with self._lock:
             self._taking = None
-
-
-def is_own_folder(folder: Path) -> bool:
-    """Say whether a folder is one that `collector.launch.on_demand` makes. Its name comes from a file, so it is checked."""
-    temporary = Path(tempfile.gettempdir()).resolve()
-    if folder.parent.resolve() != temporary or not folder.name.startswith(FOLDER_PREFIX) or folder.is_symlink():
-        return False
-    try:
-        return folder.is_dir() and folder.stat().st_uid == os.getuid()
-    except OSError:
-        return False
-
-
-def remove_folder(folder: Path) -> None:
-    """Remove what lies in the folder by its name, then the folder; anything else in it stays, and so does the folder."""
-    with contextlib.suppress(OSError):
-        for pattern in (SOCKET, CONFIG_FILE, "dynoconfigclient*", "window*.json"):
-            for path in folder.glob(pattern):
-                path.unlink(missing_ok=True)
-        folder.rmdir()

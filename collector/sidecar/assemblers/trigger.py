@@ -17,11 +17,12 @@ import pyarrow as pa
 
 from collector.notes import WORDS_FILE, Notes, read_notes
 from collector.ring.clock import Clock
+from collector.ring.on_demand import is_own_folder, remove_folder
 from collector.ring.orders import Order, read_order, send_order
 from collector.schema.layout import events_path
 from collector.schema.manifest import Warn
 from collector.sidecar.assembler import Assembler
-from collector.sidecar.on_demand import OnDemand, is_own_folder, remove_folder
+from collector.sidecar.on_demand import OnDemand
 from collector.sidecar.process import is_running
 from collector.sidecar.triggers import Finding, Step, StepWatch
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import socket
 import struct
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from collector.ring.on_demand import SOCKET, is_own_folder, remove_folder
 from collector.ring.windows import find_windows, read_announced, read_window, trace_file
 from collector.sidecar import on_demand
-from collector.sidecar.on_demand import OnDemand, is_own_folder, remove_folder
+from collector.sidecar.on_demand import OnDemand
 
 PID = 4242
 MS = 1_000_000
@@ -23,7 +23,7 @@ class Libkineto:
     """Asks for its configuration as libkineto does: own pid first, then those of its ancestors."""
 
     def __init__(self, folder: Path) -> None:
-        self._server = str(folder / on_demand.SOCKET)
+        self._server = str(folder / SOCKET)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(folder / "client"))
         self._socket.settimeout(10.0)
@@ -122,7 +122,7 @@ def test_a_folder_that_is_gone_is_an_error(tmp_path: Path) -> None:
 def test_a_folder_is_used_only_where_profiler_run_makes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     folder = tmp_path / name
     folder.mkdir(parents=True)
     (tmp_path / "stepscope-od-link").symlink_to(folder)
