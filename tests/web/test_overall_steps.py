@@ -13,7 +13,8 @@ from collector.run import open_run
 from collector.schema import layout
 from collector.schema.manifest import encode_manifest
 from tests.support.asking import Asker
-from tests.support.runs import RunPlan, build_run
+from tests.support.runs import MS, RunPlan, build_run, build_steps
+from tests.support.tables import write_rows
 
 Ask = Callable[[str], httpx.Response]
 HOSTILE = "<script>alert(1)</script>\u202e名前" + "x" * 10_000
@@ -86,3 +87,15 @@ def test_a_range_without_steps_is_an_empty_chart(tmp_path: Path, ask: Ask) -> No
     build_run(tmp_path / "run")
     figure = ask("/api/v1/runs/run/charts/duration?from=9000&to=10").json()
     assert all(trace["x"] == [] for trace in figure["data"] if trace["name"] == "step")
+
+
+def test_micro_batches_and_the_step_that_carries_a_mean_are_named(tmp_path: Path) -> None:
+    rows = [row | {"fetches": 4, "backwards": 4} for row in build_steps(RunPlan(steps=40))]
+    rows[29]["tail_ns"] += 900 * MS
+    rows[29]["duration_ns"] += 900 * MS
+    write_rows(build_run(tmp_path / "run", RunPlan(steps=40)), "steps", rows)
+    asker = Asker(tmp_path)
+    for page in ("", "steps"):
+        text = asker.ask(f"/runs/run/{page}").text
+        assert "A step is 4 micro-batches" in text
+        assert "mostly step 30" in text

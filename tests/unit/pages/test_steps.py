@@ -16,9 +16,11 @@ from collector.run import open_run
 from collector.schema import layout
 from collector.schema.manifest import encode_manifest
 from collector.schema.phases import PHASE_NAMES
+from profiler_server.analysis.step_graph import StepGraph, Stretch
 from profiler_server.page import PageRequest
 from profiler_server.pages.steps import Trace, build
 from profiler_server.pages.steps.charts import CHART_NAMES, build_figure
+from profiler_server.pages.steps.graph import view_graph
 from profiler_server.pages.steps.reading import narrow, read_step_data
 from tests.support.cases import write_rows
 from tests.support.runs import MS, RunPlan, build_run, build_steps
@@ -206,3 +208,15 @@ def test_what_the_parts_of_a_step_took_on_the_device_is_a_sentence(tmp_path: Pat
     write_rows(layout.rank_path(path, 0), "device_phases", rows)
     text = "On the device, by events on its stream, mean of 2 steps: forward 15.0 ms, backward 40.0 ms."
     assert show(path).on_device == text
+
+
+@pytest.mark.parametrize(
+    ("order", "explained"),
+    [(("optimizer", "forward", "backward"), True), (("forward", "backward", "optimizer"), False)],
+)
+def test_an_update_before_the_backward_is_explained_as_zero_grad(order: tuple[str, ...], explained: bool) -> None:
+    stretches = tuple(Stretch(name, 10.0 * place, 10.0) for place, name in enumerate(order))
+    shown = view_graph(StepGraph(7, 1_000, 30.0, stretches, (), measured=True), (), "Step 7")
+    assert ("zero_grad" in shown.note) is explained
+    spans = {row.label: row.span_ns for row in shown.rows if row.span_ns}
+    assert spans["Forward"] == (1_000 + 10 * order.index("forward"), 1_010 + 10 * order.index("forward"))
