@@ -15,6 +15,7 @@ import pyarrow as pa
 from collector.run import RankRun
 from collector.schema.errors import TableMissingError
 from profiler_server.analysis.intervals import Ints, Mask
+from profiler_server.analysis.steps import read_integers
 
 MOST_CALLS = 20_000
 """Calls of one rank that are looked at, from the first."""
@@ -63,7 +64,9 @@ def read_calls(rank: RankRun) -> Calls | None:
     if not table.num_rows:
         return None
     table = table.sort_by("start_ns").slice(0, MOST_CALLS)
-    start, duration, size, ranks = (_read(table, name) for name in ("start_ns", "duration_ns", "bytes", "group_size"))
+    start, duration, size, ranks = (
+        read_integers(table, name, absent=-1) for name in ("start_ns", "duration_ns", "bytes", "group_size")
+    )
     return Calls(_name_calls(table), start, duration, size, ranks)
 
 
@@ -82,10 +85,6 @@ def _name_calls(table: pa.Table) -> tuple[tuple[str, str, int, int], ...]:
         keys.append((*place, seen.get(place, 0)))
         seen[place] = seen.get(place, 0) + 1
     return tuple(keys)
-
-
-def _read(table: pa.Table, name: str) -> Ints:
-    return np.asarray(table[name].cast(pa.int64()).fill_null(-1).to_numpy(), np.int64)
 
 
 def match_collectives(calls: dict[int, Calls], one_clock: bool = True) -> tuple[CollectiveRow, ...]:

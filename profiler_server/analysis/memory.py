@@ -16,6 +16,7 @@ import pyarrow as pa
 from collector.run import RankRun
 from collector.schema.manifest import Window
 from profiler_server.analysis.intervals import Ints, Mask
+from profiler_server.analysis.steps import read_integers
 
 HOST = -1
 MOST_EVENTS = 2_000_000
@@ -107,17 +108,15 @@ def read_memory(rank: RankRun) -> tuple[MemoryTrace, ...]:
         operators = operators.chunk(0)
     names = tuple(operators.dictionary.to_pylist())
     codes = np.asarray(operators.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
-    device = _read(table, "device")
+    device = read_integers(table, "device", absent=-1)
     found = sorted(np.unique(device).tolist(), key=lambda number: (number == HOST, number))
     return tuple(_pick(table, codes, names, number, device == number) for number in found)
 
 
-def _read(table: pa.Table, name: str) -> Ints:
-    return np.asarray(table[name].cast(pa.int64()).fill_null(-1).to_numpy(), np.int64)
-
-
 def _pick(table: pa.Table, codes: Ints, names: tuple[str, ...], device: int, mine: Mask) -> MemoryTrace:
-    start, step, allocated, reserved, change, address = (_read(table, name)[mine] for name in _COLUMNS)
+    start, step, allocated, reserved, change, address = (
+        read_integers(table, name, absent=-1)[mine] for name in _COLUMNS
+    )
     trace = MemoryTrace(device, start, step, allocated, reserved, change, address, codes[mine], names)
     return _leave_out_maps(trace) if device == HOST else trace
 

@@ -77,9 +77,9 @@ def train_steps(steps: pa.Table) -> pa.Table:
     return steps if pc.all(is_train).as_py() else steps.filter(is_train)
 
 
-def read_integers(table: pa.Table, name: str) -> Ints:
-    """Return a column of integers or flags as int64, null as 0."""
-    values = table.column(name).cast(pa.int64()).fill_null(0).to_numpy()
+def read_integers(table: pa.Table, name: str, absent: int = 0) -> Ints:
+    """Return a column of integers or flags as int64, null as `absent`."""
+    values = table.column(name).cast(pa.int64()).fill_null(absent).to_numpy()
     return np.asarray(values, dtype=np.int64)
 
 

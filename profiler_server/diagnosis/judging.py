@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from functools import cache, lru_cache
-from pathlib import Path
+from functools import cache
 
 import profiler_server.rules as room
 from collector.run import RankRun, Run, open_run
@@ -16,8 +15,10 @@ from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.diagnosis.ranking import rank_claims, write_note, write_suggestion
 from profiler_server.diagnosis.verdict import MIN_STEPS, find_bound, say_verdict
 from profiler_server.format import format_number_of
+from profiler_server.store.kept import Kept
+from profiler_server.store.stamps import stamp_rank
 
-Stamps = tuple[tuple[str, int, int], ...]
+_DIAGNOSES: Kept[Diagnosis] = Kept(64)
 _SEVERITIES = ("high", "medium", "low", "info")
 
 
@@ -30,26 +31,8 @@ def diagnose(run: Run, rank: int) -> Diagnosis:
     run.rank(rank).manifest  # noqa: B018  fail on a broken rank before looking for its files
     if type(run) is not Run:  # a run that is seen otherwise, such as without its names, is not the one that is kept
         return _judge_run(run, rank)
-    return _diagnose(run.path, rank, _stamp_files(run))
-
-
-def _stamp_files(run: Run) -> Stamps:
-    folders = [run.rank(rank).folder for rank in run.ranks]
-    patterns = ("*.parquet", "*.json", "*/*.parquet")
-    return tuple(sorted(_stamp(path) for folder in folders for pattern in patterns for path in folder.glob(pattern)))
-
-
-def _stamp(path: Path) -> tuple[str, int, int]:
-    try:
-        status = path.stat()
-    except OSError:  # a part that was compacted in this moment
-        return (str(path), 0, 0)
-    return (str(path), status.st_mtime_ns, status.st_size)
-
-
-@lru_cache(maxsize=64)
-def _diagnose(path: Path, rank: int, stamps: Stamps) -> Diagnosis:
-    return _judge_run(open_run(path), rank)
+    stamp = tuple(stamp_rank(run.path, each) for each in run.ranks)  # the other ranks are what a straggler is told by
+    return _DIAGNOSES.recall((str(run.path), rank), stamp, lambda: _judge_run(open_run(run.path), rank))
 
 
 def _judge_run(run: Run, rank: int) -> Diagnosis:

@@ -14,7 +14,6 @@ from collector.schema.errors import RunError
 from collector.schema.manifest import RunManifest, RunState
 from profiler_server.analysis.steps import SELECTED_COLUMNS, read_integers, select_steps, train_steps
 
-Integers = npt.NDArray[np.int64]
 COUNTED_RANKS = 8
 """Ranks whose steps are read for the figures; the line of a run with a thousand ranks must stay cheap."""
 
@@ -91,7 +90,7 @@ class _Steps:
     """The train steps of one rank: how many, and the figures of those that are averaged."""
 
     count: int
-    duration_ns: Integers
+    duration_ns: npt.NDArray[np.int64]
     data_wait_ns: int
 
 

@@ -71,10 +71,6 @@ class RunView:
     def name(self) -> str:
         return self.manifest.name or self.id
 
-    @property
-    def state_label(self) -> str:
-        return STATE_LABELS.get(self.state, self.state)
-
 
 @dataclass(frozen=True)
 class Panel:
