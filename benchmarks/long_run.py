@@ -11,6 +11,7 @@ Prints disk, files and the recorder's memory on the way, its processor time, and
 from __future__ import annotations
 
 import argparse
+import gc
 import struct
 import tempfile
 import time
@@ -99,6 +100,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--step-us", type=int, default=0)
     given = parser.parse_args()
+    gc.disable()  # collections of this process are no collections of the training that it plays
     with tempfile.TemporaryDirectory() as folder:
         recording = Recording(Path(folder) / "run", parse_options({"window": None}))
         print(f"{'steps':>12} {'disk':>12} {'files':>6} {'recorder':>12}")

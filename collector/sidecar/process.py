@@ -30,6 +30,10 @@ def start_sidecar(rank_folder: Path) -> subprocess.Popen[bytes]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
         "OMP_NUM_THREADS": "1",
+        # What is freed goes back to the system: the sidecar is to stay as small after weeks as it was in its first minute.
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "MALLOC_ARENA_MAX": "1",
+        "MALLOC_TRIM_THRESHOLD_": "262144",
     }
     with open(events_path(rank_folder) / LOG_FILE, "ab") as log:
         return subprocess.Popen(

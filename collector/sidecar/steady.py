@@ -25,6 +25,8 @@ Ints = npt.NDArray[np.int64]
 
 LEAST_STEPS = 6
 """Fewer are not worth the looking."""
+MOST_STEPS = 256
+"""Nor more at once: steps among them that are not sound cost the others of their run the long way."""
 MOST_WORDS = 1 << 16
 """So many words are looked at together: it bounds the memory when the recorder is behind."""
 _MOST_TIMES = 40
@@ -111,8 +113,8 @@ class _Words:
         alike[1:-1][lengths == length] = (table == kind).all(1)
         changes = np.flatnonzero(alike[1:] != alike[:-1])
         for first, end in zip(changes[::2].tolist(), changes[1::2].tolist(), strict=True):
-            if end - first > LEAST_STEPS:
-                yield tuple(kind.tolist()), first, end - 1
+            for begin in range(first, end - LEAST_STEPS, MOST_STEPS):
+                yield tuple(kind.tolist()), begin, min(begin + MOST_STEPS, end) - 1
 
     def cut(self, pattern: Pattern, first: int, last: int) -> Steady | None:
         """Return the steps from `first` up to `last`, which only ends the one before it; None if they are not sound."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ class StepsAssembler(Assembler):
         self._index = 0
         self._lost_before = 0
         self._capacities: dict[int, int] = {}
+        self._has_looked = False
         self._with_pin_queue: set[int] = set()
         self._data_pipeline: bool | None = None
         self._train_steps = 0
@@ -61,6 +63,7 @@ class StepsAssembler(Assembler):
         return self._take()
 
     def _read_on(self) -> None:
+        self._has_looked = False
         spans = read_announced(events_path(self.rank_folder))
         self._announced = [tuple(map(self.clock.unix_to_run, span)) for span in spans]
         reader = self._open_reader()
@@ -135,8 +138,7 @@ class StepsAssembler(Assembler):
         return all(last < self.clock.to_run(start) for _, last in self._announced)
 
     def _add_steady(self, steady: Steady) -> None:
-        if not set(np.unique(steady.loaders).tolist()) <= self._capacities.keys():
-            self._read_loaders()
+        self._look_for_loaders(set(np.unique(steady.loaders).tolist()))
         self._build_rows()
         tables = {"steps": list_steps(steady, self._describe_step(steady.example), self._index, self.clock)}
         if self._data_pipeline:
@@ -156,9 +158,7 @@ class StepsAssembler(Assembler):
         self._collectives.add(done)
         if self._index < STEPS_WITH_PHASES or done.row.detailed:
             self._rows["phases"] += self._list_phases(done)
-        unknown = any(sample.loader not in self._capacities for sample in done.row.queues)
-        if self._data_pipeline is None or unknown:
-            self._read_loaders()
+        self._look_for_loaders({sample.loader for sample in done.row.queues})
         if done.kind == "train":
             self._count(done, 1, done.end - done.row.start)
         if self._data_pipeline:
@@ -255,6 +255,12 @@ class StepsAssembler(Assembler):
             for step, place, time_ns in times
             if place < len(PHASE_NAMES)
         ]
+
+    def _look_for_loaders(self, needed: Set[int]) -> None:
+        """Read what the training process says of its loaders, once in a poll, if there is one that is not known."""
+        if not self._has_looked and (self._data_pipeline is None or not needed <= self._capacities.keys()):
+            self._has_looked = True
+            self._read_loaders()
 
     def _read_loaders(self) -> None:
         try:
