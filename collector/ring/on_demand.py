@@ -22,8 +22,12 @@ _OURS = (SOCKET, CONFIG_FILE, "dynoconfigclient*", "window*.json")
 def make_folder() -> Path:
     """Make a folder that only this user may enter. OSError passes through.
 
-    Not in the run's folder: its path may be longer than the name of a socket can be.
+    Not in the run's folder: its path may be longer than the name of a socket can be. What processes that were killed
+    have left is removed.
     """
+    for left in _find_temporary().glob(f"{_PREFIX}*"):
+        if is_own_folder(left) and not _is_running(left):
+            remove_folder(left)
     folder = _find_temporary() / f"{_PREFIX}{os.getpid()}-{time.time_ns()}"
     folder.mkdir(mode=0o700)
     return folder
@@ -50,3 +54,15 @@ def remove_folder(folder: Path) -> None:
 
 def _find_temporary() -> Path:
     return Path(os.environ.get("TMPDIR") or "/tmp").absolute()
+
+
+def _is_running(folder: Path) -> bool:
+    """Say whether the process that made a folder is there; its number stands in the name."""
+    number = folder.name.removeprefix(_PREFIX).partition("-")[0]
+    try:
+        os.kill(int(number), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except OSError:  # somebody else's now
+        return True
+    return True

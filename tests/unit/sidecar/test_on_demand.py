@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.ring.on_demand import SOCKET, is_own_folder, remove_folder
+from collector.ring.on_demand import SOCKET, is_own_folder, make_folder, remove_folder
 from collector.ring.windows import find_windows, read_announced, read_window, trace_file
 from collector.sidecar import on_demand
 from collector.sidecar.on_demand import OnDemand
@@ -136,3 +136,14 @@ def test_removing_a_folder_leaves_what_is_not_ours(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("")
     remove_folder(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_new_folder_sweeps_those_of_processes_that_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    mine = make_folder()
+    gone = tmp_path / f"stepscope-od-{2**22 + 1}-1"
+    gone.mkdir()
+    (gone / "kineto.conf").write_text("")
+    assert sorted(tmp_path.iterdir()) == sorted([mine, gone])
+    later = make_folder()
+    assert sorted(tmp_path.iterdir()) == sorted([mine, later])
