@@ -31,7 +31,7 @@ def build_figure(rank_folder: Path, kind: str, title: str) -> Any:
     try:
         import plotly.graph_objects as objects
     except ImportError:
-        raise UsageError("figures need plotly, which is not installed: pip install plotly") from None
+        raise UsageError("figures need plotly, which is not installed: pip install 'stepscope[notebook]'") from None
     figure = objects.Figure(layout={"title": title, "template": "plotly_white"})
     _BUILDERS[kind](figure, rank_folder)
     return figure

@@ -11,7 +11,7 @@ from typing import Any
 from collector import parts
 from collector.run import Run, open_run
 from collector.schema import layout
-from collector.schema.manifest import Device, Loader, Overhead, Window, encode_manifest
+from collector.schema.manifest import Device, Overhead, Window, encode_manifest
 from tests.support.runs import HEALTHY_STEP_MS, MS, RunPlan, build_run, build_stages, build_steps, slow_loader_plan
 
 Row = dict[str, Any]
@@ -231,10 +231,7 @@ PLANTED: Mapping[str, Plant] = {
         slow("transform"), edit_stages=name_transforms, manifest={"usable_cores": 2.0, "torch_threads": 1}
     ),
     "slow_collate": Plant(slow("collate"), edit_stages=compute_all, manifest={"usable_cores": 2.0, "torch_threads": 1}),
-    "ipc_bound": Plant(
-        slow("collate"),
-        edit_stages=send_slowly,
-    ),
+    "ipc_bound": Plant(slow("collate"), edit_stages=send_slowly),
     "uneven_samples": Plant(
         dataclasses.replace(
             plan_of(workers=4, depths=(0, 3, 2, 0), data_wait=20.0), read_ms=20.0, transform_ms=20.0, collate_ms=2.0
@@ -350,5 +347,3 @@ HEALTHY: Mapping[str, Plant] = {
     "windows": Plant(manifest={"windows": (Window(10, 12, 0, 1),)}),
 }
 """Runs in which nothing is worth saying."""
-
-__all__ = ["A100", "HEALTHY", "PLANTED", "Loader", "Plant", "build_case_run"]
