@@ -165,6 +165,7 @@ _PLAIN: dict[str, tuple[type, ...]] = {
     "str | None": (str, _NONE),
     "bool | None": (bool, _NONE),
     "float | None": (int, float, _NONE),
+    "dict[str, Any]": (dict,),
 }
 _LEAST = -(1 << 63)
 

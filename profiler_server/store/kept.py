@@ -20,20 +20,37 @@ class Kept(Generic[T]):
         self._limit = limit
         self._lock = threading.Lock()
         self._results: OrderedDict[Hashable, tuple[Hashable, T]] = OrderedDict()
+        self._computing: dict[Hashable, threading.RLock] = {}
 
     def recall(self, key: Hashable, stamp: Hashable, compute: Callable[[], T]) -> T:
-        """Return the result that is kept under `key` for this stamp, or compute it. What `compute` raises passes through."""
+        """Return the result that is kept under `key` for this stamp, or compute it. What `compute` raises passes through.
+
+        Threads that ask for the same at once wait for the first of them.
+        """
         with self._lock:
             known = self._results.get(key)
-        if known is not None and known[0] == stamp:
-            return known[1]
-        result = compute()
+            if known is not None and known[0] == stamp:
+                return known[1]
+            computing = self._computing.setdefault(key, threading.RLock())
+        with computing:
+            with self._lock:
+                known = self._results.get(key)
+            if known is not None and known[0] == stamp:
+                return known[1]
+            try:
+                result = compute()
+                self._keep(key, (stamp, result))
+            finally:
+                with self._lock:
+                    self._computing.pop(key, None)
+            return result
+
+    def _keep(self, key: Hashable, known: tuple[Hashable, T]) -> None:
         with self._lock:
-            self._results[key] = (stamp, result)
+            self._results[key] = known
             self._results.move_to_end(key)
             while len(self._results) > self._limit:
                 self._results.popitem(last=False)
-        return result
 
 
 def stamp_of(rank: RankRun) -> Stamp:
