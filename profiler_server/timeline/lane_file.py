@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import mmap
+import os
+import weakref
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +38,8 @@ def drop_pages(mapped: mmap.mmap) -> None:
 
 _EVERY = 4096
 """One start of so many is kept in memory: a search in a file that is not in the system's cache reads one place of it."""
+_AHEAD_BYTES = 256 << 20
+"""Files up to this size are soon in the system's cache as a whole."""
 
 
 def starts_file(path: Path) -> Path:
@@ -76,8 +80,15 @@ class LaneFile:
     """Reads a lane when it is first asked for; the arrays are views of the map and cost no memory of their own."""
 
     def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        self._map = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
+        self._handle: int | None = None
+        if len(self._map) > _AHEAD_BYTES and hasattr(os, "posix_fadvise"):
+            self._handle = handle
+            weakref.finalize(self, os.close, handle)
+        else:
+            os.close(handle)
+        self._base = _address(np.frombuffer(self._map, np.uint8))
         self._reader = pa.ipc.open_file(pa.py_buffer(self._map))
         self._lanes: dict[int, Bins] = {}
         sizes = [self._reader.get_batch(lane).num_rows for lane in range(self._reader.num_record_batches)]
@@ -95,6 +106,20 @@ class LaneFile:
             self._lanes[number] = found
         return found
 
+    def read_ahead(self, begin: int, end: int) -> None:
+        """Ask the system for what a stretch of time needs of every lane at once, rather than page by page as it is read."""
+        if self._handle is None:
+            return
+        for number, starts in enumerate(self._starts):
+            if starts.size < 2:
+                continue
+            low, high = np.searchsorted(starts, (begin, end), "left")
+            part = slice(max(int(low) - 1, 0) * _EVERY, int(high) * _EVERY)
+            for column in {_address(column): column[part] for column in self.lane(number)}.values():
+                if column.size:
+                    offset = _address(column) - self._base
+                    os.posix_fadvise(self._handle, offset, column.nbytes, os.POSIX_FADV_WILLNEED)
+
     def find_window(self, number: int, begin: int, end: int) -> tuple[int, int]:
         """Return the rows of a lane that start in [begin, end), with the one before that is still running at `begin`."""
         first, last = self._find_start(number, begin), self._find_start(number, end)
@@ -110,6 +135,10 @@ class LaneFile:
     def let_go(self) -> None:
         """Give the pages back to the system's cache: they are read again from there."""
         drop_pages(self._map)
+
+
+def _address(array: npt.NDArray[Any]) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 class _LazyRaw(Bins):

@@ -92,6 +92,7 @@ class Timeline:
     def cut(self, level: int, begin: int, end: int) -> Cut:
         """Return what `cut_tile` does for any stretch of time, relative to the origin."""
         source = self._find_source(level)
+        source.read_ahead(begin, end)
         pieces, lanes = [], []
         for lane in range(len(self.index.lanes)):
             first, last = source.find_window(lane, begin, end)

@@ -112,3 +112,16 @@ def test_the_tile_cache_is_bounded(dense: Timeline) -> None:
     first = tiles.read(dense, dense.index.top_level, 0)
     tiles.read(dense, dense.index.raw_level, 0)
     assert tiles.read(dense, dense.index.top_level, 0) is not first
+
+
+def test_reading_ahead_in_a_large_file_gives_the_same_tiles(dense: Timeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiles = [pack_tile(dense, dense.index.raw_level, number) for number in range(4)]
+    monkeypatch.setattr("profiler_server.timeline.lane_file._AHEAD_BYTES", 0)
+    again = Timeline(dense.folder, dense.rank, dense.stamp)
+    assert [pack_tile(again, dense.index.raw_level, number) for number in range(4)] == tiles
+
+
+def test_letting_pages_go_changes_nothing(dense: Timeline) -> None:
+    before = pack_tile(dense, dense.index.raw_level, 1)
+    dense.let_go()
+    assert pack_tile(dense, dense.index.raw_level, 1) == before
