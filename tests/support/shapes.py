@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -324,7 +324,8 @@ def compiled_in_place() -> None:
     train_on(model, sgd(model), loader())
 
 
-def compiled_step() -> None:
+def compile_step() -> Callable[[torch.Tensor, torch.Tensor], None]:
+    """Return a whole step of a new model as one compiled function."""
     model = Net()
     optimizer = sgd(model)
 
@@ -334,6 +335,11 @@ def compiled_step() -> None:
         optimizer.step()
         optimizer.zero_grad()
 
+    return step  # type: ignore[no-any-return]
+
+
+def compiled_step() -> None:
+    step = compile_step()
     for x, y in loader():
         step(x, y)
 
@@ -401,15 +407,7 @@ def without_loader_with_a_teacher() -> None:
 
 
 def compiled_step_for_long() -> None:
-    model = Net()
-    optimizer = sgd(model)
-
-    @torch.compile(backend="eager")  # type: ignore[untyped-decorator]
-    def step(x: torch.Tensor, y: torch.Tensor) -> None:
-        loss_of(model(x), y).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
+    step = compile_step()
     for _ in range(3):
         for x, y in loader(30 * BATCH):
             step(x, y)

@@ -57,14 +57,14 @@ class CompareView:
     a: str
     b: str
     runs: tuple[RunEntry, ...]
-    sentence: str
-    total: str
-    cautions: tuple[str, ...]
-    step: Difference | None
-    waterfall: Chart | None
-    phases: tuple[Line, ...]
-    operators: tuple[Line, ...]
-    notice: Notice | None
+    sentence: str = ""
+    total: str = ""
+    cautions: tuple[str, ...] = ()
+    step: Difference | None = None
+    waterfall: Chart | None = None
+    phases: tuple[Line, ...] = ()
+    operators: tuple[Line, ...] = ()
+    notice: Notice | None = None
 
 
 @ROUTER.get("/compare", include_in_schema=False)
@@ -90,18 +90,23 @@ def _build_view(services: Services, a: str, b: str) -> CompareView:
     runs = services.catalog.list_runs().runs[:CHOICES]
     if not a or not b:
         notice = Notice("empty", "Choose two runs", "A is the run to compare with, B the one to judge.")
-        return CompareView(a, b, runs, "", "", (), None, None, (), (), notice)
+        return CompareView(a, b, runs, notice=notice)
     opened = services.catalog.open(a), services.catalog.open(b)
     try:
         found = compare_ranks(opened[0].rank(), opened[1].rank())
     except RunError as error:
-        return CompareView(
-            a, b, runs, "", "", (), None, None, (), (), Notice("failed", "These cannot be compared", str(error))
-        )
-    total = f"{format_duration(found.a_total_ns)} in A and {format_duration(found.b_total_ns)} in B"
-    sentence = summarize_comparison(found)
+        return CompareView(a, b, runs, notice=Notice("failed", "These cannot be compared", str(error)))
     return CompareView(
-        a, b, runs, sentence, total, found.cautions, found.step, draw_waterfall(found), *_draw(found), None
+        a,
+        b,
+        runs,
+        sentence=summarize_comparison(found),
+        total=f"{format_duration(found.a_total_ns)} in A and {format_duration(found.b_total_ns)} in B",
+        cautions=found.cautions,
+        step=found.step,
+        waterfall=draw_waterfall(found),
+        phases=_scale([part for part in found.phases if part.a_ns or part.b_ns]),
+        operators=_scale(found.operators),
     )
 
 
@@ -130,11 +135,6 @@ def draw_waterfall(found: Comparison) -> Chart | None:
 
 def _sign(change_ns: float) -> str:
     return f"{'+' if change_ns > 0 else '−'}{format_duration(abs(change_ns))}"
-
-
-def _draw(found: Comparison) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
-    phases = [part for part in found.phases if part.a_ns or part.b_ns]
-    return _scale(phases), _scale(found.operators)
 
 
 def _scale(parts: Sequence[Difference]) -> tuple[Line, ...]:

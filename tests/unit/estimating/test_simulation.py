@@ -88,18 +88,18 @@ def test_the_smallest_number_of_workers_near_the_best_is_found() -> None:
 times = st.lists(st.floats(1.0, 500.0), min_size=1, max_size=12)
 
 
+def replay(batches: list[float], steps: list[float], workers: int, prefetch: int) -> LoopModel:
+    """Return a loop of these times, with cores for all."""
+    jobs, own = (tuple(Job(time, 0.0) for time in times) for times in (batches, steps))
+    return LoopModel(jobs, own, workers, prefetch, cores=MANY)
+
+
 @settings(max_examples=60, deadline=None)
 @given(batches=times, steps=times, workers=st.integers(1, 6), prefetch=st.integers(1, 4))
 def test_simulated_step_lies_between_its_bounds(
     batches: list[float], steps: list[float], workers: int, prefetch: int
 ) -> None:
-    model = LoopModel(
-        batches=tuple(Job(t, 0.0) for t in batches),
-        steps=tuple(Job(t, 0.0) for t in steps),
-        workers=workers,
-        prefetch=prefetch,
-        cores=MANY,
-    )
+    model = replay(batches, steps, workers, prefetch)
     found = simulate(model, 240)
     serial = simulate(replace(model, workers=0), 240).step_ns
     most_own = max(steps)
@@ -121,13 +121,7 @@ def test_another_worker_never_slows_a_loader_that_has_cores(batch: float, step: 
 def test_both_ways_to_simulate_agree_without_contention(
     batches: list[float], steps: list[float], workers: int, prefetch: int
 ) -> None:
-    model = LoopModel(
-        batches=tuple(Job(t, 0.0) for t in batches),
-        steps=tuple(Job(t, 0.0) for t in steps),
-        workers=workers,
-        prefetch=prefetch,
-        cores=MANY,
-    )
+    model = replay(batches, steps, workers, prefetch)
     quick, general = simulate(model, 90), _Contended(model, 90).run()
     assert general.step_ns == pytest.approx(quick.step_ns, rel=1e-3, abs=0.1)
     assert general.wait_ns == pytest.approx(quick.wait_ns, rel=1e-2, abs=0.5)
