@@ -27,7 +27,8 @@ START = b'{"stepscope":'
 END = b',\n"traceEvents":['
 MOST_BYTES = 32 << 20
 """More than this is not carried; the events alone are in the file then."""
-_MOST_ROWS = 50_000_000
+MOST_ROWS = 2_000_000
+"""A table of more rows is neither carried nor read back: a few bytes can unpack to any number of rows."""
 
 
 class UnreadableError(ValueError):
@@ -89,6 +90,6 @@ def decode(text: bytes) -> Carried:
 
 def _unpack(name: str, text: str) -> pa.Table:
     file = pq.ParquetFile(pa.BufferReader(base64.b64decode(text, validate=True)))
-    if file.metadata.num_rows > _MOST_ROWS:
+    if file.metadata.num_rows > MOST_ROWS:
         raise ValueError(f"the table {name} has {file.metadata.num_rows} rows")
     return file.read().cast(arrow_schema(name))

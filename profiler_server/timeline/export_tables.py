@@ -17,8 +17,6 @@ from collector.schema.tables import TABLES
 from collector.traces import carried
 from profiler_server.timeline.export_rank import StepWindow
 
-_MOST_ROWS = 2_000_000
-
 
 def carry_tables(run: Run, ranks: list[RankRun], find_window: Callable[[RankRun], StepWindow | None]) -> dict[str, Any]:
     """Return the tables of the ranks, or of a window of each, as a key of the file; none if they are too long."""
@@ -41,7 +39,7 @@ def carry_tables(run: Run, ranks: list[RankRun], find_window: Callable[[RankRun]
 def _read_tables(rank: RankRun, window: StepWindow | None) -> dict[str, pa.Table] | None:
     tables: dict[str, pa.Table] = {}
     try:
-        if any(rank.count_rows(name) > _MOST_ROWS for name in TABLES):
+        if any(rank.count_rows(name) > carried.MOST_ROWS for name in TABLES):
             return None
         for name in TABLES:
             if rank.status(name).state in ("there", "empty"):

@@ -99,11 +99,12 @@ def describe_steps(steps: Steps) -> list[Warn]:
     if steps.how == "whole":
         text = (
             "No step can be told apart in this trace, so all of it counts as one step. "
-            "Call prof.step() after each step, or record more steps, to get figures per step."
+            "Call prof.step() after each step, or record more steps, to get figures per step; or import it again and "
+            "tell the steps by hand: --steps-from optimizer, or a regular expression for the names that begin them."
         )
         warnings.append(Warn("trace_without_steps", text))
     elif not steps.markers:
-        sure = f"{steps.confidence_frac:.0%} sure; set them with --steps-from if that is wrong"
+        sure = f"{steps.confidence_frac:.0%} sure; import it again with --steps-from to set them by hand"
         text = f"The {len(steps)} step(s) of this trace were told by {steps.how}, not by step markers ({sure})."
         warnings.append(Warn("steps_inferred", text))
     if steps.cut_off is not None:

@@ -66,6 +66,19 @@ def test_window_of_steps_imports_as_the_rows_of_those_steps(tmp_path: Path) -> N
     assert second.table("operators").to_pylist() == whole
 
 
+def test_window_of_ranks_imports_as_those_ranks(tmp_path: Path) -> None:
+    build_run(tmp_path / "first", RunPlan(ranks=3))
+    first = open_run(tmp_path / "first")
+    export_timeline(first, tmp_path / "t.json.gz", ranks="1-2", steps="2-4")
+    second = import_trace(tmp_path / "t.json.gz", tmp_path / "second")
+    assert list(second.ranks) == [1, 2]
+    for rank in second.ranks:
+        for name in ("steps", "phases", "fetches"):
+            whole = [row for row in first.table(name, rank).to_pylist() if row["step"] in (2, 3, 4)]
+            found = [row for row in second.table(name, rank).to_pylist() if row["step"] in (2, 3, 4)]
+            assert found == whole, name
+
+
 def test_events_are_read_where_the_tables_are_damaged_or_steps_set_by_hand(tmp_path: Path) -> None:
     first = import_trace(write_trace(tmp_path / "t.json", training_steps(5)), tmp_path / "first")
     export_timeline(first, tmp_path / "out.json")
