@@ -3,7 +3,9 @@
     python benchmarks/compare_readers.py grown.json --peers path/to/python --perfetto path/to/engine --rounds 3
 
 `--peers` is the Python of an environment with HolisticTraceAnalysis and torch-tb-profiler, `--perfetto` the folder of
-Perfetto's WebAssembly build (see tests/perfetto/query.mjs). A reader that is not there is left out, and that is said.
+Perfetto's WebAssembly build (`python tests/perfetto/fetch.py` puts it where it is looked for). A reader that is not
+there is left out, and that is said. HTA only reads: its figures come on top, and some end with an assertion of its own
+where times are finer than a microsecond.
 """
 
 from __future__ import annotations
@@ -50,8 +52,8 @@ def list_readers(peers: Path | None, perfetto: Path | None) -> dict[str, list[st
     return found
 
 
-def measure(command: Sequence[str], trace: Path) -> tuple[float, float, bool]:
-    """Return the seconds and the peak memory in MB of a process and whether it ended well."""
+def measure(command: Sequence[str], trace: Path) -> tuple[float, float, str]:
+    """Return the seconds and the peak memory in MB of a process, and its last words if it failed."""
     with tempfile.TemporaryDirectory(dir=trace.parent) as folder:
         extra = ["select count(*) from slice"] if command[0] == "node" else [folder]
         with (Path(folder) / "log").open("wb") as log:
@@ -60,23 +62,26 @@ def measure(command: Sequence[str], trace: Path) -> tuple[float, float, bool]:
             _, status, usage = os.wait4(process.pid, 0)
             seconds = time.perf_counter() - before
         process.returncode = os.waitstatus_to_exitcode(status)
-    return seconds, usage.ru_maxrss / 1024, process.returncode == 0
+        words = (Path(folder) / "log").read_text(errors="replace").strip().splitlines()[-1:] or ["no word"]
+    return seconds, usage.ru_maxrss / 1024, words[0][:200] if process.returncode else ""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", type=Path)
     parser.add_argument("--peers", type=Path)
-    parser.add_argument("--perfetto", type=Path)
+    parser.add_argument("--perfetto", type=Path, default=_QUERY.parent / "node_modules/perfetto-engine")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     readers = list_readers(given.peers, given.perfetto)
     times: dict[str, list[float]] = {name: [] for name in readers}
     for _ in range(given.rounds):
         for name, command in readers.items():
-            seconds, peak, good = measure(command, given.trace)
+            seconds, peak, fault = measure(command, given.trace)
             times[name].append(seconds)
-            print(f"{name:24s} {seconds:7.2f} s  peak {peak:6.0f} MB{'' if good else '  FAILED'}", flush=True)
+            print(
+                f"{name:24s} {seconds:7.2f} s  peak {peak:6.0f} MB{f'  FAILED: {fault}' if fault else ''}", flush=True
+            )
     own = statistics.median(times["Stepscope"])
     for name, seconds in times.items():
         print(f"{name:24s} median {statistics.median(seconds):7.2f} s, {statistics.median(seconds) / own:5.1f} x")
