@@ -27,7 +27,8 @@ class LoaderRegistry:
                 return entry[1]
             number = self._count
             self._count += 1
-            self._known[id(loader)] = (weakref.ref(loader), number)
+            key = id(loader)
+            self._known[key] = (weakref.ref(loader, lambda _: self._forget(key, number)), number)
             return number
 
     def epoch(self, loader: Any) -> int:
@@ -41,3 +42,10 @@ class LoaderRegistry:
         with self._lock:
             self._epochs[number] = self._epochs.get(number, 0) + 1
             return self._epochs[number]
+
+    def _forget(self, key: int, number: int) -> None:
+        # Without the lock, which this thread may hold: a collection can come at any time.
+        self._epochs.pop(number, None)
+        entry = self._known.get(key)
+        if entry is not None and entry[1] == number:
+            self._known.pop(key, None)

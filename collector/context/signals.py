@@ -18,6 +18,8 @@ from collector.notes import Notes, write_notes
 from collector.options import Options
 from collector.ring.words import WordLog
 
+MOST_LOADERS = 32
+"""A script that makes a loader for every epoch is described by its last ones."""
 _log = logging.getLogger("stepscope")
 
 
@@ -66,7 +68,7 @@ class SignalContext:
     def add_loader(self, loader: dict[str, Any]) -> None:
         """Describe a DataLoader: the fields of `schema.manifest.Loader`. Describing it again replaces it."""
         others = [entry for entry in self.notes.loaders if entry["id"] != loader["id"]]
-        self.notes.loaders = sorted([*others, loader], key=lambda entry: int(entry["id"]))
+        self.notes.loaders = sorted([*others, loader], key=lambda entry: int(entry["id"]))[-MOST_LOADERS:]
         self.save_notes()
 
     def warn(self, code: str, text: str) -> None:

@@ -11,8 +11,8 @@ computing ends; what follows is communication that nothing hides.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -53,7 +53,7 @@ def _make_engine_hook(context: SignalContext, original: Any) -> Any:
     inside = context.in_backward
     steps, adopt, watch_end, waits = context.steps, context.adopt_thread, _make_end_watch(), context.wait_watchers
     world = _find_world()
-    now, get_ident = time.perf_counter_ns, threading.get_ident
+    now, get_ident = perf_counter_ns, threading.get_ident
 
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
         if get_ident() != thread[0] and not adopt():
@@ -101,7 +101,7 @@ class _EndWatch:
 
     def _on_computed(self) -> None:
         # On a CUDA device this runs on the engine's own thread, while the training thread waits for it.
-        self.computed = time.perf_counter_ns()
+        self.computed = perf_counter_ns()
 
     def close(self) -> bool:
         """Take the hook back, for a graph that is kept; return whether the end of the computing was seen."""

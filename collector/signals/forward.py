@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -97,7 +97,7 @@ class ForwardSignal:
         log, depth, steps = self._context.log, self._depth, self._context.steps
         words, mask, following, thread = log.words, log.mask, log.following, log.thread
         inside, is_root, end = self._context.in_backward, self._is_root, self._end_discovery
-        now, get_ident = time.perf_counter_ns, threading.get_ident
+        now, get_ident = perf_counter_ns, threading.get_ident
         grad, compiling = torch.is_grad_enabled, torch.compiler.is_compiling
         watchers, show = self._context.module_watchers, self._show
 
@@ -154,7 +154,7 @@ class ForwardSignal:
         self._remove_discovery()
         if self._depth[0]:
             log = self._context.log
-            log.write(FORWARD_END >> CODE_SHIFT, time.perf_counter_ns())
+            log.write(FORWARD_END >> CODE_SHIFT, perf_counter_ns())
             self._depth[0] = 0
         if not patch:
             return
@@ -185,7 +185,7 @@ class ForwardSignal:
         log, depth, steps = self._context.log, self._depth, self._context.steps
         words, mask, following, thread = log.words, log.mask, log.following, log.thread
         inside = self._context.in_backward
-        now, get_ident = time.perf_counter_ns, threading.get_ident
+        now, get_ident = perf_counter_ns, threading.get_ident
         grad, tracing = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:

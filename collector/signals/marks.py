@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
+from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -53,11 +54,11 @@ class QueueFetches:
             return False
         self._steps.fetch_starts()
         self._log.write(LOADER >> CODE_SHIFT, OWN_QUEUE)
-        self._log.write(FETCH_START >> CODE_SHIFT, time.perf_counter_ns())
+        self._log.write(FETCH_START >> CODE_SHIFT, perf_counter_ns())
         return True
 
     def fetch_ends(self) -> None:
-        self._log.write(FETCH_END >> CODE_SHIFT, time.perf_counter_ns())
+        self._log.write(FETCH_END >> CODE_SHIFT, perf_counter_ns())
 
 
 @dataclass

@@ -15,6 +15,9 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from collector.context.signals import SignalContext
 from collector.ring.codes import SCALER_END, SCALER_START, UPDATE_END, UPDATE_START, ZERO_END, ZERO_START
 
+MOST_OPTIMIZERS = 16
+"""So many are described: a script may make one for every step."""
+
 
 class OptimizerSignal:
     name = "optimizer"
@@ -62,7 +65,7 @@ class OptimizerSignal:
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
             if tracing() or (get_ident() != thread[0] and not adopt()):
                 return
-            if id(optimizer) not in seen:
+            if id(optimizer) not in seen and len(seen) < MOST_OPTIMIZERS:
                 describe(optimizer)
             if not (steps.fetched or inside[0]):
                 steps.update_starts(id(optimizer))
@@ -118,8 +121,7 @@ class OptimizerSignal:
         except Exception as error:  # noqa: BLE001  an edge: an optimizer of the user's may hold anything
             fact = {"name": type(optimizer).__name__, "error": repr(error)}
         self._seen[id(optimizer)] = fact
-        if len(self._seen) <= 16:
-            self._context.add_fact("optimizers", list(self._seen.values()))
+        self._context.add_fact("optimizers", list(self._seen.values()))
 
 
 def _make_zero_hook(context: SignalContext, original: Any) -> Any:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import threading
-import time
+from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -45,7 +45,7 @@ class PointsSignal:
             self._patch_class(type(module))
             self._set_point("forward_start", name)
             log = self._context.log
-            log.words[log.following() & log.mask] = time.perf_counter_ns() + FORWARD_POINT
+            log.words[log.following() & log.mask] = perf_counter_ns() + FORWARD_POINT
         if name == self._backward and id(module) not in self._watched and len(self._watched) < MOST_PARAMETERS:
             self._watched.add(id(module))
             self._watch_gradients(module)
@@ -53,7 +53,7 @@ class PointsSignal:
     def _patch_class(self, kind: Any) -> None:
         original, log, inside = kind.__call__, self._context.log, self._context.in_backward
         words, mask, following, thread = log.words, log.mask, log.following, log.thread
-        now, get_ident, compiling = time.perf_counter_ns, threading.get_ident, torch.compiler.is_compiling
+        now, get_ident, compiling = perf_counter_ns, threading.get_ident, torch.compiler.is_compiling
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
             if not compiling() and not inside[0] and get_ident() == thread[0]:
@@ -66,7 +66,7 @@ class PointsSignal:
     def _watch_gradients(self, module: Any) -> None:
         log = self._context.log
         words, mask, following, thread = log.words, log.mask, log.following, log.thread
-        now = time.perf_counter_ns
+        now = perf_counter_ns
 
         def on_gradient(parameter: Any) -> None:
             # On a CUDA device this runs on the engine's own thread, while the training thread waits for it.
