@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from collector.launch.activation import activate, read_settings
 from collector.launch.script import Program, run_program
@@ -63,7 +64,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 def _add_options(parser: argparse.ArgumentParser) -> set[str]:
     """Add the options; return the names of those that a value follows."""
     add, bench = parser.add_argument, parser.add_argument_group("benchmark").add_argument
-    many, any_number = {"type": _read_positive, "metavar": "N"}, {"type": _read_count, "metavar": "N"}
+    many: dict[str, Any] = {"type": _read_positive, "metavar": "N"}
+    any_number: dict[str, Any] = {"type": _read_count, "metavar": "N"}
     actions = (
         add(
             "-o",
@@ -73,9 +75,9 @@ def _add_options(parser: argparse.ArgumentParser) -> set[str]:
         ),
         add("--options", metavar="JSON", help="options of the Profiler, such as '{\"window\": [100, 5]}'"),
         add("-m", action="store_true", help="what follows is a module's name, as for python -m"),
-        bench("-np", "--processes", **many, help="processes on each device (default: 1)"),  # type: ignore[arg-type]
-        bench("-ng", "--gpus", **any_number, help="devices, 0 for the CPU only (default: 1 if there is one)"),  # type: ignore[arg-type]
-        bench("-w", "--warmup", **any_number, help="batches left out at both ends (default: 1)"),  # type: ignore[arg-type]
+        bench("-np", "--processes", **many, help="processes on each device (default: 1)"),
+        bench("-ng", "--gpus", **any_number, help="devices, 0 for the CPU only (default: 1 if there is one)"),
+        bench("-w", "--warmup", **any_number, help="batches left out at both ends (default: 1)"),
         bench(
             "--maximize-clocks",
             action="store_true",

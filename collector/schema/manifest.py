@@ -185,7 +185,8 @@ def decode_manifest(kind: type[M], text: str, where: str) -> M:
         ) from None
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise NewerSchemaError(
-            f"{where} has format version {version}, this Stepscope reads up to {SCHEMA_VERSION}; upgrade Stepscope to open it"
+            f"{where} has format version {version}, this Stepscope reads up to {SCHEMA_VERSION}; "
+            "upgrade Stepscope to open it"
         )
     missing = [name for name in _required_names(kind) if name not in raw]
     if missing:

@@ -1,4 +1,4 @@
-"""Read the small files of a run: a pipe or a device of that name must not hold the reader, nor a huge file fill its memory."""
+"""Read the small files of a run: neither a pipe of that name may hold the reader, nor a huge file fill its memory."""
 
 from __future__ import annotations
 

@@ -52,7 +52,8 @@ class EventWriter:
         # The text of all rows lies in one buffer: it is written as it is, but for the comma before the very first.
         offsets = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + rows + 1]
         skipped = 0 if lead else len(",\n")
-        self._sink.write(memoryview(text.buffers()[2])[int(offsets[0]) + skipped : int(offsets[-1])])  # type: ignore[arg-type]
+        written = memoryview(text.buffers()[2])[int(offsets[0]) + skipped : int(offsets[-1])]
+        self._sink.write(written)  # type: ignore[arg-type]  # as good as bytes
         self.events += rows
 
     def close(self, tail: dict[str, Any]) -> None:

@@ -82,7 +82,10 @@ class Resources:
 
 
 def read_scale(rank: RankRun) -> StepScale:
-    """Read where the training steps lie in time; no steps where the run has none. Raises TableBrokenError, NewerSchemaError."""
+    """Read where the training steps lie in time; no steps where the run has none.
+
+    Raises TableBrokenError or NewerSchemaError.
+    """
     try:
         train = train_steps(rank.table("steps", ("kind", "step", "start_ns", "duration_ns")))
     except TableMissingError:

@@ -23,7 +23,8 @@ def _judge(case: Case) -> Finding | None:
     per_step = share * case.step_ns
     return Finding(
         title="Checkpoints hold up training",
-        measured=f"Checkpoints ({most.held.name}) took {format_duration(most.total_ns)} in all, {format_share(share)} of the steps' "
+        measured=f"Checkpoints ({most.held.name}) took {format_duration(most.total_ns)} in all, "
+        f"{format_share(share)} of the steps' "
         f"time: {format_number_of(most.count, 'time')}, {format_duration(most.longest_ns)} the longest.",
         threshold=f"More than {format_share(_SHARE)} of the time in saving.",
         advice="Save less often, or write in another thread while training goes on.",

@@ -17,7 +17,8 @@ def _judge(case: Case) -> Finding | None:
     steps = int((gc_ns > 0).sum())
     return Finding(
         title="Garbage collection interrupts the steps",
-        measured=f"{format_duration(mean)} per step ({format_share(mean / case.step_ns)}), in {steps} of {len(gc_ns)} steps; "
+        measured=f"{format_duration(mean)} per step ({format_share(mean / case.step_ns)}), "
+        f"in {steps} of {len(gc_ns)} steps; "
         f"the longest took {format_duration(int(gc_ns.max()))}.",
         threshold=f"More than {format_share(_SHARE)} of the step.",
         advice="Take what lives through the whole run out of the collector's sight, and collect at a time of your own.",

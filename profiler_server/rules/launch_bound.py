@@ -28,7 +28,8 @@ def _judge(case: Case) -> Finding | Abstention | None:
         title="The device waits for kernels to be launched",
         measured=f"The device is idle {format_share(idle)} of the time; {format_share(host)} of that is waiting for the "
         "host to launch the next kernel.",
-        threshold=f"Device busy under {format_share(_BUSY)}, more than {format_share(_HOST)} of its idle time before launches.",
+        threshold=f"Device busy under {format_share(_BUSY)}, more than {format_share(_HOST)} of its idle time before "
+        "launches.",
         advice="Launch fewer and larger kernels: compile the model (CUDA graphs with mode='reduce-overhead'), or use a "
         "larger batch.",
         change='model = torch.compile(model, mode="reduce-overhead")',

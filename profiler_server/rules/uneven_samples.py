@@ -33,7 +33,8 @@ def _judge(case: Case) -> Finding | None:
     return Finding(
         title="A few slow samples hold up the rest",
         measured=f"{say_wait(case)} The median batch takes {format_duration(middle)}, the slowest "
-        f"{format_duration(float(batches.total_ns.max()))}; batches waited for an earlier one {format_share(held)} of the time.",
+        f"{format_duration(float(batches.total_ns.max()))}; batches waited for an earlier one {format_share(held)} "
+        "of the time.",
         threshold=f"Spread of the batches over {_SPREAD:g} of their mean, and the median loads the workers under "
         f"{format_share(_LOAD)}.",
         advice="Take batches as they are ready and ask for more ahead. The order of the data then depends on timing; "

@@ -16,7 +16,8 @@ TABLE = Table(
             "category",
             "category",
             "",
-            "operator, kernel, memcpy, memset, runtime, communication, annotation, python, module, step, phase, stage, wait, overhead or other.",
+            "operator, kernel, memcpy, memset, runtime, communication, annotation, python, module, step, phase, stage, "
+            "wait, overhead or other.",
         ),
         Column(
             "step",
