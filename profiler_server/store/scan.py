@@ -13,7 +13,8 @@ DEPTH_LIMIT = 8
 FOLDER_LIMIT = 50_000
 RUN_LIMIT = 10_000
 TRACE_LIMIT = 100
-TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz")
+TRACE_SUFFIXES = (".trace.json", ".json.gz")
+"""Plain .json files are too often something else; `profiler-server import` takes them by name."""
 SKIPPED_NAMES = frozenset({"node_modules", "__pycache__", "lost+found"})
 
 
