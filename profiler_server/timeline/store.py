@@ -26,7 +26,7 @@ from profiler_server.timeline.names import Names, read_names
 from profiler_server.timeline.pyramid import Bins, join_bins, merge_bins
 from profiler_server.timeline.scratch import let_go
 
-_READS_HELD = 32
+_READS_HELD = 16
 
 
 class Cut(NamedTuple):
