@@ -4,8 +4,8 @@
 
 `--peers` is the Python of an environment with HolisticTraceAnalysis and torch-tb-profiler, `--perfetto` the folder of
 Perfetto's WebAssembly build (`python tests/perfetto/fetch.py` puts it where it is looked for). A reader that is not
-there is left out, and that is said. HTA only reads: its figures come on top, and some end with an assertion of its own
-where times are finer than a microsecond.
+there is left out, and that is said. Each makes its figures: HTA four breakdowns, of which some end with an assertion of
+its own where times are finer than a microsecond, torch-tb-profiler its views, Stepscope its tables; Perfetto one count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,12 @@ _STEPSCOPE = "import sys; from collector.traces import import_trace; import_trac
 _HTA = """
 import sys
 from hta.trace_analysis import TraceAnalysis
-TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir='')
+trace = TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir='')
+for figure in ("temporal_breakdown", "gpu_kernel_breakdown", "comm_comp_overlap", "idle_time_breakdown"):
+    try:
+        getattr(trace, f"get_{figure}")(visualize=False)
+    except Exception as error:
+        print(f"{figure} failed: {error!r}"[:200])
 """
 _TENSORBOARD = """
 import sys
