@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from collector.parts import find_files
 from collector.run import RankRun
 from collector.schema.errors import RunError
+from profiler_server.analysis.host import HostLoad, summarize_host
 from profiler_server.analysis.intervals import Ints
 from profiler_server.analysis.replicas import order_stages
 from profiler_server.analysis.results import QueueSummary, StageSummary
@@ -229,19 +230,33 @@ def count_batches(stages: pa.Table) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class WorkerLoad:
-    """How much of their time the workers work, and how much of that they compute (None if that was not recorded)."""
+    """How much of their time the workers work, and how much of that they need a processor (None: not recorded).
+
+    Waiting for a processor that others hold is not counted as work.
+    """
 
     busy_frac: float
     cpu_frac: float | None
 
 
-def measure_load(stages: pa.Table) -> WorkerLoad:
-    """Measure the workers by rows of `stages` of one loader, with `cpu_ns`."""
+def measure_load(rank: RankRun, stages: pa.Table) -> WorkerLoad:
+    """Measure the workers by rows of `stages` of one loader, with `cpu_ns`. Raises as `RankRun.table` does."""
     busy = sum(row.busy_frac or 0.0 for row in sum_stages(stages) if row.name in WORKER_STAGES)
     work = stages.filter(pc.equal(stages["kind"].cast(pa.string()), "work"))
     known = work.filter(pc.is_valid(work["cpu_ns"]))
     took = pc.sum(known["duration_ns"]).as_py()
-    return WorkerLoad(busy, pc.sum(known["cpu_ns"]).as_py() / took if took else None)
+    if not took:
+        return WorkerLoad(busy, None)
+    host = summarize_host(rank, pc.min(known["start_ns"]).as_py(), pc.max(known["start_ns"]).as_py())
+    return load_workers(busy, pc.sum(known["cpu_ns"]).as_py() / took, host)
+
+
+def load_workers(busy_frac: float, cpu_frac: float | None, host: HostLoad | None) -> WorkerLoad:
+    """Return the load of workers that are on a processor for `cpu_frac` of their work."""
+    if cpu_frac is None or host is None or host.stretch is None:
+        return WorkerLoad(busy_frac, cpu_frac)
+    alone = max(cpu_frac, 1.0 - cpu_frac * (host.stretch - 1.0))
+    return WorkerLoad(busy_frac, cpu_frac / alone if alone else None)
 
 
 def find_bottleneck(
@@ -274,7 +289,7 @@ def find_bottleneck(
 
 _HANDOVER_WAIT, _HANDOVER_BUSY = 0.1, 0.5
 _COMPUTING = 0.2
-"""Low, for on a host that others use a worker that computes is off its core for most of the time too."""
+"""Workers that need a processor for less of their work than this wait, for storage mostly."""
 
 
 def _blame_handover(slowest: str, load: WorkerLoad) -> Bottleneck:

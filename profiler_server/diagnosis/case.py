@@ -92,8 +92,9 @@ class Case:
         return self.loop.model.cores
 
     @property
-    def has_cuda(self) -> bool:
-        return any(device.kind == "cuda" for device in self.manifest.devices)
+    def has_accelerator(self) -> bool:
+        """Say whether steps run on a device beside the host: CUDA, ROCm, XPU, MTIA and the like."""
+        return any(device.kind not in ("cpu", "mps") for device in self.manifest.devices)
 
     @property
     def wait_ns(self) -> float:

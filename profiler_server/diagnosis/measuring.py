@@ -21,9 +21,9 @@ from profiler_server.analysis.loop import BatchTimes, Cores, MeasuredLoop, measu
 from profiler_server.analysis.pipeline import (
     Bottleneck,
     Readiness,
-    WorkerLoad,
     find_bottleneck,
     find_most_used,
+    load_workers,
     read_queues,
     summarize_readiness,
 )
@@ -72,7 +72,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         loader=loader,
         readiness=readiness,
         batches=batches,
-        bottleneck=_find_bottleneck(readiness, batches, loop, wait_frac),
+        bottleneck=_find_bottleneck(readiness, batches, loop, host, wait_frac),
         loop=loop,
         transforms=_read_transforms(rank, loader),
         host=host,
@@ -84,13 +84,16 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
 
 
 def _find_bottleneck(
-    readiness: Sequence[Readiness], batches: BatchTimes | None, loop: MeasuredLoop, wait_frac: float
+    readiness: Sequence[Readiness],
+    batches: BatchTimes | None,
+    loop: MeasuredLoop,
+    host: HostLoad | None,
+    wait_frac: float,
 ) -> Bottleneck:
     work = {stage: float(values.mean()) for stage, values in batches.stages_ns.items()} if batches else {}
     paid = loop.model.workers * loop.regular_step_ns
     busy = sum(work.values()) * loop.fetches / paid if paid else 0.0
-    load = WorkerLoad(busy, batches.cpu_frac if batches else None)
-    return find_bottleneck(readiness, work, wait_frac, load)
+    return find_bottleneck(readiness, work, wait_frac, load_workers(busy, batches.cpu_frac if batches else None, host))
 
 
 def _find_loader(train: pa.Table, manifest: RankManifest) -> Loader | None:

@@ -112,7 +112,13 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
     finding = claim.finding
     gain = (case.step_ns - claim.step_ns) / case.step_ns if case.step_ns else 0.0
     sure = is_sure(case, claim)
-    severity: Severity = "low" if claim.instead_of or gain < 0.1 else "high" if sure and gain >= 0.2 else "medium"
+    severity: Severity = (
+        "low"
+        if claim.instead_of or gain < 0.1
+        else "high"
+        if sure and gain >= 0.2 and finding.tier != "R"
+        else "medium"
+    )
     said = [finding.advice, _say_basis(case, finding), _say_order(claim), "" if sure else _say_doubt(case)]
     return Suggestion(
         rule=claim.rule.id,

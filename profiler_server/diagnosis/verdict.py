@@ -41,7 +41,7 @@ def find_bound(case: Case) -> BoundBy:
     count = max(1, min(_MOST_STRETCHES, len(kept) // _STRETCH_STEPS))
     stretches = np.array_split(phases, count, axis=1)
     agree = sum(_judge(case, stretch.sum(axis=1))[0] == kind for stretch in stretches) / count
-    known = 0.6 if case.has_cuda and case.device is None and kind in ("compute", "overhead") else 1.0
+    known = 0.6 if case.has_accelerator and case.device is None and kind in ("compute", "overhead") else 1.0
     stage = case.bottleneck.stage if kind == "input" else None
     return BoundBy(kind, stage, share, agree * min(1.0, len(kept) / MIN_STEPS) * known)
 
@@ -51,7 +51,7 @@ def _judge(case: Case, sums: Floats) -> tuple[BoundKind, float]:
     shares = {
         kind: sum(float(sums[PHASE_NAMES.index(name)]) for name in names) / whole for kind, names in _PARTS.items()
     }
-    if not case.has_cuda:  # nothing is copied to a device: what precedes the forward is preparation on the host
+    if not case.has_accelerator:  # nothing is copied to a device: what precedes the forward is preparation on the host
         shares["overhead"] += shares.pop("transfer")
     elif case.device is not None:
         _judge_device(case, shares)
@@ -109,21 +109,27 @@ def _of_step(case: Case, *names: str) -> str:
 
 def _say_input(case: Case, bound: BoundBy) -> str:
     level = "Highly input-bound" if (bound.share_frac or 0.0) >= 0.2 else "Moderately input-bound"
-    slow = f"; {bound.stage} is the slow stage" if bound.stage else ""
+    slow = "" if bound.stage is None else _SLOW.get(bound.stage, f"; {bound.stage} is the slow stage")
     return f"{level}: the step waits {_of_step(case, 'data_wait')} for data{slow}."
+
+
+_SLOW = {
+    "send": "; what is slow is the way of the batches from the workers",
+    "pin": "; what is slow is pinning the batches",
+}
 
 
 def _say_compute(case: Case, bound: BoundBy) -> str:
     wait = case.phases_ns["data_wait"]
+    parts = f"Compute-bound: forward, backward and update take {_of_step(case, 'forward', 'backward', 'optimizer')}"
+    if not wait and case.loader is None:
+        return f"{parts}."
     kept_up = "and the loader keeps up" if wait < 0.05 * case.step_ns else "while the step is moderately input-bound"
-    return (
-        f"Compute-bound: forward, backward and update take {_of_step(case, 'forward', 'backward', 'optimizer')}, "
-        f"{kept_up} ({format_duration(wait)} wait)."
-    )
+    return f"{parts}, {kept_up} ({format_duration(wait)} wait)."
 
 
 def _say_overhead(case: Case, bound: BoundBy) -> str:
-    names = ("gap", "tail") if case.has_cuda else ("gap", "h2d", "tail")
+    names = ("gap", "tail") if case.has_accelerator else ("gap", "h2d", "tail")
     most = max(names, key=lambda name: case.phases_ns[name])
     return (
         f"Overhead-bound: {_of_step(case, *names)} pass outside of loading, forward, backward and update, "

@@ -10,7 +10,7 @@ _SHARE = 0.08
 
 def _judge(case: Case) -> Finding | None:
     loader = case.loader
-    if loader is None or not loader.pin_memory or not case.has_cuda or case.phase_frac("h2d") < _SHARE:
+    if loader is None or not loader.pin_memory or not case.has_accelerator or case.phase_frac("h2d") < _SHARE:
         return None
     copy_ns = case.regular_phases_ns["h2d"]
     return Finding(

@@ -11,7 +11,7 @@ _HOST = 0.5
 
 
 def _judge(case: Case) -> Finding | Abstention | None:
-    if not case.has_cuda:
+    if not case.has_accelerator:
         return None
     device = case.device
     if device is None or not device.total_ns:

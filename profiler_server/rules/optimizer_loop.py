@@ -49,10 +49,10 @@ def _loops(case: Case, optimizer: Mapping[str, Any]) -> bool:
     """Say whether the optimizer runs its Python loop. Left to itself, PyTorch takes foreach on a CUDA device only."""
     if optimizer.get("name") not in (*_FUSED, *_FOREACH) or optimizer.get("fused"):
         return False
-    if optimizer.get("name") == "SGD" and optimizer.get("momentum") is False and not case.has_cuda:
+    if optimizer.get("name") == "SGD" and optimizer.get("momentum") is False and not case.has_accelerator:
         return False  # one pass over the parameters as it is: on a processor there is nothing to fuse
     if optimizer.get("foreach") is None:
-        return not case.has_cuda
+        return not case.has_accelerator
     return not optimizer.get("foreach")
 
 

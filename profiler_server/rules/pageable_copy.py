@@ -10,7 +10,7 @@ _SHARE = 0.05
 
 def _judge(case: Case) -> Finding | None:
     loader = case.loader
-    if loader is None or loader.pin_memory or not case.has_cuda:
+    if loader is None or loader.pin_memory or not case.has_accelerator:
         return None
     copy_ns = case.regular_phases_ns["h2d"]
     if case.phase_frac("h2d") < _SHARE:

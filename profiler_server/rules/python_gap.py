@@ -12,7 +12,7 @@ _SHARE = 0.10
 
 
 def _judge(case: Case) -> Finding | None:
-    if case.has_cuda:  # the host waits for the device in these phases; device times have to say why
+    if case.has_accelerator:  # the host waits for the device in these phases; device times have to say why
         return None
     regular = case.selection.regular
     outside = sum(read_integers(case.train, f"{name}_ns")[regular] for name in ("gap", "tail"))

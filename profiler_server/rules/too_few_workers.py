@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from profiler_server.analysis.results import Abstention
 from profiler_server.diagnosis.case import (
+    CAPPED_DEMAND,
+    CAPPED_NEED,
     DATA_PAGE,
     STAGES_PAGE,
     Case,
@@ -18,6 +20,7 @@ from profiler_server.format import format_duration, format_share
 
 _NOT_READY = 0.3
 _BUSY = 0.8
+_CONTESTED = " All cores are in use now, so they would take them from other programs: expect less while those run."
 
 
 def _judge(case: Case) -> Finding | Abstention | None:
@@ -34,21 +37,28 @@ def _judge(case: Case) -> Finding | Abstention | None:
     workers = choose_workers(case)
     if case.is_capped or workers <= loader.num_workers:
         return None
+    contested = case.demand_frac >= CAPPED_DEMAND and case.cpu_need > CAPPED_NEED
+    guessed = contested or case.loop.assumed
     return Finding(
         title="More workers would keep up",
         measured=f"{say_wait(case)} The next batch was missing {format_share(case.not_ready_frac)} of the time; "
-        f"{loader.num_workers} workers need {format_duration(case.batch_ns)} per batch and are busy "
+        f"a batch takes {format_duration(case.batch_ns)}, and {_say_workers(loader.num_workers)} busy "
         f"{format_share(min(busy, 1.0))} of the time.",
         threshold=f"Next batch missing more than {format_share(_NOT_READY)}, workers busy more than {format_share(_BUSY)}.",
         advice=f"Use {workers} workers: the smallest number whose step is within 3 % of the best that "
-        f"{case.cores:g} usable cores allow, of each of which a worker keeps {format_share(case.cpu_need)} busy.",
+        f"{case.cores:g} usable cores allow, of each of which a worker keeps {format_share(case.cpu_need)} busy."
+        + (_CONTESTED if contested else ""),
         change=write_loader(loader, num_workers=workers),
         fix=f"num_workers {loader.num_workers} → {workers}",
         evidence=(DATA_PAGE, STAGES_PAGE),
         what_if=set_workers(workers),
-        tier="R" if case.loop.assumed else "M",
-        gain_range=(0.5, 1.05) if case.loop.assumed else (0.85, 1.05),
+        tier="R" if guessed else "M",
+        gain_range=(0.3 if contested else 0.5, 1.05) if guessed else (0.85, 1.05),
     )
+
+
+def _say_workers(workers: int) -> str:
+    return "the one worker is" if workers == 1 else f"the {workers} workers are"
 
 
 RULE = Rule("too_few_workers", knob="workers", effort="argument", judge=_judge)

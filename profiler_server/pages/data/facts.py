@@ -145,7 +145,7 @@ class PipelineFacts:
     @cached_property
     def bottleneck(self) -> Bottleneck:
         work = {name: row.mean_ns for name, row in self.stages.items()}
-        return find_bottleneck(self.readiness, work, self.waits.wait_frac, measure_load(self.stage_rows))
+        return find_bottleneck(self.readiness, work, self.waits.wait_frac, measure_load(self.rank, self.stage_rows))
 
 
 def find_main_loader(rank: RankRun) -> int | None:

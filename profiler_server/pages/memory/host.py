@@ -83,7 +83,11 @@ def describe_cores(cores: Mapping[str, Series], usable: float, workers: int) -> 
     others = max(cores["system"].mean - own, 0.0)
     used.append(f"other programs {others:.2f}" if others >= 0.05 else "other programs next to nothing")
     full = own + others >= BUSY_FRAC * usable
-    head = "The processors were full, so more workers or threads cannot help" if full else "The processors had room"
+    head = (
+        "The processors were full, so more workers or threads would take them from what runs"
+        if full
+        else "The processors had room"
+    )
     return f"{head}: {', '.join(used)}, of {usable:g}."
 
 

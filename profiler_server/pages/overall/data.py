@@ -77,7 +77,7 @@ def read_data_card(
         limit = find_own_bottleneck(own)
         stages = tuple(stage.summary for stage in own)
     elif wait_frac is not None:
-        load = None if rows is None else measure_load(rows)
+        load = None if rows is None else measure_load(rank, rows)
         limit = find_bottleneck(readiness, {stage.name: stage.mean_ns for stage in stages}, wait_frac, load)
     return _build_card(sum_queues(samples) if samples is not None else (), stages, limit)
 
