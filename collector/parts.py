@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from collector.schema.columns import Dtype
@@ -210,7 +209,7 @@ def _join_files(files: Sequence[Path], table: str, target: Path) -> None:
 
 
 def read_table(
-    rank_folder: Path, table: str, columns: Sequence[str] | None = None, where: ds.Expression | None = None
+    rank_folder: Path, table: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None
 ) -> pa.Table:
     """Read a table of one rank, only the given columns and rows.
 
@@ -224,7 +223,7 @@ def read_table(
 
 
 def read_files(
-    files: Iterable[Path], table: str, columns: Sequence[str] | None = None, where: ds.Expression | None = None
+    files: Iterable[Path], table: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None
 ) -> pa.Table:
     """Read Parquet files as one declared table. A nullable column that an older version did not write is null."""
     declared = arrow_schema(table)
@@ -235,7 +234,7 @@ def read_files(
     return pa.concat_tables(pieces).unify_dictionaries()
 
 
-def _read_file(path: Path, table: str, wanted: pa.Schema, where: ds.Expression | None) -> pa.Table:
+def _read_file(path: Path, table: str, wanted: pa.Schema, where: pc.Expression | None) -> pa.Table:
     try:
         stored = pq.read_schema(path)
         _check_version(stored, path)
@@ -245,6 +244,8 @@ def _read_file(path: Path, table: str, wanted: pa.Schema, where: ds.Expression |
             raise TableBrokenError(
                 f"{path} lacks the column(s) {', '.join(required)} of the table {table!r}", spell_recovery(path)
             )
+        import pyarrow.dataset as ds  # 0.2 s, for it imports pandas where that is installed
+
         source = ds.dataset(path, schema=arrow_schema(table), format="parquet")
         data = source.to_table(columns=wanted.names, filter=where, use_threads=False)
     except FileNotFoundError:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import psutil
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.compute as pc
 
 from collector import parts
 from collector.schema import layout
@@ -51,6 +51,8 @@ class TableStatus:
 @lru_cache(4096)
 def _count_rows(path: str, size: int, changed_ns: int) -> int:
     """Count the rows of a file as it was at a time: a footer of thousands of row groups takes milliseconds to read."""
+    import pyarrow.dataset as ds  # 0.2 s, for it imports pandas where that is installed
+
     return int(ds.dataset(path, format="parquet").count_rows())
 
 
@@ -81,14 +83,22 @@ class RankRun:
             return "crashed"
         return manifest.state
 
-    def table(self, name: str, columns: Sequence[str] | None = None, where: ds.Expression | None = None) -> pa.Table:
+    @property
+    def is_recovered(self) -> bool:
+        """Say whether the rank was cut off and all that it left is in its tables."""
+        return self.state == "crashed" and self.manifest.ended_unix_ns is not None
+
+    def table(self, name: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
         """Read a table. Raises TableMissingError, TableBrokenError or NewerSchemaError; OptionError for no such table."""
         _check_table(name)
         return parts.read_table(self.folder, name, columns, where)
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """Read a table as a pandas frame. Raises as `table` does."""
-        return self.table(name, columns).to_pandas()
+        """Read a table as a pandas frame; whole numbers that may be absent are Int64. Raises as `table` does."""
+        from collector.views.frames import make_frame
+
+        table = self.table(name, columns)
+        return make_frame(table, [column.name for column in TABLES[name].columns if column.nullable])
 
     def count_rows(self, name: str) -> int:
         """Return the rows of a table without reading them; 0 if it was never written."""
@@ -100,7 +110,7 @@ class RankRun:
 
     def count_steps(self) -> int:
         """Return the training steps that were recorded. Raises as `table` does."""
-        return len(self.table("steps", ["kind"], ds.field("kind") == "train"))
+        return len(self.table("steps", ["kind"], pc.field("kind") == "train"))
 
     def status(self, name: str) -> TableStatus:
         """Say whether a table can be shown, and if not, why."""
@@ -168,6 +178,12 @@ class Run:
                 return state
         return "crashed"
 
+    @property
+    def is_recovered(self) -> bool:
+        """Say whether ranks were cut off, and all that they left is in their tables."""
+        cut_off = [rank for number in self.ranks if (rank := self.rank(number)).state == "crashed"]
+        return bool(cut_off) and all(rank.is_recovered for rank in cut_off)
+
     def table(self, name: str, rank: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Read a table of one rank. Raises as `RankRun.table` does."""
         return self.rank(rank).table(name, columns)
@@ -182,13 +198,15 @@ class Run:
         """Return all that a rank recorded as one frame of spans, in order of start; times are ns since the run's epoch.
 
         Columns: trace_id, span_id, parent_span_id, start, end, dur, cat, name, process, thread, device, stream, step,
-        operator_index (of host operators, by start), launched_by. `categories` is one or some of
+        operator_index (of host operators, by start), launched_by; numbers that may be absent are Int64. `categories` is one or some of
         `collector.views.frames.CATEGORIES`, `activities` "cpu", "device" or both, `steps` a number or (first, last).
         OptionError names what is not known, TableBrokenError the damaged file.
 
         >>> run.spans(categories="kernel").groupby("name").dur.sum()
         """
-        return self._build_spans(rank, categories, activities, steps).to_pandas()
+        from collector.views.frames import OPTIONAL, make_frame
+
+        return make_frame(self._build_spans(rank, categories, activities, steps), OPTIONAL)
 
     def operator(self, name: str, rank: int | None = None) -> Operator:
         """Return count, total and mean of one operator of the detailed windows, and the same for each input shape.
@@ -259,7 +277,7 @@ class Run:
 
     def print_host_operators(self, rank: int | None = None) -> None:
         """Print the host operators of the first detailed step in the order in which they began."""
-        operators = ds.field("category") == "operator"
+        operators = pc.field("category") == "operator"
         columns = ("name", "step", "start_ns", "duration_ns")
         self._print("slices", summaries.describe_host_operators, rank, columns, operators)
 
@@ -286,7 +304,7 @@ class Run:
         describe: Callable[[pa.Table], str],
         rank: int | None,
         columns: Sequence[str],
-        where: ds.Expression | None = None,
+        where: pc.Expression | None = None,
     ) -> None:
         """Print a table, or a plain line where it is not there. Raises TableBrokenError, NewerSchemaError."""
         one = self.rank(rank)
