@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -109,13 +110,22 @@ def _choose_encodings(schema: pa.Schema) -> dict[str, Any]:
 
 
 def write_batches(batches: Iterable[pa.RecordBatch], table: str, path: Path) -> None:
-    """Write a table batch by batch, as `write_table` does otherwise. OSError passes through."""
+    """Write a table batch by batch, each while the next is made, as `write_table` does otherwise. OSError passes through."""
     schema = arrow_schema(table)
-    with _replacing(path) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as writer:
+    with (
+        _replacing(path) as partial,
+        pq.ParquetWriter(partial, schema, compression="zstd") as writer,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        writing = None
         for batch in batches:
-            writer.write_batch(batch)
-            # What the writer took for the batch would stay with the pool of buffers otherwise.
+            if writing is not None:
+                writing.result()
+            writing = thread.submit(writer.write_batch, batch)
+            # What the writer took for the batches before would stay with the pool of buffers otherwise.
             pa.default_memory_pool().release_unused()
+        if writing is not None:
+            writing.result()
 
 
 def write_part(data: pa.Table, rank_folder: Path, table: str, part: int) -> None:

@@ -13,8 +13,8 @@ from collector.traces.kineto.events import DETAILS
 # What differs from call to call and is kept in columns of its own, or only numbers events within the file. Without it
 # the arguments of a million events are a few thousand different texts, and each is parsed once.
 _PER_CALL = re.compile(
-    rb'"(?=[cESPRTe])(?:correlation|[Ee]xternal id|Sequence number|Ev Idx|Record function id|Profiler Event Index'
-    rb'|Python id|Python parent id|external ts|Trace iteration)"\s*:\s*(?:[^",}\]]+|"[^"]*")?\s*(?:,\s*)?'
+    rb'"(?:E(?:xternal id|v Idx)|correlation|external (?:id|ts)|Record function id|Sequence number'
+    rb'|P(?:ython (?:parent )?id|rofiler Event Index)|Trace iteration)"\s*+:\s*+(?:[^",}\]\0]++|"[^"\0]*+")?+(?:,\s*+)?+'
 )
 _LAST_COMMA = re.compile(rb",\s*\}\s*$")
 ARGS_LIMIT_BYTES = 96 << 20
@@ -46,8 +46,9 @@ class ArgTexts(Sequence[dict[str, msgspec.Raw]]):
 
     def number_all(self, raws: Iterable[msgspec.Raw]) -> list[int]:
         """Return the numbers of the arguments of events."""
-        strip, find = _PER_CALL.sub, self._numbers.get
-        texts = [strip(b"", raw) for raw in raws]
+        # One pass over all of them, set apart by a byte that no JSON holds, costs half of one pass for each.
+        texts = _PER_CALL.sub(b"", b"\0".join(raws)).split(b"\0")
+        find = self._numbers.get
         found = [find(text) for text in texts]
         return [self._add(texts[at]) if number is None else number for at, number in enumerate(found)]
 

@@ -102,17 +102,20 @@ class _TrackWalk:
             self._stack.pop()
 
     def _walk(self, rows: Ints, starts: list[int], ends: list[int]) -> None:
-        stack = list(zip(self._stack, ends, strict=False))
+        stack, lasts = self._stack, ends[: len(self._stack)]
+        tolerance_ns = self._spans.tolerance_ns
         depths, parents = [], []
         for row, start, end in zip(rows.tolist(), starts, ends[len(stack) :], strict=True):
-            while stack and stack[-1][1] <= start:
-                stack.pop()
-            depths.append(len(stack))
-            reach = end - self._spans.tolerance_ns
-            parents.append(next((above for above, last in reversed(stack) if last >= reach), NONE))
-            stack.append((row, end))
+            while lasts and lasts[-1] <= start:
+                del lasts[-1], stack[-1]
+            depth = above = len(lasts)
+            while above and lasts[above - 1] < end - tolerance_ns:
+                above -= 1
+            depths.append(depth)
+            parents.append(stack[above - 1] if above else NONE)
+            stack.append(row)
+            lasts.append(end)
         self._found.depth[rows], self._found.parent[rows] = depths, parents
-        self._stack = [row for row, _ in stack]
 
 
 def _nest_levels(starts: Ints, ends: Ints) -> tuple[Ints, Ints] | None:
