@@ -18,13 +18,20 @@ from collector.schema.phases import PHASES
 
 _MOST_BARS = 20
 _COLORS = ("#868d95", "#b68e0f", "#0d939c", "#111eae", "#6f7ff5", "#d37860", "#265b02", "#3d3f45")
+_NOTHING = {
+    "steps": "No training steps were recorded.",
+    "phases": "No training steps were recorded.",
+    "operators": "No operators were recorded: they are in detailed windows, Profiler(window=(first, count)).",
+    "queues": "No queue of a DataLoader was sampled.",
+    "stages": "No work of a data pipeline was recorded.",
+}
 
 
 def build_figure(rank_folder: Path, kind: str, title: str) -> Any:
     """Return a `plotly.graph_objects.Figure`: steps, phases, operators, queues or stages.
 
     OptionError for another kind, UsageError if plotly is not installed, TableMissingError where the run has no such
-    table.
+    table. A table without rows to draw is a figure that says so.
     """
     if kind not in _BUILDERS:
         raise OptionError(f"there is no figure {kind!r}; choose from {', '.join(_BUILDERS)}")
@@ -34,6 +41,8 @@ def build_figure(rank_folder: Path, kind: str, title: str) -> Any:
         raise UsageError("figures need plotly, which is not installed: pip install 'stepscope[notebook]'") from None
     figure = objects.Figure(layout={"title": title, "template": "plotly_white"})
     _BUILDERS[kind](figure, rank_folder)
+    if not any(len(drawn.x) for drawn in figure.data):
+        figure.add_annotation(text=_NOTHING[kind], x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False)
     return figure
 
 
@@ -57,7 +66,9 @@ def _draw_phases(figure: Any, rank_folder: Path) -> None:
     """Draw the mean step as its phases."""
     columns = [f"{phase.name}_ns" for phase in PHASES]
     train = _read_train(rank_folder, *columns)
-    means = [(pc.mean(train[column]).as_py() or 0) / 1e6 for column in columns]
+    if not train.num_rows:
+        return
+    means = [pc.mean(train[column]).as_py() / 1e6 for column in columns]
     figure.add_bar(y=[phase.label for phase in PHASES], x=means, orientation="h", marker_color=list(_COLORS))
     figure.update_layout(xaxis_title="ms of the mean step")
     figure.update_yaxes(autorange="reversed")

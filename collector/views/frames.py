@@ -1,15 +1,16 @@
 """All that a rank recorded as one table of spans: operators, kernels, steps, phases, ranges, stages.
 
-May import `collector.schema`, `collector.parts`, numpy, pyarrow. Must not import torch or any room above.
+May import `collector.schema`, `collector.parts`, numpy, pyarrow, and pandas where a frame is made. Must not import torch
+or any room above.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,9 @@ import pyarrow.compute as pc
 from collector.parts import find_files, read_files
 from collector.schema.errors import OptionError
 from collector.schema.phases import PHASES
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ACTIVITIES = ("cpu", "device")
 CATEGORIES = (
@@ -45,6 +49,8 @@ SCHEMA = pa.schema(
     ]
 )
 """Times in ns since the run's epoch. `operator_index` numbers the host operators by their start, from 0."""
+OPTIONAL = frozenset({"parent_span_id", "device", "stream", "step", "operator_index", "launched_by"})
+"""Columns of whole numbers that many spans have no value in."""
 _TRAINING = "training"
 _DATA = "data pipeline"
 _WAITS = {"input_wait": "wait on input queue", "output_wait": "wait on output queue"}
@@ -82,6 +88,18 @@ def _check(what: str, given: Any, known: Sequence[str]) -> tuple[str, ...]:
             hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
             raise OptionError(f"there is no {what} {name!r}; {hint}")
     return names
+
+
+def make_frame(table: pa.Table, optional: Collection[str]) -> pd.DataFrame:
+    """Return a pandas frame. The whole numbers of `optional` columns are Int64 with NA: floats would round long ids."""
+    import pandas as pd
+
+    nullable = {name for name in optional if name in table.column_names and pa.types.is_integer(table[name].type)}
+    frame = table.drop_columns(sorted(nullable)).to_pandas()
+    for place, name in enumerate(table.column_names):
+        if name in nullable:
+            frame.insert(place, name, table[name].cast(pa.int64()).to_pandas(types_mapper=lambda _: pd.Int64Dtype()))
+    return frame
 
 
 def build_spans(rank_folder: Path, trace_id: str, choice: SpanChoice) -> pa.Table:

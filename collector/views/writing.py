@@ -167,7 +167,10 @@ def _replacing(path: Path) -> Iterator[Any]:
             yield sink
         os.replace(partial, path)
     except (OSError, ValueError) as error:
-        raise OutputError(f"{path} cannot be written ({error}); choose a path in a folder that you can write") from None
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
+        raise OutputError(
+            f"{path} cannot be written ({reason}); choose a path in a folder that you can write"
+        ) from None
     finally:
         if partial != path and "\0" not in str(path):
             partial.unlink(missing_ok=True)

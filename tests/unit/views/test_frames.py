@@ -8,13 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import collector
 from collector.run import Run, open_run
 from collector.schema.errors import OptionError, OutputError, TableMissingError
+from collector.schema.tables import TABLES
 from collector.traces.importing import import_trace
-from collector.views.frames import SCHEMA
+from collector.views.frames import OPTIONAL, SCHEMA, make_frame
 from collector.views.writing import write_spans
 from profiler_server.analysis.executions import summarize_device_steps
 from tests.support.recording import record as record_loop
@@ -42,7 +44,27 @@ def test_spans_have_the_columns_of_the_definition_in_order_of_start(run: Run) ->
     phases = frame[frame.cat == "phase"]
     steps = frame[frame.cat == "step"].set_index("span_id")
     assert set(phases.parent_span_id) <= set(steps.index)
-    assert phases.groupby("parent_span_id").dur.sum().equals(steps.dur.rename_axis("parent_span_id"))
+    assert phases.groupby("parent_span_id").dur.sum().to_dict() == steps.dur.to_dict()
+
+
+def test_whole_numbers_that_may_be_absent_stay_whole(run: Run) -> None:
+    spans = run.spans()
+    assert {name for name in spans.columns if spans[name].dtype == pd.Int64Dtype()} == OPTIONAL
+    assert spans.step.isna().any()
+    assert not [name for name in spans.columns if spans[name].dtype == float]
+    slices = run.frame("slices")
+    assert {slices[name].dtype for name in ("parent", "step", "launched_by")} == {pd.Int64Dtype()}
+    assert slices.start_ns.dtype == np.int64
+    assert list(slices.columns) == list(TABLES["slices"].column_names)
+
+
+def test_an_id_that_a_float_would_round_is_kept() -> None:
+    long = (1 << 53) + 1
+    frame = make_frame(pa.table({"id": [1, 2], "parent": [None, long], "ratio": [0.5, None]}), ["parent", "ratio"])
+    assert list(frame.columns) == ["id", "parent", "ratio"]
+    assert frame.parent[1] == long
+    assert frame.parent[0] is pd.NA
+    assert frame.ratio.dtype == float
 
 
 def test_operators_are_numbered_in_order_of_start(run: Run) -> None:
@@ -109,8 +131,10 @@ def test_a_trace_is_written_to_any_path(run: Run, tmp_path: Path, name: str) -> 
 
 @pytest.mark.parametrize("path", ["missing/folder/trace.json", ".", "bad\0name.json"])
 def test_a_bad_path_writes_nothing(run: Run, tmp_path: Path, path: str) -> None:
-    with pytest.raises(OutputError, match="cannot be written"):
+    with pytest.raises(OutputError, match="cannot be written") as refused:
         run.write_trace(tmp_path / path)
+    assert ".partial" not in str(refused.value)
+    assert str(tmp_path / path) in str(refused.value)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -120,6 +144,8 @@ def test_a_frame_of_ones_own_is_written_and_what_overlaps_stands_on_its_own_row(
     events = json.loads((tmp_path / "mine.json").read_text())["traceEvents"]
     rows = {event["name"]: event["tid"] for event in events if event["ph"] == "X"}
     assert rows["a"] == rows["b"] == rows["d"] != rows["c"]
+    whole = pd.DataFrame({"start": [0], "dur": [30], "step": pd.array([pd.NA], pd.Int64Dtype()), "name": "a"})
+    assert write_spans(whole, tmp_path / "absent.json")
     with pytest.raises(OptionError, match="no column 'dur'"):
         write_spans(frame.drop(columns="dur"), tmp_path / "other.json")
 
@@ -140,6 +166,15 @@ def test_figures_are_plotly_figures(run: Run, kind: str) -> None:
     assert isinstance(figure, objects.Figure)
     assert figure.data
     assert json.loads(figure.to_json())["data"]
+
+
+def test_a_figure_without_rows_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("plotly.graph_objects")
+    run = record_loop(tmp_path, lambda: None).run
+    for kind in ("steps", "phases"):
+        (note,) = run.figure(kind).layout.annotations
+        assert note.text == "No training steps were recorded."
+    assert not open_run(build_run(tmp_path / "trained")).figure("steps").layout.annotations
 
 
 def test_ranges_are_spans_and_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
