@@ -30,8 +30,6 @@ from collector.traces.kineto.timeline import build_counters, build_tracks, strea
 from collector.traces.kineto.tree import build_tree
 from collector.traces.source import Source
 
-_MOST_NS = 1 << 61
-
 
 class KinetoFormat:
     """See `TraceFormat`."""
@@ -49,15 +47,13 @@ class KinetoFormat:
             log.add(chunk)
         trace = build_trace(log)
         if not len(trace.columns):
-            raise TraceError(_explain_empty(path, stream.damage))
+            raise TraceError(_explain_empty(path, stream.damage, log.untimed))
         return _build_tables(path, stream, trace, options)
 
 
 def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOptions) -> TraceTables:
     base_ns = read_base_ns(stream.metadata)
     first_ns, last_ns = int(trace.start_ns.min()), int(trace.end_ns.max())
-    if first_ns < -_MOST_NS or last_ns > _MOST_NS:
-        raise TraceError(f"{path} has times that no clock shows ({first_ns // 1000} to {last_ns // 1000} µs)")
     epoch_ns = first_ns + base_ns if options.epoch_unix_ns is None else options.epoch_unix_ns
     steps = find_steps(trace, base_ns, options.steps, options.steps_from)
     trace.release()
@@ -81,7 +77,7 @@ def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOp
             "events": count_events(stream, trace),
         },
     )
-    lost = stream.damage.lost + trace.log.lost + trace.log.count_unclosed()
+    lost = _count_lost(stream.damage, trace.log)
     warnings = (*_describe_damage(stream.damage, trace.log), *describe_steps(steps))
     return TraceTables(StreamedTables(_list_tables(reading)), facts, warnings, lost)
 
@@ -117,16 +113,22 @@ def count_events(stream: EventStream, trace: Trace) -> dict[str, int]:
         "flows": log.flows,
         "metadata": log.metadata,
         "profiler_spans": log.profiler_spans,
-        "lost": stream.damage.lost + log.lost + log.count_unclosed(),
+        "lost": _count_lost(stream.damage, log),
         "rounded": log.rounded,
         "repaired_chunks": stream.damage.repaired,
         "args_dropped": log.args.dropped,
     }
 
 
-def _explain_empty(path: Path, damage: Damage) -> str:
+def _count_lost(damage: Damage, log: Log) -> int:
+    return damage.lost + log.lost + log.untimed + log.count_unclosed()
+
+
+def _explain_empty(path: Path, damage: Damage, untimed: int) -> str:
     if damage.first_fault:
         return f"{path} cannot be read: {damage.first_fault}"
+    if untimed:
+        return f"{path} is a trace without an event that has a time ({untimed} have none that can be true)"
     if damage.cut_short:
         return f"{path} ends before its first event ({damage.cut_short})"
     return f"{path} is a trace without a single event"
@@ -143,6 +145,12 @@ def _describe_damage(damage: Damage, log: Log) -> list[Warn]:
     if damage.lost:
         text = f"{damage.lost} events could not be read and are missing; first fault at {damage.first_fault}."
         warnings.append(Warn("trace_events_unreadable", text))
+    if log.untimed:
+        text = (
+            f"{log.untimed} events are left out because their time or length cannot be true: there is none, it is no "
+            "number, or it lies a year or more from the rest of the trace."
+        )
+        warnings.append(Warn("trace_events_untimed", text))
     unread = log.lost + log.count_unclosed()
     if unread:
         text = f"{unread} events of kinds that do not make a slice (or begin without an end) are not shown."

@@ -9,7 +9,7 @@ May import numpy, pyarrow and msgspec.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 import msgspec
 import numpy as np
@@ -21,7 +21,10 @@ from collector.traces.kineto.events import Loose
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 EXACT_DOUBLE_US = float(1 << 43)
-_LIMIT_NS = (1 << 63) - 1
+MOST_NS = (1 << 62) - 1
+"""No clock shows more before 2116, and two of it can be added."""
+NO_TIME = -(1 << 63)
+"""Stands for what is no time: missing, no number, or more than MOST_NS."""
 
 
 class InexactTimesError(ValueError):
@@ -29,7 +32,7 @@ class InexactTimesError(ValueError):
 
 
 def convert_numbers(values: Sequence[Loose], rounded: Mask | None = None) -> Ints:
-    """Convert decoded µs to ns; what is no time is 0. Raises InexactTimesError if a double cannot hold one of them.
+    """Convert decoded µs to ns; what is no time is NO_TIME. Raises InexactTimesError if a double cannot hold one of them.
 
     `rounded` is set where a time is finer than a ns.
     """
@@ -37,19 +40,15 @@ def convert_numbers(values: Sequence[Loose], rounded: Mask | None = None) -> Int
         array = np.array(values)
     except (ValueError, OverflowError):
         return _convert_mixed(values, rounded)
-    if array.dtype.kind == "i" and (not len(array) or np.abs(array).max() < _LIMIT_NS // 1000):
+    if array.dtype.kind == "i" and (not len(array) or np.abs(array).max() <= MOST_NS // 1000):
         exact: Ints = array.astype(np.int64) * 1000
         return exact
     if array.dtype.kind != "f":
         return _convert_mixed(values, rounded)
-    if not np.isfinite(array).all():
-        array = np.nan_to_num(array, nan=0.0, posinf=0.0, neginf=0.0)
-    whole = np.floor(array)
-    fraction = array - whole
-    large = np.abs(array) >= EXACT_DOUBLE_US
-    if large.any():
+    if not (np.abs(array) < EXACT_DOUBLE_US).all():
         raise InexactTimesError
-    fraction *= 1000
+    whole = np.floor(array)
+    fraction = (array - whole) * 1000
     nearest = np.rint(fraction)
     if rounded is not None:
         # What a double is away from three decimals by is half of its last bit at most.
@@ -58,27 +57,29 @@ def convert_numbers(values: Sequence[Loose], rounded: Mask | None = None) -> Int
     return times_ns
 
 
-def convert_texts(values: Sequence[msgspec.Raw], rounded: Mask | None = None) -> Ints:
-    """Convert µs as the file spells them to ns, as `convert_numbers` does."""
-    texts = [bytes(value).strip(b'"').decode("ascii", "replace") or "0" for value in values]
+def convert_texts(values: Sequence[msgspec.Raw], rounded: Mask | None = None, absent: str = "") -> Ints:
+    """Convert µs as the file spells them to ns, as `convert_numbers` does. `absent` stands for what is not there."""
+    texts = [bytes(value).strip(b'"').decode("ascii", "replace") or absent for value in values]
     try:
         # A decimal with three places is stored as its digits: the low word of each is the time in ns.
         decimals = pa.array(texts, pa.string()).cast(pa.decimal128(22, 3))
     except pa.ArrowInvalid:
-        return _convert_all(texts, rounded)
+        return _convert_all([absent if text == "null" else text for text in texts], rounded)
     words = np.frombuffer(decimals.buffers()[1], np.int64)[: 2 * len(texts)]
-    return words[::2].copy()
+    times_ns = words[::2].copy()
+    times_ns[(words[1::2] != times_ns >> 63) | (times_ns > MOST_NS) | (times_ns < -MOST_NS)] = NO_TIME
+    return times_ns
 
 
 def convert_one(value: Loose) -> int:
-    """Convert one time in µs to ns, 0 for what is no time."""
-    return _convert_text(str(value)) if value is not None else 0
+    """Convert one time in µs to ns."""
+    return _convert_text(str(value)) if value is not None else NO_TIME
 
 
 def _convert_mixed(values: Sequence[Loose], rounded: Mask | None) -> Ints:
     if any(isinstance(value, float) and abs(value) >= EXACT_DOUBLE_US for value in values):
         raise InexactTimesError
-    return _convert_all([str(value) if value is not None else "0" for value in values], rounded)
+    return _convert_all([str(value) if value is not None else "" for value in values], rounded)
 
 
 def _convert_all(texts: Sequence[str], rounded: Mask | None) -> Ints:
@@ -91,13 +92,13 @@ def _is_finer(text: str) -> bool:
     try:
         time_ns = Decimal(text) * 1000
         return time_ns.is_finite() and time_ns != time_ns.to_integral_value()
-    except InvalidOperation:
+    except ArithmeticError:
         return False
 
 
 def _convert_text(text: str) -> int:
     try:
-        time_ns = int((Decimal(text) * 1000).to_integral_value())
-    except (InvalidOperation, ValueError, OverflowError):
-        return 0
-    return time_ns if abs(time_ns) <= _LIMIT_NS else 0
+        time_ns = Decimal(text) * 1000
+        return int(time_ns.to_integral_value()) if abs(time_ns) <= MOST_NS else NO_TIME
+    except ArithmeticError:
+        return NO_TIME

@@ -15,10 +15,19 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from collector.traces.kineto.clock import InexactTimesError, Ints, Mask, convert_numbers, convert_one, convert_texts
-from collector.traces.kineto.events import IDENTITY, MEMORY, NO_ARGS, Event, Identity, Loose, MemoryArgs
+from collector.traces.kineto.clock import (
+    NO_TIME,
+    InexactTimesError,
+    Ints,
+    Mask,
+    convert_numbers,
+    convert_one,
+    convert_texts,
+)
+from collector.traces.kineto.events import IDENTITY, MEMORY, NO_ARGS, UNREADABLE, Event, Identity, Loose, MemoryArgs
 from collector.traces.kineto.intern import ArgTexts, Numbers
-from collector.traces.kineto.scratch import Scratch
+from collector.traces.kineto.outlying import Extent, Reach, find_reach
+from collector.traces.kineto.scratch import Scratch, blocks
 from collector.traces.kineto.stream import Chunk
 
 NO_ID = -1
@@ -75,7 +84,8 @@ class Rows:
 class Log:
     """Everything that the chunks held. `threads` numbers (pid, tid); `lost` counts kinds of event that are not read.
 
-    `rounded` counts events with a time finer than a ns.
+    `rounded` counts events with a time finer than a ns, `untimed` those that are left out because their time or their
+    length cannot be true.
     """
 
     names: Numbers = field(default_factory=Numbers)
@@ -90,7 +100,9 @@ class Log:
     metadata: int = 0
     profiler_spans: int = 0
     lost: int = 0
+    untimed: int = 0
     rounded: int = 0
+    _extent: Extent = field(default_factory=Extent)
     _open: dict[int, list[Event]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
@@ -125,7 +137,10 @@ class Log:
 
     def columns(self) -> Columns:
         """Return the columns of all chunks, once."""
-        return Columns(**{name: column.finish() for name, column in self._columns.items()})
+        columns = Columns(**{name: column.finish() for name, column in self._columns.items()})
+        if self._extent.can_be_true() or not len(columns):
+            return columns
+        return self._drop_outlying(columns, find_reach(columns.start_ns))
 
     @cached_property
     def memory(self) -> dict[str, Ints]:
@@ -138,16 +153,41 @@ class Log:
         name, time_ns, bits = self._counters.finish()
         return name, time_ns, bits.view(np.float64)
 
+    def _drop_outlying(self, columns: Columns, reach: Reach) -> Columns:
+        """Leave out slices, allocations and values of counters that lie beyond reach, and count them."""
+        held = reach.holds(columns.start_ns, columns.duration_ns)
+        self.untimed += len(columns) - int(held.sum())
+        self.slices = int(held.sum())
+        near = reach.holds(self.memory["time_ns"])
+        self.untimed += len(near) - int(near.sum())
+        self.memory = {name: self._pick(values, near) for name, values in self.memory.items()}
+        number, time_ns, values = self.counters
+        near = reach.holds(time_ns)
+        self.untimed += len(near) - int(near.sum())
+        self.counters = number[near], time_ns[near], values[near]
+        return Columns(**{name: self._pick(getattr(columns, name), held) for name in self._columns})
+
+    def _pick(self, values: Ints, mask: Mask) -> Ints:
+        column = self.scratch.column()
+        for rows in blocks(len(values)):
+            column.append(values[rows][mask[rows]])
+            self.scratch.release()
+        return column.finish()
+
     def _take(self, columns: Columns) -> None:
-        """Keep slices, but for the spans of the profiler itself: they tell of no work, and are counted."""
+        """Keep slices, but for the spans of the profiler itself, which tell of no work, and those without a time."""
         own = [code for (pid, _), code in self.threads.items() if isinstance(pid, str) and pid in _PROFILER_PROCESSES]
         shown = ~np.isin(columns.thread, own) & (columns.category != self.categories.get("Trace", -1))
-        kept = int(shown.sum())
+        self.profiler_spans += len(columns) - int(shown.sum())
+        timed = shown & (columns.start_ns != NO_TIME)
+        kept = int(timed.sum())
         self.slices += kept
-        self.profiler_spans += len(columns) - kept
+        self.untimed += int(shown.sum()) - kept
         for name, column in self._columns.items():
             values = getattr(columns, name)
-            column.append(values if kept == len(columns) else values[shown])
+            column.append(values if kept == len(columns) else values[timed])
+        start_ns = columns.start_ns[timed]
+        self._extent.add(start_ns, start_ns + columns.duration_ns[timed])
 
     def _build(self, events: list[Event], indices: list[int], chunk: Chunk) -> Columns:
         names, categories, threads = self.names, self.categories, self.threads
@@ -155,6 +195,7 @@ class Log:
         start_ns = _read_starts(events, indices, chunk, rounded)
         duration_ns = _read_lengths(events, indices, chunk, rounded)
         self.rounded += int(rounded.sum())
+        start_ns[duration_ns == NO_TIME] = NO_TIME
         identities = [_read_identity(event) for event in events]
         return Columns(
             start_ns,
@@ -194,28 +235,37 @@ class Log:
             event = chunk.events[index]
             try:
                 values.append(MEMORY.decode(event.args))
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNREADABLE:
                 self.lost += 1
                 continue
             events.append(event)
             places.append(index)
         rounded = np.zeros(len(events), bool)
         threads = self.threads
+        time_ns = _read_starts(events, places, chunk, rounded)
         columns = [
-            _read_starts(events, places, chunk, rounded),
+            time_ns,
             _ints([threads[(event.pid, event.tid)] for event in events]),
             *(read_ids([getattr(entry, name) for entry in values], ABSENT) for name in MemoryArgs.__struct_fields__),
         ]
         self.rounded += int(rounded.sum())
+        timed = time_ns != NO_TIME
+        self.untimed += len(timed) - int(timed.sum())
         for column, found in zip(self._memory, columns, strict=True):
-            column.append(found)
+            column.append(found[timed])
+        self._extent.add(time_ns[timed], time_ns[timed])
 
     def _add_counter(self, event: Event) -> None:
+        time_ns = convert_one(event.ts)
+        if time_ns == NO_TIME:
+            self.untimed += 1
+            return
+        self._extent.widen(time_ns, time_ns)
         for key, value in _decode_args(event).items():
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 number = self.counter_names[(str(event.pid), f"{event.name} {key}")]
                 bits = struct.unpack("<q", struct.pack("<d", value))[0]
-                self._counters.add(number, convert_one(event.ts), bits)
+                self._counters.add(number, time_ns, bits)
 
     def _close(self, event: Event, complete: list[Event], indices: list[int]) -> None:
         """Make one slice of a begin and an end; the times are computed here, since they stand in two events."""
@@ -224,7 +274,11 @@ class Log:
             self.lost += 1
             return
         begun = stack.pop()
-        length_ns = convert_one(event.ts) - convert_one(begun.ts)
+        start_ns, end_ns = convert_one(begun.ts), convert_one(event.ts)
+        if NO_TIME in (start_ns, end_ns):
+            self.untimed += 1
+            return
+        length_ns = end_ns - start_ns
         begun.dur = f"{length_ns // 1000}.{length_ns % 1000:03d}" if length_ns > 0 else 0
         begun.ts = str(begun.ts)
         complete.append(begun)
@@ -248,7 +302,8 @@ def _read_lengths(events: Sequence[Event], indices: Sequence[int], chunk: Chunk,
         return convert_numbers([event.dur or 0 for event in events], rounded)
     except InexactTimesError:
         pairs = zip(events, indices, strict=True)
-        return convert_texts([chunk.exact[at].dur if at >= 0 else _spell(event.dur) for event, at in pairs], rounded)
+        texts = [chunk.exact[at].dur if at >= 0 else _spell(event.dur) for event, at in pairs]
+        return convert_texts(texts, rounded, absent="0")
 
 
 def _spell(value: Loose) -> msgspec.Raw:
@@ -260,14 +315,14 @@ def _read_identity(event: Event) -> Identity:
         return _NO_IDENTITY
     try:
         return IDENTITY.decode(event.args)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return _NO_IDENTITY
 
 
 def _decode_args(event: Event) -> dict[str, object]:
     try:
         value = msgspec.json.decode(event.args) if event.args is not NO_ARGS else {}
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -9,6 +9,8 @@ import msgspec
 
 Loose = int | float | str | None
 NO_ARGS = msgspec.Raw(b"")
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises: no JSON or of another shape, no UTF-8, nested too deeply."""
 
 
 class Event(msgspec.Struct, gc=False):

@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.traces.kineto.clock import InexactTimesError, convert_numbers, convert_texts
+from collector.traces.kineto.clock import (
+    MOST_NS,
+    NO_TIME,
+    InexactTimesError,
+    convert_numbers,
+    convert_one,
+    convert_texts,
+)
+from collector.traces.kineto.events import Loose
 
 NS = st.integers(0, 4_000_000_000 * 10**9)
 
@@ -34,6 +42,27 @@ def test_doubles_that_cannot_hold_the_time_are_refused() -> None:
         convert_numbers([1682725898236567.123])
 
 
-@pytest.mark.parametrize("text", ["null", "x", "1e400", "NaN", ""])
-def test_what_is_no_time_is_zero(text: str) -> None:
-    assert convert_texts([msgspec.Raw(text.encode()), msgspec.Raw(b"2.5")]).tolist() == [0, 2500]
+@pytest.mark.parametrize(
+    "text", ["null", "x", "1e300", "1e999999999", "NaN", "Infinity", "-9e18", "9" * 19, "9" * 26, ""]
+)
+def test_text_that_is_no_time_is_told_from_zero(text: str) -> None:
+    texts = [msgspec.Raw(text.encode()), msgspec.Raw(b"2.5"), msgspec.Raw(b"0")]
+    assert convert_texts(texts).tolist() == [NO_TIME, 2500, 0]
+
+
+@pytest.mark.parametrize("value", [None, "x", "NaN", "1e300", "", -(10**25), MOST_NS // 1000 + 1])
+def test_value_that_is_no_time_is_told_from_zero(value: Loose) -> None:
+    assert convert_numbers([value, 2, 0]).tolist() == [NO_TIME, 2000, 0]
+    assert convert_one(value) == NO_TIME
+
+
+@pytest.mark.parametrize("value", [1e300, float("inf"), float("nan")])
+def test_double_that_is_no_time_is_left_to_its_text(value: float) -> None:
+    with pytest.raises(InexactTimesError):
+        convert_numbers([value, 2.5])
+
+
+@pytest.mark.parametrize("spelled", [["", "1700000000000000.5"], ["null", "1700000000000000.5"]])
+def test_length_that_is_absent_is_what_the_caller_says(spelled: list[str]) -> None:
+    texts = [msgspec.Raw(text.encode()) for text in spelled]
+    assert convert_texts(texts, absent="0").tolist() == [0, 1700000000000000500]
