@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from collector import parts
+from collector.run import open_run
 from collector.schema import layout
-from collector.schema.manifest import RankManifest, decode_manifest, encode_manifest
+from collector.schema.manifest import RankManifest, Window, decode_manifest, encode_manifest
 
 
 def write_rows(run: Path, table: str, rows: Sequence[dict[str, Any]], rank: int = 0) -> None:
@@ -28,6 +30,13 @@ def edit_manifest(run: Path, **changes: Any) -> None:
     path = layout.rank_file(run, 0)
     manifest = decode_manifest(RankManifest, path.read_text("utf-8"), str(path))
     path.write_text(encode_manifest(replace(manifest, **changes)), "utf-8")
+
+
+def take_window(run: Path, first: int, last: int) -> None:
+    """Note a detailed window that was asked for and has just been taken."""
+    start_ns = time.time_ns() - open_run(run).manifest.epoch_unix_ns
+    window = Window(first, last, start_ns, start_ns + 1_000_000, trigger="control")
+    edit_manifest(run, windows=(*open_run(run).rank().manifest.windows, window))
 
 
 def operator(name: str, **columns: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collector.schema.control import WindowRequest, read_control
 from collector.schema.layout import control_file
 from tests.support.asking import ADDRESS, Asker
 from tests.support.runs import RunPlan, build_run
+from tests.support.tables import take_window
 
 JSON = {"content-type": "application/json"}
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -33,6 +34,22 @@ def test_the_form_goes_back_to_the_page_which_says_what_was_asked(live: Asker, t
     answer = live.ask("/runs/team/live/window", "POST", FORM, b"first=40&count=2")
     assert (answer.status_code, answer.headers["location"]) == (303, "/runs/team/live/steps#window")
     assert "steps 40 to 41" in live.ask("/runs/team/live/steps").text
+
+
+def test_a_form_without_a_first_step_asks_for_the_next_ones(live: Asker, tmp_path: Path) -> None:
+    assert live.ask("/runs/team/live/window", "POST", FORM, b"first=&count=3").status_code == 303
+    assert read_control(tmp_path / "team/live") == WindowRequest(0, 3)
+    assert "the next 3 steps" in live.ask("/runs/team/live/steps").text
+
+
+def test_the_page_awaits_a_window_until_it_was_taken(live: Asker, tmp_path: Path) -> None:
+    run = tmp_path / "team/live"
+    live.ask("/runs/team/live/window", "POST", FORM, b"first=40&count=2")
+    assert "data-awaited" in live.ask("/runs/team/live/steps").text
+    take_window(run, 40, 41)
+    page = live.ask("/runs/team/live/steps").text
+    assert "data-awaited" not in page
+    assert "Taken last: steps 40 to 41." in page
 
 
 def test_a_run_that_is_over_is_not_written_to(live: Asker, tmp_path: Path) -> None:

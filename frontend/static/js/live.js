@@ -1,5 +1,6 @@
 // A run that records: the badge in the top bar counts its steps. The page itself changes only when asked to, or while
 // "Follow" is ticked, and then in place: what one looks at stays where it is.
+import { renewGrowing } from "./growing.js";
 import { readChoice, writeChoice } from "./storage.js";
 
 const POLL_MS = 2000;
@@ -77,8 +78,10 @@ export function installLive() {
       // A page that takes in by itself what has grown says so by preventing the default.
       const taken = changed && !document.dispatchEvent(new CustomEvent("stepscope:grown", { cancelable: true }));
       if (taken) shown = live.stamp;
-      else if (changed && follow.checked) await renew();
-      else update.hidden = !changed;
+      if (changed && !taken && follow.checked) await renew();
+      else update.hidden = taken || !changed;
+      // A detailed window that was asked for is shown once it was taken, also where the page does not follow.
+      if (changed && document.querySelector("[data-awaited]")) await renewGrowing();
     } catch {
       wait = Math.min(2 * wait, SLOWEST_MS);
       steps.textContent = "no answer from the server";

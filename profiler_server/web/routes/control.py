@@ -45,8 +45,8 @@ def order_window(
 def order_window_from_page(
     run_id: RunId,
     services: ServicesOf,
-    first: Annotated[int, Form(ge=0, le=MOST_FIRST)],
     count: Annotated[int, Form(ge=1, le=MOST_STEPS)],
+    first: Annotated[int, Form(ge=0, le=MOST_FIRST)] = 0,
     rank: int | None = None,
 ) -> Response:
     """Do the same for the form of the Step trace page, and go back there."""
