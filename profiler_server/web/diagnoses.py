@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,6 +21,8 @@ AT_ONCE_SLICES = 1_000_000
 """A rank with more is judged in the background: its page does not wait."""
 MOST_SLICES = 20_000_000
 """A rank with more is not judged for a page: that takes gigabytes, and the timeline needs none of them."""
+RESTED_S = 30.0
+"""A run that records changes every second; the list, which follows it, has it judged no more often than this."""
 log = logging.getLogger(__name__)
 Key = tuple[str, int, Stamp]
 
@@ -30,6 +33,7 @@ class Diagnoses:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: OrderedDict[Key, Panel] = OrderedDict()
+        self._latest: OrderedDict[tuple[str, int], tuple[float, Panel]] = OrderedDict()
         self._pending: set[Key] = set()
         self._pool = ThreadPoolExecutor(1, "diagnoses")
 
@@ -51,20 +55,25 @@ class Diagnoses:
     def _keep(self, key: Key, panel: Panel) -> Panel:
         with self._lock:
             self._kept[key] = panel
+            self._latest[key[:2]] = (time.monotonic(), panel)
             self._pending.discard(key)
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
+            for kept in (self._kept, self._latest):
+                while len(kept) > KEPT:
+                    kept.popitem(last=False)
         return panel
 
     def _judge_later(self, key: Key, run: Run, rank: int) -> None:
         with self._lock:
-            if key in self._pending:
-                return
+            if any(pending[:2] == key[:2] for pending in self._pending):
+                return  # a run that grows while it is judged is asked for again
             self._pending.add(key)
         self._pool.submit(lambda: self._keep(key, _judge(run, rank)))
 
     def peek(self, entry: RunEntry) -> Panel | None:
-        """Return the diagnosis of a run's first rank if it is known; else have it made and return None."""
+        """Return the diagnosis of a run's first rank if it is known; else have it made and return None.
+
+        That of a run which records may be `RESTED_S` old.
+        """
         if not entry.headline.ranks:
             return Panel(None, "This run has no rank folder.")
         rank = entry.headline.ranks[0]
@@ -72,6 +81,9 @@ class Diagnoses:
         with self._lock:
             if key in self._kept:
                 return self._kept[key]
+            judged_s, latest = self._latest.get(key[:2], (float("-inf"), None))
+        if entry.state == "recording" and time.monotonic() - judged_s < RESTED_S:
+            return latest
         if _count_slices(Run(entry.path), rank) > MOST_SLICES:
             return self.judge(Run(entry.path), rank)
         self._judge_later(key, Run(entry.path), rank)

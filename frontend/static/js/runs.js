@@ -1,4 +1,5 @@
 // The list of runs: two ticked runs can be compared; verdicts that were pending are filled in where they stand.
+import { followRows } from "./run_rows.js";
 
 const POLL_MS = 400;
 const SLOWEST_MS = 5000;
@@ -18,8 +19,8 @@ function installCompare() {
   const form = document.getElementById("compare");
   const button = form?.querySelector("[data-compare]");
   if (!(form instanceof HTMLFormElement) || !(button instanceof HTMLButtonElement)) return;
-  const boxes = /** @type {NodeListOf<HTMLInputElement>} */ (form.querySelectorAll("input[name=run]"));
   const show = () => {
+    const boxes = /** @type {NodeListOf<HTMLInputElement>} */ (form.querySelectorAll("input[name=run]"));
     const ticked = [...boxes].filter((box) => box.checked).length;
     button.disabled = ticked !== 2;
     button.textContent = describeChoice(ticked);
@@ -27,13 +28,26 @@ function installCompare() {
   };
   form.addEventListener("change", show);
   addEventListener("pageshow", show);
+  document.addEventListener("stepscope:runs", show);
   show();
 }
 
-/** @param {number} wait */
-async function fillVerdicts(wait = POLL_MS) {
+let filling = false;
+
+/** Fill in what is pending, until nothing is. */
+async function fillVerdicts() {
+  if (filling) return;
+  filling = true;
+  for (let wait = POLL_MS; await askVerdicts(); wait = Math.min(wait * 1.5, SLOWEST_MS)) {
+    await new Promise((resolve) => setTimeout(resolve, wait));
+  }
+  filling = false;
+}
+
+/** @returns {Promise<boolean>} whether verdicts were pending */
+async function askVerdicts() {
   const cells = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-verdict]"));
-  if (cells.length === 0) return;
+  if (cells.length === 0) return false;
   const query = new URLSearchParams([...cells].map((cell) => ["run", cell.dataset.verdict ?? ""]));
   try {
     const answer = await fetch(`/api/v1/verdicts?${query}`);
@@ -48,10 +62,12 @@ async function fillVerdicts(wait = POLL_MS) {
   } catch {
     // The server may be restarting; asked again below.
   }
-  setTimeout(() => fillVerdicts(Math.min(wait * 1.5, SLOWEST_MS)), wait);
+  return true;
 }
 
 if (typeof document !== "undefined") {
   installCompare();
   fillVerdicts();
+  document.addEventListener("stepscope:runs", fillVerdicts);
+  followRows(fillVerdicts);
 }
