@@ -30,8 +30,9 @@ class Series(NamedTuple):
 
 def read_counters(rank: RankRun, tracks: list[Track], first_id: int) -> list[Series]:
     """Return every counter of a rank; new tracks are numbered from `first_id`; a damaged table adds none."""
-    found = _read_trace_counters(rank, tracks)
-    for group, unit, name, time, value in [*_read_queues(rank), *_read_memory(rank)]:
+    memory = _read_memory(rank)
+    found = _read_trace_counters(rank, [track for track in tracks if not (memory and _tells_memory(track))])
+    for group, unit, name, time, value in [*_read_queues(rank), *memory]:
         track = Track(first_id, "counter", name, group, _FIRST_ORDER + len(found), unit)
         first_id += 1
         found.append(_sorted_series(track, time, value))
@@ -69,6 +70,11 @@ def _read_queues(rank: RankRun) -> list[_Named]:
     return found
 
 
+def _tells_memory(track: Track) -> bool:
+    """Say whether a counter of the trace is what the table `memory` tells too, device by device."""
+    return track.group == GROUP_MEMORY and track.unit == "bytes"
+
+
 def _read_memory(rank: RankRun) -> list[_Named]:
     columns = ["device", "start_ns", "allocated_bytes", "reserved_bytes"]
     try:
@@ -81,6 +87,8 @@ def _read_memory(rank: RankRun) -> list[_Named]:
         owner = "host" if device < 0 else f"device {device}"
         for column, what in (("allocated_bytes", "allocated"), ("reserved_bytes", "reserved")):
             kept = rows.filter(pc.is_valid(rows[column]))
+            if not pc.any(pc.greater(kept[column], 0)).as_py():  # the host has no allocator that reserves
+                continue
             found.append(
                 (GROUP_MEMORY, "bytes", f"{owner}, {what}", kept["start_ns"].to_numpy(), _floats(kept[column]))
             )

@@ -12,9 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from collector.traces import import_trace
 from profiler_server.timeline.store import Timeline
 from profiler_server.timeline.tiles import TileCache, pack_tile
 from tests.support.runs import RunPlan, build_run
+from tests.support.traces import step, write_trace
 from tests.unit.timeline.rows import build_slices_run, make_slice, open_timeline
 
 MS = 1_000_000
@@ -100,6 +102,15 @@ def test_counters_are_in_the_tile(tmp_path: Path) -> None:
     low = np.frombuffer(body, np.float32, points, len(body) - 12 * points)
     assert [track.name for track in timeline.index.counters] == ["worker queue"]
     assert (points, low.min(), low.max()) == (40, 0.0, 3.0)
+
+
+def test_memory_that_a_trace_counts_too_has_one_track(tmp_path: Path) -> None:
+    args = {"Device Type": 0, "Device Id": -1, "Addr": 1, "Bytes": 64, "Total Allocated": 64, "Total Reserved": 0}
+    allocation = {"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": 5, "args": args}
+    run = import_trace(write_trace(tmp_path / "trace.json", [step(1, 0, 99), allocation]), tmp_path / "run")
+    assert [track["name"] for track in run.rank().table("tracks").to_pylist() if track["kind"] == "counter"]
+    (track,) = open_timeline(run.rank()).index.counters
+    assert (track.name, track.group) == ("host, allocated", "Memory")
 
 
 def test_a_tile_is_packed_once(dense: Timeline) -> None:
