@@ -20,13 +20,15 @@ WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from ste
 _PANELS: Kept[tuple[DevicePanel, ...]] = Kept(64)
 NO_DEVICE = (
     "Nothing ran on an accelerator while this run was recorded in detail, so there is no kernel, copy or stream to show. "
-    "The breakdown of the steps above holds for the host."
+    "That is as it should be for a training on the CPU: Step trace and Operators tell where its time goes. To see a "
+    "device here, train on a machine with one, with the model and its batches moved to it."
 )
+MOVE_REMEDY = "model = model.to(device)\nfor batch in loader:\n    batch = batch.to(device, non_blocking=True)"
 
 
 @dataclass(frozen=True)
 class DevicePage:
-    """`linked_only` says that the accounts leave out device work without a known launch, as `?linked=1` asks."""
+    """The breakdown is None without device work. `linked_only` says that the accounts leave out device work without a known launch, as `?linked=1` asks."""
 
     breakdown: Breakdown | None
     breakdown_notice: Notice | None
@@ -48,12 +50,16 @@ def build(request: PageRequest) -> DevicePage:
         "The device's figures cannot be made",
         lambda: _PANELS.recall((str(rank.folder), linked_only), stamp, lambda: build_panels(rank, linked_only)),
     )
+    if not panels and device_notice is None and breakdown_notice is None:
+        nothing = Notice("empty", "No device work", NO_DEVICE, MOVE_REMEDY)
+        if breakdown and breakdown.is_on_device:
+            device_notice = nothing
+        else:  # eight categories of which the five of a device are zero would only seem to tell something
+            breakdown, breakdown_notice = None, nothing
     if breakdown is None and breakdown_notice is None:
         breakdown_notice = Notice(
             "empty", "No step in detail", "No training step was recorded in detail.", WINDOW_REMEDY
         )
-    if not panels and device_notice is None:
-        device_notice = Notice("empty", "No device work", NO_DEVICE)
     return DevicePage(breakdown, breakdown_notice, panels or (), device_notice, linked_only)
 
 

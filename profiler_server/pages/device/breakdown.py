@@ -44,6 +44,7 @@ MEANING: Mapping[str, str] = {
     "cpu_exec": "the host is in another operator or annotation",
     "other": "none of these",
 }
+ON_DEVICE = ("kernel", "memcpy", "memset", "communication", "runtime")
 TABLE_STEPS = 200
 
 
@@ -61,12 +62,16 @@ class Part:
 
 @dataclass(frozen=True)
 class Breakdown:
-    """`sentence` says which steps there are; `total` is the mean step, which the parts sum to."""
+    """`sentence` says which steps there are; `total` is the mean step, which the parts sum to.
+
+    `is_on_device` says that a device, or a call to one, had any of it.
+    """
 
     sentence: str
     total: str
     parts: tuple[Part, ...]
     chart: Chart
+    is_on_device: bool
 
 
 def build_breakdown(rank: RankRun) -> Breakdown | None:
@@ -96,7 +101,10 @@ def build_breakdown(rank: RankRun) -> Breakdown | None:
         columns=("Step", *LABELS.values()),
         rows=rows,
     )
-    return Breakdown(f"Mean of {format_number_of(len(numbers), 'step')}.", format_duration(total), parts, chart)
+    on_device = any(name in present for name in ON_DEVICE)
+    return Breakdown(
+        f"Mean of {format_number_of(len(numbers), 'step')}.", format_duration(total), parts, chart, on_device
+    )
 
 
 def _read_numbers(rank: RankRun) -> np.ndarray:

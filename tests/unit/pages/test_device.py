@@ -63,12 +63,30 @@ def test_linked_only_leaves_out_work_without_a_launch(tmp_path: Path) -> None:
     assert ("left out here" in linked.linked) == ("counted here" in every.linked)
 
 
-def test_a_cpu_run_keeps_its_breakdown_and_says_that_there_is_no_device(tmp_path: Path) -> None:
+def test_a_cpu_run_says_that_there_is_no_device_in_place_of_zeros(tmp_path: Path) -> None:
+    page = _open(build_run(tmp_path / "run"))
+    assert (page.breakdown, page.devices, page.device_notice) == (None, (), None)
+    assert page.breakdown_notice is not None
+    assert (page.breakdown_notice.state, page.breakdown_notice.title) == ("empty", "No device work")
+    assert ".to(device" in page.breakdown_notice.remedy
+
+
+def test_a_cpu_run_with_collectives_keeps_its_breakdown(tmp_path: Path) -> None:
     run = import_trace(find_sample("cpu_only_rank34.pt.trace.json.gz"), tmp_path / "run")
     page = _open(run.path, run.ranks[0])
     assert page.breakdown is not None
     assert page.device_notice is not None
     assert (page.devices, page.device_notice.title) == ((), "No device work")
+
+
+def test_a_breakdown_that_fails_is_not_taken_for_a_cpu_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(rank: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("profiler_server.pages.device.build_breakdown", fail)
+    page = _open(build_run(tmp_path / "run"))
+    assert page.breakdown_notice is not None
+    assert page.breakdown_notice.state == "failed"
 
 
 def test_a_run_without_a_window_says_how_to_open_one(tmp_path: Path) -> None:
