@@ -150,7 +150,7 @@ def _sum_totals(timeline: Timeline) -> tuple[Total, ...]:
     own = sum(row.self_ns for row in operators) if operators else None
     totals = [
         Total("Slices", format_count(timeline.index.slices), f"over {format_duration(timeline.span_ns)}"),
-        Total("Operator time", format_duration(own), "host, callees not counted twice"),
+        Total("Operator time", format_duration(own), "on the host, callees not counted twice"),
         Total(
             "Operators", format_count(len(operators)), format_number_of(sum(r.count for r in operators), "execution")
         ),

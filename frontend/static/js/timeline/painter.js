@@ -11,6 +11,8 @@ import { chooseLevel, tileSpan, tilesOf } from "./view.js";
 /** @typedef {import("./tile.js").Tile} Tile */
 /** @typedef {{row: Row, y: number, strip: number}} Shown a row, where it stands on the canvas, and its strip of pixels */
 
+/** @typedef {{x: number, y: number, width: number, height: number}} Box in CSS pixels of the canvas */
+
 /** Relations whose arrow comes from the other slice. */
 const FROM_OTHER = new Set(["launched by", "backward of"]);
 const LETTER_PIXELS = 6.2;
@@ -25,6 +27,8 @@ export class Painter {
     this.strips = new Strips();
     /** Greatest value of each counter, for its scale. @type {Map<string, number>} */
     this.greatest = new Map();
+    /** Where text stands in this frame. @type {Box[]} */
+    this.texts = [];
     this.missing = 0;
     this.width = 1;
     this.height = 1;
@@ -48,8 +52,10 @@ export class Painter {
     g.setTransform(ratio, 0, 0, ratio, 0, 0);
     g.fillStyle = state.palette.ink;
     g.fillRect(0, 0, this.width, this.height);
+    this.texts = [];
     this.drawRows(state, scrolled);
     if (pinned.length) {
+      this.texts = this.texts.filter(({ y, height }) => y + height / 2 > state.pinnedHeight);
       g.fillStyle = state.palette.ink;
       g.fillRect(0, 0, this.width, state.pinnedHeight);
       this.drawRows(state, pinned);
@@ -161,7 +167,9 @@ export class Painter {
       const room = Math.floor((label.width / ratio - 6) / LETTER_PIXELS);
       if (room < 4) continue;
       g.fillStyle = source.colors.bright[name] ? "#000000" : "#ffffff";
-      g.fillText(shorten(source.meta.names[name], room), label.x / ratio + 3, at.y + at.row.height / 2, label.width / ratio - 5);
+      const [text, x, most] = [shorten(source.meta.names[name], room), label.x / ratio + 3, label.width / ratio - 5];
+      g.fillText(text, x, at.y + at.row.height / 2, most);
+      if (state.selected?.links?.length) this.texts.push({ x, y: at.y, width: Math.min(g.measureText(text).width, most), height: at.row.height });
     }
     g.textBaseline = "alphabetic";
   }
@@ -185,14 +193,26 @@ export class Painter {
       const [from, to] = FROM_OTHER.has(link.relation) ? [other, box] : [box, other];
       const [y0, y1] = [from.y + from.height / 2, to.y + to.height / 2];
       const bend = Math.min(80, 20 + Math.abs(to.x - from.x) / 3);
+      g.save();
+      this.clipBesideTexts();
       g.beginPath();
       g.moveTo(from.x, y0);
       g.bezierCurveTo(from.x + bend, y0, to.x - bend, y1, to.x, y1);
       g.stroke();
+      g.restore();
       drawHead(g, to.x, y1);
       g.strokeRect(other.x, other.y, Math.max(other.width, 2), other.height);
     }
     g.restore();
+  }
+
+  /** Let an arrow pass behind the names of slices, so that they can be read. */
+  clipBesideTexts() {
+    const g = this.context;
+    g.beginPath();
+    g.rect(0, 0, this.width, this.height);
+    for (const { x, y, width, height } of this.texts) g.rect(x - 2, y, width + 4, height);
+    g.clip("evenodd");
   }
 
   /**

@@ -27,7 +27,7 @@ export class Search {
       this.go("next");
     });
     this.field.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") this.field.blur();
+      if (event.key === "Escape") this.clear();
       if (event.key === "Enter" && event.shiftKey) {
         event.preventDefault();
         this.go("previous");
@@ -39,6 +39,13 @@ export class Search {
 
   get text() {
     return this.field.value.trim();
+  }
+
+  /** The browser's own way to empty the field says nothing where it has lost the focus. */
+  clear() {
+    this.field.value = "";
+    this.field.blur();
+    this.restart();
   }
 
   /** Count the matches of a new text, without moving the view. */
