@@ -29,6 +29,7 @@ from collector.traces.reading import read_trace
 _TRACE_SUFFIXES = (".json", ".json.gz")
 _SHIFTED = ("steps", "phases", "slices", "counters", "memory", "collectives")
 _MOST_FILES = 100_000
+_MOST_LISTED = 1_000
 _NOT_IN_TRACES = ("fetches", "queues", "stages", "resources", "ranges", "compiles")
 _IN_TABLES = ("steps", "phases", "window", "memory")
 
@@ -124,7 +125,11 @@ def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOpt
         host="",
         stepscope=_read_version(),
         cuda=facts.versions.get("cuda_runtime_version"),
-        metadata={"files": [rank.path.name for rank in ranks.values()][:1000], "versions": facts.versions},
+        metadata={
+            "files": [path.name for path in files[:_MOST_LISTED]],
+            "file_bytes": [path.stat().st_size for path in files[:_MOST_LISTED]],
+            "versions": facts.versions,
+        },
     )
     layout.run_file(scratch).write_text(encode_manifest(manifest), encoding="utf-8")
 

@@ -16,6 +16,7 @@ from collector.schema.errors import RunNotFoundError, StepscopeError
 from profiler_server.store.headline import RunEntry, read_headline
 from profiler_server.store.scan import Scan, scan_base
 from profiler_server.store.stamps import Stamp, stamp_run
+from profiler_server.store.traces import TraceFile, TraceFinder, leave_imported
 
 BASE_ID = "@base"
 """The id of a run that is the base directory itself, which has no path below it."""
@@ -35,13 +36,13 @@ class Unreadable:
 class Listing:
     """All runs, newest first. `cut` says where the search for them stopped, empty when it did not.
 
-    `traces` are files that torch.profiler wrote and that no run was made of.
+    `traces` are files that begin like a trace and that no run was made of.
     """
 
     runs: tuple[RunEntry, ...]
     unreadable: tuple[Unreadable, ...]
     cut: str
-    traces: tuple[Path, ...] = ()
+    traces: tuple[TraceFile, ...] = ()
 
     def find(self, run_id: str) -> RunEntry | None:
         return next((entry for entry in self.runs if entry.id == run_id), None)
@@ -55,6 +56,8 @@ class Catalog:
         self._lock = threading.Lock()
         self._scanned = float("-inf")
         self._scan = Scan((), (), "")
+        self._finder = TraceFinder()
+        self._traces: tuple[TraceFile, ...] = ()
         self._entries: dict[Path, tuple[Stamp, RunEntry | Unreadable]] = {}
 
     def list_runs(self) -> Listing:
@@ -62,17 +65,22 @@ class Catalog:
         with self._lock:
             if time.monotonic() - self._scanned > SCAN_INTERVAL_S:
                 self._scan = scan_base(self.base_dir)
+                self._traces = self._finder.find(self._scan.json_files)
                 self._scanned = time.monotonic()
             paths = self._scan.paths
             self._entries = {path: self._entries[path] for path in paths if path in self._entries}
             found = [entry for path in paths if (entry := self._read_entry(path)) is not None]
+            traces = self._traces
         runs = [entry for entry in found if isinstance(entry, RunEntry)]
         unreadable = [entry for entry in found if isinstance(entry, Unreadable)]
         unreadable += [Unreadable(self.name_path(path), reason) for path, reason in self._scan.refused]
         runs.sort(key=lambda entry: (-entry.manifest.created_unix_ns, entry.id))
-        imported = {str(name) for entry in runs for name in _list_imported(entry)}
-        traces = tuple(path for path in self._scan.traces if path.name not in imported)
-        return Listing(_compare_to_previous(runs), tuple(unreadable), self._scan.cut, traces)
+        return Listing(_compare_to_previous(runs), tuple(unreadable), self._scan.cut, leave_imported(traces, runs))
+
+    def look_again(self) -> None:
+        """Walk the tree for the next list, however short ago the last walk was."""
+        with self._lock:
+            self._scanned = float("-inf")
 
     def open(self, run_id: str) -> Run:
         """Open a run by its id. Raises RunNotFoundError for an id that names nothing below the base directory."""
@@ -138,12 +146,6 @@ def _leads_out(folder: Path, base_dir: Path, depth: int = 3) -> bool:
             if depth > 1 and entry.is_dir() and _leads_out(Path(entry.path), base_dir, depth - 1):
                 return True
     return False
-
-
-def _list_imported(entry: RunEntry) -> Sequence[object]:
-    """Return the names of the files that a run was imported from."""
-    files = entry.manifest.metadata.get("files")
-    return files if entry.manifest.source == "kineto" and isinstance(files, list) else ()
 
 
 def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
 from pathlib import Path
 
@@ -17,7 +19,5 @@ def name_run(file_name: str) -> str:
 
 def find_free_name(base_dir: Path, name: str) -> str:
     """Return the name, with a number behind it if something of that name is there."""
-    taken = {entry.name for entry in base_dir.iterdir()} if base_dir.is_dir() else set()
-    if name not in taken:
-        return name
-    return next(candidate for number in range(2, len(taken) + 3) if (candidate := f"{name}-{number}") not in taken)
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return next(free for free in itertools.chain([name], numbered) if not os.path.lexists(base_dir / free))

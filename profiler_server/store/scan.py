@@ -12,64 +12,115 @@ from collector.schema import layout
 DEPTH_LIMIT = 8
 FOLDER_LIMIT = 50_000
 RUN_LIMIT = 10_000
-TRACE_LIMIT = 100
-TRACE_SUFFIXES = (".trace.json", ".json.gz")
-"""Plain .json files are too often something else; `profiler-server import` takes them by name."""
+JSON_LIMIT = 1_000
+_JSON_SUFFIXES = (".json", ".json.gz")
+_LIKELY_SUFFIXES = (".trace.json", ".trace.json.gz")
+_OWN_NAMES = frozenset(
+    {"benchmark.json", "benchmark_mean.json", layout.CONTROL_FILE, layout.RUN_FILE, layout.RANK_FILE}
+)
 SKIPPED_NAMES = frozenset({"node_modules", "__pycache__", "lost+found"})
+
+
+@dataclass(frozen=True)
+class JsonFile:
+    """A file that may be a trace by its name. Size and time tell whether it changed since it was looked into."""
+
+    path: Path
+    size_bytes: int
+    modified_ns: int
 
 
 @dataclass(frozen=True)
 class Scan:
     """`paths` are directories that hold `profiler/run.json`; `refused` are folders that could not be listed, with why.
 
-    `cut` says in a sentence where the walk stopped, empty when it saw everything. `traces` are files that torch.profiler
-    wrote and that lie outside of runs.
+    `cut` says in a sentence where the walk stopped, empty when it saw everything. `json_files` lie outside of runs' own
+    folders and are at most JSON_LIMIT, those that are named like a trace first in each folder.
     """
 
     paths: tuple[Path, ...]
     refused: tuple[tuple[Path, str], ...]
     cut: str
-    traces: tuple[Path, ...] = ()
+    json_files: tuple[JsonFile, ...] = ()
 
 
 def scan_base(base_dir: Path) -> Scan:
     """Find every run below base_dir, base_dir included, nearest first. Links to folders are not followed."""
     paths: list[Path] = []
     refused: list[tuple[Path, str]] = []
-    traces: list[Path] = []
+    files: list[JsonFile] = []
     queue = deque([(base_dir, 0)])
-    seen, too_deep = 0, False
+    seen, too_deep, too_many = 0, False, False
     while queue and seen < FOLDER_LIMIT and len(paths) < RUN_LIMIT:
         folder, depth = queue.popleft()
         seen += 1
         if layout.run_file(folder).is_file():
             paths.append(folder)
         try:
-            inner, found = _list_folder(folder)
+            listed = _list_folder(folder, JSON_LIMIT - len(files))
         except OSError as error:
             refused.append((folder, f"This folder cannot be listed: {error.strerror or error}."))
             continue
-        traces += found[: TRACE_LIMIT - len(traces)]
+        if listed.odd:
+            refused.append((folder, "What is in this folder under names that are not UTF-8 was left out."))
+        files += listed.files
+        too_many = too_many or listed.holds_more
         if depth < DEPTH_LIMIT:
-            queue.extend((path, depth + 1) for path in inner)
+            queue.extend((path, depth + 1) for path in listed.inner)
         else:
-            too_deep = too_deep or bool(inner)
-    return Scan(tuple(paths), tuple(refused), _explain_cut(bool(queue), too_deep), tuple(traces))
+            too_deep = too_deep or bool(listed.inner)
+    return Scan(tuple(paths), tuple(refused), _explain_cut(bool(queue), too_deep, too_many), tuple(files))
 
 
-def _list_folder(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return the folders to walk into and the traces, each in order."""
+@dataclass(frozen=True)
+class _Folder:
+    """The folders to walk into and the files that may be traces, each in order; links are neither.
+
+    `odd` is whether there are names that no page can show and no address can hold.
+    """
+
+    inner: list[Path]
+    files: list[JsonFile]
+    holds_more: bool
+    odd: bool
+
+
+def _list_folder(folder: Path, room: int) -> _Folder:
+    """List a folder with at most `room` files. OSError passes."""
     with os.scandir(folder) as entries:
-        shown = [entry for entry in entries if not entry.name.startswith(".")]
+        listed = [entry for entry in entries if not entry.name.startswith(".")]
+    shown = [entry for entry in listed if _is_text(entry.name)]
     skipped = {layout.PROFILER_FOLDER, *SKIPPED_NAMES}
     inner = sorted(
         Path(entry.path) for entry in shown if entry.is_dir(follow_symlinks=False) and entry.name not in skipped
     )
-    traces = (entry for entry in shown if entry.name.endswith(TRACE_SUFFIXES) and entry.is_file(follow_symlinks=False))
-    return inner, sorted(Path(entry.path) for entry in traces)
+    named = [entry for entry in shown if entry.name.endswith(_JSON_SUFFIXES) and entry.name not in _OWN_NAMES]
+    named.sort(key=lambda entry: (not entry.name.endswith(_LIKELY_SUFFIXES), entry.name))
+    files = [file for entry in named[:room] if (file := _describe_file(entry)) is not None]
+    return _Folder(inner, files, len(named) > room, len(shown) < len(listed))
 
 
-def _explain_cut(stopped: bool, too_deep: bool) -> str:
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _describe_file(entry: os.DirEntry[str]) -> JsonFile | None:
+    try:
+        if not entry.is_file(follow_symlinks=False):
+            return None
+        found = entry.stat(follow_symlinks=False)
+    except OSError:
+        return None  # it vanished
+    return JsonFile(Path(entry.path), found.st_size, found.st_mtime_ns)
+
+
+def _explain_cut(stopped: bool, too_deep: bool, too_many: bool) -> str:
     if stopped:
         return f"The search stopped after {FOLDER_LIMIT:,} folders or {RUN_LIMIT:,} runs; serve a folder further down."
-    return f"Folders more than {DEPTH_LIMIT} levels down were not searched." if too_deep else ""
+    deep = f"Folders more than {DEPTH_LIMIT} levels down were not searched." if too_deep else ""
+    many = f"Only the nearest {JSON_LIMIT:,} .json files were searched for traces." if too_many else ""
+    return " ".join(filter(None, (deep, many)))

@@ -63,11 +63,11 @@ def test_verdicts_come_after_the_page(web_base: Path) -> None:
 
 
 def test_a_trace_that_lies_beside_the_runs_is_listed_with_its_import(tmp_path: Path) -> None:
-    (tmp_path / "worker <b>.pt.trace.json").write_bytes(b"{}")
-    (tmp_path / "grown.json.gz").write_bytes(b"")
+    (tmp_path / "worker <b>.pt.trace.json").write_bytes(b'{"traceEvents": []}')
+    (tmp_path / "plain.json").write_bytes(b'[{"ph": "X"}]')
     (tmp_path / "notes.json").write_bytes(b"{}")
     page = Asker(tmp_path).ask("/").text
-    assert "2 trace files not imported yet" in page
+    assert "Traces that are not imported yet (2)" in page
     assert "notes.json" not in page
     assert "worker &lt;b&gt;.pt.trace.json" in page
     assert "profiler-server import" in page

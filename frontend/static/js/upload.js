@@ -1,8 +1,5 @@
 // The run list takes trace files: dropped anywhere on the page or chosen. They are sent, imported, and the run is opened.
-
-const POLL_MS = 400;
-
-/** @typedef {{id: string, state: string, progress_frac: number, error: string | null, href: string | null}} ImportStatus */
+import { describeState, followImport } from "./imports.js";
 
 /**
  * @param {readonly {name: string, size: number}[]} files
@@ -63,22 +60,15 @@ class Zone {
     request.send(body);
   }
 
-  /** @param {ImportStatus} job */
-  async follow(job) {
-    while (job.state !== "done" && job.state !== "failed") {
-      this.show(0.5 + 0.5 * job.progress_frac, job.state === "waiting" ? "Waiting" : "Importing");
-      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-      try {
-        const answer = await fetch(`${this.element.dataset.address}/${job.id}`);
-        if (!answer.ok) throw new Error(`The server answered ${answer.status}.`);
-        job = await answer.json();
-      } catch (error) {
-        this.fail(error instanceof Error ? error.message : String(error));
-        return;
-      }
+  /** @param {import("./imports.js").ImportStatus} sent */
+  async follow(sent) {
+    this.show(0.5, describeState(sent));
+    try {
+      const show = (/** @type {import("./imports.js").ImportStatus} */ job) => this.show(0.5 + 0.5 * job.progress_frac, describeState(job));
+      location.assign(await followImport(this.element.dataset.address ?? "", sent.id, show));
+    } catch (error) {
+      this.fail(error instanceof Error ? error.message : String(error));
     }
-    if (job.href) location.assign(job.href);
-    else this.fail(job.error ?? "The import failed.");
   }
 
   /** @param {number} share @param {string} text */

@@ -6,28 +6,14 @@ The guard in front of all routes refuses what comes from a page of another site.
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
 
 from fastapi import APIRouter, HTTPException, Request
 
 from profiler_server.web.services import Services, ServicesOf
-from profiler_server.web.uploads.imports import Import
 from profiler_server.web.uploads.receiving import Receiver, TooLargeError, find_boundary, receive
+from profiler_server.web.uploads.status import ImportStatus, describe_import
 
 ROUTER = APIRouter(prefix="/api/v1/imports", tags=["runs"])
-
-
-@dataclass(frozen=True)
-class ImportStatus:
-    """An import, with the address of its run once there is one."""
-
-    id: str
-    state: str
-    files: tuple[str, ...]
-    progress_frac: float
-    run_id: str | None
-    error: str | None
-    href: str | None
 
 
 @ROUTER.post("", summary="Import trace files: multipart/form-data, one file per rank", status_code=202)
@@ -56,7 +42,7 @@ async def _take(request: Request, services: Services, boundary: bytes, limit: in
         files = await receive(request.stream(), Receiver(folder, boundary, limit))
         job = services.imports.start(folder, files)
         kept = True
-        return _describe(services, job)
+        return describe_import(job, services.links)
     finally:
         if not kept:  # also when the browser went away half-way
             services.imports.remove_folder(folder)
@@ -68,9 +54,4 @@ def read_import(import_id: str, services: ServicesOf) -> ImportStatus:
     job = services.imports.find(import_id)
     if job is None:
         raise HTTPException(404, "This server knows no such import.")
-    return _describe(services, job)
-
-
-def _describe(services: Services, job: Import) -> ImportStatus:
-    href = services.links.page(job.run_id) if job.run_id else None
-    return ImportStatus(job.id, job.state, job.files, job.progress_frac, job.run_id, job.error, href)
+    return describe_import(job, services.links)

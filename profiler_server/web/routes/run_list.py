@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -19,6 +18,7 @@ from profiler_server.web.errors import BadQueryError
 from profiler_server.web.services import Services, ServicesOf
 from profiler_server.web.shell import STATE_LABELS, Panel, Shell
 from profiler_server.web.templating import read_fields
+from profiler_server.web.uploads.offers import TraceOffer, list_offers
 
 ROUTER = APIRouter()
 VERDICT_LABELS = {
@@ -54,14 +54,6 @@ class RunLine:
 
 
 @dataclass(frozen=True)
-class DroppedTrace:
-    """A trace file below the base directory that is no run yet, and the command that makes it one."""
-
-    name: str
-    command: str
-
-
-@dataclass(frozen=True)
 class RunList:
     """The context of `runs.html`; `quoted_dir` is the base directory for a command, `upload_limit_bytes` 0 for no upload."""
 
@@ -72,7 +64,7 @@ class RunList:
     total: int
     unreadable: tuple[Unreadable, ...]
     cut: str
-    dropped: tuple[DroppedTrace, ...]
+    offers: tuple[TraceOffer, ...]
     base_dir: str
     quoted_dir: str
     snippet: str
@@ -93,7 +85,7 @@ def show_runs(request: Request, services: ServicesOf) -> HTMLResponse:
         total=len(listing.runs),
         unreadable=listing.unreadable,
         cut=listing.cut,
-        dropped=tuple(describe_dropped(path, services.catalog.base_dir) for path in listing.traces),
+        offers=list_offers(listing, services.catalog.base_dir, services.imports),
         base_dir=base,
         quoted_dir=shlex.quote(base),
         snippet=SNIPPET.format(base=base),
@@ -101,11 +93,6 @@ def show_runs(request: Request, services: ServicesOf) -> HTMLResponse:
     )
     shell = Shell("Runs", "/", dict(request.query_params))
     return services.respond("runs.html", shell, **read_fields(context))
-
-
-def describe_dropped(path: Path, base_dir: Path) -> DroppedTrace:
-    words = ("profiler-server", "import", str(path), "--summary-base-dir", str(base_dir))
-    return DroppedTrace(path.relative_to(base_dir).as_posix(), shlex.join(words))
 
 
 @ROUTER.get("/api/v1/verdicts", tags=["runs"], summary="What runs are bound by; pending while one is being judged")

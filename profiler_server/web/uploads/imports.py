@@ -9,7 +9,7 @@ import shutil
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -29,7 +29,10 @@ State = Literal["waiting", "importing", "done", "failed"]
 
 @dataclass(frozen=True)
 class Import:
-    """One import. `run_id` is there once it is done, `error` if it failed; `progress_frac` is of the files read."""
+    """One import. `run_id` is there once it is done, `error` if it failed; `progress_frac` is of the files read.
+
+    `paths` are files below the base directory, which stay where they are; empty for an upload.
+    """
 
     id: str
     state: State
@@ -37,13 +40,22 @@ class Import:
     progress_frac: float = 0.0
     run_id: str | None = None
     error: str | None = None
+    paths: tuple[Path, ...] = ()
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.state in ("waiting", "importing")
 
 
 class Imports:
-    """Start imports and remember how they went. Safe to use from several threads."""
+    """Start imports and remember how they went. Safe to use from several threads.
 
-    def __init__(self, base_dir: Path) -> None:
+    `on_made` is called once a run is there, before the import says so.
+    """
+
+    def __init__(self, base_dir: Path, on_made: Callable[[], None] = lambda: None) -> None:
         self._base_dir = base_dir
+        self._on_made = on_made
         self._lock = threading.Lock()
         self._jobs: OrderedDict[str, Import] = OrderedDict()
         self._pool: ThreadPoolExecutor | None = None
@@ -69,15 +81,25 @@ class Imports:
 
     def start(self, folder: Path, files: Sequence[Path]) -> Import:
         """Import the files of a folder that `make_folder` made; the folder is removed afterwards."""
-        names = tuple(path.name for path in files)
-        job = Import(folder.name, "waiting", names)
+        job = Import(folder.name, "waiting", tuple(path.name for path in files))
         with self._lock:
-            self._jobs[job.id] = job
-            while len(self._jobs) > KEPT:
-                self._jobs.popitem(last=False)
-            self._pool = self._pool or ThreadPoolExecutor(1, "imports")
-            self._pool.submit(self._run, job, folder, tuple(files))
+            self._enqueue(job, name_run(job.files[0]), tuple(files), folder)
         return job
+
+    def start_below(self, files: Sequence[Path], name: str) -> Import:
+        """Import files that lie below the base directory. Ones that are under way already are not begun again."""
+        with self._lock:
+            job = self._find_under_way(files)
+            if job is None:
+                names = tuple(path.name for path in files)
+                job = Import(secrets.token_hex(8), "waiting", names, paths=tuple(files))
+                self._enqueue(job, name, tuple(files), None)
+        return job
+
+    def list_below(self) -> dict[Path, Import]:
+        """Return the latest import of each file below the base directory that had one."""
+        with self._lock:
+            return {path: job for job in self._jobs.values() for path in job.paths}
 
     def find(self, job_id: str) -> Import | None:
         with self._lock:
@@ -92,18 +114,32 @@ class Imports:
         if running is not None:
             running.terminate()
 
-    def _run(self, job: Import, folder: Path, files: tuple[Path, ...]) -> None:
+    def _find_under_way(self, files: Sequence[Path]) -> Import | None:
+        going = (job for job in self._jobs.values() if job.is_under_way)
+        return next((job for job in going if not set(files).isdisjoint(job.paths)), None)
+
+    def _enqueue(self, job: Import, name: str, files: tuple[Path, ...], folder: Path | None) -> None:
+        self._jobs[job.id] = job
+        while len(self._jobs) > KEPT:
+            self._jobs.popitem(last=False)
+        self._pool = self._pool or ThreadPoolExecutor(1, "imports")
+        self._pool.submit(self._run, job, name, files, folder)
+
+    def _run(self, job: Import, name: str, files: tuple[Path, ...], folder: Path | None) -> None:
         self._note(replace(job, state="importing"))
         try:
-            name = find_free_name(self._base_dir, name_run(job.files[0]))
-            error = self._import(job, files, name)
+            name = find_free_name(self._base_dir, name)
+            error = _refuse_links(job.paths) or self._import(job, files, name)
+            if not error:
+                self._on_made()
             done = replace(job, state="failed", error=error) if error else replace(job, state="done", run_id=name)
             self._note(replace(done, progress_frac=1.0))
         except Exception as error:  # The thread of all imports must outlive one that fails in any way.
-            log.exception("an upload cannot be imported")
+            log.exception("traces cannot be imported")
             self._note(replace(job, state="failed", error=f"{type(error).__name__}: {error}"))
         finally:
-            self.remove_folder(folder)
+            if folder is not None:
+                self.remove_folder(folder)
 
     def _import(self, job: Import, files: tuple[Path, ...], name: str) -> str:
         """Import in a process of its own; return what went wrong, empty for nothing."""
@@ -156,6 +192,12 @@ def import_files(files: tuple[Path, ...], target: Path, sender: Connection) -> N
         sender.send(("end", _hide_folder(str(error), files)))
     except Exception as error:  # noqa: BLE001  an edge: what went wrong is shown in the browser
         sender.send(("end", f"{type(error).__name__}: {error}"))
+
+
+def _refuse_links(paths: tuple[Path, ...]) -> str:
+    """Say which file was reached by a link, empty if none is: one may have come since the files were listed."""
+    linked = next((path for path in paths if path.resolve() != path), None)
+    return f"{linked.name} is reached by a link by now, and links are not followed" if linked else ""
 
 
 def _hide_folder(text: str, files: tuple[Path, ...]) -> str:

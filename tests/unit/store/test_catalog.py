@@ -194,13 +194,13 @@ def test_finds_a_run_by_name_the_newest_first(tmp_path: Path) -> None:
         catalog.find("two")
 
 
-def test_lists_traces_that_no_run_was_made_of(tmp_path: Path) -> None:
+def test_a_run_that_tells_no_sizes_is_matched_by_the_names_of_its_files(tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
-    for name in ("job/a.pt.trace.json", "job/b.pt.trace.json.gz", "notes.json"):
-        (tmp_path / name).write_bytes(b"{}")
+    for name in ("job/a.pt.trace.json", "job/b.json"):
+        (tmp_path / name).write_bytes(b'{"traceEvents": []}')
     build_run(tmp_path / "a", SHORT)
-    edit_manifest(tmp_path / "a", source="kineto", metadata={"files": ["a.pt.trace.json"]})
-    assert Catalog(tmp_path).list_runs().traces == (tmp_path / "job/b.pt.trace.json.gz",)
+    edit_manifest(tmp_path / "a", source="kineto", metadata={"files": ["a.pt.trace.json"], "file_bytes": "odd"})
+    assert [trace.path for trace in Catalog(tmp_path).list_runs().traces] == [tmp_path / "job/b.json"]
 
 
 def test_a_pipe_in_place_of_a_manifest_does_not_hold_the_list(tmp_path: Path) -> None:

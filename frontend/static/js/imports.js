@@ -1,0 +1,28 @@
+// How an import on the server goes, asked for until it ends.
+
+const POLL_MS = 400;
+
+/** @typedef {{id: string, state: string, progress_frac: number, error: string | null, href: string | null}} ImportStatus */
+
+/**
+ * @param {string} address of all imports
+ * @param {string} id
+ * @param {(job: ImportStatus) => void} show
+ * @returns {Promise<string>} the address of the run; rejects with what went wrong
+ */
+export async function followImport(address, id, show) {
+  for (;;) {
+    const answer = await fetch(`${address}/${id}`);
+    if (!answer.ok) throw new Error(`The server answered ${answer.status}.`);
+    const job = /** @type {ImportStatus} */ (await answer.json());
+    if (job.state === "done" && job.href) return job.href;
+    if (job.state === "done" || job.state === "failed") throw new Error(job.error ?? "The import failed.");
+    show(job);
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+}
+
+/** @param {ImportStatus} job */
+export function describeState(job) {
+  return job.state === "waiting" ? "Waiting" : "Importing";
+}

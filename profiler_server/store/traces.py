@@ -1,0 +1,132 @@
+"""Tell trace files from other JSON by how they begin, and from those that a run was made of."""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiler_server.store.headline import RunEntry
+from profiler_server.store.names import UNSAFE
+from profiler_server.store.scan import JsonFile
+
+HEAD_BYTES = 32 * 1024
+"""What a job of many devices and process groups writes before its events may be tens of kilobytes."""
+_GZIP = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_EVENTS = re.compile(rb'"traceEvents"\s*:')
+_KINETO = re.compile(rb'"schemaVersion"\s*:.*"(deviceProperties|distributedInfo)"\s*:', re.DOTALL)
+_EXPORTED = re.compile(rb'\{\s*"stepscope"\s*:')
+_EVENT = re.compile(rb'"ph"\s*:\s*"')
+_JOB = re.compile(rb'"distributedInfo"\s*:\s*\{([^{}\[\]]{0,500})')
+_RANK = re.compile(rb'"rank"\s*:\s*"?(\d{1,7})\b')
+_WORLD_SIZE = re.compile(rb'"world_size"\s*:\s*"?(\d{1,7})\b')
+_RANK_IN_NAME = re.compile(r"rank[_\-.]?(\d{1,7})", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """A file that begins like a trace. Rank and number of ranks are None where its beginning and name tell neither."""
+
+    path: Path
+    size_bytes: int
+    rank: int | None = None
+    world_size: int | None = None
+
+
+class TraceFinder:
+    """Looks into JSON files, and into each again only when it changed. Not safe to use from two threads at a time."""
+
+    def __init__(self) -> None:
+        self._seen: dict[JsonFile, TraceFile | None] = {}
+
+    def find(self, files: Iterable[JsonFile]) -> tuple[TraceFile, ...]:
+        self._seen = {file: self._seen[file] if file in self._seen else recognize_trace(file) for file in files}
+        return tuple(trace for trace in self._seen.values() if trace is not None)
+
+
+def recognize_trace(file: JsonFile) -> TraceFile | None:
+    """Return what the beginning of a file tells, None if it is no trace or cannot be read."""
+    try:
+        head = _read_head(file.path).removeprefix(_BYTE_ORDER_MARK).lstrip()
+    except (OSError, zlib.error):
+        return None
+    if not _begins_like_trace(head):
+        return None
+    job = _JOB.search(head)
+    told = job.group(1) if job else b""
+    rank, world_size = _RANK.search(told), _WORLD_SIZE.search(told)
+    named = _RANK_IN_NAME.search(file.path.name)
+    return TraceFile(
+        file.path,
+        file.size_bytes,
+        int(rank.group(1)) if rank else int(named.group(1)) if named else None,
+        int(world_size.group(1)) if world_size else None,
+    )
+
+
+def leave_imported(traces: Sequence[TraceFile], runs: Iterable[RunEntry]) -> tuple[TraceFile, ...]:
+    """Return the traces that none of the runs was made of. A trace is known by the name and size of its file."""
+    imported = {source for entry in runs for source in _list_sources(entry)}
+    return tuple(
+        trace
+        for trace in traces
+        if not imported & {(_clean(trace.path.name), trace.size_bytes), (_clean(trace.path.name), None)}
+    )
+
+
+def group_traces(traces: Iterable[TraceFile]) -> tuple[tuple[TraceFile, ...], ...]:
+    """Put the ranks of one job together: traces in one folder that name each a rank of its own."""
+    jobs: dict[tuple[Path, int | None], list[TraceFile]] = {}
+    alone = []
+    for trace in traces:
+        if trace.rank is None:
+            alone.append(trace)
+        else:
+            jobs.setdefault((trace.path.parent, trace.world_size), []).append(trace)
+    groups: list[tuple[TraceFile, ...]] = [(trace,) for trace in alone]
+    for job in jobs.values():
+        if max(Counter(trace.rank for trace in job).values()) == 1:
+            groups.append(tuple(sorted(job, key=lambda trace: trace.rank or 0)))
+        else:
+            groups += [(trace,) for trace in job]
+    return tuple(sorted(groups, key=lambda group: (len(group[0].path.parts), group[0].path)))
+
+
+def _read_head(path: Path) -> bytes:
+    # Neither a link nor a pipe that took the file's place since it was listed may be followed or waited for.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        head = file.read(HEAD_BYTES)
+    if head.startswith(_GZIP):
+        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, HEAD_BYTES)
+    return head
+
+
+def _begins_like_trace(head: bytes) -> bool:
+    if head.startswith(b"["):
+        return _EVENT.search(head) is not None
+    if not head.startswith(b"{"):
+        return False
+    return any(pattern.search(head) for pattern in (_EVENTS, _KINETO)) or _EXPORTED.match(head) is not None
+
+
+def _list_sources(entry: RunEntry) -> list[tuple[str, int | None]]:
+    """Return name and size of the files that a run was imported from; the size is None where the run does not tell."""
+    files, sizes = entry.manifest.metadata.get("files"), entry.manifest.metadata.get("file_bytes")
+    if entry.manifest.source != "kineto" or not isinstance(files, list):
+        return []
+    if not isinstance(sizes, list) or len(sizes) != len(files):
+        sizes = [None] * len(files)
+    return [
+        (_clean(str(name)), size if isinstance(size, int) else None) for name, size in zip(files, sizes, strict=True)
+    ]
+
+
+def _clean(name: str) -> str:
+    """Return a name as an upload stores it."""
+    return UNSAFE.sub("-", name)[-150:].lstrip("-.")
