@@ -92,6 +92,11 @@ class Case:
         return self.loop.model.cores
 
     @property
+    def is_imported(self) -> bool:
+        """Say whether the rank was read from a trace that another profiler wrote."""
+        return self.manifest.state == "imported"
+
+    @property
     def has_accelerator(self) -> bool:
         """Say whether steps run on a device beside the host: CUDA, ROCm, XPU, MTIA and the like."""
         return any(device.kind not in ("cpu", "mps") for device in self.manifest.devices)

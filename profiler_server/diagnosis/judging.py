@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Sequence
 from functools import cache
 
 import profiler_server.rules as room
 from collector.run import RankRun, Run, open_run
 from collector.schema.errors import TableMissingError
-from profiler_server.analysis.results import Abstention, BoundBy, Diagnosis
-from profiler_server.diagnosis.case import Case, Finding, Rule
+from profiler_server.analysis.results import Abstention, BoundBy, Diagnosis, Suggestion
+from profiler_server.diagnosis.case import Case, Claim, Finding, Rule
 from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.diagnosis.ranking import rank_claims, write_note, write_suggestion
 from profiler_server.diagnosis.verdict import MIN_STEPS, find_bound, say_verdict
@@ -19,6 +20,7 @@ from profiler_server.store.kept import Kept
 from profiler_server.store.stamps import stamp_rank
 
 _DIAGNOSES: Kept[Diagnosis] = Kept(64)
+Findings = list[tuple[Rule, Finding]]
 _SEVERITIES = ("high", "medium", "low", "info")
 
 
@@ -56,31 +58,59 @@ def _explain_no_steps(rank: RankRun) -> str:
 
 
 def judge(case: Case) -> Diagnosis:
-    """Apply every rule to a case and order what they say."""
-    bound = find_bound(case)
+    """Apply every rule to a case and order what they say.
+
+    Under 20 steady steps no step time is predicted. A run of the collector has more of them within seconds, so its rules
+    wait for those; a trace of a few steps is all that there is, so its rules say what they see.
+    """
     steady = int(case.selection.regular.sum())
-    if steady < MIN_STEPS:
-        missing = (
-            f"{format_number_of(MIN_STEPS - steady, 'more steady step')}: {MIN_STEPS} are needed, the run has {steady}"
-        )
-        abstained = (Abstention("all", missing, "Record longer: train for more steps before analyse()."),)
-        return Diagnosis(bound, say_verdict(case, bound, (), ()), (), abstained)
-    findings: list[tuple[Rule, Finding]] = []
-    abstained_list: list[Abstention] = []
+    claims: list[Claim] = []
+    notes: list[Suggestion] = []
+    abstained = [_ask_for_steps(steady)]
+    if steady >= MIN_STEPS:
+        findings, abstained = _apply_rules(case)
+        claims = rank_claims(case, findings)
+        notes = _write_notes(case, findings, claims)
+    elif case.is_imported:
+        notes = _write_sightings(case, _apply_rules(case)[0], steady)
+    notes.sort(key=lambda note: _SEVERITIES.index(note.severity))
+    bound = find_bound(case)
+    suggestions = (*(write_suggestion(case, claim) for claim in claims), *notes)
+    return Diagnosis(bound, say_verdict(case, bound, claims, notes), suggestions, tuple(abstained))
+
+
+def _apply_rules(case: Case) -> tuple[Findings, list[Abstention]]:
+    findings: Findings = []
+    abstained: list[Abstention] = []
     for rule in find_rules():
         result = rule.judge(case)
         if isinstance(result, Finding):
             findings.append((rule, result))
         elif result is not None:
-            abstained_list.append(result)
-    claims = rank_claims(case, findings)
+            abstained.append(result)
+    return findings, abstained
+
+
+def _write_notes(case: Case, findings: Findings, claims: Sequence[Claim]) -> list[Suggestion]:
     notes = [write_note(rule, finding) for rule, finding in findings if finding.what_if is None]
     if case.is_starved and not claims:
         about = [(rule, finding) for rule, finding in findings if rule.stage == case.bottleneck.stage]
         notes += [write_note(rule, finding, "low") for rule, finding in about if finding.what_if is not None]
-    notes.sort(key=lambda note: _SEVERITIES.index(note.severity))
-    suggestions = (*(write_suggestion(case, claim) for claim in claims), *notes)
-    return Diagnosis(bound, say_verdict(case, bound, claims, notes), suggestions, tuple(abstained_list))
+    return notes
+
+
+def _write_sightings(case: Case, findings: Findings, steady: int) -> list[Suggestion]:
+    """Write out what would be claimed, were there more steps to be sure of the gain."""
+    why = f"No step time is predicted: that takes {MIN_STEPS} steady steps, the trace has {steady}."
+    claims = [claim for claim in rank_claims(case, findings) if not claim.instead_of]
+    notes = [write_note(rule, finding, why=why) for rule, finding in findings if finding.what_if is None]
+    return [*(write_note(claim.rule, claim.finding, "medium", why) for claim in claims), *notes]
+
+
+def _ask_for_steps(steady: int) -> Abstention:
+    more = format_number_of(MIN_STEPS - steady, "more steady step")
+    missing = f"{more}: {MIN_STEPS} are needed, the run has {steady}"
+    return Abstention("all", missing, "Record longer: train for more steps before analyse().")
 
 
 @cache

@@ -160,7 +160,9 @@ def _say_doubt(case: Case) -> str:
     return "Lower confidence: these steps vary much, so the range is wide."
 
 
-def write_note(rule: Rule, finding: Finding, severity: Severity | None = None) -> Suggestion:
+def write_note(
+    rule: Rule, finding: Finding, severity: Severity | None = None, why: str = "No step time is predicted."
+) -> Suggestion:
     """Write out a finding that claims no step time, with the severity of its rule unless another is given."""
     return Suggestion(
         rule=rule.id,
@@ -168,7 +170,7 @@ def write_note(rule: Rule, finding: Finding, severity: Severity | None = None) -
         severity=severity or finding.severity,
         measured=finding.measured,
         threshold=finding.threshold,
-        advice=f"{finding.advice} No step time is predicted.",
+        advice=f"{finding.advice} {why}",
         change=finding.change,
         predicted_step_ns=None,
         predicted_low_ns=None,

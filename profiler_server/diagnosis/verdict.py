@@ -43,7 +43,8 @@ def find_bound(case: Case) -> BoundBy:
     agree = sum(_judge(case, stretch.sum(axis=1))[0] == kind for stretch in stretches) / count
     known = 0.6 if case.has_accelerator and case.device is None and kind in ("compute", "overhead") else 1.0
     stage = case.bottleneck.stage if kind == "input" else None
-    return BoundBy(kind, stage, share, agree * min(1.0, len(kept) / MIN_STEPS) * known)
+    # The error of a mean falls with the root of the number of steps.
+    return BoundBy(kind, stage, share, agree * min(1.0, len(kept) / MIN_STEPS) ** 0.5 * known)
 
 
 def _judge(case: Case, sums: Floats) -> tuple[BoundKind, float]:
@@ -81,7 +82,10 @@ def say_verdict(case: Case, bound: BoundBy, claims: Sequence[Claim], notes: Sequ
     sentence = _SENTENCES[bound.kind](case, bound)
     if steps < MIN_STEPS:
         recorded = f"{format_number_of(steps, 'steady step')} {'was' if steps == 1 else 'were'} recorded"
-        return f"{sentence} Only {recorded}; advice needs {MIN_STEPS}."
+        if notes and notes[0].severity != "info":
+            return f"{sentence} {notes[0].title}. Only {recorded}; predicting a gain needs {MIN_STEPS}."
+        needs = "predicting a gain" if case.is_imported else "advice"
+        return f"{sentence} Only {recorded}; {needs} needs {MIN_STEPS}."
     if not claims and notes and notes[0].severity != "info":
         return f"{sentence} {notes[0].title}."
     if not claims:
@@ -120,7 +124,10 @@ _SLOW = {
 
 
 def _say_compute(case: Case, bound: BoundBy) -> str:
-    wait = case.phases_ns["data_wait"]
+    wait, device = case.phases_ns["data_wait"], case.device
+    if case.has_accelerator and device is not None and device.total_ns:
+        busy = format_share(device.computation_ns / device.total_ns)
+        return f"Compute-bound: the device computes {busy} of the time."
     parts = f"Compute-bound: forward, backward and update take {_of_step(case, 'forward', 'backward', 'optimizer')}"
     if not wait and case.loader is None:
         return f"{parts}."

@@ -17,10 +17,14 @@ def _judge(case: Case) -> Finding | None:
     share = transfer_ns / case.step_ns
     if share < _SHARE:
         return None
+    rest = (
+        f"{format_duration(transfer_ns)} ({format_share(share)}) remain after the wait for slower ranks is taken out."
+        if case.peers
+        else "how much of that is waiting for slower ranks cannot be told, because no other rank is here."
+    )
     return Finding(
         title="Communication is not hidden by computing",
-        measured=f"Training is held {format_duration(own_ns)} of {format_duration(case.step_ns)} in collectives; "
-        f"{format_duration(transfer_ns)} ({format_share(share)}) remain after the wait for slower ranks is taken out.",
+        measured=f"Training is held {format_duration(own_ns)} of {format_duration(case.step_ns)} in collectives; {rest}",
         threshold=f"More than {format_share(_SHARE)} of the step.",
         advice="Start the reduction earlier and in larger pieces (bucket_cap_mb), reduce in half precision, or reduce "
         "less often by accumulating gradients under no_sync().",

@@ -25,7 +25,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
     own_frac = 1.0 - case.wait_frac
     saved = max(0.0, idle * host - case.wait_frac) * own_frac * case.loop.regular_step_ns
     return Finding(
-        title="The device waits for kernels to be launched",
+        title="The host launches kernels slower than the device runs them",
         measured=f"The device is idle {format_share(idle)} of the time; {format_share(host)} of that is waiting for the "
         "host to launch the next kernel.",
         threshold=f"Device busy under {format_share(_BUSY)}, more than {format_share(_HOST)} of its idle time before "

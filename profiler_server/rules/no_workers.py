@@ -32,7 +32,9 @@ _SPLIT_ADVICE = (
 
 def _judge(case: Case) -> Finding | None:
     loader = case.loader
-    if loader is None or loader.num_workers or not case.is_input_bound or case.is_in_memory:
+    if loader is None:
+        return _judge_trace(case)
+    if loader.num_workers or not case.is_input_bound or case.is_in_memory:
         return None
     if case.batch_ns < 3 * _SEND_NS:
         return None
@@ -50,6 +52,25 @@ def _judge(case: Case) -> Finding | None:
         what_if=set_workers(workers),
         tier="R" if case.loop.assumed else "M",
         gain_range=(0.5, 1.05) if case.loop.assumed else (0.85, 1.05),
+    )
+
+
+def _judge_trace(case: Case) -> Finding | None:
+    """Judge an imported trace, which names the iterator of the loader and knows nothing else of it."""
+    if case.facts.get("data_loader") != "single_process" or not case.is_input_bound:
+        return None
+    least = format_duration(case.loop.regular_step_ns - case.wait_ns)
+    return Finding(
+        title="The training process loads its own data",
+        measured=f"{say_wait(case)} The loader's iterator in the trace is the one of num_workers=0.",
+        threshold=f"num_workers=0 and more than {format_share(INPUT_LIMIT)} of the step in next().",
+        advice=f"Let worker processes make batches while the step computes: without the wait a step takes {least}. How many "
+        "workers that needs is told by a run that Stepscope's Profiler records.",
+        change="DataLoader(\n    dataset,\n    num_workers=4,  # was 0\n    persistent_workers=True,\n"
+        "    # your other arguments as they are\n)",
+        fix="num_workers 0 → 4",
+        evidence=(STEPS_PAGE,),
+        severity="medium",
     )
 
 

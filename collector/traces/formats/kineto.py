@@ -17,7 +17,14 @@ from collector.traces.format import Batches, ReadOptions, StreamedTables, TraceF
 from collector.traces.kineto.collect import Log
 from collector.traces.kineto.context import Reading
 from collector.traces.kineto.exposed import expose_communication
-from collector.traces.kineto.facts import is_wall_clock, read_base_ns, read_devices, read_ranks, read_versions
+from collector.traces.kineto.facts import (
+    is_wall_clock,
+    read_base_ns,
+    read_devices,
+    read_loader,
+    read_ranks,
+    read_versions,
+)
 from collector.traces.kineto.kernels import build_collectives, stream_kernels
 from collector.traces.kineto.model import Trace, build_trace
 from collector.traces.kineto.operators import stream_operators
@@ -75,6 +82,7 @@ def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOp
             "steps_told_by": steps.how,
             "steps_confidence_frac": steps.confidence_frac,
             "events": count_events(stream, trace),
+            "data_loader": read_loader(trace.names),
         },
     )
     lost = _count_lost(stream.damage, trace.log)

@@ -6,6 +6,7 @@ May import `collector.schema` and `collector.traces.format`. Whatever a file hol
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import msgspec
 from collector.schema.manifest import Device
 
 _RANK_IN_NAME = re.compile(r"rank[_\-.]?(\d{1,7})", re.IGNORECASE)
+_LOADER = re.compile(r"enumerate\(DataLoader\)#_(SingleProcess|MultiProcessing)DataLoaderIter")
+_LOADERS = {"SingleProcess": "single_process", "MultiProcessing": "workers"}
 # 2001 and 2286 in ns: what lies between is a wall-clock time, what lies below counts from the start of a machine.
 _WALL_CLOCK_NS = (1_000_000_000 * 10**9, 9_000_000_000 * 10**9)
 _VERSION_KEYS = ("cuda_runtime_version", "cuda_driver_version", "hip_runtime_version", "cupti_version", "schemaVersion")
@@ -57,6 +60,12 @@ def read_versions(metadata: dict[str, Any]) -> dict[str, str]:
     return {key: str(metadata[key])[:100] for key in _VERSION_KEYS if key in metadata}
 
 
+def read_loader(names: Iterable[object]) -> str | None:
+    """Return "single_process" or "workers", by the loader's iterators in a trace; None for no loader, or both kinds."""
+    kinds = {match.group(1) for name in names if (match := _LOADER.search(str(name)))}
+    return _LOADERS[kinds.pop()] if len(kinds) == 1 else None
+
+
 def _read_device(entry: dict[str, Any], index: int) -> Device:
     number = _to_count(entry.get("id"))
     major, minor = _to_count(entry.get("computeMajor")), _to_count(entry.get("computeMinor"))
@@ -80,5 +89,5 @@ def _to_count(value: Any) -> int | None:
 def _parse(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None

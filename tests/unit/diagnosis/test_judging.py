@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from collector.run import open_run
+from collector.schema import layout
 from collector.schema.errors import RunNotFoundError, TableBrokenError
+from collector.schema.manifest import encode_manifest
 from profiler_server.analysis.loader_simulation import Job, LoopModel, simulate
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.judging import diagnose
@@ -99,11 +101,48 @@ def test_missing_signals_make_rules_abstain_and_say_how_to_get_them(tmp_path: Pa
 def test_few_steps_get_a_verdict_without_advice(tmp_path: Path) -> None:
     diagnosis = diagnose_plant(tmp_path / "run", Plant(RunPlan(steps=8)))
     assert diagnosis.bound_by.kind == "compute"
-    assert diagnosis.bound_by.confidence_frac == pytest.approx(8 / 20)
+    assert diagnosis.bound_by.confidence_frac == pytest.approx((8 / 20) ** 0.5)
     assert "Only 7 steady steps were recorded; advice needs 20." in diagnosis.sentence
     assert [(entry.rule, entry.missing) for entry in diagnosis.abstained] == [
         ("all", "13 more steady steps: 20 are needed, the run has 7")
     ]
+
+
+def short_trace(kind: str, **phases_ms: float) -> Plant:
+    """Six steps that another profiler recorded, and which iterator of a loader they show."""
+    facts = {"data_loader": kind}
+    plan = dataclasses.replace(plan_of(**phases_ms), steps=6)
+    return Plant(plan, manifest={"state": "imported", "loaders": (), "facts": facts})
+
+
+def test_a_short_trace_is_told_what_it_shows_without_a_step_time(tmp_path: Path) -> None:
+    diagnosis = diagnose_plant(tmp_path / "run", short_trace("single_process", data_wait=96.0))
+    (found,) = diagnosis.suggestions
+    assert (found.rule, found.severity, found.predicted_step_ns) == ("no_workers", "medium", None)
+    assert "without the wait a step takes 63.6 ms" in found.advice
+    assert "that takes 20 steady steps, the trace has 5" in found.advice
+    assert "The training process loads its own data. Only 5 steady steps were recorded" in diagnosis.sentence
+    assert [entry.rule for entry in diagnosis.abstained] == ["all"]
+
+
+def test_a_short_trace_of_workers_is_not_told_to_use_workers(tmp_path: Path) -> None:
+    assert diagnose_plant(tmp_path / "run", short_trace("workers", data_wait=96.0)).suggestions == ()
+
+
+def test_a_short_trace_of_a_healthy_loop_gets_no_advice(tmp_path: Path) -> None:
+    diagnosis = diagnose_plant(tmp_path / "run", short_trace("single_process"))
+    assert diagnosis.suggestions == ()
+    assert "Only 5 steady steps were recorded; predicting a gain needs 20." in diagnosis.sentence
+
+
+def test_communication_of_one_rank_alone_is_not_said_to_be_free_of_waiting(tmp_path: Path) -> None:
+    plant = short_trace("workers", communication=120.0)
+    run = build_case_run(tmp_path / "run", plant)
+    manifest = dataclasses.replace(run.manifest, world_size=8)
+    layout.run_file(run.path).write_text(encode_manifest(manifest), encoding="utf-8")
+    (found,) = diagnose(open_run(run.path), 0).suggestions
+    assert found.rule == "exposed_all_reduce"
+    assert "cannot be told, because no other rank is here" in found.measured
 
 
 def test_a_run_without_steps_says_so(tmp_path: Path) -> None:

@@ -139,3 +139,13 @@ def test_trace_without_a_true_time_is_refused(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [event])
     with pytest.raises(TraceError, match="without an event that has a time"):
         import_trace(path, tmp_path / "run")
+
+
+def test_iterator_of_the_loader_tells_whether_there_are_workers(tmp_path: Path) -> None:
+    events = training_steps()
+    workers = [{**e, "name": str(e["name"]).replace("SingleProcess", "MultiProcessing")} for e in events]
+    both = [*events, {**workers[1], "ts": 3900}]
+    told = {}
+    for name, each in {"none": [operator("aten::add", 0, 5)], "own": events, "workers": workers, "both": both}.items():
+        told[name] = read_trace(write_trace(tmp_path / f"{name}.json", each)).facts.facts["data_loader"]
+    assert told == {"none": None, "own": "single_process", "workers": "workers", "both": None}
