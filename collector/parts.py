@@ -251,9 +251,7 @@ def _read_file(path: Path, table: str, wanted: pa.Schema, where: pc.Expression |
         missing = [f.name for f in wanted if f.name not in stored.names]
         required = [name for name in missing if not wanted.field(name).nullable]
         if required:
-            raise TableBrokenError(
-                f"{path} lacks the column(s) {', '.join(required)} of the table {table!r}", spell_recovery(path)
-            )
+            raise TableBrokenError(f"{path} lacks of the table {table!r}: {', '.join(required)}", spell_recovery(path))
         import pyarrow.dataset as ds  # 0.2 s, for it imports pandas where that is installed
 
         source = ds.dataset(path, schema=arrow_schema(table), format="parquet")

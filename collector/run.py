@@ -27,6 +27,7 @@ from collector.schema.manifest import RankManifest, RunManifest, RunState, decod
 from collector.schema.reading import read_small_text
 from collector.schema.recovery import BROKEN_SUFFIX, spell_recovery
 from collector.schema.tables import TABLES
+from collector.schema.wording import format_ranks
 from collector.views import summaries
 
 if TYPE_CHECKING:
@@ -198,9 +199,9 @@ class Run:
         """Return all that a rank recorded as one frame of spans, in order of start; times are ns since the run's epoch.
 
         Columns: trace_id, span_id, parent_span_id, start, end, dur, cat, name, process, thread, device, stream, step,
-        operator_index (of host operators, by start), launched_by; numbers that may be absent are Int64. `categories` is one or some of
-        `collector.views.frames.CATEGORIES`, `activities` "cpu", "device" or both, `steps` a number or (first, last).
-        OptionError names what is not known, TableBrokenError the damaged file.
+        operator_index (of host operators, by start), launched_by; numbers that may be absent are Int64. `categories` is
+        one or some of `collector.views.frames.CATEGORIES`, `activities` "cpu", "device" or both, `steps` a number or
+        (first, last). OptionError names what is not known, TableBrokenError the damaged file.
 
         >>> run.spans(categories="kernel").groupby("name").dur.sum()
         """
@@ -259,7 +260,11 @@ class Run:
         """Print what the run is, its steps and its operators."""
         one = self.rank(rank)
         manifest = self.manifest
-        print(f"{manifest.name}: {self.state}, rank {one.rank} of {len(self.ranks)}, {manifest.host}\n")
+        state = f"{self.state}, recovered" if self.is_recovered else self.state
+        ranks = format_ranks(len(self.ranks), manifest.world_size)
+        which = "" if max(len(self.ranks), manifest.world_size) == 1 else f"this is rank {one.rank}"
+        print(", ".join(filter(None, (f"{manifest.name}: {state}", ranks, which, manifest.host))))
+        print()
         self.print_steps(rank)
         print()
         self.print_operators(rank)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from collector.schema.wording import form_plural as form_plural
+from collector.schema.wording import format_number_of as format_number_of
+from collector.schema.wording import format_ranks as format_ranks
+
 _TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _BYTE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 _RATE_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -119,13 +123,9 @@ def shorten_middle(name: str, limit: int = 60) -> str:
     return f"{name[:head]}…{name[-(limit - 1 - head) :]}"
 
 
-def format_number_of(count: int, noun: str) -> str:
-    """Return a count with its noun, `1 step`, `40 batches`."""
-    return f"{format_count(count)} {noun if count == 1 else form_plural(noun)}"
-
-
-def form_plural(noun: str) -> str:
-    return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
+def format_cores(cores: float) -> str:
+    """Return how many processors a process may use: a container's quota may be a part of one."""
+    return f"{cores:g} usable {'core' if cores == 1 else 'cores'}"
 
 
 def format_steps(numbers: Iterable[int], limit: int = 6) -> str:

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from collector import Profiler
 from collector.demo.pictures import read_digit, write_pictures
+from collector.schema.wording import format_number_of
 
 BATCH = 32
 TRAIN_PICTURES = 640
@@ -105,7 +106,7 @@ def record_training(output_path: Path, steps: int) -> None:
     """Train for that many steps and record it."""
     with tempfile.TemporaryDirectory(prefix="stepscope-demo-") as folder:
         paths = write_pictures(Path(folder), TRAIN_PICTURES + VALIDATION_PICTURES)
-        print(f"Training on {len(paths)} pictures for {steps} steps with 2 workers", flush=True)
+        print(f"Training on {len(paths)} pictures for {format_number_of(steps, 'step')} with 2 workers", flush=True)
         profiler = Profiler(output_path)
         accuracy = train(paths, steps)
         profiler.analyse()

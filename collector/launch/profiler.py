@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from collector.schema.wording import format_number_of
 from collector.session.profiler import Profiler
 
 
@@ -31,7 +32,7 @@ class LaunchedProfiler(Profiler):
         path = os.path.relpath(self.output_path)
         path = path if not path.startswith("..") else str(self.output_path)
         print(
-            f"profiler-run: recorded {steps} steps in {path}; "
+            f"profiler-run: recorded {format_number_of(steps, 'step')} in {path}; "
             f"show them with: profiler-server --summary-base-dir {os.path.dirname(path) or '.'}",
             file=sys.stderr,
         )

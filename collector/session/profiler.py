@@ -18,6 +18,7 @@ from typing import Any, Literal
 from collector.options import Options, parse_options
 from collector.run import Run
 from collector.schema.errors import OptionError, SessionError, StepscopeError
+from collector.schema.wording import format_number_of
 from collector.session.recording import Recording
 
 PATH_VARIABLE = "PROFILER_OUTPUT_PATH"
@@ -142,7 +143,7 @@ class Profiler:
             return
         steps = run.rank(0).count_steps()
         _say(
-            f"stepscope: {steps} steps recorded in {self.output_path}; to look at them: "
+            f"stepscope: {format_number_of(steps, 'step')} recorded in {self.output_path}; to look at them: "
             f"profiler-server --summary-base-dir {shlex.quote(str(self.output_path.parent))}"
         )
 

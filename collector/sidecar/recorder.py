@@ -32,6 +32,7 @@ from collector.schema.manifest import (
     encode_manifest,
 )
 from collector.schema.tables import TABLES
+from collector.schema.wording import format_number_of
 from collector.sidecar import assemblers as room
 from collector.sidecar.assembler import Assembler
 
@@ -219,7 +220,7 @@ class Recorder:
                 else:
                     fields[key] = fields.get(key, 0) + value if key == "events_lost" else value
         if self._dropped:
-            text = f"{self._dropped} rows could not be written (is the disk full?) and were dropped."
+            text = f"Dropped: {format_number_of(self._dropped, 'row')} that could not be written (is the disk full?)."
             fields["warnings"].append(Warn("rows_dropped", text))
         return fields
 

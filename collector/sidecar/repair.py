@@ -22,6 +22,7 @@ from collector.schema.layout import RANK_FILE, events_path, find_ranks, rank_pat
 from collector.schema.manifest import RankManifest, RunManifest, Warn, decode_manifest, encode_manifest
 from collector.schema.recovery import BROKEN_SUFFIX
 from collector.schema.tables import TABLES
+from collector.schema.wording import format_number_of
 from collector.sidecar.assemblers import window
 from collector.sidecar.lock import hold_lock
 from collector.sidecar.recorder import CHECKPOINT_FILE, Recorder
@@ -95,9 +96,9 @@ def _restore(rank_folder: Path, table: str) -> str:
         if rows is not None:
             parts.write_table(rows, table_file(rank_folder, table))
             count = sum(kind == "train" for kind in rows["kind"].to_pylist())
-            return f"{count:,} steps are made again from their phases, counts of calls and samples are lost"
+            return f"{format_number_of(count, 'step')} made again from the phases, counts of calls and samples are lost"
     left = sum(pq.read_metadata(file).num_rows for file in parts.find_files(rank_folder, table))
-    return f"{left:,} rows are there again or left" if left else "nothing is left to make it again from"
+    return f"{format_number_of(left, 'row')} there again or left" if left else "nothing is left to make it again from"
 
 
 def _find_broken(rank_folder: Path, table: str) -> list[Path]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.schema.errors import OptionError
+from collector.schema.wording import format_number_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +36,7 @@ class Operator:
     shapes: pd.DataFrame
 
     def __str__(self) -> str:
-        head = f"{self.name}: {self.count:,} calls, {self.total_ns / 1e6:,.3f} ms, {self.mean_ns / 1e3:,.1f} µs each"
+        head = f"{self.name}: {format_number_of(self.count, 'call')}, {self.total_ns / 1e6:,.3f} ms, {self.mean_ns / 1e3:,.1f} µs each"
         return f"{head}\n{self.shapes.to_string(index=False)}"
 
 

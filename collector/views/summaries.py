@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.schema.phases import PHASES
+from collector.schema.wording import format_number_of
 
 Times = npt.NDArray[np.int64]
 
@@ -48,7 +49,7 @@ def describe_steps(steps: pa.Table) -> str:
         if figures["max"] > 0:
             times = (f"{figures[name] / 1e6:,.3f}" for name in FIGURES[1:])
             rows.append((label, f"{figures['count']:,.0f}", *times))
-    note = f" {left_out} steps inside detailed windows are left out." if left_out else ""
+    note = f" Left out: {format_number_of(left_out, 'step')} inside detailed windows." if left_out else ""
     return f"Training steps, in ms.{note}\n" + _lay_out(("", *FIGURES), rows)
 
 

@@ -18,7 +18,7 @@ from collector.schema.errors import RunError
 from collector.schema.phases import PHASES
 from profiler_server.analysis.intervals import Floats
 from profiler_server.analysis.steps import read_integers, select_steps, train_steps
-from profiler_server.format import format_duration, format_share
+from profiler_server.format import format_duration, format_number_of, format_share
 
 BATCHES = 20
 OPERATORS = 15
@@ -105,7 +105,7 @@ def _find_cautions(a: RankRun, b: RankRun, a_count: int, b_count: int) -> tuple[
 def summarize_comparison(found: Comparison) -> str:
     """Return a comparison in a sentence."""
     step = found.step
-    covered = f"over {found.a_steps} and {found.b_steps} steps"
+    covered = f"over {found.a_steps:,} and {format_number_of(found.b_steps, 'step')}"
     if step.noise_ns is None or not step.a_ns:
         return f"Too few steps to compare, {covered}."
     noise = format_duration(step.noise_ns)

@@ -9,6 +9,7 @@ import typer
 
 from collector.schema.errors import OptionError
 from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run
+from profiler_server.format import format_number_of
 
 NAME = "export"
 EXAMPLE = "profiler-server export runs/digits --output digits.json.gz --steps 10-12"
@@ -33,6 +34,8 @@ def command(
     if detail not in ("steps", "device", "full"):
         raise OptionError(f"--detail {detail!r} is unknown; choose steps, device or full")
     report = export_timeline(opened, output, ranks, steps, detail)  # type: ignore[arg-type]
-    typer.echo(f"Wrote {report.slices:,} slices and {report.flows:,} flows to {report.path}")
+    typer.echo(
+        f"Wrote {format_number_of(report.slices, 'slice')} and {format_number_of(report.flows, 'flow')} to {report.path}"
+    )
     for sentence in report.left_out:
         typer.echo(sentence, err=True)

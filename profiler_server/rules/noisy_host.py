@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler_server.diagnosis.case import CONTENTION_WEIGHT, MIN_GAIN_FRAC, STEPS_PAGE, Case, Finding, Rule
-from profiler_server.format import format_share
+from profiler_server.format import format_cores, format_share
 
 _SHARE = 0.25
 
@@ -26,7 +26,7 @@ def _judge(case: Case) -> Finding | None:
 
 def _say_load(case: Case) -> str:
     if case.host is not None:
-        return f"Other programs used {case.host.others:.1f} of {case.cores:g} usable cores on average."
+        return f"Other programs used {case.host.others:.1f} of {format_cores(case.cores)} on average."
     stretch = 1.0 / (1.0 - min(case.loop.contention_frac, 0.99))
     return f"Work took about {stretch:.1f} times its processor time."
 

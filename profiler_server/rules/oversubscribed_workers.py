@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from profiler_server.analysis.loader_simulation import find_workers, simulate
 from profiler_server.diagnosis.case import STAGES_PAGE, Case, Finding, Rule, write_loader
-from profiler_server.format import format_share
+from profiler_server.format import format_cores, format_number_of, format_share
 
 _CPU = 0.5
 _DEMAND = 0.9
@@ -24,11 +24,12 @@ def _judge(case: Case) -> Finding | None:
         return None
     return Finding(
         title="More workers than cores, and all of them compute",
-        measured=f"{loader.num_workers} workers on {case.cores:g} usable cores; "
+        measured=f"{format_number_of(loader.num_workers, 'worker')} on {format_cores(case.cores)}; "
         f"{format_share(case.cpu_need)} of their work is processor time.",
         threshold=f"More workers than cores, processor share over {format_share(_CPU)}, and as fast with fewer. "
         "Workers that wait for storage do not count.",
-        advice=f"{workers} workers are as fast by simulation, take less memory and disturb the training thread less.",
+        advice=f"With {format_number_of(workers, 'worker')} it is as fast by simulation, takes less memory and disturbs the "
+        "training thread less.",
         change=write_loader(loader, num_workers=workers),
         fix=f"num_workers {loader.num_workers} → {workers}",
         evidence=(STAGES_PAGE,),

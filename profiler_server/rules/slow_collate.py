@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler_server.diagnosis.case import INPUT_LIMIT, STAGES_PAGE, Case, Finding, Rule, say_wait, scale_stages
-from profiler_server.format import format_duration, format_share
+from profiler_server.format import format_duration, format_number_of, format_share
 
 
 def _judge(case: Case) -> Finding | None:
@@ -15,7 +15,7 @@ def _judge(case: Case) -> Finding | None:
     return Finding(
         title="Collating batches is slow",
         measured=f"{say_wait(case)} Collating takes {format_duration(collate_ns)} per batch of "
-        f"{batches.samples:.0f} samples, {format_share(share)} of the loader's work.",
+        f"{format_number_of(round(batches.samples), 'sample')}, {format_share(share)} of the loader's work.",
         threshold=f"Over {format_share(INPUT_LIMIT)} of the step waits for data, and collating is the longest stage.",
         advice="Stacking tensors is a copy and should cost next to nothing: return tensors of one shape from the "
         "dataset and stack them, without a Python loop over elements.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler_server.diagnosis.case import INPUT_LIMIT, STAGES_PAGE, Case, Finding, Rule, say_wait, scale_stages
-from profiler_server.format import format_duration, format_share
+from profiler_server.format import format_duration, format_number_of, format_share
 
 
 def _judge(case: Case) -> Finding | None:
@@ -14,7 +14,7 @@ def _judge(case: Case) -> Finding | None:
     read_ns = float(batches.stages_ns["read"].mean())
     return Finding(
         title="Reading samples is slow",
-        measured=f"{say_wait(case)} Reading takes {format_duration(read_ns)} per batch of {batches.samples:.0f} samples, "
+        measured=f"{say_wait(case)} Reading takes {format_duration(read_ns)} per batch of {format_number_of(round(batches.samples), 'sample')}, "
         f"{format_share(share)} of the loader's work.",
         threshold=f"Over {format_share(INPUT_LIMIT)} of the step waits for data, and reading is the longest stage.",
         advice="Read fewer, larger pieces: pack small files into shards, move the data to a local disk, or keep it in "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler_server.diagnosis.case import STEPS_PAGE, Case, Finding, Rule
-from profiler_server.format import format_share
+from profiler_server.format import format_cores, format_number_of, format_share
 
 _COMPUTE = 0.3
 
@@ -19,13 +19,13 @@ def _judge(case: Case) -> Finding | None:
     wanted = max(1, int(usable - taken + 0.5))
     return Finding(
         title="More compute threads than cores",
-        measured=f"torch uses {threads} threads on {usable:g} usable cores; forward, backward and update are "
+        measured=f"torch uses {format_number_of(threads, 'thread')} on {format_cores(usable)}; forward, backward and update are "
         f"{format_share(share)} of the step.",
         threshold="More threads than cores that the process may use (affinity and container quota counted).",
         advice="Threads without a core of their own are waited for at every operator. Set the number of threads to "
         "that of the cores that other programs and the workers leave.",
         change=f"torch.set_num_threads({wanted})  # was {threads}; or OMP_NUM_THREADS={wanted}",
-        fix=f"{wanted} threads",
+        fix=format_number_of(wanted, "thread"),
         evidence=(STEPS_PAGE,),
         severity="medium",
     )

@@ -16,7 +16,7 @@ from profiler_server.diagnosis.case import (
     set_workers,
     write_loader,
 )
-from profiler_server.format import format_duration, format_share
+from profiler_server.format import format_cores, format_duration, format_number_of, format_share
 
 _NOT_READY = 0.3
 _BUSY = 0.8
@@ -25,9 +25,12 @@ _CONTESTED = " All cores are in use now, so they would take them from other prog
 
 def _judge(case: Case) -> Finding | Abstention | None:
     loader = case.loader
-    if loader is None or not loader.num_workers or not case.is_input_bound:
+    if not case.is_input_bound:
         return None
-    if case.batches is None:
+    has_workers = loader.num_workers if loader is not None else case.facts.get("data_loader") == "workers"
+    if not has_workers:
+        return None
+    if loader is None or case.batches is None:
         return Abstention(
             "too_few_workers", "how long the workers take per batch", "Record with Profiler(data_pipeline=True)."
         )
@@ -45,8 +48,8 @@ def _judge(case: Case) -> Finding | Abstention | None:
         f"a batch takes {format_duration(case.batch_ns)}, and {_say_workers(loader.num_workers)} busy "
         f"{format_share(min(busy, 1.0))} of the time.",
         threshold=f"Next batch missing more than {format_share(_NOT_READY)}, workers busy more than {format_share(_BUSY)}.",
-        advice=f"Use {workers} workers: the smallest number whose step is within 3 % of the best that "
-        f"{case.cores:g} usable cores allow, of each of which a worker keeps {format_share(case.cpu_need)} busy."
+        advice=f"Use {format_number_of(workers, 'worker')}: the smallest number whose step is within 3 % of the best that "
+        f"{format_cores(case.cores)} allow, of each of which a worker keeps {format_share(case.cpu_need)} busy."
         + (_CONTESTED if contested else ""),
         change=write_loader(loader, num_workers=workers),
         fix=f"num_workers {loader.num_workers} → {workers}",

@@ -23,7 +23,7 @@ def _judge(case: Case) -> Finding | None:
         return None
     return Finding(
         title="The first steps are slow",
-        measured=f"The first {steps} steps took {format_duration(extra)} more than usual, {format_share(share)} of the "
+        measured=f"The first {'step' if steps == 1 else f'{steps} steps'} took {format_duration(extra)} more than usual, {format_share(share)} of the "
         "recorded training. They are not in the averages.",
         threshold=f"More than {format_duration(_LEAST_NS)} and {format_share(_SHARE)} of the recorded training.",
         advice="Harmless in a long run. If runs are short: keep compiled code between runs, and start the workers early.",

@@ -23,6 +23,7 @@ from collector.views.trace_text import (
     write_slices,
 )
 from profiler_server.analysis.intervals import Ints, unite
+from profiler_server.format import format_number_of
 from profiler_server.timeline.derived_file import read_derived
 from profiler_server.timeline.lanes import Int32s
 from profiler_server.timeline.links import list_groups
@@ -240,12 +241,14 @@ class RankExport:
 
     def _tell(self) -> None:
         if self._outside:
-            self.left_out.append(f"{self._outside:,} slices outside of {self._steps.name if self._steps else ''}")
+            self.left_out.append(
+                f"{format_number_of(self._outside, 'slice')} outside of {self._steps.name if self._steps else ''}"
+            )
         hidden = len(self._timeline.index.tracks) - len(self._tracks)
         if hidden:
-            self.left_out.append(f"{hidden} tracks that the chosen detail does not show")
+            self.left_out.append(f"{format_number_of(hidden, 'track')} not shown at the chosen detail")
         if self._unlinked:
-            self.left_out.append(f"{self._unlinked:,} links to launches that are not in it")
+            self.left_out.append(f"{format_number_of(self._unlinked, 'link')} to launches that are not in it")
         windows = self._timeline.rank.manifest.windows
         if windows and self._timeline.rank.manifest.state != "imported":
             spans = ", ".join(f"{w.first_step}-{w.last_step}" for w in windows[:20])

@@ -37,6 +37,7 @@ class Templates:
             share=figures.format_share,
             bytes=figures.format_bytes,
             count=figures.format_count,
+            ranks=figures.format_ranks,
             shorten=figures.shorten_middle,
             json_block=json_block,
             age=format_age,

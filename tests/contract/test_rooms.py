@@ -62,7 +62,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "collector.demo": ("collector",),
     "collector.launch": ("collector",),
-    "profiler_server.format": (),
+    "profiler_server.format": ("collector.schema",),
     "profiler_server.settings": (),
     # What an average covers: the run list must use the same selection as the pages, so it lies below the store.
     "profiler_server.analysis.steps": (

@@ -22,6 +22,7 @@ from collector.launch.benchmark.figures import (
 )
 from collector.run import RankRun, Run
 from collector.schema.errors import RunError
+from collector.schema.wording import format_number_of
 from collector.schema.writing import replace_text
 
 PROCESS_FILE = "benchmark.json"
@@ -176,7 +177,9 @@ def _count_batches(calls: Calls) -> Tree:
     total, kept = len(calls.batches), len(calls.kept)
     warnings = []
     if total and not kept:
-        warnings.append(f"a warm-up of {calls.warmup} batches at each end leaves none of {total}; choose a smaller -w")
+        warnings.append(
+            f"a warm-up of {format_number_of(calls.warmup, 'batch')} at each end leaves none of {total}; choose a smaller -w"
+        )
     if not total:
         warnings.append("no batches were recorded; mark them with push_range(name, batch_idx=…), or train some steps")
     return {

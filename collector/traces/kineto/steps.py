@@ -104,8 +104,13 @@ def describe_steps(steps: Steps) -> list[Warn]:
         )
         warnings.append(Warn("trace_without_steps", text))
     elif not steps.markers:
+        told = (
+            "The one step of this trace was told"
+            if len(steps) == 1
+            else f"The {len(steps):,} steps of this trace were told"
+        )
         sure = f"{steps.confidence_frac:.0%} sure; import it again with --steps-from to set them by hand"
-        text = f"The {len(steps)} step(s) of this trace were told by {steps.how}, not by step markers ({sure})."
+        text = f"{told} by {steps.how}, not by step markers ({sure})."
         warnings.append(Warn("steps_inferred", text))
     if steps.cut_off is not None:
         text = f"Step {steps.cut_off} was cut off by the end of the recording and is left out of every average."

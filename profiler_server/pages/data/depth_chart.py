@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from profiler_server.analysis.depths import QueueKey, trace_over_time
 from profiler_server.figures import Axes, Chart, Line, build_lines
-from profiler_server.format import format_count
+from profiler_server.format import format_count, format_number_of
 from profiler_server.pages.data.facts import label_queue
 
 ROW_LIMIT = 200
@@ -32,7 +32,7 @@ def chart_depths(samples: pa.Table, key: QueueKey, chart_id: str) -> Chart:
     return Chart(
         id=chart_id,
         title=f"{label_queue(key)}: depth over time",
-        caption=f"{format_count(len(seconds))} samples, one each time {asked}; "
+        caption=f"{format_number_of(len(seconds), 'sample')}, one each time {asked}; "
         f"{format_count(int(empty.sum()))} found it empty.",
         figure=build_lines(
             seconds, lines, Axes("time since the run's start (s)", "depth", "items" if is_own else "batches")

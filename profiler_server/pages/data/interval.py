@@ -10,7 +10,7 @@ import numpy as np
 from profiler_server.analysis.depths import DEVICE_QUEUE, QueueKey, trace_by_step
 from profiler_server.analysis.results import QueueSummary
 from profiler_server.figures import Axes, Chart, Stack, build_depths, build_stack
-from profiler_server.format import format_count, format_duration, format_share, format_steps
+from profiler_server.format import format_count, format_duration, format_number_of, format_share, format_steps
 from profiler_server.pages.data.depth_chart import chart_depths
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
 from profiler_server.pages.data.readings import (
@@ -121,7 +121,7 @@ def _build_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> 
     return QueueInterval(
         title=label,
         role=_describe_role(facts, key),
-        empty=f"empty in {format_count(empty)} of {format_count(count)} steps",
+        empty=f"empty in {format_count(empty)} of {format_number_of(count, 'step')}",
         is_starved=count > 0 and empty / count > MANY_EMPTY_FRAC,
         facts=_describe_depths(summary),
         chart=chart,
@@ -135,7 +135,7 @@ def _build_own_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary)
     return QueueInterval(
         title=label_queue(key),
         role="A queue of your own, sampled each time an item was asked for.",
-        empty=f"empty in {format_count(empty)} of {format_count(summary.samples)} samples",
+        empty=f"empty in {format_count(empty)} of {format_number_of(summary.samples, 'sample')}",
         is_starved=summary.empty_frac > MANY_EMPTY_FRAC,
         facts=_describe_depths(summary),
         chart=chart_depths(facts.samples, key, f"depth-own-{list(facts.queues).index(key)}"),
@@ -150,7 +150,7 @@ def _describe_depths(summary: QueueSummary) -> tuple[Figure, ...]:
     return (
         Figure("Mean depth", f"{summary.mean_depth:.1f}{of}", "capacity" if has_limit else "no limit"),
         *((usage,) if has_limit else ()),
-        Figure("Empty", format_share(summary.empty_frac), f"of {format_count(summary.samples)} samples"),
+        Figure("Empty", format_share(summary.empty_frac), f"of {format_number_of(summary.samples, 'sample')}"),
     )
 
 

@@ -20,7 +20,14 @@ from profiler_server.analysis.replicas import (
     summarize_transforms,
 )
 from profiler_server.figures import Chart
-from profiler_server.format import format_bytes, format_count, format_duration, format_share, shorten_middle
+from profiler_server.format import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_number_of,
+    format_share,
+    shorten_middle,
+)
 from profiler_server.pages.data.depth_chart import chart_depths
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
 from profiler_server.pages.data.graph import STAGE_LABELS, Lane, QueueBox, build_graph, build_own_graph
@@ -288,7 +295,9 @@ def list_arguments(loader: Loader) -> tuple[tuple[str, str], ...]:
         if loader.style == "iterable"
         else "map-style"
     )
-    length = "unknown" if loader.length_batches is None else f"{format_count(loader.length_batches)} batches an epoch"
+    length = (
+        "unknown" if loader.length_batches is None else f"{format_number_of(loader.length_batches, 'batch')} an epoch"
+    )
     return (
         ("dataset", f"{shorten_middle(loader.dataset, 60)} ({iterable})"),
         ("length", length),

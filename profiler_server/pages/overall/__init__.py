@@ -135,7 +135,7 @@ def build(request: PageRequest) -> OverallPage:
         operators_card=build_panel("The operators cannot be read", lambda: _read_operators(rank)),
         data_card=build_panel("The data pipeline cannot be read", lambda: _read_data(rank, read.body)),
         timeline_card=build_panel("The timeline cannot be read", lambda: _read_timeline(whole)),
-        facts=(*list_facts(request.run.manifest, rank.manifest), *list_interruption_facts(whole)),
+        facts=(*list_facts(request.run.manifest, rank.manifest, len(request.ranks)), *list_interruption_facts(whole)),
     )
 
 

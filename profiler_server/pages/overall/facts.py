@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from collector.run import RankRun
-from collector.schema.manifest import Device, Loader, RankManifest, RunManifest
+from collector.schema.manifest import Device, Loader, RankManifest, RunManifest, Signal
 from profiler_server.analysis.compiles import CompileEvents, summarize_compiles
 from profiler_server.analysis.interruptions import HeldSum, read_interruptions, sum_interruptions
-from profiler_server.format import format_bytes, format_count, format_duration, format_number_of, shorten_middle
+from profiler_server.format import (
+    format_bytes,
+    format_duration,
+    format_number_of,
+    format_ranks,
+    shorten_middle,
+)
 
 TEXT_LIMIT = 300
 LOADERS_SHOWN = 8
@@ -26,9 +32,12 @@ class Fact:
     code: bool = False
 
 
-def list_facts(run: RunManifest, rank: RankManifest) -> tuple[Fact, ...]:
-    """Return what is known of the run, in the order of what one asks first; values come from the run and are bounded."""
-    return tuple(fact for fact in _facts(run, rank) if fact.value)
+def list_facts(run: RunManifest, rank: RankManifest, ranks: int) -> tuple[Fact, ...]:
+    """Return what is known of the run, in the order of what one asks first; values come from the run and are bounded.
+
+    `ranks` is how many of its ranks are here.
+    """
+    return tuple(fact for fact in _facts(run, rank, ranks) if fact.value)
 
 
 def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
@@ -56,34 +65,41 @@ def _describe_held(entry: HeldSum) -> str:
     return f"{name}, {format_number_of(entry.count, 'time')}, {format_duration(entry.total_ns)} in all"
 
 
-def _facts(run: RunManifest, rank: RankManifest) -> Iterator[Fact]:
+def _facts(run: RunManifest, rank: RankManifest, ranks: int) -> Iterator[Fact]:
     command = " ".join((run.script, *run.argv))
     yield Fact("Script", shorten_middle(command, TEXT_LIMIT), code=True)
-    yield Fact("Host", f"{shorten_middle(rank.host, 80)}, process {rank.pid}")
+    if rank.host:
+        yield Fact("Host", f"{shorten_middle(rank.host, 80)}, process {rank.pid}")
     yield Fact("Processors", _describe_cores(rank))
     yield from (Fact("Device", _describe_device(device)) for device in rank.devices[:DEVICES_SHOWN])
     if not rank.devices:
         yield Fact("Device", "none: trained on the CPU")
     if run.world_size > 1:
-        yield Fact("Ranks", format_count(run.world_size))
+        yield Fact("Ranks", format_ranks(ranks, run.world_size))
     for loader in rank.loaders[:LOADERS_SHOWN]:
         yield Fact("DataLoader" if len(rank.loaders) == 1 else f"DataLoader {loader.id}", _describe_loader(loader))
     yield Fact("Software", _describe_software(run))
-    yield from (
-        Fact("Not collected", shorten_middle(f"{signal.name} ({signal.state}): {signal.reason}", TEXT_LIMIT))
-        for signal in rank.signals
-        if signal.state != "on"
-    )
+    yield from _list_absent(rank.signals)
     if rank.events_lost:
-        yield Fact("Lost", f"{format_count(rank.events_lost)} events did not fit into the event ring")
+        yield Fact("Lost", f"{format_number_of(rank.events_lost, 'event')} that did not fit into the event ring")
+
+
+def _list_absent(signals: Iterable[Signal]) -> Iterator[Fact]:
+    """Yield one fact per reason why signals were not collected."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for signal in signals:
+        if signal.state != "on":
+            names.setdefault((signal.state, signal.reason), []).append(signal.name)
+    for (state, reason), named in names.items():
+        yield Fact("Not collected", shorten_middle(f"{', '.join(named)} ({state}): {reason}", TEXT_LIMIT))
 
 
 def _describe_cores(rank: RankManifest) -> str:
     if rank.cpu_count is None:
         return ""
     usable = f", {rank.usable_cores:g} usable" if rank.usable_cores and rank.usable_cores != rank.cpu_count else ""
-    threads = f"; torch uses {rank.torch_threads} threads" if rank.torch_threads else ""
-    return f"{format_count(rank.cpu_count)} cores{usable}{threads}"
+    threads = f"; torch uses {format_number_of(rank.torch_threads, 'thread')}" if rank.torch_threads else ""
+    return f"{format_number_of(rank.cpu_count, 'core')}{usable}{threads}"
 
 
 def _describe_device(device: Device) -> str:

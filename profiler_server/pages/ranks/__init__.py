@@ -21,6 +21,7 @@ from profiler_server.pages.ranks.devices import read_devices
 from profiler_server.pages.ranks.rows import RankTable, list_rows
 from profiler_server.pages.ranks.words import Stat, describe_communication, describe_straggler, list_stats
 
+IMPORT = "profiler-server import a-folder-of-traces --summary-base-dir runs"
 SEVERAL = """torchrun --nproc-per-node 4 train.py
 
 # in train.py: every rank makes the same call, and writes a folder of its own
@@ -64,6 +65,12 @@ def build(request: PageRequest) -> RanksPage:
 
 def _explain_one(request: PageRequest) -> Notice:
     world = request.run.manifest.world_size
+    if world > 1 and request.run.manifest.source == "kineto":
+        reason = (
+            f"The job had {world:,} ranks, and the trace of rank {request.ranks[0]} alone was imported. Put those of all "
+            "ranks into one folder and import it."
+        )
+        return Notice("empty", "Only one rank was imported", reason, IMPORT)
     if world > 1:
         reason = (
             f"The run has {world} processes, but only rank {request.ranks[0]} has written its folder here. Give every "
@@ -98,7 +105,7 @@ def _list_notes(request: PageRequest, straggler: Straggler | None, pending: int)
     world = request.run.manifest.world_size
     if world > len(request.ranks):
         what = "were not imported" if request.run.manifest.source == "kineto" else "have not written anything"
-        notes.append(f"{world - len(request.ranks)} of {world} ranks {what}.")
+        notes.append(f"{world - len(request.ranks):,} of {format_number_of(world, 'rank')} {what}.")
     if pending:
         notes.append(f"The device work of {format_number_of(pending, 'rank')} is still being read; reload in a moment.")
     if straggler is None:

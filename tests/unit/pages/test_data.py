@@ -200,7 +200,7 @@ def test_several_loaders_can_be_chosen(tmp_path: Path) -> None:
     write_rows(run, "queues", [sample(1, 1), sample(1, 0, loader=1)])
     page = _open(run)
     assert [(link.label, link.current) for link in page.loaders] == [("0: Train", True), ("1: Val", False)]
-    assert _interval(run, loader="1").queues[0].empty == "empty in 1 of 1 steps"
+    assert _interval(run, loader="1").queues[0].empty == "empty in 1 of 1 step"
     assert _open(run, loader="9").problems
 
 

@@ -36,7 +36,7 @@ def test_damaged_steps_are_made_again_from_their_phases(run_path: Path) -> None:
     truncate(layout.table_file(folder, "steps"))
     (said,) = repair_rank(folder)
     after = open_run(run_path).frame("steps")
-    assert f"{len(after):,} steps are made again" in said
+    assert f"{len(after):,} steps made again" in said
     assert after[columns].equals(before[before.step.isin(after.step)][columns])
     assert (folder / "steps.parquet.broken").is_file()
     assert [warn.code for warn in open_run(run_path).rank(0).manifest.warnings] == ["repaired_steps"]

@@ -9,8 +9,10 @@ import pytest
 
 from collector.parts import build_table_from_rows
 from collector.run import open_run
+from collector.traces.importing import import_trace
 from collector.views.summaries import describe_kernels, describe_operators, summarize_times
 from tests.support.runs import RunPlan, build_run
+from tests.support.traces import training_steps, write_trace
 
 
 def test_figures_of_known_times() -> None:
@@ -35,7 +37,7 @@ def test_figures_of_known_times() -> None:
 def test_steps_are_printed_with_every_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     open_run(build_run(tmp_path / "run")).print_steps()
     header, columns, step, *phases = capsys.readouterr().out.splitlines()
-    assert header == "Training steps, in ms. 3 steps inside detailed windows are left out."
+    assert header == "Training steps, in ms. Left out: 3 steps inside detailed windows."
     assert columns.split() == ["count", "min", "max", "mean", "median", "p90", "p95", "p97", "p99", "p99.9"]
     assert step.split()[:5] == ["step", "37", "62.720", "65.280", "64.000"]
     assert [line.split("  ")[0].strip() for line in phases][:2] == ["Gap", "Data wait"]
@@ -61,7 +63,23 @@ def test_host_operators_are_numbered_in_order_of_their_first_start(
 
 def test_summary_names_the_run_and_its_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     open_run(build_run(tmp_path / "trained")).print_summary()
-    assert capsys.readouterr().out.startswith("trained: complete, rank 0 of 1, ")
+    assert capsys.readouterr().out.startswith("trained: complete, 1 rank, ")
+
+
+def test_summary_counts_the_ranks_that_are_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    traces = [
+        write_trace(
+            tmp_path / f"rank{rank}.json", training_steps(), {"distributedInfo": {"rank": rank, "world_size": 128}}
+        )
+        for rank in (3, 7)
+    ]
+    import_trace(traces, tmp_path / "part").print_summary(rank=7)
+    assert capsys.readouterr().out.splitlines()[0] == "part: imported, 2 of 128 ranks, this is rank 7"
+
+
+def test_summary_says_that_a_cut_off_run_is_recovered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    open_run(build_run(tmp_path / "cut", RunPlan(steps=3, state="crashed"))).print_summary()
+    assert capsys.readouterr().out.startswith("cut: crashed, recovered, 1 rank, ")
 
 
 def test_empty_data_gets_a_plain_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,19 @@
+"""Counts with their nouns, as all texts for a reader spell them."""
+
+from __future__ import annotations
+
+
+def format_number_of(count: int, noun: str) -> str:
+    """Return a count with its noun, `1 step`, `40 batches`, `1,200 steps`."""
+    return f"{count:,} {noun if count == 1 else form_plural(noun)}"
+
+
+def format_ranks(there: int, world_size: int) -> str:
+    """Return how many ranks of a run are here, `4 ranks`, or `2 of 128 ranks` where the others left nothing."""
+    of = f"{there:,} of " if there < world_size else ""
+    return of + format_number_of(max(there, world_size), "rank")
+
+
+def form_plural(noun: str) -> str:
+    """Return `steps`, `batches`: a regular noun's."""
+    return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
