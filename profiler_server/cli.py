@@ -6,16 +6,39 @@ import importlib
 import pkgutil
 import sys
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from collector.schema.errors import StepscopeError, UsageError
 from profiler_server import commands
 from profiler_server.settings import Settings
 
 BAD_INPUT = 2
+
+
+class _BareFlags:
+    """Shows a flag in the help without a type, which reads as if it took a value. Mixed into a command's class."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return params
+
+
+class _Command(_BareFlags, TyperCommand):
+    """A sub-command."""
+
+
+class _Group(_BareFlags, TyperGroup):
+    """`profiler-server` itself."""
+
+
 app = typer.Typer(
+    cls=_Group,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -82,7 +105,7 @@ def register_commands() -> None:
     """Add every module of the commands' room, with its example below its help."""
     for entry in pkgutil.iter_modules(commands.__path__):
         module = importlib.import_module(f"{commands.__name__}.{entry.name}")
-        app.command(module.NAME, epilog=f"Example: {module.EXAMPLE}")(module.command)
+        app.command(module.NAME, cls=_Command, epilog=f"Example: {module.EXAMPLE}")(module.command)
 
 
 def main() -> None:

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
-from collector.schema.errors import UsageError
+from collector.schema import layout
+from collector.schema.errors import OutputError, UsageError
 from profiler_server.commands import BaseDir, find_base_dir, show_progress
-from profiler_server.store.names import UNSAFE, name_run
+from profiler_server.format import format_ranks
+from profiler_server.store.names import UNSAFE, find_free_name, name_run
 
 NAME = "import"
 EXAMPLE = "profiler-server import trace.json.gz --summary-base-dir runs"
@@ -20,7 +22,11 @@ def command(
     traces: Annotated[list[Path], typer.Argument(metavar="TRACE", help="Trace files, one per rank, or a folder.")],
     base_dir: BaseDir = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the run; that of the first file by default.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name of the run; by default that of the first file or folder, with a number if other files are there.",
+        ),
     ] = None,
     steps_from: Annotated[
         str | None,
@@ -36,12 +42,24 @@ def command(
     base = find_base_dir(base_dir, context)
     if base is None:
         raise UsageError("import needs --summary-base-dir DIR, the folder that the run is put into")
-    chosen = name or name_run(traces[0].resolve().name)
-    if UNSAFE.search(chosen) or chosen.startswith("."):
-        raise UsageError(f"--name {chosen!r} may hold letters, digits, dot, dash and underscore only")
+    chosen = choose_name(base, traces, name)
     with show_progress(f"Importing {chosen}") as on_progress:
         run = import_trace(traces, base / chosen, name=chosen, steps_from=steps_from, on_progress=on_progress)
-    typer.echo(f"Imported {len(run.ranks)} rank(s) as {run.path}")
+    typer.echo(f"Imported {format_ranks(len(run.ranks), run.manifest.world_size)} as {run.path}")
     for rank in run.ranks:
         for warning in run.rank(rank).manifest.warnings:
             typer.echo(f"rank {rank}: {warning.text}", err=True)
+
+
+def choose_name(base: Path, traces: list[Path], name: str | None) -> str:
+    """Return the name of the run below base: the one given, else one that no other files have, such as the traces.
+
+    Raises UsageError for a name that is no name of a folder, OutputError for that of a run.
+    """
+    chosen = name or name_run(traces[0].resolve().name)
+    if UNSAFE.search(chosen) or chosen.startswith("."):
+        raise UsageError(f"--name {chosen!r} may hold letters, digits, dot, dash and underscore only")
+    target = (base / chosen).resolve()
+    if layout.profiler_path(target).exists():
+        raise OutputError(f"{target} holds a run already; choose another name with --name")
+    return find_free_name(base, chosen) if name is None else chosen

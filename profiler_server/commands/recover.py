@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 
 NAME = "recover"
 EXAMPLE = "profiler-server recover runs/digits"
+_OUTCOMES = {
+    "recovered": "its tables are made of what it left",
+    "complete": "its tables were complete already",
+    "recording": "still recording, left alone",
+    "lost": "its tables cannot be made, nothing readable is left",
+}
 
 
 def command(context: typer.Context, run: RunName, base_dir: BaseDir = None) -> None:
@@ -35,7 +41,10 @@ def command(context: typer.Context, run: RunName, base_dir: BaseDir = None) -> N
     for rank, word in sorted(words.items()):
         for line in repaired[rank]:
             typer.echo(f"rank {rank}: {line}")
-        typer.echo(f"rank {rank}: {'repaired' if repaired[rank] else word}, {_count_steps(opened.rank(rank))}")
+        outcome = "repaired" if repaired[rank] else _OUTCOMES.get(word, word)
+        typer.echo(f"rank {rank}: {outcome}, {_count_steps(opened.rank(rank))}")
+    if open_run(path).is_recovered:
+        typer.echo("The run itself was cut off, so it stays listed as crashed, recovered: it has all that it left.")
 
 
 def _count_steps(rank: RankRun) -> str:

@@ -54,5 +54,8 @@ def _write_html(run: Run, path: Path, redact: bool) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror or error}") from None
+        reason = error.strerror or error
+        raise OutputError(
+            f"{path} cannot be written ({reason}); choose a path in a folder that you can write"
+        ) from None
     typer.echo(f"{path} ({len(text.encode()) / 1024:.0f} KiB)")

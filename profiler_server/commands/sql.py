@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import duckdb
 
 NAME = "sql"
-EXAMPLE = "profiler-server sql runs/digits 'select step, duration_ns from steps'"
+EXAMPLE = "profiler-server sql runs/digits \"select step, duration_ns from steps where kind = 'train'\""
 SHOWN_ROWS = 1000
 BATCH_ROWS = 10_000
 
@@ -27,19 +28,30 @@ def command(
     base_dir: BaseDir = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")] = False,
 ) -> None:
-    """Run a DuckDB query over the tables of a run (docs/format.md lists them)."""
+    """Run a DuckDB query over the tables of a run (docs/format.md lists them).
+
+    The table steps holds evaluation and the time outside of steps too: add where kind = 'train'.
+    """
     import duckdb
 
     from profiler_server.store import sql
 
     connection = sql.connect(find_run(run, find_base_dir(base_dir, context)))
     try:
+        require_one(connection.extract_statements(query))
         if as_csv:
             write_csv(connection.execute(query))
         elif found := connection.sql(query):
             found.show(max_rows=SHOWN_ROWS)
     except duckdb.Error as error:
         raise OptionError(explain(error, connection)) from None
+
+
+def require_one(statements: Sequence[object]) -> None:
+    """Raise OptionError unless there is one statement: of several, all but the last would run without a word."""
+    if len(statements) != 1:
+        found = f"this has {len(statements)}; ask them one by one" if statements else "this is empty"
+        raise OptionError(f"QUERY takes one statement of SQL, and {found}")
 
 
 def explain(error: duckdb.Error, connection: duckdb.DuckDBPyConnection) -> str:

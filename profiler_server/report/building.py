@@ -22,6 +22,7 @@ from profiler_server.analysis.pipeline import summarize_queues, summarize_stages
 from profiler_server.analysis.results import DeviceSummary, Distribution, PhaseShare
 from profiler_server.analysis.steps import summarize_phases, summarize_steps
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.format import format_number_of
 
 T = TypeVar("T")
 
@@ -52,6 +53,7 @@ def _report_run(run: Run) -> dict[str, Any]:
         "id": manifest.id,
         "name": manifest.name,
         "state": run.state,
+        "is_recovered": run.is_recovered,
         "source": manifest.source,
         "world_size": manifest.world_size,
         "host": manifest.host,
@@ -212,6 +214,6 @@ def _collect_warnings(run: Run) -> list[str]:
         manifest = run.rank(rank).manifest
         found += [f"rank {rank}: {warning.text}" for warning in manifest.warnings]
         if manifest.events_lost:
-            found.append(f"rank {rank}: {manifest.events_lost:,} events were lost because the log was full")
+            found.append(f"rank {rank}: the log was full, {format_number_of(manifest.events_lost, 'event')} lost")
         found += [f"rank {rank}: {s.name} failed: {s.reason}" for s in manifest.signals if s.state == "failed"]
     return found

@@ -13,7 +13,7 @@ from profiler_server.analysis.evaluation import has_training, summarize_evaluati
 from profiler_server.analysis.interruptions import Held
 from profiler_server.analysis.steps import select_steps
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.format import format_duration, format_number_of, format_share
+from profiler_server.format import format_duration, format_number_of, format_ranks, format_share
 from profiler_server.report.building import read_steps
 
 _MOST_HELD, _MOST_SLOW = 5, 5
@@ -24,9 +24,11 @@ def render_text(report: dict[str, Any], run: Run) -> str:
     """Return the report of a run, ending in a newline; from the run comes what the object lacks, such as p97."""
     head = report["run"]
     created = head["created"][:19].replace("T", " ")
+    state = f"{head['state']}, recovered" if head["is_recovered"] else head["state"]
+    ranks = format_ranks(len(report["ranks"]), head["world_size"])
+    origin = ", ".join(part for part in (state, head["source"], ranks, head["host"], f"{created} UTC") if part)
     parts = [
-        f"{head['name']}  ({head['state']}, {head['source']}, {format_number_of(head['world_size'], 'rank')}, "
-        f"{head['host']}, {created} UTC)",
+        f"{head['name']}  ({origin})",
         _render_verdict(run),
         *(_render_rank(rank, run) for rank in report["ranks"]),
         _render_suggestions(report),
@@ -53,7 +55,10 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
     if times is None:
         return "\n".join([f"Rank {rank['rank']}: {_explain_no_steps(rank, run)}", *_render_pipeline(rank)])
     left_out = f", {len(steps['excluded'])} left out (warm-up, detailed windows)" if steps["excluded"] else ""
-    lines = [f"Rank {rank['rank']}: {steps['count']} steps{left_out}", f"  step      {_render_times(rank, run)}"]
+    lines = [
+        f"Rank {rank['rank']}: {format_number_of(steps['count'], 'step')}{left_out}",
+        f"  step      {_render_times(rank, run)}",
+    ]
     labels = {phase.name: phase.label for phase in PHASES}
     for phase in rank["phases"]:
         bar = "#" * round(40 * phase["share_frac"])

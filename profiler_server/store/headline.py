@@ -31,6 +31,8 @@ class Headline:
     steps: int
     step_p50_ns: float | None
     data_wait_frac: float | None
+    is_recovered: bool = False
+    """It was cut off, and all that it left is in its tables."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ def read_headline(run: Run) -> Headline:
         steps=max((steps.count for steps in read), default=0),
         step_p50_ns=float(np.median(durations)) if len(durations) else None,
         data_wait_frac=sum(steps.data_wait_ns for steps in read) / total_ns if total_ns else None,
+        is_recovered=_is_recovered(run, ranks),
     )
 
 
@@ -76,6 +79,14 @@ def read_state(run: Run, ranks: Sequence[int]) -> RunState:
     states = {_read_rank_state(run, rank) for rank in ranks[:COUNTED_RANKS]}
     worst_first: tuple[RunState, ...] = ("crashed", "recording", "imported", "complete")
     return next((state for state in worst_first if state in states), "crashed")
+
+
+def _is_recovered(run: Run, ranks: Sequence[int]) -> bool:
+    try:
+        cut_off = [rank for number in ranks[:COUNTED_RANKS] if (rank := run.rank(number)).state == "crashed"]
+        return bool(cut_off) and all(rank.is_recovered for rank in cut_off)
+    except RunError:
+        return False
 
 
 def _read_rank_state(run: Run, rank: int) -> RunState:

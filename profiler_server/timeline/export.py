@@ -202,7 +202,10 @@ def _replacing(path: Path) -> Iterator[Any]:
     except (OSError, ValueError) as error:
         if isinstance(error, ValueError) and "\0" not in str(path):
             raise
-        raise OutputError(f"{path} cannot be written ({error}); choose a path in a folder that you can write") from None
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
+        raise OutputError(
+            f"{path} cannot be written ({reason}); choose a path in a folder that you can write"
+        ) from None
     finally:
         if "\0" not in str(path):
             partial.unlink(missing_ok=True)

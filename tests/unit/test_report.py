@@ -22,6 +22,7 @@ SHAPE: dict[str, Any] = {
     "schema_version": int,
     "run": {
         **dict.fromkeys(("id", "name", "state", "source", "host", "created"), str),
+        "is_recovered": bool,
         "world_size": int,
         "torch": (str, type(None)),
         "devices": [str],
@@ -119,7 +120,7 @@ def check(value: Any, shape: Any, where: str = "report") -> None:
             check(entry, shape[0], f"{where}[]")
     else:
         assert isinstance(value, shape), f"{where} is {value!r}"
-        assert not isinstance(value, bool), where
+        assert isinstance(value, bool) is (shape is bool), where
 
 
 @pytest.mark.parametrize(
@@ -176,6 +177,6 @@ def test_text_says_the_verdict_the_figures_and_the_suggestions(tmp_path: Path) -
 def test_events_lost_are_warned_of(tmp_path: Path) -> None:
     plant = dataclasses.replace(PLANTED["noisy_host"], manifest={"events_lost": 1234})
     assert (
-        "rank 0: 1,234 events were lost because the log was full"
+        "rank 0: the log was full, 1,234 events lost"
         in build_report(build_case_run(tmp_path / "r", plant))["warnings"]
     )

@@ -1,0 +1,127 @@
+"""What the commands of `profiler-server` say, and the names that they choose."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from collector.schema import layout
+from collector.schema.errors import OutputError
+from collector.traces.importing import import_trace
+from profiler_server import cli
+from profiler_server.commands.import_traces import choose_name
+from tests.support.runs import RunPlan, build_run
+from tests.support.traces import training_steps, write_trace
+
+Ask = Callable[..., str]
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Ask]:
+    """Run the command line in this process; return what it printed, stderr last."""
+    registered = list(cli.app.registered_commands)
+
+    def run(*arguments: str | Path) -> str:
+        cli.app.registered_commands[:] = registered
+        monkeypatch.setattr(sys, "argv", ["profiler-server", *map(str, arguments)])
+        with pytest.raises(SystemExit):
+            cli.main()
+        return "".join(capsys.readouterr())
+
+    yield run
+    cli.app.registered_commands[:] = registered
+
+
+def _write_ranks(folder: Path, *ranks: int, world_size: int) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for rank in ranks:
+        told = {"distributedInfo": {"rank": rank, "world_size": world_size}}
+        write_trace(folder / f"rank{rank}.json", training_steps(), told)
+    return folder
+
+
+def test_the_help_shows_flags_without_a_type(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    overview = ask("--help")
+    commands: Any = get_command(cli.app)
+    assert {"sql", "import", "report"} <= set(commands.commands)
+    for text in (overview, *(ask(name, "--help") for name in commands.commands)):
+        assert "Example: profiler-server" in text
+        assert not re.search(r"<?bool(ean)?>?\b", text, re.IGNORECASE), text
+
+
+def test_a_part_of_a_jobs_ranks_is_told_everywhere(ask: Ask, tmp_path: Path) -> None:
+    traces = _write_ranks(tmp_path / "job", 3, 7, world_size=128)
+    assert ask("import", traces, "--summary-base-dir", tmp_path / "runs").startswith("Imported 2 of 128 ranks as ")
+    first, *_, rank3, rank7 = (
+        line for line in ask("report", tmp_path / "runs/job").splitlines() if re.match(r"job|Rank", line)
+    )
+    assert first.startswith("job  (imported, kineto, 2 of 128 ranks, ")
+    assert (rank3, rank7) == ("Rank 3: 3 steps", "Rank 7: 3 steps")
+
+
+def test_one_rank_and_one_step_are_singular(ask: Ask, tmp_path: Path) -> None:
+    write_trace(tmp_path / "lone.json", training_steps(1))
+    assert ask("import", tmp_path / "lone.json", "--summary-base-dir", tmp_path).startswith("Imported 1 rank as ")
+    assert "Rank 0: 1 step\n" in ask("report", tmp_path / "lone")
+
+
+def test_a_folder_is_not_made_a_run_of_itself(ask: Ask, tmp_path: Path) -> None:
+    job = _write_ranks(tmp_path / "job", 0, 1, world_size=2)
+    assert ask("import", job, "--summary-base-dir", tmp_path).rstrip().endswith("/job-2")
+    assert sorted(path.name for path in job.iterdir()) == ["rank0.json", "rank1.json"]
+    assert layout.run_file(tmp_path / "job-2").is_file()
+
+
+def test_the_name_of_a_run_is_that_of_the_file_or_folder(tmp_path: Path) -> None:
+    assert choose_name(tmp_path, [tmp_path / "a b.pt.trace.json.gz"], None) == "a-b"
+    assert choose_name(tmp_path, [tmp_path / "elsewhere/job"], None) == "job"
+    assert choose_name(tmp_path, [tmp_path / "elsewhere/job"], "mine") == "mine"
+
+
+def test_the_name_of_a_run_that_is_there_is_refused_with_the_option_to_use(ask: Ask, tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "taken.json", training_steps())
+    import_trace(trace, tmp_path / "taken")
+    for name in (None, "taken"):
+        with pytest.raises(OutputError, match=r"holds a run already; choose another name with --name"):
+            choose_name(tmp_path, [trace], name)
+
+
+def test_recover_says_what_became_of_a_killed_run(ask: Ask, tmp_path: Path) -> None:
+    path = build_run(tmp_path / "cut", RunPlan(steps=12, state="crashed"))
+    said = ask("recover", path)
+    assert "rank 0: its tables were complete already, 12 training steps" in said
+    assert "listed as crashed, recovered" in said
+    assert "cut  (crashed, recovered, collector, 1 rank, " in ask("report", path)
+    whole = build_run(tmp_path / "whole", RunPlan(steps=12))
+    assert "crashed" not in ask("recover", whole)
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [("select 1; select 2", "one statement of SQL, and this has 2; ask them one by one"), ("  ", "this is empty")],
+)
+def test_sql_takes_one_statement(ask: Ask, tmp_path: Path, query: str, words: str) -> None:
+    path = build_run(tmp_path / "run", RunPlan(steps=3))
+    assert words in ask("sql", path, query)
+    assert "3" in ask("sql", path, "select count(*) from steps where kind = 'train';", "--csv")
+
+
+def test_the_help_of_sql_tells_how_to_leave_out_what_is_no_training(ask: Ask) -> None:
+    assert " ".join(ask("sql", "--help").split()).count("where kind = 'train'") == 2
+
+
+@pytest.mark.parametrize("command", ["export", "report"])
+def test_a_file_that_cannot_be_written_is_named_as_it_was_given(ask: Ask, tmp_path: Path, command: str) -> None:
+    path = build_run(tmp_path / "run", RunPlan(steps=3))
+    option = {"export": "--output", "report": "--html"}[command]
+    said = ask(command, path, option, tmp_path / "none/there.json")
+    assert f"{tmp_path / 'none/there.json'} cannot be written ({os.strerror(2)}); choose a path" in said
+    assert "partial" not in said
