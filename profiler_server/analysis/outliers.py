@@ -45,6 +45,7 @@ class Outlier:
     phase_excess_ns: int
     held: Held | None = None
     held_ns: int = 0
+    is_warm_up: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def list_outliers(steps: pa.Table, limit: int = 20, interruptions: Interruptions
 
 
 _WORDS: Mapping[Cause, str] = {
-    "warm_up": "warm-up: left out of the average",
+    "warm_up": "warm-up, not in the figures",
     "window": "inside a detailed window, whose cost it carries",
     "loader_start": "starting the loader and its workers",
     "epoch_start": "first of an epoch",
@@ -106,7 +107,8 @@ def explain_outlier(outlier: Outlier) -> str:
     if outlier.cause == "held" and outlier.held is not None:
         reason = f": {outlier.held.reason}" if outlier.held.reason else ""
         known = f"{outlier.held.label} {format_duration(outlier.held_ns)}{reason}"
-    return f"{grew}; {known}" if known else grew
+    text = f"{grew}; {known}" if known else grew
+    return f"{text} ({_WORDS['warm_up']})" if outlier.is_warm_up and outlier.cause != "warm_up" else text
 
 
 class _StepFacts:
@@ -124,6 +126,9 @@ class _StepFacts:
         no_grad = read_integers(train, "no_grad_forwards") if "no_grad_forwards" in train.column_names else None
         usual = float(np.median(no_grad[selection.kept])) if no_grad is not None else 0.0
         self._validates: Mask = no_grad > usual if no_grad is not None else np.zeros(len(self.step), np.bool_)
+
+    def is_warm_up(self, at: int) -> bool:
+        return bool(self._selection.warm_up[at] and not self._selection.kept[at])
 
     def find_held(self, at: int, excess_ns: float) -> tuple[Held | None, int]:
         return self._held.find(at, excess_ns) or (None, 0)
@@ -158,4 +163,5 @@ def _describe(at: int, excess_ns: Floats, facts: _StepFacts, median: float) -> O
         phase_excess_ns=int(excess_ns[most]),
         held=held,
         held_ns=held_ns,
+        is_warm_up=facts.is_warm_up(at),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from collector.parts import build_table_from_rows
-from profiler_server.analysis.outliers import list_outliers
+from profiler_server.analysis.outliers import explain_outlier, list_outliers
 from tests.support.runs import MS, RunPlan, build_steps
 
 
@@ -70,3 +70,12 @@ def test_spikes_stand_out_of_steps_that_spread_widely() -> None:
 def test_few_steps_have_no_outliers() -> None:
     found = list_outliers(build_table_from_rows("steps", build_steps(RunPlan(steps=5))))
     assert (found.count, found.limit_ns) == (0, None)
+
+
+def test_a_slow_step_of_the_warm_up_says_so_beside_its_cause() -> None:
+    rows = _steps_with(1, data_wait_ns=900 * MS, loader_start_ns=880 * MS)
+    (slow,) = list_outliers(build_table_from_rows("steps", rows)).shown
+    assert (slow.cause, slow.is_warm_up) == ("loader_start", True)
+    assert explain_outlier(slow).endswith("starting the loader and its workers (warm-up, not in the figures)")
+    (later,) = list_outliers(build_table_from_rows("steps", _steps_with(30, backward_ns=80 * MS))).shown
+    assert "warm-up" not in explain_outlier(later)
