@@ -112,6 +112,18 @@ def test_search_counts_and_goes_through_the_matches(page: Page, server: str) -> 
     expect(page.locator("#timeline-details h3")).to_have_text("Forward")
 
 
+def test_escape_empties_the_search_and_its_count(page: Page, server: str) -> None:
+    open_page(page, f"{server}/runs/healthy/timeline")
+    field, output = page.get_by_label("Search slices by name"), page.locator("#timeline-search output")
+    field.fill("forward")
+    field.press("Enter")
+    expect(output).to_have_text("1 of 40 matches")
+    field.press("Escape")
+    expect(output).to_have_text("")
+    expect(field).to_have_value("")
+    expect(field).not_to_be_focused()
+
+
 def test_the_address_holds_the_view(page: Page, server: str) -> None:
     open_page(page, f"{server}/runs/healthy/timeline")
     press(page, "w")
@@ -261,6 +273,33 @@ def test_a_counter_tells_its_value_under_the_pointer(page: Page, server: str) ->
     expect(page.locator("#timeline-hover")).to_contain_text("worker queue: ")
 
 
+def read_names(page: Page, boxes: list[Any]) -> Any:
+    """Return the pixels of these boxes, without the rows' edges."""
+    return page.evaluate(
+        """(boxes) => { const { canvas, context } = document.getElementById('timeline').viewer.painter;
+        return boxes.map(({ x, y, width, height }) => [...context.getImageData(x, y + 3, width, height - 6).data]); }""",
+        boxes,
+    )
+
+
+def test_an_arrow_passes_behind_the_names_of_slices(page: Page, tmp_path: Path) -> None:
+    between = [make_slice(n, 0, 2_000_000_000, name=f"in the way {n} " * 20, track=n) for n in range(2, 6)]
+    launch = make_slice(0, 200_000_000, 400_000_000, name="cudaLaunchKernel", category="runtime")
+    kernel = make_slice(9, 500_000_000, 900_000_000, name="gemm", category="kernel", track=8, launched_by=0)
+    build_slices_run(tmp_path / "linked", [*between, launch, kernel], RunPlan(steps=2))
+    with serve(tmp_path) as server:
+        open_page(page, f"{server}/runs/linked/timeline")
+        page.mouse.click(*find_slice(page, "gemm"))
+        expect(page.locator("#timeline-details")).to_contain_text("launched by")
+        boxes = page.evaluate("() => document.getElementById('timeline').viewer.painter.texts")
+        assert len([box for box in boxes if box["width"] > 500]) == 4
+        with_arrow = read_names(page, boxes)
+        page.keyboard.press("Escape")
+        expect(page.locator("#timeline-details")).to_contain_text("Click a slice")
+        page.wait_for_timeout(200)
+        assert read_names(page, boxes) == with_arrow
+
+
 def test_a_live_run_grows_without_moving_what_is_looked_at(page: Page, tmp_path: Path) -> None:
     build_run(tmp_path / "live", RunPlan(steps=10, state="recording"))
     with serve(tmp_path) as server:
@@ -271,8 +310,11 @@ def test_a_live_run_grows_without_moving_what_is_looked_at(page: Page, tmp_path:
         before = page.evaluate(
             "() => { const { state } = document.getElementById('timeline').viewer; return [state.whole, state.span]; }"
         )
+        totals = page.locator(".totals").inner_text()
         build_run(tmp_path / "live", RunPlan(steps=30, state="recording"))
         wait_for(page, f"viewer.state.whole > {2 * before[0]}")
+        expect(page.locator(".totals")).not_to_have_text(totals, use_inner_text=True)
+        expect(page.get_by_role("button", name="Show new data")).to_be_hidden()
         assert page.evaluate("() => document.getElementById('timeline').viewer.state.span") == before[1]
         expect(page.locator("#timeline-details h3")).to_have_text("Step 4")
         selected = "document.getElementById('timeline').viewer.state.selected"
