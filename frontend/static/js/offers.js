@@ -54,7 +54,6 @@ class Offer {
   /** @param {string} text @param {boolean} [failed] */
   say(text, failed = false) {
     this.state.textContent = text;
-    this.state.title = text;
     this.state.classList.toggle("failed", failed);
   }
 }
