@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.run import RankRun
-from profiler_server.analysis.operators import TypeRow, summarize_kernels, summarize_operators, summarize_types
+from profiler_server.analysis.operators import TypeRow, summarize_operators, summarize_types
 from profiler_server.analysis.outliers import list_outliers
 from profiler_server.analysis.results import OperatorRow
 from profiler_server.analysis.steps import select_steps, summarize_steps
@@ -49,7 +49,7 @@ class OperatorsCard:
 
 @dataclass(frozen=True)
 class TimelineCard:
-    """Totals of the detailed windows, M41's four: operator time, streams, operators, executions."""
+    """Totals of the detailed windows, M41's four, as the Timeline page has them: operators are those of the host."""
 
     operator_time: str
     streams: str
@@ -113,7 +113,7 @@ def _describe_operator(row: OperatorRow, total: int, on_device: bool) -> Operato
 
 def build_timeline_card(rank: RankRun) -> TimelineCard:
     """Sum what the timeline holds. Raises TableBrokenError or NewerSchemaError."""
-    operators, kernels = summarize_operators(rank), summarize_kernels(rank)
+    operators = summarize_operators(rank)
     kinds = (
         rank.table("tracks", ("kind",)).column("kind").cast(pa.string())
         if rank.status("tracks").state == "there"
@@ -124,10 +124,10 @@ def build_timeline_card(rank: RankRun) -> TimelineCard:
     covered = [step for window in rank.manifest.windows[:1000] for step in (window.first_step, window.last_step)]
     first, last = (min(covered), max(covered)) if covered else (None, None)
     return TimelineCard(
-        operator_time=format_duration(sum(row.device_self_ns or row.self_ns for row in operators)),
+        operator_time=format_duration(sum(row.self_ns for row in operators)),
         streams=format_count(streams or threads),
         streams_label=("stream" if streams else "thread") + ("" if (streams or threads) == 1 else "s"),
         operators=format_count(len(operators)),
-        executions=format_count(sum(row.count for row in kernels) or sum(row.count for row in operators)),
+        executions=format_count(sum(row.count for row in operators)),
         covered=f"steps {first}–{last}" if first != last else f"step {first}" if covered else "",
     )

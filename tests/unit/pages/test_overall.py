@@ -11,10 +11,13 @@ import pytest
 from collector.run import open_run
 from collector.schema import layout
 from collector.schema.manifest import Device, Signal, encode_manifest
+from collector.traces import import_trace
 from profiler_server.page import PageRequest
 from profiler_server.pages.overall import OverallPage, Panel, build, build_panel
+from profiler_server.pages.timeline import build as build_timeline
 from tests.support.cases import Plant, build_case_run
 from tests.support.runs import MS, RunPlan, build_run, slow_loader_plan
+from tests.support.traces import call, kernel, operator, step, training_steps, write_trace
 
 
 def show(path: Path) -> OverallPage:
@@ -130,6 +133,26 @@ def test_a_device_without_a_window_is_not_available_rather_than_zero(tmp_path: P
     page = show(run)
     assert stat(page, "Device busy") == "n/a"
     assert any(fact.value == "0: NVIDIA H100 80GB HBM3, 80.0 GiB" for fact in page.facts)
+
+
+def test_the_timeline_card_counts_as_the_timeline_page_does(tmp_path: Path) -> None:
+    launches = [call(20 + at, 2, at) for at in range(1, 4)]
+    kernels = [kernel("gemm", 100 * at, 90, at) for at in range(1, 4)]
+    events = [step(1, 0, 500), operator("aten::mm", 10, 30), *launches, *kernels]
+    run = import_trace(write_trace(tmp_path / "trace.json", events), tmp_path / "run").path
+    card = show(run).timeline_card.body
+    request = PageRequest(open_run(run), "run", 0, (0,), {})
+    totals = {total.label: total for total in build_timeline(request).totals}
+    assert card is not None
+    assert (card.operator_time, card.operators) == (totals["Operator time"].value, totals["Operators"].value)
+    assert (card.executions, totals["Operators"].note) == ("1", "1 execution")
+
+
+def test_an_import_says_once_what_a_trace_does_not_tell_and_no_host(tmp_path: Path) -> None:
+    run = import_trace(write_trace(tmp_path / "trace.json", training_steps()), tmp_path / "run").path
+    facts = [fact for fact in show(run).facts if fact.label in ("Host", "Not collected")]
+    assert [fact.label for fact in facts] == ["Not collected"]
+    assert "fetches, queues, stages" in facts[0].value
 
 
 def test_a_window_that_opened_by_itself_says_why(tmp_path: Path) -> None:
