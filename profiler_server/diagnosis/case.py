@@ -79,6 +79,7 @@ class Case:
     transforms: tuple[tuple[str, float], ...]
     host: HostLoad | None
     device: DeviceSummary | None
+    full_precision_frac: float | None
     peers: tuple[Peer, ...]
     interruptions: Interruptions
     compiles: Mapping[str, CompileEvents]
@@ -100,6 +101,13 @@ class Case:
     def has_accelerator(self) -> bool:
         """Say whether steps run on a device beside the host: CUDA, ROCm, XPU, MTIA and the like."""
         return any(device.kind not in ("cpu", "mps") for device in self.manifest.devices)
+
+    @property
+    def cuda_generation(self) -> int:
+        """The major compute capability of the CUDA device (7 Volta and Turing, 8 Ampere, 9 Hopper); 0 for none."""
+        found = next((device.compute_capability for device in self.manifest.devices if device.kind == "cuda"), None)
+        major = (found or "").split(".")[0]
+        return int(major) if major.isdecimal() and len(major) < 4 else 0
 
     @property
     def wait_ns(self) -> float:
@@ -295,6 +303,14 @@ def shorten_step(saved_ns: float, fetches: float) -> WhatIf:
         return replace(model, steps=tuple(Job(step.wall_ns * kept, step.cores) for step in model.steps))
 
     return change
+
+
+def shorten_kernels(case: Case, saved_frac: float) -> WhatIf:
+    """Return the what-if of kernels that take so much less of their time: only while it computes, the device is faster."""
+    device = case.device
+    busy = device.computation_ns / device.total_ns if device is not None and device.total_ns else 0.0
+    own_ns = case.loop.regular_step_ns - case.wait_ns
+    return shorten_step(saved_frac * busy * own_ns, case.loop.fetches)
 
 
 def drop_extra(saved_ns: float) -> WhatIf:

@@ -27,6 +27,7 @@ from profiler_server.analysis.pipeline import (
     read_queues,
     summarize_readiness,
 )
+from profiler_server.analysis.precision import find_full_precision
 from profiler_server.analysis.ranks import summarize_rank
 from profiler_server.analysis.replicas import read_stages, summarize_transforms
 from profiler_server.analysis.results import DeviceSummary
@@ -77,6 +78,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         transforms=_read_transforms(rank, loader),
         host=host,
         device=_read_device(rank),
+        full_precision_frac=_read_full_precision(rank),
         peers=_read_peers(run, rank.rank),
         interruptions=read_interruptions(rank),
         compiles=summarize_compiles(rank),
@@ -120,6 +122,13 @@ def _read_host(rank: RankRun, train: pa.Table) -> HostLoad | None:
 def _read_device(rank: RankRun) -> DeviceSummary | None:
     try:
         return summarize_device(rank) if rank.manifest.devices else None
+    except RunError:
+        return None
+
+
+def _read_full_precision(rank: RankRun) -> float | None:
+    try:
+        return find_full_precision(rank) if rank.manifest.devices else None
     except RunError:
         return None
 

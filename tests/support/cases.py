@@ -316,7 +316,7 @@ PLANTED: Mapping[str, Plant] = {
     "collector_overhead": Plant(manifest={"overhead": Overhead(4_000_000.0, 0.0625, "timed")}),
     "noisy_host": Plant(tables={"resources": cpu_cores(process=1.0, system=3.5)}),
 }
-"""Per rule a run in which it must speak. `launch_bound` needs device data and has its own test."""
+"""Per rule a run in which it must speak. Those that need a device have their own tests."""
 
 HEALTHY: Mapping[str, Plant] = {
     "plain SGD on a processor": Plant(

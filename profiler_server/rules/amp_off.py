@@ -1,0 +1,39 @@
+"""Products of 32-bit floats on a device whose tensor cores only take 16-bit ones."""
+
+from __future__ import annotations
+
+from profiler_server.diagnosis.case import OPERATORS_PAGE, Case, Finding, Rule, shorten_kernels
+from profiler_server.format import format_share
+
+_SHARE = 0.3
+_VOLTA = 7
+_KEPT = 0.5
+
+_CHANGE = """scaler = torch.amp.GradScaler("cuda")
+
+with torch.autocast("cuda", dtype=torch.float16):
+    loss = loss_of(model(images), labels)
+scaler.scale(loss).backward()
+scaler.step(optimizer)
+scaler.update()"""
+
+
+def _judge(case: Case) -> Finding | None:
+    share = case.full_precision_frac
+    if share is None or share < _SHARE or case.cuda_generation != _VOLTA:
+        return None
+    return Finding(
+        title="Nothing runs in mixed precision",
+        measured=f"{format_share(share)} of the kernels' time multiplies 32-bit floats in full precision; the tensor cores "
+        "of this device multiply 16-bit ones several times as fast.",
+        threshold=f"More than {format_share(_SHARE)} of the kernels' time, by their names.",
+        advice="Run forward and loss under autocast in float16 and scale the loss. Check that your loss stays as it was.",
+        change=_CHANGE,
+        fix="autocast in float16",
+        evidence=(OPERATORS_PAGE,),
+        what_if=shorten_kernels(case, share * _KEPT),
+        gain_range=(0.4, 1.6),
+    )
+
+
+RULE = Rule("amp_off", knob="precision", effort="semantics", judge=_judge, muted_when_input_bound=True)
