@@ -1,15 +1,16 @@
 """What a detailed window leaves in `events/`: a Kineto trace, and beside it a note that says that the trace is whole.
 
-May import the standard library only.
+May import collector.schema.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from collector.schema.writing import replace_text
 
 _NOTE_SUFFIX = ".note.json"
 _PREFIX = "window-"
@@ -35,9 +36,7 @@ def trace_file(events: Path, first_step: int) -> Path:
 def write_window(events: Path, note: WindowNote) -> None:
     """Write the note, whole or not at all. OSError passes through."""
     path = events / f"{_PREFIX}{note.first_step:09d}{_NOTE_SUFFIX}"
-    partial = path.with_name(f".{path.name}")
-    partial.write_text(json.dumps(dataclasses.asdict(note)), encoding="utf-8")
-    os.replace(partial, path)
+    replace_text(path, json.dumps(dataclasses.asdict(note)))
 
 
 def find_windows(events: Path) -> tuple[Path, ...]:

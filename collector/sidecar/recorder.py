@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from collector.schema.manifest import (
 )
 from collector.schema.tables import TABLES
 from collector.schema.wording import format_number_of
+from collector.schema.writing import replace_text
 from collector.sidecar import assemblers as room
 from collector.sidecar.assembler import Assembler
 
@@ -160,7 +160,7 @@ class Recorder:
     def _save_checkpoint(self) -> bool:
         states = {name: self._call(name, "checkpoint") or {} for name in list(self._assemblers)}
         text = json.dumps({"parts": self._next_part, "dropped": self._dropped, "states": states})
-        return _replace_text(events_path(self.rank_folder) / CHECKPOINT_FILE, text)
+        return _try_replace(events_path(self.rank_folder) / CHECKPOINT_FILE, text)
 
     def _merge(self) -> None:
         """Merge parts that the checkpoint knows; a new process must still be able to remove those it does not."""
@@ -206,7 +206,7 @@ class Recorder:
     def _write_manifest(self, state: str, ended_unix_ns: int | None = None) -> None:
         manifest = build_manifest(self.read_notes(), self._describe(), self._failed, self._cpu_frac())
         manifest = dataclasses.replace(manifest, state=state, ended_unix_ns=ended_unix_ns)  # type: ignore[arg-type]
-        _replace_text(self.rank_folder / RANK_FILE, encode_manifest(manifest))
+        _try_replace(self.rank_folder / RANK_FILE, encode_manifest(manifest))
 
     def _describe(self) -> dict[str, Any]:
         """Join what the assemblers say: lists one after the other, mappings into one, losses summed."""
@@ -287,15 +287,11 @@ def _read_all(kind: Any, entries: Any) -> list[Any]:
     ]
 
 
-def _replace_text(path: Path, text: str) -> bool:
-    """Write a small file so that a reader sees the old or the new one; a full disk keeps the old one and is False."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+def _try_replace(path: Path, text: str) -> bool:
+    """Write a small file; a full disk keeps the old one and is False."""
     try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
+        replace_text(path, text)
         return True
     except OSError as error:
         _log.warning("stepscope: %s is not written: %s", path.name, error)
         return False
-    finally:
-        partial.unlink(missing_ok=True)

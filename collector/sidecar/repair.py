@@ -23,6 +23,7 @@ from collector.schema.manifest import RankManifest, RunManifest, Warn, decode_ma
 from collector.schema.recovery import BROKEN_SUFFIX
 from collector.schema.tables import TABLES
 from collector.schema.wording import format_number_of
+from collector.schema.writing import replace_text
 from collector.sidecar.assemblers import window
 from collector.sidecar.lock import hold_lock
 from collector.sidecar.recorder import CHECKPOINT_FILE, Recorder
@@ -59,7 +60,7 @@ def repair_manifest(run_path: Path) -> str:
     )
     if path.exists():
         _set_aside(path)
-    _replace(path, encode_manifest(manifest))
+    replace_text(path, encode_manifest(manifest))
     return f"{path.name} was damaged and is made again; the names of the script and its versions are lost"
 
 
@@ -132,13 +133,13 @@ def _rebuild_windows(rank_folder: Path) -> None:
         saved = json.loads(path.read_text(encoding="utf-8"))
         saved["states"].pop("window", None)
         saved["parts"] = {table: n for table, n in saved["parts"].items() if table not in window.TABLES}
-        _replace(path, json.dumps(saved))
+        replace_text(path, json.dumps(saved))
         Recorder(rank_folder).finish(before.state if before else "crashed")
     except (OSError, ValueError, KeyError, AttributeError):
         return
     after = read_manifest(rank_folder)
     if before and after:
-        _replace(rank_folder / RANK_FILE, encode_manifest(dataclasses.replace(before, windows=after.windows)))
+        replace_text(rank_folder / RANK_FILE, encode_manifest(dataclasses.replace(before, windows=after.windows)))
 
 
 def _repair_rank_manifest(rank_folder: Path) -> list[str]:
@@ -154,7 +155,7 @@ def _repair_rank_manifest(rank_folder: Path) -> list[str]:
         number = int(rank_folder.name.partition("_")[2])
         now = rank_folder.stat().st_mtime_ns
         manifest = RankManifest(number, "", 0, "crashed", now, now, ended_unix_ns=now)
-        _replace(path, encode_manifest(manifest))
+        replace_text(path, encode_manifest(manifest))
         return [f"{path.name} was damaged; only the tables are left, its devices, loaders and settings are lost"]
 
 
@@ -172,7 +173,7 @@ def _remember(rank_folder: Path, warnings: list[Warn]) -> None:
     if manifest is not None and warnings:
         kept = {warn.code: warn for warn in (*manifest.warnings, *warnings)}
         repaired = dataclasses.replace(manifest, warnings=tuple(kept.values()))
-        _replace(rank_folder / RANK_FILE, encode_manifest(repaired))
+        replace_text(rank_folder / RANK_FILE, encode_manifest(repaired))
 
 
 def _read_first_notes(run_path: Path, ranks: tuple[int, ...]) -> Notes | None:
@@ -192,9 +193,3 @@ def _set_aside(file: Path, rank_folder: Path | None = None) -> None:
     is_part = rank_folder is not None and file.parent != rank_folder
     target = file.parent.parent / f"{file.parent.name}.{file.name}" if is_part else file
     os.replace(file, target.with_name(target.name + BROKEN_SUFFIX))
-
-
-def _replace(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
