@@ -21,16 +21,18 @@ from profiler_server.analysis.intervals import Intervals, Ints, Mask, unite
 from profiler_server.analysis.slices import match_category, read_slices, read_steps, read_thread_tracks, to_ints
 from profiler_server.store.kept import Kept, stamp_of
 
-CATEGORIES: tuple[str, ...] = (
-    "kernel",
-    "memcpy",
-    "memset",
-    "communication",
-    "runtime",
-    "dataloader",
-    "cpu_exec",
-    "other",
-)
+CATEGORY_LABELS: Mapping[str, str] = {
+    "kernel": "Kernel",
+    "memcpy": "Memcpy",
+    "memset": "Memset",
+    "communication": "Communication",
+    "runtime": "Runtime",
+    "dataloader": "DataLoader",
+    "cpu_exec": "CPU Exec",
+    "other": "Other",
+}
+"""In order of priority, as torch-tb-profiler writes them."""
+CATEGORIES = tuple(CATEGORY_LABELS)
 LOADER = re.compile(r"enumerate\(DataLoader\)")
 STEP = re.compile(r"ProfilerStep\s*#")
 _COLUMNS = ("track", "start_ns", "duration_ns", "name", "category")

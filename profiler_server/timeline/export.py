@@ -30,7 +30,6 @@ KINDS: dict[str, frozenset[str]] = {
     "device": frozenset({"step", "phase", "device", "stream", "worker", "stage"}),
 }
 """Kinds of track that a detail shows; `full` shows all."""
-_LARGEST = 10**15
 _MOST_RANGES = 1000
 
 

@@ -36,7 +36,6 @@ MEMORY_FIELDS = ("time_ns", "thread", *MemoryArgs.__struct_fields__)
 # Kineto gives its own spans words in place of a process id.
 _PROFILER_PROCESSES = frozenset({"Spans", "Traces", "Tracks", ""})
 _NO_IDENTITY = Identity()
-_EMPTY_NUMBERS = (b"", b"{}")
 # Stacks have no identity that anything links to; the decoding of it is spared.
 _UNLINKED = frozenset({"python_function", "Trace", "overhead"})
 

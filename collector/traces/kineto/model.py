@@ -48,7 +48,6 @@ class Trace:
     caller: Ints
     links: Links
     end_ns: Ints
-    whole_microseconds: bool
 
     @property
     def start_ns(self) -> Ints:
@@ -110,7 +109,7 @@ def build_trace(log: Log) -> Trace:
     owner = find_owners(nesting, kinds.mask(*HOST_WORK), log.scratch)
     caller = find_owners(nesting, kinds.mask(*OPERATORS), log.scratch)
     links = link(columns, kinds, (caller, owner), log.scratch)
-    return Trace(log, columns, kinds, arguments, lanes, nesting, owner, caller, links, end_ns, whole)
+    return Trace(log, columns, kinds, arguments, lanes, nesting, owner, caller, links, end_ns)
 
 
 def _add_up(columns: Columns, log: Log) -> tuple[Ints, bool]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from profiler_server.analysis.accounting import DeviceAccount, StepAccount
+from profiler_server.analysis.categories import CATEGORY_LABELS
 from profiler_server.format import ABSENT, format_count, format_duration
 
 _HTA_LAST = "HTA leaves out work launched in the last marked step, and work without a launch."
@@ -40,16 +41,6 @@ class Comparison:
     rows: tuple[Compared, ...]
 
 
-_STEP_LABELS: Mapping[str, str] = {
-    "kernel": "Kernel",
-    "memcpy": "Memcpy",
-    "memset": "Memset",
-    "communication": "Communication",
-    "runtime": "Runtime",
-    "dataloader": "DataLoader",
-    "cpu_exec": "CPU Exec",
-    "other": "Other",
-}
 _STEP_REASONS: Mapping[str, str] = {
     "kernel": "Kernels of collectives that torch-tb-profiler does not know by name are plain kernels to it.",
     "communication": (
@@ -76,7 +67,7 @@ def compare_steps(accounts: Sequence[StepAccount]) -> Comparison:
     ours = accounts[0]
     rows = [
         _compare(label, [account.parts[name] for account in accounts], _STEP_REASONS.get(name, _HIGHER))
-        for name, label in _STEP_LABELS.items()
+        for name, label in CATEGORY_LABELS.items()
     ]
     sums = [sum(account.parts.values()) for account in accounts]
     anew = "Where its categories fill all steps, it starts the remainder anew, so its parts exceed the steps."

@@ -10,20 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.run import RankRun
-from profiler_server.analysis.categories import CATEGORIES, list_categories
+from profiler_server.analysis.categories import CATEGORIES, CATEGORY_LABELS, list_categories
 from profiler_server.figures import Axes, Chart, Stack, build_stack
 from profiler_server.format import format_duration, format_number_of, format_shares
 
-LABELS: Mapping[str, str] = {
-    "kernel": "Kernel",
-    "memcpy": "Memcpy",
-    "memset": "Memset",
-    "communication": "Communication",
-    "runtime": "Runtime",
-    "dataloader": "DataLoader",
-    "cpu_exec": "CPU Exec",
-    "other": "Other",
-}
 COLORS: Mapping[str, str] = {
     "kernel": "compute",
     "memcpy": "copy",
@@ -84,11 +74,18 @@ def build_breakdown(rank: RankRun) -> Breakdown | None:
     total = sum(means)
     shares = format_shares([mean / total if total else 0.0 for mean in means])
     parts = tuple(
-        Part(LABELS[name], COLORS[name], format_duration(mean), share, mean / total if total else 0.0, MEANING[name])
+        Part(
+            CATEGORY_LABELS[name],
+            COLORS[name],
+            format_duration(mean),
+            share,
+            mean / total if total else 0.0,
+            MEANING[name],
+        )
         for name, mean, share in zip(CATEGORIES, means, shares, strict=True)
     )
     present = {name: categories[name] for name in CATEGORIES if categories[name].any()}
-    figure = build_stack(Stack(numbers, present, COLORS, LABELS), Axes(x_range=_span(numbers)))
+    figure = build_stack(Stack(numbers, present, COLORS, CATEGORY_LABELS), Axes(x_range=_span(numbers)))
     rows = tuple(
         (str(number), *(format_duration(int(categories[name][at])) for name in CATEGORIES))
         for at, number in enumerate(numbers[:TABLE_STEPS].tolist())
@@ -98,7 +95,7 @@ def build_breakdown(rank: RankRun) -> Breakdown | None:
         title="Every step",
         caption="Each nanosecond of a step belongs to the first category of the list that was at work, so the parts sum to it.",
         figure=figure,
-        columns=("Step", *LABELS.values()),
+        columns=("Step", *CATEGORY_LABELS.values()),
         rows=rows,
     )
     on_device = any(name in present for name in ON_DEVICE)
