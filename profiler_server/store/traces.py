@@ -72,11 +72,10 @@ def recognize_trace(file: JsonFile) -> TraceFile | None:
 def leave_imported(traces: Sequence[TraceFile], runs: Iterable[RunEntry]) -> tuple[TraceFile, ...]:
     """Return the traces that none of the runs was made of. A trace is known by the name and size of its file."""
     imported = {source for entry in runs for source in _list_sources(entry)}
-    return tuple(
-        trace
-        for trace in traces
-        if not imported & {(_clean(trace.path.name), trace.size_bytes), (_clean(trace.path.name), None)}
-    )
+    if not imported:
+        return tuple(traces)
+    named = ((_clean(trace.path.name), trace) for trace in traces)
+    return tuple(trace for name, trace in named if not imported & {(name, trace.size_bytes), (name, None)})
 
 
 def group_traces(traces: Iterable[TraceFile]) -> tuple[tuple[TraceFile, ...], ...]:
