@@ -1,4 +1,5 @@
 """Turns event rings into tables, in a process of its own, in analyse(), or offline in recover.
 
-May import `collector.ring`, `collector.traces`, `collector.parts`, `collector.schema`. Must not import torch.
+May import `collector.ring`, `collector.traces`, `collector.run`, `collector.notes` and what these stand on. Must not
+import torch.
 """

@@ -1,4 +1,5 @@
-"""One file per collected signal; the only room that may import torch.
+"""One file per collected signal; of what records, the only room that may import torch.
 
-May import `collector.ring` and `collector.schema`. Signals do not import each other.
+May import `collector.context` and what it stands on, `collector.workers` and `collector.marks`. Signals do not import
+each other.
 """
