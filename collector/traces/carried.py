@@ -72,7 +72,7 @@ class Carried(msgspec.Struct):
                 manifest = decode_manifest(RankManifest, entry.manifest, "the carried manifest")
                 tables = {name: _unpack(name, text) for name, text in entry.tables.items() if name in TABLES}
                 asdict(manifest)
-            except (pa.ArrowException, binascii.Error, OSError, ValueError, TypeError) as error:
+            except (pa.ArrowException, binascii.Error, OSError, ValueError, TypeError, RecursionError) as error:
                 raise UnreadableError(str(error)) from None
             yield manifest, tables
 
@@ -81,7 +81,7 @@ def decode(text: bytes) -> Carried:
     """Read what stands between START and END. Raises UnreadableError."""
     try:
         carried = msgspec.json.decode(text, type=Carried)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableError(str(error)) from None
     if carried.version != SCHEMA_VERSION or not carried.ranks:
         raise UnreadableError(f"version {carried.version} is not {SCHEMA_VERSION}")

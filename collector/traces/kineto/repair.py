@@ -9,9 +9,10 @@ import re
 
 # Control characters inside a string are not JSON; outside they are blanks anyway, so all of them become blanks.
 _CONTROL_TO_BLANK = bytes(32 if code < 32 else code for code in range(256))
-# A string is matched first, so that what looks like a fault inside of a name is left alone.
+# A string is matched first, so that what looks like a fault inside of a name is left alone. One that does not end
+# reaches to the end of the text, so that no string is looked for twice.
 _TOKENS = re.compile(
-    rb'"(?:[^"\\]|\\.)*"'
+    rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)'
     rb"|(?P<number>[-+]?\b(?:NaN|nan|Infinity|infinity|inf|Inf)\b)"
     rb"|(?P<comma>,)(?=\s*[\]}])",
     re.DOTALL,

@@ -11,7 +11,7 @@ May import `collector.traces.source`, `collector.schema.errors` and its neighbou
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,19 +19,20 @@ from typing import Any
 import msgspec
 
 from collector.schema.errors import TraceError
-from collector.traces.kineto.events import EVENTS, TIMES, Event, Times
+from collector.traces.kineto.events import EVENTS, TIMES, UNREADABLE, Event, Times
+from collector.traces.kineto.items import BOUNDARY, split_items
 from collector.traces.kineto.repair import repair_json
+from collector.traces.kineto.salvage import Fault, Salvage, find_error, find_fault, salvage
 from collector.traces.source import Source
 
 LIMIT_BYTES = 64 << 20
 """The most that a head, a tail or a single event may take."""
 
+_MOST_KEYS = 64
 _LIST_START = re.compile(rb'"traceEvents"\s*:\s*\[')
-_BOUNDARY = re.compile(
-    rb'\}(?P<gap>\s*,\s*)(?=\{\s*"(?:ph|cat|name|args|pid|tid|ts|id|bp|s|dur|tts|tdur|sf|cname|scope|bind_id|id2)")'
-)
 _BYTE_OF_ERROR = re.compile(r"trailing characters \(byte (\d+)\)")
 _AT_BYTE = re.compile(r"\(byte (\d+)\)")
+_SPARE_FRAMES = 150
 _TAIL_WINDOWS = (1 << 14, 1 << 18, LIMIT_BYTES)
 
 
@@ -46,6 +47,10 @@ class Chunk:
     def exact(self) -> list[Times]:
         """The times of the events as the file spells them."""
         return TIMES.decode(self.text)
+
+
+_Decoded = tuple[Chunk | None, int, bool]
+"""Events, the bytes of the text that are used up, and whether the list has ended with them."""
 
 
 @dataclass
@@ -76,6 +81,7 @@ class EventStream:
 
     def _read_head(self, blocks: Iterator[bytes]) -> bytes | None:
         text = b""
+        tries = 0
         for block in blocks:
             text += block
             start = text[:256].lstrip(b"\xef\xbb\xbf \t\r\n")
@@ -90,6 +96,9 @@ class EventStream:
                 if self._take_head(text[: match.start()]):
                     self._offset = match.end()
                     return text[match.end() :]
+                tries += 1
+                if tries > _MOST_KEYS:
+                    return None
             if len(text) > LIMIT_BYTES:
                 return None
         if not text.strip():
@@ -100,7 +109,7 @@ class EventStream:
         """Take the keys before the events. False if the match was not the key of the outermost object."""
         try:
             self.metadata.update(_decode_object(head.lstrip(b"\xef\xbb\xbf") + b'"traceEvents":null}'))
-        except msgspec.DecodeError:
+        except UNREADABLE:
             return False
         self.metadata.pop("traceEvents", None)
         return True
@@ -108,7 +117,7 @@ class EventStream:
     def _read_chunks(self, text: bytes, blocks: Iterator[bytes]) -> Iterator[Chunk]:
         for block in blocks:
             text += block
-            chunk, used, ended = self._decode_front(text)
+            chunk, used, ended = _descend(self._decode_front, text)
             if chunk is not None:
                 yield chunk
             text = text[used:]
@@ -125,7 +134,7 @@ class EventStream:
     def _read_last(self, text: bytes) -> Iterator[Chunk]:
         """Read what is left at the end of the file: the last events and the keys after them, or a cut."""
         while text.strip():
-            chunk, used, ended = self._decode_end(text)
+            chunk, used, ended = _descend(self._decode_end, text)
             if chunk is not None:
                 yield chunk
             text = text[used:]
@@ -138,50 +147,79 @@ class EventStream:
         if not self._bare_list or text.strip() or self.source.truncated:
             self.damage.cut_short = self.source.truncated or "the list of events does not end"
 
-    def _decode_front(self, text: bytes) -> tuple[Chunk | None, int, bool]:
-        """Decode as many whole events as there are. Return them, the bytes used, and whether the list ended."""
+    def _decode_front(self, text: bytes) -> _Decoded:
+        """Decode as many whole events as there are."""
         tries = 0
         for match in _find_boundaries(text):
             cut = match.start() + 1
             body = b"[" + text[:cut] + b"]"
             try:
                 return Chunk(EVENTS.decode(body), body), match.end(), False
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 tries += 1
                 end = _find_list_end(error)
                 if end is not None:
                     return self._decode_until(text, end)
                 if tries < 8 and _is_cut_fault(error, len(body)):
                     continue
-                return self._salvage(text[:cut], error), match.end(), False
+                return self._salvage(text[:cut], match.end())
         return None, 0, False
 
-    def _decode_end(self, text: bytes) -> tuple[Chunk | None, int, bool]:
+    def _decode_end(self, text: bytes) -> _Decoded:
         try:
             EVENTS.decode(b"[" + text)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return self._decode_until(text, len(text))
+        except UNREADABLE as error:
             end = _find_list_end(error)
             if end is not None:
                 return self._decode_until(text, end)
-        else:
-            return self._decode_until(text, len(text))
-        mended = repair_json(text)
-        try:
-            EVENTS.decode(b"[" + mended)
-            end = len(mended)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            end = _find_list_end(error)
-        if end is not None:
-            self.damage.repaired += 1
-            chunk, used, _ = self._decode_until(mended, end)
-            # The text after the list was mended along with it; what is used must be counted in the file's own bytes.
-            return chunk, len(text) - (len(mended) - used), True
-        return self._decode_front(text)
+        decoded = self._decode_front(text)
+        return decoded if decoded[1] else self._decode_rest(text)
 
-    def _decode_until(self, text: bytes, end: int) -> tuple[Chunk | None, int, bool]:
+    def _decode_until(self, text: bytes, end: int) -> _Decoded:
         body = b"[" + text[:end]
-        events = EVENTS.decode(body)
+        try:
+            events = EVENTS.decode(body)
+        except RecursionError:
+            # What could just be decoded one frame further up is nested too deeply here.
+            return self._decode_rest(text[:end])
         return (Chunk(events, body) if events else None), end, True
+
+    def _decode_rest(self, text: bytes) -> _Decoded:
+        """Decode the last items of the file, in which no end of an event can be guessed; a cut may have hit them."""
+        items = split_items(text)
+        places, used = items.places, items.end
+        if used is None:
+            start, end = places[-1]
+            is_whole = text[start:end].strip() and find_error(text[start:end]) is None
+            places, used = (places, end) if is_whole else (places[:-1], start)
+        found = Salvage()
+        found.take(text, places)
+        return self._take_salvaged(found), used, items.end is not None
+
+    def _salvage(self, text: bytes, used: int) -> _Decoded:
+        """Read a chunk that does not decode: mend it, or else keep the events of it that do."""
+        mended = b"[" + repair_json(text) + b"]"
+        try:
+            events = EVENTS.decode(mended)
+        except UNREADABLE:
+            found = salvage(text)
+            return self._take_salvaged(found), found.end or used, found.end is not None
+        self.damage.repaired += 1
+        if not self.damage.first_fault:
+            self._note(find_fault(text))
+        return Chunk(events, mended), used, False
+
+    def _take_salvaged(self, found: Salvage) -> Chunk | None:
+        self.damage.lost += found.lost
+        self.damage.repaired += found.mended
+        self._note(found.fault)
+        events, text = found.decode()
+        return Chunk(events, text) if events else None
+
+    def _note(self, fault: Fault | None) -> None:
+        if fault is not None and not self.damage.first_fault:
+            self.damage.first_fault = f"byte {self._offset + fault.place}: {fault.reason}"
 
     def _take_tail(self, text: bytes, blocks: Iterator[bytes]) -> None:
         for block in blocks:
@@ -194,45 +232,25 @@ class EventStream:
             return
         try:
             self.metadata.update(_decode_object(b'{"":0' + text))
-        except msgspec.DecodeError:
+        except UNREADABLE:
             self.damage.cut_short = self.source.truncated or "what follows the events is not readable"
         self.metadata.pop("", None)
 
-    def _salvage(self, text: bytes, error: Exception | None) -> Chunk | None:
-        """Read a chunk that does not decode: mend it, or else keep the events of it that do."""
-        at = _AT_BYTE.search(str(error))
-        place = self._offset + (int(at.group(1)) - 1 if at else 0)
-        self.damage.first_fault = self.damage.first_fault or f"byte {place}: {error}"
-        mended = b"[" + repair_json(text) + b"]"
-        try:
-            events = EVENTS.decode(mended)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return self._salvage_events(mended[1:-1])
-        self.damage.repaired += 1
-        return Chunk(events, mended)
 
-    def _salvage_events(self, text: bytes) -> Chunk | None:
-        kept: list[bytes] = []
-        start = 0
-        cuts = [(m.start() + 1, m.end()) for m in _BOUNDARY.finditer(text)]
-        for end, following in [*cuts, (len(text), len(text))]:
-            piece = text[start:end]
-            start = following
-            try:
-                EVENTS.decode(b"[" + piece + b"]")
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                self.damage.lost += 1
-                continue
-            kept.append(piece)
-        body = b"[" + b",".join(kept) + b"]"
-        return Chunk(EVENTS.decode(body), body) if kept else None
+def _descend(decode: Callable[[bytes], _Decoded], text: bytes, frames: int = _SPARE_FRAMES) -> _Decoded:
+    """Call `decode` from so many frames further down.
+
+    How deeply values may be nested depends on how deep the stack is. What is nested too deeply for whoever looks at it
+    later is so here already, and is a fault of a single event.
+    """
+    return _descend(decode, text, frames - 1) if frames else decode(text)
 
 
 def _find_boundaries(text: bytes) -> Iterator[re.Match[bytes]]:
     """Find what look like ends of events, from the right."""
     below = len(text)
     for window in _TAIL_WINDOWS:
-        found = list(_BOUNDARY.finditer(text, max(0, len(text) - window)))
+        found = list(BOUNDARY.finditer(text, max(0, len(text) - window)))
         yield from (match for match in reversed(found) if match.start() < below)
         if window >= len(text):
             return
@@ -256,7 +274,7 @@ def _is_cut_fault(error: Exception, length: int) -> bool:
 def _decode_object(text: bytes) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         value = msgspec.json.decode(repair_json(text))
     if not isinstance(value, dict):
         raise msgspec.DecodeError("not an object")
