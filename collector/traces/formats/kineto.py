@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from collector.schema.errors import TraceError
 from collector.schema.manifest import Warn
+from collector.schema.wording import format_number_of
 from collector.traces.format import Batches, ReadOptions, StreamedTables, TraceFacts, TraceTables
 from collector.traces.kineto.collect import Log
 from collector.traces.kineto.context import Reading
@@ -151,20 +152,24 @@ def _describe_damage(damage: Damage, log: Log) -> list[Warn]:
         text = f"The trace file is not valid JSON and was mended while reading; first fault at {damage.first_fault}."
         warnings.append(Warn("trace_repaired", text))
     if damage.lost:
-        text = f"{damage.lost} events could not be read and are missing; first fault at {damage.first_fault}."
+        text = f"Left out: {format_number_of(damage.lost, 'event')} that could not be read; first fault at {damage.first_fault}."
         warnings.append(Warn("trace_events_unreadable", text))
     if log.untimed:
         text = (
-            f"{log.untimed} events are left out because their time or length cannot be true: there is none, it is no "
-            "number, or it lies a year or more from the rest of the trace."
+            f"Left out: {format_number_of(log.untimed, 'event')} whose time or length cannot be true: there is none, it is "
+            "no number, or it lies a year or more from the rest of the trace."
         )
         warnings.append(Warn("trace_events_untimed", text))
     unread = log.lost + log.count_unclosed()
     if unread:
-        text = f"{unread} events of kinds that do not make a slice (or begin without an end) are not shown."
+        text = (
+            f"Not shown: {format_number_of(unread, 'event')} of kinds that make no slice, or that begin without an end."
+        )
         warnings.append(Warn("trace_events_unknown", text))
     if log.args.dropped:
-        text = f"The arguments of {log.args.dropped} events are not kept: together they are too large."
+        text = (
+            f"The arguments of {format_number_of(log.args.dropped, 'event')} are not kept: together they are too large."
+        )
         warnings.append(Warn("trace_args_dropped", text))
     return warnings
 

@@ -83,7 +83,7 @@ def test_folder_of_ranks_is_one_run(tmp_path: Path, base_dir: Path) -> None:
     for rank in range(2):
         write_trace(folder / f"rank{rank}.json", training_steps(), {"distributedInfo": {"rank": rank, "world_size": 8}})
     found = _import(base_dir, [folder])
-    assert (found.returncode, found.stdout.split(" as ")[0]) == (0, "Imported 2 rank(s)")
+    assert (found.returncode, found.stdout.split(" as ")[0]) == (0, "Imported 2 of 8 ranks")
 
 
 def test_folder_without_a_trace_is_refused(tmp_path: Path, base_dir: Path) -> None:
