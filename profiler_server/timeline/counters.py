@@ -17,6 +17,8 @@ from profiler_server.timeline.sources import Track
 GROUP_QUEUES = "Queues"
 GROUP_MEMORY = "Memory"
 _QUEUE_LABELS = {"worker_queue": "worker queue", "pin_queue": "pin-memory queue"}
+_ALLOCATED = (("allocated_bytes", "allocated"),)
+_RESERVED = (("reserved_bytes", "reserved"),)
 _FIRST_ORDER = 2_100_000_000
 
 
@@ -84,11 +86,10 @@ def _read_memory(rank: RankRun) -> list[_Named]:
     found: list[_Named] = []
     for device in sorted(pc.unique(data["device"]).to_pylist()):
         rows = data.filter(pc.equal(data["device"], device))
-        owner = "host" if device < 0 else f"device {device}"
-        for column, what in (("allocated_bytes", "allocated"), ("reserved_bytes", "reserved")):
+        # The host has no allocator that reserves: what a trace calls so there is one mapping at a time.
+        owner, told = ("host", _ALLOCATED) if device < 0 else (f"device {device}", _ALLOCATED + _RESERVED)
+        for column, what in told:
             kept = rows.filter(pc.is_valid(rows[column]))
-            if not pc.any(pc.greater(kept[column], 0)).as_py():  # the host has no allocator that reserves
-                continue
             found.append(
                 (GROUP_MEMORY, "bytes", f"{owner}, {what}", kept["start_ns"].to_numpy(), _floats(kept[column]))
             )

@@ -1,6 +1,6 @@
 // A run that records: the badge in the top bar counts its steps. The page itself changes only when asked to, or while
 // "Follow" is ticked, and then in place: what one looks at stays where it is.
-import { renewGrowing } from "./growing.js";
+import { fetchPage, putGrowing } from "./growing.js";
 import { readChoice, writeChoice } from "./storage.js";
 
 const POLL_MS = 2000;
@@ -18,9 +18,8 @@ export function countSteps(steps) {
  * `stepscope:content`, whose detail is the new element.
  */
 async function renewContent() {
-  const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-  if (!answer.ok) return;
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const fresh = await fetchPage();
+  if (!fresh) return;
   const [x, y] = [scrollX, scrollY];
   const content = document.getElementById("content");
   // The old height is held while charts are drawn again: a page that shrinks for a moment would scroll.
@@ -81,7 +80,8 @@ export function installLive() {
       if (changed && !taken && follow.checked) await renew();
       else update.hidden = taken || !changed;
       // A detailed window that was asked for is shown once it was taken, also where the page does not follow.
-      if (changed && document.querySelector("[data-awaited]")) await renewGrowing();
+      const fresh = changed && document.querySelector("[data-awaited]") && (await fetchPage());
+      if (fresh) putGrowing(fresh);
     } catch {
       wait = Math.min(2 * wait, SLOWEST_MS);
       steps.textContent = "no answer from the server";

@@ -105,7 +105,7 @@ def test_counters_are_in_the_tile(tmp_path: Path) -> None:
 
 
 def test_memory_that_a_trace_counts_too_has_one_track(tmp_path: Path) -> None:
-    args = {"Device Type": 0, "Device Id": -1, "Addr": 1, "Bytes": 64, "Total Allocated": 64, "Total Reserved": 0}
+    args = {"Device Type": 0, "Device Id": -1, "Addr": 1, "Bytes": 64, "Total Allocated": 64, "Total Reserved": 9}
     allocation = {"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": 5, "args": args}
     run = import_trace(write_trace(tmp_path / "trace.json", [step(1, 0, 99), allocation]), tmp_path / "run")
     assert [track["name"] for track in run.rank().table("tracks").to_pylist() if track["kind"] == "counter"]

@@ -14,11 +14,14 @@ const FONT = '11px system-ui, -apple-system, "Segoe UI", sans-serif';
 export function drawCounter(at, row, y, pieces, greatest) {
   const { g, palette, width } = at;
   const foot = y + COUNTER_HEIGHT - 4;
-  const curve = { foot, rise: (COUNTER_HEIGHT - 10) / (greatest || 1), color: palette.classes[row.track?.unit === "bytes" ? "copy" : "data"] };
+  const unit = row.track?.unit ?? "";
+  const color = palette.classes[unit === "bytes" ? "copy" : "data"];
+  // A queue that is empty is worth a look, memory that is free is not.
+  const curve = { foot, rise: (COUNTER_HEIGHT - 10) / (greatest || 1), color, warnsOfZero: unit !== "bytes" };
   for (const piece of pieces) drawPiece(at, piece, row.lane, curve);
   g.fillStyle = palette.line;
   g.fillRect(0, foot, width, 1);
-  const text = `max ${amount(greatest, row.track?.unit ?? "")}`;
+  const text = `max ${amount(greatest, unit)}`;
   g.font = FONT;
   const wide = g.measureText(text).width + 8;
   g.fillStyle = palette.ink;
@@ -27,8 +30,8 @@ export function drawCounter(at, row, y, pieces, greatest) {
   g.fillText(text, width - wide + 4, y + 11);
 }
 
-/** @param {At} at @param {Piece} piece @param {number} counter @param {{foot: number, rise: number, color: number[]}} curve */
-function drawPiece({ g, palette, width, t0, scale }, { tile, from, to }, counter, { foot, rise, color }) {
+/** @param {At} at @param {Piece} piece @param {number} counter @param {{foot: number, rise: number, color: number[], warnsOfZero: boolean}} curve */
+function drawPiece({ g, palette, width, t0, scale }, { tile, from, to }, counter, { foot, rise, color, warnsOfZero }) {
   const points = tile.counters.get(counter);
   if (!points) return;
   const [low, high] = [Math.max(0, (from - t0) * scale), Math.min(width, (to - t0) * scale)];
@@ -47,7 +50,7 @@ function drawPiece({ g, palette, width, t0, scale }, { tile, from, to }, counter
     if (wide > peak) g.fillRect(x + peak, foot - tile.last[i] * rise, wide - peak, tile.last[i] * rise);
     g.fillStyle = `rgb(${rgb})`;
     g.fillRect(x, foot - tile.last[i] * rise - 1, wide, 1.5);
-    if (tile.low[i] > 0) continue;
+    if (tile.low[i] > 0 || !warnsOfZero) continue;
     g.fillStyle = `rgb(${palette.classes.zero.join(" ")})`;
     g.fillRect(x, foot - 2, tile.last[i] > 0 ? peak : wide, 3);
   }

@@ -1,6 +1,6 @@
 // A run that records: takes in what it has grown by. Metadata and tiles come first and are put in place together, so
 // that nothing flickers and nothing moves.
-import { renewGrowing } from "../growing.js";
+import { fetchPage, putGrowing } from "../growing.js";
 import { trackKey } from "./layout.js";
 import { unpackMeta } from "./meta.js";
 import { neededTiles } from "./painter.js";
@@ -28,18 +28,14 @@ export class Growth {
     while (this.wanted) {
       this.wanted = false;
       const began = performance.now();
-      const stamp = this.stamp;
+      // The page first: it holds the totals of what is drawn right after.
+      const fresh = await fetchPage().catch(() => null);
       for (const source of [...this.viewer.state.sources.values()]) await this.renew(source).catch(() => {});
-      if (this.stamp !== stamp) await renewGrowing().catch(() => {});
+      if (fresh) putGrowing(fresh);
       // Building anew costs the server time: it rests several times as long as that took.
       await new Promise((resolve) => setTimeout(resolve, Math.max(LEAST_REST_MS, REST * (performance.now() - began))));
     }
     this.running = false;
-  }
-
-  /** What the page's own rank was built from. */
-  get stamp() {
-    return this.viewer.state.sources.get(this.viewer.main)?.meta.stamp;
   }
 
   /** @param {Source} before */
