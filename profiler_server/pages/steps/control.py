@@ -43,7 +43,7 @@ def _describe(asked: WindowRequest, asked_ns: int, rank: RankRun) -> WindowContr
     taken = [window for window in rank.manifest.windows if window.trigger == "control"]
     wish = f"Asked for last: {_name_steps(asked)}."
     if not taken or taken[-1].start_ns < asked_ns:
-        return WindowControl(f"{wish} This page shows them as soon as they were taken.", True, is_awaited=True)
+        return WindowControl(f"{wish} This page shows the window as soon as it is taken.", True, is_awaited=True)
     last = taken[-1]
     got = WindowRequest(last.first_step, last.last_step - last.first_step + 1)
     return WindowControl(f"{wish} Taken last: {_name_steps(got)}.", True)
