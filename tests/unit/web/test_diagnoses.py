@@ -1,0 +1,47 @@
+"""Diagnoses of the run list: made once, and for a run that records not at every look."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from profiler_server.store.catalog import Catalog
+from profiler_server.web import diagnoses
+from profiler_server.web.diagnoses import Diagnoses
+from profiler_server.web.shell import Panel
+from tests.support.runs import RunPlan, build_run
+
+
+def look(kept: Diagnoses, base: Path) -> Panel | None:
+    (entry,) = Catalog(base).list_runs().runs
+    return kept.peek(entry)
+
+
+def wait_for_panel(kept: Diagnoses, base: Path) -> Panel:
+    deadline = time.monotonic() + 60
+    while (panel := look(kept, base)) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return panel
+
+
+def test_a_run_that_records_is_judged_again_after_a_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Diagnoses()
+    build_run(tmp_path / "live", RunPlan(steps=20, state="recording"))
+    first = wait_for_panel(kept, tmp_path)
+    build_run(tmp_path / "live", RunPlan(steps=30, state="recording"))
+    assert look(kept, tmp_path) is first
+    monkeypatch.setattr(diagnoses, "RESTED_S", 0.0)
+    assert look(kept, tmp_path) is None
+    assert wait_for_panel(kept, tmp_path) is not first
+
+
+def test_a_run_that_has_ended_is_judged_at_once(tmp_path: Path) -> None:
+    kept = Diagnoses()
+    build_run(tmp_path / "live", RunPlan(steps=20, state="recording"))
+    first = wait_for_panel(kept, tmp_path)
+    build_run(tmp_path / "live", RunPlan(steps=30))
+    assert look(kept, tmp_path) is None
+    assert wait_for_panel(kept, tmp_path) is not first
