@@ -27,7 +27,7 @@ MOST_GROWTH_MB = 400
 _SAMPLE_EVENTS = 120
 _ODD_VALUES: tuple[Any, ...] = (
     None, [], {}, "", "x", True, -1, 0, 1e308, -1e308, 0.1, 1 << 31, 1 << 63, 1 << 64, "0x7", "-5", "9" * 40, "\x00",
-    "ProfilerStep#1", "nccl:all_reduce", [[1]] * 3, {"a": {"b": []}}, "1e400",
+    "ProfilerStep#1", "nccl:all_reduce", [[1]] * 3, {"a": {"b": []}}, "1e400", 1e18, 1_700_000_000_000_000, "NaN",
 )  # fmt: skip
 _ODD_BYTES = (
     b"NaN",
@@ -40,6 +40,9 @@ _ODD_BYTES = (
     b"\x00",
     b",",
     b"[[[[",
+    b"[" * 1500 + b"]" * 1500,
+    b"5, null, ",
+    b'\\"' * 2000,
     b"1e999",
     b"\xef\xbb\xbf",
 )
