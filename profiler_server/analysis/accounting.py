@@ -7,7 +7,8 @@ code and checked against figures that they gave for real traces: torch-tb-profil
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,14 @@ import pyarrow as pa
 from collector.run import RankRun
 from collector.schema.errors import TableMissingError
 from collector.schema.phases import PHASE_NAMES
-from profiler_server.analysis.categories import CATEGORIES, LOADER, STEP, list_categories, match_names
+from profiler_server.analysis.categories import CATEGORIES, LOADER, STEP, list_categories
 from profiler_server.analysis.device import COLLECTIVE, KERNEL, DeviceWork, account_times, read_device_work
 from profiler_server.analysis.intervals import Intervals, Ints, unite
-from profiler_server.analysis.results import DeviceTimes
-from profiler_server.analysis.slices import read_slices, read_steps, read_thread_tracks, to_ints
+from profiler_server.analysis.slices import Texts, read_slices, read_steps, read_thread_tracks, to_ints
 
 _DRIVER = re.compile(r"cu[A-Z]")
 _COUNTED = re.compile(r"(nccl|gloo):(broadcast|reduce|all_reduce|all_gather|reduce_scatter)$")
 """The collectives that torch-tb-profiler knows by name."""
-_CATEGORIES = ("operator", "annotation", "communication", "kernel", "memcpy", "memset", "runtime")
 _COLUMNS = ("track", "start_ns", "duration_ns", "name", "category", "operator")
 
 
@@ -77,24 +76,40 @@ class EventCount:
     must_be_zero: bool = False
 
 
-def list_device_accounts(rank: RankRun) -> tuple[DeviceAccount, ...]:
-    """Count the device's time as Stepscope, HTA and TraceLens do; empty without device work. Raises as `table` does."""
+@dataclass(frozen=True)
+class Accounts:
+    """A rank's trace, accounted. `devices` and `steps` start with our account, and are empty without such work."""
+
+    devices: tuple[DeviceAccount, ...]
+    steps: tuple[StepAccount, ...]
+    checks: tuple[Conserved, ...]
+    events: tuple[EventCount, ...]
+
+
+def account_rank(rank: RankRun) -> Accounts:
+    """Count a rank's trace as each tool does, and set every whole against its parts. Raises as `RankRun.table` does."""
+    steps = _list_step_accounts(rank)
     work = read_device_work(rank)
-    if work is None or not len(work):
-        return ()
-    linked = work.pick(work.linked)
-    ours = _describe("Stepscope", account_times(work), work)
+    devices = _list_device_accounts(work, rank) if work is not None and len(work) else ()
+    return Accounts(devices, steps, tuple(_check_conservation(rank, devices, steps)), _count_events(rank, work))
+
+
+def _list_device_accounts(work: DeviceWork, rank: RankRun) -> tuple[DeviceAccount, ...]:
+    """Count the device's time as Stepscope, HTA and TraceLens do."""
+    ours = _describe("Stepscope", work)
     others = []
     kept = _keep_like_hta(work, rank)
     if len(kept):
         others.append(_count_like_hta(kept, rank.manifest.started_unix_ns))
-    if len(linked):
-        others.append(_describe("TraceLens", account_times(linked), linked))
+    if work.linked.all():
+        others.append(replace(ours, tool="TraceLens"))
+    elif work.linked.any():
+        others.append(_describe("TraceLens", work.pick(work.linked)))
     return (ours, *others)
 
 
-def list_step_accounts(rank: RankRun) -> tuple[StepAccount, ...]:
-    """Break the steps down as Stepscope and torch-tb-profiler do; empty without steps. Raises as `table` does."""
+def _list_step_accounts(rank: RankRun) -> tuple[StepAccount, ...]:
+    """Break the steps down as Stepscope and torch-tb-profiler do."""
     ours = list_categories(rank)
     data = read_slices(rank, _COLUMNS)
     if ours is None or data is None or not len(ours["other"]):
@@ -108,32 +123,25 @@ def list_step_accounts(rank: RankRun) -> tuple[StepAccount, ...]:
     )
 
 
-def check_conservation(rank: RankRun) -> tuple[Conserved, ...]:
-    """Set every whole against the sum of its parts. Raises as `RankRun.table` does."""
-    checks = [
-        Conserved(f"Categories of the steps, {account.tool}", account.total, sum(account.parts.values()))
-        for account in list_step_accounts(rank)[:1]
-    ]
-    checks += [
-        Conserved(
-            "Accounts of the device",
-            account.total,
-            account.computation + (account.exposed_communication or 0) + (account.exposed_copy or 0) + account.idle,
-        )
-        for account in list_device_accounts(rank)[:1]
-    ]
-    steps = rank.table("steps", columns=["duration_ns", *(f"{name}_ns" for name in PHASE_NAMES), "kind"])
-    train = np.array([kind == "train" for kind in steps["kind"].to_pylist()], bool)
-    phases = sum(int(to_ints(steps[f"{name}_ns"].fill_null(0))[train].sum()) for name in PHASE_NAMES)
-    checks.append(Conserved("Phases of the steps", int(to_ints(steps["duration_ns"])[train].sum()), phases))
+def _check_conservation(
+    rank: RankRun, devices: tuple[DeviceAccount, ...], steps: tuple[StepAccount, ...]
+) -> Iterator[Conserved]:
+    for step in steps[:1]:
+        yield Conserved(f"Categories of the steps, {step.tool}", step.total, sum(step.parts.values()))
+    for device in devices[:1]:
+        exposed = (device.exposed_communication or 0) + (device.exposed_copy or 0)
+        yield Conserved("Accounts of the device", device.total, device.computation + exposed + device.idle)
+    rows = rank.table("steps", columns=["duration_ns", *(f"{name}_ns" for name in PHASE_NAMES), "kind"])
+    train = np.array([kind == "train" for kind in rows["kind"].to_pylist()], bool)
+    phases = sum(int(to_ints(rows[f"{name}_ns"].fill_null(0))[train].sum()) for name in PHASE_NAMES)
+    yield Conserved("Phases of the steps", int(to_ints(rows["duration_ns"])[train].sum()), phases)
     counted = rank.manifest.facts.get("events")
     if isinstance(counted, dict) and isinstance(counted.get("slices"), int):
-        checks.append(Conserved("Slices of the file", counted["slices"], _count_slices(rank), "events"))
-    return tuple(checks)
+        yield Conserved("Slices of the file", counted["slices"], rank.count_rows("slices"), "events")
 
 
-def count_events(rank: RankRun) -> tuple[EventCount, ...]:
-    """Count what became of the events of the trace. Raises as `RankRun.table` does."""
+def _count_events(rank: RankRun, work: DeviceWork | None) -> tuple[EventCount, ...]:
+    """Count what became of the events of the trace."""
     given = rank.manifest.facts.get("events")
     counts: dict[str, Any] = given if isinstance(given, dict) else {}
     found = [
@@ -141,15 +149,13 @@ def count_events(rank: RankRun) -> tuple[EventCount, ...]:
         for name, label, meaning, must_be_zero in _FATES
         if isinstance(counts.get(name), int)
     ]
-    work = read_device_work(rank)
-    unlinked = 0 if work is None else int((~work.linked).sum())
+    clipped = _count_clipped(work, rank) if work is not None else 0
+    unlinked = int((~work.linked).sum()) if work is not None else 0
     return (
         *found,
         EventCount("Dropped", rank.manifest.events_lost, "could not be read, or begin without an end", True),
         EventCount(
-            "Clipped",
-            _count_clipped(rank),
-            "pieces of device work that cross the edge of a step; each step counts its part",
+            "Clipped", clipped, "pieces of device work that cross the edge of a step; each step counts its part"
         ),
         EventCount(
             "Unlinked", unlinked, "pieces of device work whose launch the trace does not have; they are counted"
@@ -183,7 +189,8 @@ def walk_restarting(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dic
     return parts
 
 
-def _describe(tool: str, times: DeviceTimes, work: DeviceWork) -> DeviceAccount:
+def _describe(tool: str, work: DeviceWork) -> DeviceAccount:
+    times = account_times(work)
     communication = _unite(work, work.kind == COLLECTIVE).length_ns
     return DeviceAccount(
         tool,
@@ -237,21 +244,21 @@ def _unite_like_torch_tb(data: pa.Table, threads: tuple[int, ...]) -> dict[str, 
     """
     starts = to_ints(data["start_ns"])
     ends = starts + to_ints(data["duration_ns"])
-    kinds = match_names(data, "category", {name: re.compile(f"{name}$") for name in _CATEGORIES})
-    names = match_names(data, "name", {"driver": _DRIVER, "counted": _COUNTED, "loader": LOADER, "step": STEP})
-    owned = match_names(data, "operator", {"counted": _COUNTED})["counted"]
-    on_thread = np.isin(to_ints(data["track"]), threads)
-    collective = kinds["communication"] & ~on_thread
-    host = on_thread & ~names["step"]
-    host &= kinds["operator"] | kinds["annotation"] | kinds["communication"]
+    kinds, names = Texts(data["category"]), Texts(data["name"])
+    owned = Texts(data["operator"]).match(_COUNTED.match)
+    on_thread = np.isin(data["track"].to_numpy(), threads)
+    collective = kinds.match("communication".__eq__) & ~on_thread
+    host = on_thread & kinds.match(("operator", "annotation", "communication").__contains__)
+    host &= ~names.match(STEP.match)
+    loader, counted = names.match(LOADER.match), names.match(_COUNTED.match)
     rows = {
-        "kernel": kinds["kernel"] | (collective & ~owned),
-        "memcpy": kinds["memcpy"],
-        "memset": kinds["memset"],
-        "communication": (collective & owned) | (host & names["counted"]),
-        "runtime": kinds["runtime"] & ~names["driver"],
-        "dataloader": host & names["loader"],
-        "cpu_exec": host & ~names["loader"] & ~names["counted"],
+        "kernel": kinds.match("kernel".__eq__) | (collective & ~owned),
+        "memcpy": kinds.match("memcpy".__eq__),
+        "memset": kinds.match("memset".__eq__),
+        "communication": (collective & owned) | (host & counted),
+        "runtime": kinds.match("runtime".__eq__) & ~names.match(_DRIVER.match),
+        "dataloader": host & loader,
+        "cpu_exec": host & ~loader & ~counted,
     }
     return {name: unite(starts[mask], ends[mask]) for name, mask in rows.items()}
 
@@ -260,17 +267,7 @@ def _unite(work: DeviceWork, rows: np.ndarray) -> Intervals:
     return unite(work.start_ns[rows], work.end_ns[rows])
 
 
-def _count_slices(rank: RankRun) -> int:
-    try:
-        return int(rank.table("slices", columns=["track"]).num_rows)
-    except TableMissingError:
-        return 0
-
-
-def _count_clipped(rank: RankRun) -> int:
-    work = read_device_work(rank)
-    if work is None:
-        return 0
+def _count_clipped(work: DeviceWork, rank: RankRun) -> int:
     starts, ends = read_steps(rank)
     edges = np.unique(np.concatenate([starts, ends]))
     first = np.searchsorted(edges, work.start_ns, side="right")

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from collector.run import RankRun
 from collector.schema.errors import TableMissingError
-from profiler_server.analysis.intervals import Intervals, Ints, Mask, unite
-from profiler_server.analysis.slices import match_category, read_slices, read_steps, read_thread_tracks, to_ints
+from profiler_server.analysis.intervals import Intervals, Ints, unite
+from profiler_server.analysis.slices import Texts, read_slices, read_steps, read_thread_tracks, to_ints
 from profiler_server.store.kept import Kept, stamp_of
 
 CATEGORY_LABELS: Mapping[str, str] = {
@@ -73,36 +73,15 @@ def _list_categories(rank: RankRun) -> dict[str, Ints] | None:
 
 def unite_categories(data: pa.Table, threads: tuple[int, ...]) -> dict[str, Intervals]:
     """Return when each category but Other was at work, in order of priority."""
-    names = match_names(data, "name", {"loader": LOADER, "step": STEP})
-    on_thread = np.isin(to_ints(data["track"]), threads)
-    host = match_category(data, "category", ("operator", "annotation")) & on_thread & ~names["step"]
-    masks = {
-        "kernel": match_category(data, "category", ("kernel",)),
-        "memcpy": match_category(data, "category", ("memcpy",)),
-        "memset": match_category(data, "category", ("memset",)),
-        "communication": match_category(data, "category", ("communication",)),
-        "runtime": match_category(data, "category", ("runtime",)),
-        "dataloader": host & names["loader"],
-        "cpu_exec": host & ~names["loader"],
-    }
+    kinds, names = Texts(data["category"]), Texts(data["name"])
+    loader = names.match(LOADER.match)
+    host = kinds.match(("operator", "annotation").__contains__) & ~names.match(STEP.match)
+    host &= np.isin(data["track"].to_numpy(), threads)
+    masks = {name: kinds.match(name.__eq__) for name in ("kernel", "memcpy", "memset", "communication", "runtime")}
+    masks |= {"dataloader": host & loader, "cpu_exec": host & ~loader}
     starts = to_ints(data["start_ns"])
     ends = starts + to_ints(data["duration_ns"])
     return {name: unite(starts[mask], ends[mask]) for name, mask in masks.items()}
-
-
-def match_names(
-    data: pa.Table, column: str, patterns: Mapping[str, re.Pattern[str]], search: bool = False
-) -> dict[str, Mask]:
-    """Return which rows of a dictionary column match each pattern, at the start or (`search`) anywhere; null never."""
-    names = data[column].combine_chunks()
-    texts = names.dictionary.to_pylist()
-    codes = np.asarray(names.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False), np.int64)
-    return {
-        key: np.array([bool((pattern.search if search else pattern.match)(text)) for text in texts] + [False], bool)[
-            codes
-        ]
-        for key, pattern in patterns.items()
-    }
 
 
 def _walk(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dict[str, Ints]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from profiler_server.analysis.intervals import Floats, Intervals, Ints, Mask, in
 from profiler_server.analysis.results import DeviceSummary, DeviceTimes, IdleCauses
 from profiler_server.analysis.slices import (
     Span,
+    Texts,
     read_slices,
     read_spans,
     read_steps,
@@ -61,7 +63,7 @@ class DeviceWork:
         return len(self.start_ns)
 
 
-Measure = Callable[[DeviceWork], float | None]
+Measure = Callable[["_Kernels"], float | None]
 _SUMMARIES: Kept[DeviceSummary | None] = Kept(1024)
 
 
@@ -88,7 +90,7 @@ def summarize_work(work: DeviceWork, rank: RankRun, device: int | None = None) -
         spans = ()
     extents = split_windows(work, rank)
     times = [account_times(part) for part in extents]
-    linked = [account_times(part.pick(part.linked)) for part in extents]
+    linked = times if work.linked.all() else [account_times(part.pick(part.linked)) for part in extents]
     whole = _add_times(times)
     return DeviceSummary(
         **vars(whole),
@@ -107,32 +109,27 @@ def read_device_work(rank: RankRun) -> DeviceWork | None:
     if data is None:
         return None
     streams = read_stream_tracks(rank)
-    track = to_ints(data["track"])
-    categories = data["category"].combine_chunks()
-    names = categories.dictionary.to_pylist()
-    codes = np.array([_WORK.index(name) if name in _WORK else -1 for name in names], np.int64)
-    kind = codes[np.asarray(categories.indices.to_numpy(zero_copy_only=False), np.int64)]
-    rows = np.flatnonzero((kind >= 0) & np.isin(track, list(streams)))
-    start = to_ints(data["start_ns"])
+    tracks = data["track"].to_numpy()
+    device_of = np.full(max(int(tracks.max()), *streams, 0) + 1, -1, np.int64)
+    device_of[list(streams)] = list(streams.values())
+    kinds = Texts(data["category"]).number({name: kind for kind, name in enumerate(_WORK)})
+    rows = np.flatnonzero((kinds >= 0) & (device_of[tracks] >= 0))
+    start, length = to_ints(data["start_ns"]), to_ints(data["duration_ns"])
     rows = rows[np.argsort(start[rows], kind="stable")]
-    launched_by = np.asarray(data["launched_by"].fill_null(-1).to_numpy(), np.int64)[rows]
-    blocks, occupancy = _read_args(data["args"].combine_chunks(), rows)
-    length = to_ints(data["duration_ns"])
+    chosen = data.select(["launched_by", "args"]).take(pa.array(rows))
+    launched_by = to_ints(chosen["launched_by"].fill_null(-1))
     launch = _find_launches(to_ints(data["id"]), launched_by)
     known = launch >= 0
-    device_of = np.zeros(int(track.max()) + 1, np.int64)
-    device_of[list(streams)] = list(streams.values())
     return DeviceWork(
-        device_of[track[rows]],
-        track[rows],
-        kind[rows],
+        device_of[tracks[rows]],
+        tracks[rows].astype(np.int64),
+        kinds[rows],
         start[rows],
         start[rows] + length[rows],
         np.where(known, start[launch], -1),
         np.where(known, start[launch] + length[launch], -1),
         launched_by >= 0,
-        blocks,
-        occupancy,
+        *_read_args(chosen["args"].combine_chunks()),
     )
 
 
@@ -182,41 +179,56 @@ def _unite(work: DeviceWork, rows: Mask) -> Intervals:
     return unite(work.start_ns[rows], work.end_ns[rows])
 
 
+class _Kernels(NamedTuple):
+    """Kernels of one device, as far as they lie in one stretch of time."""
+
+    starts: Ints
+    ends: Ints
+    blocks_per_sm: Floats
+
+
 def _mean_over_devices(work: DeviceWork, spans: tuple[Span, ...], measure: Measure) -> float | None:
     total = sum(span.end_ns - span.start_ns for span in spans)
     if not total:
         return None
-    kernels = work.pick(work.kind <= COLLECTIVE)
     values = []
     for device in np.unique(work.device):
-        parts = [measure(_clip(kernels.pick(kernels.device == device), span)) for span in spans]
+        rows = (work.kind <= COLLECTIVE) & (work.device == device)
+        kernels = _Kernels(work.start_ns[rows], work.end_ns[rows], work.blocks_per_sm[rows])
+        parts = [measure(_clip(kernels, span)) for span in spans]
         known = [part for part in parts if part is not None]
         if len(known) == len(parts):
             values.append(sum(known) / total)
     return float(np.mean(values)) if values else None
 
 
-def _measure_busy(kernels: DeviceWork) -> float | None:
-    return float(unite(kernels.start_ns, kernels.end_ns).length_ns)
+def _clip(kernels: _Kernels, span: Span) -> _Kernels:
+    inside = (kernels.starts < span.end_ns) & (kernels.ends > span.start_ns)
+    starts, ends = kernels.starts[inside], kernels.ends[inside]
+    return _Kernels(np.maximum(starts, span.start_ns), np.minimum(ends, span.end_ns), kernels.blocks_per_sm[inside])
 
 
-def _measure_sm(kernels: DeviceWork) -> float | None:
+def _measure_busy(kernels: _Kernels) -> float | None:
+    return float(unite(kernels.starts, kernels.ends).length_ns)
+
+
+def _measure_sm(kernels: _Kernels) -> float | None:
     """Return the time that the multiprocessors were filled, None if the trace does not say (ROCm traces do not)."""
     known = ~np.isnan(kernels.blocks_per_sm)
-    if len(kernels) and not known.any():
+    if len(known) and not known.any():
         return None
-    kernels = kernels.pick(known)
-    return integrate_capped(kernels.start_ns, kernels.end_ns, kernels.blocks_per_sm, 1.0)
+    return integrate_capped(kernels.starts[known], kernels.ends[known], kernels.blocks_per_sm[known], 1.0)
 
 
 def _measure_occupancy(work: DeviceWork, spans: tuple[Span, ...]) -> float | None:
-    kernels = work.pick((work.kind <= COLLECTIVE) & ~np.isnan(work.occupancy_frac))
-    inside = np.zeros(len(kernels), bool)
+    rows = (work.kind <= COLLECTIVE) & ~np.isnan(work.occupancy_frac)
+    starts, ends = work.start_ns[rows], work.end_ns[rows]
+    inside = np.zeros(len(starts), bool)
     for span in spans:
-        inside |= (kernels.start_ns < span.end_ns) & (kernels.end_ns > span.start_ns)
-    kernels = kernels.pick(inside)
-    lengths = kernels.end_ns - kernels.start_ns
-    return float((kernels.occupancy_frac * lengths).sum() / lengths.sum()) if lengths.sum() else None
+        inside |= (starts < span.end_ns) & (ends > span.start_ns)
+    lengths = (ends - starts)[inside]
+    total = lengths.sum()
+    return float((work.occupancy_frac[rows][inside] * lengths).sum() / total) if total else None
 
 
 def _measure_tensor_core(rank: RankRun, device: int | None) -> float | None:
@@ -232,15 +244,9 @@ def _measure_tensor_core(rank: RankRun, device: int | None) -> float | None:
     return float(totals[used].sum() / totals.sum()) if totals.sum() else None
 
 
-def _clip(work: DeviceWork, span: Span) -> DeviceWork:
-    inside = work.pick((work.start_ns < span.end_ns) & (work.end_ns > span.start_ns))
-    start, end = np.maximum(inside.start_ns, span.start_ns), np.minimum(inside.end_ns, span.end_ns)
-    return replace(inside, start_ns=start, end_ns=end)
-
-
 def _find_launches(ids: Ints, wanted: Ints) -> Ints:
     """Return the rows of some ids, -1 for one that is not there."""
-    if ids[0] == 0 and ids[-1] == len(ids) - 1 and (np.diff(ids) == 1).all():
+    if ids[0] == 0 and ids[-1] == len(ids) - 1 and (ids[1:] > ids[:-1]).all():
         return np.where(wanted < len(ids), wanted, -1)  # an imported trace's ids are its rows
     order = np.argsort(ids, kind="stable")
     at = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
@@ -249,9 +255,9 @@ def _find_launches(ids: Ints, wanted: Ints) -> Ints:
     return launches
 
 
-def _read_args(args: pa.DictionaryArray, rows: Ints) -> tuple[Floats, Floats]:
+def _read_args(args: pa.DictionaryArray) -> tuple[Floats, Floats]:
     """Return blocks per SM and occupancy of each row, NaN where the trace does not say; each text is read once."""
-    indices = np.asarray(args.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)[rows]
+    indices = np.asarray(args.indices.fill_null(-1).to_numpy(), np.int64)
     blocks, occupancy = np.full((2, len(args.dictionary) + 1), np.nan)
     for code in np.unique(indices[indices >= 0]).tolist():
         values = json.loads(args.dictionary[code].as_py())

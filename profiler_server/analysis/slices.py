@@ -5,7 +5,7 @@ May import collector.run, collector.schema, pyarrow and numpy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,7 +74,21 @@ def to_ints(column: pa.ChunkedArray) -> Ints:
     return np.asarray(column.to_numpy(), np.int64)
 
 
-def match_category(data: pa.Table, column: str, wanted: Sequence[str]) -> Mask:
-    """Return which rows of a dictionary column hold one of the values."""
-    matches = pc.is_in(data[column].cast(pa.string()), value_set=pa.array(list(wanted), pa.string()))
-    return np.asarray(matches.to_numpy(), bool)
+class Texts:
+    """A dictionary column of slices: what is asked of its rows is asked of each distinct text once. Null is no text."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        whole = column.combine_chunks()
+        self._texts: list[str] = whole.dictionary.to_pylist()
+        codes = whole.indices.fill_null(len(self._texts)) if whole.null_count else whole.indices
+        self._codes = codes.to_numpy()
+
+    def match(self, test: Callable[[str], object]) -> Mask:
+        """Return which rows pass a test."""
+        passed: Mask = np.array([*(bool(test(text)) for text in self._texts), False], bool)[self._codes]
+        return passed
+
+    def number(self, values: Mapping[str, int]) -> Ints:
+        """Return the value of each row, -1 for a text that has none."""
+        numbers: Ints = np.array([*(values.get(text, -1) for text in self._texts), -1], np.int64)[self._codes]
+        return numbers

@@ -7,13 +7,7 @@ from dataclasses import dataclass
 
 from collector.run import RankRun
 from collector.schema.errors import RunError
-from profiler_server.analysis.accounting import (
-    Conserved,
-    check_conservation,
-    count_events,
-    list_device_accounts,
-    list_step_accounts,
-)
+from profiler_server.analysis.accounting import Conserved, account_rank
 from profiler_server.format import format_count, format_number_of
 from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy
 from profiler_server.pages.accounting.comparison import Comparison, compare_devices, compare_steps
@@ -75,22 +69,21 @@ def _refuse(notice: Notice) -> AccountingPage:
 
 
 def _account(rank: RankRun) -> AccountingPage:
-    checks, counts = check_conservation(rank), count_events(rank)
-    lost = [entry for entry in counts if entry.must_be_zero and entry.count]
-    broken = [check for check in checks if not check.holds]
+    found = account_rank(rank)
+    lost = [entry for entry in found.events if entry.must_be_zero and entry.count]
+    broken = [check for check in found.checks if not check.holds]
     fates = tuple(
         Fate(entry.name, format_count(entry.count), entry.meaning, entry.must_be_zero and entry.count > 0)
-        for entry in counts
+        for entry in found.events
     )
-    steps, device = list_step_accounts(rank), list_device_accounts(rank)
     return AccountingPage(
         notice=None,
-        sentence=_conclude(checks, len(broken), sum(entry.count for entry in lost)),
+        sentence=_conclude(found.checks, len(broken), sum(entry.count for entry in lost)),
         holds=not broken and not lost,
-        lines=tuple(_describe(check) for check in checks),
+        lines=tuple(_describe(check) for check in found.checks),
         fates=fates,
-        steps=compare_steps(steps) if steps else None,
-        device=compare_devices(device) if device else None,
+        steps=compare_steps(found.steps) if found.steps else None,
+        device=compare_devices(found.devices) if found.devices else None,
     )
 
 
