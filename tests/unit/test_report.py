@@ -177,6 +177,5 @@ def test_text_says_the_verdict_the_figures_and_the_suggestions(tmp_path: Path) -
 def test_events_lost_are_warned_of(tmp_path: Path) -> None:
     plant = dataclasses.replace(PLANTED["noisy_host"], manifest={"events_lost": 1234})
     assert (
-        "rank 0: the log was full, 1,234 events lost"
-        in build_report(build_case_run(tmp_path / "r", plant))["warnings"]
+        "rank 0: the log was full, 1,234 events lost" in build_report(build_case_run(tmp_path / "r", plant))["warnings"]
     )
