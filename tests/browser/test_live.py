@@ -17,14 +17,17 @@ PATIENT_MS = 20_000
 
 @pytest.fixture
 def live(tmp_path: Path) -> Iterator[str]:
-    """The address of a server with the runs `live`, which records, and `done`."""
+    """The address of a server with the runs `live`, which records, and `done`.
+
+    A test asks for it before `page`, whose looks at the run must end before the server does.
+    """
     build_run(tmp_path / "done", RunPlan(steps=15))
     build_run(tmp_path / "live", RunPlan(steps=20, state="recording"))
     with serve(tmp_path) as address:
         yield address
 
 
-def test_the_row_of_a_recording_run_follows_it_to_its_end(page: Page, live: str, tmp_path: Path) -> None:
+def test_the_row_of_a_recording_run_follows_it_to_its_end(live: str, page: Page, tmp_path: Path) -> None:
     page.goto(f"{live}/")
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="live"))
     expect(row.get_by_role("cell").nth(5)).to_have_text("20")
@@ -37,7 +40,7 @@ def test_the_row_of_a_recording_run_follows_it_to_its_end(page: Page, live: str,
     expect(row.get_by_role("checkbox")).to_be_checked()
 
 
-def test_a_window_that_was_asked_for_shows_without_a_reload(page: Page, live: str, tmp_path: Path) -> None:
+def test_a_window_that_was_asked_for_shows_without_a_reload(live: str, page: Page, tmp_path: Path) -> None:
     page.goto(f"{live}/runs/live/steps")
     expect(page.get_by_label("Detailed window from step")).to_have_value("")
     page.get_by_role("button", name="Take it").click()
