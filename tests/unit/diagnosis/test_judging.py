@@ -111,7 +111,7 @@ def test_few_steps_get_a_verdict_without_advice(tmp_path: Path) -> None:
 def short_trace(kind: str, **phases_ms: float) -> Plant:
     """Six steps that another profiler recorded, and which iterator of a loader they show."""
     facts = {"data_loader": kind}
-    plan = dataclasses.replace(plan_of(**phases_ms), steps=6)
+    plan = dataclasses.replace(plan_of(2, (3, 4, 4, 3), **phases_ms), steps=6)
     return Plant(plan, manifest={"state": "imported", "loaders": (), "facts": facts})
 
 

@@ -12,7 +12,6 @@ from profiler_server.diagnosis.judging import diagnose, find_rules
 from tests.support.cases import HEALTHY, PLANTED, build_case_run, lay_end_to_end, write_rows
 from tests.support.runs import MS, build_steps
 
-
 OF_DEVICE = ("launch_bound", "tf32_off", "amp_off")
 """Rules that need a trace of a device: see `test_device_rules`."""
 
