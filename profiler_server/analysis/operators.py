@@ -60,6 +60,21 @@ def summarize_types(rank: RankRun) -> tuple[TypeRow, ...]:
     return tuple(TypeRow(**row) for row in sum_types(read_operators(rank)).to_pylist())
 
 
+def find_dispatch_share(rank: RankRun) -> float | None:
+    """Return the share of the detailed steps that the host spends in operators; None if none lie in a step.
+
+    Threads are summed, so that a backward on a thread of its own counts. Raises as `summarize_operators` does.
+    """
+    if not find_files(rank.folder, "operators") or not find_files(rank.folder, "steps"):
+        return None
+    operators = rank.table("operators")
+    operators = operators.filter(pc.is_valid(operators["step"]))
+    steps = rank.table("steps")
+    steps = steps.filter(pc.is_in(steps["step"], pc.unique(operators["step"])))
+    total = pc.sum(steps["duration_ns"]).as_py()
+    return pc.sum(operators["self_ns"]).as_py() / total if total and operators.num_rows else None
+
+
 def summarize_kernels(rank: RankRun) -> tuple[KernelRow, ...]:
     """Return one row per kernel name, the longest total first; empty if none were collected.
 

@@ -42,6 +42,9 @@ MIN_GAIN_FRAC = 0.05
 CONTENTION_WEIGHT = 0.25
 """That part grows by this times the share of the cores that other programs use."""
 
+DISPATCH_LIMIT = 0.15
+"""Share of the step that the host must spend in operators for an idle device to wait for launches, not for Python."""
+
 IN_MEMORY_NS = 30_000.0
 """A sample that takes less than this comes from memory: worker processes do not pay."""
 
@@ -80,6 +83,7 @@ class Case:
     host: HostLoad | None
     device: DeviceSummary | None
     full_precision_frac: float | None
+    dispatch_frac: float | None
     peers: tuple[Peer, ...]
     interruptions: Interruptions
     compiles: Mapping[str, CompileEvents]
@@ -108,6 +112,11 @@ class Case:
         found = next((device.compute_capability for device in self.manifest.devices if device.kind == "cuda"), None)
         major = (found or "").split(".")[0]
         return int(major) if major.isdecimal() and len(major) < 4 else 0
+
+    @property
+    def is_dispatching(self) -> bool:
+        """Say whether the host spends its time launching, as far as is known: else an idle device waits for Python."""
+        return self.dispatch_frac is None or self.dispatch_frac >= DISPATCH_LIMIT
 
     @property
     def wait_ns(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,7 @@ from profiler_server.analysis.evaluation import has_training, number_batches
 from profiler_server.analysis.host import HostLoad, summarize_host
 from profiler_server.analysis.interruptions import read_interruptions
 from profiler_server.analysis.loop import BatchTimes, Cores, MeasuredLoop, measure_loop, read_batches
+from profiler_server.analysis.operators import find_dispatch_share
 from profiler_server.analysis.pipeline import (
     Bottleneck,
     Readiness,
@@ -78,7 +79,8 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         transforms=_read_transforms(rank, loader),
         host=host,
         device=_read_device(rank),
-        full_precision_frac=_read_full_precision(rank),
+        full_precision_frac=_ask(rank, find_full_precision),
+        dispatch_frac=_ask(rank, find_dispatch_share),
         peers=_read_peers(run, rank.rank),
         interruptions=read_interruptions(rank),
         compiles=summarize_compiles(rank),
@@ -126,9 +128,10 @@ def _read_device(rank: RankRun) -> DeviceSummary | None:
         return None
 
 
-def _read_full_precision(rank: RankRun) -> float | None:
+def _ask(rank: RankRun, measure: Callable[[RankRun], float | None]) -> float | None:
+    """Return a figure of a run with a device, None where its tables cannot be read."""
     try:
-        return find_full_precision(rank) if rank.manifest.devices else None
+        return measure(rank) if rank.manifest.devices else None
     except RunError:
         return None
 

@@ -70,8 +70,9 @@ def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
     causes = device.idle_causes_ns
     blamed = causes.host_wait + causes.kernel_wait + causes.other
     host = idle * causes.host_wait / blamed if blamed else 0.0
-    shares["launch"] = max(0.0, host - shares["input"])
-    shares["overhead"] = min(shares["overhead"], idle)
+    unfed = max(0.0, host - shares["input"])
+    shares["launch"] = unfed if case.is_dispatching else 0.0
+    shares["overhead"] = min(shares["overhead"], idle) if case.is_dispatching else unfed
     shares["communication"] = max(shares["communication"], device.exposed_communication_ns / device.total_ns)
     shares["compute"] = max(shares["compute"], device.computation_ns / device.total_ns)
 
@@ -136,6 +137,11 @@ def _say_compute(case: Case, bound: BoundBy) -> str:
 
 
 def _say_overhead(case: Case, bound: BoundBy) -> str:
+    if case.has_accelerator and not case.is_dispatching:
+        return (
+            f"Overhead-bound: the device idles {format_share(bound.share_frac)} of the step while the host runs operators in "
+            f"{format_share(case.dispatch_frac)} of it; the rest is Python, or waiting for something else."
+        )
     names = ("gap", "tail") if case.has_accelerator else ("gap", "h2d", "tail")
     most = max(names, key=lambda name: case.phases_ns[name])
     return (

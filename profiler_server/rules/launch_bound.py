@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler_server.analysis.results import Abstention
-from profiler_server.diagnosis.case import OPERATORS_PAGE, Case, Finding, Rule, shorten_step
+from profiler_server.diagnosis.case import DISPATCH_LIMIT, OPERATORS_PAGE, Case, Finding, Rule, shorten_step
 from profiler_server.format import format_share
 
 _BUSY = 0.7
@@ -20,7 +20,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
     causes = device.idle_causes_ns
     blamed = causes.host_wait + causes.kernel_wait + causes.other
     host = causes.host_wait / blamed if blamed else 0.0
-    if idle < 1.0 - _BUSY or host <= _HOST:
+    if idle < 1.0 - _BUSY or host <= _HOST or not case.is_dispatching:
         return None
     own_frac = 1.0 - case.wait_frac
     saved = max(0.0, idle * host - case.wait_frac) * own_frac * case.loop.regular_step_ns
@@ -29,7 +29,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
         measured=f"The device is idle {format_share(idle)} of the time; {format_share(host)} of that is waiting for the "
         "host to launch the next kernel.",
         threshold=f"Device busy under {format_share(_BUSY)}, more than {format_share(_HOST)} of its idle time before "
-        "launches.",
+        f"launches, the host in operators for {format_share(DISPATCH_LIMIT)} of the step or more.",
         advice="Launch fewer and larger kernels: compile the model (CUDA graphs with mode='reduce-overhead'), or use a "
         "larger batch.",
         change='model = torch.compile(model, mode="reduce-overhead")',

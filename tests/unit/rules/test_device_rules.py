@@ -15,15 +15,19 @@ STEP_US = 20_000.0
 
 
 def diagnose_steps(
-    tmp_path: Path, name: str = "gemm_sm90", busy_us: float = 19_000.0, capability: int = 8, count: int = 30
+    tmp_path: Path,
+    name: str = "gemm_sm90",
+    busy_us: float = 19_000.0,
+    capability: int = 8,
+    operator_us: float = STEP_US - 900,
 ) -> Diagnosis:
     """Record steps with a kernel of this name and length; with a short one, the next is launched late."""
     events: list[Event] = []
-    for number in range(1, count + 1):
+    for number in range(1, 31):
         at = number * STEP_US
         events += [
             step(number, at, STEP_US - 1),
-            operator("aten::mm", at + 100, STEP_US - 900),
+            operator("aten::mm", at + 100, operator_us),
             call(at + 110, 10, number),
             kernel(name, at + 130, busy_us, number),
         ]
@@ -42,6 +46,12 @@ def test_launch_bound_speaks_while_the_device_waits_for_the_next_launch(tmp_path
     found = diagnosis.suggestions[0]
     assert found.predicted_step_ns is not None
     assert 5e6 < found.predicted_step_ns < 20e6
+
+
+def test_a_device_that_waits_for_python_is_not_called_launch_bound(tmp_path: Path) -> None:
+    diagnosis = diagnose_steps(tmp_path, busy_us=1_000.0, operator_us=1_200.0)
+    assert (diagnosis.bound_by.kind, list_rules(diagnosis)) == ("overhead", [])
+    assert "while the host runs operators in 6.0 % of it" in diagnosis.sentence
 
 
 @pytest.mark.parametrize("capability", [7, 8, 9])
