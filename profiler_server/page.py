@@ -13,8 +13,9 @@ from collector.run import RankRun, Run
 from collector.schema.errors import RunError, TableBrokenError
 from collector.schema.recovery import spell_recovery
 from profiler_server.analysis.narrowing import NarrowedRank, StepRange
+from profiler_server.store.lasting import Later
 
-PanelState = Literal["ready", "empty", "off", "failed"]
+PanelState = Literal["ready", "empty", "off", "failed", "pending"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,10 @@ class PageRequest:
 
 @dataclass(frozen=True)
 class Notice:
-    """Why a panel shows no data: not collected (`off`), nothing yet (`empty`) or `failed`; `remedy` is code or advice."""
+    """Why a panel shows no data: not collected (`off`), nothing yet (`empty`), being computed (`pending`) or `failed`.
+
+    `remedy` is code or advice.
+    """
 
     state: PanelState
     title: str
@@ -76,6 +80,15 @@ _NOTHING = {
     "stages": "No DataLoader and no stage of your own was used in this run.",
 }
 """What a person is told where a table was never written, or holds no row."""
+
+
+def explain_delay(later: Later) -> Notice:
+    """Return the notice in the place of a result that is not there yet."""
+    return (
+        Notice("pending", "Being computed …", later.reason)
+        if later.coming
+        else Notice("off", "Too large", later.reason)
+    )
 
 
 def find_remedy(error: RunError) -> str:

@@ -6,16 +6,21 @@ import os
 import stat
 from pathlib import Path
 
-TEXT_LIMIT_BYTES = 16 << 20
+LIMIT_BYTES = 16 << 20
 
 
 def read_small_text(path: Path) -> str:
     """Read a regular UTF-8 file of at most 16 MiB. OSError or UnicodeDecodeError says why it cannot be read."""
+    return read_small_file(path).decode("utf-8")
+
+
+def read_small_file(path: Path) -> bytes:
+    """Read a regular file of at most 16 MiB. OSError says why it cannot be read."""
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without O_NONBLOCK a pipe waits for a writer
     with os.fdopen(number, "rb") as file:
         if not stat.S_ISREG(os.fstat(number).st_mode):
             raise OSError(f"{path} is no regular file; remove it")
-        raw = file.read(TEXT_LIMIT_BYTES + 1)
-    if len(raw) > TEXT_LIMIT_BYTES:
-        raise OSError(f"{path} is larger than {TEXT_LIMIT_BYTES >> 20} MiB; remove it")
-    return raw.decode("utf-8")
+        raw = file.read(LIMIT_BYTES + 1)
+    if len(raw) > LIMIT_BYTES:
+        raise OSError(f"{path} is larger than {LIMIT_BYTES >> 20} MiB; remove it")
+    return raw

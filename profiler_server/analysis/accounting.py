@@ -21,6 +21,7 @@ from profiler_server.analysis.categories import CATEGORIES, LOADER, STEP, list_c
 from profiler_server.analysis.device import COLLECTIVE, KERNEL, DeviceWork, account_times, read_device_work
 from profiler_server.analysis.intervals import Intervals, Ints, unite
 from profiler_server.analysis.slices import Texts, read_slices, read_steps, read_thread_tracks, to_ints
+from profiler_server.store.lasting import Lasting
 
 _DRIVER = re.compile(r"cu[A-Z]")
 _COUNTED = re.compile(r"(nccl|gloo):(broadcast|reduce|all_reduce|all_gather|reduce_scatter)$")
@@ -88,10 +89,17 @@ class Accounts:
 
 def account_rank(rank: RankRun) -> Accounts:
     """Count a rank's trace as each tool does, and set every whole against its parts. Raises as `RankRun.table` does."""
+    return ACCOUNTS.read(rank)
+
+
+def _account(rank: RankRun) -> Accounts:
     steps = _list_step_accounts(rank)
     work = read_device_work(rank)
     devices = _list_device_accounts(work, rank) if work is not None and len(work) else ()
     return Accounts(devices, steps, tuple(_check_conservation(rank, devices, steps)), _count_events(rank, work))
+
+
+ACCOUNTS = Lasting("accounts", Accounts, _account, 64)
 
 
 def _list_device_accounts(work: DeviceWork, rank: RankRun) -> tuple[DeviceAccount, ...]:

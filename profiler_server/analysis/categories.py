@@ -19,7 +19,7 @@ from collector.run import RankRun
 from collector.schema.errors import TableMissingError
 from profiler_server.analysis.intervals import Intervals, Ints, unite
 from profiler_server.analysis.slices import Texts, read_slices, read_steps, read_thread_tracks, to_ints
-from profiler_server.store.kept import Kept, stamp_of
+from profiler_server.store.lasting import Lasting
 
 CATEGORY_LABELS: Mapping[str, str] = {
     "kernel": "Kernel",
@@ -36,8 +36,6 @@ CATEGORIES = tuple(CATEGORY_LABELS)
 LOADER = re.compile(r"enumerate\(DataLoader\)")
 STEP = re.compile(r"ProfilerStep\s*#")
 _COLUMNS = ("track", "start_ns", "duration_ns", "name", "category")
-
-_LISTED: Kept[dict[str, Ints] | None] = Kept(256)
 
 
 def summarize_categories(rank: RankRun) -> dict[str, float] | None:
@@ -57,7 +55,7 @@ def list_categories(rank: RankRun) -> dict[str, Ints] | None:
 
     Kept until a file of the rank changes.
     """
-    return _LISTED.recall(str(rank.folder), stamp_of(rank), lambda: _list_categories(rank))
+    return LISTED_CATEGORIES.read(rank)
 
 
 def _list_categories(rank: RankRun) -> dict[str, Ints] | None:
@@ -69,6 +67,9 @@ def _list_categories(rank: RankRun) -> dict[str, Ints] | None:
     except TableMissingError:
         return None
     return _walk(unite_categories(data, read_thread_tracks(rank)), starts, ends)
+
+
+LISTED_CATEGORIES = Lasting("categories", dict[str, Ints] | None, _list_categories, 256)
 
 
 def unite_categories(data: pa.Table, threads: tuple[int, ...]) -> dict[str, Intervals]:

@@ -28,7 +28,7 @@ from profiler_server.analysis.slices import (
     read_stream_tracks,
     to_ints,
 )
-from profiler_server.store.kept import Kept, stamp_of
+from profiler_server.store.lasting import Lasting
 
 KERNEL_WAIT_NS = 30_000
 """A gap shorter than this is the cost of starting one kernel after another (HTA's threshold)."""
@@ -64,7 +64,6 @@ class DeviceWork:
 
 
 Measure = Callable[["_Kernels"], float | None]
-_SUMMARIES: Kept[DeviceSummary | None] = Kept(1024)
 
 
 def summarize_device(rank: RankRun) -> DeviceSummary | None:
@@ -72,7 +71,7 @@ def summarize_device(rank: RankRun) -> DeviceSummary | None:
 
     Kept until a file of the rank changes. Raises TableBrokenError or NewerSchemaError.
     """
-    return _SUMMARIES.recall(str(rank.folder), stamp_of(rank), lambda: _summarize(rank))
+    return DEVICE_SUMMARY.read(rank)
 
 
 def _summarize(rank: RankRun) -> DeviceSummary | None:
@@ -80,6 +79,9 @@ def _summarize(rank: RankRun) -> DeviceSummary | None:
     if work is None or not len(work):
         return None
     return summarize_work(work, rank)
+
+
+DEVICE_SUMMARY = Lasting("device-summary", DeviceSummary | None, _summarize, 1024)
 
 
 def summarize_work(work: DeviceWork, rank: RankRun, device: int | None = None) -> DeviceSummary:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from collector.run import RankRun
@@ -13,13 +14,21 @@ from profiler_server.store.stamps import Stamp, stamp_rank
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Known(Generic[T]):
+    """A result, and the stamp of the files that it was computed from."""
+
+    stamp: Hashable
+    result: T
+
+
 class Kept(Generic[T]):
     """At most `limit` results, the oldest go first. Safe to use from several threads."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self._results: OrderedDict[Hashable, tuple[Hashable, T]] = OrderedDict()
+        self._results: OrderedDict[Hashable, Known[T]] = OrderedDict()
         self._computing: dict[Hashable, threading.RLock] = {}
 
     def recall(self, key: Hashable, stamp: Hashable, compute: Callable[[], T]) -> T:
@@ -29,23 +38,27 @@ class Kept(Generic[T]):
         """
         with self._lock:
             known = self._results.get(key)
-            if known is not None and known[0] == stamp:
-                return known[1]
+            if known is not None and known.stamp == stamp:
+                return known.result
             computing = self._computing.setdefault(key, threading.RLock())
         with computing:
-            with self._lock:
-                known = self._results.get(key)
-            if known is not None and known[0] == stamp:
-                return known[1]
+            known = self.find(key)
+            if known is not None and known.stamp == stamp:
+                return known.result
             try:
                 result = compute()
-                self._keep(key, (stamp, result))
+                self.keep(key, Known(stamp, result))
             finally:
                 with self._lock:
                     self._computing.pop(key, None)
             return result
 
-    def _keep(self, key: Hashable, known: tuple[Hashable, T]) -> None:
+    def find(self, key: Hashable) -> Known[T] | None:
+        """Return what is kept under `key`, of whichever stamp."""
+        with self._lock:
+            return self._results.get(key)
+
+    def keep(self, key: Hashable, known: Known[T]) -> None:
         with self._lock:
             self._results[key] = known
             self._results.move_to_end(key)

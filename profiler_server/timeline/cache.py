@@ -9,18 +9,16 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import stat
-import tempfile
 import threading
 import time
 from collections import OrderedDict
-from hashlib import blake2b
 from pathlib import Path
 
 import pyarrow as pa
 
 from collector.run import RankRun
 from collector.schema.errors import OutputError, StepscopeError
+from profiler_server.store.beside import list_roots, make_root
 from profiler_server.timeline.build import FORMAT_VERSION, INDEX_FILE, Progress, build_timeline
 from profiler_server.timeline.sources import count_slices, find_stamp
 from profiler_server.timeline.store import Timeline
@@ -73,7 +71,7 @@ class TimelineCache:
         stamp = find_stamp(rank, FORMAT_VERSION)
         if self.find(rank, stamp):
             return True
-        return any((root / stamp / INDEX_FILE).is_file() for root in _list_roots(rank))
+        return any((root / stamp / INDEX_FILE).is_file() for root in list_roots(rank, CACHE_FOLDER))
 
     def is_large(self, rank: RankRun) -> bool:
         """Say whether building takes so long that a page should not wait for it."""
@@ -102,7 +100,7 @@ class TimelineCache:
                 self._progress.pop((str(rank.folder), ""), None)
 
     def _find_or_build(self, rank: RankRun, stamp: str) -> Path:
-        roots = _list_roots(rank)
+        roots = list_roots(rank, CACHE_FOLDER)
         for root in roots:
             if (root / stamp / INDEX_FILE).is_file():
                 return root / stamp
@@ -120,19 +118,12 @@ class TimelineCache:
                 self._progress.pop(key, None)
 
 
-def _list_roots(rank: RankRun) -> list[Path]:
-    digest = blake2b(str(rank.folder).encode(), digest_size=8).hexdigest()
-    owner = os.getuid() if hasattr(os, "getuid") else 0
-    private = Path(tempfile.gettempdir()) / f"stepscope-{owner}"
-    return [rank.folder / CACHE_FOLDER, private / digest]
-
-
 def _build(rank: RankRun, stamp: str, roots: list[Path], note: Progress) -> Path:
     problem: OSError | None = None
     for root in roots:
         partial = root / f".{stamp}.{os.getpid()}.{threading.get_ident()}"
         try:
-            _make_private(root)
+            make_root(root)
             _remove_old(root)
             build_timeline(rank, partial, note)
             # Building takes hundreds of megabytes; the server lives on for weeks.
@@ -148,18 +139,8 @@ def _build(rank: RankRun, stamp: str, roots: list[Path], note: Progress) -> Path
             problem = error
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-    raise OutputError(f"the timeline's cache cannot be written to {roots[0]} nor {roots[1]} ({problem}); make room")
-
-
-def _make_private(root: Path) -> None:
-    """Make the folder; one in a shared temporary directory must be ours and nobody else's to write."""
-    if root.parent.name.startswith("stepscope-"):
-        root.parent.mkdir(mode=0o700, exist_ok=True)
-        found = os.lstat(root.parent)
-        mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
-        if not stat.S_ISDIR(found.st_mode) or not mine or found.st_mode & 0o022:
-            raise PermissionError(f"{root.parent} is not a private folder of this user")
-    root.mkdir(exist_ok=True)
+    tried = " nor ".join(map(str, roots))
+    raise OutputError(f"the timeline's cache cannot be written to {tried} ({problem}); make room")
 
 
 def _remove_old(root: Path) -> None:

@@ -8,19 +8,16 @@ import time
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 
-import pyarrow as pa
-
-from collector.run import Run
+from collector.run import RankRun, Run
 from collector.schema.errors import StepscopeError
+from profiler_server.store import lasting
+from profiler_server.store.background import BACKGROUND
 from profiler_server.store.headline import RunEntry
+from profiler_server.store.lasting import count_slices, spell_too_large
 from profiler_server.store.stamps import Stamp, stamp_rank
 from profiler_server.web.shell import Panel
 
 KEPT = 512
-AT_ONCE_SLICES = 1_000_000
-"""A rank with more is judged in the background: its page does not wait."""
-MOST_SLICES = 20_000_000
-"""A rank with more is not judged for a page: that takes gigabytes, and the timeline needs none of them."""
 RESTED_S = 30.0
 """A run that records changes every second; the list, which follows it, has it judged no more often than this."""
 log = logging.getLogger(__name__)
@@ -44,11 +41,12 @@ class Diagnoses:
             known = self._kept.get(key)
         if known is not None:
             return known
-        slices = _count_slices(run, rank)
-        if slices > MOST_SLICES:
-            return self._keep(key, Panel(None, _spell_too_large(run, slices)))
-        if slices > AT_ONCE_SLICES:
-            self._judge_later(key, run, rank)
+        ranked = RankRun(run.path, rank)
+        slices = count_slices(ranked)
+        if slices > lasting.MOST_SLICES:
+            return self._keep(key, Panel(None, spell_too_large(ranked, slices)))
+        if slices > lasting.AT_ONCE_SLICES:
+            BACKGROUND.start(("diagnosis", *key[:2]), lambda: self._keep(key, _judge(run, rank)))
             return Panel(None, f"{slices:,} slices are read in the background; what they tell appears here.", True)
         return self._keep(key, _judge(run, rank))
 
@@ -84,27 +82,13 @@ class Diagnoses:
             judged_s, latest = self._latest.get(key[:2], (float("-inf"), None))
         if entry.state == "recording" and time.monotonic() - judged_s < RESTED_S:
             return latest
-        if _count_slices(Run(entry.path), rank) > MOST_SLICES:
+        if count_slices(RankRun(entry.path, rank)) > lasting.MOST_SLICES:
             return self.judge(Run(entry.path), rank)
         self._judge_later(key, Run(entry.path), rank)
         return None
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _count_slices(run: Run, rank: int) -> int:
-    try:
-        return run.rank(rank).count_rows("slices")
-    except (StepscopeError, OSError, pa.ArrowException):  # judging says what is wrong with it
-        return 0
-
-
-def _spell_too_large(run: Run, slices: int) -> str:
-    return (
-        f"A rank of {slices:,} slices is not judged beside a page; `profiler-server report {run.path}` judges it, "
-        "which takes minutes and gigabytes of memory."
-    )
 
 
 def _judge(run: Run, rank: int) -> Panel:

@@ -115,7 +115,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.analysis",
     ),
     "profiler_server.figures": ("profiler_server.format", "collector.schema"),
-    "profiler_server.page": ("collector.run", "collector.schema", "profiler_server.analysis.narrowing"),
+    "profiler_server.page": (
+        "collector.run",
+        "collector.schema",
+        "profiler_server.analysis.narrowing",
+        "profiler_server.store",
+    ),
     "profiler_server.report": (
         "collector.schema",
         "collector.run",

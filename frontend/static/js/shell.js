@@ -5,6 +5,7 @@ import { installForms } from "./forms.js";
 import { installKeys } from "./keys.js";
 import { installLive } from "./live.js";
 import { installPanel } from "./panel.js";
+import { awaitParts } from "./pending.js";
 import { installThemeSwitch } from "./theme.js";
 
 installThemeSwitch();
@@ -14,3 +15,4 @@ installTableButtons();
 installForms();
 installKeys();
 installLive();
+awaitParts();

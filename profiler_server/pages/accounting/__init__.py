@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from collector.run import RankRun
 from collector.schema.errors import RunError
-from profiler_server.analysis.accounting import Conserved, account_rank
+from profiler_server.analysis.accounting import ACCOUNTS, Accounts, Conserved
 from profiler_server.format import format_count, format_number_of
-from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy
+from profiler_server.page import Notice, Page, PageRequest, explain_absence, explain_delay, find_remedy
 from profiler_server.pages.accounting.comparison import Comparison, compare_devices, compare_steps
-from profiler_server.store.kept import Kept, stamp_of
+from profiler_server.store.lasting import Later
 
 log = logging.getLogger(__name__)
 WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
@@ -51,25 +50,24 @@ class AccountingPage:
     device: Comparison | None
 
 
-_KEPT: Kept[AccountingPage] = Kept(64)
-
-
 def build(request: PageRequest) -> AccountingPage:
     """Build the page; what cannot be read is a notice."""
     rank = request.rank_run
     try:
         absence = explain_absence(rank, "slices", "No detailed window", WINDOW_REMEDY)
-        return _refuse(absence) if absence else _KEPT.recall(str(rank.folder), stamp_of(rank), lambda: _account(rank))
+        found = absence or ACCOUNTS.glance(rank)
     except RunError as error:
         return _refuse(Notice("failed", "This rank cannot be accounted for", str(error), find_remedy(error)))
+    if isinstance(found, Later):
+        found = explain_delay(found)
+    return _refuse(found) if isinstance(found, Notice) else _describe_accounts(found)
 
 
 def _refuse(notice: Notice) -> AccountingPage:
     return AccountingPage(notice, "", False, (), (), None, None)
 
 
-def _account(rank: RankRun) -> AccountingPage:
-    found = account_rank(rank)
+def _describe_accounts(found: Accounts) -> AccountingPage:
     lost = [entry for entry in found.events if entry.must_be_zero and entry.count]
     broken = [check for check in found.checks if not check.holds]
     fates = tuple(

@@ -9,15 +9,14 @@ from typing import TypeVar
 
 from collector.run import RankRun
 from collector.schema.errors import RunError
-from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy
+from profiler_server.page import Notice, Page, PageRequest, explain_absence, explain_delay, find_remedy
 from profiler_server.pages.device.breakdown import Breakdown, build_breakdown
 from profiler_server.pages.device.panels import DevicePanel, build_panels
-from profiler_server.store.kept import Kept, stamp_of
+from profiler_server.store.lasting import Later
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
-_PANELS: Kept[tuple[DevicePanel, ...]] = Kept(64)
 NO_DEVICE = (
     "Nothing ran on an accelerator while this run was recorded in detail, so there is no kernel, copy or stream to show. "
     "That is as it should be for a training on the CPU: Step trace and Operators tell where its time goes. To see a "
@@ -44,12 +43,8 @@ def build(request: PageRequest) -> DevicePage:
     absence = _explain(rank)
     if absence is not None:
         return DevicePage(None, absence, (), None, linked_only)
-    stamp = stamp_of(rank)
     breakdown, breakdown_notice = _try("The breakdown cannot be made", lambda: build_breakdown(rank))
-    panels, device_notice = _try(
-        "The device's figures cannot be made",
-        lambda: _PANELS.recall((str(rank.folder), linked_only), stamp, lambda: build_panels(rank, linked_only)),
-    )
+    panels, device_notice = _try("The device's figures cannot be made", lambda: build_panels(rank, linked_only))
     if not panels and device_notice is None and breakdown_notice is None:
         nothing = Notice("empty", "No device work", NO_DEVICE, MOVE_REMEDY)
         if breakdown and breakdown.is_on_device:
@@ -70,9 +65,10 @@ def _explain(rank: RankRun) -> Notice | None:
         return Notice("failed", "This rank cannot be read", str(error))
 
 
-def _try(title: str, make: Callable[[], T]) -> tuple[T | None, Notice | None]:
+def _try(title: str, make: Callable[[], T | Later]) -> tuple[T | None, Notice | None]:
     try:
-        return make(), None
+        made = make()
+        return (None, explain_delay(made)) if isinstance(made, Later) else (made, None)
     except RunError as error:
         return None, Notice("failed", title, str(error), find_remedy(error))
     except Exception as error:  # One part that fails in any way must leave the other readable.

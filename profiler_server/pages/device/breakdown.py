@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.run import RankRun
-from profiler_server.analysis.categories import CATEGORIES, CATEGORY_LABELS, list_categories
+from profiler_server.analysis.categories import CATEGORIES, CATEGORY_LABELS, LISTED_CATEGORIES
 from profiler_server.figures import Axes, Chart, Stack, build_stack
 from profiler_server.format import format_duration, format_number_of, format_shares
+from profiler_server.store.lasting import Later
 
 COLORS: Mapping[str, str] = {
     "kernel": "compute",
@@ -64,9 +65,11 @@ class Breakdown:
     is_on_device: bool
 
 
-def build_breakdown(rank: RankRun) -> Breakdown | None:
+def build_breakdown(rank: RankRun) -> Breakdown | Later | None:
     """Build the breakdown; None without a step in detail. Raises as `RankRun.table` does."""
-    categories = list_categories(rank)
+    categories = LISTED_CATEGORIES.glance(rank)
+    if isinstance(categories, Later):
+        return categories
     numbers = _read_numbers(rank)
     if categories is None or not len(numbers):
         return None

@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from collector.run import RankRun
-from profiler_server.analysis.device import DeviceWork, read_device_work, summarize_work
-from profiler_server.analysis.launches import (
-    Launches,
-    QueueLength,
-    StreamIdle,
-    list_idle,
-    measure_overlap,
-    summarize_launches,
-    trace_queue,
-)
+from profiler_server.analysis.launches import Launches, StreamIdle
 from profiler_server.analysis.results import DeviceSummary, DeviceTimes
 from profiler_server.figures import Axes, Chart, Line, build_lines
 from profiler_server.format import (
@@ -29,6 +18,8 @@ from profiler_server.format import (
     format_shares,
     shorten_middle,
 )
+from profiler_server.pages.device.measures import DEVICE_MEASURES, DeviceMeasures, LaunchQueue
+from profiler_server.store.lasting import Later
 
 STREAMS_SHOWN = 40
 _PARTS = (
@@ -91,36 +82,28 @@ class DevicePanel:
     queue: Chart | None
 
 
-def build_panels(rank: RankRun, linked_only: bool) -> tuple[DevicePanel, ...]:
+def build_panels(rank: RankRun, linked_only: bool) -> tuple[DevicePanel, ...] | Later:
     """Build a panel for each device that did anything. Raises as `RankRun.table` does."""
-    work = read_device_work(rank)
-    if work is None or not len(work):
-        return ()
+    devices = DEVICE_MEASURES.glance(rank)
+    if isinstance(devices, Later):
+        return devices
     names = {device.index: device.name for device in rank.manifest.devices}
     labels = _label_streams(rank)
-    return tuple(
-        _build_panel(rank, work.pick(work.device == device), device, (names.get(device, ""), labels, linked_only))
-        for device in np.unique(work.device).tolist()
-    )
+    return tuple(_build_panel(found, names.get(found.device, ""), labels, linked_only) for found in devices)
 
 
-def _build_panel(
-    rank: RankRun, work: DeviceWork, device: int, look: tuple[str, Mapping[int, str], bool]
-) -> DevicePanel:
-    name, labels, linked_only = look
-    summary = summarize_work(work, rank, device)
-    times = summary.linked_only if linked_only else summary
-    streams = list_idle(work)
+def _build_panel(found: DeviceMeasures, name: str, labels: Mapping[int, str], linked_only: bool) -> DevicePanel:
+    times = found.summary.linked_only if linked_only else found.summary
     return DevicePanel(
-        title=f"Device {device}{f': {shorten_middle(name, 60)}' if name else ''}",
-        facts=_list_facts(summary, measure_overlap(work)),
+        title=f"Device {found.device}{f': {shorten_middle(name, 60)}' if name else ''}",
+        facts=_list_facts(found.summary, found.overlap_frac),
         total=format_duration(times.total_ns),
         accounts=_list_accounts(times),
-        linked=_describe_links(work, linked_only),
-        streams=tuple(_describe_stream(stream, labels) for stream in streams[:STREAMS_SHOWN]),
-        streams_left_out=max(0, len(streams) - STREAMS_SHOWN),
-        launches=_list_launches(summarize_launches(work), trace_queue(work)),
-        queue=_draw_queue(device, trace_queue(work)),
+        linked=_describe_links(found, linked_only),
+        streams=tuple(_describe_stream(stream, labels) for stream in found.streams[:STREAMS_SHOWN]),
+        streams_left_out=max(0, len(found.streams) - STREAMS_SHOWN),
+        launches=_list_launches(found.launches, found.queue),
+        queue=_draw_queue(found.device, found.queue),
     )
 
 
@@ -166,11 +149,10 @@ def _list_accounts(times: DeviceTimes) -> tuple[Account, ...]:
     )
 
 
-def _describe_links(work: DeviceWork, linked_only: bool) -> str:
-    unlinked = int((~work.linked).sum())
-    if not unlinked:
+def _describe_links(found: DeviceMeasures, linked_only: bool) -> str:
+    if not found.unlinked:
         return "All of its work is linked to the call that launched it."
-    count = f"{format_count(unlinked)} of {format_count(len(work))} pieces of work have no known launch"
+    count = f"{format_count(found.unlinked)} of {format_count(found.pieces)} pieces of work have no known launch"
     return f"{count}; they are {'left out here' if linked_only else 'counted here'}."
 
 
@@ -187,8 +169,8 @@ def _describe_stream(stream: StreamIdle, labels: Mapping[int, str]) -> StreamLin
     )
 
 
-def _list_launches(launches: Launches | None, queue: QueueLength) -> tuple[Fact, ...]:
-    if launches is None:
+def _list_launches(launches: Launches | None, queue: LaunchQueue | None) -> tuple[Fact, ...]:
+    if launches is None or queue is None:
         return (Fact("Launches", ABSENT, "no launch of this device's work is in the trace"),)
     spread = f"p95 {format_duration(launches.delay_p95_ns)}, longest {format_duration(launches.delay_max_ns)}"
     return (
@@ -200,23 +182,22 @@ def _list_launches(launches: Launches | None, queue: QueueLength) -> tuple[Fact,
         Fact(
             "Queue length",
             f"{queue.mean:,.1f}",
-            f"mean over time; {format_count(int(queue.lengths.max(initial=0)))} at most",
+            f"mean over time; {format_count(queue.most)} at most",
         ),
     )
 
 
-def _draw_queue(device: int, queue: QueueLength) -> Chart | None:
-    if len(queue.times_ns) < 2:
+def _draw_queue(device: int, queue: LaunchQueue | None) -> Chart | None:
+    if queue is None or len(queue.times_ns) < 2:
         return None
-    origin = int(queue.times_ns[0])
-    scale, unit = choose_time_unit(float(queue.times_ns[-1] - origin))
+    scale, unit = choose_time_unit(float(queue.last_ns - queue.first_ns))
     line = Line("queued", "compute", queue.lengths, "steps")
-    x = (queue.times_ns - origin) / scale
+    x = (queue.times_ns - queue.first_ns) / scale
     figure = build_lines(
         x,
         [line],
         Axes(x_title=f"time since the first launch ({unit})", y_title="waiting pieces", unit="", legend=False),
     )
-    rows = (("Mean over time", f"{queue.mean:,.2f}"), ("Most", format_count(int(queue.lengths.max()))))
+    rows = (("Mean over time", f"{queue.mean:,.2f}"), ("Most", format_count(queue.most)))
     caption = "Work that the host has launched and the device has not begun. At zero the device waits for the host."
     return Chart(f"device-{device}-queue", "Launch queue", caption, figure, ("", "Queue length"), rows, "short")

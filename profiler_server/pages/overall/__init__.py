@@ -13,7 +13,7 @@ from collector.run import RankRun
 from collector.schema.errors import RunError
 from collector.schema.manifest import RankManifest
 from collector.schema.phases import PHASES
-from profiler_server.analysis.device import summarize_device
+from profiler_server.analysis.device import DEVICE_SUMMARY
 from profiler_server.analysis.evaluation import has_training, read_as_steps
 from profiler_server.analysis.micro_batches import count_micro_batches
 from profiler_server.analysis.pipeline import find_loader, find_most_used
@@ -46,6 +46,7 @@ from profiler_server.pages.overall.cards import (
 )
 from profiler_server.pages.overall.data import DataCard, read_data_card
 from profiler_server.pages.overall.facts import Fact, list_facts, list_interruption_facts
+from profiler_server.store.lasting import Later
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -56,12 +57,13 @@ WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from ste
 
 @dataclass(frozen=True)
 class Stat:
-    """A figure of the first row; `page` is the page that explains it, None for none."""
+    """A figure of the first row; `page` is the page that explains it, None for none. A `pending` one is being computed."""
 
     label: str
     value: str
     note: str
     page: str | None
+    pending: bool = False
 
 
 @dataclass(frozen=True)
@@ -197,9 +199,11 @@ def _describe_device(rank: RankRun) -> Stat:
     if not rank.manifest.devices and rank.status("kernels").state != "there":
         return Stat("Device", "CPU", "no accelerator was in use", None)
     try:
-        summary = summarize_device(rank)
+        summary = DEVICE_SUMMARY.glance(rank)
     except RunError as error:
         return Stat("Device busy", ABSENT, str(error), None)
+    if isinstance(summary, Later):
+        return Stat("Device busy", "…" if summary.coming else ABSENT, summary.reason, None, summary.coming)
     if summary is None or summary.utilization_frac is None:
         return Stat("Device busy", ABSENT, "needs a detailed window with device activity", None)
     return Stat("Device busy", format_share(summary.utilization_frac), "of the window runs a kernel", "operators")

@@ -1,0 +1,46 @@
+"""Where a server keeps what it derived from a rank: beside its tables, or in a private folder where those cannot be written.
+
+May import collector.run and the standard library.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from hashlib import blake2b
+from pathlib import Path
+
+from collector.run import RankRun
+
+
+def list_roots(rank: RankRun, name: str) -> list[Path]:
+    """Return the folders of that hidden name in which something derived from a rank may lie, the best first."""
+    digest = blake2b(str(rank.folder).encode(), digest_size=8).hexdigest()
+    private = _find_private()
+    return [rank.folder / name, *([private / f"{digest}{name}"] if _is_ours(private) else [])]
+
+
+def make_root(root: Path) -> None:
+    """Make the folder. Raises OSError; PermissionError if it would lie where others can write."""
+    private = _find_private()
+    if root.parent == private:
+        private.mkdir(mode=0o700, exist_ok=True)
+        if not _is_ours(private):
+            raise PermissionError(f"{private} is not a private folder of this user")
+    root.mkdir(exist_ok=True)
+
+
+def _find_private() -> Path:
+    owner = os.getuid() if hasattr(os, "getuid") else 0
+    return Path(tempfile.gettempdir()) / f"stepscope-{owner}"
+
+
+def _is_ours(private: Path) -> bool:
+    """Say whether a folder of a shared directory is ours and nobody else's to write, or not there yet."""
+    try:
+        found = os.lstat(private)
+    except FileNotFoundError:
+        return True
+    mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+    return stat.S_ISDIR(found.st_mode) and mine and not found.st_mode & 0o022

@@ -1,0 +1,204 @@
+"""Results of a rank that take seconds where it has millions of slices.
+
+Those of such a large rank are kept beside its tables between server starts, and a page does not wait for them: it says
+that they are being computed. Those of any other rank are computed at once and kept in memory.
+May import collector.run, collector.schema, msgspec, numpy and this room.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from collector.run import RankRun
+from collector.schema.errors import RunError
+from collector.schema.reading import LIMIT_BYTES, read_small_file
+from profiler_server.store.background import BACKGROUND
+from profiler_server.store.beside import list_roots, make_root
+from profiler_server.store.kept import Kept, Known, stamp_of
+from profiler_server.store.stamps import Stamp, shorten_stamp
+
+AT_ONCE_SLICES = 1_000_000
+"""What takes long is computed in the background for a rank with more: its page does not wait."""
+MOST_SLICES = 20_000_000
+"""It is not computed for a page for a rank with more: that takes gigabytes, and the timeline needs none of them."""
+FOLDER = ".results"
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Later:
+    """Why a page shows no result: it is `coming`, or the rank is too large. `reason` is a sentence."""
+
+    reason: str
+    coming: bool
+
+
+@dataclass(frozen=True)
+class _Record(Generic[T]):
+    """A result as it lies on disk: what it was computed from, and by which code."""
+
+    code: str
+    stamp: str
+    result: T
+
+
+class Lasting(Generic[T]):
+    """One result of each rank. `kind` is its type, made of dataclasses, numbers, texts and arrays of int64.
+
+    `name` is that of its file, unlike any other's; at most `limit` results are held in memory.
+    """
+
+    def __init__(self, name: str, kind: Any, compute: Callable[[RankRun], T], limit: int) -> None:
+        self._name = name
+        self._compute = compute
+        self._kept: Kept[T] = Kept(limit)
+        self._failed: dict[str, Exception] = {}
+        self._decoder: Any = msgspec.msgpack.Decoder(_Record[kind], dec_hook=_decode_array)
+
+    def read(self, rank: RankRun) -> T:
+        """Return the result for the rank's files as they are, however long it takes. What `compute` raises passes through."""
+        key, stamp = str(rank.folder), stamp_of(rank)
+        if count_slices(rank) <= AT_ONCE_SLICES:
+            return self._kept.recall(key, stamp, lambda: self._compute(rank))
+        with _ONE_LARGE:
+            known = self._find(rank, stamp)
+            if known is None or known.stamp != stamp:
+                known = Known(stamp, self._compute(rank))
+                self._kept.keep(key, known)
+                self._write(rank, stamp, known.result)
+                # Computing takes hundreds of megabytes; the server lives on for weeks.
+                pa.default_memory_pool().release_unused()
+        return known.result
+
+    def glance(self, rank: RankRun) -> T | Later:
+        """Return the result, or at once why it is not there yet; of a rank that records it may be some seconds old.
+
+        Raises what `compute` raises, now or in the background.
+        """
+        slices = count_slices(rank)
+        if slices <= AT_ONCE_SLICES:
+            return self.read(rank)
+        stamp = stamp_of(rank)
+        known = self._find(rank, stamp)
+        if known is not None and known.stamp == stamp:
+            return known.result
+        if slices > MOST_SLICES:
+            return Later(spell_too_large(rank, slices), False)
+        key = str(rank.folder)
+        failure = self._failed.pop(key, None)
+        if failure is not None:
+            raise failure
+        BACKGROUND.start((self._name, key), lambda: self._read_quietly(rank))
+        if known is not None and rank.state == "recording":
+            return known.result
+        return Later(f"{slices:,} slices are read in the background; what they tell appears here.", True)
+
+    def _read_quietly(self, rank: RankRun) -> None:
+        try:
+            self.read(rank)
+        except RunError as error:
+            self._failed[str(rank.folder)] = error
+        except Exception as error:  # Nobody waits in this thread: the page that asks next is told.
+            log.exception("%s of %s cannot be computed", self._name, rank.folder)
+            self._failed[str(rank.folder)] = error
+
+    def _find(self, rank: RankRun, stamp: Stamp) -> Known[T] | None:
+        """Return what is known from these files, or else from earlier ones."""
+        known = self._kept.find(str(rank.folder))
+        if known is not None and known.stamp == stamp:
+            return known
+        for root in list_roots(rank, FOLDER):
+            try:
+                record = self._decoder.decode(read_small_file(root / self._name))
+            except (OSError, msgspec.MsgspecError, RecursionError):
+                continue  # not there, or not ours: it is computed anew
+            if record.code == _digest_code() and record.stamp == shorten_stamp(stamp):
+                known = Known(stamp, record.result)
+                self._kept.keep(str(rank.folder), known)
+                return known
+        return known
+
+    def _write(self, rank: RankRun, stamp: Stamp, result: T) -> None:
+        """Keep a result on disk where that can be done; of a rank that records it would be old in a second."""
+        try:
+            if rank.state == "recording":
+                return
+            record = _Record(_digest_code(), shorten_stamp(stamp), result)
+            raw = msgspec.msgpack.encode(record, enc_hook=_encode_array)
+        except (RunError, TypeError, OverflowError) as error:
+            log.warning("%s of %s is not kept: %s", self._name, rank.folder, error)
+            return
+        if len(raw) <= LIMIT_BYTES:
+            any(_write_file(root, self._name, raw) for root in list_roots(rank, FOLDER))
+
+
+_ONE_LARGE = threading.RLock()
+"""Held while millions of slices are in memory: two ranks at a time would need twice of it.
+
+Whoever holds it waits for no other lock but for an instant, so that nobody can wait in a circle.
+"""
+
+
+def count_slices(rank: RankRun) -> int:
+    """Return the rows of the table `slices`, 0 where they cannot be counted: reading them says why."""
+    try:
+        return rank.count_rows("slices")
+    except (RunError, OSError, pa.ArrowException):
+        return 0
+
+
+def spell_too_large(rank: RankRun, slices: int) -> str:
+    return (
+        f"A rank of {slices:,} slices is not judged beside a page; `profiler-server report {rank.folder.parents[1]}` "
+        "judges it, which takes minutes and gigabytes of memory."
+    )
+
+
+@cache
+def _digest_code() -> str:
+    """Return what changes when this program does: a result is computed anew by another version."""
+    server = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted([*server.rglob("*.py"), *(server.parent / "collector" / "schema").rglob("*.py")]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _write_file(root: Path, name: str, raw: bytes) -> bool:
+    """Write a file so that a reader sees all of it or nothing; say whether that could be done."""
+    partial = root / f".{name}.{os.getpid()}.partial"
+    try:
+        make_root(root)
+        try:
+            partial.write_bytes(raw)
+            os.replace(partial, root / name)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
+
+
+def _encode_array(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.astype("<i8", casting="safe").tobytes()
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot be kept")
+
+
+def _decode_array(kind: Any, raw: Any) -> Any:
+    return np.frombuffer(raw, "<i8")

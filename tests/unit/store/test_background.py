@@ -1,0 +1,47 @@
+"""Work in the background: once each, one at a time, and not without bound."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from profiler_server.store import background
+from profiler_server.store.background import MOST_WAITING, Background
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "HEAD_START_S", 0.0)
+
+
+def wait_until_idle(line: Background) -> None:
+    deadline = time.monotonic() + 30
+    while line._waiting:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_work_is_done_in_order_once_each_and_the_thread_ends() -> None:
+    line, go, done = Background(), threading.Event(), list[str]()
+    line.start("held", lambda: go.wait(10))
+    line.start("first", lambda: done.append("first"))
+    for _ in range(3):
+        line.start("second", lambda: done.append("second"))
+    go.set()
+    wait_until_idle(line)
+    assert done == ["first", "second"]
+    line.start("second", lambda: done.append("again"))
+    wait_until_idle(line)
+    assert done[2:] == ["again"]
+
+
+def test_what_is_too_much_is_not_taken() -> None:
+    line, go, done = Background(), threading.Event(), list[int]()
+    line.start("held", lambda: go.wait(10))
+    for number in range(2 * MOST_WAITING):
+        line.start(number, lambda: done.append(1))
+    go.set()
+    wait_until_idle(line)
+    assert len(done) == MOST_WAITING - 1
