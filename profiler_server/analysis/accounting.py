@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from collector.run import RankRun
 from collector.schema.errors import TableMissingError
 from collector.schema.phases import PHASE_NAMES
-from profiler_server.analysis.categories import CATEGORIES, LOADER, STEP, list_categories
+from profiler_server.analysis.categories import CATEGORIES, LOADER, STEP, list_categories, unite_each
 from profiler_server.analysis.device import COLLECTIVE, KERNEL, DeviceWork, account_times, read_device_work
-from profiler_server.analysis.intervals import Intervals, Ints, unite
+from profiler_server.analysis.intervals import Intervals, Ints, Mask, unite
 from profiler_server.analysis.slices import Texts, read_slices, read_steps, read_thread_tracks, to_ints
 from profiler_server.store.lasting import Lasting
 
@@ -119,11 +118,11 @@ def _list_device_accounts(work: DeviceWork, rank: RankRun) -> tuple[DeviceAccoun
 def _list_step_accounts(rank: RankRun) -> tuple[StepAccount, ...]:
     """Break the steps down as Stepscope and torch-tb-profiler do."""
     ours = list_categories(rank)
-    data = read_slices(rank, _COLUMNS)
-    if ours is None or data is None or not len(ours["other"]):
+    found = _find_like_torch_tb(rank)
+    if ours is None or found is None or not len(ours["other"]):
         return ()
     starts, ends = read_steps(rank)
-    theirs = walk_restarting(_unite_like_torch_tb(data, read_thread_tracks(rank)), starts, ends)
+    theirs = walk_restarting(unite_each(*found), starts, ends)
     total = int((ends - starts).sum())
     return (
         StepAccount("Stepscope", total, {name: int(ours[name].sum()) for name in CATEGORIES}),
@@ -244,22 +243,23 @@ def _count_like_hta(work: DeviceWork, epoch_ns: int) -> DeviceAccount:
     return DeviceAccount("HTA", total, computation, communication, None, None, busy, total - busy, len(work))
 
 
-def _unite_like_torch_tb(data: pa.Table, threads: tuple[int, ...]) -> dict[str, Intervals]:
-    """Return when its categories are at work.
+def _find_like_torch_tb(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None:
+    """Return start and end of every slice, and which are of each of its categories.
 
     Driver calls are no Runtime to it, and a kernel belongs to a collective only if its operator has one of five names;
     the host spans of those names are Communication whether they have kernels or not.
     """
-    starts = to_ints(data["start_ns"])
-    ends = starts + to_ints(data["duration_ns"])
+    data = read_slices(rank, _COLUMNS)
+    if data is None:
+        return None
     kinds, names = Texts(data["category"]), Texts(data["name"])
     owned = Texts(data["operator"]).match(_COUNTED.match)
-    on_thread = np.isin(data["track"].to_numpy(), threads)
+    on_thread = np.isin(data["track"].to_numpy(), read_thread_tracks(rank))
     collective = kinds.match("communication".__eq__) & ~on_thread
     host = on_thread & kinds.match(("operator", "annotation", "communication").__contains__)
     host &= ~names.match(STEP.match)
     loader, counted = names.match(LOADER.match), names.match(_COUNTED.match)
-    rows = {
+    masks = {
         "kernel": kinds.match("kernel".__eq__) | (collective & ~owned),
         "memcpy": kinds.match("memcpy".__eq__),
         "memset": kinds.match("memset".__eq__),
@@ -268,7 +268,8 @@ def _unite_like_torch_tb(data: pa.Table, threads: tuple[int, ...]) -> dict[str, 
         "dataloader": host & loader,
         "cpu_exec": host & ~loader & ~counted,
     }
-    return {name: unite(starts[mask], ends[mask]) for name, mask in rows.items()}
+    starts = to_ints(data["start_ns"])
+    return starts, starts + to_ints(data["duration_ns"]), masks
 
 
 def _unite(work: DeviceWork, rows: np.ndarray) -> Intervals:

@@ -13,12 +13,18 @@ import re
 from collections.abc import Mapping
 
 import numpy as np
-import pyarrow as pa
 
 from collector.run import RankRun
 from collector.schema.errors import TableMissingError
-from profiler_server.analysis.intervals import Intervals, Ints, unite
-from profiler_server.analysis.slices import Texts, read_slices, read_steps, read_thread_tracks, to_ints
+from profiler_server.analysis.intervals import Intervals, Ints, Mask, unite
+from profiler_server.analysis.slices import (
+    Texts,
+    read_slices,
+    read_steps,
+    read_thread_tracks,
+    release_slices,
+    to_ints,
+)
 from profiler_server.store.lasting import Lasting
 
 CATEGORY_LABELS: Mapping[str, str] = {
@@ -59,29 +65,37 @@ def list_categories(rank: RankRun) -> dict[str, Ints] | None:
 
 
 def _list_categories(rank: RankRun) -> dict[str, Ints] | None:
-    data = read_slices(rank, _COLUMNS)
-    if data is None:
+    found = _find_categories(rank)
+    if found is None:
         return None
     try:
         starts, ends = read_steps(rank)
     except TableMissingError:
         return None
-    return _walk(unite_categories(data, read_thread_tracks(rank)), starts, ends)
+    return _walk(unite_each(*found), starts, ends)
 
 
 LISTED_CATEGORIES = Lasting("categories", dict[str, Ints] | None, _list_categories, 256)
 
 
-def unite_categories(data: pa.Table, threads: tuple[int, ...]) -> dict[str, Intervals]:
-    """Return when each category but Other was at work, in order of priority."""
+def _find_categories(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None:
+    """Return start and end of every slice, and which are of each category but Other, in order of priority."""
+    data = read_slices(rank, _COLUMNS)
+    if data is None:
+        return None
     kinds, names = Texts(data["category"]), Texts(data["name"])
     loader = names.match(LOADER.match)
     host = kinds.match(("operator", "annotation").__contains__) & ~names.match(STEP.match)
-    host &= np.isin(data["track"].to_numpy(), threads)
+    host &= np.isin(data["track"].to_numpy(), read_thread_tracks(rank))
     masks = {name: kinds.match(name.__eq__) for name in ("kernel", "memcpy", "memset", "communication", "runtime")}
     masks |= {"dataloader": host & loader, "cpu_exec": host & ~loader}
     starts = to_ints(data["start_ns"])
-    ends = starts + to_ints(data["duration_ns"])
+    return starts, starts + to_ints(data["duration_ns"]), masks
+
+
+def unite_each(starts: Ints, ends: Ints, masks: Mapping[str, Mask]) -> dict[str, Intervals]:
+    """Return the union of the slices of each mask."""
+    release_slices()
     return {name: unite(starts[mask], ends[mask]) for name, mask in masks.items()}
 
 

@@ -7,7 +7,7 @@ function that makes it; a run with several devices gives the mean over those tha
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from profiler_server.analysis.slices import (
     read_spans,
     read_steps,
     read_stream_tracks,
+    release_slices,
     to_ints,
 )
 from profiler_server.store.lasting import Lasting
@@ -33,9 +34,9 @@ from profiler_server.store.lasting import Lasting
 KERNEL_WAIT_NS = 30_000
 """A gap shorter than this is the cost of starting one kernel after another (HTA's threshold)."""
 _COLUMNS = ("id", "track", "start_ns", "duration_ns", "category", "launched_by", "args")
-_WORK = ("kernel", "communication", "memcpy", "memset")
 KERNEL, COLLECTIVE, COPY, SET = range(4)
-"""Values of `DeviceWork.kind`, in the order of `_WORK`."""
+"""Values of `DeviceWork.kind`."""
+_KINDS = {"kernel": KERNEL, "communication": COLLECTIVE, "memcpy": COPY, "memset": SET}
 
 
 @dataclass(frozen=True)
@@ -111,28 +112,35 @@ def read_device_work(rank: RankRun) -> DeviceWork | None:
     if data is None:
         return None
     streams = read_stream_tracks(rank)
-    tracks = data["track"].to_numpy()
-    device_of = np.full(max(int(tracks.max()), *streams, 0) + 1, -1, np.int64)
-    device_of[list(streams)] = list(streams.values())
-    kinds = Texts(data["category"]).number({name: kind for kind, name in enumerate(_WORK)})
-    rows = np.flatnonzero((kinds >= 0) & (device_of[tracks] >= 0))
-    start, length = to_ints(data["start_ns"]), to_ints(data["duration_ns"])
-    rows = rows[np.argsort(start[rows], kind="stable")]
-    chosen = data.select(["launched_by", "args"]).take(pa.array(rows))
-    launched_by = to_ints(chosen["launched_by"].fill_null(-1))
-    launch = _find_launches(to_ints(data["id"]), launched_by)
+    work = data.take(pa.array(_find_work(data, list(streams))))
+    ids, starts, lengths = (to_ints(data[name]) for name in ("id", "start_ns", "duration_ns"))
+    del data
+    release_slices()
+    launched_by = to_ints(work["launched_by"].fill_null(-1))
+    launch = _find_launches(ids, launched_by)
     known = launch >= 0
+    track, start = to_ints(work["track"]), to_ints(work["start_ns"])
+    device_of = np.zeros(max(streams, default=0) + 1, np.int64)
+    device_of[list(streams)] = list(streams.values())
     return DeviceWork(
-        device_of[tracks[rows]],
-        tracks[rows].astype(np.int64),
-        kinds[rows],
-        start[rows],
-        start[rows] + length[rows],
-        np.where(known, start[launch], -1),
-        np.where(known, start[launch] + length[launch], -1),
+        device_of[track],
+        track,
+        Texts(work["category"]).number(_KINDS),
+        start,
+        start + to_ints(work["duration_ns"]),
+        np.where(known, starts[launch], -1),
+        np.where(known, starts[launch] + lengths[launch], -1),
         launched_by >= 0,
-        *_read_args(chosen["args"].combine_chunks()),
+        *_read_args(work["args"].combine_chunks()),
     )
+
+
+def _find_work(data: pa.Table, streams: Sequence[int]) -> Ints:
+    """Return the rows that are device work, in order of start."""
+    on_stream = np.isin(data["track"].to_numpy(), streams)
+    rows = np.flatnonzero(on_stream & (Texts(data["category"]).number(_KINDS) >= 0))
+    order: Ints = rows[np.argsort(to_ints(data["start_ns"])[rows], kind="stable")]
+    return order
 
 
 def account_times(work: DeviceWork) -> DeviceTimes:

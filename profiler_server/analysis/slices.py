@@ -49,12 +49,21 @@ def read_spans(rank: RankRun, starts: Ints, ends: Ints) -> tuple[Span, ...]:
 
 
 def read_slices(rank: RankRun, columns: Sequence[str]) -> pa.Table | None:
-    """Return the slices of a rank, None if it has none. Raises TableBrokenError or NewerSchemaError."""
+    """Return the slices of a rank, None if it has none. Raises TableBrokenError or NewerSchemaError.
+
+    Millions of them take hundreds of megabytes: turn them into arrays in a function that ends, then `release_slices`.
+    """
+    release_slices()
     try:
         data = rank.table("slices", columns=columns)
     except TableMissingError:
         return None
     return data if data.num_rows else None
+
+
+def release_slices() -> None:
+    """Give back what slices took that nobody holds any more: Arrow keeps it, and no array could use it."""
+    pa.default_memory_pool().release_unused()
 
 
 def read_stream_tracks(rank: RankRun) -> dict[int, int]:
