@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 from fastapi import FastAPI
@@ -13,6 +15,7 @@ from profiler_server.settings import Settings
 from profiler_server.web.app import create_app
 
 ADDRESS = "http://127.0.0.1:8080"
+PATIENCE_S = 30.0
 
 
 class Asker:
@@ -33,3 +36,14 @@ class Asker:
         async with httpx.AsyncClient(transport=transport, base_url=ADDRESS) as client:
             url = httpx.URL(ADDRESS).copy_with(raw_path=path.encode())
             return await client.request(method, url, headers=headers, content=body)
+
+
+def wait_for_import(asker: Asker, answer: httpx.Response) -> dict[str, Any]:
+    """Return the job of an import that was accepted once it has ended, or as it is when patience has."""
+    assert answer.status_code == 202, answer.text
+    job: dict[str, Any] = answer.json()
+    deadline = time.monotonic() + PATIENCE_S
+    while job["state"] not in ("done", "failed") and time.monotonic() < deadline:
+        time.sleep(0.05)
+        job = asker.ask(f"/api/v1/imports/{job['id']}").json()
+    return job

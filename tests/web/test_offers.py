@@ -8,33 +8,20 @@ import shlex
 import time
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from profiler_server.settings import Settings
 from profiler_server.web.uploads.imports import Import, Imports
-from tests.support.asking import Asker
+from tests.support.asking import PATIENCE_S, Asker, wait_for_import
 from tests.support.traces import training_steps, write_trace
-
-PATIENCE_S = 30.0
 
 
 def _order(asker: Asker, *files: str, **headers: str) -> httpx.Response:
     kind = {"Content-Type": "application/json"}
     body = json.dumps({"files": files}).encode()
     return asker.ask("/api/v1/traces/imports", "POST", {**kind, **headers}, body)
-
-
-def _wait(asker: Asker, answer: httpx.Response) -> dict[str, Any]:
-    assert answer.status_code == 202, answer.text
-    job: dict[str, Any] = answer.json()
-    deadline = time.monotonic() + PATIENCE_S
-    while job["state"] not in ("done", "failed") and time.monotonic() < deadline:
-        time.sleep(0.05)
-        job = asker.ask(f"/api/v1/imports/{job['id']}").json()
-    return job
 
 
 def _wait_for_end(imports: Imports, job_id: str) -> Import:
@@ -73,7 +60,7 @@ def test_a_plain_trace_is_offered_and_becomes_a_run(asker: Asker, tmp_path: Path
     (offer,) = asker.ask("/api/v1/traces").json()
     assert (offer["name"], offer["files"]) == ("team/plain.json", ["team/plain.json"])
     assert offer["size_bytes"] == (tmp_path / "base/team/plain.json").stat().st_size
-    job = _wait(asker, _order(asker, *offer["files"]))
+    job = wait_for_import(asker, _order(asker, *offer["files"]))
     assert (job["state"], job["href"]) == ("done", "/runs/plain/")
     assert asker.ask(job["href"]).status_code == 200
     assert (tmp_path / "base/team/plain.json").exists()
@@ -84,7 +71,7 @@ def test_a_plain_trace_is_offered_and_becomes_a_run(asker: Asker, tmp_path: Path
 def test_a_trace_put_there_while_the_server_runs_can_be_imported_at_once(asker: Asker, tmp_path: Path) -> None:
     assert asker.ask("/api/v1/traces").json() == []
     write_trace(tmp_path / "base/late.json", training_steps())
-    assert _wait(asker, _order(asker, "late.json"))["state"] == "done"
+    assert wait_for_import(asker, _order(asker, "late.json"))["state"] == "done"
 
 
 def test_the_ranks_in_a_folder_become_one_run(asker: Asker, tmp_path: Path) -> None:
@@ -94,7 +81,7 @@ def test_the_ranks_in_a_folder_become_one_run(asker: Asker, tmp_path: Path) -> N
     (offer,) = asker.ask("/api/v1/traces").json()
     assert (offer["name"], len(offer["files"])) == ("team/", 2)
     assert offer["command"].endswith("--name team-2")  # the folder of the traces has the name
-    job = _wait(asker, _order(asker, *offer["files"]))
+    job = wait_for_import(asker, _order(asker, *offer["files"]))
     assert job["run_id"] == "team-2"
     assert asker.ask("/api/v1/runs").json()["runs"][0]["ranks"] == [0, 1]
     assert asker.ask("/api/v1/traces").json() == []
@@ -138,7 +125,7 @@ def test_where_uploads_are_off_the_command_is_left(asker: Asker, tmp_path: Path)
 
 def test_a_broken_trace_fails_with_one_line_and_stays_listed(asker: Asker, tmp_path: Path) -> None:
     (tmp_path / "base/bad.json").write_text('{"traceEvents": []}')
-    job = _wait(asker, _order(asker, "bad.json"))
+    job = wait_for_import(asker, _order(asker, "bad.json"))
     assert job["state"] == "failed"
     assert "bad.json" in job["error"]
     assert str(tmp_path) not in job["error"]
@@ -153,7 +140,7 @@ def test_a_second_order_joins_the_import_that_is_under_way(asker: Asker, tmp_pat
     first, second = _order(asker, "plain.json"), _order(asker, "plain.json")
     assert first.json()["id"] == second.json()["id"]
     assert f'data-import="{first.json()["id"]}"' in asker.ask("/").text
-    assert _wait(asker, first)["run_id"] == "plain"
+    assert wait_for_import(asker, first)["run_id"] == "plain"
 
 
 def test_a_file_that_became_a_link_while_it_waited_is_not_read(tmp_path: Path) -> None:

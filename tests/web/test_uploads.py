@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import time
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -14,13 +12,12 @@ import pytest
 from profiler_server.settings import Settings
 from profiler_server.store.names import find_free_name, name_run
 from profiler_server.web.uploads.imports import UPLOAD_FOLDER
-from tests.support.asking import Asker
+from tests.support.asking import Asker, wait_for_import
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import build_trace, training_steps
 
 BOUNDARY = "b-o-u-n-d"
 TRACE = json.dumps(build_trace(training_steps())).encode()
-PATIENCE_S = 30.0
 
 
 def _encode(*files: tuple[str, bytes]) -> bytes:
@@ -38,16 +35,6 @@ def _send(asker: Asker, body: bytes, **headers: str) -> httpx.Response:
     return asker.ask("/api/v1/imports", "POST", {**kind, **headers}, body)
 
 
-def _wait(asker: Asker, answer: httpx.Response) -> dict[str, Any]:
-    assert answer.status_code == 202, answer.text
-    job: dict[str, Any] = answer.json()
-    deadline = time.monotonic() + PATIENCE_S
-    while job["state"] not in ("done", "failed") and time.monotonic() < deadline:
-        time.sleep(0.05)
-        job = asker.ask(f"/api/v1/imports/{job['id']}").json()
-    return job
-
-
 def _list(base: Path) -> list[str]:
     return sorted(path.name for path in base.iterdir())
 
@@ -58,26 +45,26 @@ def asker(tmp_path: Path) -> Asker:
 
 
 def test_a_trace_that_is_sent_becomes_a_run(asker: Asker, tmp_path: Path) -> None:
-    job = _wait(asker, _send(asker, _encode(("my train.pt.trace.json.gz", gzip.compress(TRACE)))))
+    job = wait_for_import(asker, _send(asker, _encode(("my train.pt.trace.json.gz", gzip.compress(TRACE)))))
     assert (job["state"], job["run_id"], job["href"]) == ("done", "my-train", "/runs/my-train/")
     assert asker.ask(job["href"]).status_code == 200
     assert _list(tmp_path) == ["my-train"]
 
 
 def test_several_files_are_the_ranks_of_one_run(asker: Asker, tmp_path: Path) -> None:
-    job = _wait(asker, _send(asker, _encode(("rank0.json", TRACE), ("rank1.json", TRACE))))
+    job = wait_for_import(asker, _send(asker, _encode(("rank0.json", TRACE), ("rank1.json", TRACE))))
     assert job["run_id"] == "rank0"
     assert _list(tmp_path / "rank0/profiler") == ["rank_0", "rank_1", "run.json"]
 
 
 def test_a_name_that_is_taken_gets_a_number(asker: Asker, tmp_path: Path) -> None:
     build_run(tmp_path / "a", RunPlan(steps=3))
-    assert _wait(asker, _send(asker, _encode(("a.json", TRACE))))["run_id"] == "a-2"
+    assert wait_for_import(asker, _send(asker, _encode(("a.json", TRACE))))["run_id"] == "a-2"
 
 
 @pytest.mark.parametrize("data", [b"", b"not a trace", b'{"traceEvents": []}', b"\x1f\x8b broken"])
 def test_a_broken_trace_fails_with_a_reason_and_leaves_nothing(asker: Asker, tmp_path: Path, data: bytes) -> None:
-    job = _wait(asker, _send(asker, _encode(("bad.json", data))))
+    job = wait_for_import(asker, _send(asker, _encode(("bad.json", data))))
     assert (job["state"], job["run_id"]) == ("failed", None)
     assert "bad.json" in job["error"]
     assert str(tmp_path) not in job["error"]
@@ -103,7 +90,7 @@ def test_what_is_no_upload_is_refused(asker: Asker, tmp_path: Path, body: bytes,
 
 
 def test_a_name_cannot_lead_out_of_the_folder(asker: Asker, tmp_path: Path) -> None:
-    job = _wait(asker, _send(asker, _encode(("../../../x/..\\evil.json", TRACE))))
+    job = wait_for_import(asker, _send(asker, _encode(("../../../x/..\\evil.json", TRACE))))
     assert job["run_id"] == "evil"
     assert _list(tmp_path) == ["evil"]
 
