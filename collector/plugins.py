@@ -1,17 +1,16 @@
 """Find the plug-ins of a room: every module in a package that declares a given name. Nothing lists them.
 
-May import the standard library only.
+May import `collector.edge` only.
 """
 
 from __future__ import annotations
 
 import importlib
-import logging
 import pkgutil
 from types import ModuleType
 from typing import Any
 
-_log = logging.getLogger("stepscope")
+from collector.edge import log_failure
 
 
 def find_plugins(package: ModuleType, name: str) -> tuple[Any, ...]:
@@ -21,11 +20,8 @@ def find_plugins(package: ModuleType, name: str) -> tuple[Any, ...]:
     """
     found = []
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):
-        try:
+        with log_failure("%s.%s is left out", package.__name__, info.name):
             module = importlib.import_module(f"{package.__name__}.{info.name}")
-        except Exception as error:  # noqa: BLE001  an edge: a plug-in may fail in any way and must harm nothing else
-            _log.warning("stepscope: %s.%s is left out: %r", package.__name__, info.name, error)
-            continue
-        if hasattr(module, name):
-            found.append(getattr(module, name))
+            if hasattr(module, name):
+                found.append(getattr(module, name))
     return tuple(found)

@@ -1,6 +1,7 @@
 """What a signal is given: where to write, what to undo, whom to call at step boundaries.
 
-May import `collector.ring`, `collector.schema`, `collector.notes` and `collector.options`. Must not import torch.
+May import `collector.edge`, `collector.ring`, `collector.schema`, `collector.notes` and `collector.options`. Must not
+import torch.
 """
 
 from __future__ import annotations
@@ -8,12 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from collector.context.loaders import LoaderRegistry
 from collector.context.steps import StepCounter
 from collector.context.undo import Undo
+from collector.edge import Edge
 from collector.notes import Notes, write_notes
 from collector.options import Options
 from collector.ring.words import WordLog
@@ -87,6 +90,10 @@ class SignalContext:
         if self.notes.signals.get(name, {}).get("state") != "failed":
             _log.warning("stepscope: the signal %s failed and is switched off: %r", name, error)
             self.set_signal(name, "failed", f"It raised {error!r} and was switched off; the training went on.")
+
+    def shielded(self, name: str) -> Edge:
+        """Return the edge of a signal: what raises inside of it fails the signal, and nothing else."""
+        return Edge(partial(self.fail_signal, name))
 
     def save_notes(self) -> None:
         """Write the notes; a disk that is full now may not be so later, so this is silent."""

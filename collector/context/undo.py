@@ -1,15 +1,15 @@
 """Changes to other people's objects, taken back exactly.
 
-May import the standard library only.
+May import `collector.edge` only.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
-_log = logging.getLogger("stepscope")
+from collector.edge import log_failure
+
 _INHERITED = object()
 
 
@@ -45,8 +45,5 @@ class Undo:
     def restore(self) -> None:
         """Take everything back. One that fails is logged and the others still go."""
         while self._actions:
-            action = self._actions.pop()
-            try:
-                action()
-            except Exception as error:  # noqa: BLE001  an edge: other people's objects may refuse in any way
-                _log.warning("stepscope: could not undo a change: %r", error)
+            with log_failure("could not undo a change"):
+                self._actions.pop()()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.context.imports import ImportWatch
+from collector.edge import Edge
 from collector.launch.on_demand import arm, hand_over
 
 OPTIONS_VARIABLE = "PROFILER_OPTIONS"
@@ -96,13 +97,15 @@ def activate(settings: Settings) -> ImportWatch:
 
 
 def _start(settings: Settings) -> None:
-    try:
+    with Edge(_say_nothing_is_recorded):
         from collector.launch.profiler import LaunchedProfiler
 
         LaunchedProfiler(settings.output_path, **settings.options)
-    except Exception as error:  # noqa: BLE001  an edge: the training must go on whatever happens here
-        _report(f"nothing is recorded: {error!r}. The training is not affected")
-        _log.debug("stepscope: could not start", exc_info=True)
+
+
+def _say_nothing_is_recorded(error: Exception) -> None:
+    _report(f"nothing is recorded: {error!r}. The training is not affected")
+    _log.debug("stepscope: could not start", exc_info=error)
 
 
 def _say_if_unused(watch: ImportWatch) -> None:

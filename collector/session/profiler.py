@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from collector.edge import Edge
 from collector.options import Options, parse_options
 from collector.run import Run
 from collector.schema.errors import OptionError, SessionError, StepscopeError
@@ -175,13 +176,12 @@ class Profiler:
         atexit.register(self._finish_at_exit)
         # Children of multiprocessing leave through os._exit, which skips atexit.
         multiprocessing.util.Finalize(None, self._finish_at_exit, exitpriority=10)
-        try:
+        with Edge(self._stay_silent):
             self._recording = Recording(self.output_path, self.options)
-        except StepscopeError as error:
-            self._fall_silent(str(error))
-        except Exception as error:  # noqa: BLE001  an edge: the training must go on whatever happens here
-            self._fall_silent(f"{error!r}")
-            _log.debug("stepscope: could not start", exc_info=True)
+
+    def _stay_silent(self, error: Exception) -> None:
+        self._fall_silent(str(error) if isinstance(error, StepscopeError) else repr(error))
+        _log.debug("stepscope: could not start", exc_info=error)
 
     def _fall_silent(self, reason: str) -> None:
         _say(f"stepscope: nothing is recorded: {reason}. The training is not affected.")

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from collector.context.signals import SignalContext
+from collector.edge import log_failure
 from collector.environment import count_usable_cores, find_rank, find_versions
 from collector.notes import WORDS_FILE, Notes, write_notes
 from collector.options import Options
@@ -108,7 +109,8 @@ class Recording:
             return
         self.pause()
         for signal in reversed(self._signals):
-            self._remove_signal(signal)
+            with self.context.shielded(signal.name):
+                signal.remove()
         self._signals.clear()
         self.context.undo.restore()
         self.context.notes.finished = "complete"
@@ -146,12 +148,8 @@ class Recording:
         self.context.save_notes()
 
     def _time_hooks(self, kinds: tuple[Any, ...]) -> None:
-        try:
-            costs = time_hooks(kinds, self.context)
-        except Exception as error:  # noqa: BLE001  an edge: a cost that is not known is no reason not to record
-            _log.warning("stepscope: the cost of the hooks could not be timed: %r", error)
-            return
-        self.context.notes.overhead = {"hook_ns": costs, "how": HOW}
+        with log_failure("the cost of the hooks could not be timed"):  # no reason not to record
+            self.context.notes.overhead = {"hook_ns": time_hooks(kinds, self.context), "how": HOW}
 
     def _install_signal(self, kind: Any) -> None:
         name, option = kind.name, kind.option
@@ -159,30 +157,17 @@ class Recording:
         if not self.options.is_on(option):
             states[name] = _describe_switch(option, self.options)
             return
-        try:
+        with self.context.shielded(name):
             signal = kind()
             states[name] = {"state": "on", "reason": ""}
             signal.install(self.context)
             self._signals.append(signal)
-        except Exception as error:  # noqa: BLE001  an edge: one signal that fails takes nothing else away
-            self.context.fail_signal(name, error)
 
     def _tell_signals(self, change: str) -> None:
         """Call `pause` or `resume` of the signals that have it: those that record by themselves between events."""
         for signal in self._signals:
-            self._tell_signal(signal, change)
-
-    def _tell_signal(self, signal: Any, change: str) -> None:
-        try:
-            getattr(signal, change, lambda: None)()
-        except Exception as error:  # noqa: BLE001  an edge: the other signals must still hear of it
-            self.context.fail_signal(signal.name, error)
-
-    def _remove_signal(self, signal: Any) -> None:
-        try:
-            signal.remove()
-        except Exception as error:  # noqa: BLE001  an edge: the other signals must still be removed
-            self.context.fail_signal(signal.name, error)
+            with self.context.shielded(signal.name):
+                getattr(signal, change, lambda: None)()
 
 
 def _build_notes(place: Place, options: Options) -> Notes:

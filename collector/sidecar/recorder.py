@@ -10,12 +10,14 @@ import dataclasses
 import json
 import logging
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from collector import parts
+from collector.edge import Edge, log_failure
 from collector.notes import Notes, read_notes
 from collector.plugins import find_plugins
 from collector.schema.errors import StepscopeError
@@ -100,21 +102,20 @@ class Recorder:
 
     def _create(self, kind: Any) -> None:
         name = kind.__module__.rpartition(".")[2]
-        try:
+        with self._shielded(name):
             self._assemblers[name] = kind(self.rank_folder, self.notes.clock)
-        except Exception as error:  # noqa: BLE001  an edge: one assembler that fails takes no other table away
-            self._fail(name, error)
 
     def _call(self, name: str, method: str, *args: Any) -> Any:
         """Call an optional method of an assembler; one that raises is switched off."""
         function = getattr(self._assemblers[name], method, None)
-        if function is None:
-            return None
-        try:
-            return function(*args)
-        except Exception as error:  # noqa: BLE001  an edge: one assembler that fails takes no other table away
-            self._fail(name, error)
-            return None
+        if function is not None:
+            with self._shielded(name):
+                return function(*args)
+        return None
+
+    def _shielded(self, name: str) -> Edge:
+        """Return the edge of an assembler: one that fails takes no other table away."""
+        return Edge(partial(self._fail, name))
 
     def _fail(self, name: str, error: Exception) -> None:
         _log.warning("stepscope: the assembler %s failed and is switched off", name, exc_info=error)
@@ -190,12 +191,10 @@ class Recorder:
                 self._call(name, "restore", state)
 
     def _compact(self, table: str) -> None:
-        try:
+        with log_failure("the parts of %s stay as they are", table):  # they are read just as well
             is_revised = any(table in assembler.revises for assembler in self._assemblers.values())
             revise = (lambda rows: self._revise(table, rows)) if is_revised else None
             parts.compact_parts(self.rank_folder, table, revise)
-        except Exception as error:  # noqa: BLE001  an edge: parts that stay parts are read just as well
-            _log.warning("stepscope: the parts of %s stay as they are: %r", table, error)
 
     def _revise(self, table: str, rows: pa.Table) -> pa.Table:
         for name in list(self._assemblers):

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from collector.context.signals import SignalContext
+from collector.edge import Edge
 from collector.ring.codes import (
     CALLED,
     CALLED_BYTES,
@@ -212,16 +213,16 @@ class _Reductions:
         modules = [module for module in self._modules if module.require_backward_grad_sync]
         if not modules:
             return
-        before = time.perf_counter_ns()
-        try:
+        with Edge(self._give_up):  # the records are private to DDP
+            before = time.perf_counter_ns()
             found = [entry for module in modules if (entry := _read_reduction(module, backward_ns))]
             self._write(found, modules[0])
-        except Exception as error:  # noqa: BLE001  an edge: private records of DDP
-            self._modules.clear()
-            self._context.warn("ddp_records", f"DDP's records could not be read: {error!r}.")
-            return
-        took_ns = time.perf_counter_ns() - before
-        self._cost_ns = min(took_ns, self._cost_ns or took_ns)
+            took_ns = time.perf_counter_ns() - before
+            self._cost_ns = min(took_ns, self._cost_ns or took_ns)
+
+    def _give_up(self, error: Exception) -> None:
+        self._modules.clear()
+        self._context.warn("ddp_records", f"DDP's records could not be read: {error!r}.")
 
     def _choose_every(self, backward_ns: int) -> int:
         return _next_power(math.ceil(self._cost_ns / (READING_SHARE * max(backward_ns, 1))))

@@ -13,6 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from collector.context.signals import SignalContext
+from collector.edge import Edge
 from collector.ring.compiles import CompileNote, write_compiles
 
 MOST_NOTES = 10_000
@@ -43,14 +44,15 @@ class CompilesSignal:
         metrics = _find_metrics()
         if not metrics or metrics[-1] is self._last:
             return
-        try:
+        with Edge(self._give_up):  # the figures are private, another PyTorch may shape them otherwise
             notes = [note for entry in self._list_new(metrics) for note in _describe(entry, ended)]
             if notes and self._written < MOST_NOTES:
                 write_compiles(self._context.events, notes)
                 self._written += len(notes)
-        except Exception as error:  # noqa: BLE001  an edge: private figures, which another PyTorch may shape otherwise
-            self._context.occasions.remove(self._on_occasion)
-            self._context.fail_signal(self.name, error)
+
+    def _give_up(self, error: Exception) -> None:
+        self._context.occasions.remove(self._on_occasion)
+        self._context.fail_signal(self.name, error)
 
     def _list_new(self, metrics: Any) -> list[Any]:
         new = []

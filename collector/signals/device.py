@@ -17,6 +17,7 @@ from torch._dynamo.eval_frame import skip_code
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from collector.context.signals import SignalContext
+from collector.edge import Edge
 from collector.ring.codes import DEVICE_PHASE, DEVICE_STEP
 from collector.ring.words import CODE_SHIFT
 
@@ -113,13 +114,11 @@ class DeviceSignal:
 
     def _collect(self) -> None:
         """Write the steps whose last event has passed."""
-        try:
+        with Edge(self._give_up):
             while self._waiting and self._waiting[0][1][-1][1].query():
                 step, marks = self._waiting.popleft()
                 self._write(step, marks)
                 self._recycle(marks)
-        except Exception as error:  # noqa: BLE001  an edge: as above
-            self._give_up(error)
 
     def _write(self, step: int, marks: list[tuple[int, Any]]) -> None:
         times: dict[int, int] = {}

@@ -19,6 +19,7 @@ from torch._dynamo.eval_frame import OptimizedModule, skip_code
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from collector.context.signals import SignalContext
+from collector.edge import Edge, log_failure
 from collector.ring.codes import FORWARD_END, FORWARD_START, NO_GRAD
 from collector.ring.words import CODE_SHIFT
 
@@ -142,11 +143,9 @@ class ForwardSignal:
         return True
 
     def _show(self, module: Any) -> None:
-        try:
+        with log_failure("a module could not be looked at", level=logging.DEBUG):
             for watch in self._context.module_watchers:
                 watch(module)
-        except Exception as error:  # noqa: BLE001  an edge: a module of the user's may refuse to be looked at
-            _log.debug("stepscope: a module could not be looked at: %r", error)
 
     def _end_discovery(self, patch: bool = True) -> None:
         if not self._handles:
@@ -174,12 +173,11 @@ class ForwardSignal:
         if kind in self._patched:
             return
         self._patched.add(kind)
-        try:
+        with Edge(self._warn_of_sealed):
             self._context.undo.patch(kind, "__call__", self._wrap_call(kind.__call__))
-        except Exception as error:  # noqa: BLE001  an edge: the class of a class may refuse to be changed
-            self._context.warn(
-                "sealed_model", f"Forward passes of a model are not timed, its class is sealed: {error!r}."
-            )
+
+    def _warn_of_sealed(self, error: Exception) -> None:
+        self._context.warn("sealed_model", f"Forward passes of a model are not timed, its class is sealed: {error!r}.")
 
     def _wrap_call(self, original: Any) -> Any:
         log, depth, steps = self._context.log, self._depth, self._context.steps

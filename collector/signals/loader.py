@@ -89,13 +89,11 @@ class LoaderSignal:
 
     def _begin_epoch(self, iterator: Any, loader: Any) -> None:
         loaders = self._context.loaders
-        try:
+        with self._context.shielded(self.name):
             epoch = loaders.begin_epoch(loader)
             setattr(iterator, _OWN, epoch << 16 | loaders.number(loader) & 0xFFFF)
             if epoch == 1:
                 self._context.add_loader(_describe_loader(loaders.number(loader), loader))
-        except Exception as error:  # noqa: BLE001  an edge: a loader of the user's may be anything
-            self._context.fail_signal(self.name, error)
 
     def _make_iter(self, original: Any) -> Any:
         log, steps = self._context.log, self._context.steps

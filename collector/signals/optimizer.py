@@ -13,6 +13,7 @@ from torch._dynamo.eval_frame import skip_code
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from collector.context.signals import SignalContext
+from collector.edge import Edge
 from collector.ring.codes import SCALER_END, SCALER_START, UPDATE_END, UPDATE_START, ZERO_END, ZERO_START
 
 MOST_OPTIMIZERS = 16
@@ -107,19 +108,17 @@ class OptimizerSignal:
 
     def _describe(self, optimizer: Any) -> None:
         """Note the settings that advice refers to, at the first step of an optimizer."""
-        try:
+        fact: dict[str, Any] = {"name": type(optimizer).__name__}
+        with Edge(lambda error: fact.update(error=repr(error))):
             group = optimizer.param_groups[0]
             tensors = [p for each in optimizer.param_groups for p in each["params"]]
-            fact = {
-                "name": type(optimizer).__name__,
+            fact |= {
                 "foreach": group.get("foreach"),
                 "fused": group.get("fused"),
                 "momentum": bool(group.get("momentum")),
                 "parameters": sum(p.numel() for p in tensors),
                 "tensors": len(tensors),
             }
-        except Exception as error:  # noqa: BLE001  an edge: an optimizer of the user's may hold anything
-            fact = {"name": type(optimizer).__name__, "error": repr(error)}
         self._seen[id(optimizer)] = fact
         self._context.add_fact("optimizers", list(self._seen.values()))
 

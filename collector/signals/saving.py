@@ -11,6 +11,7 @@ import torch
 
 from collector.context.imports import ImportWatch
 from collector.context.signals import SignalContext
+from collector.edge import log_failure
 from collector.marks.ranges import record
 
 RANGE = "torch.save"
@@ -29,7 +30,6 @@ _LATER = (
     ("accelerate.accelerator", "Accelerator.save_state", "Accelerator.save_state"),
 )
 """Module, function or method, and range of what saves besides `torch.save`. None of it is imported for this."""
-_log = logging.getLogger("stepscope")
 
 
 class SavingSignal:
@@ -59,12 +59,11 @@ class SavingSignal:
         self._context.undo.call(watch.stop)
 
     def _watch_module(self, name: str) -> None:
-        try:
+        # Another library's import must succeed as it would without us.
+        with log_failure("what %s saves is not recorded", name, level=logging.DEBUG):
             for module, function, range_name in _LATER:
                 if module == name:
                     self._watch(sys.modules[name], function, range_name)
-        except Exception as error:  # noqa: BLE001  an edge: another library's import must succeed as it would without us
-            _log.debug("stepscope: what %s saves is not recorded: %r", name, error)
 
     def _watch(self, owner: Any, path: str, range_name: str) -> None:
         *above, name = path.split(".")

@@ -69,11 +69,9 @@ class TorchdataSignal:
 
     def _begin_epoch(self, loader: Any) -> None:
         loaders = self._context.loaders
-        try:
+        with self._context.shielded(self.name):
             if loaders.begin_epoch(loader) == 1:
                 self._context.add_loader(_describe_nodes(loaders.number(loader), loader))
-        except Exception as error:  # noqa: BLE001  an edge: a loader of the user's may be anything
-            self._context.fail_signal(self.name, error)
 
     def _make_iter(self, original: Any, begin: Any = None) -> Any:
         log, steps = self._context.log, self._context.steps

@@ -115,11 +115,9 @@ class WindowSignal:
         if self._foreign or torch.autograd._profiler_enabled():
             self._context.set_signal(self.name, "unavailable", _BUSY.format(step=step))
             return
-        try:
-            with self._as_ours():
-                self._window = _Window(step, plan, self._context.options)
-        except Exception as error:  # noqa: BLE001  an edge: Kineto may refuse in any way, and training must go on
-            self._context.fail_signal(self.name, error)
+        with self._context.shielded(self.name), self._as_ours():
+            self._window = _Window(step, plan, self._context.options)
+        if self._window is None:  # Kineto has refused
             return
         if self._context.notes.signals.get(self.name, {}).get("state") == "unavailable":
             self._context.set_signal(self.name, "on")  # another profiler was in the way of an earlier window
@@ -133,11 +131,8 @@ class WindowSignal:
         if threading.get_ident() != window.thread:
             self._context.set_signal(self.name, "failed", _LEFT_OPEN)
             return
-        try:
-            with self._as_ours():
-                window.save(self._context.events)
-        except Exception as error:  # noqa: BLE001  an edge: a full disk, or Kineto; training must go on
-            self._context.fail_signal(self.name, error)
+        with self._context.shielded(self.name), self._as_ours():
+            window.save(self._context.events)
 
     @contextmanager
     def _as_ours(self) -> Iterator[None]:

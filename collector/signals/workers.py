@@ -98,10 +98,8 @@ class WorkersSignal:
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             original(iterator, loader, *args, **kwargs)
             if self._is_here():
-                try:
+                with self._context.shielded(self.name):
                     self._watch(iterator, loader)
-                except Exception as error:  # noqa: BLE001  an edge: a dataset of the user's may be anything
-                    self._context.fail_signal(self.name, error)
 
         return __init__
 
@@ -109,13 +107,11 @@ class WorkersSignal:
     def _stand_in(self, loader: Any, holder: Any) -> Iterator[None]:
         """Exchange the worker's loop and the pin thread's loop, and put both back."""
         loop, pin_loop = holder._worker_loop, pin_module._pin_memory_loop
-        try:
+        with self._context.shielded(self.name):
             plan = self._plan(loader)
             holder._worker_loop = WorkerEntry(loop, plan)
             if loader.pin_memory:
                 pin_module._pin_memory_loop = PinEntry(pin_loop, self._open_log(), plan.loader, plan.epoch)
-        except Exception as error:  # noqa: BLE001  an edge: the workers must start whatever is wrong here
-            self._context.fail_signal(self.name, error)
         try:
             yield
         finally:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import logging
 import multiprocessing.util
 import os
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
+from collector.edge import log_failure
 from collector.ring.stage_log import KINDS, SEND, SPAN, STAGES, UNKNOWN, Span, StageLog
 from collector.workers.fetching import FetchProbe, Place
 from collector.workers.guard import Guard
@@ -26,8 +26,6 @@ _READ = STAGES.index("read")
 # After the queue's thread was joined (-5), so that the last batch is counted.
 _EXIT_PRIORITY = -50
 _END_OF_SAMPLES = "_IterableDatasetStopIteration"
-
-_log = logging.getLogger("stepscope")
 
 
 @dataclass(frozen=True)
@@ -65,11 +63,9 @@ def _restore_entry(module: str, name: str, plan: WorkerPlan) -> WorkerEntry:
 def run_worker(original: Callable[..., Any], plan: WorkerPlan, args: tuple[Any, ...]) -> Any:
     """Run torch's loop with clocks around it, or without if they cannot be put there."""
     silence_inherited_profiler()
-    try:
+    with log_failure("worker %s is not profiled", os.getpid()):
         given = inspect.signature(original).bind(*args).arguments
         WorkerSession(plan, given)
-    except Exception as error:  # noqa: BLE001  an edge: whatever is wrong with the clocks must not stop the worker
-        _log.warning("stepscope: worker %s is not profiled: %r", os.getpid(), error)
     return original(*args)
 
 

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from collector.edge import log_failure
+
 _log = logging.getLogger("stepscope")
 
 
@@ -25,7 +27,6 @@ class Guard:
         except Exception as error:  # noqa: BLE001  an edge: a clock that fails is taken away, the training goes on
             self._is_on = False
             _log.warning("stepscope: %s is not profiled any more: %r", self._what, error)
-            try:
+            # Taking it away may fail for the same reason.
+            with log_failure("%s could not be left clean", self._what):
                 self._give_up(error)
-            except Exception as second:  # noqa: BLE001  the same edge: taking it away may fail for the same reason
-                _log.warning("stepscope: %s could not be left clean: %r", self._what, second)

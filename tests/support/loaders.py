@@ -13,6 +13,7 @@ from torch.utils.data import dataloader as module
 
 from collector.context.loaders import LoaderRegistry
 from collector.context.undo import Undo
+from collector.edge import Edge
 from collector.ring.clock import Clock
 from collector.sidecar.assemblers.stages import StageAssembler
 from collector.signals.workers import WorkersSignal
@@ -34,10 +35,10 @@ class LoaderContext:
     log: NobodysLog = field(default_factory=NobodysLog)
     undo: Undo = field(default_factory=Undo)
     boundaries: list[Callable[[int], None]] = field(default_factory=list)
-    failed: list[BaseException] = field(default_factory=list)
+    failed: list[Exception] = field(default_factory=list)
 
-    def fail_signal(self, name: str, error: BaseException) -> None:
-        self.failed.append(error)
+    def shielded(self, name: str) -> Edge:
+        return Edge(self.failed.append)
 
 
 @dataclass
