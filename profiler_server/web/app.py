@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from collector.schema.errors import StepscopeError
 from profiler_server.settings import Settings
+from profiler_server.store.background import BACKGROUND
 from profiler_server.web import routes
 from profiler_server.web.compression import Compression
 from profiler_server.web.discovery import BrokenModule, find_modules
@@ -34,7 +35,7 @@ def create_app(settings: Settings) -> FastAPI:
         openapi_url=f"{API}/openapi.json",
         docs_url=None,
         redoc_url=None,
-        lifespan=_close_services,
+        lifespan=_run_services,
     )
     app.state.services = Services(settings)
     _include_routers(app)
@@ -53,7 +54,9 @@ def find_version() -> str:
 
 
 @asynccontextmanager
-async def _close_services(app: FastAPI) -> AsyncIterator[None]:
+async def _run_services(app: FastAPI) -> AsyncIterator[None]:
+    # Whoever opens a run has seen the run list first: by then the pages are imported.
+    BACKGROUND.start("pages", lambda: app.state.services.pages)
     yield
     app.state.services.diagnoses.close()
     app.state.services.imports.close()
