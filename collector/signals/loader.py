@@ -5,7 +5,6 @@ The depths are read at each fetch from counters of the iterator, in constant tim
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import queue
 import threading
@@ -17,6 +16,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data import dataloader as module
 
+from collector.context.fetches import count_samples, make_iter_hook
 from collector.context.signals import SignalContext
 from collector.ring.codes import (
     BATCH,
@@ -24,18 +24,14 @@ from collector.ring.codes import (
     FETCH_START,
     FETCH_STOP,
     LOADER,
-    LOADER_READY,
-    LOADER_START,
     QUEUE,
     SAMPLES,
 )
 
 _MOST = 0xFFF
 """The largest depth that a word holds; a deeper queue reads as this."""
-_MOST_SAMPLES = (1 << 32) - 1
 _NOT_READY, _READY, _READY_UNKNOWN = range(3)
 _OWN = "_stepscope"
-_log = logging.getLogger("stepscope")
 
 
 class LoaderSignal:
@@ -53,7 +49,7 @@ class LoaderSignal:
         context.undo.patch(iterator, "__init__", self._make_init(iterator.__init__))
         context.undo.patch(iterator, "_reset", self._make_reset(iterator._reset))
         context.undo.patch(iterator, "__next__", self._make_next(iterator.__next__))
-        context.undo.patch(DataLoader, "__iter__", self._make_iter(DataLoader.__iter__))
+        context.undo.patch(DataLoader, "__iter__", make_iter_hook(context, DataLoader.__iter__))
 
     def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
         """Return what can be called to time the hooks alone, without install."""
@@ -95,27 +91,10 @@ class LoaderSignal:
             if epoch == 1:
                 self._context.add_loader(_describe_loader(loaders.number(loader), loader))
 
-    def _make_iter(self, original: Any) -> Any:
-        log, steps = self._context.log, self._context.steps
-        words, mask, following, thread = log.words, log.mask, log.following, log.thread
-        now, get_ident = time.perf_counter_ns, threading.get_ident
-
-        def __iter__(loader: Any) -> Any:
-            if get_ident() != thread[0]:
-                return original(loader)
-            steps.fetch_starts()
-            words[following() & mask] = now() + LOADER_START
-            try:
-                return original(loader)
-            finally:
-                words[following() & mask] = now() + LOADER_READY
-
-        return __iter__
-
     def _make_next(self, original: Any) -> Any:
         log, steps = self._context.log, self._context.steps
         words, mask, following, thread = log.words, log.mask, log.following, log.thread
-        reads, read_queues, number_batch, count_samples = self._reads, _read_queues, _number_batch, _count_samples
+        reads, read_queues, number_batch, count = self._reads, _read_queues, _number_batch, count_samples
         starts, fail, Tensor = steps.fetch_starts, self._fail_queues, torch.Tensor
         now, get_ident = time.perf_counter_ns, threading.get_ident
 
@@ -151,7 +130,7 @@ class LoaderSignal:
             ):
                 words[following() & mask] = first.shape[0] + SAMPLES
             else:
-                words[following() & mask] = count_samples(batch) + SAMPLES
+                words[following() & mask] = count(batch) + SAMPLES
             return batch
 
         return __next__
@@ -203,34 +182,6 @@ def _number_batch(iterator: Any) -> int:
     except AttributeError:  # an iterator of another kind
         return 0
     return number if number > 0 else 0
-
-
-def _count_samples(batch: Any) -> int:
-    """Return the length of the first tensor or list found in the batch, 0 where there is none to be seen cheaply."""
-    try:
-        return _look_for_samples(batch)
-    except Exception as error:  # noqa: BLE001  an edge: a batch of the user's may be anything
-        _log.debug("stepscope: the samples of a batch are not counted: %r", error)
-        return 0
-
-
-def _look_for_samples(batch: Any) -> int:
-    for _ in range(4):
-        kind = type(batch)
-        if kind is list or kind is tuple or isinstance(batch, (list, tuple)):
-            if not batch:
-                return 0
-            first = batch[0]
-            if isinstance(first, (str, int, float)):
-                return len(batch)
-            batch = first
-        elif isinstance(batch, dict):
-            # Not its own values(): one that reads lazily must read no earlier than without us.
-            batch = next(iter(dict.values(batch)), None)
-        else:
-            break
-    shape = getattr(batch, "shape", None)
-    return min(max(int(shape[0]), 0), _MOST_SAMPLES) if shape is not None and len(shape) else 0
 
 
 def _describe_loader(number: int, loader: Any) -> dict[str, Any]:

@@ -6,12 +6,12 @@ are its own. A loader of nodes has nothing of DataLoader: its fetches are writte
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import time
 from typing import Any
 
+from collector.context.fetches import count_samples, make_iter_hook
 from collector.context.signals import SignalContext
 from collector.ring.codes import (
     BATCH,
@@ -19,14 +19,12 @@ from collector.ring.codes import (
     FETCH_START,
     FETCH_STOP,
     LOADER,
-    LOADER_READY,
-    LOADER_START,
     SAMPLES,
 )
 
 STEPS_TO_LOOK = 3
-_MOST_SAMPLES = (1 << 32) - 1
-_log = logging.getLogger("stepscope")
+_DEPTH = 1
+"""A pipeline need not collate: what lies deeper in a batch may be a single sample."""
 _STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 _NODES = "torchdata.nodes.loader"
 
@@ -60,11 +58,11 @@ class TorchdataSignal:
 
     def _patch_stateful(self, undo: Any, module: Any) -> None:
         kind = module.StatefulDataLoader
-        undo.patch(kind, "__iter__", self._make_iter(kind.__iter__))
+        undo.patch(kind, "__iter__", make_iter_hook(self._context, kind.__iter__))
 
     def _patch_nodes(self, undo: Any, module: Any) -> None:
         loader, iterator = module.Loader, module.LoaderIterator
-        undo.patch(loader, "__iter__", self._make_iter(loader.__iter__, self._begin_epoch))
+        undo.patch(loader, "__iter__", make_iter_hook(self._context, loader.__iter__, self._begin_epoch))
         undo.patch(iterator, "__next__", self._make_next(iterator.__next__))
 
     def _begin_epoch(self, loader: Any) -> None:
@@ -72,25 +70,6 @@ class TorchdataSignal:
         with self._context.shielded(self.name):
             if loaders.begin_epoch(loader) == 1:
                 self._context.add_loader(_describe_nodes(loaders.number(loader), loader))
-
-    def _make_iter(self, original: Any, begin: Any = None) -> Any:
-        log, steps = self._context.log, self._context.steps
-        words, mask, following, thread = log.words, log.mask, log.following, log.thread
-        now, get_ident = time.perf_counter_ns, threading.get_ident
-
-        def __iter__(loader: Any) -> Any:
-            if get_ident() != thread[0]:
-                return original(loader)
-            if begin is not None:
-                begin(loader)
-            steps.fetch_starts()
-            words[following() & mask] = now() + LOADER_START
-            try:
-                return original(loader)
-            finally:
-                words[following() & mask] = now() + LOADER_READY
-
-        return __iter__
 
     def _make_next(self, original: Any) -> Any:
         log, steps, loaders = self._context.log, self._context.steps, self._context.loaders
@@ -113,24 +92,10 @@ class TorchdataSignal:
                 raise
             words[following() & mask] = iterator._num_yielded - 1 + BATCH
             words[following() & mask] = now() + FETCH_END
-            words[following() & mask] = _count_samples(batch) + SAMPLES
+            words[following() & mask] = count_samples(batch, _DEPTH) + SAMPLES
             return batch
 
         return __next__
-
-
-def _count_samples(batch: Any) -> int:
-    """Return the length of the first tensor of a batch, 0 where there is none to be seen cheaply."""
-    try:
-        if isinstance(batch, dict):
-            batch = next(iter(dict.values(batch)), None)
-        elif isinstance(batch, (list, tuple)):
-            batch = batch[0] if batch else None
-        shape = getattr(batch, "shape", None)
-        return min(max(int(shape[0]), 0), _MOST_SAMPLES) if shape is not None and len(shape) else 0
-    except Exception as error:  # noqa: BLE001  an edge: a batch of the user's may be anything
-        _log.debug("stepscope: the samples of a batch are not counted: %r", error)
-        return 0
 
 
 def _describe_nodes(number: int, loader: Any) -> dict[str, Any]:
