@@ -162,8 +162,8 @@ def count_slices(rank: RankRun) -> int:
 
 def spell_too_large(rank: RankRun, slices: int) -> str:
     return (
-        f"A rank of {slices:,} slices is not judged beside a page; `profiler-server report {rank.folder.parents[1]}` "
-        "judges it, which takes minutes and gigabytes of memory."
+        f"{slices:,} slices are not summed beside a page; `profiler-server report {rank.folder.parents[1]}` does it, "
+        "which takes minutes and gigabytes of memory."
     )
 
 

@@ -51,6 +51,8 @@ def build(request: PageRequest) -> DevicePage:
             device_notice = nothing
         else:  # eight categories of which the five of a device are zero would only seem to tell something
             breakdown, breakdown_notice = None, nothing
+    if breakdown_notice == device_notice:
+        device_notice = None  # both wait for the same
     if breakdown is None and breakdown_notice is None:
         breakdown_notice = Notice(
             "empty", "No step in detail", "No training step was recorded in detail.", WINDOW_REMEDY

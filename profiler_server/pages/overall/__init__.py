@@ -203,7 +203,9 @@ def _describe_device(rank: RankRun) -> Stat:
     except RunError as error:
         return Stat("Device busy", ABSENT, str(error), None)
     if isinstance(summary, Later):
-        return Stat("Device busy", "…" if summary.coming else ABSENT, summary.reason, None, summary.coming)
+        if summary.coming:
+            return Stat("Device busy", "…", "is being computed", None, pending=True)
+        return Stat("Device busy", ABSENT, "too many slices for a page", None)
     if summary is None or summary.utilization_frac is None:
         return Stat("Device busy", ABSENT, "needs a detailed window with device activity", None)
     return Stat("Device busy", format_share(summary.utilization_frac), "of the window runs a kernel", "operators")

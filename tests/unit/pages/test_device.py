@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from collector.run import open_run
 from collector.traces import import_trace
 from profiler_server.page import PageRequest
 from profiler_server.pages.device import DevicePage, build
+from profiler_server.store import lasting
 from tests.support.runs import RunPlan, build_run
 from tests.support.tables import remove_tables
 from tests.support.traces import call, find_sample, kernel, step, write_trace
@@ -95,3 +97,20 @@ def test_a_run_without_a_window_says_how_to_open_one(tmp_path: Path) -> None:
     page = _open(run)
     assert page.breakdown_notice is not None
     assert "window" in page.breakdown_notice.remedy
+
+
+def test_a_large_run_says_once_that_it_is_being_computed(resnet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lasting, "AT_ONCE_SLICES", 10)
+    os.utime(resnet / "profiler/rank_0/steps.parquet", ns=(1, 1))  # nothing is known of these files
+    page = _open(resnet)
+    assert page.breakdown_notice is not None
+    assert (page.breakdown_notice.state, page.device_notice, page.devices) == ("pending", None, ())
+
+
+def test_a_run_beyond_measure_says_what_does_it(resnet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lasting, "AT_ONCE_SLICES", 10)
+    monkeypatch.setattr(lasting, "MOST_SLICES", 10)
+    os.utime(resnet / "profiler/rank_0/steps.parquet", ns=(2, 2))
+    notice = _open(resnet).breakdown_notice
+    assert notice is not None
+    assert (notice.state, "profiler-server report" in notice.reason) == ("off", True)
