@@ -59,6 +59,16 @@ class Peer:
 
 
 @dataclass(frozen=True)
+class DeviceShares:
+    """What a device does in the detailed steps, as shares of them; `unfed` is the idle part that a late host makes."""
+
+    compute: float
+    communication: float
+    idle: float
+    unfed: float
+
+
+@dataclass(frozen=True)
 class Case:
     """One rank of a run as the rules see it. Times are ns; `*_ns` per step are means over the steps of the average.
 
@@ -102,6 +112,11 @@ class Case:
         return self.manifest.state == "imported"
 
     @property
+    def shows_no_workers(self) -> bool:
+        """Say whether the trace has the iterator of a loader without workers; a trace knows no more of its loader."""
+        return self.facts.get("data_loader") == "single_process"
+
+    @property
     def has_accelerator(self) -> bool:
         """Say whether steps run on a device beside the host: CUDA, ROCm, XPU, MTIA and the like."""
         return any(device.kind not in ("cpu", "mps") for device in self.manifest.devices)
@@ -112,6 +127,28 @@ class Case:
         found = next((device.compute_capability for device in self.manifest.devices if device.kind == "cuda"), None)
         major = (found or "").split(".")[0]
         return int(major) if major.isdecimal() and len(major) < 4 else 0
+
+    @property
+    def device_shares(self) -> DeviceShares | None:
+        """The device's accounts, which run from its first to its last work, set against the whole steps.
+
+        What of a step lies before the first and after the last work is idle for want of a launch.
+        """
+        device = self.device
+        if device is None or not device.total_ns or device.utilization_frac is None:
+            return None
+        active = max(device.total_ns - device.idle_ns, 1)
+        busy = min(1.0, device.utilization_frac + device.exposed_copy_ns / device.total_ns)
+        idle, within = 1.0 - busy, busy * device.idle_ns / active
+        causes = device.idle_causes_ns
+        blamed = causes.host_wait + causes.kernel_wait + causes.other
+        late = min(within, idle) * (causes.host_wait / blamed if blamed else 0.0)
+        return DeviceShares(
+            compute=busy * device.computation_ns / active,
+            communication=busy * device.exposed_communication_ns / active,
+            idle=idle,
+            unfed=late + max(0.0, idle - within),
+        )
 
     @property
     def is_dispatching(self) -> bool:
@@ -316,8 +353,8 @@ def shorten_step(saved_ns: float, fetches: float) -> WhatIf:
 
 def shorten_kernels(case: Case, saved_frac: float) -> WhatIf:
     """Return the what-if of kernels that take so much less of their time: only while it computes, the device is faster."""
-    device = case.device
-    busy = device.computation_ns / device.total_ns if device is not None and device.total_ns else 0.0
+    shares = case.device_shares
+    busy = shares.compute if shares is not None else 0.0
     own_ns = case.loop.regular_step_ns - case.wait_ns
     return shorten_step(saved_frac * busy * own_ns, case.loop.fetches)
 

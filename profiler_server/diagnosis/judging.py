@@ -101,7 +101,7 @@ def _write_notes(case: Case, findings: Findings, claims: Sequence[Claim]) -> lis
 
 def _write_sightings(case: Case, findings: Findings, steady: int) -> list[Suggestion]:
     """Write out what would be claimed, were there more steps to be sure of the gain."""
-    why = f"No step time is predicted: that takes {MIN_STEPS} steady steps, the trace has {steady}."
+    why = f"A step time is predicted from {MIN_STEPS} steady steps on; the trace has {steady}."
     claims = [claim for claim in rank_claims(case, findings) if not claim.instead_of]
     notes = [write_note(rule, finding, why=why) for rule, finding in findings if finding.what_if is None]
     return [*(write_note(claim.rule, claim.finding, "medium", why) for claim in claims), *notes]

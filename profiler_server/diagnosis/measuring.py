@@ -36,6 +36,8 @@ from profiler_server.analysis.steps import read_integers, select_steps, train_st
 from profiler_server.diagnosis.case import Case, Peer
 
 MOST_PEERS = 64
+_TRACE_CORES = 4
+"""Cores of a host that a trace says nothing of: few, so that no gain is promised that needs many."""
 
 
 def measure_case(run: Run, rank: RankRun) -> Case | None:
@@ -54,7 +56,8 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
     loader = _find_loader(train, manifest)
     batches = _read_batches(rank, loader)
     host = _read_host(rank, train)
-    loop = measure_loop(train, selection, loader, batches, _find_cores(manifest, host))
+    model_of = loader or _assume_loader(manifest)
+    loop = measure_loop(train, selection, model_of, batches, _find_cores(manifest, host))
     if loop is None:
         return None
     phases = {name: float(read_integers(train, f"{name}_ns")[selection.kept].mean()) for name in PHASE_NAMES}
@@ -106,6 +109,11 @@ def _find_loader(train: pa.Table, manifest: RankManifest) -> Loader | None:
     return next((loader for loader in manifest.loaders if loader.id == most), None)
 
 
+def _assume_loader(manifest: RankManifest) -> Loader | None:
+    """Return a loader to model a trace that shows one without workers: its wait is the time to make a batch."""
+    return Loader(0, "", "map") if manifest.facts.get("data_loader") == "single_process" else None
+
+
 def _read_batches(rank: RankRun, loader: Loader | None) -> BatchTimes | None:
     try:
         return read_batches(rank, loader.id) if loader is not None else None
@@ -138,7 +146,8 @@ def _ask(rank: RankRun, measure: Callable[[RankRun], float | None]) -> float | N
 
 def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:
     """Say what cores there are and who uses them. Training on processors asks for one core per thread."""
-    usable = manifest.usable_cores or float(manifest.cpu_count or 1)
+    unknown = _TRACE_CORES if manifest.state == "imported" else 1
+    usable = manifest.usable_cores or float(manifest.cpu_count or unknown)
     training = 1.0 if manifest.devices else float(manifest.torch_threads or 1)
     others = host.others if host is not None else 0.0
     stretch = host.stretch if host is not None else None

@@ -63,18 +63,15 @@ def _judge(case: Case, sums: Floats) -> tuple[BoundKind, float]:
 
 def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
     """With device times, host phases only say where the thread waited: idle time decides what overhead is."""
-    device = case.device
-    if device is None or not device.total_ns:
+    device = case.device_shares
+    if device is None:
         return
-    idle = device.idle_ns / device.total_ns
-    causes = device.idle_causes_ns
-    blamed = causes.host_wait + causes.kernel_wait + causes.other
-    host = idle * causes.host_wait / blamed if blamed else 0.0
-    unfed = max(0.0, host - shares["input"])
+    has_host = case.dispatch_frac is not None or not case.is_imported  # a trace of the device alone blames nobody
+    unfed = max(0.0, device.unfed - shares["input"]) if has_host else 0.0
     shares["launch"] = unfed if case.is_dispatching else 0.0
-    shares["overhead"] = min(shares["overhead"], idle) if case.is_dispatching else unfed
-    shares["communication"] = max(shares["communication"], device.exposed_communication_ns / device.total_ns)
-    shares["compute"] = max(shares["compute"], device.computation_ns / device.total_ns)
+    shares["overhead"] = min(shares["overhead"], device.idle) if case.is_dispatching else unfed
+    shares["communication"] = max(shares["communication"], device.communication)
+    shares["compute"] = max(shares["compute"], device.compute)
 
 
 def say_verdict(case: Case, bound: BoundBy, claims: Sequence[Claim], notes: Sequence[Suggestion]) -> str:
@@ -125,10 +122,9 @@ _SLOW = {
 
 
 def _say_compute(case: Case, bound: BoundBy) -> str:
-    wait, device = case.phases_ns["data_wait"], case.device
-    if case.has_accelerator and device is not None and device.total_ns:
-        busy = format_share(device.computation_ns / device.total_ns)
-        return f"Compute-bound: the device computes {busy} of the time."
+    wait, device = case.phases_ns["data_wait"], case.device_shares
+    if case.has_accelerator and device is not None:
+        return f"Compute-bound: the device computes {format_share(device.compute)} of the step."
     parts = f"Compute-bound: forward, backward and update take {_of_step(case, 'forward', 'backward', 'optimizer')}"
     if not wait and case.loader is None:
         return f"{parts}."

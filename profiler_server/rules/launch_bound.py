@@ -13,20 +13,17 @@ _HOST = 0.5
 def _judge(case: Case) -> Finding | Abstention | None:
     if not case.has_accelerator:
         return None
-    device = case.device
-    if device is None or not device.total_ns:
+    device = case.device_shares
+    if device is None:
         return Abstention("launch_bound", "when kernels ran on the device", 'Record with Profiler(window="auto").')
-    idle = device.idle_ns / device.total_ns
-    causes = device.idle_causes_ns
-    blamed = causes.host_wait + causes.kernel_wait + causes.other
-    host = causes.host_wait / blamed if blamed else 0.0
-    if idle < 1.0 - _BUSY or host <= _HOST or not case.is_dispatching:
+    host = device.unfed / device.idle if device.idle else 0.0
+    if device.idle < 1.0 - _BUSY or host <= _HOST or not case.is_dispatching:
         return None
     own_frac = 1.0 - case.wait_frac
-    saved = max(0.0, idle * host - case.wait_frac) * own_frac * case.loop.regular_step_ns
+    saved = max(0.0, device.unfed - case.wait_frac) * own_frac * case.loop.regular_step_ns
     return Finding(
         title="The host launches kernels slower than the device runs them",
-        measured=f"The device is idle {format_share(idle)} of the time; {format_share(host)} of that is waiting for the "
+        measured=f"The device is idle {format_share(device.idle)} of the step; {format_share(host)} of that is waiting for the "
         "host to launch the next kernel.",
         threshold=f"Device busy under {format_share(_BUSY)}, more than {format_share(_HOST)} of its idle time before "
         f"launches, the host in operators for {format_share(DISPATCH_LIMIT)} of the step or more.",

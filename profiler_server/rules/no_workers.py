@@ -57,20 +57,22 @@ def _judge(case: Case) -> Finding | None:
 
 def _judge_trace(case: Case) -> Finding | None:
     """Judge an imported trace, which names the iterator of the loader and knows nothing else of it."""
-    if case.facts.get("data_loader") != "single_process" or not case.is_input_bound:
+    if not case.shows_no_workers or not case.is_input_bound or case.batch_ns < 3 * _SEND_NS:
         return None
+    workers = choose_workers(case)
     least = format_duration(case.loop.regular_step_ns - case.wait_ns)
     return Finding(
         title="The training process loads its own data",
         measured=f"{say_wait(case)} The loader's iterator in the trace is the one of num_workers=0.",
         threshold=f"num_workers=0 and more than {format_share(INPUT_LIMIT)} of the step in next().",
-        advice=f"Let worker processes make batches while the step computes: without the wait a step takes {least}. How many "
-        "workers that needs is told by a run that Stepscope's Profiler records.",
-        change="DataLoader(\n    dataset,\n    num_workers=4,  # was 0\n    persistent_workers=True,\n"
+        advice=f"Let {workers} worker process{'es' if workers > 1 else ''} make batches while the step computes; at best, "
+        f"with no wait left, a step takes {least}. The trace does not tell how many cores there are.",
+        change=f"DataLoader(\n    dataset,\n    num_workers={workers},  # was 0\n    persistent_workers=True,\n"
         "    # your other arguments as they are\n)",
-        fix="num_workers 0 → 4",
+        fix=f"num_workers 0 → {workers}",
         evidence=(STEPS_PAGE,),
-        severity="medium",
+        what_if=set_workers(workers),
+        gain_range=(0.5, 1.05),
     )
 
 

@@ -16,7 +16,7 @@ def _judge(case: Case) -> Finding | None:
         return None
     return Finding(
         title="Matrix products do not use the tensor cores",
-        measured=f"{format_share(share)} of the kernels' time multiplies 32-bit floats in full precision; this device has "
+        measured=f"{format_share(share)} of the kernels' time (collectives left out) multiplies 32-bit floats in full precision; this device has "
         "tensor cores for them (TF32).",
         threshold=f"More than {format_share(_SHARE)} of the kernels' time, by their names.",
         advice="Allow TF32: the same range of numbers, 10 bits of mantissa in the products, sums in full. Check that your "

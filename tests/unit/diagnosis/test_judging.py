@@ -108,10 +108,10 @@ def test_few_steps_get_a_verdict_without_advice(tmp_path: Path) -> None:
     ]
 
 
-def short_trace(kind: str, **phases_ms: float) -> Plant:
-    """Six steps that another profiler recorded, and which iterator of a loader they show."""
+def short_trace(kind: str, steps: int = 6, **phases_ms: float) -> Plant:
+    """Some steps that another profiler recorded, and which iterator of a loader they show."""
     facts = {"data_loader": kind}
-    plan = dataclasses.replace(plan_of(2, (3, 4, 4, 3), **phases_ms), steps=6)
+    plan = dataclasses.replace(plan_of(2, (3, 4, 4, 3), **phases_ms), steps=steps)
     return Plant(plan, manifest={"state": "imported", "loaders": (), "facts": facts})
 
 
@@ -119,10 +119,16 @@ def test_a_short_trace_is_told_what_it_shows_without_a_step_time(tmp_path: Path)
     diagnosis = diagnose_plant(tmp_path / "run", short_trace("single_process", data_wait=96.0))
     (found,) = diagnosis.suggestions
     assert (found.rule, found.severity, found.predicted_step_ns) == ("no_workers", "medium", None)
-    assert "without the wait a step takes 63.6 ms" in found.advice
-    assert "that takes 20 steady steps, the trace has 5" in found.advice
+    assert "with no wait left, a step takes 63.6 ms" in found.advice
+    assert "A step time is predicted from 20 steady steps on; the trace has 5." in found.advice
     assert "The training process loads its own data. Only 5 steady steps were recorded" in diagnosis.sentence
     assert [entry.rule for entry in diagnosis.abstained] == ["all"]
+
+
+def test_a_longer_trace_gets_a_step_time_for_workers(tmp_path: Path) -> None:
+    found = diagnose_plant(tmp_path / "run", short_trace("single_process", steps=60, data_wait=96.0)).suggestions[0]
+    assert (found.rule, found.severity) == ("no_workers", "medium")
+    assert 63e6 < (found.predicted_step_ns or 0) < (found.predicted_high_ns or 0) < 130e6
 
 
 def test_a_short_trace_of_workers_is_not_told_to_use_workers(tmp_path: Path) -> None:
