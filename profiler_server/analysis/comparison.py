@@ -17,11 +17,13 @@ from collector.run import RankRun, Run
 from collector.schema.errors import RunError
 from collector.schema.phases import PHASES
 from profiler_server.analysis.intervals import Floats
-from profiler_server.analysis.steps import read_integers, select_steps, train_steps
+from profiler_server.analysis.operator_groups import Measure
+from profiler_server.analysis.steps import explain_average, read_integers, select_steps, train_steps
 from profiler_server.format import format_duration, format_number_of, format_share
 
 BATCHES = 20
 OPERATORS = 15
+_OPERATOR_COLUMNS = ("step", "name", "self_ns", "device_self_ns")
 STEPS_RATIO = 2.0
 """So many times the steps is worth a caution: a short run is mostly warm-up."""
 # Student's t at 97.5 % for 1, 2, 3 … degrees of freedom; beyond the list it changes by less than 0.1.
@@ -48,9 +50,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`phases` sum to `step`. `operators` are the host operators that changed most, empty without a detailed window.
+    """`phases` sum to `step`. `operators` are those that changed most, empty without a detailed window.
 
-    The totals are of all training steps, warm-up and windows included. `cautions` say why the two may not be alike.
+    Operators are compared by self time: on the device where both runs have device time, else on the host; `measure` says
+    which. `average` says which steps the means cover. The totals are of all training steps, warm-up and windows included. `cautions` say why the two may not be alike.
     """
 
     step: Difference
@@ -61,6 +64,8 @@ class Comparison:
     a_total_ns: int = 0
     b_total_ns: int = 0
     cautions: tuple[str, ...] = ()
+    measure: Measure = "host"
+    average: str = ""
 
     @property
     def is_slower(self) -> bool:
@@ -70,20 +75,24 @@ class Comparison:
 def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
     """Compare one rank of two runs. Raises TableMissingError or TableBrokenError without steps on either side."""
     whole = [train_steps(rank.table("steps")) for rank in (a, b)]
-    a_steps, b_steps = (steps.filter(pa.array(select_steps(steps).kept)) for steps in whole)
+    selections = [select_steps(steps) for steps in whole]
+    a_steps, b_steps = (steps.filter(pa.array(s.kept)) for steps, s in zip(whole, selections, strict=True))
     columns = [("step", "duration_ns"), *((phase.label, f"{phase.name}_ns") for phase in PHASES)]
     step, *phases = (_compare(name, _values(a_steps, column), _values(b_steps, column)) for name, column in columns)
     totals = [int(read_integers(steps, "duration_ns").sum()) for steps in whole]
     cautions = _find_cautions(a, b, whole[0].num_rows, whole[1].num_rows)
+    measure, operators = _compare_operators(a, b)
     return Comparison(
         step,
         tuple(phases),
-        _compare_operators(a, b),
+        operators,
         a_steps.num_rows,
         b_steps.num_rows,
         totals[0],
         totals[1],
         cautions,
+        measure,
+        explain_average(selections),
     )
 
 
@@ -145,12 +154,15 @@ def _values(steps: pa.Table, column: str) -> Floats:
     return read_integers(steps, column).astype(np.float64)
 
 
-def _compare_operators(a: RankRun, b: RankRun) -> tuple[Difference, ...]:
-    a_times, b_times = _read_operators(a), _read_operators(b)
+def _compare_operators(a: RankRun, b: RankRun) -> tuple[Measure, tuple[Difference, ...]]:
+    rows = _read_operators(a), _read_operators(b)
+    on_device = all(pc.any(pc.greater(each["device_self_ns"], 0)).as_py() for each in rows)
+    measure: Measure = "device" if on_device else "host"
+    a_times, b_times = (_sum_by_step(each, "device_self_ns" if on_device else "self_ns") for each in rows)
     if not a_times or not b_times:
-        return ()
+        return measure, ()
     found = [_compare(name, _of(a_times, name), _of(b_times, name)) for name in sorted({*a_times, *b_times})]
-    return tuple(sorted(found, key=lambda d: -abs(d.change_ns))[:OPERATORS])
+    return measure, tuple(sorted(found, key=lambda d: -abs(d.change_ns))[:OPERATORS])
 
 
 def _of(times: dict[str, Floats], name: str) -> Floats:
@@ -158,20 +170,21 @@ def _of(times: dict[str, Floats], name: str) -> Floats:
     return times.get(name, np.zeros_like(next(iter(times.values()))))
 
 
-def _read_operators(rank: RankRun) -> dict[str, Floats]:
-    """Return the self time of each operator in each detailed step, zeros included."""
+def _read_operators(rank: RankRun) -> pa.Table:
+    """Return the operators that ran inside of a step; no rows where they cannot be read."""
     try:
-        rows = rank.table("operators", ("step", "name", "self_ns"))
+        rows = rank.table("operators", _OPERATOR_COLUMNS)
     except RunError:
-        return {}
-    if not rows.num_rows:
-        return {}
-    summed = rows.group_by(["name", "step"]).aggregate([("self_ns", "sum")])
-    steps = sorted(pc.unique(rows["step"]).to_pylist())
-    names = [str(name) for name in pc.unique(rows["name"]).to_pylist()]
-    times = dict(zip(names, np.zeros((len(names), len(steps))), strict=True))
-    places = {step: place for place, step in enumerate(steps)}
-    columns = (summed[name].to_pylist() for name in ("name", "step", "self_ns_sum"))
-    for name, step, self_ns in zip(*columns, strict=True):
-        times[name][places[step]] = self_ns
+        return pa.table({name: pa.array([], pa.int64()) for name in _OPERATOR_COLUMNS})
+    return rows.filter(pc.is_valid(rows["step"]))
+
+
+def _sum_by_step(rows: pa.Table, measure: str) -> dict[str, Floats]:
+    """Return a measure of each operator in each detailed step, zeros included."""
+    summed = rows.group_by(["name", "step"]).aggregate([(measure, "sum")])
+    places = {step: place for place, step in enumerate(sorted(pc.unique(rows["step"]).to_pylist()))}
+    times = {str(name): np.zeros(len(places)) for name in pc.unique(rows["name"]).to_pylist()}
+    columns = (summed[name].to_pylist() for name in ("name", "step", f"{measure}_sum"))
+    for name, step, value_ns in zip(*columns, strict=True):
+        times[str(name)][places[step]] = value_ns
     return times

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,12 @@ class StepSelection:
     kept: Mask
     regular: Mask
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What kinds of steps an average does not cover."""
+        kinds = (("warm-up", self.warm_up), ("detailed windows", self.detailed & ~self.warm_up & ~self.kept))
+        return tuple(name for name, steps in kinds if steps.any())
+
 
 def select_steps(steps: pa.Table) -> StepSelection:
     """Label the training steps of a `steps` table.
@@ -60,6 +67,12 @@ def select_steps(steps: pa.Table) -> StepSelection:
     if 2 * regular.sum() < kept.sum():  # epochs of one or two steps: what comes at each start is the usual step
         regular = kept
     return StepSelection(read_integers(train, "step"), duration, warm_up, detailed, first, kept, regular)
+
+
+def explain_average(selections: Iterable[StepSelection]) -> str:
+    """Say which steps the means over them cover, such as `warm-up left out`."""
+    kinds = dict.fromkeys(name for selection in selections for name in selection.left_out)
+    return f"{' and '.join(kinds)} left out" if kinds else "every step counted"
 
 
 def mark_judged(steps: pa.Table, warm_up: int) -> pa.Table:

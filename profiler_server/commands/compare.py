@@ -47,6 +47,7 @@ def describe(found: Comparison) -> dict[str, Any]:
         "step": line(found.step),
         "phases": [line(d) for d in found.phases],
         "operators": [line(d) for d in found.operators],
+        "operators_measure": found.measure,
         "steps": {"a": found.a_steps, "b": found.b_steps},
         "total_ns": {"a": found.a_total_ns, "b": found.b_total_ns},
         "cautions": list(found.cautions),
@@ -63,10 +64,11 @@ def render(found: Comparison) -> str:
     lines.append(_row("All training steps together", *total))
     lines += [_line(d) for d in found.phases if d.a_ns or d.b_ns]
     if found.operators:
-        lines += ["", _row("Operator (self time, detailed steps)", "A", "B", "change", "noise ±")]
+        lines += ["", _row(f"Operator (self time on the {found.measure})", "A", "B", "change", "noise ±")]
         lines += [_line(d) for d in found.operators]
     lines += [f"Caution: {caution}." for caution in found.cautions]
-    lines += ["", "* more than noise: beyond the 95 % interval of the difference, from means of stretches of steps."]
+    lines += ["", f"Means per step, {found.average}."]
+    lines += ["* more than noise: beyond the 95 % interval of the difference, from means of stretches of steps."]
     return "\n".join(lines)
 
 

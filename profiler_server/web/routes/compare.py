@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from collector.schema.errors import RunError
 from profiler_server.analysis.comparison import Comparison, Difference, compare_ranks, summarize_comparison
+from profiler_server.analysis.operator_groups import Measure
 from profiler_server.figures import Chart
 from profiler_server.figures.waterfall import Fall, build_waterfall, find_base_ns
 from profiler_server.format import format_duration
@@ -64,6 +65,8 @@ class CompareView:
     waterfall: Chart | None = None
     phases: tuple[Line, ...] = ()
     operators: tuple[Line, ...] = ()
+    measure: Measure = "host"
+    average: str = ""
     notice: Notice | None = None
 
 
@@ -107,6 +110,8 @@ def _build_view(services: Services, a: str, b: str) -> CompareView:
         waterfall=draw_waterfall(found),
         phases=_scale([part for part in found.phases if part.a_ns or part.b_ns]),
         operators=_scale(found.operators),
+        measure=found.measure,
+        average=found.average,
     )
 
 

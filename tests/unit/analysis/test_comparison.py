@@ -9,6 +9,7 @@ import pytest
 
 from collector.run import RankRun, open_run
 from profiler_server.analysis.comparison import Comparison, compare_ranks, measure_noise
+from tests.support.cases import write_rows
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run
 
 
@@ -67,3 +68,39 @@ def test_noise_covers_the_true_mean_of_steps_that_hang_together() -> None:
         assert half is not None
         hits += abs(series.mean()) <= half
     assert hits >= 180
+
+
+def rewrite_operators(rank: RankRun, *changed: str, **constants: object) -> None:
+    """Set columns of the operators of every second row, or of all rows for those that `changed` names."""
+    rows = rank.table("operators").to_pylist()
+    for number, row in enumerate(rows):
+        row |= {name: value for name, value in constants.items() if name in changed or number % 2}
+    write_rows(rank.folder, "operators", rows)
+
+
+def test_operators_outside_of_every_step_are_in_no_mean(tmp_path: Path) -> None:
+    ranks = [build_rank(tmp_path / name, RunPlan()) for name in "ab"]
+    whole = compare_ranks(*ranks)
+    rewrite_operators(ranks[1], step=None)
+    found = compare_ranks(ranks[0], open_run(tmp_path / "b").rank(0))
+    assert found.operators
+    assert found.measure == whole.measure == "host"
+    rewrite_operators(ranks[0], "step", step=None)
+    assert compare_ranks(open_run(tmp_path / "a").rank(0), ranks[1]).operators == ()
+
+
+def test_operators_are_compared_on_the_device_where_both_runs_used_one(tmp_path: Path) -> None:
+    a, b = (build_rank(tmp_path / name, RunPlan()) for name in "ab")
+    rewrite_operators(a, "device_self_ns", device_self_ns=1_000)
+    a = open_run(tmp_path / "a").rank(0)
+    assert compare_ranks(a, b).measure == "host"
+    rewrite_operators(b, "device_self_ns", device_self_ns=3_000)
+    found = compare_ranks(a, open_run(tmp_path / "b").rank(0))
+    assert found.measure == "device"
+    assert {d.b_ns / d.a_ns for d in found.operators} == {3.0}
+
+
+def test_the_means_say_which_steps_they_cover(tmp_path: Path) -> None:
+    short, long = build_rank(tmp_path / "a", RunPlan(steps=5)), build_rank(tmp_path / "b", RunPlan())
+    assert compare_ranks(short, short).average == "every step counted"
+    assert "detailed windows left out" in compare_ranks(short, long).average
