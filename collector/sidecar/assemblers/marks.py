@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,9 +13,10 @@ from collector.parts import build_table_from_rows
 from collector.ring import mark_log
 from collector.ring.clock import Clock
 from collector.ring.mark_log import DeviceTime, QueueDepth, Range, StageSpan
-from collector.ring.records import RecordReader, open_reader
+from collector.ring.records import RecordReader
 from collector.schema.layout import events_path
 from collector.sidecar.assembler import Assembler
+from collector.sidecar.following import LogFollower
 
 MOST_HELD = 10_000
 """Ranges that wait for their device time; beyond that the oldest go without it."""
@@ -28,32 +28,23 @@ Rows = dict[str, list[Row]]
 
 
 class MarkAssembler(Assembler):
-    """Follows every mark log of the rank. A log that is read to its end is removed once its rows are on disk."""
+    """Reads every mark log of the rank."""
 
     revises = ("ranges",)
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
-        self._events = events_path(rank_folder)
-        self._followed: dict[str, _LogReader] = {}
-        self._finished: dict[str, _LogReader] = {}
-        self._saved: dict[str, Any] = {}
+        events = events_path(rank_folder)
+        self._logs = LogFollower(events, mark_log.RING_PATTERN, mark_log.FIELDS, self._open, _find_time)
         self._processes = 0
         self._held: dict[int, Row] = {}
         self._dropped: set[int] = set()
         self._replicas: dict[str, int] = {}
-        self._lost = 0
 
     def poll(self) -> dict[str, pa.Table]:
-        self._find_logs()
         rows: Rows = {"ranges": [], "stages": [], "queues": []}
-        for name, log in list(self._followed.items()):
-            # Asked before the last read: what it wrote until then is there.
-            has_ended = log.ring.closed or not psutil.pid_exists(log.ring.pid)
+        for log in self._logs.follow():
             self._read(log, rows)
-            if has_ended:
-                self._finished[name] = self._followed.pop(name)
-                self._lost += log.ring.lost
         while len(self._held) > MOST_HELD:
             rows["ranges"].append(self._held.pop(next(iter(self._held))))
         return self._build(rows)
@@ -81,11 +72,11 @@ class MarkAssembler(Assembler):
         return rows.filter(pa.array(~np.isin(ids, gone)))
 
     def describe(self) -> dict[str, Any]:
-        return {"events_lost": self._lost + sum(log.ring.lost for log in self._followed.values())}
+        return {"events_lost": self._logs.lost}
 
     def checkpoint(self) -> dict[str, Any]:
         return {
-            "logs": {name: log.checkpoint() for name, log in (self._followed | self._finished).items()},
+            "logs": self._logs.checkpoint(),
             "processes": self._processes,
             "held": list(self._held.values()),
             "dropped": sorted(self._dropped),
@@ -93,31 +84,20 @@ class MarkAssembler(Assembler):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._saved = state["logs"]
+        self._logs.restore(state["logs"])
         self._processes = state["processes"]
         self._held = {row["id"]: row for row in state["held"]}
         self._dropped = set(state["dropped"])
         self._replicas = dict(state["replicas"])
 
     def release(self) -> None:
-        for log in self._finished.values():
-            log.ring.path.unlink(missing_ok=True)
-        self._finished.clear()
+        self._logs.release()
 
-    def _find_logs(self) -> None:
-        # In order of their making: the time stands in the name.
-        found = sorted(self._events.glob(mark_log.RING_PATTERN), key=lambda path: int(path.stem.rpartition("-")[2]))
-        for path in found:
-            if path.name in self._followed or path.name in self._finished:
-                continue
-            saved = self._saved.pop(path.name, None)
-            ring = open_reader(path, saved["position"] if saved else 0)
-            if ring is None or ring.fields != mark_log.FIELDS:
-                continue
-            if saved is None:
-                saved = {"process": self._processes, "names": {}}
-                self._processes += 1
-            self._followed[path.name] = _LogReader(ring, saved)
+    def _open(self, ring: RecordReader, saved: dict[str, Any] | None) -> _LogReader:
+        if saved is None:
+            saved = {"process": self._processes, "names": {}}
+            self._processes += 1
+        return _LogReader(ring, saved)
 
     def _read(self, log: _LogReader, rows: Rows) -> None:
         records = log.ring.read().tolist()
@@ -229,6 +209,11 @@ class _LogReader:
             name, text = self.names[name]
             found.append(text)
         return found[::-1] or ["(name lost)"]
+
+
+def _find_time(path: Path) -> int:
+    """Return when a log was made: it stands in the name."""
+    return int(path.stem.rpartition("-")[2])
 
 
 def _known(value: int) -> int | None:

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
 import pyarrow as pa
 
 from collector.parts import build_table
 from collector.ring import stage_log
 from collector.ring.clock import Clock
-from collector.ring.records import RecordReader, open_reader
+from collector.ring.records import RecordReader
 from collector.ring.stage_log import UNKNOWN, Batch, Part, Send, Span, decode_text
 from collector.schema.layout import events_path
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.batches_here import REPLICA, BatchesHere
+from collector.sidecar.following import LogFollower
 
 _KEPT_BATCHES = 4096
 _HERE = "batches here"
@@ -46,18 +46,15 @@ class Row(NamedTuple):
 
 
 class StageAssembler(Assembler):
-    """Follows every stage log of the rank. A log that is read to its end is removed once its rows are on disk."""
+    """Reads every stage log of the rank."""
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
-        self._events = events_path(rank_folder)
-        self._followed: dict[str, _LogReader] = {}
-        self._finished: dict[str, _LogReader] = {}
-        self._saved: dict[str, Any] = {}
+        events = events_path(rank_folder)
+        self._logs = LogFollower(events, stage_log.RING_PATTERN, stage_log.FIELDS, _LogReader)
         self._items: OrderedDict[tuple[int, ...], int] = OrderedDict()
         self._notes: dict[str, None] = {}
         self._here = BatchesHere()
-        self._lost = 0
 
     def derive(self, table: str, rows: pa.Table) -> dict[str, pa.Table]:
         """Make rows of batches that were not timed, of what their fetches took."""
@@ -68,46 +65,28 @@ class StageAssembler(Assembler):
         return {"stages": pa.concat_tables(pieces).unify_dictionaries()} if pieces else {}
 
     def poll(self) -> dict[str, pa.Table]:
-        self._find_logs()
         rows: list[Row] = []
-        for name, log in list(self._followed.items()):
-            # Asked before the last read: what it wrote until then is there.
-            has_ended = log.ring.closed or not psutil.pid_exists(log.ring.pid)
+        for log in self._logs.follow():
             rows += log.read(self._items, self._here)
             self._notes.update(dict.fromkeys(log.notes))
-            if has_ended:
-                self._finished[name] = self._followed.pop(name)
-                self._lost += log.ring.lost
         while len(self._items) > _KEPT_BATCHES:
             self._items.popitem(last=False)
         return {"stages": self._build(rows)} if rows else {}
 
     def describe(self) -> dict[str, Any]:
-        lost = self._lost + sum(log.ring.lost for log in self._followed.values())
         warnings = [{"code": "stages_note", "text": text} for text in self._notes]
-        return {"warnings": warnings, "events_lost": lost}
+        return {"warnings": warnings, "events_lost": self._logs.lost}
 
     def checkpoint(self) -> dict[str, Any]:
-        logs = {name: log.checkpoint() for name, log in (self._followed | self._finished).items()}
-        return {**logs, _HERE: self._here.checkpoint()}
+        return {**self._logs.checkpoint(), _HERE: self._here.checkpoint()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._saved = dict(state)
-        self._here.restore(self._saved.pop(_HERE))
+        saved = dict(state)
+        self._here.restore(saved.pop(_HERE))
+        self._logs.restore(saved)
 
     def release(self) -> None:
-        for log in self._finished.values():
-            log.ring.path.unlink(missing_ok=True)
-        self._finished.clear()
-
-    def _find_logs(self) -> None:
-        for path in sorted(self._events.glob(stage_log.RING_PATTERN)):
-            if path.name in self._followed or path.name in self._finished:
-                continue
-            saved = self._saved.pop(path.name, {})
-            ring = open_reader(path, int(saved.get("position", 0)))
-            if ring is not None and ring.fields == stage_log.FIELDS:
-                self._followed[path.name] = _LogReader(ring, saved)
+        self._logs.release()
 
     def _build(self, rows: Sequence[Row]) -> pa.Table:
         columns = dict(zip(Row._fields, map(list, zip(*rows, strict=True)), strict=True))
@@ -134,11 +113,11 @@ class _Shares:
 class _LogReader:
     """One stage log: its records to rows."""
 
-    def __init__(self, ring: RecordReader, saved: dict[str, Any]) -> None:
+    def __init__(self, ring: RecordReader, saved: dict[str, Any] | None) -> None:
         self.ring = ring
         self.notes: list[str] = []
         self._replica = ring.meta[0]
-        self._names: dict[int, str] = {int(key): name for key, name in saved.get("names", {}).items()}
+        self._names: dict[int, str] = {int(key): name for key, name in (saved or {}).get("names", {}).items()}
         self._parts: list[Part] = []
         self._parts_from = 0
         self._shares = _Shares()

@@ -1,0 +1,84 @@
+"""The logs that the processes of a rank write, each followed until its writer has ended.
+
+May import `collector.ring`. Must not import torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import psutil
+
+from collector.ring.records import RecordReader, open_reader
+
+
+class Log(Protocol):
+    """One log, read from its ring."""
+
+    ring: RecordReader
+
+    def checkpoint(self) -> dict[str, Any]:
+        """Return `position`, where the next reader begins, and what else it must know."""
+
+
+LogT = TypeVar("LogT", bound=Log)
+Make = Callable[[RecordReader, dict[str, Any] | None], LogT]
+
+
+class LogFollower(Generic[LogT]):
+    """Follows every log of one kind. A log that is read to its end is removed once its rows are on disk.
+
+    `pattern` and `fields` tell the kind. `make` gets the ring of a log, and what its `checkpoint` returned in an earlier
+    process. `number` puts those found at once in order; by default they go by their names.
+    """
+
+    def __init__(
+        self, events: Path, pattern: str, fields: int, make: Make[LogT], number: Callable[[Path], int] | None = None
+    ) -> None:
+        self._events = events
+        self._pattern = pattern
+        self._fields = fields
+        self._make = make
+        self._number = number
+        self._followed: dict[str, LogT] = {}
+        self._finished: dict[str, LogT] = {}
+        self._saved: dict[str, Any] = {}
+        self._lost = 0
+
+    @property
+    def lost(self) -> int:
+        """Records that were overwritten before they were read."""
+        return self._lost + sum(log.ring.lost for log in self._followed.values())
+
+    def follow(self) -> Iterator[LogT]:
+        """Go through the logs that may have grown, new ones too. The caller must read each before it takes the next."""
+        self._find()
+        for name, log in list(self._followed.items()):
+            # Asked before the last read: what it wrote until then is there.
+            has_ended = log.ring.closed or not psutil.pid_exists(log.ring.pid)
+            yield log
+            if has_ended:
+                self._finished[name] = self._followed.pop(name)
+                self._lost += log.ring.lost
+
+    def checkpoint(self) -> dict[str, Any]:
+        return {name: log.checkpoint() for name, log in (self._followed | self._finished).items()}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        self._saved = saved
+
+    def release(self) -> None:
+        for log in self._finished.values():
+            log.ring.path.unlink(missing_ok=True)
+        self._finished.clear()
+
+    def _find(self) -> None:
+        for path in sorted(self._events.glob(self._pattern), key=self._number):
+            if path.name in self._followed or path.name in self._finished:
+                continue
+            saved = self._saved.pop(path.name, None)
+            ring = open_reader(path, saved["position"] if saved else 0)
+            if ring is not None and ring.fields == self._fields:
+                self._followed[path.name] = self._make(ring, saved)
