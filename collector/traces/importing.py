@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -23,7 +23,8 @@ from collector.run import Run, open_run
 from collector.schema import layout
 from collector.schema.errors import OutputError, TraceError
 from collector.schema.manifest import RankManifest, RunManifest, Signal, Warn, encode_manifest
-from collector.traces.format import Progress, ReadOptions, TraceFacts, TraceTables
+from collector.traces.format import Progress, ReadOptions, TraceTables
+from collector.traces.ranks import Placed, Placing
 from collector.traces.reading import read_trace
 
 _TRACE_SUFFIXES = (".json", ".json.gz")
@@ -32,15 +33,6 @@ _MOST_FILES = 100_000
 _MOST_LISTED = 1_000
 _NOT_IN_TRACES = ("fetches", "queues", "stages", "resources", "ranges", "compiles")
 _IN_TABLES = ("steps", "phases", "window", "memory")
-
-
-@dataclass(frozen=True)
-class _Rank:
-    """One rank that has been written to the new run, with times since its own epoch or `offset_ns` after the run's."""
-
-    rank: int
-    path: Path
-    facts: TraceFacts
 
 
 def import_trace(
@@ -55,7 +47,8 @@ def import_trace(
 
     `steps_from` tells steps by hand: `optimizer`, `whole`, or a regular expression for the names of slices.
     Nothing is left behind when it fails, and a run that is there already is not touched. Raises TraceError for a file
-    that cannot be read or for two files of the same rank, OutputError if the run cannot be written.
+    that cannot be read, for two files of the same rank and for files that cannot be ranks of one job, OutputError if
+    the run cannot be written.
     """
     files = _list_files([paths] if isinstance(paths, (str, Path)) else list(paths))
     target = Path(run_path).expanduser().absolute()
@@ -105,20 +98,19 @@ def _order_name(name: str) -> list[tuple[int, str]]:
 
 def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOptions) -> None:
     started = time.time_ns()
-    ranks: dict[int, _Rank] = {}
+    placing = Placing(len(files))
     for index, path in enumerate(files):
         on_progress = _share(options.on_progress, index, len(files))
         trace = read_trace(path, replace(options, on_progress=on_progress))
         for one in (trace, *trace.beside):
-            rank = _choose_rank(one.facts, ranks, path, len(files))
-            _write_rank(scratch, rank, one, path, started)
-            ranks[rank] = _Rank(rank, path, one.facts)
-    epoch_ns = _align(scratch, list(ranks.values()))
-    facts = next(iter(ranks.values())).facts
+            _write_rank(scratch, placing.add(path, one.facts).rank, one, path, started)
+    ranks = list(placing.ranks.values())
+    epoch_ns = _align(scratch, ranks)
+    facts = ranks[0].facts
     manifest = RunManifest(
         id=name,
         name=name,
-        created_unix_ns=epoch_ns if all(rank.facts.absolute for rank in ranks.values()) else started,
+        created_unix_ns=epoch_ns if all(rank.facts.absolute for rank in ranks) else started,
         epoch_unix_ns=epoch_ns,
         source="kineto",
         world_size=max(len(ranks), facts.world_size or 1),
@@ -132,16 +124,6 @@ def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOpt
         },
     )
     layout.run_file(scratch).write_text(encode_manifest(manifest), encoding="utf-8")
-
-
-def _choose_rank(facts: TraceFacts, taken: dict[int, _Rank], path: Path, files: int) -> int:
-    """Return the rank of a file: what it says, or its place among the files. Raises TraceError if it is taken."""
-    rank = facts.rank
-    if rank is None:
-        rank = 0 if files == 1 else len(taken)
-    if rank in taken:
-        raise TraceError(f"{path} and {taken[rank].path} are both of rank {rank}; import them as two runs")
-    return rank
 
 
 def _write_rank(scratch: Path, rank: int, trace: TraceTables, path: Path, started: int) -> None:
@@ -172,7 +154,7 @@ def _write_rank(scratch: Path, rank: int, trace: TraceTables, path: Path, starte
     layout.rank_file(scratch, rank).write_text(encode_manifest(manifest), encoding="utf-8")
 
 
-def _align(scratch: Path, ranks: Sequence[_Rank]) -> int:
+def _align(scratch: Path, ranks: Sequence[Placed]) -> int:
     """Move the ranks' times to one epoch, the earliest; return it. Ranks without a wall clock each start at 0."""
     epoch_ns = min(rank.facts.epoch_unix_ns for rank in ranks)
     if not all(rank.facts.absolute for rank in ranks):

@@ -149,3 +149,40 @@ def test_iterator_of_the_loader_tells_whether_there_are_workers(tmp_path: Path) 
     for name, each in {"none": [operator("aten::add", 0, 5)], "own": events, "workers": workers, "both": both}.items():
         told[name] = read_trace(write_trace(tmp_path / f"{name}.json", each)).facts.facts["data_loader"]
     assert told == {"none": None, "own": "single_process", "workers": "workers", "both": None}
+
+
+_BASE_NS = 1_751_410_836_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("names", "apart_s", "why"),
+    [
+        (("host_23569.17.pt.trace.json", "host_23569.18.pt.trace.json"), 0, "by one process"),
+        (("bert.json", "resnet.json"), 3600, "not recorded at the same time"),
+    ],
+)
+def test_traces_that_are_no_ranks_of_one_job_are_refused(
+    tmp_path: Path, names: tuple[str, str], apart_s: int, why: str
+) -> None:
+    for index, name in enumerate(names):
+        base = {"baseTimeNanoseconds": _BASE_NS + index * apart_s * 10**9}
+        write_trace(tmp_path / name, training_steps(), base)
+    with pytest.raises(TraceError, match=why) as caught:
+        import_trace(tmp_path, tmp_path / "runs/run")
+    assert all(name in str(caught.value) for name in names)
+    assert "\n" not in str(caught.value)
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_traces_of_several_processes_at_one_time_are_ranks(tmp_path: Path) -> None:
+    for pid in (100, 101, 102):
+        name = f"host_{pid}.{_BASE_NS + pid}.pt.trace.json"
+        write_trace(tmp_path / name, training_steps(), {"baseTimeNanoseconds": _BASE_NS + pid * 1000})
+    assert import_trace(tmp_path, tmp_path / "runs/run").ranks == (0, 1, 2)
+
+
+def test_trace_without_a_rank_is_no_rank_of_a_job_at_another_time(tmp_path: Path) -> None:
+    _write_rank(tmp_path / "a.json", 0, _BASE_NS)
+    write_trace(tmp_path / "b.json", training_steps(), {"baseTimeNanoseconds": _BASE_NS + 3600 * 10**9})
+    with pytest.raises(TraceError, match="one by one"):
+        import_trace(tmp_path, tmp_path / "runs/run")
