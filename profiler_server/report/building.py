@@ -20,7 +20,7 @@ from profiler_server.analysis.operators import summarize_kernels, summarize_oper
 from profiler_server.analysis.outliers import Outlier, explain_outlier, list_outliers
 from profiler_server.analysis.pipeline import summarize_queues, summarize_stages
 from profiler_server.analysis.results import DeviceSummary, Distribution, PhaseShare
-from profiler_server.analysis.steps import summarize_phases, summarize_steps
+from profiler_server.analysis.steps import read_integers, summarize_phases, summarize_steps
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.format import format_number_of
 
@@ -47,7 +47,7 @@ def build_report(run: Run) -> dict[str, Any]:
 
 def _report_run(run: Run) -> dict[str, Any]:
     manifest = run.manifest
-    devices = [device.name for rank in run.ranks for device in run.rank(rank).manifest.devices]
+    devices = [device.name or f"GPU {device.index}" for rank in run.ranks for device in run.rank(rank).manifest.devices]
     created = datetime.fromtimestamp(manifest.created_unix_ns / 1e9, tz=timezone.utc)
     return {
         "id": manifest.id,
@@ -120,6 +120,9 @@ def _report_slow_steps(rank: RankRun, steps: pa.Table | None) -> dict[str, list[
     """List the slow steps with their cause, and what held the training thread."""
     found = read_interruptions(rank)
     outliers = list_outliers(steps, interruptions=found).shown if steps is not None else ()
+    whole_ns = (
+        int(read_integers(rank.table("steps", ("duration_ns",)), "duration_ns").sum()) if steps is not None else 0
+    )
     return {
         "outliers": [_report_outlier(outlier) for outlier in outliers],
         "interruptions": [
@@ -130,6 +133,7 @@ def _report_slow_steps(rank: RankRun, steps: pa.Table | None) -> dict[str, list[
                 "count": entry.count,
                 "total_ns": entry.total_ns,
                 "longest_ns": entry.longest_ns,
+                "share_frac": entry.total_ns / whole_ns if whole_ns else None,
             }
             for entry in sum_interruptions(found)
         ],

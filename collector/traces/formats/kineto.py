@@ -20,6 +20,7 @@ from collector.traces.kineto.context import Reading
 from collector.traces.kineto.exposed import expose_communication
 from collector.traces.kineto.facts import (
     is_wall_clock,
+    name_devices,
     read_base_ns,
     read_devices,
     read_loader,
@@ -74,7 +75,7 @@ def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOp
     facts = TraceFacts(
         rank,
         world_size,
-        read_devices(stream.metadata),
+        read_devices(stream.metadata) or name_devices(trace),
         epoch_ns,
         is_wall_clock(first_ns + base_ns),
         int(reading.to_run(np.array([last_ns]))[0]),

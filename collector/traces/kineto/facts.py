@@ -1,6 +1,6 @@
 """What a trace says of its process: rank, devices, versions, time base.
 
-May import `collector.schema` and `collector.traces.format`. Whatever a file holds, nothing here may raise.
+May import numpy, `collector.schema` and its neighbours in this room. Whatever a file holds, nothing here may raise.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from collector.schema.manifest import Device
+from collector.traces.kineto.classify import Kind
+from collector.traces.kineto.model import Trace
 
 _RANK_IN_NAME = re.compile(r"rank[_\-.]?(\d{1,7})", re.IGNORECASE)
 _LOADER = re.compile(r"enumerate\(DataLoader\)#_(SingleProcess|MultiProcessing)DataLoaderIter")
 _LOADERS = {"SingleProcess": "single_process", "MultiProcessing": "workers"}
 # 2001 and 2286 in ns: what lies between is a wall-clock time, what lies below counts from the start of a machine.
 _WALL_CLOCK_NS = (1_000_000_000 * 10**9, 9_000_000_000 * 10**9)
+_MOST_DEVICES = 1024
 _VERSION_KEYS = ("cuda_runtime_version", "cuda_driver_version", "hip_runtime_version", "cupti_version", "schemaVersion")
 
 
@@ -53,7 +57,28 @@ def read_devices(metadata: dict[str, Any]) -> tuple[Device, ...]:
     listed = metadata.get("deviceProperties")
     if not isinstance(listed, list):
         return ()
-    return tuple(_read_device(entry, index) for index, entry in enumerate(listed[:1024]) if isinstance(entry, dict))
+    return tuple(
+        _read_device(entry, index) for index, entry in enumerate(listed[:_MOST_DEVICES]) if isinstance(entry, dict)
+    )
+
+
+def name_devices(trace: Trace) -> tuple[Device, ...]:
+    """Return the devices that device work names, for a file that describes none; of those only their number is known."""
+    found: set[int] = set()
+    for rows in trace.find(trace.is_device_work):
+        found.update(np.unique(trace.lanes.device[rows]).tolist())
+    if not found:
+        return ()
+    kind = "rocm" if any(name.startswith("hip") for name in _list_calls(trace)) else "cuda"
+    return tuple(Device(number, "", kind) for number in sorted(found)[:_MOST_DEVICES] if number >= 0)
+
+
+def _list_calls(trace: Trace) -> set[str]:
+    """Return the names of the runtime calls of a trace."""
+    codes: set[int] = set()
+    for rows in trace.find(trace.kinds.kind == Kind.RUNTIME):
+        codes.update(np.unique(trace.columns.name[rows]).tolist())
+    return {trace.names[code] for code in codes}
 
 
 def read_versions(metadata: dict[str, Any]) -> dict[str, str]:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from collector.run import RankRun
 from collector.schema.manifest import Device, Loader, RankManifest, RunManifest, Signal
 from profiler_server.analysis.compiles import CompileEvents, summarize_compiles
-from profiler_server.analysis.interruptions import HeldSum, read_interruptions, sum_interruptions
+from profiler_server.analysis.interruptions import HeldSum, read_between, read_interruptions, sum_interruptions
+from profiler_server.analysis.steps import read_integers
 from profiler_server.format import (
     format_bytes,
     format_duration,
     format_number_of,
     format_ranks,
+    format_share,
     shorten_middle,
 )
 
@@ -21,6 +23,7 @@ TEXT_LIMIT = 300
 LOADERS_SHOWN = 8
 DEVICES_SHOWN = 16
 _HELD_SHOWN = 3
+_BESIDE_FRAC = 0.05
 
 
 @dataclass(frozen=True)
@@ -50,9 +53,19 @@ def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
     ]
     if texts:
         yield Fact("torch.compile", ", ".join(texts))
-    held = sum_interruptions(read_interruptions(rank).of_kind("checkpoint", "validation"))
+    held = sum_interruptions(read_interruptions(rank).of_kind("checkpoint", "validation", "between"))
     if held:
         yield Fact("Held up by", "; ".join(_describe_held(entry) for entry in held[:_HELD_SHOWN]))
+
+
+def describe_between(rank: RankRun, noun: str) -> str:
+    """Say how long nothing of a step ran between epochs, where that is five percent of the recorded time or more."""
+    total_ns = int(read_between(rank).duration_ns.sum())
+    recorded_ns = int(read_integers(rank.table("steps", ("duration_ns",)), "duration_ns").sum()) if total_ns else 0
+    if not recorded_ns or total_ns < _BESIDE_FRAC * recorded_ns:
+        return ""
+    share = format_share(total_ns / recorded_ns)
+    return f"The mean {noun} does not hold what passed between epochs: {format_duration(total_ns)}, {share} of the recorded time."
 
 
 def _describe_compiles(events: CompileEvents, noun: str) -> str:
@@ -104,7 +117,10 @@ def _describe_cores(rank: RankManifest) -> str:
 
 def _describe_device(device: Device) -> str:
     memory = f", {format_bytes(device.memory_bytes)}" if device.memory_bytes else ""
-    return f"{device.index}: {shorten_middle(device.name, 80)}{memory}"
+    name = shorten_middle(device.name, 80)
+    return (
+        f"{device.index}: {name}{memory}" if name else f"GPU {device.index}{memory}, whose name the trace does not tell"
+    )
 
 
 def _describe_loader(loader: Loader) -> str:

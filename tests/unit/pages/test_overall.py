@@ -135,6 +135,14 @@ def test_a_device_without_a_window_is_not_available_rather_than_zero(tmp_path: P
     assert any(fact.value == "0: NVIDIA H100 80GB HBM3, 80.0 GiB" for fact in page.facts)
 
 
+def test_a_device_that_the_trace_does_not_name_is_told_by_its_number(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "trace.json", [call(20, 2, 1), kernel("gemm", 30, 90, 1)], {"deviceProperties": []})
+    page = show(import_trace(path, tmp_path / "run").path)
+    assert [fact.value for fact in page.facts if fact.label == "Device"] == [
+        "GPU 0, whose name the trace does not tell"
+    ]
+
+
 def test_the_timeline_card_counts_as_the_timeline_page_does(tmp_path: Path) -> None:
     launches = [call(20 + at, 2, at) for at in range(1, 4)]
     kernels = [kernel("gemm", 100 * at, 90, at) for at in range(1, 4)]

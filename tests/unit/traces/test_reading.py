@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from collector.schema.errors import TraceError
+from collector.schema.manifest import Device
 from collector.schema.phases import PHASE_NAMES
 from collector.traces import read_trace
 from collector.traces.format import ReadOptions, StepBounds, TraceTables
@@ -448,3 +449,16 @@ def test_steps_that_are_not_there_are_refused(tmp_path: Path, chosen: str) -> No
     path = write_trace(tmp_path / "t.json", training_steps(3))
     with pytest.raises(TraceError, match="--steps-from"):
         read_trace(path, ReadOptions(steps_from=chosen))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("hipLaunchKernel", "rocm"), ("cudaLaunchKernel", "cuda")])
+def test_devices_that_no_line_describes_are_those_that_kernels_name(tmp_path: Path, name: str, kind: str) -> None:
+    on_second = {"device": 1}
+    events = [call(0, 2, 9, name), kernel("a", 3, 1, 9), call(5, 2, 10, name), kernel("b", 8, 1, 10, **on_second)]
+    read = read_trace(write_trace(tmp_path / "t.json", events, {"deviceProperties": []}))
+    assert read.facts.devices == (Device(0, "", kind), Device(1, "", kind))
+
+
+def test_trace_without_device_work_has_no_device(tmp_path: Path) -> None:
+    events = [operator("a", 0, 5), call(1, 1, 3, "cudaGetDeviceCount")]
+    assert read_trace(write_trace(tmp_path / "t.json", events, {"deviceProperties": []})).facts.devices == ()
