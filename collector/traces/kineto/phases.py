@@ -18,12 +18,10 @@ from collector.schema.phases import PHASE_NAMES
 from collector.traces.families import find_family
 from collector.traces.kineto.classify import Kind
 from collector.traces.kineto.clock import Ints
+from collector.traces.kineto.marks import BACKWARD, LOADER, OPTIMIZER
 from collector.traces.kineto.model import Mask, Trace
 from collector.traces.kineto.steps import Steps
 
-_LOADER = re.compile(r"enumerate\(DataLoader\)")
-_OPTIMIZER = re.compile(r"Optimizer\.(step|zero_grad)")
-_BACKWARD = re.compile(r"autograd::engine::evaluate_function|torch::autograd::|\w+Backward\d*$")
 _PREPARATION = frozenset({"copy", "memory", "random"})
 
 Span = tuple[int, int, str]
@@ -79,13 +77,13 @@ def find_phases(trace: Trace, steps: Steps) -> Phases:
 def _find_marks(trace: Trace, steps: Steps) -> _Marks:
     thread = find_thread(trace, steps)
     here = trace.lanes.track == thread
-    work = trace.is_host_work & here & (trace.owner < 0) & ~_named(trace, _LOADER) & ~_named(trace, _OPTIMIZER)
+    work = trace.is_host_work & here & (trace.owner < 0) & ~_named(trace, LOADER) & ~_named(trace, OPTIMIZER)
     preparing = np.array([find_family(name) in _PREPARATION for name in trace.names], bool)
     work &= ~preparing[trace.columns.name] if len(preparing) else work
     return _Marks(
-        _times(trace, here & _named(trace, _LOADER)),
-        _times(trace, here & _named(trace, _OPTIMIZER)),
-        _times(trace, trace.is_host_work & _named(trace, _BACKWARD)),
+        _times(trace, here & _named(trace, LOADER)),
+        _times(trace, here & _named(trace, OPTIMIZER)),
+        _times(trace, trace.is_host_work & _named(trace, BACKWARD)),
         trace.start_ns[trace.sort(work)],
     )
 

@@ -19,12 +19,12 @@ from collector.schema.manifest import Warn
 from collector.traces.format import StepBounds
 from collector.traces.kineto.classify import Kind, read_step
 from collector.traces.kineto.clock import Ints
+from collector.traces.kineto.completeness import is_cut_off
+from collector.traces.kineto.marks import OPTIMIZER_STEP
 from collector.traces.kineto.model import Trace
 from collector.traces.kineto.patterns import PATTERN_CONFIDENCE, find_pattern
 
 ANNOTATION_CONFIDENCE = 0.6
-CUT_OFF_SHARE = 0.8
-"""A last step shorter than this share of the one before was cut off by the end of the recording."""
 _LEAST_REPEATS = 3
 _COVERED_SHARE = 0.5
 
@@ -40,7 +40,6 @@ class _Told:
 _MARKERS = _Told("step markers", 1.0)
 _OPTIMIZER_STEPS = _Told("optimizer steps", 0.9)
 _WHOLE = _Told("whole", 0.0)
-_OPTIMIZER = re.compile(r"Optimizer\.step")
 _COUNTER = re.compile(r"\d+")
 
 
@@ -142,7 +141,7 @@ def _from_markers(trace: Trace) -> Steps | None:
 
 
 def _from_optimizer(trace: Trace) -> Steps | None:
-    wanted = np.array([bool(_OPTIMIZER.match(name)) for name in trace.names], bool)
+    wanted = np.array([bool(OPTIMIZER_STEP.match(name)) for name in trace.names], bool)
     rows = np.flatnonzero(trace.is_host_work & wanted[trace.columns.name])
     if len(rows) < 2:
         return None
@@ -255,14 +254,14 @@ def _add_device_work(trace: Trace, steps: Steps) -> Steps:
     previous = np.concatenate([steps.host_start_ns[:1], ends[:-1]])
     starts = np.maximum(previous, steps.host_start_ns)
     steps = replace(steps, start_ns=starts, end_ns=ends)
-    return _drop_cut_off(steps, bool(busy[:-1].any()) and not bool(busy[-1]))
+    return _drop_cut_off(trace, steps, bool(busy[:-1].any()) and not bool(busy[-1]))
 
 
-def _drop_cut_off(steps: Steps, idle: bool) -> Steps:
+def _drop_cut_off(trace: Trace, steps: Steps, idle: bool) -> Steps:
     if len(steps) < 2:
         return steps
     lengths = steps.end_ns - steps.start_ns
-    if not idle and lengths[-1] >= CUT_OFF_SHARE * lengths[-2]:
+    if not idle and not is_cut_off(trace, lengths, steps.locate, int(steps.host_end_ns[-1])):
         return steps
     kept = {
         name: getattr(steps, name)[:-1] for name in ("number", "host_start_ns", "host_end_ns", "start_ns", "end_ns")
