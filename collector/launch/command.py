@@ -13,6 +13,7 @@ from collector.launch.activation import activate, read_settings
 from collector.launch.script import Program, run_program
 from collector.launch.torchrun import is_torchrun, wrap_workers
 from collector.schema.errors import StepscopeError, UsageError
+from collector.session.ending import note_exit
 
 _USAGE = """profiler-run [options] script.py [argument …]
        profiler-run [options] -m module [argument …]
@@ -132,6 +133,9 @@ def _run_recorded(given: argparse.Namespace) -> None:
         run_program(program)
     except UsageError:
         watch.stop()
+        raise
+    except SystemExit as error:
+        note_exit(error)
         raise
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from collector.schema.wording import format_number_of
+from collector.session.ending import find_last_error
 from collector.session.profiler import Profiler
 
 
@@ -21,18 +21,18 @@ class LaunchedProfiler(Profiler):
     def _finish_at_exit(self) -> None:
         if self._is_elsewhere() or self._state in ("analysed", "new"):
             return
+        self._note_end(find_last_error())
         self._state = "analysed"
         if self._recording is not None:
-            steps = self._recording.context.steps
             self._guard(self._recording.finish)
             if self._recording.place.rank == 0:
-                self._say(steps.ended)
+                self._say(self._recording.count_steps())
 
-    def _say(self, steps: int) -> None:
+    def _say(self, steps: str) -> None:
         path = os.path.relpath(self.output_path)
         path = path if not path.startswith("..") else str(self.output_path)
         print(
-            f"profiler-run: recorded {format_number_of(steps, 'step')} in {path}; "
+            f"profiler-run: recorded {steps} in {path}; "
             f"show them with: profiler-server --summary-base-dir {os.path.dirname(path) or '.'}",
             file=sys.stderr,
         )

@@ -15,11 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from collector.edge import Edge
+from collector.edge import Edge, log_failure
 from collector.options import Options, parse_options
 from collector.run import Run
 from collector.schema.errors import OptionError, SessionError, StepscopeError
 from collector.schema.wording import format_number_of
+from collector.session.ending import UNTOLD, describe_error, find_last_error
 from collector.session.recording import Recording
 
 PATH_VARIABLE = "PROFILER_OUTPUT_PATH"
@@ -130,21 +131,23 @@ class Profiler:
         self._state = "analysed"
         if self._recording is not None:
             self._guard(self._recording.finish)
-            self._guard(self._tell_where)
+            self._guard(self._tell_result)
         return self._open_run()
 
     def _open_run(self) -> Run:
         # The script may have changed its working directory since.
         return Run(self.output_path if self._recording is None else self._recording.place.run_path)
 
-    def _tell_where(self) -> None:
+    def _tell_result(self) -> None:
         """Say on stderr where the run is and how to look at it; by one rank only."""
         run = self._open_run()
         if self._recording is None or self._recording.place.rank != 0:
             return
-        steps = run.rank(0).count_steps()
+        self._tell_where(format_number_of(run.rank(0).count_steps(), "step"))
+
+    def _tell_where(self, steps: str) -> None:
         _say(
-            f"stepscope: {format_number_of(steps, 'step')} recorded in {self.output_path}; to look at them: "
+            f"stepscope: {steps} recorded in {self.output_path}; to look at them: "
             f"profiler-server --summary-base-dir {shlex.quote(str(self.output_path.parent))}"
         )
 
@@ -157,6 +160,7 @@ class Profiler:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if not self._is_elsewhere() and self._state != "analysed":
+            self._note_end(error)
             self.analyse()
 
     def _refuse_second(self) -> None:
@@ -202,10 +206,20 @@ class Profiler:
         return self._inert or self._pid != os.getpid()
 
     def _finish_at_exit(self) -> None:
-        if not self._is_elsewhere() and self._state not in ("analysed", "new"):
-            self._state = "analysed"
-            if self._recording is not None:
-                self._guard(self._recording.leave)
+        if self._is_elsewhere() or self._state in ("analysed", "new"):
+            return
+        self._note_end(find_last_error(), UNTOLD)
+        self._state = "analysed"
+        if self._recording is not None:
+            self._guard(self._recording.leave)
+            if self._recording.place.rank == 0:
+                self._tell_where(self._recording.count_steps())
+
+    def _note_end(self, error: BaseException | None, otherwise: str = "") -> None:
+        """Keep what ends the training; what happens after stop() does not."""
+        if self._recording is not None and self._state in ("recording", "paused"):
+            with log_failure("it is not known what ended the training"):  # whatever str() of a user's exception does
+                self._recording.ended_by = describe_error(error) or otherwise
 
 
 def _say(text: str) -> None:

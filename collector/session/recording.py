@@ -23,6 +23,8 @@ from collector.ring.clock import Clock
 from collector.ring.codes import PAUSE, RESUME, STEP_MARK
 from collector.ring.words import CODE_SHIFT, WordLog
 from collector.schema.errors import OutputError
+from collector.schema.wording import format_number_of
+from collector.session.ending import spell_end
 from collector.session.place import Launch, Place, abandon_place, claim_place, find_launch_id
 from collector.session.rehearsal import time_hooks
 from collector.sidecar.process import finish_rank, start_sidecar
@@ -38,7 +40,8 @@ _log = logging.getLogger("stepscope")
 class Recording:
     """From the first start() to analyse(). Opening it raises OutputError when the place cannot be written.
 
-    Without a sidecar, finish() makes the tables in this process.
+    Without a sidecar, finish() makes the tables in this process. `ended_by` says what ended the training, if it was not
+    the script's own analyse().
     """
 
     def __init__(self, output_path: Path, options: Options, *, with_sidecar: bool = True) -> None:
@@ -46,6 +49,7 @@ class Recording:
         launch = Launch(rank, world_size, find_launch_id(), *find_versions(), options.as_dict())
         self.place = claim_place(output_path, launch)
         self.options = options
+        self.ended_by = ""
         notes = _build_notes(self.place, options)
         notes.cpu_count, notes.usable_cores = os.cpu_count(), count_usable_cores()
         events = self.place.rank_folder / "events"
@@ -108,6 +112,9 @@ class Recording:
         if self.context.notes.finished:
             return
         self.pause()
+        if self.ended_by:
+            self.context.add_fact("ended_by", self.ended_by)
+            self.context.warn("ended_by", spell_end(self.ended_by, self.count_steps()))
         for signal in reversed(self._signals):
             with self.context.shielded(signal.name):
                 signal.remove()
@@ -126,6 +133,10 @@ class Recording:
             self._sidecar.kill()
             self._sidecar.wait()
         abandon_place(self.place)
+
+    def count_steps(self) -> str:
+        """Return how many training steps have ended, in words."""
+        return format_number_of(self.context.steps.ended, "step")
 
     def _start_sidecar(self) -> None:
         try:

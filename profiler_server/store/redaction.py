@@ -96,6 +96,7 @@ class RedactedRank(RankRun):
             backward_end=rename(manifest.backward_end, "module"),
             signals=tuple(Signal(signal.name, signal.state) for signal in manifest.signals),
             warnings=tuple(Warn(warning.code, f"{warning.code}: left out") for warning in manifest.warnings),
+            facts={name: fact for name, fact in manifest.facts.items() if name != "ended_by"},
         )
 
     def _hide_dataset(self, loader: Loader) -> Loader:

@@ -1,0 +1,56 @@
+"""How a run ended that nobody ended with analyse(): by an exception, or with the process.
+
+May import the standard library only.
+"""
+
+from __future__ import annotations
+
+import sys
+
+MOST_CHARACTERS = 200
+UNTOLD = "exit"
+"""The process left before analyse(): at the last line of the script or by sys.exit(), which nothing tells apart."""
+_exits: list[SystemExit] = []
+
+
+def note_exit(error: SystemExit) -> None:
+    """Keep what nobody else does: the interpreter forgets a SystemExit before it calls who waits for its end."""
+    _exits[:] = [error]
+
+
+def find_last_error() -> BaseException | None:
+    """Return what ends this process, None if that is not known.
+
+    In a child of multiprocessing it is still on its way. Elsewhere the interpreter has kept it, before it called any
+    `sys.excepthook`: so none is needed here, and the user's are left alone. An interactive session keeps every error
+    there, those after which it went on too.
+    """
+    if (error := sys.exc_info()[1]) is not None:
+        return error
+    if _exits:
+        return _exits[0]
+    kept = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+    return kept if isinstance(kept, BaseException) else None
+
+
+def describe_error(error: BaseException | None) -> str:
+    """Return the type of an exception and the start of its message, "" for none and for an exit without a failure.
+
+    An exit from within an `except` is told by what was caught there. What the message itself raises passes through.
+    """
+    if isinstance(error, SystemExit):
+        if error.code is None or error.code == 0:
+            return ""
+        if error.__context__ is not None and not error.__suppress_context__:
+            return describe_error(error.__context__)
+    if error is None:
+        return ""
+    message = " ".join(str(error)[:MOST_CHARACTERS].split())
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def spell_end(ended_by: str, steps: str) -> str:
+    """Return the note for readers of the run; `steps` is such as `14 steps`."""
+    if ended_by == UNTOLD:
+        return f"The script left before analyse(), after {steps}: at its last line or by sys.exit()."
+    return f"The training was ended after {steps} by {ended_by}"
