@@ -63,10 +63,43 @@ def explain_absence(rank: RankRun, table: str, title: str, remedy: str = "") -> 
         return None
     if status.state in ("failed", "broken"):
         return Notice("failed", f"The {table} cannot be read", status.reason, spell_recovery(rank.folder))
+    lack = explain_import(rank, table)
+    if lack is not None:
+        return lack
     bare = (f"This run has no {table} table.", f"The {table} table is empty.")
     reason = _NOTHING.get(table, status.reason) if status.reason in bare else status.reason
     return Notice("off" if status.state in ("off", "missing") else "empty", title, reason, remedy)
 
+
+def explain_import(rank: RankRun, table: str) -> Notice | None:
+    """Return why an imported trace lacks a table that the profiler which wrote it could have filled, and how.
+
+    None for a run that Stepscope recorded, and for a table that no trace can fill.
+    """
+    return _NOT_IN_TRACE.get(table) if rank.state == "imported" else None
+
+
+_RECORD_BOTH = "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+_NOT_IN_TRACE = {
+    "operators": Notice(
+        "empty",
+        "No operators in this trace",
+        "The trace holds no operator of the host: the profiler was not asked to record the processor.",
+        _RECORD_BOTH,
+    ),
+    "kernels": Notice(
+        "empty",
+        "No kernels in this trace",
+        "The trace holds no kernel: no device was used, or the profiler was not asked to record it.",
+        _RECORD_BOTH,
+    ),
+    "memory": Notice(
+        "off",
+        "Allocations were not recorded",
+        "The trace holds no allocation: the profiler was not asked to record memory.",
+        "profile(profile_memory=True)",
+    ),
+}
 
 _IN_WINDOWS = "recorded in detailed windows of a few steps, and this run holds none"
 _NOTHING = {

@@ -173,9 +173,13 @@ class Abstention:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Everything that the rules have to say of one rank. `sentence` is the verdict as the Overall page shows it."""
+    """Everything that the rules have to say of one rank. `sentence` is the verdict as the Overall page shows it.
+
+    `silence` says why there is no suggestion, empty where there is one.
+    """
 
     bound_by: BoundBy
     sentence: str
     suggestions: tuple[Suggestion, ...]
     abstained: tuple[Abstention, ...]
+    silence: str = ""

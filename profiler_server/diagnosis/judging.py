@@ -21,6 +21,7 @@ from profiler_server.store.stamps import stamp_rank
 
 _DIAGNOSES: Kept[Diagnosis] = Kept(64)
 Findings = list[tuple[Rule, Finding]]
+_TRACE_LONGER = "Trace longer: give torch.profiler.schedule a larger `active`, and call prof.step() after every step."
 _SEVERITIES = ("high", "medium", "low", "info")
 
 
@@ -48,7 +49,7 @@ def _judge_run(run: Run, rank: int) -> Diagnosis:
 
 
 def _give_up(sentence: str) -> Diagnosis:
-    return Diagnosis(BoundBy("unknown", None, None, 0.0), sentence, (), ())
+    return Diagnosis(BoundBy("unknown", None, None, 0.0), sentence, (), (), "Without steps there is nothing to judge.")
 
 
 def _explain_no_steps(rank: RankRun) -> str:
@@ -66,7 +67,7 @@ def judge(case: Case) -> Diagnosis:
     steady = int(case.selection.regular.sum())
     claims: list[Claim] = []
     notes: list[Suggestion] = []
-    abstained = [_ask_for_steps(steady)]
+    abstained = [_ask_for_steps(case, steady)]
     if steady >= MIN_STEPS:
         findings, abstained = _apply_rules(case)
         claims = rank_claims(case, findings)
@@ -76,7 +77,16 @@ def judge(case: Case) -> Diagnosis:
     notes.sort(key=lambda note: _SEVERITIES.index(note.severity))
     bound = find_bound(case)
     suggestions = (*(write_suggestion(case, claim) for claim in claims), *notes)
-    return Diagnosis(bound, say_verdict(case, bound, claims, notes), suggestions, tuple(abstained))
+    silence = "" if suggestions else _explain_silence(case, steady)
+    return Diagnosis(bound, say_verdict(case, bound, claims, notes), suggestions, tuple(abstained), silence)
+
+
+def _explain_silence(case: Case, steady: int) -> str:
+    if steady >= MIN_STEPS:
+        return "No rule fired: nothing was found that a change would make faster."
+    if case.is_imported:
+        return "Nothing was found in these few steps that a change would make faster."
+    return "The rules could not judge this run, for the reason below."
 
 
 def _apply_rules(case: Case) -> tuple[Findings, list[Abstention]]:
@@ -107,9 +117,11 @@ def _write_sightings(case: Case, findings: Findings, steady: int) -> list[Sugges
     return [*(write_note(claim.rule, claim.finding, "medium", why) for claim in claims), *notes]
 
 
-def _ask_for_steps(steady: int) -> Abstention:
+def _ask_for_steps(case: Case, steady: int) -> Abstention:
     more = format_number_of(MIN_STEPS - steady, "more steady step")
     missing = f"{more}: {MIN_STEPS} are needed, the run has {steady}"
+    if case.is_imported:
+        return Abstention("all", f"{more}: {MIN_STEPS} are needed, the trace has {steady}", _TRACE_LONGER)
     return Abstention("all", missing, "Record longer: train for more steps before analyse().")
 
 

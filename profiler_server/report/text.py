@@ -11,6 +11,7 @@ from collector.schema.errors import RunError
 from collector.schema.phases import PHASES
 from profiler_server.analysis.evaluation import has_training, summarize_evaluation
 from profiler_server.analysis.interruptions import Held
+from profiler_server.analysis.results import Diagnosis
 from profiler_server.analysis.steps import select_steps
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.format import format_duration, format_number_of, format_ranks, format_share
@@ -29,9 +30,9 @@ def render_text(report: dict[str, Any], run: Run) -> str:
     origin = ", ".join(part for part in (state, head["source"], ranks, head["host"], f"{created} UTC") if part)
     parts = [
         f"{head['name']}  ({origin})",
-        _render_verdict(run),
+        say_verdict(run),
         *(_render_rank(rank, run) for rank in report["ranks"]),
-        _render_suggestions(report),
+        _render_suggestions(report, run),
     ]
     if report["abstained"]:
         lines = [f"  {a['rule']}: lacks {a['missing']}. {a['how']}" for a in report["abstained"]]
@@ -41,10 +42,21 @@ def render_text(report: dict[str, Any], run: Run) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _render_verdict(run: Run) -> str:
+def say_verdict(run: Run) -> str:
+    """Return what the first rank is bound by, in a sentence."""
+    found = _diagnose(run)
+    return found.sentence if found else "What the run is bound by cannot be said; the warnings say why."
+
+
+def explain_silence(run: Run) -> str:
+    """Return why there is no suggestion, empty where there is one."""
+    found = _diagnose(run)
+    return found.silence if found else "The run could not be judged."
+
+
+def _diagnose(run: Run) -> Diagnosis | None:
     try:
-        if run.ranks:
-            return diagnose(run, run.ranks[0]).sentence
+        return diagnose(run, run.ranks[0]) if run.ranks else None
     except RunError:  # said in the warnings already
         pass
     return "What the run is bound by cannot be said; the warnings below say why."
@@ -54,7 +66,8 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
     steps, times = rank["steps"], rank["steps"]["duration_ns"]
     if times is None:
         return "\n".join([f"Rank {rank['rank']}: {_explain_no_steps(rank, run)}", *_render_pipeline(rank)])
-    left_out = f", {len(steps['excluded'])} left out (warm-up, detailed windows)" if steps["excluded"] else ""
+    kinds = ", ".join(select_steps(read_steps(run.rank(rank["rank"]))).left_out)
+    left_out = f", {len(steps['excluded'])} left out ({kinds})" if steps["excluded"] else ""
     lines = [
         f"Rank {rank['rank']}: {format_number_of(steps['count'], 'step')}{left_out}",
         f"  step      {_render_times(rank, run)}",
@@ -117,9 +130,9 @@ def _render_times(rank: dict[str, Any], run: Run) -> str:
     return f"count {len(values)}, " + ", ".join(f"{name} {format_duration(value)}" for name, value in figures.items())
 
 
-def _render_suggestions(report: dict[str, Any]) -> str:
+def _render_suggestions(report: dict[str, Any], run: Run) -> str:
     if not report["suggestions"]:
-        return "Suggestions: none."
+        return f"Suggestions: none. {explain_silence(run)}"
     lines = ["Suggestions"]
     for number, entry in enumerate(report["suggestions"], start=1):
         lines.append(f"  {number}. {entry['title']}  [{entry['severity']}, {entry['rule']}]")

@@ -15,7 +15,9 @@ def _judge(case: Case) -> Finding | Abstention | None:
         return None
     device = case.device_shares
     if device is None:
-        return Abstention("launch_bound", "when kernels ran on the device", 'Record with Profiler(window="auto").')
+        imported = "Trace with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
+        how = imported if case.is_imported else 'Record with Profiler(window="auto").'
+        return Abstention("launch_bound", "when kernels ran on the device", how)
     host = device.unfed / device.idle if device.idle else 0.0
     if device.idle < 1.0 - _BUSY or host <= _HOST or not case.is_dispatching:
         return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +14,13 @@ import numpy as np
 from collector.run import RankRun, Run
 from collector.schema.errors import RunError
 from collector.schema.phases import PHASES
+from profiler_server.analysis.operator_groups import Measure
 from profiler_server.analysis.step_graph import average_graph
-from profiler_server.analysis.steps import select_steps, summarize_phases
-from profiler_server.diagnosis.judging import diagnose
+from profiler_server.analysis.steps import StepSelection, explain_average, select_steps, summarize_phases
 from profiler_server.figures import PHASE_COLORS, Strip, average_runs, build_strip
 from profiler_server.format import format_duration, format_phase_shares
 from profiler_server.report import build_report, read_steps
+from profiler_server.report.text import explain_silence, say_verdict
 from profiler_server.store.redaction import RedactedRun
 from profiler_server.web.links import Links
 from profiler_server.web.static import find_frontend
@@ -49,6 +52,11 @@ class RankView:
     """Of each phase: label, colour, mean, share."""
     curve: StepCurve | None
 
+    @property
+    def measure(self) -> Measure:
+        """Where the self time of operators is counted: on the device if any of them worked on one."""
+        return "device" if any(row["device_self_ns"] for row in self.data["operators"]) else "host"
+
 
 def render_report(run: Run, redact: bool = False) -> str:
     """Return the file. With `redact` it holds no name that the user gave. Raises as `build_report` does."""
@@ -63,7 +71,9 @@ def render_report(run: Run, redact: bool = False) -> str:
         "report.html",
         style=_embed_styles(),
         report=report,
-        sentence=_say_verdict(shown),
+        sentence=say_verdict(shown),
+        silence=explain_silence(shown),
+        average=explain_average(_select_steps(shown, [view.data["rank"] for view in ranks])),
         ranks=ranks,
         ranks_left_out=len(report["ranks"]) - len(ranks),
         rows=ROWS_SHOWN,
@@ -81,11 +91,10 @@ def _embed_styles() -> str:
     return f"data:text/css;base64,{base64.b64encode(text.encode()).decode()}"
 
 
-def _say_verdict(run: Run) -> str:
-    try:
-        return diagnose(run, run.ranks[0]).sentence
-    except (RunError, IndexError):
-        return "What this run is bound by cannot be said."
+def _select_steps(run: Run, ranks: Sequence[int]) -> Iterator[StepSelection]:
+    for rank in ranks:
+        with suppress(RunError):  # said in the warnings already
+            yield select_steps(read_steps(run.rank(rank)))
 
 
 def _view_rank(rank: RankRun, data: dict[str, Any]) -> RankView:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+import html
 import re
 from pathlib import Path
 
 import pytest
 
 from collector.run import open_run
+from profiler_server.report import build_report
+from profiler_server.report.text import render_text
 from profiler_server.web.report_file import render_report
+from tests.support.asking import Asker
 from tests.support.panorama import PANORAMA
 from tests.web.test_command_line import assert_refused, run
 
@@ -68,3 +72,21 @@ def test_the_command_writes_it_and_refuses_what_makes_no_sense(runs: Path, tmp_p
     assert target.read_text("utf-8").startswith("<!doctype html>")
     assert_refused(run("report", runs / "rich", "--redact"), "--html FILE")
     assert_refused(run("report", runs / "rich", "--html", tmp_path / "no/where.html"), "cannot be written")
+
+
+def test_a_short_trace_reads_as_on_the_pages(runs: Path) -> None:
+    """Nothing was left out of its means, and that no rule fired is said as the suggestions of the pages say it."""
+    run_of = open_run(runs / "imported")
+    shown, text = render_report(run_of), render_text(build_report(run_of), run_of)
+    page = Asker(runs).ask("/runs/imported/").text
+    assert "every step counted" in shown
+    assert "Self time on the device" in shown
+    assert "Recording cost" not in shown
+    for place in (shown, text, page):
+        assert "Trace longer" in html.unescape(place)
+        assert "No rule fired" not in place
+        assert "analyse()" not in place
+
+
+def test_the_means_of_a_recorded_run_leave_out_its_windows(runs: Path) -> None:
+    assert "detailed windows left out" in render_report(open_run(runs / "rich"))

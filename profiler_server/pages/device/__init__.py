@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from collector.run import RankRun
 from collector.schema.errors import RunError
-from profiler_server.page import Notice, Page, PageRequest, explain_absence, explain_delay, find_remedy
+from profiler_server.format import shorten_middle
+from profiler_server.page import Notice, Page, PageRequest, explain_absence, explain_delay, explain_import, find_remedy
 from profiler_server.pages.device.breakdown import Breakdown, build_breakdown
 from profiler_server.pages.device.panels import DevicePanel, build_panels
 from profiler_server.store.lasting import Later
@@ -21,6 +22,10 @@ NO_DEVICE = (
     "Nothing ran on an accelerator while this run was recorded in detail, so there is no kernel, copy or stream to show. "
     "That is as it should be for a training on the CPU: Step trace and Operators tell where its time goes. To see a "
     "device here, train on a machine with one, with the model and its batches moved to it."
+)
+NO_KERNEL = (
+    "No kernel, copy or stream was recorded, although this run had a device: {devices}. Either nothing ran on it in the "
+    "recorded steps, or its work could not be traced: another profiler held the device, or the driver forbids it."
 )
 MOVE_REMEDY = "model = model.to(device)\nfor batch in loader:\n    batch = batch.to(device, non_blocking=True)"
 
@@ -46,7 +51,7 @@ def build(request: PageRequest) -> DevicePage:
     breakdown, breakdown_notice = _try("The breakdown cannot be made", lambda: build_breakdown(rank))
     panels, device_notice = _try("The device's figures cannot be made", lambda: build_panels(rank, linked_only))
     if not panels and device_notice is None and breakdown_notice is None:
-        nothing = Notice("empty", "No device work", NO_DEVICE, MOVE_REMEDY)
+        nothing = _explain_nothing(rank)
         if breakdown and breakdown.is_on_device:
             device_notice = nothing
         else:  # eight categories of which the five of a device are zero would only seem to tell something
@@ -58,6 +63,16 @@ def build(request: PageRequest) -> DevicePage:
             "empty", "No step in detail", "No training step was recorded in detail.", WINDOW_REMEDY
         )
     return DevicePage(breakdown, breakdown_notice, panels or (), device_notice, linked_only)
+
+
+def _explain_nothing(rank: RankRun) -> Notice:
+    """Say why a rank that recorded operators has no device work: it had no device, or one that showed none."""
+    names = dict.fromkeys(device.name for device in rank.manifest.devices if device.kind not in ("cpu", "mps"))
+    if not names:
+        return Notice("empty", "No device work", NO_DEVICE, MOVE_REMEDY)
+    reason = NO_KERNEL.format(devices=shorten_middle(", ".join(names), 200))
+    lack = explain_import(rank, "kernels")
+    return Notice("empty", "No device work was recorded", reason, lack.remedy if lack else MOVE_REMEDY)
 
 
 def _explain(rank: RankRun) -> Notice | None:

@@ -16,7 +16,7 @@ from profiler_server.analysis.operator_groups import GROUPS, GroupTable, has_mod
 from profiler_server.analysis.selection import SelectedRows, select_rows
 from profiler_server.figures import Chart
 from profiler_server.format import format_count, format_duration, format_number_of, format_steps
-from profiler_server.page import Notice, Page, PageRequest, find_remedy
+from profiler_server.page import Notice, Page, PageRequest, explain_import, find_remedy
 from profiler_server.pages.operators.charts import build_chart
 from profiler_server.pages.operators.columns import SORTABLE, Column, list_columns
 from profiler_server.pages.operators.modules import ModuleTree, build_tree
@@ -149,7 +149,9 @@ def _tabulate(rank: RankRun, state: PageState) -> tuple[GroupTable | None, Notic
                 return None, explain_nothing(rank)
     except RunError as error:
         return None, Notice("failed", f"The {NOUNS[state.group]} cannot be read", str(error), find_remedy(error))
-    return None, _explain_absence(name, status, state)
+    return None, (explain_import(rank, name) if status.state == "empty" else None) or _explain_absence(
+        name, status, state
+    )
 
 
 def _explain_absence(name: str, status: TableStatus, state: PageState) -> Notice:

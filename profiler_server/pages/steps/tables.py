@@ -267,5 +267,5 @@ def describe_points(manifest: RankManifest) -> Points:
         forward_start=manifest.forward_start or ABSENT,
         backward_end=manifest.backward_end or ABSENT,
         source=source,
-        override="FP_POINT=MyModel BP_POINT=MyFirstLayer python train.py",
+        override="" if manifest.state == "imported" else "FP_POINT=MyModel BP_POINT=MyFirstLayer python train.py",
     )

@@ -12,6 +12,7 @@ from collector.run import open_run
 from collector.schema import layout
 from collector.schema.errors import RunNotFoundError, TableBrokenError
 from collector.schema.manifest import encode_manifest
+from collector.traces import import_trace
 from profiler_server.analysis.loader_simulation import Job, LoopModel, simulate
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.judging import diagnose
@@ -29,6 +30,7 @@ from tests.support.cases import (
     stall,
 )
 from tests.support.runs import MS, RunPlan, build_run
+from tests.support.traces import training_steps, write_trace
 
 
 def diagnose_plant(path: Path, plant: Plant) -> Diagnosis:
@@ -268,3 +270,13 @@ def test_simulated_gain_of_a_stage_is_that_of_its_share() -> None:
     base = LoopModel(batches=(Job(300.0, 0.0),), steps=(Job(60.0, 0.0),), workers=2, cores=100.0)
     half = dataclasses.replace(base, batches=(Job(150.0, 0.0),))
     assert simulate(base).step_ns == pytest.approx(2 * simulate(half).step_ns, rel=0.02)
+
+
+def test_nothing_found_in_few_steps_is_said_of_a_trace_and_of_a_run_that_it_was_not_judged(tmp_path: Path) -> None:
+    trace = import_trace(write_trace(tmp_path / "trace.json", training_steps(3, 20_000.0)), tmp_path / "trace")
+    short = open_run(build_run(tmp_path / "short", RunPlan(steps=5)))
+    found = [diagnose(open_run(run.path), run.ranks[0]) for run in (trace, short)]
+    assert [entry.suggestions for entry in found] == [(), ()]
+    assert found[0].silence.startswith("Nothing was found in these few steps")
+    assert found[1].silence.startswith("The rules could not judge this run")
+    assert ["torch.profiler.schedule" in entry.abstained[0].how for entry in found] == [True, False]

@@ -12,9 +12,10 @@ from collector.traces import import_trace
 from profiler_server.page import PageRequest
 from profiler_server.pages.device import DevicePage, build
 from profiler_server.store import lasting
+from tests.support.machines import build_machine
 from tests.support.runs import RunPlan, build_run
 from tests.support.tables import remove_tables
-from tests.support.traces import call, find_sample, kernel, step, write_trace
+from tests.support.traces import call, find_sample, kernel, operator, step, write_trace
 
 
 def _open(run: Path, rank: int = 0, **query: str) -> DevicePage:
@@ -114,3 +115,20 @@ def test_a_run_beyond_measure_says_what_does_it(resnet: Path, monkeypatch: pytes
     notice = _open(resnet).breakdown_notice
     assert notice is not None
     assert (notice.state, "profiler-server report" in notice.reason) == ("off", True)
+
+
+def test_a_run_with_a_device_that_showed_no_work_says_that_and_not_that_it_had_none(tmp_path: Path) -> None:
+    build_machine(tmp_path / "run")
+    notice = _open(tmp_path / "run").breakdown_notice
+    assert notice is not None
+    assert notice.title == "No device work was recorded"
+    assert "although this run had a device" in notice.reason
+    assert "as it should be" not in notice.reason
+
+
+def test_a_trace_with_a_device_but_no_kernel_says_how_to_record_them(tmp_path: Path) -> None:
+    events = [step(1, 0, 100), operator("aten::mm", 10, 50)]
+    notice = _open(import_trace(write_trace(tmp_path / "trace.json", events), tmp_path / "run").path).breakdown_notice
+    assert notice is not None
+    assert "NVIDIA H100" in notice.reason
+    assert "ProfilerActivity.CUDA" in notice.remedy
