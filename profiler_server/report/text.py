@@ -58,8 +58,7 @@ def _diagnose(run: Run) -> Diagnosis | None:
     try:
         return diagnose(run, run.ranks[0]) if run.ranks else None
     except RunError:  # said in the warnings already
-        pass
-    return "What the run is bound by cannot be said; the warnings below say why."
+        return None
 
 
 def _render_rank(rank: dict[str, Any], run: Run) -> str:
