@@ -7,45 +7,90 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any
+
+_MOST_GONE = 32
+
+
+@dataclass
+class _Numbered:
+    """A loader: the one object that has the number now, how many epochs it began, how many objects had it before."""
+
+    number: int
+    traits: Hashable
+    loader: weakref.ref[Any]
+    epochs: int = 0
+    remade: int = 0
 
 
 class LoaderRegistry:
-    """Loaders by order of first use, from 0; epochs of each from 1. Holds no loader alive, leaves nothing on them."""
+    """Loaders by order of first use, from 0; epochs of each from 1. Holds no loader alive, leaves nothing on them.
+
+    A loop that makes its loader anew for every epoch has one loader: what looks like one that is gone takes its number.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._count = 0
-        self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
-        self._epochs: dict[int, int] = {}
+        self._known: dict[int, _Numbered] = {}
+        self._gone: dict[Hashable, _Numbered] = {}
 
     def number(self, loader: Any) -> int:
         """Return the number of a loader, giving it the next one at its first use."""
-        with self._lock:
-            entry = self._known.get(id(loader))
-            if entry is not None and entry[0]() is loader:
-                return entry[1]
-            number = self._count
-            self._count += 1
-            key = id(loader)
-            self._known[key] = (weakref.ref(loader, lambda _: self._forget(key, number)), number)
-            return number
+        return self._find(loader).number
 
     def epoch(self, loader: Any) -> int:
         """Return the epochs begun so far: the current one, 0 before the first. Inside of the start of an iterator the
         new epoch begins when `_BaseDataLoaderIter.__init__` (or `_reset` of persistent workers) is entered."""
-        return self._epochs.get(self.number(loader), 0)
+        return self._find(loader).epochs
 
     def begin_epoch(self, loader: Any) -> int:
         """Count one more epoch and return its number."""
-        number = self.number(loader)
+        entry = self._find(loader)
         with self._lock:
-            self._epochs[number] = self._epochs.get(number, 0) + 1
-            return self._epochs[number]
+            entry.epochs += 1
+            return entry.epochs
 
-    def _forget(self, key: int, number: int) -> None:
-        # Without the lock, which this thread may hold: a collection can come at any time.
-        self._epochs.pop(number, None)
+    def remade(self, loader: Any) -> int:
+        """Return how many loaders that are gone had this number before."""
+        return self._find(loader).remade
+
+    def _find(self, loader: Any) -> _Numbered:
+        key = id(loader)
         entry = self._known.get(key)
-        if entry is not None and entry[1] == number:
-            self._known.pop(key, None)
+        if entry is not None and entry.loader() is loader:
+            return entry
+        traits = _list_traits(loader)
+        with self._lock:
+            entry = self._gone.pop(traits, None) if traits is not None else None
+            own = weakref.ref(loader, lambda gone: self._forget(key, gone))
+            if entry is None:
+                entry = _Numbered(self._count, traits, own)
+                self._count += 1
+            else:
+                entry.loader, entry.remade = own, entry.remade + 1
+            self._known[key] = entry
+            return entry
+
+    def _forget(self, key: int, gone: weakref.ref[Any]) -> None:
+        # Without the lock, which this thread may hold: a collection can come at any time.
+        entry = self._known.get(key)
+        if entry is None or entry.loader is not gone:
+            return
+        self._known.pop(key, None)
+        if entry.traits is not None and len(self._gone) < _MOST_GONE:
+            self._gone[entry.traits] = entry
+
+
+def _list_traits(loader: Any) -> Hashable:
+    """Return what two loaders have in common of which one was made in place of the other; None for no DataLoader."""
+    try:
+        kinds = (loader, loader.dataset, loader.sampler, loader.collate_fn)
+        names = tuple(f"{type(kind).__module__}.{type(kind).__qualname__}" for kind in kinds)
+        length = len(loader.dataset) if hasattr(type(loader.dataset), "__len__") else None
+        settings = (loader.batch_size, loader.num_workers, loader.prefetch_factor, loader.pin_memory, length)
+        return names, tuple(map(repr, settings))
+    except Exception:  # noqa: BLE001  an edge: a loader of the user's may be anything
+        return None

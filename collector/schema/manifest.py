@@ -31,7 +31,10 @@ class Device:
 
 @dataclass(frozen=True)
 class Loader:
-    """One DataLoader of the run: the arguments that advice refers to. `id` is the `loader` column."""
+    """One DataLoader of the run: the arguments that advice refers to. `id` is the `loader` column.
+
+    `remade` counts the DataLoaders like it that the script made in its place, one after the other.
+    """
 
     id: int
     dataset: str
@@ -45,6 +48,7 @@ class Loader:
     shuffle: bool | None = None
     length_batches: int | None = None
     start_method: str | None = None
+    remade: int = 0
 
 
 @dataclass(frozen=True)

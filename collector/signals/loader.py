@@ -88,8 +88,9 @@ class LoaderSignal:
         with self._context.shielded(self.name):
             epoch = loaders.begin_epoch(loader)
             setattr(iterator, _OWN, epoch << 16 | loaders.number(loader) & 0xFFFF)
-            if epoch == 1:
-                self._context.add_loader(_describe_loader(loaders.number(loader), loader))
+            remade = loaders.remade(loader)
+            if epoch == 1 or remade:
+                self._context.add_loader({**_describe_loader(loaders.number(loader), loader), "remade": remade})
 
     def _make_next(self, original: Any) -> Any:
         log, steps = self._context.log, self._context.steps

@@ -282,12 +282,14 @@ def find_bottleneck(
         return Bottleneck(slowest, f"The {_say(first)} lacked the next batch: the workers are the limit.")
     if last.is_late:
         return Bottleneck("pin", f"The {_say(first)} held the next batch while the {_say(last)} lacked it.")
+    if slowest is not None and load is not None and load.busy_frac >= _BUSY:
+        return Bottleneck(slowest, "The workers work all the time: they are the limit.")
     if slowest is None or load is None or wait_frac < _HANDOVER_WAIT or load.busy_frac < _HANDOVER_BUSY:
         return Bottleneck(None, "The next batch was ready nearly always: what waits is not the loader.")
     return _blame_handover(slowest, load)
 
 
-_HANDOVER_WAIT, _HANDOVER_BUSY = 0.1, 0.5
+_HANDOVER_WAIT, _HANDOVER_BUSY, _BUSY = 0.1, 0.5, 0.95
 _COMPUTING = 0.2
 """Workers that need a processor for less of their work than this wait, for storage mostly."""
 

@@ -276,6 +276,7 @@ class Rule:
     judge: Callable[[Case], Finding | Abstention | None]
     muted_when_input_bound: bool = False
     stage: str = ""
+    feeds: bool = False
 
 
 @dataclass(frozen=True)

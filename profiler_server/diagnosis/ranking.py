@@ -63,7 +63,7 @@ def make_claim(case: Case, rule: Rule, finding: Finding, model: LoopModel, now_n
         step_ns=predicted,
         low_ns=low,
         high_ns=min(max(predicted, now_ns - gain * least) + doubt.step_ns, now_ns),
-        feeds=feeds,
+        feeds=feeds or rule.feeds,
     )
 
 
@@ -119,7 +119,9 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
         if sure and gain >= 0.2 and finding.tier != "R"
         else "medium"
     )
-    said = [finding.advice, _say_basis(case, finding), _say_order(claim), "" if sure else _say_doubt(case)]
+    said = [finding.advice, _say_basis(case, finding), _say_order(claim), _say_surplus(case, claim)]
+    if not sure:
+        said.append(_say_doubt(case))
     return Suggestion(
         rule=claim.rule.id,
         title=finding.title,
@@ -149,6 +151,13 @@ def _say_order(claim: Claim) -> str:
     if claim.instead_of:
         return f"An alternative to “{claim.instead_of}”: on top of that it gains nothing worth the effort."
     return f"Do it after “{claim.after}”." if claim.after else ""
+
+
+def _say_surplus(case: Case, claim: Claim) -> str:
+    """Explain a gain that is larger than the wait that it takes away."""
+    if not claim.feeds or claim.rule.feeds or case.step_ns - claim.step_ns <= 1.1 * case.phases_ns["data_wait"]:
+        return ""
+    return "More than the wait is gained, because workers that compute less leave the processors to the step."
 
 
 def _say_doubt(case: Case) -> str:

@@ -20,6 +20,7 @@ from profiler_server.format import format_cores, format_duration, format_number_
 
 _NOT_READY = 0.3
 _BUSY = 0.8
+_ALIVE = " Keep them alive between epochs: starting more of them takes longer."
 _CONTESTED = " All cores are in use now, so they would take them from other programs: expect less while those run."
 
 
@@ -49,9 +50,12 @@ def _judge(case: Case) -> Finding | Abstention | None:
         f"{format_share(min(busy, 1.0))} of the time.",
         threshold=f"Next batch missing more than {format_share(_NOT_READY)}, workers busy more than {format_share(_BUSY)}.",
         advice=f"Use {format_number_of(workers, 'worker')}: the smallest number whose step is within 3 % of the best that "
-        f"{format_cores(case.cores)} allow, of each of which a worker keeps {format_share(case.cpu_need)} busy."
+        f"{format_cores(case.cores)} allow, of each of which a worker needs {format_share(case.cpu_need)} (waiting for a core left out)."
+        + ("" if loader.persistent_workers else _ALIVE)
         + (_CONTESTED if contested else ""),
-        change=write_loader(loader, num_workers=workers),
+        change=write_loader(
+            loader, num_workers=workers, **({} if loader.persistent_workers else {"persistent_workers": True})
+        ),
         fix=f"num_workers {loader.num_workers} → {workers}",
         evidence=(DATA_PAGE, STAGES_PAGE),
         what_if=set_workers(workers),

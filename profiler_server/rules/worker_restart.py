@@ -11,7 +11,7 @@ _MIN_RESTARTS = 2
 
 def _judge(case: Case) -> Finding | None:
     loader = case.loader
-    if loader is None or not loader.num_workers or loader.persistent_workers:
+    if loader is None or not loader.num_workers or (loader.persistent_workers and not loader.remade):
         return None
     selection = case.selection
     restarts = selection.first_of_epoch & selection.kept
@@ -22,13 +22,17 @@ def _judge(case: Case) -> Finding | None:
     saved = [max(0.0, float(wait) - case.wait_ns - case.batch_ns) for wait in waits]
     per_step = sum(saved) / int(selection.kept.sum())
     steps = int(selection.kept.sum()) / int(restarts.sum())
+    once = "  # made once, before the loop over epochs" if loader.remade else ""
     return Finding(
-        title="Workers are restarted in every epoch",
+        title="The DataLoader is made anew in every epoch" if loader.remade else "Workers are restarted in every epoch",
         measured=f"{int(restarts.sum())} restarts cost {format_duration(sum(saved) / len(saved))} each, once in "
         f"{steps:.0f} steps: {format_share(per_step / case.step_ns)} of the time.",
-        threshold="Two restarts or more, and persistent_workers is off.",
-        advice="Keep the workers alive between epochs; their memory stays allocated.",
-        change=write_loader(loader, persistent_workers=True),
+        threshold="Two restarts or more, and persistent_workers is off, or of another DataLoader each time.",
+        advice="Make the DataLoader once, before the loop over epochs, and keep its workers alive between them; their memory "
+        "stays allocated."
+        if loader.remade
+        else "Keep the workers alive between epochs; their memory stays allocated.",
+        change=f"loader = {write_loader(loader, persistent_workers=True)}{once}",
         fix="persistent_workers=True",
         evidence=(STEPS_PAGE,),
         what_if=drop_extra(per_step),
@@ -37,4 +41,4 @@ def _judge(case: Case) -> Finding | None:
     )
 
 
-RULE = Rule("worker_restart", knob="persistent_workers", effort="flag", judge=_judge)
+RULE = Rule("worker_restart", knob="persistent_workers", effort="flag", judge=_judge, feeds=True)

@@ -68,3 +68,17 @@ def test_workers_for_an_iterable_dataset_come_with_the_split_that_they_need(tmp_
     found = {entry.rule: entry for entry in diagnose(build_case_run(tmp_path / "run", plant), 0).suggestions}
     assert "IterableDataset" in found["no_workers"].advice
     assert "get_worker_info()" in found["no_workers"].change
+
+
+def test_a_loader_that_is_made_anew_is_to_be_made_once(tmp_path: Path) -> None:
+    plant = dataclasses.replace(PLANTED["worker_restart"], loader={"remade": 9, "persistent_workers": True})
+    found = {entry.rule: entry for entry in diagnose(build_case_run(tmp_path / "run", plant), 0).suggestions}
+    assert found["worker_restart"].title == "The DataLoader is made anew in every epoch"
+    assert "made once, before the loop over epochs" in found["worker_restart"].change
+
+
+def test_more_workers_are_to_be_kept_alive(tmp_path: Path) -> None:
+    plant = dataclasses.replace(PLANTED["too_few_workers"], loader={"persistent_workers": False})
+    found = {entry.rule: entry for entry in diagnose(build_case_run(tmp_path / "run", plant), 0).suggestions}
+    assert "persistent_workers=True,  # was default" in found["too_few_workers"].change
+    assert "Keep them alive between epochs" in found["too_few_workers"].advice

@@ -1,0 +1,60 @@
+"""Which number a DataLoader has, also where the script makes it anew for every epoch."""
+
+from __future__ import annotations
+
+import gc
+
+from torch.utils.data import DataLoader
+
+from collector.context.loaders import LoaderRegistry
+
+
+def make_loader(length: int = 8, batch_size: int = 2) -> DataLoader[int]:
+    return DataLoader(range(length), batch_size)  # type: ignore[arg-type]
+
+
+def test_loader_that_is_made_anew_goes_on_where_the_one_before_it_ended() -> None:
+    loaders = LoaderRegistry()
+    found = []
+    for _ in range(3):
+        loader = make_loader()
+        found.append((loaders.begin_epoch(loader), loaders.number(loader), loaders.remade(loader)))
+        del loader
+        gc.collect()
+    assert found == [(1, 0, 0), (2, 0, 1), (3, 0, 2)]
+
+
+def test_loaders_that_live_side_by_side_have_their_own_numbers() -> None:
+    loaders, first, second = LoaderRegistry(), make_loader(), make_loader()
+    assert [loaders.number(first), loaders.number(second), loaders.number(first)] == [0, 1, 0]
+
+
+def test_loader_of_other_data_or_batches_is_another() -> None:
+    loaders, kept = LoaderRegistry(), []
+    for loader in (make_loader(), make_loader(length=9), make_loader(batch_size=4)):
+        kept.append(loaders.number(loader))
+        del loader
+        gc.collect()
+    assert kept == [0, 1, 2]
+
+
+def test_training_and_validation_that_are_both_made_anew_stay_apart() -> None:
+    loaders = LoaderRegistry()
+    for _ in range(3):
+        train, validation = make_loader(length=90), make_loader(length=10)
+        assert [loaders.number(train), loaders.number(validation)] == [0, 1]
+        del train, validation
+        gc.collect()
+
+
+class Odd:
+    """No DataLoader: whatever is asked of it fails."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
+def test_what_is_no_dataloader_is_numbered_by_itself() -> None:
+    loaders = LoaderRegistry()
+    first, second = Odd(), Odd()
+    assert [loaders.number(first), loaders.number(second), loaders.begin_epoch(second)] == [0, 1, 1]
