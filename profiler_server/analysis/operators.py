@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from collector.parts import find_files
 from collector.run import RankRun
 from profiler_server.analysis.results import KernelRow, OperatorRow
+from profiler_server.store.kept import Kept, stamp_of
 
 OPERATOR_MEASURES = ("count", "total_ns", "self_ns", "device_total_ns", "device_self_ns", "flops", "moved_bytes")
 """Columns that `sum_operators` adds up. `flops` and `moved_bytes` count the rows where they are known, null for none."""
@@ -48,7 +49,7 @@ def summarize_operators(rank: RankRun) -> tuple[OperatorRow, ...]:
     """
     if not find_files(rank.folder, "operators"):
         return ()
-    table = sum_operators(read_operators(rank), ("name", "type"))
+    table = _sum_names(rank)
     names = ("name", "type", "count", "total_ns", "self_ns", "device_total_ns", "device_self_ns")
     return tuple(OperatorRow(**row) for row in table.select(names).to_pylist())
 
@@ -57,7 +58,17 @@ def summarize_types(rank: RankRun) -> tuple[TypeRow, ...]:
     """Return one row per family of operators, in the order of `summarize_operators`. Raises as that does."""
     if not find_files(rank.folder, "operators"):
         return ()
-    return tuple(TypeRow(**row) for row in sum_types(read_operators(rank)).to_pylist())
+    return tuple(TypeRow(**row) for row in sum_types(_sum_names(rank)).to_pylist())
+
+
+_SUMS: Kept[pa.Table] = Kept(64)
+
+
+def _sum_names(rank: RankRun) -> pa.Table:
+    """Sum the operators by name and type; for a whole rank kept until one of its files changes."""
+    if type(rank) is not RankRun:  # seen through a filter
+        return sum_operators(read_operators(rank), ("name", "type"))
+    return _SUMS.recall(str(rank.folder), stamp_of(rank), lambda: sum_operators(read_operators(rank), ("name", "type")))
 
 
 def find_dispatch_share(rank: RankRun) -> float | None:
