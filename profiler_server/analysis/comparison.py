@@ -18,12 +18,14 @@ from collector.schema.errors import RunError
 from collector.schema.phases import PHASES
 from profiler_server.analysis.intervals import Floats
 from profiler_server.analysis.operator_groups import Measure
-from profiler_server.analysis.steps import explain_average, read_integers, select_steps, train_steps
+from profiler_server.analysis.steps import explain_average, read_integers, select_steps, sum_recorded, train_steps
 from profiler_server.format import format_duration, format_number_of, format_share
 
 BATCHES = 20
 OPERATORS = 15
 _OPERATOR_COLUMNS = ("step", "name", "self_ns", "device_self_ns")
+LOOP_FRAC = 0.05
+"""The change of the whole loop is said where it is so much of the loop more, or less, than that of the step."""
 STEPS_RATIO = 2.0
 """So many times the steps is worth a caution: a short run is mostly warm-up."""
 # Student's t at 97.5 % for 1, 2, 3 … degrees of freedom; beyond the list it changes by less than 0.1.
@@ -53,7 +55,9 @@ class Comparison:
     """`phases` sum to `step`. `operators` are those that changed most, empty without a detailed window.
 
     Operators are compared by self time: on the device where both runs have device time, else on the host; `measure` says
-    which. `average` says which steps the means cover. The totals are of all training steps, warm-up and windows included. `cautions` say why the two may not be alike.
+    which. `average` says which steps the means cover. The totals are of all training steps, warm-up and windows included; a loop is the
+    time from the first step or evaluation batch to the last, what lies between them included, per training step.
+    `cautions` say why the two may not be alike.
     """
 
     step: Difference
@@ -66,6 +70,8 @@ class Comparison:
     cautions: tuple[str, ...] = ()
     measure: Measure = "host"
     average: str = ""
+    a_loop_ns: float = 0.0
+    b_loop_ns: float = 0.0
 
     @property
     def is_slower(self) -> bool:
@@ -74,7 +80,8 @@ class Comparison:
 
 def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
     """Compare one rank of two runs. Raises TableMissingError or TableBrokenError without steps on either side."""
-    whole = [train_steps(rank.table("steps")) for rank in (a, b)]
+    tables = [rank.table("steps") for rank in (a, b)]
+    whole = [train_steps(table) for table in tables]
     selections = [select_steps(steps) for steps in whole]
     a_steps, b_steps = (steps.filter(pa.array(s.kept)) for steps, s in zip(whole, selections, strict=True))
     columns = [("step", "duration_ns"), *((phase.label, f"{phase.name}_ns") for phase in PHASES)]
@@ -93,7 +100,15 @@ def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
         cautions,
         measure,
         explain_average(selections),
+        *(_measure_loop(table, steps.num_rows) for table, steps in zip(tables, whole, strict=True)),
     )
+
+
+def _measure_loop(steps: pa.Table, count: int) -> float:
+    """Return the time per training step from the first step or evaluation batch to the last, in ns; 0 without any."""
+    kinds = steps["kind"].cast(pa.string())
+    places = np.flatnonzero(pc.is_in(kinds, pa.array(["train", "eval"])).to_numpy())
+    return sum_recorded(steps.slice(places[0], places[-1] - places[0] + 1)) / count if count else 0.0
 
 
 def _find_cautions(a: RankRun, b: RankRun, a_count: int, b_count: int) -> tuple[str, ...]:
@@ -117,12 +132,25 @@ def summarize_comparison(found: Comparison) -> str:
     covered = f"over {found.a_steps:,} and {format_number_of(found.b_steps, 'step')}"
     if step.noise_ns is None or not step.a_ns:
         return f"Too few steps to compare, {covered}."
-    noise = format_duration(step.noise_ns)
+    noise, loop = format_duration(step.noise_ns), _describe_loop(found)
     if not step.is_clear:
-        return f"No clear difference, {covered}: the step changed by {format_duration(step.change_ns)}, noise ±{noise}."
+        change = format_duration(step.change_ns)
+        return f"No clear difference, {covered}: the step changed by {change}, noise ±{noise}.{loop}"
     word = "slower" if step.change_ns > 0 else "faster"
     change = format_duration(abs(step.change_ns))
-    return f"B is {word} by {change} per step ({format_share(abs(step.change_ns) / step.a_ns)}), noise ±{noise}, {covered}."
+    share = format_share(abs(step.change_ns) / step.a_ns)
+    return f"B is {word} by {change} per step ({share}), noise ±{noise}, {covered}.{loop}"
+
+
+def _describe_loop(found: Comparison) -> str:
+    """Say how the whole loop changed, in a sentence that follows another; "" where it changed as the step did."""
+    a_ns, b_ns = found.a_loop_ns, found.b_loop_ns
+    if not a_ns or abs((b_ns - a_ns) / a_ns - found.step.change_ns / found.step.a_ns) < LOOP_FRAC:
+        return ""
+    return (
+        f" The whole loop, with evaluation, warm-up and what lies between steps, changed by {100 * (b_ns / a_ns - 1):+.1f} %: "
+        f"{format_duration(a_ns)} a step in A, {format_duration(b_ns)} in B."
+    )
 
 
 def measure_noise(values: Floats) -> float | None:

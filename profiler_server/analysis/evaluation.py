@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from profiler_server.analysis.results import Distribution, PhaseShare
-from profiler_server.analysis.steps import read_integers, summarize_durations, summarize_phases
+from profiler_server.analysis.steps import read_integers, sum_recorded, summarize_durations, summarize_phases
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def summarize_evaluation(steps: pa.Table) -> EvaluationSummary | None:
     if spread is None:
         return None
     total = int(durations.sum())
-    whole = int(read_integers(steps, "duration_ns").sum())
+    whole = sum_recorded(steps)
     return EvaluationSummary(len(durations), total, total / whole if whole else 0.0, spread, summarize_phases(batches))
 
 

@@ -1,4 +1,4 @@
-"""What held up the thread that trains, by name: checkpoints, validation, compilations, ranges that the user marked."""
+"""What held up the thread that trains, by name: checkpoints, validation, compilations, epochs that change, own ranges."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from profiler_server.analysis.intervals import Ints, Mask
 from profiler_server.analysis.nesting import count_parents
 from profiler_server.analysis.steps import read_integers
 
-Kind = Literal["checkpoint", "validation", "compile", "recompile", "range"]
+Kind = Literal["checkpoint", "validation", "between", "compile", "recompile", "range"]
 _SAVES = re.compile(r"check.?point|sav(e|ing)", re.IGNORECASE)
 _EVALUATES = re.compile(r"valid|eval", re.IGNORECASE)
 _TOGETHER: tuple[tuple[Kind, ...], ...] = (("checkpoint",), ("compile", "recompile"))
 _MOST_NAMES = 200
 _MOST_TEXT = 200
+_WORTH_FRAC = 0.01
+"""So much of the recorded time lies between epochs before it is said: each change of them takes some microseconds."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Held:
             return f"recompilation of {self.name}"
         if self.kind == "range":
             return f"range “{self.name}”"
+        if self.kind == "between":
+            return "time between epochs"
         return f"{self.kind} ({self.name})" if self.name else self.kind
 
 
@@ -50,7 +54,8 @@ class Held:
 class Interruptions:
     """Each row is one time that something of `held` held the thread: `which` is its place there, `row` that in its table.
 
-    `depth` is how deep a range was nested; rows are in order of their start. Passes of validation lie between steps.
+    `depth` is how deep a range was nested; rows are in order of their start. Passes of validation lie between steps, and
+    so does what is between epochs.
     """
 
     held: tuple[Held, ...]
@@ -84,7 +89,7 @@ NOTHING = Interruptions((), *(np.zeros(0, np.int64),) * 4)
 
 def read_interruptions(rank: RankRun) -> Interruptions:
     """Read what held the training thread. A table that is absent or damaged adds nothing."""
-    pieces = [_read_ranges(rank), _read_compiles(rank), _read_validation(rank)]
+    pieces = [_read_ranges(rank), _read_compiles(rank), _read_validation(rank), read_between(rank)]
     held = tuple(entry for piece in pieces for entry in piece.held)
     shifts = np.cumsum([0, *(len(piece.held) for piece in pieces)])
     which = np.concatenate([piece.which + shift for piece, shift in zip(pieces, shifts, strict=False)])
@@ -96,7 +101,7 @@ def read_interruptions(rank: RankRun) -> Interruptions:
 
 
 def sum_interruptions(found: Interruptions) -> tuple[HeldSum, ...]:
-    """Sum checkpoints, validation and compilations by name, the longest in all first. What the user marked is left out.
+    """Sum all but what the user marked by name, the longest in all first.
 
     A range inside of another of the list counts for both. The reason is that of the longest.
     """
@@ -230,6 +235,24 @@ def _read_validation(rank: RankRun) -> Interruptions:
     last = batches[np.append(np.flatnonzero(np.diff(steps_before)), len(batches) - 1)]
     zeros = np.zeros(len(first), np.int64)
     return Interruptions((Held("validation", ""),), zeros, starts[first], ends[last] - starts[first], zeros)
+
+
+def read_between(rank: RankRun) -> Interruptions:
+    """Read what lies before the first batch of an epoch: workers that end, what the script does there.
+
+    Less than a hundredth of the recorded time counts as nothing.
+    """
+    rows = _read(rank, "steps", ("kind", "batch", "start_ns", "duration_ns"))
+    if rows is None:
+        return NOTHING
+    rests = np.asarray(pc.equal(rows["kind"].combine_chunks().cast(pa.string()), "rest").to_numpy(False), np.bool_)
+    begins = read_integers(rows, "batch", absent=-1) == 0
+    chosen = np.flatnonzero(rests & np.append(begins[1:], False))
+    starts, lengths = read_integers(rows, "start_ns"), read_integers(rows, "duration_ns")
+    if not len(chosen) or lengths[chosen].sum() < _WORTH_FRAC * lengths.sum():
+        return NOTHING
+    zeros = np.zeros(len(chosen), np.int64)
+    return Interruptions((Held("between", ""),), zeros, starts[chosen], lengths[chosen], zeros)
 
 
 def _read(rank: RankRun, table: str, columns: tuple[str, ...]) -> pa.Table | None:

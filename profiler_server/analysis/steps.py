@@ -90,6 +90,11 @@ def train_steps(steps: pa.Table) -> pa.Table:
     return steps if pc.all(is_train).as_py() else steps.filter(is_train)
 
 
+def sum_recorded(steps: pa.Table) -> int:
+    """Return the recorded time in ns: that of all rows, whatever their kind."""
+    return int(read_integers(steps, "duration_ns").sum())
+
+
 def read_integers(table: pa.Table, name: str, absent: int = 0) -> Ints:
     """Return a column of integers or flags as int64, null as `absent`."""
     values = table.column(name).cast(pa.int64()).fill_null(absent).to_numpy()

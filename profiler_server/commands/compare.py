@@ -50,6 +50,7 @@ def describe(found: Comparison) -> dict[str, Any]:
         "operators_measure": found.measure,
         "steps": {"a": found.a_steps, "b": found.b_steps},
         "total_ns": {"a": found.a_total_ns, "b": found.b_total_ns},
+        "loop_per_step_ns": {"a": found.a_loop_ns, "b": found.b_loop_ns},
         "cautions": list(found.cautions),
     }
 

@@ -20,7 +20,7 @@ from profiler_server.analysis.operators import summarize_kernels, summarize_oper
 from profiler_server.analysis.outliers import Outlier, explain_outlier, list_outliers
 from profiler_server.analysis.pipeline import summarize_queues, summarize_stages
 from profiler_server.analysis.results import DeviceSummary, Distribution, PhaseShare
-from profiler_server.analysis.steps import read_integers, summarize_phases, summarize_steps
+from profiler_server.analysis.steps import sum_recorded, summarize_phases, summarize_steps
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.format import format_number_of
 
@@ -120,9 +120,7 @@ def _report_slow_steps(rank: RankRun, steps: pa.Table | None) -> dict[str, list[
     """List the slow steps with their cause, and what held the training thread."""
     found = read_interruptions(rank)
     outliers = list_outliers(steps, interruptions=found).shown if steps is not None else ()
-    whole_ns = (
-        int(read_integers(rank.table("steps", ("duration_ns",)), "duration_ns").sum()) if steps is not None else 0
-    )
+    whole_ns = sum_recorded(rank.table("steps", ("duration_ns",))) if steps is not None else 0
     return {
         "outliers": [_report_outlier(outlier) for outlier in outliers],
         "interruptions": [

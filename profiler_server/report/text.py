@@ -96,7 +96,8 @@ def _render_slow_steps(rank: dict[str, Any]) -> list[str]:
         name = Held(entry["kind"], entry["name"]).label
         longest = f", {format_duration(entry['longest_ns'])} the longest" if entry["count"] > 1 else ""
         times = format_number_of(entry["count"], "time")
-        lines.append(f"  held up by {name}: {times}, {format_duration(entry['total_ns'])} in all{longest}")
+        share = "" if entry["share_frac"] is None else f" ({format_share(entry['share_frac'])} of the recorded time)"
+        lines.append(f"  held up by {name}: {times}, {format_duration(entry['total_ns'])} in all{share}{longest}")
     slow = rank["outliers"][:_MOST_SLOW]
     return lines + [f"  slow step {e['step']}: {e['ratio']:.1f}× the median; {e['text']}" for e in slow]
 

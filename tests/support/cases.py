@@ -162,6 +162,20 @@ def begin_epochs(every: int, wait_ms: float, start_ms: float = 0.0) -> Callable[
     return edit
 
 
+def rest_between_epochs(every: int, rest_ms: float) -> Callable[[list[Row]], None]:
+    """Return an edit that begins an epoch every n steps, with a rest before each but the first."""
+
+    def edit(steps: list[Row]) -> None:
+        begin_epochs(every, wait_ms=0.0)(steps)
+        for at in reversed(range(every, len(steps), every)):
+            idle = dict.fromkeys(_PHASE_COLUMNS, 0) | {"gap_ns": int(rest_ms * MS)}
+            steps.insert(
+                at, {**steps[at - 1], **idle, "kind": "rest", "batch": None, "samples": None, "detailed": False}
+            )
+
+    return edit
+
+
 def collect_garbage(steps: list[Row]) -> None:
     for step in steps[::2]:
         step["forward_ns"] += 20 * MS

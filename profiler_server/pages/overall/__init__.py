@@ -45,7 +45,7 @@ from profiler_server.pages.overall.cards import (
     build_timeline_card,
 )
 from profiler_server.pages.overall.data import DataCard, read_data_card
-from profiler_server.pages.overall.facts import Fact, list_facts, list_interruption_facts
+from profiler_server.pages.overall.facts import Fact, describe_between, list_facts, list_interruption_facts
 from profiler_server.store.lasting import Later
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,10 @@ class Part:
 
 @dataclass(frozen=True)
 class MeanStep:
-    """The mean step as a strip with its parts; `sentence` says which steps it is the mean of and how they were taken."""
+    """The mean step as a strip with its parts; `sentence` says which steps it is the mean of and how they were taken.
+
+    `beside` says what the mean step does not hold, "" where that is little.
+    """
 
     noun: str
     total: str
@@ -88,6 +91,7 @@ class MeanStep:
     strip: Strip
     parts: tuple[Part, ...]
     sentence: str
+    beside: str
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ def build(request: PageRequest) -> OverallPage:
 
     return OverallPage(
         stats=from_steps("Figures", lambda steps: _list_stats(whole, steps)),
-        step=from_steps("One step", lambda steps: _describe_step(steps, rank.manifest)),
+        step=from_steps("One step", lambda steps: _describe_step(steps, rank)),
         steps_card=from_steps("Step trace", lambda steps: build_steps_card(steps.table, steps.noun)),
         operators_card=build_panel("The operators cannot be read", lambda: _read_operators(rank)),
         data_card=build_panel("The data pipeline cannot be read", lambda: _read_data(rank, read.body)),
@@ -215,7 +219,7 @@ def _describe_cost(share_frac: float | None, noun: str) -> str:
     return "was not measured" if share_frac is None else f"a {noun} on the training thread ({format_share(share_frac)})"
 
 
-def _describe_step(steps: Steps, manifest: RankManifest) -> MeanStep:
+def _describe_step(steps: Steps, rank: RankRun) -> MeanStep:
     graph = average_graph(steps.phases)
     present = [phase for phase in steps.phases if phase.mean_ns > 0]
     shares = format_phase_shares({phase.name: phase.share_frac for phase in present})
@@ -236,7 +240,8 @@ def _describe_step(steps: Steps, manifest: RankManifest) -> MeanStep:
         share=format_share(sum(phase.share_frac for phase in present)),
         strip=build_strip([(s.phase, s.start_ns, s.duration_ns) for s in graph.stretches], graph.duration_ns),
         parts=parts,
-        sentence=_describe_modes(steps, manifest),
+        sentence=_describe_modes(steps, rank.manifest),
+        beside=describe_between(rank, steps.noun),
     )
 
 

@@ -9,7 +9,7 @@ from collector.run import RankRun
 from collector.schema.manifest import Device, Loader, RankManifest, RunManifest, Signal
 from profiler_server.analysis.compiles import CompileEvents, summarize_compiles
 from profiler_server.analysis.interruptions import HeldSum, read_between, read_interruptions, sum_interruptions
-from profiler_server.analysis.steps import read_integers
+from profiler_server.analysis.steps import sum_recorded
 from profiler_server.format import (
     format_bytes,
     format_duration,
@@ -61,7 +61,7 @@ def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
 def describe_between(rank: RankRun, noun: str) -> str:
     """Say how long nothing of a step ran between epochs, where that is five percent of the recorded time or more."""
     total_ns = int(read_between(rank).duration_ns.sum())
-    recorded_ns = int(read_integers(rank.table("steps", ("duration_ns",)), "duration_ns").sum()) if total_ns else 0
+    recorded_ns = sum_recorded(rank.table("steps", ("duration_ns",))) if total_ns else 0
     if not recorded_ns or total_ns < _BESIDE_FRAC * recorded_ns:
         return ""
     share = format_share(total_ns / recorded_ns)

@@ -15,7 +15,7 @@ from profiler_server.analysis.interruptions import read_interruptions
 from profiler_server.analysis.micro_batches import count_micro_batches
 from profiler_server.analysis.stability import summarize_spread
 from profiler_server.analysis.step_graph import StepGraph, average_graph, trace_step
-from profiler_server.analysis.steps import summarize_phases, summarize_steps
+from profiler_server.analysis.steps import sum_recorded, summarize_phases, summarize_steps
 from profiler_server.figures import Chart
 from profiler_server.format import describe_micro_batches, format_count
 from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy
@@ -131,7 +131,7 @@ def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
         percentiles=list_percentiles(summarize_steps(data.steps).duration_ns),
         steadiness=list_steadiness(data),
         outliers=describe_outliers(data, interruptions),
-        interruptions=list_interruptions(interruptions),
+        interruptions=list_interruptions(interruptions, sum_recorded(data.every)),
         windows=list_windows(rank.manifest),
         charts=build_charts(data),
         evaluation=None if data.infers else describe_evaluation(summarize_evaluation(data.every)),

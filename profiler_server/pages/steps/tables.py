@@ -86,6 +86,7 @@ class InterruptionRow:
     total: str
     mean: str
     longest: str
+    share: str
     start_ns: int
     end_ns: int
 
@@ -198,9 +199,9 @@ def _describe_outlier(outlier: Outlier) -> OutlierRow:
     )
 
 
-def list_interruptions(found: Interruptions) -> tuple[InterruptionRow, ...]:
-    """List checkpoints, validation and compilations, the longest in all first."""
-    return tuple(_describe_interruption(entry) for entry in sum_interruptions(found)[:INTERRUPTION_ROWS])
+def list_interruptions(found: Interruptions, recorded_ns: int) -> tuple[InterruptionRow, ...]:
+    """List what held the training up, the longest in all first, each with its share of the recorded time."""
+    return tuple(_describe_interruption(entry, recorded_ns) for entry in sum_interruptions(found)[:INTERRUPTION_ROWS])
 
 
 def describe_device_phases(found: DevicePhases | None) -> str:
@@ -228,7 +229,7 @@ def _describe_window(entry: WindowReason) -> WindowRow:
     )
 
 
-def _describe_interruption(entry: HeldSum) -> InterruptionRow:
+def _describe_interruption(entry: HeldSum, recorded_ns: int) -> InterruptionRow:
     return InterruptionRow(
         name=entry.held.label,
         reason=entry.held.reason,
@@ -236,6 +237,7 @@ def _describe_interruption(entry: HeldSum) -> InterruptionRow:
         total=format_duration(entry.total_ns),
         mean=format_duration(entry.total_ns / entry.count),
         longest=format_duration(entry.longest_ns),
+        share=format_share(entry.total_ns / recorded_ns if recorded_ns else None),
         start_ns=entry.longest_at_ns,
         end_ns=entry.longest_at_ns + entry.longest_ns,
     )

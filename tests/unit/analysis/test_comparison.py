@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from collector.run import RankRun, open_run
-from profiler_server.analysis.comparison import Comparison, compare_ranks, measure_noise
-from tests.support.cases import write_rows
+from profiler_server.analysis.comparison import Comparison, compare_ranks, measure_noise, summarize_comparison
+from tests.support.cases import Plant, build_case_run, rest_between_epochs, write_rows
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run
 
 
@@ -104,3 +104,14 @@ def test_the_means_say_which_steps_they_cover(tmp_path: Path) -> None:
     short, long = build_rank(tmp_path / "a", RunPlan(steps=5)), build_rank(tmp_path / "b", RunPlan())
     assert compare_ranks(short, short).average == "every step counted"
     assert "detailed windows left out" in compare_ranks(short, long).average
+
+
+def test_the_whole_loop_is_compared_where_it_changed_otherwise_than_the_step(tmp_path: Path) -> None:
+    plan = RunPlan(steps=40)
+    a, b, little = (
+        build_case_run(tmp_path / str(rest_ms), Plant(plan, edit=rest_between_epochs(10, rest_ms))).rank()
+        for rest_ms in (1.0, 200.0, 2.0)
+    )
+    told = summarize_comparison(compare_ranks(a, b))
+    assert "The whole loop, with evaluation, warm-up and what lies between steps, changed by +23.3 %" in told
+    assert "whole loop" not in summarize_comparison(compare_ranks(a, little))

@@ -8,7 +8,7 @@ from typing import Any
 from collector.run import RankRun
 from profiler_server.analysis.interruptions import read_interruptions, sum_interruptions
 from profiler_server.analysis.outliers import Outlier, list_outliers
-from tests.support.cases import Plant, build_case_run
+from tests.support.cases import Plant, build_case_run, rest_between_epochs
 from tests.support.runs import MS, RunPlan, build_steps
 
 PLAN = RunPlan(steps=60, operators=False)
@@ -126,3 +126,15 @@ def test_saves_that_only_together_fill_the_extra_time_are_named_together(tmp_pat
     assert outlier.held is not None
     assert outlier.held.label == "checkpoint (safetensors.save_file, torch.save)"
     assert outlier.held_ns == 210 * MS
+
+
+def test_what_lies_between_epochs_is_summed_unless_it_is_next_to_nothing(tmp_path: Path) -> None:
+    plan = RunPlan(steps=40)
+    shown, little = (
+        sum_interruptions(read_interruptions(build_case_run(tmp_path / name, Plant(plan, edit=edit)).rank()))
+        for name, edit in (("a", rest_between_epochs(10, 100.0)), ("b", rest_between_epochs(10, 0.1)))
+    )
+    assert [(entry.held.label, entry.count, entry.total_ns, entry.longest_ns) for entry in shown] == [
+        ("time between epochs", 3, 300 * MS, 100 * MS)
+    ]
+    assert little == ()

@@ -15,7 +15,7 @@ from collector.traces import import_trace
 from profiler_server.page import PageRequest
 from profiler_server.pages.overall import OverallPage, Panel, build, build_panel
 from profiler_server.pages.timeline import build as build_timeline
-from tests.support.cases import Plant, build_case_run
+from tests.support.cases import Plant, build_case_run, rest_between_epochs
 from tests.support.runs import MS, RunPlan, build_run, slow_loader_plan
 from tests.support.traces import call, kernel, operator, step, training_steps, write_trace
 
@@ -186,3 +186,15 @@ def test_what_was_compiled_and_what_held_the_training_up_are_facts(tmp_path: Pat
     facts = {fact.label: fact.value for fact in show(build_case_run(tmp_path / "run", Plant(tables=tables)).path).facts}
     assert facts["torch.compile"] == "1 compilation (900 ms), 2 recompilations (300 ms), 1 graph break"
     assert facts["Held up by"] == "checkpoint (torch.save), 1 time, 320 ms in all"
+
+
+def test_what_passed_between_epochs_is_said_beside_the_mean_step(tmp_path: Path) -> None:
+    page = show(build_case_run(tmp_path / "run", Plant(RunPlan(steps=40), edit=rest_between_epochs(10, 100.0))).path)
+    assert page.step.body is not None
+    assert page.step.body.beside == (
+        "The mean step does not hold what passed between epochs: 300 ms, 10.5 % of the recorded time."
+    )
+    assert "time between epochs, 3 times, 300 ms in all" in [fact.value for fact in page.facts]
+    usual = show(build_run(tmp_path / "usual")).step.body
+    assert usual is not None
+    assert usual.beside == ""

@@ -22,7 +22,7 @@ from profiler_server.pages.steps import Trace, build
 from profiler_server.pages.steps.charts import CHART_NAMES, build_figure
 from profiler_server.pages.steps.graph import view_graph
 from profiler_server.pages.steps.reading import narrow, read_step_data
-from tests.support.cases import write_rows
+from tests.support.cases import Plant, build_case_run, rest_between_epochs, write_rows
 from tests.support.runs import MS, RunPlan, build_run, build_steps
 
 Change = Callable[[list[dict[str, Any]]], None]
@@ -220,3 +220,9 @@ def test_an_update_before_the_backward_is_explained_as_zero_grad(order: tuple[st
     assert ("zero_grad" in shown.note) is explained
     spans = {row.label: row.span_ns for row in shown.rows if row.span_ns}
     assert spans["Forward"] == (1_000 + 10 * order.index("forward"), 1_010 + 10 * order.index("forward"))
+
+
+def test_what_held_the_training_up_has_its_share_of_the_recorded_time(tmp_path: Path) -> None:
+    run = build_case_run(tmp_path / "run", Plant(RunPlan(steps=40), edit=rest_between_epochs(10, 100.0)))
+    rows = [(row.name, row.count, row.total, row.mean, row.share) for row in show(run.path).interruptions]
+    assert rows == [("time between epochs", "3", "300 ms", "100 ms", "10.5 %")]
