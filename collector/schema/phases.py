@@ -20,7 +20,12 @@ class Phase:
 
 
 PHASES: tuple[Phase, ...] = (
-    Phase("gap", "Gap", "Between the start of the step and its first known call, and between micro-batches."),
+    Phase(
+        "gap",
+        "Gap",
+        "Between the start of the step and its first known call, and between micro-batches; in a trace, also where "
+        "nothing runs for more than 1 ms before the parameter update.",
+    ),
     Phase(
         "data_wait",
         "Data wait",

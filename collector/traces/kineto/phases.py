@@ -1,7 +1,8 @@
 """Tell the phases of a step from what the training thread was doing.
 
 Loader, backward and optimizer leave marks in a trace. What lies between two marks is told from the marks on both
-sides, as the declaration of the phases says; a trace without any mark is all forward.
+sides, as the declaration of the phases says; a trace without any mark is all forward. All time of the training thread
+in the loader is data wait, also while the device still works on the step: a faster loader saves so much at most.
 
 May import numpy and its neighbours in this room.
 """
@@ -16,12 +17,14 @@ import numpy as np
 
 from collector.schema.phases import PHASE_NAMES
 from collector.traces.families import find_family
-from collector.traces.kineto.classify import Kind
+from collector.traces.kineto.classify import OPERATORS, Kind
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.marks import BACKWARD, LOADER, OPTIMIZER
 from collector.traces.kineto.model import Mask, Trace
 from collector.traces.kineto.steps import Steps
 
+LONGEST_PAUSE_NS = 1_000_000
+"""For so long a thread may prepare the parameter update without a call that the trace knows."""
 _PREPARATION = frozenset({"copy", "memory", "random"})
 
 Span = tuple[int, int, str]
@@ -53,21 +56,21 @@ class Phases:
 
 @dataclass(frozen=True)
 class _Marks:
-    """Sorted times of what phases are told from."""
+    """Sorted times of what phases are told from. `calls` are all operators and runtime calls of the training thread."""
 
     loader: tuple[Ints, Ints]
     optimizer: tuple[Ints, Ints]
     backward: tuple[Ints, Ints]
     work: Ints
+    calls: tuple[Ints, Ints]
 
 
 def find_phases(trace: Trace, steps: Steps) -> Phases:
     """Tell the phases of every step; within a step they leave no hole."""
     marks = _find_marks(trace, steps)
     rows: list[tuple[int, int, int, int]] = []
-    bounds = zip(steps.start_ns.tolist(), steps.host_end_ns.tolist(), steps.end_ns.tolist(), strict=True)
-    for row, (start, host_end, end) in enumerate(bounds):
-        known = sorted(_clip_marks(marks, start, host_end, end))
+    for row, (start, end) in enumerate(zip(steps.start_ns.tolist(), steps.end_ns.tolist(), strict=True)):
+        known = sorted(_clip_marks(marks, start, end))
         spans = [*_fill(known, start, end, marks)]
         rows.extend((row, PHASE_NAMES.index(phase), first, last) for first, last, phase in spans if last > first)
     columns = np.array(rows, np.int64).reshape(-1, 4)
@@ -85,6 +88,7 @@ def _find_marks(trace: Trace, steps: Steps) -> _Marks:
         _times(trace, here & _named(trace, OPTIMIZER)),
         _times(trace, trace.is_host_work & _named(trace, BACKWARD)),
         trace.start_ns[trace.sort(work)],
+        _times(trace, here & (trace.caller < 0) & trace.kinds.mask(*OPERATORS, Kind.RUNTIME)),
     )
 
 
@@ -108,15 +112,11 @@ def _times(trace: Trace, mask: Mask) -> tuple[Ints, Ints]:
     return found
 
 
-def _clip_marks(marks: _Marks, start: int, host_end: int, end: int) -> list[Span]:
-    """Return the marked stretches of one step, without overlap: loader and optimizer first, backward between them.
-
-    After `host_end` the device finishes the step while the host may fetch the next batch already: that fetch costs
-    this step nothing and is counted in the next one, as far as it goes on there.
-    """
+def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
+    """Return the marked stretches of one step, without overlap: loader and optimizer first, backward between them."""
     known: list[Span] = []
-    for phase, times, limit in (("data_wait", marks.loader, host_end), ("optimizer", marks.optimizer, end)):
-        for first, last in _clip(times, start, limit):
+    for phase, times in (("data_wait", marks.loader), ("optimizer", marks.optimizer)):
+        for first, last in _clip(times, start, end):
             if not known or all(last <= low or first >= high for low, high, _ in known):
                 known.append((first, last, phase))
     known.sort()
@@ -161,7 +161,23 @@ def _name_hole(start: int, end: int, before: str, after: str, marks: _Marks) -> 
         begin = int(marks.work[at]) if at < len(marks.work) and marks.work[at] < end else end
         yield start, begin, "h2d"
         yield begin, end, "forward"
+    elif before in ("backward", "optimizer") and after == "optimizer":
+        yield from _part_idle(start, end, marks.calls)
     elif before in ("backward", "optimizer"):
-        yield start, end, {"optimizer": "optimizer", "backward": "forward"}.get(after, "tail")
+        yield start, end, "forward" if after == "backward" else "tail"
     else:
         yield start, end, "forward"
+
+
+def _part_idle(start: int, end: int, calls: tuple[Ints, Ints]) -> Iterator[Span]:
+    """Part the time before an optimizer's step: what prepares the step, and long stretches in which nothing runs."""
+    inside = slice(int(np.searchsorted(calls[1], start, side="right")), int(np.searchsorted(calls[0], end)))
+    lows = np.append(start, np.maximum.accumulate(calls[1][inside]))
+    highs = np.append(calls[0][inside], end)
+    at = start
+    for place in np.flatnonzero(highs - lows > LONGEST_PAUSE_NS).tolist():
+        low, high = int(lows[place]), int(highs[place])
+        yield at, low, "optimizer"
+        yield low, high, "gap"
+        at = high
+    yield at, end, "optimizer"

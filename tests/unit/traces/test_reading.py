@@ -387,13 +387,26 @@ def test_every_table_is_of_its_declared_schema(tmp_path: Path) -> None:
     assert all(isinstance(table, pa.Table) for table in read.tables.values())
 
 
-def test_loader_wait_that_the_device_hides_belongs_to_no_step(tmp_path: Path) -> None:
+def test_all_time_in_the_loader_is_data_wait_also_while_the_device_works(tmp_path: Path) -> None:
     loader = "enumerate(DataLoader)#_Iter.__next__"
     first = [step(1, 0, 100), call(10, 1, 1), kernel("k", 50, 100, 1)]
     second = [step(2, 100, 100), annotation(loader, 110, 80), call(195, 1, 2), kernel("k", 210, 90, 2)]
     rows = read_trace(write_trace(tmp_path / "t.json", [*first, *second])).tables["steps"].to_pylist()
-    assert [(row["start_ns"], row["data_wait_ns"]) for row in rows] == [(0, 0), (150_000, 40_000)]
-    assert rows[0]["forward_ns"] == 150_000
+    assert [(row["start_ns"], row["data_wait_ns"]) for row in rows] == [(0, 40_000), (150_000, 40_000)]
+
+
+def test_time_in_which_nothing_runs_before_the_update_is_a_gap(tmp_path: Path) -> None:
+    backward = "autograd::engine::evaluate_function: AddmmBackward0"
+    events = [
+        step(1, 0, 9000),
+        operator("aten::mm", 0, 100),
+        operator(backward, 100, 900),
+        operator("aten::_foreach_norm", 1500, 100),
+        call(2500, 400, 1, "cudaDeviceSynchronize"),
+        annotation("Optimizer.step#SGD.step", 8500, 500),
+    ]
+    (row,) = read_trace(write_trace(tmp_path / "t.json", events)).tables["steps"].to_pylist()
+    assert (row["gap_ns"], row["optimizer_ns"], row["backward_ns"]) == (5_600_000, 2_400_000, 900_000)
 
 
 def test_annotations_are_slices_but_no_operators(tmp_path: Path) -> None:
