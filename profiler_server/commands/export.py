@@ -20,7 +20,9 @@ def command(
     run: RunName,
     output: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File to write, .json or .json.gz; named after the run by default."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="File to write, .json or .json.gz; named after the run by default."
+        ),
     ] = None,
     ranks: Annotated[str | None, typer.Option(metavar="RANKS", help="Ranks, such as 0,2-5; all by default.")] = None,
     steps: Annotated[str | None, typer.Option(metavar="STEPS", help="Steps, such as 10-12; all by default.")] = None,

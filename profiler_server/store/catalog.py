@@ -149,10 +149,16 @@ def _leads_out(folder: Path, base_dir: Path, depth: int = 3) -> bool:
 
 
 def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ...]:
-    """Set against each run the next older one of the same script and name stem, where both have steps."""
+    """Set against each run the next older one of the same script and name stem, where both have steps.
+
+    Imported traces name no script and are as often ranks of one job as runs of one training: nothing precedes them.
+    """
     previous: dict[tuple[str, str], RunEntry] = {}
     compared: list[RunEntry] = []
     for entry in reversed(newest_first):
+        if entry.manifest.source != "collector":
+            compared.append(entry)
+            continue
         family = (entry.manifest.script, _TRAILING_NUMBER.sub("", entry.name))
         before = previous.get(family)
         step_ns = entry.headline.step_p50_ns

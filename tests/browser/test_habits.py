@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from collector.traces import import_trace
 from tests.browser.looking import wait_for_charts, wait_for_text
 from tests.support.machines import build_ranks
 from tests.support.runs import RunPlan, build_run
 from tests.support.serving import serve
+from tests.support.traces import training_steps, write_trace
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +22,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     base = tmp_path_factory.mktemp("habits")
     build_run(base / "one", RunPlan(steps=60))
     build_ranks(base / "ranks", 4, slow=2)
+    import_trace(write_trace(base / "trace.json", training_steps()), base / "trace")
     with serve(base) as address:
         yield address
 
@@ -52,9 +55,12 @@ def test_every_table_is_saved_with_its_head_and_all_rows(page: Page, address: st
     assert any(line.startswith("Forward,") for line in lines)
 
 
-@pytest.mark.parametrize("slug", ["", "steps", "device", "data?tab=processing", "ranks", "accounting"])
-def test_no_table_lacks_its_button(page: Page, address: str, slug: str) -> None:
-    page.goto(f"{address}/runs/ranks/{slug}")
+@pytest.mark.parametrize(
+    "place",
+    ["ranks/", "ranks/steps", "trace/device", "ranks/data?tab=processing", "ranks/ranks", "ranks/accounting"],
+)
+def test_no_table_lacks_its_button(page: Page, address: str, place: str) -> None:
+    page.goto(f"{address}/runs/{place}")
     tables = page.locator("main table.table").count()
     assert tables
     assert page.locator("main [data-table-csv]").count() == tables

@@ -177,7 +177,7 @@ def test_sql_asks_the_tables_and_nothing_else(base: Path) -> None:
 
 
 def test_export_writes_a_trace(base: Path, tmp_path: Path) -> None:
-    done = run("export", "healthy", "--output", tmp_path / "t.json", "--summary-base-dir", base)
+    done = run("export", "healthy", "-o", tmp_path / "t.json", "--summary-base-dir", base)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     assert_refused(

@@ -70,6 +70,13 @@ def test_compares_with_the_run_before_of_the_same_stem(tmp_path: Path) -> None:
     assert other.previous_id is None
 
 
+def test_imported_traces_are_not_set_against_each_other(tmp_path: Path) -> None:
+    for name in ("rank_0", "rank_1"):
+        build_run(tmp_path / name, SHORT)
+        edit_manifest(tmp_path / name, source="kineto")
+    assert [entry.previous_id for entry in Catalog(tmp_path).list_runs().runs] == [None, None]
+
+
 def break_manifest(run: Path) -> None:
     layout.run_file(run).write_text("{ no json")
 
