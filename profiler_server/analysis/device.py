@@ -43,7 +43,8 @@ _KINDS = {"kernel": KERNEL, "communication": COLLECTIVE, "memcpy": COPY, "memset
 class DeviceWork:
     """Device work of a rank, one row per slice in order of start.
 
-    `launch_ns` and `launch_end_ns` are when its launch began and ended, -1 if unknown.
+    `launch_ns` and `launch_end_ns` are when its launch began and ended, -1 if unknown; `launched_by` is the slice of that
+    call, which a graph's work has in common, -1 for none.
     """
 
     device: Ints
@@ -53,9 +54,14 @@ class DeviceWork:
     end_ns: Ints
     launch_ns: Ints
     launch_end_ns: Ints
-    linked: Mask
+    launched_by: Ints
     blocks_per_sm: Floats
     occupancy_frac: Floats
+
+    @property
+    def linked(self) -> Mask:
+        """Which work names the call that launched it."""
+        return self.launched_by >= 0
 
     def pick(self, rows: Mask) -> DeviceWork:
         return DeviceWork(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
@@ -130,7 +136,7 @@ def read_device_work(rank: RankRun) -> DeviceWork | None:
         start + to_ints(work["duration_ns"]),
         np.where(known, starts[launch], -1),
         np.where(known, starts[launch] + lengths[launch], -1),
-        launched_by >= 0,
+        launched_by,
         *_read_args(work["args"].combine_chunks()),
     )
 

@@ -33,9 +33,10 @@ class StreamIdle:
 
 @dataclass(frozen=True)
 class Launches:
-    """Of the work whose launch is known. A delay is max(0, start of the work - end of its launch call).
+    """Of the launch calls that are known. A delay is max(0, start of the first work - end of its launch call).
 
-    `short` counts work that took less time than its launch call, `late` delays over 100 µs, `slow` launch calls over 50 µs.
+    A call counts once, whatever it launches: that of a graph launches many kernels. `short` counts calls whose work took
+    less time than the call, `late` delays over 100 µs, `slow` calls over 50 µs, `unlinked` work without a known call.
     """
 
     count: int
@@ -80,17 +81,21 @@ def summarize_launches(work: DeviceWork) -> Launches | None:
     known = work.pick(work.launch_ns >= 0)
     if not len(known):
         return None
-    delay = np.maximum(known.start_ns - known.launch_end_ns, 0)
-    call = known.launch_end_ns - known.launch_ns
+    # Work is in order of start, so the first row of a call is its first work.
+    _, first, launch = np.unique(known.launched_by, return_index=True, return_inverse=True)
+    delay = np.maximum(known.start_ns[first] - known.launch_end_ns[first], 0)
+    call = known.launch_end_ns[first] - known.launch_ns[first]
+    worked = np.zeros(len(first), np.int64)
+    np.add.at(worked, launch, known.end_ns - known.start_ns)
     p50, p95 = np.percentile(delay, [50, 95])
     return Launches(
-        count=len(known),
+        count=len(first),
         unlinked=len(work) - len(known),
         delay_mean_ns=float(delay.mean()),
         delay_p50_ns=float(p50),
         delay_p95_ns=float(p95),
         delay_max_ns=int(delay.max()),
-        short=int(((known.end_ns - known.start_ns) < call).sum()),
+        short=int((worked < call).sum()),
         late=int((delay > LONG_DELAY_NS).sum()),
         slow=int((call > LONG_CALL_NS).sum()),
     )

@@ -177,7 +177,7 @@ def _list_launches(launches: Launches | None, queue: LaunchQueue | None) -> tupl
         Fact("Launches", format_count(launches.count), f"{format_count(launches.unlinked)} pieces of work without one"),
         Fact("Launch delay p50", format_duration(launches.delay_p50_ns), spread),
         Fact("Late starts", format_count(launches.late), "over 100 µs after the end of the launch call"),
-        Fact("Short kernels", format_count(launches.short), "took less time than the call that launched them"),
+        Fact("Short kernels", format_count(launches.short), "launch calls whose work took less time than the call"),
         Fact("Slow launch calls", format_count(launches.slow), "took over 50 µs"),
         Fact(
             "Queue length",

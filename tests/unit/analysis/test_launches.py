@@ -38,6 +38,14 @@ def test_work_without_a_known_launch_is_counted_apart(tmp_path: Path) -> None:
     assert summarize_launches(_read(tmp_path / "other", [kernel("b", 20, 5, 99)])) is None
 
 
+def test_a_call_that_launches_a_graph_counts_once(tmp_path: Path) -> None:
+    graph = [call(10, 60, 1, "cudaGraphLaunch"), *(kernel("k", 90 + 30 * at, 25, 1) for at in range(10))]
+    found = summarize_launches(_read(tmp_path, [*graph, call(400, 5, 2), kernel("a", 410, 2, 2)]))
+    assert found is not None
+    assert (found.count, found.unlinked, found.short, found.late, found.slow) == (2, 0, 1, 0, 1)
+    assert (found.delay_max_ns, found.delay_mean_ns) == (20_000, 12_500)
+
+
 def test_the_queue_grows_with_launches_and_shrinks_with_starts(tmp_path: Path) -> None:
     events = [call(10, 2, 1), call(20, 2, 2), kernel("a", 30, 20, 1), kernel("b", 50, 5, 2)]
     queue = trace_queue(_read(tmp_path, events))
