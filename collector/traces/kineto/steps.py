@@ -16,6 +16,7 @@ import numpy as np
 
 from collector.schema.errors import TraceError
 from collector.schema.manifest import Warn
+from collector.schema.wording import format_number_of
 from collector.traces.format import StepBounds
 from collector.traces.kineto.classify import Kind, read_step
 from collector.traces.kineto.clock import Ints
@@ -27,6 +28,7 @@ from collector.traces.kineto.patterns import PATTERN_CONFIDENCE, find_pattern
 ANNOTATION_CONFIDENCE = 0.6
 _LEAST_REPEATS = 3
 _COVERED_SHARE = 0.5
+_MANY_PER_STEP = 2
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Steps:
     """Steps in time order, without overlap. `host_*` is what the host's marker covers; `start_ns`, `end_ns` the step.
 
     `cut_off` is the number of a last step that is incomplete, and is not among the steps. `thread` is the track of the
-    training thread, -1 if none is known.
+    training thread, -1 if none is known. `own` is how many steps the trace itself tells where others were chosen by hand,
+    0 for none, None where none were chosen.
     """
 
     number: Ints
@@ -61,6 +64,7 @@ class Steps:
     markers: bool
     thread: int = -1
     cut_off: int | None = None
+    own: int | None = None
 
     def __len__(self) -> int:
         return len(self.number)
@@ -83,9 +87,10 @@ def find_steps(trace: Trace, base_ns: int, given: StepBounds | None = None, chos
     if given is not None:
         return _take_given(given, base_ns)
     if chosen == "whole":
-        return replace(_whole(trace), how="hand (the whole trace)", confidence_frac=1.0)
+        return replace(_whole(trace), how="hand (the whole trace)", confidence_frac=1.0, own=0)
     if chosen is not None:
-        return _add_device_work(trace, _from_choice(trace, chosen))
+        own = _from_markers(trace) or _from_optimizer(trace)
+        return _add_device_work(trace, replace(_from_choice(trace, chosen), own=len(own) if own else 0))
     found = _from_markers(trace) or _from_optimizer(trace) or _from_annotation(trace) or _from_pattern(trace)
     if found is not None:
         return _add_device_work(trace, found)
@@ -110,7 +115,14 @@ def describe_steps(steps: Steps) -> list[Warn]:
         )
         sure = f"{steps.confidence_frac:.0%} sure; import it again with --steps-from to set them by hand"
         text = f"{told} by {steps.how}, not by step markers ({sure})."
-        warnings.append(Warn("steps_inferred", text))
+        warnings.append(Warn("steps_inferred", text if steps.own is None else f"{told} by {steps.how}."))
+    if steps.own and len(steps) >= _MANY_PER_STEP * steps.own:
+        text = (
+            f"The trace itself tells {format_number_of(steps.own, 'step')}, each of which holds about "
+            f"{len(steps) / steps.own:,.0f} of those told by hand: figures are per such part. For figures per step choose "
+            "a name that begins each step once, or import it without --steps-from."
+        )
+        warnings.append(Warn("steps_within_steps", text))
     if steps.cut_off is not None:
         text = f"Step {steps.cut_off} was cut off by the end of the recording and is left out of every average."
         warnings.append(Warn("step_cut_off", text))

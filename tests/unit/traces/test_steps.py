@@ -1,0 +1,182 @@
+"""How the steps of a trace and their phases are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collector.schema.errors import TraceError
+from collector.traces import read_trace
+from collector.traces.format import ReadOptions, TraceTables
+from tests.support.traces import (
+    BASE_US,
+    Event,
+    annotation,
+    call,
+    kernel,
+    operator,
+    step,
+    training_steps,
+    write_trace,
+)
+
+
+def _codes(read: TraceTables) -> set[str]:
+    return {warning.code for warning in read.warnings}
+
+
+def test_step_ends_with_the_device_work_that_it_launched(tmp_path: Path) -> None:
+    events = [step(5, 0, 10), call(8, 1, 1), kernel("k", 12, 4, 1), step(6, 11, 13)]
+    rows = read_trace(write_trace(tmp_path / "t.json", events)).tables["steps"].to_pylist()
+    assert [(row["step"], row["kind"], row["duration_ns"]) for row in rows] == [(5, "train", 16_000)]
+
+
+def test_last_step_that_was_cut_off_is_left_out_and_said(tmp_path: Path) -> None:
+    events = [step(1, 0, 10), step(2, 10, 10), step(3, 20, 3)]
+    read = read_trace(write_trace(tmp_path / "t.json", events))
+    assert [row["step"] for row in read.tables["steps"].to_pylist() if row["kind"] == "train"] == [1, 2]
+    assert "step_cut_off" in _codes(read)
+
+
+def _trace_short_step(*lacking: str) -> list[Event]:
+    """Return three steps and a fourth of half their length, without the events whose names begin as given."""
+    start_us = BASE_US + 1000
+    halved = [
+        {**event, "ts": start_us + 3000 + (event["ts"] - start_us) / 2, "dur": event["dur"] / 2, "args": {}}
+        for event in training_steps(1)[1:]
+        if event["cat"] not in ("cuda_runtime", "kernel")
+    ]
+    launched = [call(4410, 5, 410), kernel("gemm_sm90", 4420, 30, 410)]
+    kept = [event for event in halved if not event["name"].startswith(lacking or "-")]
+    return [*training_steps(3), step(4, 4000, 499), *kept, *launched]
+
+
+def _list_trained(read: TraceTables) -> list[int]:
+    return [row["step"] for row in read.tables["steps"].to_pylist() if row["kind"] == "train"]
+
+
+def test_short_last_step_that_does_what_the_others_do_is_kept(tmp_path: Path) -> None:
+    read = read_trace(write_trace(tmp_path / "t.json", _trace_short_step()))
+    assert _list_trained(read) == [1, 2, 3, 4]
+    assert "step_cut_off" not in _codes(read)
+
+
+@pytest.mark.parametrize("lacking", ["Optimizer.step", "autograd::"])
+def test_short_last_step_without_a_mark_of_the_others_was_cut_off(tmp_path: Path, lacking: str) -> None:
+    read = read_trace(write_trace(tmp_path / "t.json", _trace_short_step(lacking)))
+    assert _list_trained(read) == [1, 2, 3]
+    assert "step_cut_off" in _codes(read)
+
+
+def test_phases_of_a_step_sum_to_it(tmp_path: Path) -> None:
+    rows = read_trace(write_trace(tmp_path / "t.json", training_steps())).tables["steps"].to_pylist()
+    first = next(row for row in rows if row["kind"] == "train")
+    phases = {name.removesuffix("_ns"): value for name, value in first.items() if name.endswith("_ns") and value}
+    assert phases["data_wait"] == 190_000
+    assert phases["h2d"] == 100_000
+    assert phases["forward"] == 200_000
+    assert phases["backward"] == 100_000
+    assert phases["optimizer"] == 200_000
+    assert phases["gap"] + phases["tail"] == first["duration_ns"] - 790_000
+
+
+def test_steps_are_told_from_the_optimizer_without_markers(tmp_path: Path) -> None:
+    events = [event for event in training_steps(4) if not event["name"].startswith("ProfilerStep")]
+    read = read_trace(write_trace(tmp_path / "t.json", events))
+    assert [row["step"] for row in read.tables["steps"].to_pylist() if row["kind"] == "train"] == [1, 2, 3, 4]
+    assert read.facts.facts["steps_told_by"] == "optimizer steps"
+    assert "steps_inferred" in _codes(read)
+
+
+def test_steps_are_told_from_an_annotation_that_repeats(tmp_path: Path) -> None:
+    events = [annotation(f"iteration {i}", i * 100, 90) for i in range(5)]
+    read = read_trace(write_trace(tmp_path / "t.json", events))
+    assert sum(row["kind"] == "train" for row in read.tables["steps"].to_pylist()) == 5
+    assert 0 < read.facts.facts["steps_confidence_frac"] < 1
+
+
+def test_trace_without_any_sign_of_steps_is_one_step_and_says_so(tmp_path: Path) -> None:
+    read = read_trace(write_trace(tmp_path / "t.json", [operator("aten::mm", 0, 5), operator("aten::mm", 9, 5)]))
+    assert [row["duration_ns"] for row in read.tables["steps"].to_pylist()] == [14_000]
+    assert "trace_without_steps" in _codes(read)
+
+
+def test_all_time_in_the_loader_is_data_wait_also_while_the_device_works(tmp_path: Path) -> None:
+    loader = "enumerate(DataLoader)#_Iter.__next__"
+    first = [step(1, 0, 100), call(10, 1, 1), kernel("k", 50, 100, 1)]
+    second = [step(2, 100, 100), annotation(loader, 110, 80), call(195, 1, 2), kernel("k", 210, 90, 2)]
+    rows = read_trace(write_trace(tmp_path / "t.json", [*first, *second])).tables["steps"].to_pylist()
+    assert [(row["start_ns"], row["data_wait_ns"]) for row in rows] == [(0, 40_000), (150_000, 40_000)]
+
+
+def test_time_in_which_nothing_runs_before_the_update_is_a_gap(tmp_path: Path) -> None:
+    backward = "autograd::engine::evaluate_function: AddmmBackward0"
+    events = [
+        step(1, 0, 9000),
+        operator("aten::mm", 0, 100),
+        operator(backward, 100, 900),
+        operator("aten::_foreach_norm", 1500, 100),
+        call(2500, 400, 1, "cudaDeviceSynchronize"),
+        annotation("Optimizer.step#SGD.step", 8500, 500),
+    ]
+    (row,) = read_trace(write_trace(tmp_path / "t.json", events)).tables["steps"].to_pylist()
+    assert (row["gap_ns"], row["optimizer_ns"], row["backward_ns"]) == (5_600_000, 2_400_000, 900_000)
+
+
+def _loop(count: int) -> list[Event]:
+    """Return launches of a loop that nothing marks; each pass has two layers."""
+    events: list[Event] = []
+    for number in range(count):
+        at = number * 100.0
+        for place, name in enumerate(("embed", "layer", "layer", "head")):
+            link = number * 10 + place + 1
+            events += [call(at + place * 10, 2, link), kernel(name, at + place * 10 + 5, 8, link)]
+    return events
+
+
+def test_steps_are_told_from_launches_that_repeat(tmp_path: Path) -> None:
+    read = read_trace(write_trace(tmp_path / "t.json", _loop(5)))
+    rows = read.tables["steps"].to_pylist()
+    assert [row["duration_ns"] for row in rows if row["kind"] == "train"][:4] == [100_000] * 4
+    assert read.facts.facts["steps_confidence_frac"] == 0.5
+    assert "50% sure" in next(entry.text for entry in read.warnings if entry.code == "steps_inferred")
+
+
+def test_layers_of_one_pass_are_no_steps(tmp_path: Path) -> None:
+    names = ["embed", *["norm", "attention", "mlp"] * 8, "norm_out", "head", "argmax"]
+    events = [kernel(name, place * 10, 8, 0) for place, name in enumerate(names)]
+    assert "trace_without_steps" in _codes(read_trace(write_trace(tmp_path / "t.json", events)))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "lengths"),
+    [
+        ("whole", [2_790_000]),
+        ("optimizer", [1000_000] * 2),
+        ("aten::linear", [1000_000] * 2),
+        ("^Profiler", [999_000] * 3),
+    ],
+)
+def test_steps_can_be_told_by_hand(tmp_path: Path, chosen: str, lengths: list[int]) -> None:
+    path = write_trace(tmp_path / "t.json", training_steps(3))
+    read = read_trace(path, ReadOptions(steps_from=chosen))
+    found = [row["duration_ns"] for row in read.tables["steps"].to_pylist() if row["kind"] == "train"]
+    assert found[-len(lengths) :] == lengths or found[: len(lengths)] == lengths
+    assert read.facts.facts["steps_told_by"].startswith("hand")
+
+
+@pytest.mark.parametrize("chosen", ["(", "nothing like it"])
+def test_steps_that_are_not_there_are_refused(tmp_path: Path, chosen: str) -> None:
+    path = write_trace(tmp_path / "t.json", training_steps(3))
+    with pytest.raises(TraceError, match="--steps-from"):
+        read_trace(path, ReadOptions(steps_from=chosen))
+
+
+@pytest.mark.parametrize(("chosen", "codes"), [("aten::", {"steps_within_steps"}), ("DataLoader", set())])
+def test_steps_by_hand_ask_for_no_other_choice_but_are_told_where_they_are_parts_of_steps(
+    tmp_path: Path, chosen: str, codes: set[str]
+) -> None:
+    read = read_trace(write_trace(tmp_path / "t.json", training_steps()), ReadOptions(steps_from=chosen))
+    assert _codes(read) == {"steps_inferred", *codes}
+    assert not any("import it again" in warning.text for warning in read.warnings)
