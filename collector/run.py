@@ -109,9 +109,9 @@ class RankRun:
             total += _count_rows(str(path), found.st_size, found.st_mtime_ns)
         return total
 
-    def count_steps(self) -> int:
-        """Return the training steps that were recorded. Raises as `table` does."""
-        return len(self.table("steps", ["kind"], pc.field("kind") == "train"))
+    def count_steps(self, kind: str = "train") -> int:
+        """Return the training steps, or rows of another kind, that were recorded. Raises as `table` does."""
+        return len(self.table("steps", ["kind"], pc.field("kind") == kind))
 
     def status(self, name: str) -> TableStatus:
         """Say whether a table can be shown, and if not, why."""

@@ -143,7 +143,10 @@ class Profiler:
         run = self._open_run()
         if self._recording is None or self._recording.place.rank != 0:
             return
-        self._tell_where(format_number_of(run.rank(0).count_steps(), "step"))
+        rank = run.rank(0)
+        steps = rank.count_steps()
+        batches = 0 if steps else rank.count_steps("eval")
+        self._tell_where(format_number_of(batches, "batch") if batches else format_number_of(steps, "step"))
 
     def _tell_where(self, steps: str) -> None:
         _say(

@@ -30,6 +30,10 @@ _TOO_EARLY = (
     "The run ended after step {ended}, before the detailed window that was to open at step {first}; "
     "choose an earlier one, such as window=(2, 3)."
 )
+_NO_STEP = (
+    "A detailed window opens at a training step, and the run had none. Where it only infers, call step() of the Profiler "
+    "after each batch."
+)
 _BUSY = (
     "Another profiler was at work when step {step} began, so no detailed window was taken. "
     "Stop it, or choose other steps with the option `window`."
@@ -81,7 +85,8 @@ class WindowSignal:
             if own in callbacks:
                 callbacks.remove(own)
         if self._plan is not None:
-            reason = _TOO_EARLY.format(ended=self._context.steps.ended, first=self._plan.first)
+            ended = self._context.steps.ended
+            reason = _TOO_EARLY.format(ended=ended, first=self._plan.first) if ended else _NO_STEP
             self._context.set_signal(self.name, "unavailable", reason)
         try:
             self._close()

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from collector.run import RankRun, Run
 from collector.schema.errors import RunError
 from collector.schema.phases import PHASES
+from profiler_server.analysis.evaluation import has_training, read_as_steps
 from profiler_server.analysis.intervals import Floats
 from profiler_server.analysis.operator_groups import Measure
 from profiler_server.analysis.steps import explain_average, read_integers, select_steps, sum_recorded, train_steps
@@ -56,7 +57,8 @@ class Comparison:
 
     Operators are compared by self time: on the device where both runs have device time, else on the host; `measure` says
     which. `average` says which steps the means cover. The totals are of all training steps, warm-up and windows included; a loop is the
-    time from the first step or evaluation batch to the last, what lies between them included, per training step.
+    time from the first step or evaluation batch to the last, what lies between them included, per step. Of runs that
+    only infer, batches stand for steps: `noun` says so.
     `cautions` say why the two may not be alike.
     """
 
@@ -72,6 +74,7 @@ class Comparison:
     average: str = ""
     a_loop_ns: float = 0.0
     b_loop_ns: float = 0.0
+    noun: str = "step"
 
     @property
     def is_slower(self) -> bool:
@@ -81,12 +84,13 @@ class Comparison:
 def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
     """Compare one rank of two runs. Raises TableMissingError or TableBrokenError without steps on either side."""
     tables = [rank.table("steps") for rank in (a, b)]
-    whole = [train_steps(table) for table in tables]
+    whole = [train_steps(read_as_steps(table)) for table in tables]
     selections = [select_steps(steps) for steps in whole]
     a_steps, b_steps = (steps.filter(pa.array(s.kept)) for steps, s in zip(whole, selections, strict=True))
     columns = [("step", "duration_ns"), *((phase.label, f"{phase.name}_ns") for phase in PHASES)]
     step, *phases = (_compare(name, _values(a_steps, column), _values(b_steps, column)) for name, column in columns)
     totals = [int(read_integers(steps, "duration_ns").sum()) for steps in whole]
+    loops = (_measure_loop(tables[0], whole[0].num_rows), _measure_loop(tables[1], whole[1].num_rows))
     cautions = _find_cautions(a, b, whole[0].num_rows, whole[1].num_rows)
     measure, operators = _compare_operators(a, b)
     return Comparison(
@@ -100,7 +104,8 @@ def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
         cautions,
         measure,
         explain_average(selections),
-        *(_measure_loop(table, steps.num_rows) for table, steps in zip(tables, whole, strict=True)),
+        *loops,
+        noun="step" if any(has_training(table) for table in tables) else "batch",
     )
 
 
@@ -128,18 +133,18 @@ def _find_cautions(a: RankRun, b: RankRun, a_count: int, b_count: int) -> tuple[
 
 def summarize_comparison(found: Comparison) -> str:
     """Return a comparison in a sentence."""
-    step = found.step
-    covered = f"over {found.a_steps:,} and {format_number_of(found.b_steps, 'step')}"
+    step, noun = found.step, found.noun
+    covered = f"over {found.a_steps:,} and {format_number_of(found.b_steps, noun)}"
     if step.noise_ns is None or not step.a_ns:
         return f"Too few steps to compare, {covered}."
     noise, loop = format_duration(step.noise_ns), _describe_loop(found)
     if not step.is_clear:
         change = format_duration(step.change_ns)
-        return f"No clear difference, {covered}: the step changed by {change}, noise ±{noise}.{loop}"
+        return f"No clear difference, {covered}: the {noun} changed by {change}, noise ±{noise}.{loop}"
     word = "slower" if step.change_ns > 0 else "faster"
     change = format_duration(abs(step.change_ns))
     share = format_share(abs(step.change_ns) / step.a_ns)
-    return f"B is {word} by {change} per step ({share}), noise ±{noise}, {covered}.{loop}"
+    return f"B is {word} by {change} per {noun} ({share}), noise ±{noise}, {covered}.{loop}"
 
 
 def _describe_loop(found: Comparison) -> str:
@@ -149,7 +154,7 @@ def _describe_loop(found: Comparison) -> str:
         return ""
     return (
         f" The whole loop, with evaluation, warm-up and what lies between steps, changed by {100 * (b_ns / a_ns - 1):+.1f} %: "
-        f"{format_duration(a_ns)} a step in A, {format_duration(b_ns)} in B."
+        f"{format_duration(a_ns)} a {found.noun} in A, {format_duration(b_ns)} in B."
     )
 
 

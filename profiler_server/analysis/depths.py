@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -59,6 +60,12 @@ def read_queues(rank: RankRun) -> pa.Table:
     if not find_files(rank.folder, "queues"):
         return read_files((), "queues", _COLUMNS)
     return rank.table("queues", _COLUMNS).sort_by("start_ns")
+
+
+def renumber_samples(queues: pa.Table, starts_ns: Ints) -> pa.Table:
+    """Return the samples with the number of the batch that asked, from 1: `starts_ns` is where each batch began."""
+    numbers = np.maximum(np.searchsorted(starts_ns, queues["start_ns"].to_numpy(), side="right"), 1)
+    return queues.set_column(queues.schema.get_field_index("step"), "step", pa.array(numbers, pa.int64()))
 
 
 def list_queues(queues: pa.Table) -> tuple[QueueKey, ...]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from collector.run import Run
 from collector.schema.errors import RunError
 from collector.schema.manifest import RunManifest, RunState
+from profiler_server.analysis.evaluation import has_training, read_as_steps
 from profiler_server.analysis.steps import SELECTED_COLUMNS, read_integers, select_steps, train_steps
 
 COUNTED_RANKS = 8
@@ -20,7 +21,7 @@ COUNTED_RANKS = 8
 
 @dataclass(frozen=True)
 class Headline:
-    """`steps` are the train steps of the rank that has most of them.
+    """`steps` are the train steps of the rank that has most of them; of a run that only infers they are its batches.
 
     `step_p50_ns` and `data_wait_frac` are over the steps that every page averages (neither warm-up nor in a detailed
     window), None without any.
@@ -33,6 +34,7 @@ class Headline:
     data_wait_frac: float | None
     is_recovered: bool = False
     """It was cut off, and all that it left is in its tables."""
+    noun: str = "step"
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ def read_headline(run: Run) -> Headline:
         step_p50_ns=float(np.median(durations)) if len(durations) else None,
         data_wait_frac=sum(steps.data_wait_ns for steps in read) / total_ns if total_ns else None,
         is_recovered=_is_recovered(run, ranks),
+        noun="batch" if any(steps.infers for steps in read) else "step",
     )
 
 
@@ -103,14 +106,17 @@ class _Steps:
     count: int
     duration_ns: npt.NDArray[np.int64]
     data_wait_ns: int
+    infers: bool
 
 
 def _read_steps(run: Run, rank: int) -> _Steps | None:
     try:
-        table = run.table("steps", rank, (*SELECTED_COLUMNS, "data_wait_ns"))
+        every = run.table("steps", rank, (*SELECTED_COLUMNS, "data_wait_ns"))
     except RunError:
         return None  # its pages say what is wrong with it; the list shows what the other ranks have
+    table = read_as_steps(every)
     selection = select_steps(table)
     wait = read_integers(train_steps(table), "data_wait_ns")
     kept = selection.kept
-    return _Steps(len(selection.step), selection.duration_ns[kept], int(wait[kept].sum()))
+    infers = table.num_rows > 0 and not has_training(every)
+    return _Steps(len(selection.step), selection.duration_ns[kept], int(wait[kept].sum()), infers)

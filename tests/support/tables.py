@@ -25,6 +25,15 @@ def remove_tables(run: Path, *tables: str) -> None:
         layout.table_file(layout.rank_path(run, 0), table).unlink(missing_ok=True)
 
 
+def make_inference(run: Path) -> Path:
+    """Turn the steps of rank 0 into batches of a run that only infers, which no training step came before."""
+    opened = open_run(run)
+    for table, change in (("steps", {"kind": "eval", "step": 0, "detailed": False}), ("queues", {"step": 0})):
+        write_rows(run, table, [{**row, **change} for row in opened.table(table).to_pylist()])
+    edit_manifest(run, windows=())
+    return run
+
+
 def edit_manifest(run: Path, **changes: Any) -> None:
     """Change fields of rank 0's manifest."""
     path = layout.rank_file(run, 0)

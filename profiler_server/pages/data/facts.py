@@ -15,6 +15,7 @@ from collector.schema.errors import TableMissingError
 from collector.schema.manifest import Loader
 from profiler_server.analysis import depths
 from profiler_server.analysis.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
+from profiler_server.analysis.evaluation import has_training, read_as_steps
 from profiler_server.analysis.intervals import Ints
 from profiler_server.analysis.own_pipeline import OwnStage, find_own_bottleneck, select_own, summarize_own
 from profiler_server.analysis.pipeline import (
@@ -30,7 +31,17 @@ from profiler_server.analysis.replicas import read_stages, read_steps
 from profiler_server.analysis.results import QueueSummary, StageSummary
 from profiler_server.analysis.steps import StepSelection, read_integers, select_steps, train_steps
 
-_STEP_COLUMNS = ("step", "kind", "duration_ns", "data_wait_ns", "h2d_ns", "batch", "loader_start_ns", "detailed")
+_STEP_COLUMNS = (
+    "step",
+    "kind",
+    "start_ns",
+    "duration_ns",
+    "data_wait_ns",
+    "h2d_ns",
+    "batch",
+    "loader_start_ns",
+    "detailed",
+)
 QUEUE_LABELS: Mapping[str, str] = {HOST_QUEUE: "Worker queue", DEVICE_QUEUE: "Pin queue"}
 
 
@@ -76,8 +87,17 @@ class PipelineFacts:
         return next((entry for entry in self.rank.manifest.loaders if entry.id == self.loader_id), None)
 
     @cached_property
-    def _steps(self) -> pa.Table:
+    def _every(self) -> pa.Table:
         return read_steps(self.rank, _STEP_COLUMNS)
+
+    @cached_property
+    def _steps(self) -> pa.Table:
+        return read_as_steps(self._every)
+
+    @property
+    def noun(self) -> str:
+        """Return what a step is called: of a run that only infers, batches stand for steps."""
+        return "batch" if self._steps.num_rows and not has_training(self._every) else "step"
 
     @cached_property
     def waits(self) -> StepWaits:
@@ -92,6 +112,8 @@ class PipelineFacts:
     def samples(self) -> pa.Table:
         """Return the queue samples of the loader and of the user's own queues; none where nothing was sampled."""
         samples = depths.read_queues(self.rank)
+        if self.noun != "step":
+            samples = depths.renumber_samples(samples, read_integers(self._steps, "start_ns"))
         if self.loader_id is None:
             return samples
         loader = pc.fill_null(samples["loader"], -1)
@@ -149,9 +171,10 @@ class PipelineFacts:
 
 
 def find_main_loader(rank: RankRun) -> int | None:
-    """Return the loader that fed the most training steps, else the first of the manifest, None without any."""
+    """Return the loader that fed the most steps, else the first of the manifest, None without any."""
     try:
-        train = train_steps(rank.table("steps", ("kind", "loader")))
+        train = read_as_steps(rank.table("steps", ("step", "kind", "loader")))
+        train = train_steps(train)
     except TableMissingError:
         train = None
     if train is not None and train["loader"].null_count < train.num_rows:

@@ -10,7 +10,14 @@ import numpy as np
 from profiler_server.analysis.depths import DEVICE_QUEUE, QueueKey, trace_by_step
 from profiler_server.analysis.results import QueueSummary
 from profiler_server.figures import Axes, Chart, Stack, build_depths, build_stack
-from profiler_server.format import format_count, format_duration, format_number_of, format_share, format_steps
+from profiler_server.format import (
+    form_plural,
+    format_count,
+    format_duration,
+    format_number_of,
+    format_share,
+    format_steps,
+)
 from profiler_server.pages.data.depth_chart import chart_depths
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
 from profiler_server.pages.data.readings import (
@@ -81,21 +88,23 @@ def _judge(facts: PipelineFacts) -> Reading:
     waits = facts.waits
     if not len(waits.steps) and facts.own_bottleneck is not None:
         return read_bottleneck(facts.own_bottleneck)
-    return judge_wait(waits.wait_frac, bool(len(waits.steps)))
+    return judge_wait(waits.wait_frac, bool(len(waits.steps)), facts.noun)
 
 
 def _list_figures(facts: PipelineFacts) -> tuple[Figure, ...]:
     waits = facts.waits
     if not len(waits.steps):
         return ()
-    step = Figure("Mean step", format_duration(waits.mean_ns(waits.duration_ns)), "start to start")
+    step = Figure(f"Mean {facts.noun}", format_duration(waits.mean_ns(waits.duration_ns)), "start to start")
     wait = Figure(
         "Wait for batch",
         format_duration(waits.mean_ns(waits.data_wait_ns)),
-        f"{format_share(waits.wait_frac)} of the step",
+        f"{format_share(waits.wait_frac)} of the {facts.noun}",
     )
     h2d = Figure(
-        "Host-to-device", format_duration(waits.mean_ns(waits.h2d_ns)), f"{format_share(waits.h2d_frac)} of the step"
+        "Host-to-device",
+        format_duration(waits.mean_ns(waits.h2d_ns)),
+        f"{format_share(waits.h2d_frac)} of the {facts.noun}",
     )
     return (step, wait, h2d)
 
@@ -108,10 +117,10 @@ def _build_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> 
     label = label_queue(key)
     chart = Chart(
         id=f"depth-{key.name}-{list(facts.queues).index(key)}",
-        title=f"{label}: depth by step",
-        caption=f"Batches ready when each step asked, of at most {trace.capacity}; red marks are steps that found none.",
+        title=f"{label}: depth by {facts.noun}",
+        caption=f"Batches ready when each {facts.noun} asked, of at most {trace.capacity}; red marks found none.",
         figure=build_depths(trace.steps, trace.depths, trace.capacity),
-        columns=("Step", "Depth"),
+        columns=(facts.noun.capitalize(), "Depth"),
         rows=tuple(
             (str(step), str(depth))
             for step, depth in zip(trace.steps[:ROW_LIMIT], trace.depths[:ROW_LIMIT], strict=True)
@@ -121,7 +130,7 @@ def _build_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> 
     return QueueInterval(
         title=label,
         role=_describe_role(facts, key),
-        empty=f"empty in {format_count(empty)} of {format_number_of(count, 'step')}",
+        empty=f"empty in {format_count(empty)} of {format_number_of(count, facts.noun)}",
         is_starved=count > 0 and empty / count > MANY_EMPTY_FRAC,
         facts=_describe_depths(summary),
         chart=chart,
@@ -166,16 +175,17 @@ def _chart_waits(facts: PipelineFacts) -> Chart | None:
     waits = facts.waits
     if not len(waits.steps):
         return None
+    noun = facts.noun
     parts = {"data_wait": waits.data_wait_ns, "h2d": waits.h2d_ns}
     labels = {"data_wait": "Wait for batch", "h2d": "Host-to-device / preparation"}
     longest = int(waits.steps[np.argmax(waits.data_wait_ns)])
     rows = zip(waits.steps.tolist(), waits.data_wait_ns.tolist(), waits.h2d_ns.tolist(), strict=True)
     return Chart(
         id="waits",
-        title="Wait for batch and host-to-device by step",
-        caption=f"What each step spent before its forward. The longest wait for a batch was at step {longest}.",
+        title=f"Wait for batch and host-to-device by {noun}",
+        caption=f"What each {noun} spent before its forward. The longest wait for data was at {noun} {longest}.",
         figure=build_stack(Stack(waits.steps, parts, labels=labels), Axes(y_title="time")),
-        columns=("Step", "Wait for batch", "Host-to-device"),
+        columns=(noun.capitalize(), "Wait for batch", "Host-to-device"),
         rows=tuple(
             (str(step), format_duration(wait), format_duration(h2d)) for step, wait, h2d in list(rows)[:ROW_LIMIT]
         ),
@@ -188,7 +198,8 @@ def _describe_coverage(facts: PipelineFacts) -> str:
     kept = selection.step[selection.kept].tolist()
     if not kept:
         return ""
-    text = f"Means are over step{'s' if len(kept) > 1 else ''} {format_steps(kept)}."
+    noun = facts.noun
+    text = f"Means are over {form_plural(noun) if len(kept) > 1 else noun} {format_steps(kept)}."
     left_out = [
         f"{format_count(int(mask.sum()))} {what}"
         for mask, what in (
@@ -197,4 +208,4 @@ def _describe_coverage(facts: PipelineFacts) -> str:
         )
         if mask.any() and not selection.kept[mask].all()
     ]
-    return f"{text} Left out: {', '.join(left_out)}. The charts show every step." if left_out else text
+    return f"{text} Left out: {', '.join(left_out)}. The charts show every {noun}." if left_out else text

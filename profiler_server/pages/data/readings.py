@@ -30,22 +30,22 @@ class Reading:
     text: str
 
 
-def judge_wait(wait_frac: float, has_steps: bool) -> Reading:
-    """Say how input-bound the run is by the share of the step that waits for data."""
+def judge_wait(wait_frac: float, has_steps: bool, noun: str = "step") -> Reading:
+    """Say how input-bound the run is by the share of the step, or of another noun, that waits for data."""
     if not has_steps:
         return Reading("plain", "No step was recorded", "The waits show after the first training step.")
     share = format_share(wait_frac)
     if wait_frac >= HIGH_FRAC:
         return Reading(
-            "bad", "Highly input-bound", f"The step waits for data for {share} of its time; 20 % and up is high."
+            "bad", "Highly input-bound", f"The {noun} waits for data for {share} of its time; 20 % and up is high."
         )
     if wait_frac >= MODERATE_FRAC:
         return Reading(
             "watch",
             "Moderately input-bound",
-            f"The step waits for data for {share} of its time; 5 % and up is moderate.",
+            f"The {noun} waits for data for {share} of its time; 5 % and up is moderate.",
         )
-    return Reading("good", "Not input-bound", f"The step waits for data for {share} of its time, less than 5 %.")
+    return Reading("good", "Not input-bound", f"The {noun} waits for data for {share} of its time, less than 5 %.")
 
 
 def read_queues_plainly(facts: PipelineFacts) -> tuple[Reading, ...]:

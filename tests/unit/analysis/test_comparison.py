@@ -10,7 +10,8 @@ import pytest
 from collector.run import RankRun, open_run
 from profiler_server.analysis.comparison import Comparison, compare_ranks, measure_noise, summarize_comparison
 from tests.support.cases import Plant, build_case_run, rest_between_epochs, write_rows
-from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run
+from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, slow_loader_plan
+from tests.support.tables import make_inference
 
 
 def build_rank(path: Path, plan: RunPlan) -> RankRun:
@@ -115,3 +116,11 @@ def test_the_whole_loop_is_compared_where_it_changed_otherwise_than_the_step(tmp
     told = summarize_comparison(compare_ranks(a, b))
     assert "The whole loop, with evaluation, warm-up and what lies between steps, changed by +23.3 %" in told
     assert "whole loop" not in summarize_comparison(compare_ranks(a, little))
+
+
+def test_runs_that_only_infer_are_compared_by_their_batches(tmp_path: Path) -> None:
+    runs = (build_run(tmp_path / "a"), build_run(tmp_path / "b", slow_loader_plan("read")))
+    told = summarize_comparison(compare_ranks(*(open_run(make_inference(run)).rank() for run in runs)))
+    assert told.startswith("B is slower by ")
+    assert " per batch " in told
+    assert "over 40 and 40 batches." in told

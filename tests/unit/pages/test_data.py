@@ -15,7 +15,7 @@ from profiler_server.pages.data.interval import IntervalView
 from profiler_server.pages.data.processing import ProcessingView
 from profiler_server.pages.data.readings import judge_wait
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, slow_loader_plan
-from tests.support.tables import edit_manifest, remove_tables, sample, stage, write_rows
+from tests.support.tables import edit_manifest, make_inference, remove_tables, sample, stage, write_rows
 
 NO_WORKERS = RunPlan(workers=0, phases_ms={**HEALTHY_STEP_MS, "data_wait": 33.0})
 
@@ -239,3 +239,13 @@ def test_a_wait_beside_a_full_queue_is_blamed_on_taking_the_batch(tmp_path: Path
     view = _interval(build_run(tmp_path / "run", plan))
     assert view.verdict.title == "Moderately input-bound"
     assert view.readings[0].title == "Batches are ready, yet taking one takes long"
+
+
+def test_batches_stand_for_the_steps_of_a_run_that_only_infers(tmp_path: Path) -> None:
+    view = _interval(make_inference(build_run(tmp_path / "run", slow_loader_plan("transform"))))
+    assert view.verdict.title == "Highly input-bound"
+    assert view.verdict.text.startswith("The batch waits for data")
+    assert [figure.label for figure in view.figures] == ["Mean batch", "Wait for batch", "Host-to-device"]
+    assert view.queues[0].empty == "empty in 30 of 40 batches"
+    assert view.queues[0].chart.columns == ("Batch", "Depth")
+    assert view.coverage == "Means are over batches 1–40."

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.autograd import profiler as autograd_profiler
 
+from collector import Profiler
 from collector.options import parse_options
 from collector.ring.windows import find_windows, trace_file, write_window
 from collector.run import Run
@@ -205,3 +206,14 @@ def test_trace_is_kept_as_kineto_wrote_it(tmp_path: Path) -> None:
     own |= {event["name"] for event in events if event["name"].startswith("Iteration Start")}
     assert len(own) <= 4
     assert set(recorded.run.table("slices")["name"].to_pylist()) == {event["name"] for event in events} - own
+
+
+def test_a_run_that_only_infers_is_told_how_to_have_a_window(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    profiler = Profiler(tmp_path / "run", window=(3, 2))
+    with torch.inference_mode():
+        for (batch,) in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(40, 16)), batch_size=8):
+            MODEL(batch)
+    run = profiler.analyse()
+    assert "stepscope: 5 batches recorded in " in capfd.readouterr().err
+    reason = next(signal.reason for signal in run.rank().manifest.signals if signal.name == "window")
+    assert "call step() of the Profiler after each batch" in reason

@@ -10,6 +10,7 @@ from collector import open_run
 from profiler_server.analysis.steps import summarize_phases, summarize_steps
 from profiler_server.store.headline import read_headline
 from tests.support.runs import RunPlan, build_run, slow_loader_plan
+from tests.support.tables import make_inference
 
 
 @pytest.mark.parametrize("plan", [RunPlan(), RunPlan(steps=200), slow_loader_plan("read")])
@@ -22,3 +23,10 @@ def test_the_run_list_averages_the_steps_that_the_pages_average(tmp_path: Path, 
     headline = read_headline(run)
     assert (headline.steps, headline.step_p50_ns) == (plan.steps, spread.p50)
     assert headline.data_wait_frac == pytest.approx(wait)
+
+
+def test_batches_are_counted_as_the_steps_of_a_run_that_only_infers(tmp_path: Path) -> None:
+    headline = read_headline(open_run(make_inference(build_run(tmp_path / "run", RunPlan(operators=False)))))
+    assert (headline.steps, headline.noun) == (40, "batch")
+    assert headline.step_p50_ns is not None
+    assert headline.data_wait_frac is not None
