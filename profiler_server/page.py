@@ -76,7 +76,7 @@ def explain_import(rank: RankRun, table: str) -> Notice | None:
 
     None for a run that Stepscope recorded, and for a table that no trace can fill.
     """
-    return _NOT_IN_TRACE.get(table) if rank.state == "imported" else None
+    return _NOT_IN_TRACE.get(table) if rank.state == "imported" and rank.manifest.is_trace else None
 
 
 _RECORD_BOTH = "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import sys
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def _describe_table(table: Table) -> str:
 
 
 def _describe_manifest(kind: type) -> str:
-    lines = [f"## `{kind.__name__}`", "", (kind.__doc__ or "").strip(), "", "| key | type |", "|---|---|"]
+    lines = [f"## `{kind.__name__}`", "", inspect.cleandoc(kind.__doc__ or ""), "", "| key | type |", "|---|---|"]
     lines += [f"| `{entry.name}` | {str(entry.type).replace('|', 'or')} |" for entry in dataclasses.fields(kind)]
     return "\n".join([*lines, ""])
 

@@ -117,7 +117,10 @@ class RunManifest:
 
 @dataclass(frozen=True)
 class RankManifest:
-    """`rank_<r>/rank.json`, rewritten while the rank records. `heartbeat_unix_ns` is when that was last done."""
+    """`rank_<r>/rank.json`, rewritten while the rank records. `heartbeat_unix_ns` is when that was last done.
+
+    `recorded_whole` marks an import that holds all that Stepscope had recorded: it is judged as the run itself is.
+    """
 
     rank: int
     host: str
@@ -140,8 +143,14 @@ class RankManifest:
     cpu_count: int | None = None
     usable_cores: float | None = None
     torch_threads: int | None = None
+    recorded_whole: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
-    """Settings that rules read: parameters, optimizers (name, foreach, fused), matmul precision, cudnn.benchmark …"""
+    """Settings that rules read: parameters, optimizers (name, foreach, fused), matmul precision, cudnn.benchmark …; `ended_by` is what ended the training before analyse()."""
+
+    @property
+    def is_trace(self) -> bool:
+        """Say whether this is what a trace holds, of another profiler or of a few steps: there is no more to judge by."""
+        return self.state == "imported" and not self.recorded_whole
 
 
 M = TypeVar("M", RunManifest, RankManifest)
@@ -170,6 +179,10 @@ _PLAIN: dict[str, tuple[type, ...]] = {
     "bool | None": (bool, _NONE),
     "float | None": (int, float, _NONE),
     "dict[str, Any]": (dict,),
+    "RunState": (str,),
+    "Source": (str,),
+    "SignalState": (str,),
+    "Literal['map', 'iterable']": (str,),
 }
 _LEAST = -(1 << 63)
 
@@ -196,7 +209,7 @@ def decode_manifest(kind: type[M], text: str, where: str) -> M:
     if missing:
         raise TableBrokenError(f"{where} lacks {', '.join(missing)}; run `{spell_recovery(Path(where))}`")
     try:
-        _check_kinds(kind, raw)
+        check_kinds(kind, raw)
         return kind(**{name: _decode_field(name, value) for name, value in raw.items() if name in _field_names(kind)})
     except (TypeError, AttributeError):
         raise TableBrokenError(
@@ -210,7 +223,7 @@ def _explain(error: Exception) -> str:
     return str(error) if isinstance(error, ValueError) else "it holds no JSON object"
 
 
-def _check_kinds(kind: type, raw: dict[str, Any]) -> None:
+def check_kinds(kind: type, raw: dict[str, Any]) -> None:
     """Raise TypeError for a plain field that holds something else, or a number that no table could hold."""
     for entry in dataclasses.fields(kind):
         allowed = _PLAIN.get(str(entry.type))

@@ -11,16 +11,19 @@ import base64
 import binascii
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from collector.parts import arrow_schema
-from collector.schema.manifest import RankManifest, decode_manifest, encode_manifest
+from collector.schema.manifest import Loader, RankManifest, check_kinds, decode_manifest, encode_manifest
 from collector.schema.tables import TABLES
 from collector.schema.version import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 MARK = "stepscope"
 START = b'{"stepscope":'
@@ -29,6 +32,13 @@ MOST_BYTES = 32 << 20
 """More than this is not carried; the events alone are in the file then."""
 MOST_ROWS = 2_000_000
 """A table of more rows is neither carried nor read back: a few bytes can unpack to any number of rows."""
+
+
+MOST_MANIFEST_BYTES = 4 << 20
+MOST_ENTRIES = 10_000
+MOST_CHARACTERS = 4_096
+MOST_PROCESSES = 4_096
+"""Bounds of what a stranger's file may say of a rank: no recording comes near them."""
 
 
 class UnreadableError(ValueError):
@@ -69,9 +79,8 @@ class Carried(msgspec.Struct):
         """Yield manifest and tables of each rank. Raises UnreadableError."""
         for entry in self.ranks.values():
             try:
-                manifest = decode_manifest(RankManifest, entry.manifest, "the carried manifest")
+                manifest = _decode_manifest(entry.manifest)
                 tables = {name: _unpack(name, text) for name, text in entry.tables.items() if name in TABLES}
-                asdict(manifest)
             except (pa.ArrowException, binascii.Error, OSError, ValueError, TypeError, RecursionError) as error:
                 raise UnreadableError(str(error)) from None
             yield manifest, tables
@@ -86,6 +95,39 @@ def decode(text: bytes) -> Carried:
     if carried.version != SCHEMA_VERSION or not carried.ranks:
         raise UnreadableError(f"version {carried.version} is not {SCHEMA_VERSION}")
     return carried
+
+
+def _decode_manifest(text: str) -> RankManifest:
+    """Read a manifest as strictly as a stranger's must be. ValueError, TypeError or RecursionError if it is not one."""
+    if len(text) > MOST_MANIFEST_BYTES:
+        raise ValueError(f"a manifest of {len(text)} characters")
+    msgspec.json.decode(text)  # a number such as NaN is no JSON
+    manifest = decode_manifest(RankManifest, text, "the carried manifest")
+    asdict(manifest)
+    for entries in (manifest.devices, manifest.signals, manifest.windows, manifest.warnings, manifest.loaders):
+        if len(entries) > MOST_ENTRIES:
+            raise ValueError(f"{len(entries)} entries of one kind")
+        for entry in entries:
+            _check_entry(entry)
+    _check_entry(manifest.overhead)
+    for cores in (manifest.cpu_count, manifest.usable_cores, manifest.torch_threads):
+        _check_count(cores)
+    return manifest
+
+
+def _check_entry(entry: DataclassInstance) -> None:
+    fields = asdict(entry)
+    check_kinds(type(entry), fields)
+    if any(isinstance(value, str) and len(value) > MOST_CHARACTERS for value in fields.values()):
+        raise ValueError(f"a text of more than {MOST_CHARACTERS} characters")
+    if isinstance(entry, Loader):
+        _check_count(entry.num_workers)
+        _check_count(entry.prefetch_factor)
+
+
+def _check_count(count: float | None) -> None:
+    if count is not None and not 0 <= count <= MOST_PROCESSES:
+        raise ValueError(f"{count} processes")
 
 
 def _unpack(name: str, text: str) -> pa.Table:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from collector.parts import arrow_schema
-from collector.schema.manifest import Device, Warn
+from collector.schema.manifest import Device, RankManifest, Warn
 
 Progress = Callable[[float], None]
 """Called now and then with the share of the file that has been read, 0 to 1."""
@@ -70,6 +70,8 @@ class TraceTables:
     events_lost: int = 0
     beside: tuple[TraceTables, ...] = ()
     """The other ranks of a file that holds several."""
+    recorded: RankManifest | None = None
+    """How the rank fared, where Stepscope recorded it and its own export is read."""
 
 
 class StreamedTables(Mapping[str, pa.Table]):

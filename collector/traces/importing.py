@@ -22,13 +22,14 @@ from collector import parts
 from collector.run import Run, open_run
 from collector.schema import layout
 from collector.schema.errors import OutputError, TraceError
-from collector.schema.manifest import RankManifest, RunManifest, Signal, Warn, encode_manifest
+from collector.schema.manifest import RankManifest, RunManifest, Signal, Warn, decode_manifest, encode_manifest
+from collector.schema.tables import TABLES
 from collector.traces.format import Progress, ReadOptions, TraceTables
 from collector.traces.ranks import Placed, Placing
 from collector.traces.reading import read_trace
 
 _TRACE_SUFFIXES = (".json", ".json.gz")
-_SHIFTED = ("steps", "phases", "slices", "counters", "memory", "collectives")
+_SHIFTED = tuple(name for name, table in TABLES.items() if any(column.name == "start_ns" for column in table.columns))
 _MOST_FILES = 100_000
 _MOST_LISTED = 1_000
 _NOT_IN_TRACES = ("fetches", "queues", "stages", "resources", "ranges", "compiles")
@@ -151,7 +152,25 @@ def _write_rank(scratch: Path, rank: int, trace: TraceTables, path: Path, starte
         events_lost=trace.events_lost,
         facts=dict(trace.facts.facts),
     )
+    if trace.recorded is not None:
+        manifest = _take_over(trace.recorded, manifest)
     layout.rank_file(scratch, rank).write_text(encode_manifest(manifest), encoding="utf-8")
+
+
+def _take_over(recorded: RankManifest, manifest: RankManifest) -> RankManifest:
+    """Return what was noted when the rank was recorded; who recorded it, and its files, are no longer there."""
+    return replace(
+        recorded,
+        rank=manifest.rank,
+        host="",
+        pid=0,
+        pid_started=None,
+        state=manifest.state,
+        started_unix_ns=manifest.started_unix_ns,
+        heartbeat_unix_ns=manifest.heartbeat_unix_ns,
+        ended_unix_ns=manifest.ended_unix_ns,
+        windows=tuple(replace(window, trace_file=None) for window in recorded.windows),
+    )
 
 
 def _align(scratch: Path, ranks: Sequence[Placed]) -> int:
@@ -168,10 +187,22 @@ def _align(scratch: Path, ranks: Sequence[Placed]) -> int:
 
 def _shift(folder: Path, shift_ns: int) -> None:
     for table in _SHIFTED:
+        if not parts.find_files(folder, table):
+            continue
         data = parts.read_table(folder, table)
         index = data.schema.get_field_index("start_ns")
         moved = pc.add(data["start_ns"], pa.scalar(shift_ns, pa.int64()))
         parts.write_table(data.set_column(index, data.schema.field(index), moved), layout.table_file(folder, table))
+    _shift_windows(folder / layout.RANK_FILE, shift_ns)
+
+
+def _shift_windows(file: Path, shift_ns: int) -> None:
+    manifest = decode_manifest(RankManifest, file.read_text(encoding="utf-8"), str(file))
+    windows = (
+        replace(window, start_ns=window.start_ns + shift_ns, end_ns=window.end_ns + shift_ns)
+        for window in manifest.windows
+    )
+    file.write_text(encode_manifest(replace(manifest, windows=tuple(windows))), encoding="utf-8")
 
 
 def _move(scratch: Path, target: Path) -> None:

@@ -108,8 +108,8 @@ class Case:
 
     @property
     def is_imported(self) -> bool:
-        """Say whether the rank was read from a trace that another profiler wrote."""
-        return self.manifest.state == "imported"
+        """Say whether the rank was read from a trace, and is not a whole run of Stepscope."""
+        return self.manifest.is_trace
 
     @property
     def shows_no_workers(self) -> bool:

@@ -146,7 +146,7 @@ def _ask(rank: RankRun, measure: Callable[[RankRun], float | None]) -> float | N
 
 def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:
     """Say what cores there are and who uses them. Training on processors asks for one core per thread."""
-    unknown = _TRACE_CORES if manifest.state == "imported" else 1
+    unknown = _TRACE_CORES if manifest.is_trace else 1
     usable = manifest.usable_cores or float(manifest.cpu_count or unknown)
     training = 1.0 if manifest.devices else float(manifest.torch_threads or 1)
     others = host.others if host is not None else 0.0

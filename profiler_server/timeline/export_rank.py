@@ -250,7 +250,7 @@ class RankExport:
         if self._unlinked:
             self.left_out.append(f"{format_number_of(self._unlinked, 'link')} to launches that are not in it")
         windows = self._timeline.rank.manifest.windows
-        if windows and self._timeline.rank.manifest.state != "imported":
+        if windows and not self._timeline.rank.manifest.is_trace:
             spans = ", ".join(f"{w.first_step}-{w.last_step}" for w in windows[:20])
             self.left_out.append(f"operators and kernels were recorded in the detailed windows only (steps {spans})")
 

@@ -6,6 +6,7 @@ May import `collector.traces.carried`, `collector.run` and this room.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ def carry_tables(run: Run, ranks: list[RankRun], find_window: Callable[[RankRun]
         tables = _read_tables(rank, window)
         if tables is None:
             return {}
-        found[rank.rank] = (rank.manifest, tables)
+        whole = window is None and not rank.manifest.is_trace
+        found[rank.rank] = (replace(rank.manifest, recorded_whole=whole), tables)
     packed = carried.carry(run.manifest.epoch_unix_ns, run.manifest.world_size, found)
     return {carried.MARK: packed} if packed else {}
 

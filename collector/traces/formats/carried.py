@@ -5,6 +5,7 @@ May import `collector.traces.carried` and below.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,7 +35,7 @@ class CarriedFormat:
             ranks = [_describe(found, manifest, tables) for manifest, tables in found.unpack()]
         except (UnreadableError, StepscopeError):
             return None
-        return TraceTables(ranks[0].tables, ranks[0].facts, ranks[0].warnings, ranks[0].events_lost, tuple(ranks[1:]))
+        return replace(ranks[0], beside=tuple(ranks[1:]))
 
 
 def _read_front(path: Path, options: ReadOptions) -> bytes | None:
@@ -63,7 +64,7 @@ def _describe(found: Carried, manifest: RankManifest, tables: dict[str, pa.Table
         dict(manifest.facts),
     )
     streams = {name: _stream(table) for name, table in tables.items()}
-    return TraceTables(StreamedTables(streams), facts, manifest.warnings, manifest.events_lost)
+    return TraceTables(StreamedTables(streams), facts, manifest.warnings, manifest.events_lost, recorded=manifest)
 
 
 def _stream(table: pa.Table) -> Batches:
