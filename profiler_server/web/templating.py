@@ -12,6 +12,7 @@ import msgspec
 from markupsafe import Markup
 
 from profiler_server import format as figures
+from profiler_server.analysis.kernel_names import shorten_kernel
 from profiler_server.web.links import Links
 
 # What ends a script element, starts a comment in one, or ends a line in old JavaScript.
@@ -39,6 +40,7 @@ class Templates:
             count=figures.format_count,
             ranks=figures.format_ranks,
             shorten=figures.shorten_middle,
+            kernel=shorten_kernel,
             json_block=json_block,
             age=format_age,
             clock=format_clock,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from profiler_server.analysis.kernel_names import shorten_kernel
 from profiler_server.analysis.operator_groups import GROUPS, GroupTable
 from profiler_server.figures import Axes, Chart, Slice, build_bars, build_pie
 from profiler_server.format import format_count, format_duration, format_share, shorten_middle
@@ -31,7 +32,7 @@ def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None
         return None
     slices = [
         Slice(
-            shorten_middle(part.label, 40),
+            shorten_middle(shorten_kernel(part.label) if state.group == "kernels" else part.label, 40),
             part.time_ns,
             _describe(part, state.chart),
             "" if part.label != "Other" else "idle",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from profiler_server.analysis.kernel_names import shorten_kernel
 from profiler_server.analysis.operator_groups import GROUPS, Measure
 from profiler_server.format import ABSENT, format_count, format_duration, format_rate, format_share, shorten_middle
 
@@ -16,12 +17,16 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Column:
-    """One column: `name` in the group's table, `label` on the page, `hint` what it means."""
+    """One column: `name` in the group's table, `label` on the page, `hint` what it means.
+
+    The names of kernels are shown without what most of them have in common.
+    """
 
     name: str
     label: str
     kind: Kind
     hint: str = ""
+    is_kernel: bool = False
 
     @property
     def falls_first(self) -> bool:
@@ -59,7 +64,7 @@ _DEVICE = (
 )
 _TYPE = Column("type", "Type", "text")
 _KERNELS = (
-    Column("name", "Kernel", "name"),
+    Column("name", "Kernel", "name", is_kernel=True),
     Column("operator", "Operator", "text", "Operator that launched it"),
     Column("count", "Count", "count", "Executions"),
     Column("total_ns", "Total", "duration"),
@@ -139,6 +144,8 @@ def build_cell(column: Column, value: Any, bar_whole: float = 1.0) -> Cell:
 
 
 def _build_text(column: Column, text: str) -> Cell:
-    limit = 56 if column.kind == "name" else 26
-    shown = shorten_middle(text or "(no name)", limit)
+    if column.is_kernel:
+        shown = shorten_middle(shorten_kernel(text) or "(no name)", 72)
+    else:
+        shown = shorten_middle(text or "(no name)", 56 if column.kind == "name" else 26)
     return Cell(column.kind, shown, whole=text[:2000] if shown != text else "")

@@ -163,3 +163,12 @@ def test_steps_outside_of_the_windows_are_an_empty_page(run: Path) -> None:
     page = _open(run, steps="1-3")
     assert page.notice is not None
     assert page.notice.state == "empty"
+
+
+def test_a_kernel_is_named_by_its_functor_and_whole_in_the_hint(run: Path) -> None:
+    whole = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>>(int)"
+    write_rows(run, "kernels", [kernel(whole)])
+    page = _open(run, group="kernels")
+    assert page.grid is not None
+    name = page.grid.rows[0].cells[0]
+    assert (name.text, name.whole) == ("vectorized_elementwise<CUDAFunctor_add<bf16>>", whole)

@@ -1,0 +1,128 @@
+"""Names of kernels as a person tells them apart.
+
+A C++ kernel's name is mostly what all its kind have in common: namespaces, the types of its arguments, how it is laid
+out on the device. What differs, the functor and the element type, stands in the middle, where a long name is cut.
+"""
+
+from __future__ import annotations
+
+import re
+
+_LONGEST, _DEEPEST = 20_000, 24
+_LOOKS_LIKE_CODE = re.compile(r"\w[<(]")
+_LAMBDA = re.compile(r"::\{lambda\(([^(){}]*)\)#(\d+)\}")
+_ARGUMENTS = re.compile(r"\([^()]*\)")
+_QUALIFIERS = re.compile(r"\s*\bconst\b|[*&]|\s+(?=[>,])")
+_TENSILE = re.compile(r"(Cijk_\w+?)(?:_UserArgs)?(_MT\d+x\d+x\d+)_\w*?(_WG\d+_\d+_\d+)?")
+"""A product of rocBLAS: the problem, the tile, dozens of settings, and the work group."""
+
+_SPELLINGS = {
+    "unsigned char": "uint8",
+    "unsigned short": "uint16",
+    "unsigned int": "uint",
+    "unsigned long": "ulong",
+    "c10::BFloat16": "bf16",
+    "__nv_bfloat16": "bf16",
+    "__hip_bfloat16": "bf16",
+    "c10::Half": "fp16",
+    "__half": "fp16",
+    "(anonymous namespace)::": "",
+    "::operator()() const": "",
+    "::operator()": "",
+}
+_WRAPPERS = ("gpu_kernel_impl", "gpu_kernel_impl_nocast")
+_FAMILY = re.compile(r"\w*(?:elementwise_kernel|multi_tensor_apply_kernel|reduce_kernel)\w*")
+"""Kernels that say nothing by themselves: what they do is their functor, and their numbers are of the launch."""
+_LAYOUT = re.compile(r"(?:Trivial)?OffsetCalculator|LoadWith|StoreWith|TensorListMetadata|[aA]rray\b|type\b")
+_LITERAL = re.compile(r"\d+\w*|true|false")
+_VAGUE = ("kernel", "Kernel", "type", "run", "kentry")
+
+
+def shorten_kernel(name: str) -> str:
+    """Return a kernel's name without namespaces, arguments and layout: its functor and its types.
+
+    What is no C++ name, or none that can be taken apart, comes back as it is.
+    """
+    tensile = _TENSILE.fullmatch(name)
+    if tensile:
+        return f"{tensile[1]}{tensile[2]}{'…' + tensile[3] if tensile[3] else ''}"
+    if len(name) > _LONGEST or not _LOOKS_LIKE_CODE.search(name):
+        return name
+    text = _drop_arguments(name)
+    if "(" in text or ")" in text or not _is_balanced(text):
+        return name
+    return _describe(text) or name
+
+
+def _drop_arguments(name: str) -> str:
+    """Leave names and template arguments; the case of a lambda and the types that it takes follow its function."""
+    for spelling, short in _SPELLINGS.items():
+        name = name.replace(spelling, short)
+    name = _LAMBDA.sub(lambda found: f"<{found[1]}>" if found[1] else f"#{found[2]}", name)
+    for _ in range(_DEEPEST):
+        shorter = _ARGUMENTS.sub("", name)
+        if shorter == name:
+            break
+        name = shorter
+    return _QUALIFIERS.sub("", name)
+
+
+def _is_balanced(text: str) -> bool:
+    depth = deepest = 0
+    for sign in text:
+        depth += (sign == "<") - (sign == ">")
+        deepest = max(deepest, depth)
+        if depth < 0:
+            return False
+    return depth == 0 and deepest <= _DEEPEST
+
+
+def _describe(text: str) -> str:
+    """Describe a type or function: the last of its names, and those of its template arguments that matter."""
+    pieces = _split(_split(text.strip(), " ")[-1], "::")
+    name, *lists = _take_apart(pieces[-1])
+    base, *cases = name.split("#")
+    arguments = [_describe(argument) for each in lists for argument in _split(each, ",")]
+    if base in _WRAPPERS and arguments:
+        return arguments[0]
+    arguments = [argument for argument in arguments if not _LAYOUT.match(argument)]
+    if _FAMILY.fullmatch(base):
+        functors = [argument for argument in arguments if not argument.isdigit()]
+        base, arguments = (base.replace("_kernel", ""), functors) if functors else (base, arguments)
+    elif base in _VAGUE and len(pieces) > 1:
+        base = f"{_take_apart(pieces[-2])[0]}::{base}"
+    shown = [argument for i, argument in enumerate(arguments) if argument and not _repeats(arguments, i)]
+    case = f"#{cases[-1]}" if cases else ""
+    return f"{base}{case}<{', '.join(shown)}>" if shown else f"{base}{case}"
+
+
+def _repeats(arguments: list[str], place: int) -> bool:
+    """Say whether a type stands there a second time in a row; numbers and flags tell kernels apart."""
+    return place > 0 and arguments[place] == arguments[place - 1] and not _LITERAL.fullmatch(arguments[place])
+
+
+def _take_apart(text: str) -> list[str]:
+    """Return a name, and what stands in each list of template arguments behind it."""
+    found, depth, begin = [text.partition("<")[0]], 0, 0
+    for place, sign in enumerate(text):
+        if sign == "<":
+            begin = place + 1 if depth == 0 else begin
+            depth += 1
+        elif sign == ">":
+            depth -= 1
+            if depth == 0:
+                found.append(text[begin:place])
+    return found
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Split where no template argument is open. There is always a last piece."""
+    pieces, depth, begin, place = [], 0, 0, 0
+    while place < len(text):
+        depth += (text[place] == "<") - (text[place] == ">")
+        if depth == 0 and text.startswith(separator, place):
+            pieces.append(text[begin:place])
+            begin = place = place + len(separator)
+        else:
+            place += 1
+    return [*(piece for piece in pieces if piece), text[begin:]]
