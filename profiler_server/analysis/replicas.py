@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -171,25 +172,45 @@ def summarize_transforms(stages: pa.Table) -> tuple[TransformTimes, ...]:
 
 
 def find_slow_items(stages: pa.Table, limit: int = 10) -> tuple[SlowItem, ...]:
-    """Return the slowest single items, the slowest first; an item that is slow in several stages is told once."""
+    """Return the slowest single items, the slowest first; an item that is slow in several stages is told once.
+
+    The slowest item of a row of `read` was timed with its transforms: the stage is that which took most of it.
+    """
     timed = stages.filter(pc.greater(stages["longest_ns"], 0)).sort_by([("longest_ns", "descending")])
+    slowest = timed.slice(0, 8 * limit)
+    transforms = _find_transforms(timed, slowest)
     found: dict[object, SlowItem] = {}
-    for place, row in enumerate(timed.slice(0, 8 * limit).to_pylist()):
+    for place, row in enumerate(slowest.to_pylist()):
         item = row["longest_item"] if (row["longest_item"] or 0) >= 0 else None
+        known = _identify(row)
+        took = transforms.get(known) if row["stage"] == "read" and item is not None else None
+        blamed = took if took is not None and 2 * took["longest_ns"] >= row["longest_ns"] else row
         slow = SlowItem(
-            stage=row["stage"],
-            detail=row["detail"] or "",
+            stage=blamed["stage"],
+            detail=blamed["detail"] or "",
             replica=row["replica"],
             epoch=row["epoch"],
             batch=row["batch"],
             item=item,
             longest_ns=row["longest_ns"],
             start_ns=row["start_ns"],
-            end_ns=row["start_ns"] + row["duration_ns"],
+            end_ns=blamed["start_ns"] + blamed["duration_ns"],
         )
-        known = (row["loader"], row["epoch"], row["batch"], item)
         found.setdefault(known if item is not None else place, slow)
     return tuple(found.values())[:limit]
+
+
+def _find_transforms(timed: pa.Table, slowest: pa.Table) -> dict[tuple[object, ...], dict[str, Any]]:
+    """Return of each item of the slowest rows the transform that took longest of it; `timed` has the longest first."""
+    near = pc.and_(pc.equal(timed["stage"], "transform"), pc.is_in(timed["batch"], slowest["batch"].combine_chunks()))
+    found: dict[tuple[object, ...], dict[str, Any]] = {}
+    for row in timed.filter(near).to_pylist():
+        found.setdefault(_identify(row), row)
+    return found
+
+
+def _identify(row: dict[str, Any]) -> tuple[object, ...]:
+    return row["loader"], row["epoch"], row["batch"], row["longest_item"]
 
 
 def order_stages(names: Sequence[str]) -> tuple[str, ...]:

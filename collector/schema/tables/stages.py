@@ -20,7 +20,7 @@ TABLE = Table(
         Column("cpu_ns", "int64", "ns", "Part of it on a processor.", nullable=True),
         Column("items", "int64", "", "Samples (or the user's items) it stands for."),
         Column("bytes", "int64", "bytes", "Bytes moved.", nullable=True),
-        Column("longest_ns", "int64", "ns", "The slowest single item.", nullable=True),
+        Column("longest_ns", "int64", "ns", "The slowest single item; of read, with its transforms.", nullable=True),
         Column("longest_item", "int64", "", "Dataset index of that item, where known.", nullable=True),
     ),
     option="data_pipeline",

@@ -270,7 +270,7 @@ def _tabulate_slow_items(facts: PipelineFacts) -> TextTable | None:
         return None
     return TextTable(
         "Slowest samples",
-        "The samples that took longest, with their index in the dataset where it is known.",
+        "The samples that took longest, with their index in the dataset where it is known, and the stage that took most.",
         ("Sample", "Stage", "Time", "Worker", "Epoch", "Batch"),
         tuple(
             (

@@ -113,12 +113,28 @@ def test_no_rows_are_no_summary(summarize: Any) -> None:
 def test_an_item_that_is_slow_in_two_stages_is_told_once() -> None:
     stages = _stages(
         _row("read", 0, 0, 30, longest_ns=20, longest_item=7),
-        _row("transform", 0, 0, 30, longest_ns=15, longest_item=7, detail="Resize"),
+        _row("transform", 0, 0, 30, longest_ns=9, longest_item=7, detail="Resize"),
         _row("collate", 0, 0, 30, longest_ns=9, longest_item=-1),
         _row("collate", 0, 0, 30, longest_ns=9),
     )
     found = find_slow_items(stages)
     assert [(row.stage, row.item) for row in found] == [("read", 7), ("collate", None), ("collate", None)]
+
+
+def test_the_transform_that_took_most_of_a_sample_is_named_and_not_its_reading() -> None:
+    stages = _stages(
+        _row("read", 0, 0, 30, longest_ns=204, longest_item=7),
+        _row("transform", 0, 30, 250, longest_ns=200, longest_item=7, detail="Blur"),
+        _row("transform", 0, 280, 5, longest_ns=2, longest_item=7, detail="Flip"),
+        _row("read", 0, 300, 90, batch=1, longest_ns=60, longest_item=8),
+        _row("transform", 0, 390, 50, batch=1, longest_ns=40, longest_item=9, detail="Blur"),
+    )
+    found = [(row.stage, row.detail, row.item, row.longest_ns, row.end_ns) for row in find_slow_items(stages)]
+    assert found == [
+        ("transform", "Blur", 7, 204, 280),
+        ("read", "", 8, 60, 390),
+        ("transform", "Blur", 9, 40, 440),
+    ]
 
 
 def test_a_sample_that_passes_several_transforms_counts_once() -> None:
