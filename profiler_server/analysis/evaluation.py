@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from profiler_server.analysis.results import Distribution, PhaseShare
-from profiler_server.analysis.steps import read_integers, sum_recorded, summarize_durations, summarize_phases
+from profiler_server.analysis.steps import read_integers, share_phases, sum_recorded, summarize_durations
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def summarize_evaluation(steps: pa.Table) -> EvaluationSummary | None:
         return None
     total = int(durations.sum())
     whole = sum_recorded(steps)
-    return EvaluationSummary(len(durations), total, total / whole if whole else 0.0, spread, summarize_phases(batches))
+    return EvaluationSummary(len(durations), total, total / whole if whole else 0.0, spread, share_phases(batches))
 
 
 def number_batches(steps: pa.Table) -> pa.Table:

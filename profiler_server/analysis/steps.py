@@ -152,12 +152,15 @@ def summarize_durations(values: Ints) -> Distribution | None:
 
 def summarize_phases(steps: pa.Table) -> tuple[PhaseShare, ...]:
     """Return the parts of the mean step, over the steps that `summarize_steps` averages; empty if there are none."""
-    kept = select_steps(steps).kept
-    count = int(kept.sum())
+    return share_phases(train_steps(steps).filter(pa.array(select_steps(steps).kept)))
+
+
+def share_phases(rows: pa.Table) -> tuple[PhaseShare, ...]:
+    """Return the parts of the mean row, over all of the rows; empty if there are none."""
+    count = rows.num_rows
     if not count:
         return ()
-    train = train_steps(steps)
-    sums = {name: int(read_integers(train, f"{name}_ns")[kept].sum()) for name in PHASE_NAMES}
+    sums = {name: int(read_integers(rows, f"{name}_ns").sum()) for name in PHASE_NAMES}
     whole = sum(sums.values())
     return tuple(PhaseShare(name, value / count, value / whole if whole else 0.0) for name, value in sums.items())
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from collector.parts import build_table_from_rows
 from profiler_server.analysis.evaluation import has_training, number_batches, summarize_evaluation
 from profiler_server.analysis.steps import summarize_steps
-from tests.support.runs import RunPlan, build_steps
+from tests.support.runs import MS, RunPlan, build_steps
 
 
 def test_a_run_without_evaluation_has_no_summary() -> None:
@@ -30,3 +32,16 @@ def test_batches_of_an_inference_run_are_numbered_like_steps() -> None:
     assert not has_training(steps)
     summary = summarize_steps(number_batches(steps))
     assert (summary.count, summary.first, summary.last) == (12, 1, 12)
+
+
+def test_the_parts_of_evaluation_sum_to_its_mean_whatever_its_first_batches_took() -> None:
+    rows = build_steps(RunPlan(steps=60))
+    for row in rows[20:]:
+        row.update(kind="eval", step=20)
+    for row in rows[20:23]:
+        row["data_wait_ns"] += 500 * MS
+        row["duration_ns"] += 500 * MS
+    summary = summarize_evaluation(build_table_from_rows("steps", rows))
+    assert summary is not None
+    assert sum(phase.mean_ns for phase in summary.phases) == pytest.approx(summary.duration_ns.mean)
+    assert sum(phase.share_frac for phase in summary.phases) == pytest.approx(1.0)
