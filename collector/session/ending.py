@@ -1,11 +1,13 @@
 """How a run ended that nobody ended with analyse(): by an exception, or with the process.
 
-May import the standard library only.
+May import the standard library and `collector.schema.wording` only.
 """
 
 from __future__ import annotations
 
 import sys
+
+from collector.schema.wording import format_number_of
 
 MOST_CHARACTERS = 200
 UNTOLD = "exit"
@@ -49,8 +51,9 @@ def describe_error(error: BaseException | None) -> str:
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
-def spell_end(ended_by: str, steps: str) -> str:
-    """Return the note for readers of the run; `steps` is such as `14 steps`."""
+def spell_end(ended_by: str, steps: int) -> str:
+    """Return the note for readers of the run. Batches of a run that only infers are no steps."""
+    when = f"after {format_number_of(steps, 'step')}" if steps else "without a training step"
     if ended_by == UNTOLD:
-        return f"The script left before analyse(), after {steps}: at its last line or by sys.exit()."
-    return f"The training was ended after {steps} by {ended_by}"
+        return f"The script left before analyse(), {when}: at its last line or by sys.exit()."
+    return f"The script was ended {when} by {ended_by}"

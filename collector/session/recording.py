@@ -114,7 +114,7 @@ class Recording:
         self.pause()
         if self.ended_by:
             self.context.add_fact("ended_by", self.ended_by)
-            self.context.warn("ended_by", spell_end(self.ended_by, self.count_steps()))
+            self.context.warn("ended_by", spell_end(self.ended_by, self.context.steps.ended))
         for signal in reversed(self._signals):
             with self.context.shielded(signal.name):
                 signal.remove()
@@ -136,7 +136,8 @@ class Recording:
 
     def count_steps(self) -> str:
         """Return how many training steps have ended, in words."""
-        return format_number_of(self.context.steps.ended, "step")
+        steps = self.context.steps.ended
+        return format_number_of(steps, "step") if steps else "a run without a training step"
 
     def _start_sidecar(self) -> None:
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from collector import Profiler, Run, open_run
-from collector.session.ending import describe_error
+from collector.session.ending import UNTOLD, describe_error, spell_end
 from tests.support import shapes
 from tests.unit.launch.programs import run_launcher, write_script
 from tests.unit.session.test_survival import has_ended, wait_until
@@ -78,7 +78,7 @@ def test_an_exception_is_told_by_the_run_and_its_traceback_is_the_users(tmp_path
     assert lines[-2] == "RuntimeError: boom"
     assert lines[-1].startswith("stepscope: 10 steps recorded in run; to look at them: profiler-server ")
     assert "collector" not in "".join(lines[:-1])
-    assert read_end(run) == ("RuntimeError: boom", "The training was ended after 10 steps by RuntimeError: boom")
+    assert read_end(run) == ("RuntimeError: boom", "The script was ended after 10 steps by RuntimeError: boom")
     assert run.state == "complete"
 
 
@@ -160,3 +160,8 @@ def test_an_exit_for_an_exception_is_told_by_that() -> None:
         with pytest.raises(SystemExit) as caught:
             sys.exit(1)
     assert describe_error(caught.value) == "KeyError: 'missing'"
+
+
+def test_a_run_that_only_infers_is_not_said_to_have_trained() -> None:
+    assert spell_end("KeyboardInterrupt", 0) == "The script was ended without a training step by KeyboardInterrupt"
+    assert "without a training step" in spell_end(UNTOLD, 0)

@@ -26,8 +26,9 @@ def profiler(tmp_path: Path) -> Iterator[Profiler]:
 
 
 def test_a_second_live_profiler_is_refused_by_name_of_the_first(profiler: Profiler, tmp_path: Path) -> None:
-    with pytest.raises(SessionError, match=r"already recording to .*run; call its analyse\(\)"):
+    with pytest.raises(SessionError, match=r"already recording to .*run; call its analyse\(\)") as refused:
         Profiler(tmp_path / "other")
+    assert "if you no longer hold it: collector.active_profiler().analyse()" in str(refused.value)
 
 
 def test_a_profiler_that_could_not_record_is_in_nobodys_way(tmp_path: Path) -> None:

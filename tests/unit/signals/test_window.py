@@ -208,6 +208,14 @@ def test_trace_is_kept_as_kineto_wrote_it(tmp_path: Path) -> None:
     assert set(recorded.run.table("slices")["name"].to_pylist()) == {event["name"] for event in events} - own
 
 
+def test_a_window_without_memory_leaves_pytorchs_note_on_older_blocks_away(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    recorded = record(tmp_path, _train, window=(3, 2), memory=False)
+    assert len(recorded.run.rank().manifest.windows) == 1
+    assert "Memory block of unknown size" not in capfd.readouterr().err
+
+
 def test_a_run_that_only_infers_is_told_how_to_have_a_window(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     profiler = Profiler(tmp_path / "run", window=(3, 2))
     with torch.inference_mode():
