@@ -67,7 +67,7 @@ def format_shares(values_frac: Sequence[float], firm: Collection[int] = ()) -> t
     return tuple(f"{value / 10:.1f} %" for value in tenths)
 
 
-_QUOTED_PHASES = ("data_wait", "h2d")
+_QUOTED_PHASES = ("data_wait", "h2d", "communication")
 """Phases whose share of the step also stands alone on some pages."""
 
 

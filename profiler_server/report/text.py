@@ -14,7 +14,7 @@ from profiler_server.analysis.interruptions import Held
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.analysis.steps import select_steps
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.format import format_duration, format_number_of, format_ranks, format_share
+from profiler_server.format import format_duration, format_number_of, format_phase_shares, format_ranks, format_share
 from profiler_server.report.building import read_steps
 
 _MOST_HELD, _MOST_SLOW = 5, 5
@@ -72,10 +72,11 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
         f"  step      {_render_times(rank, run)}",
     ]
     labels = {phase.name: phase.label for phase in PHASES}
+    shares = format_phase_shares({phase["name"]: phase["share_frac"] for phase in rank["phases"]})
     for phase in rank["phases"]:
         bar = "#" * round(40 * phase["share_frac"])
         label, mean = labels.get(phase["name"], phase["name"]), format_duration(phase["mean_ns"])
-        lines.append(f"  {label:<28} {mean:>9}  {format_share(phase['share_frac']):>7}  {bar}".rstrip())
+        lines.append(f"  {label:<28} {mean:>9}  {shares[phase['name']]:>7}  {bar}".rstrip())
     slow = _render_slow_steps(rank)
     return "\n".join([*lines, *_render_evaluation(rank, run), *slow, *_render_pipeline(rank)])
 

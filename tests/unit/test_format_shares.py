@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_server.format import choose_time_unit, format_number_of, format_shares, shorten_middle
+from profiler_server.format import (
+    choose_time_unit,
+    format_number_of,
+    format_phase_shares,
+    format_share,
+    format_shares,
+    shorten_middle,
+)
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=20).filter(any))
@@ -45,3 +52,8 @@ def test_a_firm_part_reads_as_it_does_alone_and_the_whole_stays_near_100(values:
 def test_no_sign_that_turns_text_round_is_shown() -> None:
     assert shorten_middle("a\u202egnp.exe\u202c\u2066b") == "agnp.exeb"
     assert shorten_middle("שלום") == "שלום"
+
+
+def test_a_share_that_a_verdict_quotes_reads_the_same_in_the_table() -> None:
+    shown = format_phase_shares({"data_wait": 0.0, "forward": 0.40625, "communication": 0.18755, "tail": 0.4062})
+    assert shown["communication"] == format_share(0.18755)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from collector.run import open_run
+from collector.schema.phases import PHASES
+from profiler_server.analysis.steps import summarize_phases
+from profiler_server.format import format_phase_shares
 from profiler_server.report import build_report
 from profiler_server.report.text import render_text
 from tests.support.cases import PLANTED, build_case_run
@@ -179,3 +183,14 @@ def test_events_lost_are_warned_of(tmp_path: Path) -> None:
     assert (
         "rank 0: the log was full, 1,234 events lost" in build_report(build_case_run(tmp_path / "r", plant))["warnings"]
     )
+
+
+def test_the_shares_of_the_phases_are_rounded_as_on_the_pages(tmp_path: Path) -> None:
+    """Each of three equal parts is 33.3 %; one of them is shown as 33.4 %, so that the sum is 100."""
+    plan = RunPlan(steps=20, phases_ms=dict.fromkeys(("forward", "backward", "communication"), 10.0))
+    run = open_run(build_run(tmp_path / "run", plan))
+    text = render_text(build_report(run), run)
+    shown = [re.search(rf"^  {re.escape(phase.label)} .* ([\d.]+ %)", text, re.MULTILINE) for phase in PHASES]
+    exact = {phase.name: phase.share_frac for phase in summarize_phases(run.rank(0).table("steps"))}
+    assert [found[1] if found else "" for found in shown] == list(format_phase_shares(exact).values())
+    assert sum(float(found[1][:-2]) for found in shown if found) == pytest.approx(100.0)
