@@ -42,7 +42,10 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """`trigger` is outlier, starvation or drift; `text` is half a sentence: "step 412 took 6.1× the median"."""
+    """`trigger` is outlier, starvation or drift; `text` is half a sentence: "step 412 took 6.1× the median before it".
+
+    A page judges by the median of the whole run, which nobody knows yet.
+    """
 
     trigger: str
     step: int
@@ -107,7 +110,7 @@ class StepWatch:
             self._median_ns, self._renew_in = median(recent), _RENEW
         if not is_long:
             return None
-        return Finding("outlier", step.step, f"step {step.step} took {duration / usual:.1f}× the median")
+        return Finding("outlier", step.step, f"step {step.step} took {duration / usual:.1f}× the median before it")
 
     def _judge_wait(self, step: Step) -> Finding | None:
         """One finding for a stretch of starved steps, however long it is."""

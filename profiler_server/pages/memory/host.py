@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -100,7 +100,7 @@ def _list_core_stats(cores: Mapping[str, Series], resources: Resources, usable: 
     stats = [Stat(label, _cores(cores[name].mean), "mean in use") for name, label in names.items() if name in cores]
     delay = resources.find("process", "run_queue_frac")
     if delay is not None:
-        stats.append(Stat("Waiting for a processor", format_share(delay.mean), "main thread, of the time"))
+        stats.append(Stat("Waiting for a processor", format_share(min(delay.mean, 1.0)), "main thread, of the time"))
     if usable:
         stats.append(Stat("Cores", f"{usable:g}", "that this process may use"))
     return tuple(stats)
@@ -128,9 +128,11 @@ def _draw_cores(resources: Resources, cores: Mapping[str, Series], usable: float
         )
         look = Look("cpu-workers", "Workers", caption, "cores in use", "", _write_cores)
         charts.append(draw_series(look, _draw_each(workers), resources.unit))
-    delays = [*resources.pick("run_queue_frac", "process"), *resources.pick("run_queue_frac", "worker ")]
+    waits = [*resources.pick("run_queue_frac", "process"), *resources.pick("run_queue_frac", "worker ")]
+    # The system books a wait when it ends, so one that began before the last sample can be longer than the time since.
+    delays = [replace(entry, value=np.minimum(entry.value, 1.0)) for entry in waits]
     if delays:
-        caption = "How much of the time a main thread was ready to run and got no processor. Near zero is good."
+        caption = "How much of the time a main thread was ready to run and got no processor. Near zero is good. A wait counts where it ends."
         look = Look("run-queue", "Waiting for a processor", caption, "of the time", "%", format_share, scale=100.0)
         charts.append(draw_series(look, _draw_each(delays), resources.unit))
     return tuple(charts)

@@ -21,7 +21,14 @@ from profiler_server.analysis.memory import (
 )
 from profiler_server.analysis.resources import read_scale
 from profiler_server.figures import Axes, Chart, Line, build_lines
-from profiler_server.format import format_bytes, format_count, format_duration, format_number_of, shorten_middle
+from profiler_server.format import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_number_of,
+    format_runs,
+    shorten_middle,
+)
 from profiler_server.pages.memory.host import Stat
 
 MOST_OPERATORS = 25
@@ -102,7 +109,9 @@ def view_tensors(rank: RankRun, query: Mapping[str, str]) -> TensorView:
         stats=_list_stats(rank.manifest, trace),
         chart=_draw(rank, trace, row),
         origin_ns=origin,
-        moment=_view_moment(live, origin, row == trace.peak_row and not query.get("at_ns")),
+        moment=_view_moment(
+            live, _find_window(rank, live.at_ns, origin), row == trace.peak_row and not query.get("at_ns")
+        ),
         operators=_view_operators(changes),
         operator_note=_say_left_out(changes),
         error=" ".join(filter(None, (device_error, moment_error))),
@@ -154,7 +163,10 @@ def _draw(rank: RankRun, trace: MemoryTrace, row: int) -> Chart:
         lines.append(Line("reserved", "overlap", reserved))
     lines.append(Line("shown below", "zero", trace.allocated_bytes[[row]].astype(np.float64), "points", x=x[[row]]))
     axes = Axes(
-        x_title="ms in the detailed windows", y_title="memory", unit="bytes", shaded=_find_other_steps(rank, trace)
+        x_title="ms since the first detailed window opened",
+        y_title="memory",
+        unit="bytes",
+        shaded=_find_other_steps(rank, trace),
     )
     figure = build_lines(x, lines, axes)
     figure["layout"]["hovermode"] = "closest"
@@ -195,8 +207,18 @@ def _tabulate(trace: MemoryTrace, origin: int) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def _view_moment(live: LiveMemory, origin: int, is_peak: bool) -> MomentView:
-    when = f"{format_duration(live.at_ns - origin)} into the windows"
+def _find_window(rank: RankRun, at_ns: int, origin: int) -> str:
+    """Say how far into which window a moment is: "12.0 ms into the window of steps 10–12"."""
+    begun = [window for window in rank.manifest.windows if window.start_ns <= at_ns]
+    if not begun:
+        return f"{format_duration(at_ns - origin)} after the first event"
+    window = max(begun, key=lambda window: window.start_ns)
+    steps = format_runs([(window.first_step, window.last_step)])
+    noun = "step" if window.first_step == window.last_step else "steps"
+    return f"{format_duration(at_ns - window.start_ns)} into the window of {noun} {steps}"
+
+
+def _view_moment(live: LiveMemory, when: str, is_peak: bool) -> MomentView:
     step = f", step {live.step:,}" if live.step is not None else ""
     reserved = f" of {format_bytes(live.reserved_bytes)} reserved" if live.reserved_bytes else ""
     text = f"{format_bytes(live.allocated_bytes)} were allocated{reserved}, {format_number_of(live.count, 'block')} of it taken in this window"

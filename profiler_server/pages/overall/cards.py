@@ -14,7 +14,14 @@ from profiler_server.analysis.outliers import list_outliers
 from profiler_server.analysis.results import OperatorRow
 from profiler_server.analysis.steps import select_steps, summarize_steps
 from profiler_server.figures import Axes, Chart, Line, Slice, build_lines, build_pie
-from profiler_server.format import format_count, format_duration, format_number_of, format_share, format_steps
+from profiler_server.format import (
+    format_count,
+    format_duration,
+    format_number_of,
+    format_runs,
+    format_share,
+    format_steps,
+)
 
 TYPES_SHOWN = 7
 OPERATORS_SHOWN = 5
@@ -121,13 +128,13 @@ def build_timeline_card(rank: RankRun) -> TimelineCard:
     )
     streams = int(pc.sum(pc.equal(kinds, "stream")).as_py() or 0) if kinds is not None else 0
     threads = int(pc.sum(pc.equal(kinds, "thread")).as_py() or 0) if kinds is not None else 0
-    covered = [step for window in rank.manifest.windows[:1000] for step in (window.first_step, window.last_step)]
-    first, last = (min(covered), max(covered)) if covered else (None, None)
+    windows = [(window.first_step, window.last_step) for window in rank.manifest.windows]
+    several = len(windows) > 1 or any(first != last for first, last in windows)
     return TimelineCard(
         operator_time=format_duration(sum(row.self_ns for row in operators)),
         streams=format_count(streams or threads),
         streams_label=("stream" if streams else "thread") + ("" if (streams or threads) == 1 else "s"),
         operators=format_count(len(operators)),
         executions=format_count(sum(row.count for row in operators)),
-        covered=f"steps {first}–{last}" if first != last else f"step {first}" if covered else "",
+        covered=f"{'steps' if several else 'step'} {format_runs(windows)}" if windows else "",
     )

@@ -15,7 +15,7 @@ from profiler_server.page import PageRequest
 from profiler_server.pages.memory import MemoryPage, build
 from tests.support.cases import write_rows
 from tests.support.machines import H100, build_machine, build_memory, build_resources
-from tests.support.runs import RunPlan, build_run, build_steps
+from tests.support.runs import MS, RunPlan, build_run, build_steps
 
 
 def show(path: Path, steps: str = "", **query: str) -> MemoryPage:
@@ -182,3 +182,31 @@ def test_a_run_without_steps_shows_its_samples_over_seconds(tmp_path: Path) -> N
     shown = show(run)
     assert shown.host is not None
     assert "over seconds" in shown.host.coverage
+
+
+def test_a_moment_is_placed_in_its_window(tmp_path: Path) -> None:
+    run = build_machine(tmp_path / "run")
+    (window,) = open_run(run).rank(0).manifest.windows
+    earlier = dataclasses.replace(window, first_step=2, last_step=2, start_ns=window.start_ns - 40 * MS)
+    change_manifest(run, windows=(earlier, window))
+    shown = show(run, at_ns=str(window.start_ns + 5 * MS))
+    assert shown.tensors is not None
+    assert "into the window of steps 10–12" in shown.tensors.moment.title
+    change_manifest(run, windows=())
+    shown = show(run)
+    assert shown.tensors is not None
+    assert "after the first event" in shown.tensors.moment.title
+
+
+def test_a_wait_for_a_processor_is_never_more_than_all_of_the_time(tmp_path: Path) -> None:
+    run = build_machine(tmp_path / "run")
+    rows = open_run(run).table("resources").to_pylist()
+    for row in rows:
+        if row["metric"] == "run_queue_frac":
+            row["value"] = 1.2
+    write_rows(layout.rank_path(run, 0), "resources", rows)
+    shown = show(run)
+    assert shown.host is not None
+    assert next(s.value for s in shown.host.stats if s.label == "Waiting for a processor") == "100.0 %"
+    chart = next(chart for chart in shown.host.charts if chart.id == "run-queue")
+    assert {text for _, *cells in chart.rows for text in cells} == {"100.0 %"}

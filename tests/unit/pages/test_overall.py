@@ -198,3 +198,14 @@ def test_what_passed_between_epochs_is_said_beside_the_mean_step(tmp_path: Path)
     usual = show(build_run(tmp_path / "usual")).step.body
     assert usual is not None
     assert usual.beside == ""
+
+
+def test_the_timeline_card_names_every_window(tmp_path: Path) -> None:
+    path = build_run(tmp_path / "run")
+    manifest = open_run(path).rank(0).manifest
+    later = dataclasses.replace(manifest.windows[0], first_step=30, last_step=31)
+    changed = dataclasses.replace(manifest, windows=(*manifest.windows, later))
+    layout.rank_file(path, 0).write_text(encode_manifest(changed), encoding="utf-8")
+    card = show(path).timeline_card.body
+    assert card is not None
+    assert card.covered == "steps 10–12, 30–31"
