@@ -156,16 +156,23 @@ class MeasuredLoop:
 
 
 def measure_loop(
-    train: pa.Table, selection: StepSelection, loader: Loader | None, batches: BatchTimes | None, cores: Cores
+    train: pa.Table,
+    selection: StepSelection,
+    loader: Loader | None,
+    batches: BatchTimes | None,
+    cores: Cores,
+    busy_frac: float = 0.0,
 ) -> MeasuredLoop | None:
     """Build the model from the regular steps and the recorded batches; None without regular steps.
 
     Without workers the time in `next()` is the work itself, so it stands in for batch times that were not recorded.
+    A device that is busy for `busy_frac` of each step needs that time, however short the wait for data.
     """
     regular = selection.regular
     if not regular.any():
         return None
     duration, wait = selection.duration_ns[regular], read_integers(train, "data_wait_ns")[regular]
+    wait = np.minimum(wait, (duration * (1.0 - busy_frac)).astype(np.int64))
     fetched = np.maximum(read_integers(train, "fetches")[regular], 1)
     fetches = float(fetched.mean())
     own = ((duration - wait) / fetched)[-_MODEL_BATCHES:]

@@ -157,8 +157,11 @@ class Case:
 
     @property
     def wait_ns(self) -> float:
-        """Wait for data in a regular step."""
-        return self.regular_phases_ns["data_wait"]
+        """Wait for data in a regular step; of a trace, no more of it than the device idles, which else hides it."""
+        wait_ns, shares = self.regular_phases_ns["data_wait"], self.device_shares
+        if not self.is_imported or shares is None:
+            return wait_ns
+        return min(wait_ns, shares.idle * self.loop.regular_step_ns)
 
     @property
     def wait_frac(self) -> float:

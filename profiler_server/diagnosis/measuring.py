@@ -57,7 +57,10 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
     batches = _read_batches(rank, loader)
     host = _read_host(rank, train)
     model_of = loader or _assume_loader(manifest)
-    loop = measure_loop(train, selection, model_of, batches, _find_cores(manifest, host))
+    device = _read_device(rank)
+    # In a trace a step lasts until its device work is done, and the wait for data may lie beside that.
+    busy_frac = (device.utilization_frac or 0.0) if device is not None and manifest.is_trace else 0.0
+    loop = measure_loop(train, selection, model_of, batches, _find_cores(manifest, host), busy_frac)
     if loop is None:
         return None
     phases = {name: float(read_integers(train, f"{name}_ns")[selection.kept].mean()) for name in PHASE_NAMES}
@@ -81,7 +84,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         loop=loop,
         transforms=_read_transforms(rank, loader),
         host=host,
-        device=_read_device(rank),
+        device=device,
         full_precision_frac=_ask(rank, find_full_precision),
         dispatch_frac=_ask(rank, find_dispatch_share),
         peers=_read_peers(run, rank.rank),

@@ -62,10 +62,15 @@ def _judge(case: Case, sums: Floats) -> tuple[BoundKind, float]:
 
 
 def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
-    """With device times, host phases only say where the thread waited: idle time decides what overhead is."""
+    """With device times, host phases only say where the thread waited: idle time decides what overhead is.
+
+    In a trace a step lasts until its device work is done: a wait for data beside that holds nobody up.
+    """
     device = case.device_shares
     if device is None:
         return
+    if case.is_imported:
+        shares["input"] = min(shares["input"], device.idle)
     has_host = case.dispatch_frac is not None or not case.is_imported  # a trace of the device alone blames nobody
     unfed = max(0.0, device.unfed - shares["input"]) if has_host else 0.0
     shares["launch"] = unfed if case.is_dispatching else 0.0
