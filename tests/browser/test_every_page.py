@@ -70,7 +70,7 @@ READ: dict[str, dict[str, str]] = {
         "device": "NVIDIA H100",
         "data": "An imported trace has none of it",
         "memory": "An imported trace holds no samples of the machine",
-        "ranks": ONE_RANK,
+        "ranks": "This trace is of one process",
         "timeline": "Device time",
         "accounting": WHOLE,
     },

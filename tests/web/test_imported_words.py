@@ -24,6 +24,11 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Asker:
     }
     for name, events in traces.items():
         import_trace(write_trace(base / f"{name}.json", events), base / name)
+    job = base / "job-traces"
+    job.mkdir()
+    for rank in range(2):
+        write_trace(job / f"rank{rank}.json", training_steps(), {"distributedInfo": {"rank": rank, "world_size": 2}})
+    import_trace(job, base / "job")
     return Asker(base)
 
 
@@ -31,7 +36,7 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Asker:
     "slug",
     ["", "steps", "operators", "operators?group=roofline", "device", "memory", "ranks", "timeline", "accounting"],
 )
-@pytest.mark.parametrize("run", ["usual", "one-step", "device-only"])
+@pytest.mark.parametrize("run", ["usual", "one-step", "device-only", "job"])
 def test_no_page_tells_to_set_what_only_a_recorded_run_has(asker: Asker, run: str, slug: str) -> None:
     text = html.unescape(asker.ask(f"/runs/{run}/{slug}").text)
     assert [words for words in FOR_RECORDED if words in text] == []
@@ -43,6 +48,8 @@ def test_no_page_tells_to_set_what_only_a_recorded_run_has(asker: Asker, run: st
         ("usual/steps", "call prof.step() after every step"),
         ("device-only/operators", "ProfilerActivity.CPU"),
         ("one-step/operators?group=kernels", "ProfilerActivity.CUDA"),
+        ("job/ranks", "not through torch.distributed"),
+        ("usual/ranks", "profiler-server import a-folder-of-traces"),
         ("usual/memory", "profile_memory=True"),
         ("one-step/operators?group=roofline", "record_shapes=True"),
     ],

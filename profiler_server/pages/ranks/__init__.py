@@ -77,6 +77,9 @@ def _explain_one(request: PageRequest) -> Notice:
             "rank the same output_path on storage that all of them see."
         )
         return Notice("empty", "Only one rank was recorded", reason, SEVERAL)
+    if request.run.manifest.source == "kineto":
+        reason = "This trace is of one process. Put the traces of all ranks of a job into one folder and import it."
+        return Notice("empty", "One rank", reason, IMPORT)
     reason = "This run has one process. Runs of several processes are set side by side here, without further options."
     return Notice("empty", "One rank", reason, SEVERAL)
 
