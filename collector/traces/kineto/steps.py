@@ -20,7 +20,6 @@ from collector.schema.wording import format_number_of
 from collector.traces.format import StepBounds
 from collector.traces.kineto.classify import Kind, read_step
 from collector.traces.kineto.clock import Ints
-from collector.traces.kineto.completeness import is_cut_off
 from collector.traces.kineto.marks import OPTIMIZER_STEP
 from collector.traces.kineto.model import Trace
 from collector.traces.kineto.patterns import PATTERN_CONFIDENCE, find_pattern
@@ -29,6 +28,8 @@ ANNOTATION_CONFIDENCE = 0.6
 _LEAST_REPEATS = 3
 _COVERED_SHARE = 0.5
 _MANY_PER_STEP = 2
+CUT_OFF_SHARE = 0.8
+"""A last step shorter than this share of the one before may be a part of one, and is left out, as torch-tb-profiler does."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,10 @@ def describe_steps(steps: Steps) -> list[Warn]:
         )
         warnings.append(Warn("steps_within_steps", text))
     if steps.cut_off is not None:
-        text = f"Step {steps.cut_off} was cut off by the end of the recording and is left out of every average."
+        text = (
+            f"Step {steps.cut_off}, the last one, is left out of every average: it has no device work, or takes under "
+            f"{CUT_OFF_SHARE:.0%} of the one before, as a step does that the end of the recording cuts off."
+        )
         warnings.append(Warn("step_cut_off", text))
     return warnings
 
@@ -266,14 +270,14 @@ def _add_device_work(trace: Trace, steps: Steps) -> Steps:
     previous = np.concatenate([steps.host_start_ns[:1], ends[:-1]])
     starts = np.maximum(previous, steps.host_start_ns)
     steps = replace(steps, start_ns=starts, end_ns=ends)
-    return _drop_cut_off(trace, steps, bool(busy[:-1].any()) and not bool(busy[-1]))
+    return _drop_cut_off(steps, bool(busy[:-1].any()) and not bool(busy[-1]))
 
 
-def _drop_cut_off(trace: Trace, steps: Steps, idle: bool) -> Steps:
+def _drop_cut_off(steps: Steps, idle: bool) -> Steps:
     if len(steps) < 2:
         return steps
     lengths = steps.end_ns - steps.start_ns
-    if not idle and not is_cut_off(trace, lengths, steps.locate, int(steps.host_end_ns[-1])):
+    if not idle and lengths[-1] >= CUT_OFF_SHARE * lengths[-2]:
         return steps
     kept = {
         name: getattr(steps, name)[:-1] for name in ("number", "host_start_ns", "host_end_ns", "start_ns", "end_ns")

@@ -10,7 +10,6 @@ from collector.schema.errors import TraceError
 from collector.traces import read_trace
 from collector.traces.format import ReadOptions, TraceTables
 from tests.support.traces import (
-    BASE_US,
     Event,
     annotation,
     call,
@@ -36,36 +35,6 @@ def test_last_step_that_was_cut_off_is_left_out_and_said(tmp_path: Path) -> None
     events = [step(1, 0, 10), step(2, 10, 10), step(3, 20, 3)]
     read = read_trace(write_trace(tmp_path / "t.json", events))
     assert [row["step"] for row in read.tables["steps"].to_pylist() if row["kind"] == "train"] == [1, 2]
-    assert "step_cut_off" in _codes(read)
-
-
-def _trace_short_step(*lacking: str) -> list[Event]:
-    """Return three steps and a fourth of half their length, without the events whose names begin as given."""
-    start_us = BASE_US + 1000
-    halved = [
-        {**event, "ts": start_us + 3000 + (event["ts"] - start_us) / 2, "dur": event["dur"] / 2, "args": {}}
-        for event in training_steps(1)[1:]
-        if event["cat"] not in ("cuda_runtime", "kernel")
-    ]
-    launched = [call(4410, 5, 410), kernel("gemm_sm90", 4420, 30, 410)]
-    kept = [event for event in halved if not event["name"].startswith(lacking or "-")]
-    return [*training_steps(3), step(4, 4000, 499), *kept, *launched]
-
-
-def _list_trained(read: TraceTables) -> list[int]:
-    return [row["step"] for row in read.tables["steps"].to_pylist() if row["kind"] == "train"]
-
-
-def test_short_last_step_that_does_what_the_others_do_is_kept(tmp_path: Path) -> None:
-    read = read_trace(write_trace(tmp_path / "t.json", _trace_short_step()))
-    assert _list_trained(read) == [1, 2, 3, 4]
-    assert "step_cut_off" not in _codes(read)
-
-
-@pytest.mark.parametrize("lacking", ["Optimizer.step", "autograd::"])
-def test_short_last_step_without_a_mark_of_the_others_was_cut_off(tmp_path: Path, lacking: str) -> None:
-    read = read_trace(write_trace(tmp_path / "t.json", _trace_short_step(lacking)))
-    assert _list_trained(read) == [1, 2, 3]
     assert "step_cut_off" in _codes(read)
 
 
