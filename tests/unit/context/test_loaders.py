@@ -10,7 +10,7 @@ from collector.context.loaders import LoaderRegistry
 
 
 def make_loader(length: int = 8, batch_size: int = 2) -> DataLoader[int]:
-    return DataLoader(range(length), batch_size)  # type: ignore[arg-type]
+    return DataLoader(range(length), batch_size)
 
 
 def test_loader_that_is_made_anew_goes_on_where_the_one_before_it_ended() -> None:
