@@ -25,7 +25,8 @@ NO_DEVICE = (
 )
 NO_KERNEL = (
     "No kernel, copy or stream was recorded, although this run had a device: {devices}. Either nothing ran on it in the "
-    "recorded steps, or its work could not be traced: another profiler held the device, or the driver forbids it."
+    "recorded steps, or its work could not be traced: another profiler held the device, or the driver forbids it. Move "
+    "the model and its batches to it, end other profilers of the device, and record again."
 )
 MOVE_REMEDY = "model = model.to(device)\nfor batch in loader:\n    batch = batch.to(device, non_blocking=True)"
 
