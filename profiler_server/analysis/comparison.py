@@ -18,19 +18,17 @@ from collector.schema.errors import RunError
 from collector.schema.phases import PHASES
 from profiler_server.analysis.evaluation import has_training, read_as_steps
 from profiler_server.analysis.intervals import Floats
+from profiler_server.analysis.noise import measure_noise
 from profiler_server.analysis.operator_groups import Measure
 from profiler_server.analysis.steps import explain_average, read_integers, select_steps, sum_recorded, train_steps
 from profiler_server.format import format_duration, format_number_of, format_share
 
-BATCHES = 20
 OPERATORS = 15
 _OPERATOR_COLUMNS = ("step", "name", "self_ns", "device_self_ns")
 LOOP_FRAC = 0.05
 """The change of the whole loop is said where it is so much of the loop more, or less, than that of the step."""
 STEPS_RATIO = 2.0
 """So many times the steps is worth a caution: a short run is mostly warm-up."""
-# Student's t at 97.5 % for 1, 2, 3 … degrees of freedom; beyond the list it changes by less than 0.1.
-_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10)
 
 
 @dataclass(frozen=True)
@@ -156,16 +154,6 @@ def _describe_loop(found: Comparison) -> str:
         f" The whole loop, with evaluation, warm-up and what lies between steps, changed by {100 * (b_ns / a_ns - 1):+.1f} %: "
         f"{format_duration(a_ns)} a {found.noun} in A, {format_duration(b_ns)} in B."
     )
-
-
-def measure_noise(values: Floats) -> float | None:
-    """Return the half-width of the 95 % interval of a mean, from batch means; None for fewer than two values."""
-    count = min(BATCHES, len(values))
-    if count < 2:
-        return None
-    means = np.array([part.mean() for part in np.array_split(values, count)])
-    student = _STUDENT[min(count - 1, len(_STUDENT)) - 1]
-    return float(student * means.std(ddof=1) / np.sqrt(count))
 
 
 def _compare(name: str, a: Floats, b: Floats) -> Difference:

@@ -105,22 +105,30 @@ def _read(rank: RankRun, name: str, columns: Sequence[str]) -> pa.Table:
 def summarize_replicas(stages: pa.Table) -> tuple[ReplicaTimes, ...]:
     """Return the times of each process that loaded, workers first.
 
-    The wall time of a worker runs from its first row to its last. The rows of `step` are training, not loading.
+    The wall time of a worker runs from its first row of an epoch to its last, all epochs together, as it does for the
+    shares of the stages. The rows of `step` are training, not loading.
     """
     loading = stages.filter(pc.not_equal(stages["stage"], "step"))
     columns = {"end_ns": pc.add(loading["start_ns"], loading["duration_ns"]), "whole_batch": _number_batches(loading)}
-    spans = _append(loading, columns).group_by("replica", use_threads=False)
+    spans = _append(loading, columns)
+    walls = _sum_walls(spans)
     times = _sum_kinds(loading, "replica")
     rows = []
-    for span in spans.aggregate(
-        [("start_ns", "min"), ("end_ns", "max"), ("whole_batch", "count_distinct")]
-    ).to_pylist():
+    for span in spans.group_by("replica", use_threads=False).aggregate([("whole_batch", "count_distinct")]).to_pylist():
         kinds = times[span["replica"]]
-        wall = span["end_ns_max"] - span["start_ns_min"]
+        wall = walls[span["replica"]]
         other = max(0, wall - sum(kinds.values()))
         parts = (kinds["work"], kinds["input_wait"], kinds["output_wait"], kinds["setup"] + kinds["cleanup"])
         rows.append(ReplicaTimes(span["replica"], span["whole_batch_count_distinct"], *parts, other, wall))
     return tuple(sorted(rows, key=lambda row: (row.replica < 0, row.replica)))
+
+
+def _sum_walls(spans: pa.Table) -> dict[int, int]:
+    grouped = spans.group_by(["replica", "loader", "epoch"], use_threads=False)
+    walls: dict[int, int] = {}
+    for row in grouped.aggregate([("start_ns", "min"), ("end_ns", "max")]).to_pylist():
+        walls[row["replica"]] = walls.get(row["replica"], 0) + row["end_ns_max"] - row["start_ns_min"]
+    return walls
 
 
 def summarize_totals(stages: pa.Table) -> tuple[StageTotals, ...]:

@@ -19,6 +19,7 @@ NAME = "sql"
 EXAMPLE = "profiler-server sql runs/digits \"select step, duration_ns from steps where kind = 'train'\""
 SHOWN_ROWS = 1000
 BATCH_ROWS = 10_000
+_CHANGES = ("ALTER", "CREATE", "DELETE", "DROP", "INSERT", "UPDATE")
 
 
 def command(
@@ -48,7 +49,9 @@ def command(
 
 
 def require_one(statements: Sequence[object]) -> None:
-    """Raise OptionError unless there is one statement: of several, all but the last would run without a word."""
+    """Raise OptionError unless there is one statement that asks: of several, all but the last would run without a word."""
+    if any(getattr(getattr(statement, "type", None), "name", "") in _CHANGES for statement in statements):
+        raise OptionError("The tables of a run are read-only: QUERY can ask them, and change nothing")
     if len(statements) != 1:
         found = f"this has {len(statements)}; ask them one by one" if statements else "this is empty"
         raise OptionError(f"QUERY takes one statement of SQL, and {found}")

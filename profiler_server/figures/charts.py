@@ -268,7 +268,7 @@ def build_bars(slices: Sequence[Slice], axes: Axes | None = None) -> Figure:
     return complete_figure([bars], layout)
 
 
-def build_depths(x: Numbers, depths: Numbers, capacity: float, unit: str = "batches") -> Figure:
+def build_depths(x: Numbers, depths: Numbers, capacity: float, x_title: str = "step") -> Figure:
     """Build a queue's depth over the steps with its capacity as a dashed line and every zero marked."""
     drawn_x, drawn = decimate(x, depths)
     zeros = drawn_x[drawn == 0]
@@ -277,7 +277,7 @@ def build_depths(x: Numbers, depths: Numbers, capacity: float, unit: str = "batc
         Line("capacity", "idle", np.array([capacity, capacity]), "dash", x=_ends(x)),
         Line("empty", "zero", np.zeros(len(zeros)), "points", x=zeros),
     ]
-    return build_lines(x, lines, Axes(y_title="depth", unit=unit, y_max=capacity * 1.08 or 1.0))
+    return build_lines(x, lines, Axes(x_title, y_title="depth", unit="batches", y_max=capacity * 1.08 or 1.0))
 
 
 def plain_text(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import threading
@@ -13,7 +14,7 @@ from pathlib import Path
 from collector.run import Run, open_run
 from collector.schema import layout
 from collector.schema.errors import RunNotFoundError, StepscopeError
-from profiler_server.store.headline import RunEntry, read_headline
+from profiler_server.store.headline import Headline, RunEntry, read_headline
 from profiler_server.store.scan import Scan, scan_base
 from profiler_server.store.stamps import Stamp, stamp_run
 from profiler_server.store.traces import TraceFile, TraceFinder, leave_imported
@@ -21,6 +22,9 @@ from profiler_server.store.traces import TraceFile, TraceFinder, leave_imported
 BASE_ID = "@base"
 """The id of a run that is the base directory itself, which has no path below it."""
 SCAN_INTERVAL_S = 2.0
+CLEAR_STEPS = 50
+CLEAR_FRAC = 0.1
+"""Two runs of one script on one machine differ by so much, and by more where they are short."""
 _TRAILING_NUMBER = re.compile(r"[-_. ]*[0-9]+$")
 
 
@@ -164,8 +168,17 @@ def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ..
         step_ns = entry.headline.step_p50_ns
         if before is not None and step_ns and before.headline.step_p50_ns:
             change_frac = step_ns / before.headline.step_p50_ns - 1.0
-            entry = replace(entry, previous_id=before.id, delta_frac=change_frac)
+            is_clear = _is_clear(before.headline, entry.headline, change_frac)
+            entry = replace(entry, previous_id=before.id, delta_frac=change_frac, delta_is_clear=is_clear)
         if step_ns:
             previous[family] = entry
         compared.append(entry)
     return tuple(reversed(compared))
+
+
+def _is_clear(before: Headline, after: Headline, change_frac: float) -> bool:
+    """Say whether the median step changed by more than noise: within the runs, and of one process to the next."""
+    if min(before.steps, after.steps) < CLEAR_STEPS or abs(change_frac) <= CLEAR_FRAC:
+        return False
+    noise_ns = math.hypot(before.step_noise_ns or 0.0, after.step_noise_ns or 0.0)
+    return abs(change_frac) * (before.step_p50_ns or 0.0) > noise_ns

@@ -13,6 +13,7 @@ from collector.run import Run
 from collector.schema.errors import RunError
 from collector.schema.manifest import RunManifest, RunState
 from profiler_server.analysis.evaluation import has_training, read_as_steps
+from profiler_server.analysis.noise import measure_noise
 from profiler_server.analysis.steps import SELECTED_COLUMNS, read_integers, select_steps, train_steps
 
 COUNTED_RANKS = 8
@@ -35,11 +36,15 @@ class Headline:
     is_recovered: bool = False
     """It was cut off, and all that it left is in its tables."""
     noun: str = "step"
+    step_noise_ns: float | None = None
 
 
 @dataclass(frozen=True)
 class RunEntry:
-    """One line of the run list. `delta_frac` is the change of the median step against the run `previous_id`."""
+    """One line of the run list. `delta_frac` is the change of the median step against the run `previous_id`.
+
+    `delta_is_clear` says that it is more than what two runs of one script differ by.
+    """
 
     id: str
     path: Path
@@ -47,6 +52,7 @@ class RunEntry:
     headline: Headline
     previous_id: str | None = None
     delta_frac: float | None = None
+    delta_is_clear: bool = False
 
     @property
     def name(self) -> str:
@@ -74,6 +80,7 @@ def read_headline(run: Run) -> Headline:
         data_wait_frac=sum(steps.data_wait_ns for steps in read) / total_ns if total_ns else None,
         is_recovered=_is_recovered(run, ranks),
         noun="batch" if any(steps.infers for steps in read) else "step",
+        step_noise_ns=measure_noise(durations.astype(np.float64)),
     )
 
 

@@ -80,6 +80,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.analysis.intervals",
         "profiler_server.analysis.results",
     ),
+    "profiler_server.analysis.evaluation": ("profiler_server.analysis.results", "profiler_server.analysis.steps"),
+    "profiler_server.analysis.noise": ("profiler_server.analysis.intervals",),
     "profiler_server.analysis.intervals": (),
     "profiler_server.analysis.results": (),
     "profiler_server.store": (
@@ -87,6 +89,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.parts",
         "collector.run",
         "collector.traces",
+        "profiler_server.analysis.evaluation",
+        "profiler_server.analysis.noise",
         "profiler_server.analysis.steps",
         "profiler_server.analysis.results",
     ),

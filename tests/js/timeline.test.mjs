@@ -7,7 +7,7 @@ import { layOut, rowAt, rowOfLane, rowsBetween, trackKey } from "../../frontend/
 import { unpackMeta } from "../../frontend/static/js/timeline/meta.js";
 import { busyColumns } from "../../frontend/static/js/timeline/overview.js";
 import { readQuery, toggleMark, writeQuery } from "../../frontend/static/js/timeline/state.js";
-import { amount, duration, moment, rulerTicks, shorten } from "../../frontend/static/js/timeline/text.js";
+import { amount, column, duration, moment, rulerTicks, shorten } from "../../frontend/static/js/timeline/text.js";
 import { mix } from "../../frontend/static/js/timeline/strips.js";
 import { decodeTile, findInTile } from "../../frontend/static/js/timeline/tile.js";
 import { chooseLevel, clamp, fit, pan, tilesOf, zoom } from "../../frontend/static/js/timeline/view.js";
@@ -142,6 +142,9 @@ test("names are shortened in the middle", () => {
 });
 
 test("times are written with one unit and three digits", () => {
+  assert.deepEqual(column("data_wait_ns", 37992886), ["data wait", "38.0 ms"]);
+  assert.deepEqual(column("bytes_read_bytes", 2048), ["bytes read", "2.00 KiB"]);
+  assert.deepEqual([column("samples", 16), column("note_ns", "late")], [["samples", 16], ["note_ns", "late"]]);
   assert.deepEqual([0, 5, 1500, 177592000, 2.5e9].map(duration), ["0 ms", "5.00 ns", "1.50 µs", "178 ms", "2.50 s"]);
   assert.equal(moment(1_273_900_000, 1e5), "1.2739 s");
   assert.equal(amount(1.5 * 2 ** 30, "bytes"), "1.50 GiB");

@@ -119,7 +119,7 @@ def _build_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> 
         id=f"depth-{key.name}-{list(facts.queues).index(key)}",
         title=f"{label}: depth by {facts.noun}",
         caption=f"Batches ready when each {facts.noun} asked, of at most {trace.capacity}; red marks found none.",
-        figure=build_depths(trace.steps, trace.depths, trace.capacity),
+        figure=build_depths(trace.steps, trace.depths, trace.capacity, facts.noun),
         columns=(facts.noun.capitalize(), "Depth"),
         rows=tuple(
             (str(step), str(depth))
@@ -132,7 +132,7 @@ def _build_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> 
         role=_describe_role(facts, key),
         empty=f"empty in {format_count(empty)} of {format_number_of(count, facts.noun)}",
         is_starved=count > 0 and empty / count > MANY_EMPTY_FRAC,
-        facts=_describe_depths(summary),
+        facts=(*_describe_depths(summary), *_describe_readiness(facts, key)),
         chart=chart,
         query={"tab": "processing", "queue": key.name},
     )
@@ -159,7 +159,21 @@ def _describe_depths(summary: QueueSummary) -> tuple[Figure, ...]:
     return (
         Figure("Mean depth", f"{summary.mean_depth:.1f}{of}", "capacity" if has_limit else "no limit"),
         *((usage,) if has_limit else ()),
-        Figure("Empty", format_share(summary.empty_frac), f"of {format_number_of(summary.samples, 'sample')}"),
+        Figure(
+            "Empty",
+            format_share(summary.empty_frac),
+            f"of {format_number_of(summary.samples, 'request')}: nothing lay in it",
+        ),
+    )
+
+
+def _describe_readiness(facts: PipelineFacts, key: QueueKey) -> tuple[Figure, ...]:
+    """Say how often the batch whose turn it was had not come, which is not the same as an empty queue."""
+    note = "of them: its turn, but not made yet (one that comes early is taken out at once)"
+    return tuple(
+        Figure("Next missing", format_share(entry.not_ready_frac), note)
+        for entry in facts.readiness
+        if entry.queue == key.name
     )
 
 
@@ -184,7 +198,7 @@ def _chart_waits(facts: PipelineFacts) -> Chart | None:
         id="waits",
         title=f"Wait for batch and host-to-device by {noun}",
         caption=f"What each {noun} spent before its forward. The longest wait for data was at {noun} {longest}.",
-        figure=build_stack(Stack(waits.steps, parts, labels=labels), Axes(y_title="time")),
+        figure=build_stack(Stack(waits.steps, parts, labels=labels), Axes(noun, y_title="time")),
         columns=(noun.capitalize(), "Wait for batch", "Host-to-device"),
         rows=tuple(
             (str(step), format_duration(wait), format_duration(h2d)) for step, wait, h2d in list(rows)[:ROW_LIMIT]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from collector.run import RankRun, open_run
-from profiler_server.analysis.comparison import Comparison, compare_ranks, measure_noise, summarize_comparison
+from profiler_server.analysis.comparison import Comparison, compare_ranks, summarize_comparison
+from profiler_server.analysis.noise import measure_noise
 from tests.support.cases import Plant, build_case_run, rest_between_epochs, write_rows
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, slow_loader_plan
 from tests.support.tables import make_inference

@@ -145,3 +145,8 @@ def test_a_sample_that_passes_several_transforms_counts_once() -> None:
     ]
     (totals,) = summarize_totals(build_table_from_rows("stages", rows))
     assert totals.items == 40
+
+
+def test_time_between_epochs_is_no_time_of_a_worker() -> None:
+    (worker,) = summarize_replicas(_stages(_row("read", 0, 0, 90), _row("read", 0, 5_000, 60, epoch=2, batch=1)))
+    assert (worker.work_ns, worker.wall_ns, worker.other_ns) == (150, 150, 0)

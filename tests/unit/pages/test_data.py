@@ -249,3 +249,13 @@ def test_batches_stand_for_the_steps_of_a_run_that_only_infers(tmp_path: Path) -
     assert view.queues[0].empty == "empty in 30 of 40 batches"
     assert view.queues[0].chart.columns == ("Batch", "Depth")
     assert view.coverage == "Means are over batches 1–40."
+
+
+def test_an_empty_queue_and_a_missing_batch_are_told_apart(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run")
+    rows = [sample(step, int(step > 4), next_ready=step > 2, out_of_order=0) for step in range(1, 9)]
+    write_rows(run, "queues", rows)
+    facts = {figure.label: figure for figure in _interval(run).queues[0].facts}
+    assert facts["Empty"].value == "50.0 %"
+    assert facts["Empty"].note.startswith("of 8 requests")
+    assert facts["Next missing"].value == "25.0 %"

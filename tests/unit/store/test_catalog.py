@@ -70,6 +70,21 @@ def test_compares_with_the_run_before_of_the_same_stem(tmp_path: Path) -> None:
     assert other.previous_id is None
 
 
+def test_a_change_of_the_step_is_clear_only_beyond_noise_and_between_runs_of_some_length(tmp_path: Path) -> None:
+    plans = {
+        "long-1": (60, 64.0),
+        "long-2": (60, 66.0),
+        "long-3": (60, 96.0),
+        "short-1": (20, 64.0),
+        "short-2": (20, 96.0),
+    }
+    for number, (name, (steps, forward_ms)) in enumerate(plans.items()):
+        build_run(tmp_path / name, RunPlan(steps=steps, operators=False, phases_ms={"forward": forward_ms}))
+        edit_manifest(tmp_path / name, created_unix_ns=number)
+    found = {run.id: run.delta_is_clear for run in Catalog(tmp_path).list_runs().runs}
+    assert found == {"long-1": False, "long-2": False, "long-3": True, "short-1": False, "short-2": False}
+
+
 def test_imported_traces_are_not_set_against_each_other(tmp_path: Path) -> None:
     for name in ("rank_0", "rank_1"):
         build_run(tmp_path / name, SHORT)

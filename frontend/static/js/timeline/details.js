@@ -1,6 +1,6 @@
 // The panel below the lanes: one slice in full, or an area by name.
 import { button, make, table } from "./dom.js";
-import { count, duration, moment, shorten } from "./text.js";
+import { column, count, duration, moment, shorten } from "./text.js";
 
 /** @typedef {import("./state.js").Selected} Selected */
 /** @typedef {import("./state.js").Link} Link */
@@ -23,7 +23,8 @@ export function showSlice(panel, slice, at, follow, fit) {
   add("Category", slice.category ?? "");
   add("Track", at.track);
   if (slice.step !== null && slice.step !== undefined) add("Step", String(slice.step));
-  for (const [key, value] of Object.entries(slice.args ?? {})) if (!HIDDEN_ARGS.has(key)) add(key, showValue(value));
+  const args = Object.entries(slice.args ?? {}).filter(([key]) => !HIDDEN_ARGS.has(key));
+  for (const [key, value] of args.map(([key, value]) => column(key, value))) add(key, showValue(value));
   const title = make("h3", { title: name }, shorten(name, SHOWN_NAME));
   const head = make("header", {}, title, button("Zoom to it (F)", fit));
   const note = merged ? [make("p", { class: "muted" }, `The longest of ${count(slice.count ?? 1)} slices that are drawn as one at this zoom. Press W to tell them apart.`)] : [];

@@ -31,6 +31,16 @@ export function amount(value, unit) {
   return `${significant(value / size)} ${name}`;
 }
 
+/**
+ * Return what a column of a row is called and holds, for a reader: `data_wait_ns` 37992886 is `data wait`, `38.0 ms`.
+ * @param {string} key @param {unknown} value @returns {[string, unknown]}
+ */
+export function column(key, value) {
+  const unit = /_(ns|bytes)$/.exec(key);
+  if (!unit || typeof value !== "number") return [key, value];
+  return [key.slice(0, unit.index).replaceAll("_", " "), unit[1] === "ns" ? duration(value) : amount(value, "bytes")];
+}
+
 /** @param {number} value @returns {string} `12,480` */
 export function count(value) {
   return Math.round(value).toLocaleString("en");
