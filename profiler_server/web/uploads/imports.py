@@ -132,14 +132,13 @@ class Imports:
             error = _refuse_links(job.paths) or self._import(job, files, name)
             if not error:
                 self._on_made()
-            done = replace(job, state="failed", error=error) if error else replace(job, state="done", run_id=name)
-            self._note(replace(done, progress_frac=1.0))
-        except Exception as error:  # The thread of all imports must outlive one that fails in any way.
+        except Exception as fault:  # The thread of all imports must outlive one that fails in any way.
             log.exception("traces cannot be imported")
-            self._note(replace(job, state="failed", error=f"{type(error).__name__}: {error}"))
-        finally:
-            if folder is not None:
-                self.remove_folder(folder)
+            error = f"{type(fault).__name__}: {fault}"
+        if folder is not None:
+            self.remove_folder(folder)
+        done = replace(job, state="failed", error=error) if error else replace(job, state="done", run_id=name)
+        self._note(replace(done, progress_frac=1.0))
 
     def _import(self, job: Import, files: tuple[Path, ...], name: str) -> str:
         """Import in a process of its own; return what went wrong, empty for nothing."""
