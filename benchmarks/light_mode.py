@@ -14,7 +14,8 @@ block in random order; `base` and `control` run without a profiler, and their di
 the others are known only as well as that. TraceML cannot be taken out of a process again, so it trains in one of its
 own beside its server, and `twin` is a process of its own, too, in which nothing is installed.
 
-Each block is the median of its steps; a figure is the median over blocks of the difference to the base block of the
+A block is long: after a hook has come or gone, the interpreter takes some hundred steps to specialise its code anew,
+which a training pays once. Each block is the median of its steps; a figure is the median over blocks of the difference to the base block of the
 same round, with the interval that holds it in 95 of 100 bootstrap samples.
 """
 
@@ -71,7 +72,7 @@ class Plan(NamedTuple):
 def plan_mlp() -> Plan:
     width = 384
     layers = (nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
-    return Plan(nn.Sequential(*layers), DataLoader(Samples((64,)), 16), 100)
+    return Plan(nn.Sequential(*layers), DataLoader(Samples((64,)), 16), 1000)
 
 
 def plan_cnn(workers: int) -> Plan:
