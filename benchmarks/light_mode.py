@@ -15,8 +15,8 @@ the others are known only as well as that. TraceML cannot be taken out of a proc
 own beside its server, and `twin` is a process of its own, too, in which nothing is installed.
 
 A block is long: after a hook has come or gone, the interpreter takes some hundred steps to specialise its code anew,
-which a training pays once. Each block is the median of its steps; a figure is the median over blocks of the difference to the base block of the
-same round, with the interval that holds it in 95 of 100 bootstrap samples.
+which a training pays once. Each block is the median of its steps; a figure is the median over blocks of the difference
+to the base block of the same round, with the interval that holds it in 95 of 100 bootstrap samples.
 """
 
 from __future__ import annotations
