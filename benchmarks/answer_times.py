@@ -46,7 +46,7 @@ def walk(browser: Browser, address: str, run: str, clicks: Sequence[str], words:
     page = context.new_page()
     page.goto(address)
     begin = time.monotonic()
-    page.click(f"table.runs a:text-is('{run}')")
+    page.click(f"table.runs a:has(:text-is('{run}'))")
     for click in clicks:
         page.click(click)
     wait_for_text(page, words)
