@@ -2,7 +2,7 @@
 
     python benchmarks/light_mode.py [--blocks 40] [--models small cnn workers] [--arms light profiler wait …]
 
-The models: `small` is an MLP of under half a millisecond a step, `cnn` takes some 20 ms, `workers` is the same one fed
+The models: `small` is an MLP of under half a millisecond a step, `cnn` takes some 9 ms, `workers` is the same one fed
 by two workers. The arms: `profiler` is torch.profiler recording every step, `wait` is it in the wait phase of its
 schedule, `viztracer` and `traceml` are the packages of that name (traceml-ai on PyPI), each at its defaults. They are
 no dependencies of the project: install them beside torch and the project in an environment of their own,
