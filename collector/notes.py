@@ -33,7 +33,6 @@ class Notes:
     perf_ns: int
     unix_ns: int
     options: dict[str, Any] = field(default_factory=dict)
-    on_demand: str = ""
     finished: str = ""
     devices: list[dict[str, Any]] = field(default_factory=list)
     loaders: list[dict[str, Any]] = field(default_factory=list)

@@ -18,7 +18,6 @@ from typing import Any
 
 from collector.context.imports import ImportWatch
 from collector.edge import Edge
-from collector.launch.on_demand import arm, hand_over
 
 OPTIONS_VARIABLE = "PROFILER_OPTIONS"
 PATH_VARIABLE = "PROFILER_OUTPUT_PATH"
@@ -81,11 +80,8 @@ def activate(settings: Settings) -> ImportWatch:
     # A Profiler that the script makes without a path writes where the user said.
     os.environ[PATH_VARIABLE] = str(settings.output_path)
     owner = os.getpid()
-    folder = arm(settings.options, os.environ)
 
     def begin() -> None:
-        if folder is not None:
-            hand_over(folder)
         # A forked child inherits the watch, but the run is that of its parent.
         if os.getpid() == owner:
             _start(settings)

@@ -14,7 +14,6 @@ from collector.schema.writing import replace_text
 
 _NOTE_SUFFIX = ".note.json"
 _PREFIX = "window-"
-_ANNOUNCED = "announced.txt"
 
 
 @dataclass(frozen=True)
@@ -51,19 +50,3 @@ def read_window(path: Path) -> WindowNote:
         return WindowNote(**{**raw, "ends_unix_ns": tuple(raw["ends_unix_ns"])})
     except (TypeError, KeyError) as error:
         raise ValueError(f"{path} is damaged: {error}") from None
-
-
-def announce_window(events: Path, start_unix_ns: int, end_unix_ns: int) -> None:
-    """Say that a window will be open from then to then, and the training thread not know. OSError passes through."""
-    with (events / _ANNOUNCED).open("a", encoding="utf-8") as file:
-        file.write(f"{start_unix_ns} {end_unix_ns}\n")
-
-
-def read_announced(events: Path) -> tuple[tuple[int, int], ...]:
-    """Return begin and end of the windows that were announced, in unix ns; what is damaged is left out."""
-    try:
-        lines = (events / _ANNOUNCED).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return ()
-    pairs = (line.split() for line in lines)
-    return tuple((int(pair[0]), int(pair[1])) for pair in pairs if len(pair) == 2 and all(map(str.isdecimal, pair)))

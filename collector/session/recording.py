@@ -18,7 +18,6 @@ from collector.environment import count_usable_cores, find_rank, find_versions
 from collector.notes import WORDS_FILE, Notes, write_notes
 from collector.options import Options
 from collector.plugins import find_plugins
-from collector.ring import on_demand
 from collector.ring.clock import Clock
 from collector.ring.codes import PAUSE, RESUME, STEP_MARK
 from collector.ring.words import CODE_SHIFT, WordLog
@@ -195,7 +194,6 @@ def _build_notes(place: Place, options: Options) -> Notes:
         perf_ns=clock.perf_ns,
         unix_ns=clock.unix_ns,
         options=options.as_dict(),
-        on_demand=os.environ.pop(on_demand.VARIABLE, ""),
         points={"backward_end": "autograd engine", "point_source": "automatic"},
     )
 

@@ -78,11 +78,6 @@ class StepWatch:
         self._base: tuple[float, float] | None = None
         self._growing = False
 
-    @property
-    def usual_ns(self) -> float:
-        """The median of the recent steps, 0 before it is known."""
-        return self._median_ns
-
     def see(self, step: Step) -> Finding | None:
         """Take in a step; return what it shows, the most particular first."""
         self._seen += 1

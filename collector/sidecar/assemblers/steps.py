@@ -13,7 +13,6 @@ from collector.notes import WORDS_FILE, read_notes
 from collector.parts import build_table_from_rows
 from collector.ring.clock import Clock
 from collector.ring.codes import OWN_QUEUE
-from collector.ring.windows import read_announced
 from collector.ring.words import WordReader
 from collector.schema.layout import events_path
 from collector.schema.phases import PHASE_NAMES
@@ -50,7 +49,6 @@ class StepsAssembler(Assembler):
         self._rows: dict[str, Rows] = _empty_rows()
         self._pieces: dict[str, list[pa.Table]] = {}
         self._collectives = CollectiveRows(rank_folder, clock)
-        self._announced: list[tuple[int, ...]] = []
 
     def poll(self) -> dict[str, pa.Table]:
         self._read_on()
@@ -64,8 +62,6 @@ class StepsAssembler(Assembler):
 
     def _read_on(self) -> None:
         self._has_looked = False
-        spans = read_announced(events_path(self.rank_folder))
-        self._announced = [tuple(map(self.clock.unix_to_run, span)) for span in spans]
         reader = self._open_reader()
         if reader is None:
             return
@@ -132,10 +128,7 @@ class StepsAssembler(Assembler):
 
     def _may_skip(self) -> bool:
         """Say whether steps that are all alike need no looking at each: nobody will want to know where phases lie."""
-        start = self._machine.state.start
-        if self._index < STEPS_WITH_PHASES or self._data_pipeline is None or start is None:
-            return False
-        return all(last < self.clock.to_run(start) for _, last in self._announced)
+        return self._index >= STEPS_WITH_PHASES and self._data_pipeline is not None
 
     def _add_steady(self, steady: Steady) -> None:
         self._look_for_loaders(set(np.unique(steady.loaders).tolist()))
@@ -151,9 +144,6 @@ class StepsAssembler(Assembler):
         self._index += len(steady)
 
     def _add(self, done: Done) -> None:
-        if self._announced:
-            start, end = self.clock.to_run(done.row.start), self.clock.to_run(done.end)
-            done.row.detailed |= any(start < last and end > first for first, last in self._announced)
         self._rows["steps"].append(self._describe_step(done))
         self._collectives.add(done)
         if self._index < STEPS_WITH_PHASES or done.row.detailed:

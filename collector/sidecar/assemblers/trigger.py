@@ -1,7 +1,8 @@
 """Detailed windows that open by themselves: the steps are watched here, beside the training, as they become rows.
 
-Where libkineto was armed it takes them on a thread of its own (`collector.sidecar.on_demand`); else the training thread
-takes them.
+The training thread takes them, between two steps, and closes them before the process ends. libkineto can take windows
+on a thread of its own too, but nothing can close such a window early: a process that ended while one was open died of
+SIGSEGV in the destructors of torch.
 
 `Profiler(triggers=False)` switches it off, and so does `window=None`. What a window was opened for is noted in
 rank.json, `facts` → `triggers`.
@@ -15,15 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from collector.notes import WORDS_FILE, Notes, read_notes
+from collector.notes import WORDS_FILE, read_notes
 from collector.ring.clock import Clock
-from collector.ring.on_demand import is_own_folder, remove_folder
 from collector.ring.orders import Order, read_order, send_order
 from collector.schema.layout import events_path
-from collector.schema.manifest import Warn
 from collector.sidecar.assembler import Assembler
-from collector.sidecar.on_demand import OnDemand
-from collector.sidecar.process import is_running
 from collector.sidecar.triggers import Finding, Step, StepWatch
 
 MOST_WINDOWS = 5
@@ -46,19 +43,11 @@ class TriggerAssembler(Assembler):
         self._log_file = events_path(rank_folder) / WORDS_FILE
         self._watch = StepWatch()
         self._sent: list[dict[str, Any]] = []
-        self._problems: list[Warn] = []
-        self._on_demand = _listen(notes, events_path(rank_folder)) if not notes.finished else None
 
     def poll(self) -> dict[str, pa.Table]:
-        if self._on_demand is not None and (problem := self._on_demand.poll(self._watch.usual_ns)):
-            self._problems = [Warn("on_demand", problem)]
         return {}
 
     def finish(self) -> dict[str, pa.Table]:
-        if self._on_demand is not None:
-            self.poll()
-            self._on_demand.close()
-            self._on_demand = None
         return {}
 
     def watch(self, table: str, rows: pa.Table) -> None:
@@ -67,17 +56,13 @@ class TriggerAssembler(Assembler):
         for row in rows.select(_COLUMNS).to_pylist():
             if row["kind"] != "train":
                 continue
-            if self._on_demand is not None:
-                start = row["start_ns"] + self.clock.epoch_unix_ns
-                self._on_demand.see(row["step"], start, start + row["duration_ns"])
             waits, starts = row["data_wait_ns"], row["loader_start_ns"] > 0
             finding = self._watch.see(Step(row["step"], row["duration_ns"], waits, starts, row["detailed"]))
             if finding is not None:
                 self._order(finding, row["start_ns"] + row["duration_ns"])
 
     def describe(self) -> dict[str, Any]:
-        facts = {"facts": {"triggers": self._sent}} if self._sent else {}
-        return facts | ({"warnings": self._problems} if self._problems else {})
+        return {"facts": {"triggers": self._sent}} if self._sent else {}
 
     def checkpoint(self) -> dict[str, Any]:
         return {"sent": self._sent}
@@ -94,32 +79,11 @@ class TriggerAssembler(Assembler):
             waiting = read_order(self._log_file)
             if waiting is not None and waiting.last > finding.step:
                 return
-            on_demand = self._order_on_demand(finding.trigger)
-            if not on_demand:
-                send_order(self._log_file, Order(0, self._count, finding.trigger))
+            send_order(self._log_file, Order(0, self._count, finding.trigger))
         except (OSError, ValueError) as error:
             _log.warning("stepscope: no detailed window for %s: %s", finding.text, error)
             return
-        entry = {"trigger": finding.trigger, "step": finding.step, "at_ns": at_ns, "text": finding.text}
-        self._sent.append({**entry, "on_demand": on_demand})
-
-    def _order_on_demand(self, trigger: str) -> bool:
-        return self._on_demand is not None and self._on_demand.order(trigger, self._count, self._watch.usual_ns)
-
-
-def _listen(notes: Notes, events: Path) -> OnDemand | None:
-    """Be libkineto's daemon where profiler-run has armed it; without, windows are taken in the process."""
-    folder = Path(notes.on_demand)
-    if not (notes.on_demand and is_own_folder(folder)):
-        return None
-    if not is_running(notes):
-        remove_folder(folder)  # of a training that was killed together with its sidecar
-        return None
-    try:
-        return OnDemand(folder, events, notes.pid, memory=bool(notes.options.get("memory")))
-    except OSError as error:
-        _log.debug("stepscope: no windows on demand: %s", error)
-        return None
+        self._sent.append({"trigger": finding.trigger, "step": finding.step, "at_ns": at_ns, "text": finding.text})
 
 
 ASSEMBLER = TriggerAssembler

@@ -1,0 +1,99 @@
+"""A script ends while a detailed window is asked for, open or just closed: it must end as it does under plain Python."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collector import open_run
+from tests.unit.launch.programs import TIMEOUT_S, run_launcher, write_script
+
+# Every step waits for data, so the sidecar asks for a window after some sixty of them. `more` steps then follow.
+TRAINING = """
+import os, pathlib, signal, sys, time, torch
+torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins with it ignored
+output, opened_by, more, end = sys.argv[1:]
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 100_000
+    def __getitem__(self, index):
+        time.sleep(0.02)
+        return torch.randn(16)
+
+def is_ordered():
+    from collector.ring.orders import read_order
+    order = read_order(pathlib.Path(output) / "profiler/rank_0/events/words.ring")
+    return order is not None and order.trigger == opened_by
+
+def train():
+    model = torch.nn.Linear(16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    left, start = int(more), time.monotonic()
+    for number, batch in enumerate(torch.utils.data.DataLoader(Slow(), batch_size=1)):
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+        if output == "plain" or number > 2000:
+            return
+        if opened_by == "control" and number == 10:
+            from collector.schema.control import WindowRequest, write_control
+            write_control(pathlib.Path(output), WindowRequest(0, 4))
+        if number % 4 == 3 and left == int(more) and not (opened_by == "option" or is_ordered()):
+            continue
+        left -= opened_by == "option" or is_ordered()
+        if left < 0:
+            return
+
+train()
+print("trained")
+if end == "exception":
+    raise RuntimeError("the disk of the results is full")
+if end == "exit":
+    sys.exit(3)
+if end == "interrupt":
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(5)
+"""
+ENDS = ("return", "exception", "exit", "interrupt")
+AT = (("starvation", 0), ("starvation", 2), ("starvation", 12), ("control", 0), ("control", 2), ("option", 5))
+"""Who asks for the window, and the steps that follow: none (not open yet), few (open), more (written)."""
+CASES = [(*at, "return") for at in AT] + [(*at, end) for at in AT[:2] for end in ENDS[1:]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ends")
+    write_script(folder, TRAINING)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> dict[str, subprocess.CompletedProcess[str]]:
+    """How the script ends without us."""
+
+    def run(end: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "train.py", "plain", "-", "0", end]
+        return subprocess.run(words, cwd=folder, text=True, capture_output=True, timeout=TIMEOUT_S)
+
+    return {end: run(end) for end in ENDS}
+
+
+@pytest.mark.parametrize(("opened_by", "more", "end"), CASES)
+def test_a_script_ends_as_without_us(
+    folder: Path, plain: dict[str, subprocess.CompletedProcess[str]], opened_by: str, more: int, end: str
+) -> None:
+    output = f"{opened_by}-{more}-{end}"
+    options = json.dumps({"window": [2, 1000] if opened_by == "option" else [2, 4]})
+    done = run_launcher(folder, "-o", output, "--options", options, "train.py", output, opened_by, more, end)
+    own = [line for line in done.stderr.splitlines() if not line.startswith(("profiler-run:", "[W"))]
+    assert (done.returncode, done.stdout, own) == (plain[end].returncode, "trained\n", plain[end].stderr.splitlines())
+    rank = open_run(folder / output).rank()
+    windows = [window for window in rank.manifest.windows if window.trigger == opened_by]
+    assert len(windows) == (more > 0)
+    assert all(1 <= window.last_step - window.first_step + 1 <= more for window in windows)
