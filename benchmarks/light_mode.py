@@ -39,8 +39,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from collector.format.run import open_run
 from collector.options import parse_options
-from collector.run import open_run
 from collector.session.recording import Recording
 
 ARMS = ("light", "profiler", "wait", "viztracer", "traceml")

@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from collector.format.run import Run
 from collector.options import parse_options
 from collector.ring import codes
 from collector.ring.words import WordLog
-from collector.run import Run
 from collector.session.recording import Recording
 
 CHUNK = 5_000

@@ -20,10 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from collector import parts
-from collector.schema import layout
-from collector.schema.manifest import Device, RankManifest, RunManifest, Signal, encode_manifest
-from collector.schema.phases import PHASE_NAMES
+from collector.format import parts
+from collector.format.phases import PHASE_NAMES
+from collector.format.schema import layout
+from collector.format.schema.manifest import Device, RankManifest, RunManifest, Signal, encode_manifest
 
 STEP_NS = 250_000_000
 STEPS_PER_CHUNK = 40

@@ -19,8 +19,8 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from collector import parts
-from collector.run import open_run
+from collector.format import parts
+from collector.format.run import open_run
 from profiler_server.timeline.cache import TimelineCache
 from profiler_server.timeline.store import Timeline
 

@@ -23,9 +23,9 @@ import pyarrow as pa
 from playwright.sync_api import Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from collector import parts
-from collector.schema import layout
-from collector.schema.manifest import RankManifest, RunManifest, Signal, encode_manifest
+from collector.format import parts
+from collector.format.schema import layout
+from collector.format.schema.manifest import RankManifest, RunManifest, Signal, encode_manifest
 from tests.support.serving import serve
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]

@@ -25,7 +25,7 @@ import psutil
 from playwright.sync_api import Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from collector.run import open_run
+from collector.format.run import open_run
 from profiler_server.timeline.cache import CACHE_FOLDER
 from tests.support.serving import serve
 

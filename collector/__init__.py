@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collector.estimating.estimation import estimate
+    from collector.format.run import Run, open_run
     from collector.marks.queues import queue
     from collector.marks.ranges import pop_range, push_range, record
     from collector.marks.stages import stage
-    from collector.run import Run, open_run
     from collector.session.profiler import Profiler, active_profiler
 
 __all__ = [
@@ -31,10 +31,10 @@ __all__ = [
 
 _HOMES = {
     "Profiler": "collector.session.profiler",
-    "Run": "collector.run",
+    "Run": "collector.format.run",
     "active_profiler": "collector.session.profiler",
     "estimate": "collector.estimating.estimation",
-    "open_run": "collector.run",
+    "open_run": "collector.format.run",
     "pop_range": "collector.marks.ranges",
     "push_range": "collector.marks.ranges",
     "queue": "collector.marks.queues",

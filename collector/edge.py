@@ -1,7 +1,4 @@
-"""The edge between our code and what is not ours: the user's training, other people's objects, a plug-in.
-
-May import the standard library only.
-"""
+"""The edge between our code and what is not ours: the user's training, other people's objects, a plug-in."""
 
 from __future__ import annotations
 

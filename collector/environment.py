@@ -1,6 +1,6 @@
 """What the process runs on: rank, cores, versions.
 
-May import the standard library only. Looks at torch only if somebody has imported it.
+Looks at torch only if somebody has imported it.
 """
 
 from __future__ import annotations

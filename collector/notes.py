@@ -1,7 +1,4 @@
-"""What the training process tells the sidecar, in one small file: `rank_<r>/events/notes.json`.
-
-May import the standard library, `collector.ring` and `collector.schema`.
-"""
+"""What the training process tells the sidecar, in one small file: `rank_<r>/events/notes.json`."""
 
 from __future__ import annotations
 
@@ -11,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from collector.format.schema.layout import events_path
+from collector.format.schema.reading import read_small_text
+from collector.format.schema.writing import replace_text
 from collector.ring.clock import Clock
-from collector.schema.layout import events_path
-from collector.schema.reading import read_small_text
-from collector.schema.writing import replace_text
 
 NOTES_FILE = "notes.json"
 WORDS_FILE = "words.ring"

@@ -1,4 +1,4 @@
-"""The options of a Profiler, checked once. May import `collector.schema.errors` only."""
+"""The options of a Profiler, checked once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from collector.schema.errors import OptionError
+from collector.format.schema.errors import OptionError
 
 Level = Literal["debug", "info", "important"]
 LEVELS: tuple[Level, ...] = ("debug", "info", "important")

@@ -1,7 +1,4 @@
-"""Find the plug-ins of a room: every module in a package that declares a given name. Nothing lists them.
-
-May import `collector.edge` only.
-"""
+"""Find the plug-ins of a room: every module in a package that declares a given name. Nothing lists them."""
 
 from __future__ import annotations
 

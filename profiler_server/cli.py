@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from collector.schema.errors import StepscopeError, UsageError
+from collector.format.schema.errors import StepscopeError, UsageError
 from profiler_server import commands
 from profiler_server.settings import Settings
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from collector.schema.wording import form_plural as form_plural
-from collector.schema.wording import format_number_of as format_number_of
-from collector.schema.wording import format_ranks as format_ranks
+from collector.format.schema.wording import form_plural as form_plural
+from collector.format.schema.wording import format_number_of as format_number_of
+from collector.format.schema.wording import format_ranks as format_ranks
 
 _TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _BYTE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))

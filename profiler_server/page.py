@@ -1,7 +1,4 @@
-"""What a page is: the contract between `profiler_server/pages/*.py` (plug-ins), the web room and the templates.
-
-May import `collector.run` and rooms below pages. Must not import FastAPI.
-"""
+"""What a page is: the contract between `profiler_server/pages/*.py` (plug-ins), the web room and the templates."""
 
 from __future__ import annotations
 
@@ -9,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from collector.run import RankRun, Run
-from collector.schema.errors import RunError, TableBrokenError
-from collector.schema.recovery import spell_recovery
+from collector.format.run import RankRun, Run
+from collector.format.schema.errors import RunError, TableBrokenError
+from collector.format.schema.recovery import spell_recovery
 from profiler_server.analysis.narrowing import NarrowedRank, StepRange
 from profiler_server.store.lasting import Later
 

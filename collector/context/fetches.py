@@ -1,7 +1,4 @@
-"""What loaders of every kind share: the hook around the start of an epoch, and how many samples a batch has.
-
-May import `collector.ring` and `collector.context`. Must not import torch.
-"""
+"""What loaders of every kind share: the hook around the start of an epoch, and how many samples a batch has."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Be told when a module has been imported, without importing it.
-
-May import the standard library only.
-"""
+"""Be told when a module has been imported, without importing it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Number the DataLoaders of a run and their epochs: the one place that says which loader, which epoch.
-
-May import the standard library only. Must not import torch.
-"""
+"""Number the DataLoaders of a run and their epochs: the one place that says which loader, which epoch."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What a signal is given: where to write, what to undo, whom to call at step boundaries.
-
-May import `collector.edge`, `collector.ring`, `collector.schema`, `collector.notes` and `collector.options`. Must not
-import torch.
-"""
+"""What a signal is given: where to write, what to undo, whom to call at step boundaries."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@ A step ends where the next batch is fetched after an update. Where there is no l
 of a cycle of optimizers: when one that has stepped already steps again after a backward, a new cycle has begun, and
 from then on the length of the cycle is known. What kind of loop it is may be known only after many batches or
 updates; the steps before are then told apart afterwards (`SPLIT_FETCHES`, `SPLIT_UPDATES`).
-
-May import `collector.ring`. Must not import torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Changes to other people's objects, taken back exactly.
-
-May import `collector.edge` only.
-"""
+"""Changes to other people's objects, taken back exactly."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from collector import Profiler
 from collector.demo.pictures import read_digit, write_pictures
-from collector.schema.wording import format_number_of
+from collector.format.schema.wording import format_number_of
 
 BATCH = 32
 TRAIN_PICTURES = 640

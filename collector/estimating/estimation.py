@@ -21,7 +21,7 @@ import psutil
 
 from collector.environment import count_usable_cores
 from collector.estimating.simulation import Job, LoopModel, find_workers, simulate
-from collector.schema.errors import OptionError, UsageError
+from collector.format.schema.errors import OptionError, UsageError
 
 MAX_MEMORY_UTIL = 0.7
 MOST_WORKERS = 32

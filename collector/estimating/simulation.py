@@ -6,8 +6,6 @@ is a part that waits and a part that needs a processor; when all running jobs to
 every processor part is stretched alike. Batch and step times are replayed in the order in which they were recorded.
 
 Not modelled: the pin-memory thread, the time to pickle and move a batch beyond what its worker recorded, caches.
-
-May import the standard library only.
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ def _parse(text: str, where: str) -> dict[str, Any]:
 
 
 def _is_understood(name: str, value: Any, where: str) -> bool:
+    from collector.format.schema.errors import OptionError
     from collector.options import parse_options
-    from collector.schema.errors import OptionError
 
     try:
         parse_options({name: value})

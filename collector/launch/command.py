@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from collector.format.schema.errors import StepscopeError, UsageError
 from collector.launch.activation import activate, read_settings
 from collector.launch.script import Program, run_program
 from collector.launch.torchrun import is_torchrun, wrap_workers
-from collector.schema.errors import StepscopeError, UsageError
 from collector.session.ending import note_exit
 
 _USAGE = """profiler-run [options] script.py [argument …]

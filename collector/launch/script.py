@@ -1,7 +1,4 @@
-"""Run a script or a module as Python itself would: `__main__`, sys.argv, sys.path, exit codes, tracebacks.
-
-May import the standard library and `collector.schema.errors` only.
-"""
+"""Run a script or a module as Python itself would: `__main__`, sys.argv, sys.path, exit codes, tracebacks."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
-from collector.schema.errors import UsageError
+from collector.format.schema.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import Any
 
+from collector.format.schema.errors import UsageError
 from collector.marks import outlet as outlets
 from collector.marks.outlet import Outlet
 from collector.marks.stages import INPUT_WAIT, OUTPUT_WAIT, Wait, add_wait
 from collector.ring.mark_log import QUEUE, QueueDepth
-from collector.schema.errors import UsageError
 
 _NO_LIMIT = 1 << 30
 """Queues of multiprocessing without a limit have the largest one that a semaphore takes."""

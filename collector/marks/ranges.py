@@ -11,6 +11,7 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, TypeVar
 
+from collector.format.schema.errors import RangeError
 from collector.marks import outlet as outlets
 from collector.marks.outlet import Outlet
 from collector.ring.mark_log import (
@@ -25,7 +26,6 @@ from collector.ring.mark_log import (
     MarkLog,
     Range,
 )
-from collector.schema.errors import RangeError
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_KEPT = 4096

@@ -11,10 +11,10 @@ from time import perf_counter_ns, thread_time_ns
 from types import TracebackType
 from typing import NamedTuple
 
+from collector.format.schema.errors import UsageError
 from collector.marks import outlet as outlets
 from collector.marks.outlet import Outlet
 from collector.ring.mark_log import STAGE, UNKNOWN, MarkLog, StageSpan
-from collector.schema.errors import UsageError
 
 WORK, INPUT_WAIT, OUTPUT_WAIT = 0, 1, 2
 _MOST_WAITING = 256

@@ -1,7 +1,4 @@
-"""Turn the readings of `time.perf_counter_ns` into time since the run's epoch.
-
-May import the standard library only.
-"""
+"""Turn the readings of `time.perf_counter_ns` into time since the run's epoch."""
 
 from __future__ import annotations
 

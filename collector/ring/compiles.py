@@ -1,7 +1,4 @@
-"""What torch.compile did, on its way to the sidecar: lines of JSON in `events/compiles.jsonl`.
-
-May import the standard library only.
-"""
+"""What torch.compile did, on its way to the sidecar: lines of JSON in `events/compiles.jsonl`."""
 
 from __future__ import annotations
 

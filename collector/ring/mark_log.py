@@ -9,8 +9,6 @@ process of the machine shares.
     STAGE   a stretch of one kind of time of a stage replica
     QUEUE   the depth of a queue when an item was asked for
     NAME    a name, before the first record that uses it; names inside of ranges form paths
-
-May import `collector.ring.records` only.
 """
 
 from __future__ import annotations

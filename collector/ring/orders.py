@@ -3,8 +3,6 @@
 The training thread compares the word with the last one when a step ends and takes it when it differs, so a new order
 replaces one that was not carried out yet. The word is `serial << 56 | trigger << 52 | first << 16 | count`; the serial
 makes the same order, given again, another word.
-
-May import the standard library, `collector.ring.words` and `collector.schema`.
 """
 
 from __future__ import annotations
@@ -16,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from collector.format.schema.control import MOST_FIRST, build_request
 from collector.ring.words import HEADER_BYTES, ORDER_SLOT
-from collector.schema.control import MOST_FIRST, build_request
 
 TRIGGERS = ("option", "control", "outlier", "starvation", "drift")
 """What a window was taken for: the option, control.json, or something that the sidecar saw in the steps."""

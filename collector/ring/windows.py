@@ -1,7 +1,4 @@
-"""What a detailed window leaves in `events/`: a Kineto trace, and beside it a note that says that the trace is whole.
-
-May import collector.schema.
-"""
+"""What a detailed window leaves in `events/`: a Kineto trace, and beside it a note that says that the trace is whole."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector.schema.writing import replace_text
+from collector.format.schema.writing import replace_text
 
 _NOTE_SUFFIX = ".note.json"
 _PREFIX = "window-"

@@ -1,13 +1,10 @@
-"""How a run ended that nobody ended with analyse(): by an exception, or with the process.
-
-May import the standard library and `collector.schema.wording` only.
-"""
+"""How a run ended that nobody ended with analyse(): by an exception, or with the process."""
 
 from __future__ import annotations
 
 import sys
 
-from collector.schema.wording import format_number_of
+from collector.format.schema.wording import format_number_of
 
 MOST_CHARACTERS = 200
 UNTOLD = "exit"

@@ -1,7 +1,4 @@
-"""Where a run is written: join the run of the same launch, or set an earlier one aside and begin a new one.
-
-May import `collector.schema` and `collector.sidecar.lock`.
-"""
+"""Where a run is written: join the run of the same launch, or set an earlier one aside and begin a new one."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collector.format.schema import layout
+from collector.format.schema.errors import OutputError, StepscopeError
+from collector.format.schema.manifest import RunManifest, decode_manifest, encode_manifest
 from collector.notes import read_notes
-from collector.schema import layout
-from collector.schema.errors import OutputError, StepscopeError
-from collector.schema.manifest import RunManifest, decode_manifest, encode_manifest
 from collector.sidecar.lock import is_locked
 from collector.sidecar.process import is_running
 

@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import Any, Literal
 
 from collector.edge import Edge, log_failure
+from collector.format.run import Run
+from collector.format.schema.errors import OptionError, SessionError, StepscopeError
+from collector.format.schema.wording import format_number_of
 from collector.options import Options, parse_options
-from collector.run import Run
-from collector.schema.errors import OptionError, SessionError, StepscopeError
-from collector.schema.wording import format_number_of
 from collector.session.ending import UNTOLD, describe_error, find_last_error
 from collector.session.recording import Recording
 

@@ -15,14 +15,14 @@ import psutil
 from collector.context.signals import SignalContext
 from collector.edge import log_failure
 from collector.environment import count_usable_cores, find_rank, find_versions
+from collector.format.schema.errors import OutputError
+from collector.format.schema.wording import format_number_of
 from collector.notes import WORDS_FILE, Notes, write_notes
 from collector.options import Options
 from collector.plugins import find_plugins
 from collector.ring.clock import Clock
 from collector.ring.codes import PAUSE, RESUME, STEP_MARK
 from collector.ring.words import CODE_SHIFT, WordLog
-from collector.schema.errors import OutputError
-from collector.schema.wording import format_number_of
 from collector.session.ending import spell_end
 from collector.session.place import Launch, Place, abandon_place, claim_place, find_launch_id
 from collector.session.rehearsal import time_hooks

@@ -3,8 +3,6 @@
 A loop of nothing but hooks would find them in the processor's caches; in a training step they are not, because the
 step's own work has filled them. So the caches are filled with something else before each call. What is not counted:
 what the hooks push out of the caches, and detailed windows, which are timed by themselves.
-
-May import the standard library and `collector.context.signals`. Must not import torch.
 """
 
 from __future__ import annotations

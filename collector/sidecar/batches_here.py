@@ -2,8 +2,6 @@
 
 There, the clocks would cost more than a small batch does, so only some batches are timed. The time of the others is
 divided as theirs was, without what of a fetch is no making of a batch.
-
-May import numpy, `collector.ring`, `collector.schema`. Must not import torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The logs that the processes of a rank write, each followed until its writer has ended.
-
-May import `collector.ring`. Must not import torch.
-"""
+"""The logs that the processes of a rank write, each followed until its writer has ended."""
 
 from __future__ import annotations
 

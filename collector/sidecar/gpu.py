@@ -1,7 +1,4 @@
-"""Load, memory, power, temperature, clock and throttling of the GPUs that the training process uses, read through NVML.
-
-May import nvidia-ml-py where it is installed. Must not import torch.
-"""
+"""Load, memory, power, temperature, clock and throttling of the GPUs that the training process uses, read through NVML."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from collector.schema.manifest import Signal
+from collector.format.schema.manifest import Signal
 from collector.sidecar.processes import Sample
 
 INSTALL = "Install nvidia-ml-py (`pip install nvidia-ml-py`) to see its power, utilisation, temperature and clock."

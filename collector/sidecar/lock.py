@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from collector.schema.layout import events_path
+from collector.format.schema.layout import events_path
 
 LOCK_FILE = "recorder.lock"
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 
+from collector.format.schema.errors import StepscopeError
+from collector.format.schema.layout import RANK_FILE, events_path, find_ranks, rank_path
+from collector.format.schema.manifest import RankManifest, decode_manifest
 from collector.notes import Notes
-from collector.schema.errors import StepscopeError
-from collector.schema.layout import RANK_FILE, events_path, find_ranks, rank_path
-from collector.schema.manifest import RankManifest, decode_manifest
 from collector.sidecar.lock import hold_lock
 from collector.sidecar.recorder import Recorder
 

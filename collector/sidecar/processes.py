@@ -1,7 +1,4 @@
-"""The training process and its DataLoader workers: which they are, and what each used of the machine.
-
-May import psutil, `collector.ring` and `collector.schema`. Must not import torch.
-"""
+"""The training process and its DataLoader workers: which they are, and what each used of the machine."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ from typing import NamedTuple
 
 import psutil
 
+from collector.format.schema.layout import events_path
 from collector.ring.stage_log import RING_PATTERN
-from collector.schema.layout import events_path
 
 MOST_WORKERS = 64
 _RING_FIELDS = 6

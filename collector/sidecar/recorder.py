@@ -16,13 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from collector import parts
 from collector.edge import Edge, log_failure
-from collector.notes import Notes, read_notes
-from collector.plugins import find_plugins
-from collector.schema.errors import StepscopeError
-from collector.schema.layout import RANK_FILE, events_path, table_parts_folder
-from collector.schema.manifest import (
+from collector.format import parts
+from collector.format.schema.errors import StepscopeError
+from collector.format.schema.layout import RANK_FILE, events_path, table_parts_folder
+from collector.format.schema.manifest import (
     Device,
     Loader,
     Overhead,
@@ -32,9 +30,11 @@ from collector.schema.manifest import (
     Window,
     encode_manifest,
 )
-from collector.schema.tables import TABLES
-from collector.schema.wording import format_number_of
-from collector.schema.writing import replace_text
+from collector.format.schema.tables import TABLES
+from collector.format.schema.wording import format_number_of
+from collector.format.schema.writing import replace_text
+from collector.notes import Notes, read_notes
+from collector.plugins import find_plugins
 from collector.sidecar import assemblers as room
 from collector.sidecar.assembler import Assembler
 

@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from collector import parts
+from collector.format import parts
+from collector.format.schema.errors import NewerSchemaError, TableBrokenError
+from collector.format.schema.layout import RANK_FILE, events_path, find_ranks, rank_path, run_file, table_file
+from collector.format.schema.manifest import RankManifest, RunManifest, Warn, decode_manifest, encode_manifest
+from collector.format.schema.recovery import BROKEN_SUFFIX
+from collector.format.schema.tables import TABLES
+from collector.format.schema.wording import format_number_of
+from collector.format.schema.writing import replace_text
 from collector.notes import Notes, read_notes
-from collector.schema.errors import NewerSchemaError, TableBrokenError
-from collector.schema.layout import RANK_FILE, events_path, find_ranks, rank_path, run_file, table_file
-from collector.schema.manifest import RankManifest, RunManifest, Warn, decode_manifest, encode_manifest
-from collector.schema.recovery import BROKEN_SUFFIX
-from collector.schema.tables import TABLES
-from collector.schema.wording import format_number_of
-from collector.schema.writing import replace_text
 from collector.sidecar.assemblers import window
 from collector.sidecar.lock import hold_lock
 from collector.sidecar.recorder import CHECKPOINT_FILE, Recorder

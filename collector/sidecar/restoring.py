@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from collector import parts
-from collector.schema.errors import RunError
-from collector.schema.manifest import Window
-from collector.schema.phases import PHASE_NAMES
+from collector.format import parts
+from collector.format.phases import PHASE_NAMES
+from collector.format.schema.errors import RunError
+from collector.format.schema.manifest import Window
 
 
 def rebuild_steps(rank_folder: Path, windows: Sequence[Window]) -> pa.Table | None:

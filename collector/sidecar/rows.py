@@ -8,7 +8,7 @@ import operator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from collector.schema.phases import PHASE_NAMES
+from collector.format.phases import PHASE_NAMES
 from collector.sidecar.calls import Call
 
 GAP, DATA, H2D, FORWARD, BACKWARD, COMMUNICATION, OPTIMIZER, TAIL = range(len(PHASE_NAMES))

@@ -4,8 +4,6 @@ Most steps of a training leave the same codes in the same order and differ in th
 phase follows from the codes, so one step of a pattern is given to a machine of its own with stretches of 1, 2, 4, 8 …
 ns: the sum of each phase then says, bit by bit, which stretches are in it. For the steps themselves that leaves sums
 of columns, many times cheaper than to feed their words one by one.
-
-May import numpy, `collector.ring`, `collector.sidecar.machine`. Must not import torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Steps that all went alike to tables: columns, never a row by itself.
-
-May import pyarrow, numpy, `collector.parts`, `collector.sidecar.steady`. Must not import torch.
-"""
+"""Steps that all went alike to tables: columns, never a row by itself."""
 
 from __future__ import annotations
 
@@ -11,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from collector.parts import arrow_schema, build_table
+from collector.format.parts import arrow_schema, build_table
+from collector.format.phases import PHASE_NAMES
 from collector.ring.clock import Clock
-from collector.schema.phases import PHASE_NAMES
 from collector.sidecar.steady import Steady
 
 

@@ -1,6 +1,6 @@
 """When the steps of a run ask for a closer look: one far longer than usual, many that wait for data, all growing.
 
-May import the standard library only. What is judged here is cheap on purpose: it runs beside every training.
+What is judged here is cheap on purpose: it runs beside every training.
 """
 
 from __future__ import annotations

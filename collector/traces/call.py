@@ -1,7 +1,4 @@
-"""One call of an operator as a trace records it: shapes, dtypes and the values of what is no tensor.
-
-May import the standard library only.
-"""
+"""One call of an operator as a trace records it: shapes, dtypes and the values of what is no tensor."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """The tables of a run inside a trace file: what an export carries, so that its import gives the very same tables.
 
 The key stands first in the file, before the events, which any other viewer reads as they are.
-
-May import `collector.parts` and `collector.schema`.
 """
 
 from __future__ import annotations
@@ -17,10 +15,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from collector.parts import arrow_schema
-from collector.schema.manifest import Loader, RankManifest, check_kinds, decode_manifest, encode_manifest
-from collector.schema.tables import TABLES
-from collector.schema.version import SCHEMA_VERSION
+from collector.format.parts import arrow_schema
+from collector.format.schema.manifest import Loader, RankManifest, check_kinds, decode_manifest, encode_manifest
+from collector.format.schema.tables import TABLES
+from collector.format.schema.version import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -1,6 +1,6 @@
 """Which family an operator belongs to, from its name: the `type` column of the table of operators.
 
-May import the standard library only. The first pattern that fits decides, so the narrow ones stand first.
+The first pattern that fits decides, so the narrow ones stand first.
 """
 
 from __future__ import annotations

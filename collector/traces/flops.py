@@ -1,7 +1,5 @@
 """Floating-point operations and least bytes of an operator's call, from its shapes and dtypes.
 
-May import `collector.traces.call`, `collector.traces.formulas`, `collector.plugins`.
-
 An estimate counts the arithmetic that the definition of an operator needs: a multiplication and an addition are two
 operations, an exponential or a root is one. It ignores what an implementation adds (recomputation, padding to tiles,
 Winograd or FFT savings). The least bytes are every input read once and every output written once; caches cannot beat it.

@@ -1,7 +1,4 @@
-"""What a trace format is, what it is asked, and what it answers.
-
-May import `collector.parts` and `collector.schema`. Must not import a format.
-"""
+"""What a trace format is, what it is asked, and what it answers."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from collector.parts import arrow_schema
-from collector.schema.manifest import Device, RankManifest, Warn
+from collector.format.parts import arrow_schema
+from collector.format.schema.manifest import Device, RankManifest, Warn
 
 Progress = Callable[[float], None]
 """Called now and then with the share of the file that has been read, 0 to 1."""

@@ -1,7 +1,4 @@
-"""Make a run of trace files: read each, write its tables, and put the whole run in its place at once.
-
-May import `collector.traces`, `collector.parts`, `collector.run`, `collector.schema`.
-"""
+"""Make a run of trace files: read each, write its tables, and put the whole run in its place at once."""
 
 from __future__ import annotations
 
@@ -18,12 +15,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector import parts
-from collector.run import Run, open_run
-from collector.schema import layout
-from collector.schema.errors import OutputError, TraceError
-from collector.schema.manifest import RankManifest, RunManifest, Signal, Warn, decode_manifest, encode_manifest
-from collector.schema.tables import TABLES
+from collector.format import parts
+from collector.format.run import Run, open_run
+from collector.format.schema import layout
+from collector.format.schema.errors import OutputError, TraceError
+from collector.format.schema.manifest import RankManifest, RunManifest, Signal, Warn, decode_manifest, encode_manifest
+from collector.format.schema.tables import TABLES
 from collector.traces.format import Progress, ReadOptions, TraceTables
 from collector.traces.ranks import Placed, Placing
 from collector.traces.reading import read_trace

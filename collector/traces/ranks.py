@@ -1,7 +1,4 @@
-"""Tell which rank each trace of a run is of, and traces that are no ranks of one job from those that may be.
-
-May import `collector.schema.errors` and `collector.traces.format`.
-"""
+"""Tell which rank each trace of a run is of, and traces that are no ranks of one job from those that may be."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from collector.schema.errors import TraceError
+from collector.format.schema.errors import TraceError
 from collector.traces.format import TraceFacts
 
 CLOCKS_APART_NS = 10**9

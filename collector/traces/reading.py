@@ -1,14 +1,11 @@
-"""Read one trace file in whatever format it is.
-
-May import `collector.traces.formats`, `collector.plugins`, `collector.schema`.
-"""
+"""Read one trace file in whatever format it is."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from collector.format.schema.errors import TraceError
 from collector.plugins import find_plugins
-from collector.schema.errors import TraceError
 from collector.traces import formats
 from collector.traces.format import ReadOptions, TraceFormat, TraceTables
 

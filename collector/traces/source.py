@@ -1,7 +1,4 @@
-"""The bytes of a trace file, block by block, unpacked where the file is packed.
-
-May import `collector.schema.errors`; isal, if installed, unpacks gzip three times as fast as the standard library.
-"""
+"""The bytes of a trace file, block by block, unpacked where the file is packed."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from collector.schema.errors import TraceError
+from collector.format.schema.errors import TraceError
 from collector.traces.format import Progress
 
 _fast: Any = importlib.import_module("isal.isal_zlib") if importlib.util.find_spec("isal") else None

@@ -1,6 +1,6 @@
 """Whether a kernel multiplies on tensor cores (NVIDIA) or matrix cores (AMD), from its name.
 
-May import the standard library only. A trace does not say it, so a kernel whose name is silent (most of what Triton
+A trace does not say it, so a kernel whose name is silent (most of what Triton
 compiles) counts as one that does not.
 """
 

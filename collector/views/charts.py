@@ -1,7 +1,4 @@
-"""Figures of a run for a notebook, as Plotly figures.
-
-May import `collector.schema`, `collector.parts`, plotly where a figure is asked for. Must not import torch.
-"""
+"""Figures of a run for a notebook, as Plotly figures."""
 
 from __future__ import annotations
 
@@ -12,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.parts import read_table
-from collector.schema.errors import OptionError, UsageError
-from collector.schema.phases import PHASES
+from collector.format.parts import read_table
+from collector.format.phases import PHASES
+from collector.format.schema.errors import OptionError, UsageError
 
 _MOST_BARS = 20
 _COLORS = ("#868d95", "#b68e0f", "#0d939c", "#111eae", "#6f7ff5", "#d37860", "#265b02", "#3d3f45")

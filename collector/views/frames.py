@@ -1,8 +1,4 @@
-"""All that a rank recorded as one table of spans: operators, kernels, steps, phases, ranges, stages.
-
-May import `collector.schema`, `collector.parts`, numpy, pyarrow, and pandas where a frame is made. Must not import torch
-or any room above.
-"""
+"""All that a rank recorded as one table of spans: operators, kernels, steps, phases, ranges, stages."""
 
 from __future__ import annotations
 
@@ -17,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.parts import find_files, read_files
-from collector.schema.errors import OptionError
-from collector.schema.phases import PHASES
+from collector.format.parts import find_files, read_files
+from collector.format.phases import PHASES
+from collector.format.schema.errors import OptionError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,7 +1,4 @@
-"""One operator of a run by name, and what devices did step by step.
-
-May import `collector.schema`, `collector.parts`, numpy, pyarrow; pandas where a frame is asked for.
-"""
+"""One operator of a run by name, and what devices did step by step."""
 
 from __future__ import annotations
 
@@ -13,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.schema.errors import OptionError
-from collector.schema.wording import format_number_of
+from collector.format.schema.errors import OptionError
+from collector.format.schema.wording import format_number_of
 
 if TYPE_CHECKING:
     import pandas as pd

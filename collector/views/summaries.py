@@ -1,7 +1,4 @@
-"""Tables of a run as text for a terminal: steps, device operators, host operators.
-
-May import `collector.schema`, `collector.parts`, numpy, pyarrow. Must not import torch or any room above.
-"""
+"""Tables of a run as text for a terminal: steps, device operators, host operators."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.schema.phases import PHASES
-from collector.schema.wording import format_number_of
+from collector.format.phases import PHASES
+from collector.format.schema.wording import format_number_of
 
 Times = npt.NDArray[np.int64]
 

@@ -1,4 +1,4 @@
-"""Trace events as text, made column by column: no Python code runs per event. May import no other room."""
+"""Trace events as text, made column by column: no Python code runs per event."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Write spans as a trace that Perfetto and chrome://tracing load.
 
 The server's export draws a run as its timeline does; this is the plain one, for a frame of spans in Python.
-
-May import `collector.views.frames`, `collector.views.trace_text`, `collector.schema`, numpy, pyarrow.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.schema.errors import OptionError, OutputError
+from collector.format.schema.errors import OptionError, OutputError
 from collector.views.frames import SCHEMA
 from collector.views.trace_text import EventWriter, SliceColumns, write_flows, write_slices
 

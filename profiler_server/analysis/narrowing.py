@@ -1,7 +1,4 @@
-"""A rank seen through a range of steps: what the filter of the pages reads.
-
-May import collector.run, collector.schema, pyarrow and the analysis of steps.
-"""
+"""A rank seen through a range of steps: what the filter of the pages reads."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from collector.parts import arrow_schema, find_files
-from collector.run import RankRun, TableStatus
-from collector.schema.errors import RunError
-from profiler_server.analysis.steps import SELECTED_COLUMNS, mark_judged, select_steps, train_steps
+from collector.format.parts import arrow_schema, find_files
+from collector.format.run import RankRun, TableStatus
+from collector.format.schema.errors import RunError
+from collector.format.steps import SELECTED_COLUMNS, mark_judged, select_steps, train_steps
 
 _LONGEST_NUMBER = 15
 

@@ -12,41 +12,6 @@ BoundKind = Literal["input", "transfer", "launch", "compute", "communication", "
 
 
 @dataclass(frozen=True)
-class Distribution:
-    """Of step durations. Percentiles interpolate linearly between closest ranks (numpy's default)."""
-
-    mean: float
-    std: float
-    min: int
-    p50: float
-    p90: float
-    p95: float
-    p99: float
-    p999: float
-    max: int
-
-
-@dataclass(frozen=True)
-class StepSummary:
-    """`excluded` are training steps that the average leaves out (warm-up, windows, outliers of a known cause)."""
-
-    count: int
-    first: int | None
-    last: int | None
-    excluded: tuple[int, ...]
-    duration_ns: Distribution | None
-
-
-@dataclass(frozen=True)
-class PhaseShare:
-    """One part of the mean step. The means sum to the mean step, the shares to 1."""
-
-    name: str
-    mean_ns: float
-    share_frac: float
-
-
-@dataclass(frozen=True)
 class DeviceTimes:
     """TraceLens's accounting over the span of the steps; the four parts sum to the total."""
 

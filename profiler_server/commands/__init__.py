@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from collector.schema.errors import RunNotFoundError, UsageError
+from collector.format.schema.errors import RunNotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from collector.run import Run
+    from collector.format.run import Run
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Path of a run, or its name below --summary-base-dir.")]
 BaseDir = Annotated[Path | None, typer.Option("--summary-base-dir", metavar="DIR", help="Folder that holds the runs.")]
@@ -30,8 +30,8 @@ def find_base_dir(given: Path | None, context: typer.Context) -> Path | None:
 
 def find_run(name: str, base_dir: Path | None) -> Run:
     """Open a run by its path, or by its id or name below the base directory. Raises RunNotFoundError."""
-    from collector.run import open_run
-    from collector.schema import layout
+    from collector.format.run import open_run
+    from collector.format.schema import layout
 
     path = Path(name).expanduser()
     if layout.run_file(path).is_file() or (path / layout.RUN_FILE).is_file():
@@ -47,7 +47,7 @@ def find_run(name: str, base_dir: Path | None) -> Run:
 
 def find_run_path(name: str, base_dir: Path | None) -> Path:
     """Return where a run lies, even if its run.json is damaged or gone. Raises RunNotFoundError."""
-    from collector.schema import layout
+    from collector.format.schema import layout
 
     path = Path(name).expanduser().resolve()
     places = [path, path.parent] if path.name == layout.PROFILER_FOLDER else [path]

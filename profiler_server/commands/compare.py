@@ -11,7 +11,7 @@ import typer
 from profiler_server.commands import BaseDir, find_base_dir, find_run
 
 if TYPE_CHECKING:
-    from profiler_server.analysis.comparison import Comparison, Difference
+    from profiler_server.analysis.compare.comparison import Comparison, Difference
 
 NAME = "compare"
 EXAMPLE = "profiler-server compare runs/before runs/after --gate"
@@ -28,7 +28,7 @@ def command(
     gate: Annotated[bool, typer.Option("--gate", help="Exit with 1 if B's step is longer by more than noise.")] = False,
 ) -> None:
     """Say where the mean step of B differs from A's, and whether that is more than noise."""
-    from profiler_server.analysis.comparison import compare_ranks
+    from profiler_server.analysis.compare.comparison import compare_ranks
 
     base = find_base_dir(base_dir, context)
     found = compare_ranks(find_run(a, base).rank(rank), find_run(b, base).rank(rank))
@@ -57,7 +57,7 @@ def describe(found: Comparison) -> dict[str, Any]:
 
 def render(found: Comparison) -> str:
     """Return the comparison as a table for a terminal."""
-    from profiler_server.analysis.comparison import summarize_comparison
+    from profiler_server.analysis.compare.comparison import summarize_comparison
     from profiler_server.format import format_duration
 
     lines = [summarize_comparison(found), "", _row("Mean per step", "A", "B", "change", "noise ±"), _line(found.step)]

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from collector.schema.errors import OutputError, UsageError
+from collector.format.schema.errors import OutputError, UsageError
 from profiler_server.commands import BaseDir, find_base_dir
 from profiler_server.settings import Settings
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from collector.schema.errors import OptionError
+from collector.format.schema.errors import OptionError
 from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run
 from profiler_server.format import format_number_of
 

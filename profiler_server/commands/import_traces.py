@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from collector.schema import layout
-from collector.schema.errors import OutputError, UsageError
+from collector.format.schema import layout
+from collector.format.schema.errors import OutputError, UsageError
 from profiler_server.commands import BaseDir, find_base_dir, show_progress
 from profiler_server.format import format_ranks
 from profiler_server.store.names import UNSAFE, find_free_name, name_run

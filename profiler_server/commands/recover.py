@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from collector.schema.errors import RunError
+from collector.format.schema.errors import RunError
 from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run_path
 
 if TYPE_CHECKING:
-    from collector.run import RankRun
+    from collector.format.run import RankRun
 
 NAME = "recover"
 EXAMPLE = "profiler-server recover runs/digits"
@@ -24,8 +24,8 @@ _OUTCOMES = {
 
 def command(context: typer.Context, run: RunName, base_dir: BaseDir = None) -> None:
     """Make the tables that analyse() would have made of a killed run; set damaged files aside and make them again."""
-    from collector.run import open_run
-    from collector.schema.layout import rank_path
+    from collector.format.run import open_run
+    from collector.format.schema.layout import rank_path
     from collector.sidecar.process import recover_run
     from collector.sidecar.repair import repair_manifest, repair_rank
 
@@ -48,7 +48,7 @@ def command(context: typer.Context, run: RunName, base_dir: BaseDir = None) -> N
 
 
 def _count_steps(rank: RankRun) -> str:
-    from profiler_server.analysis.steps import train_steps
+    from collector.format.steps import train_steps
     from profiler_server.format import format_number_of
 
     try:

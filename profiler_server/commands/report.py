@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from collector.run import Run
-from collector.schema.errors import OutputError, RunError, UsageError
+from collector.format.run import Run
+from collector.format.schema.errors import OutputError, RunError, UsageError
 from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run
 
 NAME = "report"

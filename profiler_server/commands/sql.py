@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from collector.schema.errors import OptionError
+from collector.format.schema.errors import OptionError
 from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run
 
 if TYPE_CHECKING:

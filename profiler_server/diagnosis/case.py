@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from collector.schema.manifest import Loader, RankManifest
-from profiler_server.analysis.compiles import CompileEvents
-from profiler_server.analysis.host import HostLoad
-from profiler_server.analysis.interruptions import Interruptions
-from profiler_server.analysis.loader_simulation import Job, LoopModel, find_workers
-from profiler_server.analysis.loop import BatchTimes, MeasuredLoop
-from profiler_server.analysis.pipeline import Bottleneck, Readiness
+from collector.format.schema.manifest import Loader, RankManifest
+from collector.format.steps import StepSelection
+from profiler_server.analysis.data.loader_simulation import Job, LoopModel, find_workers
+from profiler_server.analysis.data.loop import BatchTimes, MeasuredLoop
+from profiler_server.analysis.data.pipeline import Bottleneck, Readiness
+from profiler_server.analysis.memory.host import HostLoad
 from profiler_server.analysis.results import Abstention, DeviceSummary, Evidence
-from profiler_server.analysis.steps import StepSelection
+from profiler_server.analysis.steps.compiles import CompileEvents
+from profiler_server.analysis.steps.interruptions import Interruptions
 from profiler_server.format import format_duration, format_share
 
 WhatIf = Callable[[LoopModel], LoopModel]

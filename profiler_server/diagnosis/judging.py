@@ -7,9 +7,9 @@ import pkgutil
 from collections.abc import Sequence
 from functools import cache
 
-import profiler_server.rules as room
-from collector.run import RankRun, Run, open_run
-from collector.schema.errors import TableMissingError
+import profiler_server.diagnosis.rules as room
+from collector.format.run import RankRun, Run, open_run
+from collector.format.schema.errors import TableMissingError
 from profiler_server.analysis.results import Abstention, BoundBy, Diagnosis, Suggestion
 from profiler_server.diagnosis.case import Case, Claim, Finding, Rule
 from profiler_server.diagnosis.measuring import measure_case

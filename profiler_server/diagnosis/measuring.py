@@ -7,19 +7,15 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.parts import find_files
-from collector.run import RankRun, Run
-from collector.schema.errors import RunError
-from collector.schema.manifest import Loader, RankManifest
-from collector.schema.phases import PHASE_NAMES
-from profiler_server.analysis.compiles import summarize_compiles
-from profiler_server.analysis.device import summarize_device
-from profiler_server.analysis.evaluation import has_training, number_batches
-from profiler_server.analysis.host import HostLoad, summarize_host
-from profiler_server.analysis.interruptions import read_interruptions
-from profiler_server.analysis.loop import BatchTimes, Cores, MeasuredLoop, measure_loop, read_batches
-from profiler_server.analysis.operators import find_dispatch_share
-from profiler_server.analysis.pipeline import (
+from collector.format.evaluation import has_training, number_batches
+from collector.format.parts import find_files
+from collector.format.phases import PHASE_NAMES
+from collector.format.run import RankRun, Run
+from collector.format.schema.errors import RunError
+from collector.format.schema.manifest import Loader, RankManifest
+from collector.format.steps import read_integers, select_steps, train_steps
+from profiler_server.analysis.data.loop import BatchTimes, Cores, MeasuredLoop, measure_loop, read_batches
+from profiler_server.analysis.data.pipeline import (
     Bottleneck,
     Readiness,
     find_bottleneck,
@@ -28,11 +24,15 @@ from profiler_server.analysis.pipeline import (
     read_queues,
     summarize_readiness,
 )
-from profiler_server.analysis.precision import find_full_precision
-from profiler_server.analysis.ranks import summarize_rank
-from profiler_server.analysis.replicas import read_stages, summarize_transforms
+from profiler_server.analysis.data.replicas import read_stages, summarize_transforms
+from profiler_server.analysis.device.device import summarize_device
+from profiler_server.analysis.device.precision import find_full_precision
+from profiler_server.analysis.memory.host import HostLoad, summarize_host
+from profiler_server.analysis.operators.operators import find_dispatch_share
+from profiler_server.analysis.ranks.ranks import summarize_rank
 from profiler_server.analysis.results import DeviceSummary
-from profiler_server.analysis.steps import read_integers, select_steps, train_steps
+from profiler_server.analysis.steps.compiles import summarize_compiles
+from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.diagnosis.case import Case, Peer
 
 MOST_PEERS = 64

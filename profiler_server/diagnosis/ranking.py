@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from profiler_server.analysis.loader_simulation import LoopModel
-from profiler_server.analysis.prediction import find_doubt, predict_without_loading
+from profiler_server.analysis.data.loader_simulation import LoopModel
+from profiler_server.analysis.data.prediction import find_doubt, predict_without_loading
 from profiler_server.analysis.results import Suggestion
 from profiler_server.diagnosis.case import CONTENTION_WEIGHT, MIN_GAIN_FRAC, Case, Claim, Finding, Rule
 from profiler_server.format import format_share

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from collector.schema.phases import PHASE_NAMES
-from profiler_server.analysis.intervals import Floats
+from collector.format.intervals import Floats
+from collector.format.phases import PHASE_NAMES
+from collector.format.steps import read_integers
 from profiler_server.analysis.results import BoundBy, BoundKind, Suggestion
-from profiler_server.analysis.steps import read_integers
 from profiler_server.diagnosis.case import Case, Claim
 from profiler_server.diagnosis.ranking import find_min_gain_ns
 from profiler_server.format import format_duration, format_number_of, format_share

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from collector.schema.phases import PHASES
+from collector.format.phases import PHASES
 from profiler_server.figures.charts import PHASE_COLORS
 from profiler_server.format import choose_time_unit, format_duration, format_share
 

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.run import RankRun
-from collector.schema.errors import TableBrokenError, TableMissingError
-from collector.schema.recovery import spell_recovery
+from collector.format.run import RankRun
+from collector.format.schema.errors import TableBrokenError, TableMissingError
+from collector.format.schema.recovery import spell_recovery
 from profiler_server.analysis.narrowing import NarrowedRank
-from profiler_server.analysis.operators import summarize_operators
+from profiler_server.analysis.operators.operators import summarize_operators
 from profiler_server.analysis.results import OperatorRow
 from profiler_server.format import format_count, format_duration, format_number_of
 from profiler_server.page import Notice, Page, PageRequest, find_remedy

@@ -9,18 +9,18 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from collector.run import RankRun, Run
-from collector.schema.errors import RunError, TableBrokenError
-from collector.schema.version import SCHEMA_VERSION
-from profiler_server.analysis.categories import summarize_categories
-from profiler_server.analysis.device import summarize_device
-from profiler_server.analysis.evaluation import read_as_steps
-from profiler_server.analysis.interruptions import read_interruptions, sum_interruptions
-from profiler_server.analysis.operators import summarize_kernels, summarize_operators
-from profiler_server.analysis.outliers import Outlier, explain_outlier, list_outliers
-from profiler_server.analysis.pipeline import summarize_queues, summarize_stages
-from profiler_server.analysis.results import DeviceSummary, Distribution, PhaseShare
-from profiler_server.analysis.steps import sum_recorded, summarize_phases, summarize_steps
+from collector.format.evaluation import read_as_steps
+from collector.format.run import RankRun, Run
+from collector.format.schema.errors import RunError, TableBrokenError
+from collector.format.schema.version import SCHEMA_VERSION
+from collector.format.steps import Distribution, PhaseShare, sum_recorded, summarize_phases, summarize_steps
+from profiler_server.analysis.accounting.categories import summarize_categories
+from profiler_server.analysis.data.pipeline import summarize_queues, summarize_stages
+from profiler_server.analysis.device.device import summarize_device
+from profiler_server.analysis.operators.operators import summarize_kernels, summarize_operators
+from profiler_server.analysis.results import DeviceSummary
+from profiler_server.analysis.steps.interruptions import read_interruptions, sum_interruptions
+from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.format import format_number_of
 

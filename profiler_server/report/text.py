@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from collector.run import Run
-from collector.schema.errors import RunError
-from collector.schema.phases import PHASES
-from profiler_server.analysis.evaluation import has_training, summarize_evaluation
-from profiler_server.analysis.interruptions import Held
+from collector.format.evaluation import has_training, summarize_evaluation
+from collector.format.phases import PHASES
+from collector.format.run import Run
+from collector.format.schema.errors import RunError
+from collector.format.steps import select_steps
 from profiler_server.analysis.results import Diagnosis
-from profiler_server.analysis.steps import select_steps
+from profiler_server.analysis.steps.interruptions import Held
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.format import format_duration, format_number_of, format_phase_shares, format_ranks, format_share
 from profiler_server.report.building import read_steps

@@ -1,7 +1,4 @@
-"""Work that no request waits for: one piece at a time, in a thread that ends when nothing is left.
-
-May import the standard library only.
-"""
+"""Work that no request waits for: one piece at a time, in a thread that ends when nothing is left."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Where a server keeps what it derived from a rank: beside its tables, or in a private folder where those cannot be written.
-
-May import collector.run and the standard library.
-"""
+"""Where a server keeps what it derived from a rank: beside its tables, or in a private folder where those cannot be written."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import tempfile
 from hashlib import blake2b
 from pathlib import Path
 
-from collector.run import RankRun
+from collector.format.run import RankRun
 
 
 def list_roots(rank: RankRun, name: str) -> list[Path]:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from collector.run import Run, open_run
-from collector.schema import layout
-from collector.schema.errors import RunNotFoundError, StepscopeError
+from collector.format.run import Run, open_run
+from collector.format.schema import layout
+from collector.format.schema.errors import RunNotFoundError, StepscopeError
 from profiler_server.store.headline import Headline, RunEntry, read_headline
 from profiler_server.store.scan import Scan, scan_base
 from profiler_server.store.stamps import Stamp, stamp_run

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from collector.run import Run
-from collector.schema.errors import RunError
-from collector.schema.manifest import RunManifest, RunState
-from profiler_server.analysis.evaluation import has_training, read_as_steps
-from profiler_server.analysis.noise import measure_noise
-from profiler_server.analysis.steps import SELECTED_COLUMNS, read_integers, select_steps, train_steps
+from collector.format.evaluation import has_training, read_as_steps
+from collector.format.noise import measure_noise
+from collector.format.run import Run
+from collector.format.schema.errors import RunError
+from collector.format.schema.manifest import RunManifest, RunState
+from collector.format.steps import SELECTED_COLUMNS, read_integers, select_steps, train_steps
 
 COUNTED_RANKS = 8
 """Ranks whose steps are read for the figures; the line of a run with a thousand ranks must stay cheap."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from collector.run import RankRun
+from collector.format.run import RankRun
 from profiler_server.store.stamps import Stamp, stamp_rank
 
 T = TypeVar("T")

@@ -2,7 +2,6 @@
 
 Those of such a large rank are kept beside its tables between server starts, and a page does not wait for them: it says
 that they are being computed. Those of any other rank are computed at once and kept in memory.
-May import collector.run, collector.schema, msgspec, numpy and this room.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from collector.run import RankRun
-from collector.schema.errors import RunError
-from collector.schema.reading import LIMIT_BYTES, read_small_file
+from collector.format.run import RankRun
+from collector.format.schema.errors import RunError
+from collector.format.schema.reading import LIMIT_BYTES, read_small_file
 from profiler_server.store.background import BACKGROUND
 from profiler_server.store.beside import list_roots, make_root
 from profiler_server.store.kept import Kept, Known, stamp_of

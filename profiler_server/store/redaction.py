@@ -15,8 +15,8 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from collector.run import RankRun, Run
-from collector.schema.manifest import Loader, RankManifest, RunManifest, Signal, Warn
+from collector.format.run import RankRun, Run
+from collector.format.schema.manifest import Loader, RankManifest, RunManifest, Signal, Warn
 
 _PUBLIC = re.compile(
     r"(aten|c10|c10d|prims|quantized|torch|torchvision|autograd|nccl|gloo|cuda|cudnn|cublas|mkldnn|onednn|record_param_comms)"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from collector.schema.errors import OptionError
-from collector.schema.manifest import RunState
+from collector.format.schema.errors import OptionError
+from collector.format.schema.manifest import RunState
 from profiler_server.store.headline import RunEntry
 
 SortKey = Literal["when", "name", "state", "ranks", "steps", "step", "delta", "wait"]

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector.schema import layout
+from collector.format.schema import layout
 
 DEPTH_LIMIT = 8
 FOLDER_LIMIT = 50_000

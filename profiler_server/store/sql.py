@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow.dataset as ds
 
-from collector import parts
-from collector.run import Run
-from collector.schema.tables import TABLES
+from collector.format import parts
+from collector.format.run import Run
+from collector.format.schema.tables import TABLES
 
 if TYPE_CHECKING:
     import duckdb

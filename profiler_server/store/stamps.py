@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from collector.schema import layout
+from collector.format.schema import layout
 
 Stamp = tuple[tuple[str, int, int], ...]
 STAMPED_RANKS = 64

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from collector.run import RankRun
-from profiler_server.analysis.intervals import Ints
+from collector.format.intervals import Ints
+from collector.format.run import RankRun
 from profiler_server.timeline.counters import Series, read_counters
 from profiler_server.timeline.derived import Derived, derive_slices
 from profiler_server.timeline.derived_file import DERIVED_FILE, DerivedWriter, read_derived_batches

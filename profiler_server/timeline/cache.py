@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from collector.run import RankRun
-from collector.schema.errors import OutputError, StepscopeError
+from collector.format.run import RankRun
+from collector.format.schema.errors import OutputError, StepscopeError
 from profiler_server.store.beside import list_roots, make_root
 from profiler_server.timeline.build import FORMAT_VERSION, INDEX_FILE, Progress, build_timeline
 from profiler_server.timeline.sources import count_slices, find_stamp

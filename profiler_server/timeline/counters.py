@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.run import RankRun
-from collector.schema.errors import TableBrokenError, TableMissingError
-from profiler_server.analysis.intervals import Ints
+from collector.format.intervals import Ints
+from collector.format.run import RankRun
+from collector.format.schema.errors import TableBrokenError, TableMissingError
 from profiler_server.timeline.sources import Track
 
 GROUP_QUEUES = "Queues"

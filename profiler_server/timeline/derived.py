@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.run import RankRun
-from collector.schema.errors import TableBrokenError, TableMissingError
-from collector.schema.phases import PHASES
-from profiler_server.analysis.interruptions import Kind, read_interruptions
-from profiler_server.analysis.nesting import count_parents
-from profiler_server.analysis.triggers import explain_windows
+from collector.format.phases import PHASES
+from collector.format.run import RankRun
+from collector.format.schema.errors import TableBrokenError, TableMissingError
+from profiler_server.analysis.operators.nesting import count_parents
+from profiler_server.analysis.steps.interruptions import Kind, read_interruptions
+from profiler_server.analysis.steps.triggers import explain_windows
 from profiler_server.timeline.sources import Track
 
 GROUP_TRAINING = "Training"

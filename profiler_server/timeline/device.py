@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from profiler_server.analysis.intervals import Intervals, Ints, unite
+from collector.format.intervals import Intervals, Ints, unite
 from profiler_server.timeline.sources import Batch, Track
 
 GROUP_DEVICE = "Device, all streams"

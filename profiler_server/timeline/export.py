@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from collector.run import RankRun, Run
-from collector.schema.errors import OptionError, OutputError, RunError
+from collector.format.run import RankRun, Run
+from collector.format.schema.errors import OptionError, OutputError, RunError
 from collector.views.trace_text import EventWriter
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.export_rank import RankExport, StepWindow

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from collector import parts
-from collector.run import RankRun
+from collector.format import parts
+from collector.format.intervals import Ints, unite
+from collector.format.run import RankRun
 from collector.views.trace_text import (
     EventWriter,
     SliceColumns,
@@ -22,7 +23,6 @@ from collector.views.trace_text import (
     write_flows,
     write_slices,
 )
-from profiler_server.analysis.intervals import Ints, unite
 from profiler_server.format import format_number_of
 from profiler_server.timeline.derived_file import read_derived
 from profiler_server.timeline.lanes import Int32s

@@ -1,7 +1,4 @@
-"""The tables that an export carries beside its events, so that an import of it gives the same tables again.
-
-May import `collector.traces.carried`, `collector.run` and this room.
-"""
+"""The tables that an export carries beside its events, so that an import of it gives the same tables again."""
 
 from __future__ import annotations
 
@@ -12,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from collector.run import RankRun, Run
-from collector.schema.errors import RunError
-from collector.schema.tables import TABLES
+from collector.format.run import RankRun, Run
+from collector.format.schema.errors import RunError
+from collector.format.schema.tables import TABLES
 from collector.traces import carried
 from profiler_server.timeline.export_rank import StepWindow
 

@@ -11,7 +11,7 @@ import heapq
 import numpy as np
 import numpy.typing as npt
 
-from profiler_server.analysis.intervals import Ints
+from collector.format.intervals import Ints
 
 Int32s = npt.NDArray[np.int32]
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from profiler_server.analysis.intervals import Ints
+from collector.format.intervals import Ints
 from profiler_server.timeline.lane_file import BINS_SCHEMA, RAW_SCHEMA, LaneWriter, starts_file
 from profiler_server.timeline.pyramid import Bins, Uint32s, merge_bins, single_bins
 from profiler_server.timeline.scratch import Scratch, let_go

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from collector import parts
+from collector.format import parts
 from profiler_server.timeline.sources import naming_damage
 from profiler_server.timeline.store import Place, Timeline
 

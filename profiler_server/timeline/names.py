@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profiler_server.analysis.intervals import Ints
+from collector.format.intervals import Ints
 from profiler_server.timeline.pyramid import Uint32s
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from profiler_server.analysis.intervals import Ints
+from collector.format.intervals import Ints
 
 Uint32s = npt.NDArray[np.uint32]
 LEVEL_STEP = 2

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiler_server.analysis.intervals import Ints
+from collector.format.intervals import Ints
 from profiler_server.timeline.lane_file import drop_pages
 from profiler_server.timeline.lanes import LaneAllocator
 from profiler_server.timeline.names import NameCollector

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from profiler_server.analysis.intervals import Ints
+from collector.format.intervals import Ints
 from profiler_server.timeline.store import Place, Timeline
 
 Direction = Literal["next", "previous"]

@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from collector import parts
-from collector.run import RankRun
-from collector.schema.errors import TableBrokenError, TableMissingError
-from profiler_server.analysis.intervals import Ints
+from collector.format import parts
+from collector.format.intervals import Ints
+from collector.format.run import RankRun
+from collector.format.schema.errors import TableBrokenError, TableMissingError
 from profiler_server.timeline.lanes import Int32s
 
 BATCH_ROWS = 1 << 18

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from collector.run import RankRun
-from profiler_server.analysis.intervals import Ints
+from collector.format.intervals import Ints
+from collector.format.run import RankRun
 from profiler_server.timeline.build import (
     COUNTERS_FILE,
     INDEX_FILE,

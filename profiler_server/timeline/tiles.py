@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from profiler_server.analysis.intervals import Ints
+from collector.format.intervals import Ints
 from profiler_server.timeline.build import TILE_BITS
 from profiler_server.timeline.store import Cut, Timeline
 

@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from collector.schema.errors import StepscopeError
+from collector.format.schema.errors import StepscopeError
 from profiler_server.settings import Settings
 from profiler_server.store.background import BACKGROUND
 from profiler_server.web import routes

@@ -8,8 +8,8 @@ import time
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 
-from collector.run import RankRun, Run
-from collector.schema.errors import StepscopeError
+from collector.format.run import RankRun, Run
+from collector.format.schema.errors import StepscopeError
 from profiler_server.store import lasting
 from profiler_server.store.background import BACKGROUND
 from profiler_server.store.headline import RunEntry

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from starlette.exceptions import HTTPException
 
-from collector.schema import errors
+from collector.format.schema import errors
 
 JsonError = dict[str, dict[str, str | int]]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Query
 from fastapi import Path as InPath
 
-from collector.run import RankRun
+from collector.format.run import RankRun
 from profiler_server.web.services import ServicesOf
 
 LARGEST_RANK = 9_999_999

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from collector.run import RankRun, Run
-from collector.schema.errors import RunError
-from collector.schema.phases import PHASES
-from profiler_server.analysis.operator_groups import Measure
-from profiler_server.analysis.step_graph import average_graph
-from profiler_server.analysis.steps import StepSelection, explain_average, select_steps, summarize_phases
+from collector.format.phases import PHASES
+from collector.format.run import RankRun, Run
+from collector.format.schema.errors import RunError
+from collector.format.steps import StepSelection, explain_average, select_steps, summarize_phases
+from profiler_server.analysis.operators.operator_groups import Measure
+from profiler_server.analysis.steps.step_graph import average_graph
 from profiler_server.figures import PHASE_COLORS, Strip, average_runs, build_strip
 from profiler_server.format import format_duration, format_phase_shares
 from profiler_server.report import build_report, read_steps

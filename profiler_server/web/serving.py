@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from collector.schema.errors import UsageError
+from collector.format.schema.errors import UsageError
 from profiler_server.settings import Settings
 
 BACKLOG = 128

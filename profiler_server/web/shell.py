@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from collector.run import Run
-from collector.schema.errors import RunError
-from collector.schema.manifest import Overhead, RunManifest, RunState, Warn
+from collector.format.run import Run
+from collector.format.schema.errors import RunError
+from collector.format.schema.manifest import Overhead, RunManifest, RunState, Warn
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.web.discovery import PageSet
 from profiler_server.web.links import Links, QueryValue, encode_query, quote_id

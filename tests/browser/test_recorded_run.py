@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from collector.run import open_run
+from collector.format.run import open_run
 from tests.support.serving import serve
 
 ROOT = Path(__file__).parents[2]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from collector.schema.document import build_document
-from collector.schema.phases import PHASE_NAMES
-from collector.schema.tables import TABLES
+from collector.format.phases import PHASE_NAMES
+from collector.format.schema.document import build_document
+from collector.format.schema.tables import TABLES
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_format_document_is_fresh() -> None:
     stored = (ROOT / "docs/format.md").read_text(encoding="utf-8")
-    assert stored == build_document(), "stale: run `python -m collector.schema.document docs/format.md`"
+    assert stored == build_document(), "stale: run `python -m collector.format.schema.document docs/format.md`"
 
 
 def test_every_column_has_a_sentence() -> None:
@@ -22,7 +22,7 @@ def test_every_column_has_a_sentence() -> None:
 
 
 def test_every_table_file_is_named_after_its_table() -> None:
-    files = {path.stem for path in (ROOT / "collector/schema/tables").glob("*.py")} - {"__init__"}
+    files = {path.stem for path in (ROOT / "collector/format/schema/tables").glob("*.py")} - {"__init__"}
     assert files == set(TABLES)
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from collector.run import RankRun
-from collector.schema.phases import PHASE_NAMES
+from collector.format.phases import PHASE_NAMES
+from collector.format.run import RankRun
 from collector.traces import import_trace
-from profiler_server.analysis.categories import list_categories
-from profiler_server.analysis.device import summarize_device
+from profiler_server.analysis.accounting.categories import list_categories
+from profiler_server.analysis.device.device import summarize_device
 
 TRACES = Path(__file__).parent / "traces"
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from collector.run import RankRun
+from collector.format.run import RankRun
 from collector.traces import import_trace
-from profiler_server.analysis.categories import list_categories, summarize_categories
-from profiler_server.analysis.device import summarize_device
+from profiler_server.analysis.accounting.categories import list_categories, summarize_categories
+from profiler_server.analysis.device.device import summarize_device
 from tests.support.traces import SAMPLES, find_sample
 
 NAMES = ("bert_small_h100", "qwen05b_h100", "vit_mi300")

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collector import parts
-from collector.run import Run, open_run
-from collector.schema import layout
-from collector.schema.manifest import Device, Overhead, Window, encode_manifest
+from collector.format import parts
+from collector.format.run import Run, open_run
+from collector.format.schema import layout
+from collector.format.schema.manifest import Device, Overhead, Window, encode_manifest
 from tests.support.runs import HEALTHY_STEP_MS, MS, RunPlan, build_run, build_stages, build_steps, slow_loader_plan
 
 Row = dict[str, Any]

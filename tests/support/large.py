@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from collector import parts
-from collector.schema import layout
+from collector.format import parts
+from collector.format.schema import layout
 from profiler_server.store.lasting import AT_ONCE_SLICES
 from tests.support.machines import H100
 from tests.support.runs import MS, RunPlan, build_run, build_steps

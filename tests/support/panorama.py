@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from collector import parts
-from collector.run import open_run
-from collector.schema import layout
-from collector.schema.manifest import Loader, Warn, encode_manifest
-from collector.schema.phases import PHASE_NAMES
+from collector.format import parts
+from collector.format.phases import PHASE_NAMES
+from collector.format.run import open_run
+from collector.format.schema import layout
+from collector.format.schema.manifest import Loader, Warn, encode_manifest
 from collector.traces import import_trace
 from tests.support.cases import evaluate, name_transforms, write_rows
 from tests.support.machines import build_machine, build_ranks

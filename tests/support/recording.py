@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collector.format.phases import PHASE_NAMES
+from collector.format.run import Run
 from collector.options import parse_options
-from collector.run import Run
-from collector.schema.phases import PHASE_NAMES
 from collector.session.recording import Recording
 
 Row = dict[str, Any]

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from collector import parts
-from collector.schema import layout
-from collector.schema.manifest import (
+from collector.format import parts
+from collector.format.phases import PHASE_NAMES
+from collector.format.schema import layout
+from collector.format.schema.manifest import (
     Loader,
     Overhead,
     RankManifest,
@@ -24,7 +25,6 @@ from collector.schema.manifest import (
     Window,
     encode_manifest,
 )
-from collector.schema.phases import PHASE_NAMES
 
 EPOCH_UNIX_NS = 1_780_000_000_000_000_000
 MS = 1_000_000

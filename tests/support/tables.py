@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from collector import parts
-from collector.run import open_run
-from collector.schema import layout
-from collector.schema.manifest import RankManifest, Window, decode_manifest, encode_manifest
+from collector.format import parts
+from collector.format.run import open_run
+from collector.format.schema import layout
+from collector.format.schema.manifest import RankManifest, Window, decode_manifest, encode_manifest
 
 
 def write_rows(run: Path, table: str, rows: Sequence[dict[str, Any]], rank: int = 0) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from collector.run import open_run
-from collector.schema.phases import PHASES
-from profiler_server.analysis.steps import summarize_phases
+from collector.format.phases import PHASES
+from collector.format.run import open_run
+from collector.format.steps import summarize_phases
 from profiler_server.format import format_phase_shares
 from profiler_server.report import build_report
 from profiler_server.report.text import render_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from collector import open_run, parts
-from collector.schema import layout
+from collector.format.schema import layout
 from profiler_server.report import build_report
 from profiler_server.report.text import render_text
 from tests.support.cases import Plant, build_case_run, rest_between_epochs

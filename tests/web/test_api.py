@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.schema import layout
-from collector.schema.tables import TABLES
+from collector.format.schema import layout
+from collector.format.schema.tables import TABLES
 from tests.support.asking import Asker
 from tests.support.runs import RunPlan, build_run
 
@@ -55,7 +55,7 @@ def test_a_run_tells_its_tables(asker: Asker) -> None:
 
 
 def test_the_report_is_the_commands(asker: Asker, web_base: Path) -> None:
-    from collector.run import open_run
+    from collector.format.run import open_run
     from profiler_server.report import build_report
 
     assert asker.ask(f"{RUNS}/team/slow/report").json() == json.loads(

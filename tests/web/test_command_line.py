@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.schema import layout
+from collector.format.schema import layout
 from tests.support.runs import RunPlan, build_run, slow_loader_plan
 
 PROGRAM = [sys.executable, "-m", "profiler_server.cli"]

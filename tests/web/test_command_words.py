@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from collector.schema import layout
-from collector.schema.errors import OutputError
+from collector.format.schema import layout
+from collector.format.schema.errors import OutputError
 from collector.traces.importing import import_trace
 from profiler_server import cli
 from profiler_server.commands.import_traces import choose_name

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.schema.control import WindowRequest, read_control
-from collector.schema.layout import control_file
+from collector.format.schema.control import WindowRequest, read_control
+from collector.format.schema.layout import control_file
 from tests.support.asking import ADDRESS, Asker
 from tests.support.runs import RunPlan, build_run
 from tests.support.tables import take_window

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from collector import open_run
-from collector.schema import layout
+from collector.format.schema import layout
 from profiler_server.web.errors import describe_error
 from tests.support.asking import Asker
 from tests.support.runs import RunPlan, build_run

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from collector.run import Run
+from collector.format.run import Run
 from collector.traces import import_trace
-from profiler_server.analysis.accounting import account_rank
+from profiler_server.analysis.accounting.accounting import account_rank
 from tests.support.asking import Asker
 from tests.support.traces import Event, call, copy, kernel, operator, step, training_steps
 

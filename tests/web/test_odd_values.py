@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from collector import parts
-from collector.schema import layout
-from collector.schema.tables import TABLES
+from collector.format import parts
+from collector.format.schema import layout
+from collector.format.schema.tables import TABLES
 from tests.support.asking import Asker
 from tests.support.panorama import build_rich
 

@@ -16,8 +16,8 @@ import httpx
 import numpy as np
 import pytest
 
-from collector import parts
-from collector.schema.manifest import Loader
+from collector.format import parts
+from collector.format.schema.manifest import Loader
 from tests.support.asking import Asker
 from tests.support.runs import RunPlan, build_run, slow_loader_plan
 from tests.support.tables import edit_manifest, operator, sample, stage, write_rows

@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from collector.run import open_run
-from collector.schema import layout
-from collector.schema.manifest import encode_manifest
+from collector.format.run import open_run
+from collector.format.schema import layout
+from collector.format.schema.manifest import encode_manifest
 from tests.support.asking import Asker
 from tests.support.runs import MS, RunPlan, build_run, build_steps
 from tests.support.tables import write_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from collector.run import open_run
+from collector.format.run import open_run
 from collector.traces.importing import import_trace
 from profiler_server.web.report_file import render_report
 from tests.support.asking import Asker

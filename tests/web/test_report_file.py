@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.run import open_run
+from collector.format.run import open_run
 from profiler_server.report import build_report
 from profiler_server.report.text import render_text
 from profiler_server.web.report_file import render_report

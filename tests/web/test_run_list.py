@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.schema import layout
+from collector.format.schema import layout
 from tests.support.asking import Asker
 from tests.support.runs import build_run
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from collector.schema import layout
+from collector.format.schema import layout
 from profiler_server.page import Page, PageRequest
 from profiler_server.web import discovery, services
 from tests.support.asking import Asker

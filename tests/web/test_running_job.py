@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.run import open_run
+from collector.format.run import open_run
 from tests.support.asking import Asker
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}

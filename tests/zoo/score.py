@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector.run import open_run
+from collector.format.run import open_run
+from collector.format.steps import summarize_steps
 from profiler_server.analysis.results import Diagnosis, Suggestion
-from profiler_server.analysis.steps import summarize_steps
 from profiler_server.diagnosis.judging import diagnose
 from tests.zoo.cases import CASES, Case, follow
 

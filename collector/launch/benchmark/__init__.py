@@ -1,6 +1,6 @@
 """The benchmark: N processes on each of M devices, a folder each, and what they measured together.
 
-May import `collector.run`, `collector.schema` and `collector.launch.script`.
+May import `collector.format.run`, `collector.format.schema` and `collector.launch.script`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from collector.format.schema.errors import OutputError, RunError
 from collector.launch.benchmark.clocks import hold_clocks
 from collector.launch.benchmark.comparison import compare_benchmarks, format_speed_up, read_mean
 from collector.launch.benchmark.devices import CPU, Place, choose_places
@@ -25,7 +26,6 @@ from collector.launch.benchmark.documents import (
     write_document,
 )
 from collector.launch.script import Program
-from collector.schema.errors import OutputError, RunError
 
 LOG_FILE = "log.txt"
 

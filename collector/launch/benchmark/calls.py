@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from collector.run import RankRun
-from collector.schema.errors import RunError
+from collector.format.run import RankRun
+from collector.format.schema.errors import RunError
 
 
 @dataclass(frozen=True, eq=False)

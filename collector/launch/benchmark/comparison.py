@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from collector.format.schema.errors import RunNotFoundError, TableBrokenError
 from collector.launch.benchmark.documents import MEAN_FILE
 from collector.launch.benchmark.figures import Tree
-from collector.schema.errors import RunNotFoundError, TableBrokenError
 
 
 def read_mean(folder: Path) -> Tree:

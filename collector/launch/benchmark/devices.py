@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector.schema.errors import UsageError
+from collector.format.schema.errors import UsageError
 
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 

@@ -8,6 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from collector.format.run import RankRun, Run
+from collector.format.schema.errors import RunError
+from collector.format.schema.wording import format_number_of
+from collector.format.schema.writing import replace_text
 from collector.launch.benchmark.calls import Call, Calls, read_calls
 from collector.launch.benchmark.figures import (
     NS_PER_MS,
@@ -20,10 +24,6 @@ from collector.launch.benchmark.figures import (
     join_samples,
     summarize_samples,
 )
-from collector.run import RankRun, Run
-from collector.schema.errors import RunError
-from collector.schema.wording import format_number_of
-from collector.schema.writing import replace_text
 
 PROCESS_FILE = "benchmark.json"
 MEAN_FILE = "benchmark_mean.json"

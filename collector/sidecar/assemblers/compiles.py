@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from collector.parts import build_table_from_rows
+from collector.format.parts import build_table_from_rows
+from collector.format.schema.layout import events_path
 from collector.ring.clock import Clock
 from collector.ring.compiles import read_compiles
-from collector.schema.layout import events_path
 from collector.sidecar.assembler import Assembler
 
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from collector.format.schema.control import read_control
+from collector.format.schema.layout import control_file, events_path
+from collector.format.schema.manifest import Warn
 from collector.notes import WORDS_FILE, read_notes
 from collector.ring.clock import Clock
 from collector.ring.orders import Order, send_order
-from collector.schema.control import read_control
-from collector.schema.layout import control_file, events_path
-from collector.schema.manifest import Warn
 from collector.sidecar.assembler import Assembler
 
 _log = logging.getLogger("stepscope")

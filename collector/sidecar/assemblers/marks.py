@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.parts import build_table_from_rows
+from collector.format.parts import build_table_from_rows
+from collector.format.schema.layout import events_path
 from collector.ring import mark_log
 from collector.ring.clock import Clock
 from collector.ring.mark_log import DeviceTime, QueueDepth, Range, StageSpan
 from collector.ring.records import RecordReader
-from collector.schema.layout import events_path
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.following import LogFollower
 

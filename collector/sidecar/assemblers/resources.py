@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from collector.format.parts import build_table_from_rows
 from collector.notes import read_notes
-from collector.parts import build_table_from_rows
 from collector.ring.clock import Clock
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.gpu import Gpus

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from collector.parts import build_table
+from collector.format.parts import build_table
+from collector.format.schema.layout import events_path
 from collector.ring import stage_log
 from collector.ring.clock import Clock
 from collector.ring.records import RecordReader
 from collector.ring.stage_log import UNKNOWN, Batch, Part, Send, Span, decode_text
-from collector.schema.layout import events_path
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.batches_here import REPLICA, BatchesHere
 from collector.sidecar.following import LogFollower

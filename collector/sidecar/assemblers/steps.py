@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from collector.format.parts import build_table_from_rows
+from collector.format.phases import PHASE_NAMES
+from collector.format.schema.layout import events_path
 from collector.notes import WORDS_FILE, read_notes
-from collector.parts import build_table_from_rows
 from collector.ring.clock import Clock
 from collector.ring.codes import OWN_QUEUE
 from collector.ring.words import WordReader
-from collector.schema.layout import events_path
-from collector.schema.phases import PHASE_NAMES
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.collectives import CollectiveRows
 from collector.sidecar.machine import Done, StepMachine

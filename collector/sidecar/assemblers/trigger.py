@@ -16,10 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from collector.format.schema.layout import events_path
 from collector.notes import WORDS_FILE, read_notes
 from collector.ring.clock import Clock
 from collector.ring.orders import Order, read_order, send_order
-from collector.schema.layout import events_path
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.triggers import Finding, Step, StepWatch
 

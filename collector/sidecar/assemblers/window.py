@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.schema.errors import StepscopeError
+from collector.format.schema.layout import events_path
+from collector.format.schema.manifest import Signal, Warn, Window
 from collector.ring.clock import Clock
 from collector.ring.windows import WindowNote, find_windows, read_window, trace_file
-from collector.schema.errors import StepscopeError
-from collector.schema.layout import events_path
-from collector.schema.manifest import Signal, Warn, Window
 from collector.sidecar.assembler import Assembler
 
 TABLES = ("operators", "kernels", "slices", "tracks", "counters", "memory", "collectives")

@@ -1,7 +1,4 @@
-"""Traces that Stepscope exported: the tables are read back as they were.
-
-May import `collector.traces.carried` and below.
-"""
+"""Traces that Stepscope exported: the tables are read back as they were."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from collector.schema.errors import StepscopeError
-from collector.schema.manifest import RankManifest
+from collector.format.schema.errors import StepscopeError
+from collector.format.schema.manifest import RankManifest
 from collector.traces import carried
 from collector.traces.carried import Carried, UnreadableError
 from collector.traces.format import Batches, ReadOptions, StreamedTables, TraceFacts, TraceTables

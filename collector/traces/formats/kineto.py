@@ -1,7 +1,4 @@
-"""Chrome traces as Kineto (torch.profiler) writes them: .json and .json.gz.
-
-May import `collector.traces.kineto` and below.
-"""
+"""Chrome traces as Kineto (torch.profiler) writes them: .json and .json.gz."""
 
 from __future__ import annotations
 
@@ -11,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from collector.schema.errors import TraceError
-from collector.schema.manifest import Warn
-from collector.schema.wording import format_number_of
+from collector.format.schema.errors import TraceError
+from collector.format.schema.manifest import Warn
+from collector.format.schema.wording import format_number_of
 from collector.traces.format import Batches, ReadOptions, StreamedTables, TraceFacts, TraceTables
 from collector.traces.kineto.collect import Log
 from collector.traces.kineto.context import Reading

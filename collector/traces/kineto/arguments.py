@@ -1,7 +1,4 @@
-"""What the arguments of events say, read per different text.
-
-May import numpy, msgspec and its neighbours in this room.
-"""
+"""What the arguments of events say, read per different text."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Cut rows into batches that can be summed one by one, because no sum goes across two of them.
-
-May import numpy and its neighbours in this room.
-"""
+"""Cut rows into batches that can be summed one by one, because no sum goes across two of them."""
 
 from __future__ import annotations
 

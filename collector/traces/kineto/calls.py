@@ -1,7 +1,4 @@
-"""The calls of operators: which slices they are, and which call stands in which.
-
-May import numpy and its neighbours in this room.
-"""
+"""The calls of operators: which slices they are, and which call stands in which."""
 
 from __future__ import annotations
 

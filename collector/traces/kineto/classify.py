@@ -1,7 +1,4 @@
-"""What kind of thing each event is, from its category and its name.
-
-May import numpy and its neighbours in this room.
-"""
+"""What kind of thing each event is, from its category and its name."""
 
 from __future__ import annotations
 

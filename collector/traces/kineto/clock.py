@@ -2,8 +2,6 @@
 
 A double holds a time in µs to the ns only below 2^43 µs (101 days): files with a base time of their own stay below
 that, files with wall-clock times do not. For those the text itself is converted.
-
-May import numpy, pyarrow and msgspec.
 """
 
 from __future__ import annotations

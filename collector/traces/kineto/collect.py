@@ -1,7 +1,4 @@
-"""Collect the decoded events of all chunks into columns.
-
-May import numpy and its neighbours in this room.
-"""
+"""Collect the decoded events of all chunks into columns."""
 
 from __future__ import annotations
 

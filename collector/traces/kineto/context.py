@@ -1,7 +1,4 @@
-"""A trace with its steps, phases and time base: what every table is built from.
-
-May import numpy and its neighbours in this room.
-"""
+"""A trace with its steps, phases and time base: what every table is built from."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The shape of one event of a Kineto trace, as loose as real files are.
 
-May import msgspec. Fields that a file may spell in several ways are unions; `args` stays text until it is needed.
+Fields that a file may spell in several ways are unions; `args` stays text until it is needed.
 """
 
 from __future__ import annotations

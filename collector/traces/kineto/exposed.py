@@ -1,13 +1,10 @@
-"""Communication that nothing hides: when only collectives were at work.
-
-May import numpy, `collector.traces.families` and its neighbours in this room.
-"""
+"""Communication that nothing hides: when only collectives were at work."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from collector.schema.phases import PHASE_NAMES
+from collector.format.phases import PHASE_NAMES
 from collector.traces.families import find_family
 from collector.traces.kineto.classify import Kind
 from collector.traces.kineto.clock import Ints

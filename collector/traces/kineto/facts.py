@@ -1,6 +1,6 @@
 """What a trace says of its process: rank, devices, versions, time base.
 
-May import numpy, `collector.schema` and its neighbours in this room. Whatever a file holds, nothing here may raise.
+Whatever a file holds, nothing here may raise.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from collector.schema.manifest import Device
+from collector.format.schema.manifest import Device
 from collector.traces.kineto.classify import Kind
 from collector.traces.kineto.model import Trace
 

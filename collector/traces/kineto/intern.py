@@ -1,4 +1,4 @@
-"""Number what repeats: names, threads, arguments. May import the standard library and msgspec."""
+"""Number what repeats: names, threads, arguments."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Find where the items of a list begin and end in text that may not be JSON.
-
-May import the standard library only.
-"""
+"""Find where the items of a list begin and end in text that may not be JSON."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Sum device work into the table of kernels, and list collectives.
-
-May import numpy, pyarrow, `collector.parts` and its neighbours in this room.
-"""
+"""Sum device work into the table of kernels, and list collectives."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from collector import parts
+from collector.format import parts
 from collector.traces.kineto.batches import split_batches
 from collector.traces.kineto.classify import Kind
 from collector.traces.kineto.clock import Ints

@@ -1,7 +1,4 @@
-"""Which row of the timeline each slice stands on.
-
-May import numpy and its neighbours in this room.
-"""
+"""Which row of the timeline each slice stands on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Link device work to the host call that launched it and to the operator that the call stood in.
-
-May import numpy and its neighbours in this room.
-"""
+"""Link device work to the host call that launched it and to the operator that the call stood in."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The names by which a trace marks what a step does.
-
-May import nothing of this project.
-"""
+"""The names by which a trace marks what a step does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A trace between decoding and tables: one row per slice, in the order of the file, with what was found out about it.
-
-May import numpy and its neighbours in this room.
-"""
+"""A trace between decoding and tables: one row per slice, in the order of the file, with what was found out about it."""
 
 from __future__ import annotations
 

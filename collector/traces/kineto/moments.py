@@ -1,7 +1,4 @@
-"""What the host was doing at a moment: the innermost operator that runs on a thread.
-
-May import numpy and its neighbours in this room.
-"""
+"""What the host was doing at a moment: the innermost operator that runs on a thread."""
 
 from __future__ import annotations
 

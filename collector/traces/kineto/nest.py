@@ -4,8 +4,6 @@ A track is sorted by start and worked on in blocks; what is still open at the en
 Slices that nest properly are done in bulk, level by level. Slices that overlap without nesting (files in whole
 microseconds are full of them, and so are annotations of a device) are walked one by one, so that none is dropped and
 no two of a track and depth overlap.
-
-May import numpy, `scratch` and `sort`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Sum operators into their table. Annotations only name what operators do, and are slices only.
-
-May import numpy, pyarrow, `collector.parts`, `collector.traces.families` and its neighbours in this room.
-"""
+"""Sum operators into their table. Annotations only name what operators do, and are slices only."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from collector import parts
-from collector.schema.phases import PHASE_NAMES
+from collector.format import parts
+from collector.format.phases import PHASE_NAMES
 from collector.traces.families import find_family
 from collector.traces.kineto.batches import split_batches
 from collector.traces.kineto.calls import Calls

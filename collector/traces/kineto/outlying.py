@@ -1,7 +1,4 @@
-"""Tell times that cannot be true: those that lie far from all others of the trace.
-
-May import numpy and its neighbours `clock` and `scratch`.
-"""
+"""Tell times that cannot be true: those that lie far from all others of the trace."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Find the loop in a trace that no mark tells of: the same work, launched again and again in the same order.
-
-May import numpy and its neighbours in this room.
-"""
+"""Find the loop in a trace that no mark tells of: the same work, launched again and again in the same order."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 Loader, backward and optimizer leave marks in a trace. What lies between two marks is told from the marks on both
 sides, as the declaration of the phases says; a trace without any mark is all forward. All time of the training thread
 in the loader is data wait, also while the device still works on the step: a faster loader saves so much at most.
-
-May import numpy and its neighbours in this room.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector.schema.phases import PHASE_NAMES
+from collector.format.phases import PHASE_NAMES
 from collector.traces.families import find_family
 from collector.traces.kineto.classify import OPERATORS, Kind
 from collector.traces.kineto.clock import Ints

@@ -1,7 +1,4 @@
-"""Mend text that is almost JSON: what profilers and editors have been seen to write.
-
-May import the standard library only.
-"""
+"""Mend text that is almost JSON: what profilers and editors have been seen to write."""
 
 from __future__ import annotations
 

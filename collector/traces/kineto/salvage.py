@@ -1,7 +1,4 @@
-"""Keep the events of a text that does not decode as a whole: each one is tried, and mended if need be.
-
-May import msgspec and its neighbours `events`, `items` and `repair`.
-"""
+"""Keep the events of a text that does not decode as a whole: each one is tried, and mended if need be."""
 
 from __future__ import annotations
 

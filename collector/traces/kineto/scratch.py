@@ -2,8 +2,6 @@
 
 What is long is written to a file without a name and mapped. Its pages count as memory of the process only while they
 are in use: `release` lets go of them, and the next access maps them again. Short arrays stay in memory.
-
-May import numpy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Sort rows by a column, however many there are.
-
-May import numpy and `scratch`.
-"""
+"""Sort rows by a column, however many there are."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 Markers (`ProfilerStep#N`) come first; then the steps of an optimizer; then an annotation that repeats; then launches
 that repeat; and if there is none of them, the whole trace is one step and a warning says so. By hand, any of these can
 be chosen, or the slices whose names fit a pattern.
-
-May import numpy and its neighbours in this room.
 """
 
 from __future__ import annotations
@@ -14,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from collector.schema.errors import TraceError
-from collector.schema.manifest import Warn
-from collector.schema.wording import format_number_of
+from collector.format.schema.errors import TraceError
+from collector.format.schema.manifest import Warn
+from collector.format.schema.wording import format_number_of
 from collector.traces.format import StepBounds
 from collector.traces.kineto.classify import Kind, read_step
 from collector.traces.kineto.clock import Ints

@@ -1,7 +1,4 @@
-"""Build the tables `steps` and `phases` of a trace.
-
-May import numpy, pyarrow, `collector.parts` and its neighbours in this room.
-"""
+"""Build the tables `steps` and `phases` of a trace."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from collector import parts
-from collector.schema.phases import PHASE_NAMES
+from collector.format import parts
+from collector.format.phases import PHASE_NAMES
 from collector.traces.kineto.context import Reading
 from collector.traces.kineto.exposed import sum_communication
 

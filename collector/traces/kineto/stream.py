@@ -4,8 +4,6 @@ Where an event ends cannot be seen in the bytes alone: `}, {` may stand in a nam
 guessed from the right end of a block, and the decoder has the last word: a chunk that was cut in the wrong place does
 not decode, and the next boundary to the left is tried. The decoder also says where the list of events ends, because
 keys after it are usual.
-
-May import `collector.traces.source`, `collector.schema.errors` and its neighbours `events` and `repair`.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from collector.schema.errors import TraceError
+from collector.format.schema.errors import TraceError
 from collector.traces.kineto.events import EVENTS, TIMES, UNREADABLE, Event, Times
 from collector.traces.kineto.items import BOUNDARY, split_items
 from collector.traces.kineto.repair import repair_json

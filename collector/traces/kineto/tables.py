@@ -1,7 +1,4 @@
-"""Number columns to dictionaries: what all the table builders need.
-
-May import numpy, pyarrow and `collector.parts`.
-"""
+"""Number columns to dictionaries: what all the table builders need."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Build the rows of the timeline: tracks, slices, counters; and the memory events.
-
-May import numpy, pyarrow, `collector.parts` and its neighbours in this room.
-"""
+"""Build the rows of the timeline: tracks, slices, counters; and the memory events."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from collector import parts
+from collector.format import parts
 from collector.traces.kineto.classify import SLICE_CATEGORY, Kind
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.collect import ABSENT, NO_ID

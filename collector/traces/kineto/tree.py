@@ -1,7 +1,4 @@
-"""What stands around each slice: the path of modules and the call stack.
-
-May import numpy and its neighbours in this room.
-"""
+"""What stands around each slice: the path of modules and the call stack."""
 
 from __future__ import annotations
 

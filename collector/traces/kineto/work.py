@@ -1,7 +1,4 @@
-"""Floating-point operations and least bytes of every call, so that sums count nothing twice.
-
-May import numpy, `collector.traces.flops` and its neighbours in this room.
-"""
+"""Floating-point operations and least bytes of every call, so that sums count nothing twice."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from collector.schema.errors import RunError
-from profiler_server.analysis.accounting import ACCOUNTS, Accounts, Conserved
+from collector.format.schema.errors import RunError
+from profiler_server.analysis.accounting.accounting import ACCOUNTS, Accounts, Conserved
 from profiler_server.format import format_count, format_number_of
 from profiler_server.page import Notice, Page, PageRequest, explain_absence, explain_delay, find_remedy
 from profiler_server.pages.accounting.comparison import Comparison, compare_devices, compare_steps

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from profiler_server.analysis.accounting import DeviceAccount, StepAccount
-from profiler_server.analysis.categories import CATEGORY_LABELS
+from profiler_server.analysis.accounting.accounting import DeviceAccount, StepAccount
+from profiler_server.analysis.accounting.categories import CATEGORY_LABELS
 from profiler_server.format import ABSENT, format_count, format_duration
 
 _HTA_LAST = "HTA leaves out work launched in the last marked step, and work without a launch."

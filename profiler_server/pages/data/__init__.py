@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from collector.run import RankRun
-from collector.schema.errors import RunError
+from collector.format.run import RankRun
+from collector.format.schema.errors import RunError
 from profiler_server.format import shorten_middle
 from profiler_server.page import Notice, Page, PageRequest, find_remedy
 from profiler_server.pages.data.facts import PipelineFacts, find_main_loader

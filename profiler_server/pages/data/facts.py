@@ -10,15 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.run import RankRun
-from collector.schema.errors import TableMissingError
-from collector.schema.manifest import Loader
-from profiler_server.analysis import depths
-from profiler_server.analysis.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
-from profiler_server.analysis.evaluation import has_training, read_as_steps
-from profiler_server.analysis.intervals import Ints
-from profiler_server.analysis.own_pipeline import OwnStage, find_own_bottleneck, select_own, summarize_own
-from profiler_server.analysis.pipeline import (
+from collector.format.evaluation import has_training, read_as_steps
+from collector.format.intervals import Ints
+from collector.format.run import RankRun
+from collector.format.schema.errors import TableMissingError
+from collector.format.schema.manifest import Loader
+from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
+from profiler_server.analysis.data import depths
+from profiler_server.analysis.data.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
+from profiler_server.analysis.data.own_pipeline import OwnStage, find_own_bottleneck, select_own, summarize_own
+from profiler_server.analysis.data.pipeline import (
     Bottleneck,
     Readiness,
     find_bottleneck,
@@ -27,9 +28,8 @@ from profiler_server.analysis.pipeline import (
     sum_stages,
     summarize_readiness,
 )
-from profiler_server.analysis.replicas import read_stages, read_steps
+from profiler_server.analysis.data.replicas import read_stages, read_steps
 from profiler_server.analysis.results import QueueSummary, StageSummary
-from profiler_server.analysis.steps import StepSelection, read_integers, select_steps, train_steps
 
 _STEP_COLUMNS = (
     "step",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_server.analysis.depths import DEVICE_QUEUE, QueueKey, trace_by_step
+from profiler_server.analysis.data.depths import DEVICE_QUEUE, QueueKey, trace_by_step
 from profiler_server.analysis.results import QueueSummary
 from profiler_server.figures import Axes, Chart, Stack, build_depths, build_stack
 from profiler_server.format import (

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.schema.manifest import Loader
-from profiler_server.analysis.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
-from profiler_server.analysis.own_pipeline import OwnStage
-from profiler_server.analysis.replicas import (
+from collector.format.schema.manifest import Loader
+from profiler_server.analysis.data.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
+from profiler_server.analysis.data.own_pipeline import OwnStage
+from profiler_server.analysis.data.replicas import (
     ReplicaTimes,
     StageTotals,
     find_slow_items,

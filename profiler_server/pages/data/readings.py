@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from profiler_server.analysis.depths import DEVICE_QUEUE, HOST_QUEUE
-from profiler_server.analysis.pipeline import Bottleneck
+from profiler_server.analysis.data.depths import DEVICE_QUEUE, HOST_QUEUE
+from profiler_server.analysis.data.pipeline import Bottleneck
 from profiler_server.analysis.results import QueueSummary
 from profiler_server.format import format_share
 from profiler_server.pages.data.facts import PipelineFacts

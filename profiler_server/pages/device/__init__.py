@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from collector.run import RankRun
-from collector.schema.errors import RunError
+from collector.format.run import RankRun
+from collector.format.schema.errors import RunError
 from profiler_server.format import shorten_middle
 from profiler_server.page import Notice, Page, PageRequest, explain_absence, explain_delay, explain_import, find_remedy
 from profiler_server.pages.device.breakdown import Breakdown, build_breakdown

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.run import RankRun
-from profiler_server.analysis.categories import CATEGORIES, CATEGORY_LABELS, LISTED_CATEGORIES
+from collector.format.run import RankRun
+from profiler_server.analysis.accounting.categories import CATEGORIES, CATEGORY_LABELS, LISTED_CATEGORIES
 from profiler_server.figures import Axes, Chart, Stack, build_stack
 from profiler_server.format import format_duration, format_number_of, format_shares
 from profiler_server.store.lasting import Later

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector.run import RankRun
-from profiler_server.analysis.device import DeviceWork, read_device_work, summarize_work
-from profiler_server.analysis.intervals import Ints
-from profiler_server.analysis.launches import (
+from collector.format.intervals import Ints
+from collector.format.run import RankRun
+from profiler_server.analysis.device.device import DeviceWork, read_device_work, summarize_work
+from profiler_server.analysis.device.launches import (
     Launches,
     QueueLength,
     StreamIdle,

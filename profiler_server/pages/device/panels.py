@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from collector.run import RankRun
-from profiler_server.analysis.launches import Launches, StreamIdle
+from collector.format.run import RankRun
+from profiler_server.analysis.device.launches import Launches, StreamIdle
 from profiler_server.analysis.results import DeviceSummary, DeviceTimes
 from profiler_server.figures import Axes, Chart, Line, build_lines
 from profiler_server.format import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from collector.run import RankRun
-from collector.schema.errors import RunError
-from profiler_server.analysis.resources import Resources, StepScale, read_resources, read_scale
+from collector.format.run import RankRun
+from collector.format.schema.errors import RunError
+from profiler_server.analysis.memory.resources import Resources, StepScale, read_resources, read_scale
 from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy
 from profiler_server.pages.memory.gpu import GpuView, view_gpus
 from profiler_server.pages.memory.host import HostView, view_host

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_server.analysis.resources import Series
+from profiler_server.analysis.memory.resources import Series
 from profiler_server.figures import Axes, Chart, Line, build_lines
 from profiler_server.figures.charts import Size
 

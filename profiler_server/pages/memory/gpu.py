@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collector.schema.manifest import Device, RankManifest
-from profiler_server.analysis.resources import Resources, Series, Throttling, find_throttling
+from collector.format.schema.manifest import Device, RankManifest
+from profiler_server.analysis.memory.resources import Resources, Series, Throttling, find_throttling
 from profiler_server.figures import Chart
 from profiler_server.format import format_bytes, format_share, shorten_middle
 from profiler_server.pages.memory.drawing import COLORS, Drawn, Look, Write, draw_series

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from collector.schema.manifest import RankManifest
-from profiler_server.analysis.resources import Resources, Series, sum_series
+from collector.format.schema.manifest import RankManifest
+from profiler_server.analysis.memory.resources import Resources, Series, sum_series
 from profiler_server.figures import Chart
 from profiler_server.format import ABSENT, format_bytes, format_count, format_number_of, format_share
 from profiler_server.pages.memory.drawing import COLORS, Drawn, Look, draw_series

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector.run import RankRun
-from collector.schema.manifest import RankManifest
-from profiler_server.analysis.memory import (
+from collector.format.run import RankRun
+from collector.format.schema.manifest import RankManifest
+from profiler_server.analysis.memory.memory import (
     HOST,
     LiveMemory,
     MemoryTrace,
@@ -19,7 +19,7 @@ from profiler_server.analysis.memory import (
     read_memory,
     sum_operators,
 )
-from profiler_server.analysis.resources import read_scale
+from profiler_server.analysis.memory.resources import read_scale
 from profiler_server.figures import Axes, Chart, Line, build_lines
 from profiler_server.format import (
     format_bytes,

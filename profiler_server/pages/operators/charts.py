@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profiler_server.analysis.kernel_names import shorten_kernel
-from profiler_server.analysis.operator_groups import GROUPS, GroupTable
+from profiler_server.analysis.operators.kernel_names import shorten_kernel
+from profiler_server.analysis.operators.operator_groups import GROUPS, GroupTable
 from profiler_server.figures import Axes, Chart, Slice, build_bars, build_pie
 from profiler_server.format import format_count, format_duration, format_share, shorten_middle
 from profiler_server.pages.operators.state import PageState

@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.run import RankRun
-from profiler_server.analysis.accelerators import Part
-from profiler_server.analysis.operator_groups import GroupTable
-from profiler_server.analysis.roofline import Roof, find_roof
+from collector.format.run import RankRun
+from profiler_server.analysis.device.accelerators import Part
+from profiler_server.analysis.operators.operator_groups import GroupTable
+from profiler_server.analysis.operators.roofline import Roof, find_roof
 from profiler_server.figures import Chart
 from profiler_server.figures.roofline import RoofLine, RoofPoint, build_roofline
 from profiler_server.format import ABSENT, format_duration, format_rate, format_share, shorten_middle

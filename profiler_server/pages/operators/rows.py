@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.run import RankRun
-from profiler_server.analysis.operator_groups import GROUPS, GroupTable, tabulate_members
+from collector.format.run import RankRun
+from profiler_server.analysis.operators.operator_groups import GROUPS, GroupTable, tabulate_members
 from profiler_server.format import format_count
 from profiler_server.pages.operators.columns import Cell, Column, build_cell
 from profiler_server.pages.operators.details import OperatorDetail, read_operator_detail

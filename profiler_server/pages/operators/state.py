@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from profiler_server.analysis.narrowing import StepRange
-from profiler_server.analysis.operator_groups import GROUPS
+from profiler_server.analysis.operators.operator_groups import GROUPS
 from profiler_server.analysis.selection import Selection
 
 ChartKind = Literal["pie", "bar"]

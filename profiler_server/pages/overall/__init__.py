@@ -9,20 +9,19 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from collector.run import RankRun
-from collector.schema.errors import RunError
-from collector.schema.manifest import RankManifest
-from collector.schema.phases import PHASES
-from profiler_server.analysis.device import DEVICE_SUMMARY
-from profiler_server.analysis.evaluation import has_training, read_as_steps
-from profiler_server.analysis.micro_batches import count_micro_batches
-from profiler_server.analysis.pipeline import find_loader, find_most_used
-from profiler_server.analysis.results import PhaseShare, StepSummary
-from profiler_server.analysis.stability import NOTED_FRAC, summarize_spread
-from profiler_server.analysis.step_graph import average_graph
-from profiler_server.analysis.steps import select_steps, summarize_phases, summarize_steps
-from profiler_server.analysis.throughput import measure_throughput
-from profiler_server.analysis.triggers import find_reasons
+from collector.format.evaluation import has_training, read_as_steps
+from collector.format.phases import PHASES
+from collector.format.run import RankRun
+from collector.format.schema.errors import RunError
+from collector.format.schema.manifest import RankManifest
+from collector.format.steps import PhaseShare, StepSummary, select_steps, summarize_phases, summarize_steps
+from profiler_server.analysis.data.pipeline import find_loader, find_most_used
+from profiler_server.analysis.device.device import DEVICE_SUMMARY
+from profiler_server.analysis.steps.micro_batches import count_micro_batches
+from profiler_server.analysis.steps.stability import NOTED_FRAC, summarize_spread
+from profiler_server.analysis.steps.step_graph import average_graph
+from profiler_server.analysis.steps.throughput import measure_throughput
+from profiler_server.analysis.steps.triggers import find_reasons
 from profiler_server.figures import PHASE_COLORS, Strip, build_strip
 from profiler_server.format import (
     ABSENT,

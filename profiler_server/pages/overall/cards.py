@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.run import RankRun
-from profiler_server.analysis.operators import TypeRow, summarize_operators, summarize_types
-from profiler_server.analysis.outliers import list_outliers
+from collector.format.run import RankRun
+from collector.format.steps import select_steps, summarize_steps
+from profiler_server.analysis.operators.operators import TypeRow, summarize_operators, summarize_types
 from profiler_server.analysis.results import OperatorRow
-from profiler_server.analysis.steps import select_steps, summarize_steps
+from profiler_server.analysis.steps.outliers import list_outliers
 from profiler_server.figures import Axes, Chart, Line, Slice, build_lines, build_pie
 from profiler_server.format import (
     format_count,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.run import RankRun
-from profiler_server.analysis.own_pipeline import find_own_bottleneck, select_own, summarize_own
-from profiler_server.analysis.pipeline import (
+from collector.format.run import RankRun
+from profiler_server.analysis.data.own_pipeline import find_own_bottleneck, select_own, summarize_own
+from profiler_server.analysis.data.pipeline import (
     Bottleneck,
     find_bottleneck,
     measure_load,

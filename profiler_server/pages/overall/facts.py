@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from collector.run import RankRun
-from collector.schema.manifest import Device, Loader, RankManifest, RunManifest, Signal
-from profiler_server.analysis.compiles import CompileEvents, summarize_compiles
-from profiler_server.analysis.interruptions import HeldSum, read_between, read_interruptions, sum_interruptions
-from profiler_server.analysis.steps import sum_recorded
+from collector.format.run import RankRun
+from collector.format.schema.manifest import Device, Loader, RankManifest, RunManifest, Signal
+from collector.format.steps import sum_recorded
+from profiler_server.analysis.steps.compiles import CompileEvents, summarize_compiles
+from profiler_server.analysis.steps.interruptions import HeldSum, read_between, read_interruptions, sum_interruptions
 from profiler_server.format import (
     format_bytes,
     format_duration,

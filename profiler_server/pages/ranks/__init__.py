@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler_server.analysis.ranks import (
+from profiler_server.analysis.ranks.ranks import (
     MOST_RANKS,
     RankSummary,
     Straggler,

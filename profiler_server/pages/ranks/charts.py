@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from collector.schema.phases import PHASES
-from profiler_server.analysis.ranks import RankSummary, average_steps
+from collector.format.phases import PHASES
+from profiler_server.analysis.ranks.ranks import RankSummary, average_steps
 from profiler_server.analysis.results import DeviceTimes
 from profiler_server.figures import Axes, Chart, Figure, Heat, Stack, build_heat, build_stack
 from profiler_server.format import format_duration

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from profiler_server.analysis.collectives import CollectiveRow
-from profiler_server.analysis.ranks import RankSummary
+from profiler_server.analysis.ranks.collectives import CollectiveRow
+from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.format import ABSENT, format_bytes, format_count, format_duration, format_share
 
 MOST_ROWS = 400

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from collector.run import RankRun, Run
-from profiler_server.analysis.ranks import RankSummary, read_device
+from collector.format.run import RankRun, Run
+from profiler_server.analysis.ranks.ranks import RankSummary, read_device
 from profiler_server.analysis.results import DeviceTimes
 
 PATIENCE_S = 1.0

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector.schema.manifest import RunManifest
-from collector.schema.phases import PHASES
-from profiler_server.analysis.collectives import CollectiveRow, count_late
-from profiler_server.analysis.ranks import RankSummary, Straggler
+from collector.format.phases import PHASES
+from collector.format.schema.manifest import RunManifest
+from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
+from profiler_server.analysis.ranks.ranks import RankSummary, Straggler
 from profiler_server.format import format_count, format_duration, format_number_of, format_share
 
 LABELS = {phase.name: phase.label for phase in PHASES}

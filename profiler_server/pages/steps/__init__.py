@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from collector.run import RankRun
-from collector.schema.errors import RunError
-from profiler_server.analysis.device_phases import summarize_device_phases
-from profiler_server.analysis.evaluation import summarize_evaluation
-from profiler_server.analysis.interruptions import read_interruptions
-from profiler_server.analysis.micro_batches import count_micro_batches
-from profiler_server.analysis.stability import summarize_spread
-from profiler_server.analysis.step_graph import StepGraph, average_graph, trace_step
-from profiler_server.analysis.steps import sum_recorded, summarize_phases, summarize_steps
+from collector.format.evaluation import summarize_evaluation
+from collector.format.run import RankRun
+from collector.format.schema.errors import RunError
+from collector.format.steps import sum_recorded, summarize_phases, summarize_steps
+from profiler_server.analysis.steps.device_phases import summarize_device_phases
+from profiler_server.analysis.steps.interruptions import read_interruptions
+from profiler_server.analysis.steps.micro_batches import count_micro_batches
+from profiler_server.analysis.steps.stability import summarize_spread
+from profiler_server.analysis.steps.step_graph import StepGraph, average_graph, trace_step
 from profiler_server.figures import Chart
 from profiler_server.format import describe_micro_batches, format_count
 from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy

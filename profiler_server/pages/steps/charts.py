@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector.schema.phases import PHASES
-from profiler_server.analysis.intervals import Ints
-from profiler_server.analysis.outliers import list_outliers
-from profiler_server.analysis.stability import trace_band
+from collector.format.intervals import Ints
+from collector.format.phases import PHASES
+from profiler_server.analysis.steps.outliers import list_outliers
+from profiler_server.analysis.steps.stability import trace_band
 from profiler_server.figures import (
     PHASE_COLORS,
     Axes,

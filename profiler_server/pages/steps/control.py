@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from collector.run import RankRun, Run
-from collector.schema.control import WindowRequest, read_control
-from collector.schema.layout import control_file
+from collector.format.run import RankRun, Run
+from collector.format.schema.control import WindowRequest, read_control
+from collector.format.schema.layout import control_file
 from profiler_server.format import form_plural, format_count
 
 

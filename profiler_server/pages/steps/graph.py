@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from collector.schema.phases import PHASES
-from profiler_server.analysis.stability import NOTED_FRAC, PhaseSpread
-from profiler_server.analysis.step_graph import CollectiveStretch, StepGraph
+from collector.format.phases import PHASES
+from profiler_server.analysis.steps.stability import NOTED_FRAC, PhaseSpread
+from profiler_server.analysis.steps.step_graph import CollectiveStretch, StepGraph
 from profiler_server.figures import PHASE_COLORS, Bar, Strip, build_lane, build_strip
 from profiler_server.format import format_duration, format_phase_shares, format_share, shorten_middle
 

@@ -8,10 +8,10 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from collector.run import RankRun
-from profiler_server.analysis.evaluation import has_training, read_as_steps
-from profiler_server.analysis.intervals import Ints
-from profiler_server.analysis.steps import StepSelection, read_integers, select_steps, train_steps
+from collector.format.evaluation import has_training, read_as_steps
+from collector.format.intervals import Ints
+from collector.format.run import RankRun
+from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
 from profiler_server.format import form_plural
 
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector.schema.manifest import RankManifest
-from collector.schema.phases import PHASES
-from profiler_server.analysis.device_phases import DevicePhases
-from profiler_server.analysis.evaluation import EvaluationSummary
-from profiler_server.analysis.interruptions import NOTHING, HeldSum, Interruptions, sum_interruptions
-from profiler_server.analysis.intervals import Ints
-from profiler_server.analysis.outliers import (
+from collector.format.evaluation import EvaluationSummary
+from collector.format.intervals import Ints
+from collector.format.phases import PHASES
+from collector.format.schema.manifest import RankManifest
+from collector.format.steps import Distribution
+from profiler_server.analysis.steps.device_phases import DevicePhases
+from profiler_server.analysis.steps.interruptions import NOTHING, HeldSum, Interruptions, sum_interruptions
+from profiler_server.analysis.steps.outliers import (
     BULK_RATIO,
     MIN_DEVIATIONS,
     MIN_EXCESS_FRAC,
@@ -20,9 +21,8 @@ from profiler_server.analysis.outliers import (
     explain_outlier,
     list_outliers,
 )
-from profiler_server.analysis.results import Distribution
-from profiler_server.analysis.stability import summarize_stability
-from profiler_server.analysis.triggers import WindowReason, explain_windows
+from profiler_server.analysis.steps.stability import summarize_stability
+from profiler_server.analysis.steps.triggers import WindowReason, explain_windows
 from profiler_server.format import (
     ABSENT,
     format_count,

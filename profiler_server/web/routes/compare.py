@@ -9,9 +9,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from collector.schema.errors import RunError
-from profiler_server.analysis.comparison import Comparison, Difference, compare_ranks, summarize_comparison
-from profiler_server.analysis.operator_groups import Measure
+from collector.format.schema.errors import RunError
+from profiler_server.analysis.compare.comparison import Comparison, Difference, compare_ranks, summarize_comparison
+from profiler_server.analysis.operators.operator_groups import Measure
 from profiler_server.figures import Chart
 from profiler_server.figures.waterfall import Fall, build_waterfall, find_base_ns
 from profiler_server.format import format_duration

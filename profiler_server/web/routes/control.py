@@ -11,8 +11,8 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Form, HTTPException
 from starlette.responses import RedirectResponse, Response
 
-from collector.schema.control import MOST_FIRST, MOST_STEPS, WindowRequest, write_control
-from collector.schema.errors import OutputError
+from collector.format.schema.control import MOST_FIRST, MOST_STEPS, WindowRequest, write_control
+from collector.format.schema.errors import OutputError
 from profiler_server.web.parameters import RunId
 from profiler_server.web.services import Services, ServicesOf
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from profiler_server.analysis.narrowing import StepRange
-from profiler_server.analysis.operator_groups import GROUPS, GroupTable
+from profiler_server.analysis.operators.operator_groups import GROUPS, GroupTable
 from profiler_server.analysis.selection import Selection, select_rows
 from profiler_server.web.answers import send_json
 from profiler_server.web.errors import BadQueryError

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Query
 from fastapi import Path as InPath
 from starlette.responses import Response
 
-from profiler_server.analysis import depths
-from profiler_server.analysis.depths import QueueKey
-from profiler_server.analysis.pipeline import sum_queues, sum_stages
-from profiler_server.analysis.replicas import read_stages, summarize_replicas, summarize_transforms
+from profiler_server.analysis.data import depths
+from profiler_server.analysis.data.depths import QueueKey
+from profiler_server.analysis.data.pipeline import sum_queues, sum_stages
+from profiler_server.analysis.data.replicas import read_stages, summarize_replicas, summarize_transforms
 from profiler_server.analysis.selection import Selection, select_rows
 from profiler_server.web.answers import send_json
 from profiler_server.web.errors import BadQueryError

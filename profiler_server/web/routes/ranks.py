@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from profiler_server.analysis.memory import find_row, list_live, read_memory, sum_operators
-from profiler_server.analysis.ranks import (
+from profiler_server.analysis.memory.memory import find_row, list_live, read_memory, sum_operators
+from profiler_server.analysis.ranks.ranks import (
     RankSummary,
     find_straggler,
     read_device,

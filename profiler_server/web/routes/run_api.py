@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from collector.run import RankRun
-from collector.schema.errors import RunError
-from collector.schema.manifest import RankManifest, RunManifest, RunState
-from collector.schema.tables import TABLES
+from collector.format.run import RankRun
+from collector.format.schema.errors import RunError
+from collector.format.schema.manifest import RankManifest, RunManifest, RunState
+from collector.format.schema.tables import TABLES
 from profiler_server.store.kept import stamp_of
 from profiler_server.store.stamps import shorten_stamp
 from profiler_server.web.answers import send_json

@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
-from collector.schema.errors import RunError
+from collector.format.schema.errors import RunError
 from profiler_server.store.catalog import Unreadable
 from profiler_server.store.headline import RunEntry
 from profiler_server.store.run_query import RunPage, RunQuery, select_runs

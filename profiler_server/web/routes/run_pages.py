@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
-from collector.run import RankRun, Run
-from collector.schema.errors import RunNotFoundError, StepscopeError
+from collector.format.run import RankRun, Run
+from collector.format.schema.errors import RunNotFoundError, StepscopeError
 from profiler_server.analysis.narrowing import StepRange, find_step_span, parse_range
 from profiler_server.page import Page, PageRequest
 from profiler_server.web.errors import BadQueryError, NotInRunError, describe_error

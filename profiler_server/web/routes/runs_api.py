@@ -7,7 +7,7 @@ from typing import Annotated, get_args
 
 from fastapi import APIRouter, Query
 
-from collector.schema.manifest import RunState
+from collector.format.schema.manifest import RunState
 from profiler_server.store.catalog import Unreadable
 from profiler_server.store.headline import RunEntry
 from profiler_server.store.run_query import PAGE_SIZE, PAGE_SIZE_LIMIT, RunQuery, SortKey, select_runs

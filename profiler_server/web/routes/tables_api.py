@@ -14,8 +14,8 @@ from fastapi import Path as InPath
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
-from collector.run import RankRun
-from collector.schema.tables import TABLES
+from collector.format.run import RankRun
+from collector.format.schema.tables import TABLES
 from profiler_server.web.answers import send_json
 from profiler_server.web.parameters import RankOf
 

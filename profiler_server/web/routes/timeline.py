@@ -13,8 +13,8 @@ from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from collector.run import Run
-from collector.schema.errors import OptionError
+from collector.format.run import Run
+from collector.format.schema.errors import OptionError
 from profiler_server.timeline.area import summarize_area
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.details import describe_slice

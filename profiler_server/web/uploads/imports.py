@@ -173,7 +173,7 @@ class Imports:
 
 def import_files(files: tuple[Path, ...], target: Path, sender: Connection) -> None:
     """Import trace files to a run. Runs in a process of its own; sends ("progress", share) and ("end", error)."""
-    from collector.schema.errors import StepscopeError
+    from collector.format.schema.errors import StepscopeError
     from collector.traces import import_trace
 
     told = 0.0

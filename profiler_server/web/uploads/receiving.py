@@ -9,7 +9,7 @@ from typing import BinaryIO
 from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from collector.schema.errors import UsageError
+from collector.format.schema.errors import UsageError
 from profiler_server.store.names import UNSAFE
 
 FILE_LIMIT = 10_000

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from collector.run import RankRun, open_run
-from collector.schema import layout
+from collector.format.run import RankRun, open_run
+from collector.format.schema import layout
+from collector.format.steps import select_steps, summarize_steps
+from profiler_server.analysis.data.replicas import read_stages
 from profiler_server.analysis.narrowing import NarrowedRank, StepRange, find_step_span, parse_range
-from profiler_server.analysis.replicas import read_stages
-from profiler_server.analysis.steps import select_steps, summarize_steps
 from tests.support.cases import lay_end_to_end, write_rows
 from tests.support.runs import MS, RunPlan, build_run, build_steps
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.run import open_run
+from collector.format.run import open_run
 from collector.traces import import_trace
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.measuring import measure_case

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from collector.run import open_run
-from collector.schema import layout
-from collector.schema.errors import RunNotFoundError, TableBrokenError
-from collector.schema.manifest import encode_manifest
+from collector.format.run import open_run
+from collector.format.schema import layout
+from collector.format.schema.errors import RunNotFoundError, TableBrokenError
+from collector.format.schema.manifest import encode_manifest
 from collector.traces import import_trace
-from profiler_server.analysis.loader_simulation import Job, LoopModel, simulate
+from profiler_server.analysis.data.loader_simulation import Job, LoopModel, simulate
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.measuring import measure_case

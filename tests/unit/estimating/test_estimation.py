@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import collector
 from collector.estimating.estimation import Estimate
-from collector.schema.errors import OptionError, UsageError
+from collector.format.schema.errors import OptionError, UsageError
 
 GIVEN = {"batch_ns": 40_000_000, "batch_cpu_frac": 1.0, "batch_bytes": 1 << 20, "free_bytes": 1 << 30}
 

@@ -42,7 +42,7 @@ def train():
         if output == "plain" or number > 2000:
             return
         if opened_by == "control" and number == 10:
-            from collector.schema.control import WindowRequest, write_control
+            from collector.format.schema.control import WindowRequest, write_control
             write_control(pathlib.Path(output), WindowRequest(0, 4))
         if number % 4 == 3 and left == int(more) and not (opened_by == "option" or is_ordered()):
             continue

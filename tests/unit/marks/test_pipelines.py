@@ -16,10 +16,10 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 import collector
-from collector.run import Run
-from collector.schema.errors import UsageError
-from profiler_server.analysis.own_pipeline import find_own_bottleneck, summarize_own
-from profiler_server.analysis.replicas import read_stages
+from collector.format.run import Run
+from collector.format.schema.errors import UsageError
+from profiler_server.analysis.data.own_pipeline import find_own_bottleneck, summarize_own
+from profiler_server.analysis.data.replicas import read_stages
 from tests.support.recording import record as record_loop
 
 ITEMS = 30

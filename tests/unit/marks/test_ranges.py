@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import collector
-from collector.schema.errors import RangeError
+from collector.format.schema.errors import RangeError
 from tests.support.recording import record as record_loop
 from tests.support.scripts import run_script
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from collector.run import open_run
+from collector.format.run import open_run
 from collector.traces import import_trace
 from profiler_server.page import PageRequest
 from profiler_server.pages.accounting import AccountingPage, build

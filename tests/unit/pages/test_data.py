@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.run import open_run
-from collector.schema.manifest import Loader, Signal
+from collector.format.run import open_run
+from collector.format.schema.manifest import Loader, Signal
 from profiler_server.page import PageRequest
 from profiler_server.pages.data import DataContext, build
 from profiler_server.pages.data.interval import IntervalView

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.run import open_run
+from collector.format.run import open_run
 from collector.traces import import_trace
 from profiler_server.page import PageRequest
 from profiler_server.pages.device import DevicePage, build

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.run import open_run
-from collector.schema import layout
-from collector.schema.manifest import Signal, encode_manifest
+from collector.format.run import open_run
+from collector.format.schema import layout
+from collector.format.schema.manifest import Signal, encode_manifest
 from profiler_server.analysis.narrowing import parse_range
 from profiler_server.page import PageRequest
 from profiler_server.pages.memory import MemoryPage, build

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.run import open_run
-from collector.schema.manifest import Signal
+from collector.format.run import open_run
+from collector.format.schema.manifest import Signal
 from profiler_server.page import PageRequest
 from profiler_server.pages.operators import OperatorsContext, build
 from profiler_server.pages.operators.state import shorten_key

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from collector.run import open_run
-from collector.schema import layout
-from collector.schema.manifest import Device, Signal, encode_manifest
+from collector.format.run import open_run
+from collector.format.schema import layout
+from collector.format.schema.manifest import Device, Signal, encode_manifest
 from collector.traces import import_trace
 from profiler_server.page import PageRequest
 from profiler_server.pages.overall import OverallPage, Panel, build, build_panel

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collector.run import open_run
-from collector.schema import layout
-from collector.schema.manifest import encode_manifest
+from collector.format.run import open_run
+from collector.format.schema import layout
+from collector.format.schema.manifest import encode_manifest
 from profiler_server.figures import build_heat
 from profiler_server.page import PageRequest
 from profiler_server.pages.ranks import Comparison, RanksPage, build

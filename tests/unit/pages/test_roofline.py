@@ -7,8 +7,8 @@ from pathlib import Path
 import plotly.graph_objects as go
 import pytest
 
-from collector.run import open_run
-from collector.schema.manifest import Device
+from collector.format.run import open_run
+from collector.format.schema.manifest import Device
 from profiler_server.page import PageRequest
 from profiler_server.pages.operators import OperatorsContext, build
 from tests.support.runs import RunPlan, build_run

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collector.parts import build_table, build_table_from_rows, write_table
-from collector.run import open_run
-from collector.schema import layout
-from collector.schema.manifest import encode_manifest
-from collector.schema.phases import PHASE_NAMES
-from profiler_server.analysis.step_graph import StepGraph, Stretch
+from collector.format.parts import build_table, build_table_from_rows, write_table
+from collector.format.phases import PHASE_NAMES
+from collector.format.run import open_run
+from collector.format.schema import layout
+from collector.format.schema.manifest import encode_manifest
+from profiler_server.analysis.steps.step_graph import StepGraph, Stretch
 from profiler_server.page import PageRequest
 from profiler_server.pages.steps import Trace, build
 from profiler_server.pages.steps.charts import CHART_NAMES, build_figure

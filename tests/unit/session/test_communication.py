@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from collector import open_run
-from collector.schema.phases import PHASE_NAMES
+from collector.format.phases import PHASE_NAMES
 from tests.support.ranks import launch
 
 SETUP = """

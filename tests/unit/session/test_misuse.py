@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from collector import Profiler, active_profiler
-from collector.schema.errors import OptionError, RunError, SessionError
+from collector.format.schema.errors import OptionError, RunError, SessionError
 from tests.support import shapes
 
 

@@ -6,7 +6,7 @@ import multiprocessing
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
-from collector.schema.layout import find_ranks
+from collector.format.schema.layout import find_ranks
 from collector.session.place import Launch, claim_place
 
 RANKS, ROUNDS = 4, 60

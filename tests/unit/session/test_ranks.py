@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from collector import open_run
-from collector.schema.phases import PHASE_NAMES
+from collector.format.phases import PHASE_NAMES
 
 TRAINING = """
 import sys, torch

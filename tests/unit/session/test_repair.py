@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from collector import open_run
-from collector.schema import layout
-from collector.schema.errors import OptionError, TableBrokenError
+from collector.format.schema import layout
+from collector.format.schema.errors import OptionError, TableBrokenError
 from collector.sidecar.repair import repair_manifest, repair_rank
 from tests.support.runs import RunPlan, build_run
 

@@ -16,7 +16,7 @@ import pytest
 
 from collector import open_run, plugins
 from collector.context.signals import SignalContext
-from collector.schema.layout import events_path, rank_file, rank_path
+from collector.format.schema.layout import events_path, rank_file, rank_path
 from collector.session import recording
 from collector.sidecar.process import recover_run
 from tests.support import shapes

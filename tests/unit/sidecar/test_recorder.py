@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from collector import parts
+from collector.format import parts
+from collector.format.run import open_run
 from collector.options import parse_options
-from collector.run import open_run
 from collector.session.recording import Recording
 from collector.sidecar import recorder as module
 from collector.sidecar.assemblers.steps import StepsAssembler

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from collector.format.schema.layout import events_path
 from collector.notes import Notes, write_notes
 from collector.ring.clock import Clock
-from collector.schema.layout import events_path
 from collector.sidecar.assemblers import resources as assembler
 from collector.sidecar.gpu import HEAT, OTHER, POWER, Gpus, pick_visible, read_throttling
 from collector.sidecar.processes import Processes, Rates, name_workers

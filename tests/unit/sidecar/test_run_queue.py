@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from collector.format.schema.layout import events_path
 from collector.notes import Notes, write_notes
-from collector.schema.layout import events_path
 from collector.sidecar.assemblers.resources import ResourcesAssembler
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from collector.format.schema.layout import events_path
 from collector.ring.clock import Clock
 from collector.ring.stage_log import BATCH, CAPACITY, KINDS, PART, SEND, SPAN, STAGES, Batch, Part, Send, Span, StageLog
-from collector.schema.layout import events_path
 from collector.sidecar.assemblers.stages import StageAssembler
 
 CLOCK = Clock(0, 0, 0)

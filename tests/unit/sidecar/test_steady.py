@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from collector.format.schema.layout import events_path
 from collector.notes import WORDS_FILE, Notes, write_notes
 from collector.ring import codes
 from collector.ring.clock import Clock
 from collector.ring.words import CODE_SHIFT, PAYLOAD_MASK, WordLog
-from collector.schema.layout import events_path
 from collector.sidecar.assemblers import steps as room
 from collector.sidecar.steady import Steady, learn_pattern
 

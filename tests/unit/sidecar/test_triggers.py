@@ -11,13 +11,13 @@ from random import Random
 import pytest
 
 from collector import open_run
+from collector.format.parts import build_table_from_rows
+from collector.format.schema.manifest import RankManifest
 from collector.notes import WORDS_FILE, Notes, write_notes
 from collector.options import parse_options
-from collector.parts import build_table_from_rows
 from collector.ring.clock import Clock
 from collector.ring.orders import Order, read_order, send_order
 from collector.ring.words import WordLog
-from collector.schema.manifest import RankManifest
 from collector.sidecar.assemblers.trigger import LEAST_APART_NS, TriggerAssembler
 from collector.sidecar.triggers import Finding, Step, StepWatch
 from tests.support.runs import MS, RunPlan, build_steps

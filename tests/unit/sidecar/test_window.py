@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from collector.format.schema.layout import events_path
 from collector.ring.clock import Clock
 from collector.ring.windows import WindowNote, trace_file, write_window
-from collector.schema.layout import events_path
 from collector.sidecar.assemblers.window import WindowAssembler
 from tests.support.traces import BASE_US, Event, call, kernel, operator, write_trace
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from collector.run import Run
+from collector.format.run import Run
 from collector.signals.device import DeviceSignal
 from tests.support.recording import record
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from collector.run import Run
+from collector.format.run import Run
 from tests.support.recording import record
 
 

@@ -12,10 +12,10 @@ import torch
 from torch.autograd import profiler as autograd_profiler
 
 from collector import Profiler
+from collector.format.run import Run
+from collector.format.schema.layout import events_path
 from collector.options import parse_options
 from collector.ring.windows import find_windows, trace_file, write_window
-from collector.run import Run
-from collector.schema.layout import events_path
 from collector.session.recording import Recording
 from tests.support.recording import Recorded, record
 

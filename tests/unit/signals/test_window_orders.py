@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 
 from collector import open_run
+from collector.format.run import Run
+from collector.format.schema.layout import events_path, rank_path
 from collector.notes import WORDS_FILE
 from collector.ring.orders import Order, send_order
-from collector.run import Run
-from collector.schema.layout import events_path, rank_path
 from tests.support.recording import record
 
 ROOT = Path(__file__).parents[3]
@@ -20,7 +20,7 @@ LIVE = """
 import sys, time, torch
 from pathlib import Path
 from collector import Profiler
-from collector.schema.control import WindowRequest, write_control
+from collector.format.schema.control import WindowRequest, write_control
 torch.set_num_threads(1)
 profiler = Profiler(sys.argv[1], window=(2, 1))
 model = torch.nn.Linear(16, 4)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.schema import layout
-from collector.schema.errors import RunNotFoundError, TableMissingError
+from collector.format.schema import layout
+from collector.format.schema.errors import RunNotFoundError, TableMissingError
 from profiler_server.store import catalog as catalog_module
 from profiler_server.store.catalog import BASE_ID, Catalog
 from tests.support.runs import RunPlan, build_run, slow_loader_plan

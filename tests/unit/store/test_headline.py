@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collector import open_run
-from profiler_server.analysis.steps import summarize_phases, summarize_steps
+from collector.format.steps import summarize_phases, summarize_steps
 from profiler_server.store.headline import read_headline
 from tests.support.runs import RunPlan, build_run, slow_loader_plan
 from tests.support.tables import make_inference

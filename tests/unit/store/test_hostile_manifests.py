@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collector.schema import layout
+from collector.format.schema import layout
 from profiler_server.store.catalog import Catalog
 from tests.support.runs import RunPlan, build_run
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collector.run import RankRun, open_run
-from collector.schema.errors import TableBrokenError
-from profiler_server.analysis.intervals import Ints
+from collector.format.intervals import Ints
+from collector.format.run import RankRun, open_run
+from collector.format.schema.errors import TableBrokenError
 from profiler_server.store import background, lasting
 from profiler_server.store.lasting import FOLDER, Lasting, Later
 from tests.support.runs import RunPlan, build_run

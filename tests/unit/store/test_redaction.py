@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.run import open_run
-from collector.schema.manifest import Warn
+from collector.format.run import open_run
+from collector.format.schema.manifest import Warn
 from profiler_server.store.redaction import RedactedRun, Redactor
 from tests.support.cases import name_transforms, write_rows
 from tests.support.runs import RunPlan, build_run, build_stages, build_steps

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from collector.schema.errors import OptionError
-from collector.schema.manifest import RunManifest
+from collector.format.schema.errors import OptionError
+from collector.format.schema.manifest import RunManifest
 from profiler_server.store.headline import Headline, RunEntry
 from profiler_server.store.run_query import RunQuery, select_runs
 

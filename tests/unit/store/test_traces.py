@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.schema import layout
+from collector.format.schema import layout
 from collector.traces import import_trace
 from profiler_server.store import scan as scan_module
 from profiler_server.store.catalog import Catalog

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collector import parts
-from collector.run import RankRun, Run, open_run
-from collector.schema import layout
+from collector.format import parts
+from collector.format.run import RankRun, Run, open_run
+from collector.format.schema import layout
 from profiler_server.timeline.cache import TimelineCache
 from profiler_server.timeline.store import Timeline
 from tests.support.runs import RunPlan, build_run

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from collector.run import Run, open_run
-from collector.schema.layout import rank_file, run_file
+from collector.format.run import Run, open_run
+from collector.format.schema.layout import rank_file, run_file
 from collector.traces import import_trace
 from profiler_server.report.building import build_report
 from profiler_server.timeline.export import export_timeline

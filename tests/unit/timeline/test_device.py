@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiler_server.analysis.intervals import unite
+from collector.format.intervals import unite
 from profiler_server.timeline.device import DEVICE_ROWS, DeviceSlices, DeviceWork
 from profiler_server.timeline.sources import Batch
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from collector.run import Run, open_run
-from collector.schema.errors import OptionError, OutputError
+from collector.format.run import Run, open_run
+from collector.format.schema.errors import OptionError, OutputError
 from profiler_server.timeline.export import count_export, export_timeline
 from tests.support.runs import RunPlan, build_run
 from tests.unit.timeline.rows import build_slices_run, make_slice

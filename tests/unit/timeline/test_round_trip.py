@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.run import Run, open_run
-from collector.schema.tables import TABLES
+from collector.format.run import Run, open_run
+from collector.format.schema.tables import TABLES
 from collector.traces import import_trace
 from profiler_server.timeline.export import export_timeline
 from tests.perfetto.fetch import ENGINE

@@ -94,7 +94,7 @@ def test_a_packed_tile_has_the_declared_layout(dense: Timeline) -> None:
 
 def test_counters_are_in_the_tile(tmp_path: Path) -> None:
     build_run(tmp_path / "run", RunPlan(queue_depths=(0, 3)))
-    from collector.run import open_run
+    from collector.format.run import open_run
 
     timeline = open_timeline(open_run(tmp_path / "run").rank(0))
     body = pack_tile(timeline, timeline.index.top_level, 0)

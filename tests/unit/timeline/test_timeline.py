@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from collector import parts
-from collector.run import open_run
-from collector.schema import layout
-from collector.schema.errors import TableBrokenError
+from collector.format import parts
+from collector.format.run import open_run
+from collector.format.schema import layout
+from collector.format.schema.errors import TableBrokenError
 from profiler_server.timeline.area import summarize_area
 from profiler_server.timeline.cache import CACHE_FOLDER, TimelineCache
 from profiler_server.timeline.details import describe_slice

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from collector.schema.errors import TraceError
+from collector.format.schema.errors import TraceError
 from collector.traces import read_trace
 from tests.support.traces import build_trace, training_steps
 

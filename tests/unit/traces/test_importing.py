@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from collector import open_run
-from collector.schema.errors import OutputError, TraceError
+from collector.format.schema.errors import OutputError, TraceError
 from collector.traces import import_trace, read_trace
 from tests.support.traces import operator, training_steps, write_trace
 
@@ -80,7 +80,7 @@ def test_full_disk_half_way_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
     def refuse(*args: object, **kwargs: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("collector.parts.write_batches", refuse)
+    monkeypatch.setattr("collector.format.parts.write_batches", refuse)
     with pytest.raises(OutputError, match="No space left"):
         import_trace(path, tmp_path / "runs/run")
     assert list((tmp_path / "runs").iterdir()) == []

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from collector.schema.manifest import Device
-from collector.schema.phases import PHASE_NAMES
+from collector.format.phases import PHASE_NAMES
+from collector.format.schema.manifest import Device
 from collector.traces import read_trace
 from collector.traces.format import ReadOptions, StepBounds, TraceTables
 from tests.support.traces import (
@@ -300,7 +300,7 @@ def test_progress_reaches_the_end(tmp_path: Path) -> None:
 
 
 def test_every_table_is_of_its_declared_schema(tmp_path: Path) -> None:
-    from collector.parts import arrow_schema
+    from collector.format.parts import arrow_schema
 
     read = read_trace(write_trace(tmp_path / "t.json", training_steps()))
     assert {name: table.schema for name, table in read.tables.items()} == {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.schema.errors import TraceError
+from collector.format.schema.errors import TraceError
 from collector.traces import import_trace, read_trace, source
 from collector.traces.format import TraceTables
 from collector.traces.kineto.items import split_items

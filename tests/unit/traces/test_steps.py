@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.schema.errors import TraceError
+from collector.format.schema.errors import TraceError
 from collector.traces import read_trace
 from collector.traces.format import ReadOptions, TraceTables
 from tests.support.traces import (

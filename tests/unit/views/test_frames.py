@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 import collector
-from collector.run import Run, open_run
-from collector.schema.errors import OptionError, OutputError, TableMissingError
-from collector.schema.tables import TABLES
+from collector.format.run import Run, open_run
+from collector.format.schema.errors import OptionError, OutputError, TableMissingError
+from collector.format.schema.tables import TABLES
 from collector.traces.importing import import_trace
 from collector.views.frames import OPTIONAL, SCHEMA, make_frame
 from collector.views.writing import write_spans
-from profiler_server.analysis.executions import summarize_device_steps
+from profiler_server.analysis.device.executions import summarize_device_steps
 from tests.support.recording import record as record_loop
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import find_sample

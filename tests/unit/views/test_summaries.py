@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collector.parts import build_table_from_rows
-from collector.run import open_run
+from collector.format.parts import build_table_from_rows
+from collector.format.run import open_run
 from collector.traces.importing import import_trace
 from collector.views.summaries import describe_kernels, describe_operators, summarize_times
 from tests.support.runs import RunPlan, build_run

@@ -1,0 +1,78 @@
+"""Sets of time: unions of half-open intervals in integer nanoseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """A union of intervals, sorted, disjoint and not touching. Make it with `unite`."""
+
+    starts: Ints
+    ends: Ints
+
+    @property
+    def length_ns(self) -> int:
+        return int((self.ends - self.starts).sum())
+
+    def __or__(self, other: Intervals) -> Intervals:
+        return unite(np.concatenate([self.starts, other.starts]), np.concatenate([self.ends, other.ends]))
+
+    def __and__(self, other: Intervals) -> Intervals:
+        return _intersect(self, other.starts, other.ends)
+
+    def __sub__(self, other: Intervals) -> Intervals:
+        if not len(other.starts):
+            return self
+        return _intersect(self, np.append(_EARLIEST, other.ends), np.append(other.starts, _LATEST))
+
+
+_EARLIEST, _LATEST = np.int64(-(1 << 62)), np.int64(1 << 62)
+
+
+def _intersect(one: Intervals, starts: Ints, ends: Ints) -> Intervals:
+    """Return what lies in a set and in another, given as sorted, disjoint intervals that do not touch.
+
+    Each interval meets a run of the other set's; the pieces come in order and cannot touch, since neither set's do.
+    """
+    first = np.searchsorted(ends, one.starts, side="right")
+    count = np.maximum(np.searchsorted(starts, one.ends, side="left") - first, 0)
+    row = np.repeat(np.arange(len(count)), count)
+    place = np.arange(len(row)) + np.repeat(first - (np.cumsum(count) - count), count)
+    return Intervals(np.maximum(one.starts[row], starts[place]), np.minimum(one.ends[row], ends[place]))
+
+
+def unite(starts: Ints, ends: Ints) -> Intervals:
+    """Return the union of intervals in any order; empty ones and those that end before they start count for nothing."""
+    solid = ends > starts
+    starts, ends = starts[solid].astype(np.int64, copy=False), ends[solid].astype(np.int64, copy=False)
+    if not len(starts):
+        return Intervals(starts, ends)
+    if (starts[1:] < starts[:-1]).any():  # slices come sorted: millions need no second sort
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
+    reach = np.maximum.accumulate(ends)
+    fresh = np.concatenate([[True], starts[1:] > reach[:-1]])
+    first = np.flatnonzero(fresh)
+    last = np.append(first[1:], len(starts)) - 1
+    return Intervals(starts[first], reach[last])
+
+
+def integrate_capped(starts: Ints, ends: Ints, weights: Floats, cap: float) -> float:
+    """Return the integral over time (in ns) of the sum of the weights of the intervals that are open, capped."""
+    if not len(starts):
+        return 0.0
+    times = np.concatenate([starts, ends])
+    changes = np.concatenate([weights, -weights])
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    level = np.cumsum(changes[order])[:-1]
+    return float((np.minimum(np.maximum(level, 0.0), cap) * np.diff(times)).sum())

@@ -1,0 +1,289 @@
+"""Tables on disk: Arrow schemas made from the declarations, Parquet parts written whole or not at all, and read back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from collector.format.schema.columns import Dtype
+from collector.format.schema.errors import NewerSchemaError, TableBrokenError, TableMissingError
+from collector.format.schema.layout import table_file, table_parts_folder
+from collector.format.schema.recovery import spell_recovery
+from collector.format.schema.tables import TABLES
+from collector.format.schema.version import SCHEMA_VERSION
+
+_ARROW_TYPES: dict[Dtype, pa.DataType] = {
+    "int64": pa.int64(),
+    "int32": pa.int32(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+    "string": pa.string(),
+    "category": pa.dictionary(pa.int32(), pa.string()),
+}
+_VERSION_KEY = b"stepscope.schema_version"
+ROWS_PER_GROUP = 1 << 17
+PARTS_PER_MERGE = 16
+MERGED_BYTES = 2 << 20
+"""Parts that are so large together are not merged: merging must not take much memory or time."""
+FARTHEST_NS = 1 << 61
+"""No time lies so far from a run's epoch (73 years); sums and differences of such times still fit 64 bits."""
+MOST_TRACKS = 1 << 24
+"""Tracks are numbered from 0; a number beyond this is damage, and no reason to make room for as many."""
+
+
+@cache
+def arrow_schema(table: str) -> pa.Schema:
+    """Return the Arrow schema of a declared table, with the format version in its metadata."""
+    fields = [pa.field(c.name, _ARROW_TYPES[c.dtype], nullable=c.nullable) for c in TABLES[table].columns]
+    return pa.schema(fields, metadata={_VERSION_KEY: str(SCHEMA_VERSION).encode()})
+
+
+def build_table(table: str, columns: Mapping[str, Any]) -> pa.Table:
+    """Build a declared table from columns (lists, numpy or Arrow arrays). A nullable column may be left out."""
+    schema = arrow_schema(table)
+    unknown = set(columns) - set(schema.names)
+    if unknown:
+        raise KeyError(f"table {table!r} declares no column {sorted(unknown)}")
+    length = max((len(values) for values in columns.values()), default=0)
+    arrays = []
+    for field in schema:
+        if field.name not in columns and not field.nullable:
+            raise KeyError(f"table {table!r} needs the column {field.name!r}")
+        values = columns.get(field.name)
+        arrays.append(pa.nulls(length, field.type) if values is None else _to_arrow(values, field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def build_table_from_rows(table: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Build a declared table from one mapping per row; a nullable value may be left out."""
+    names = arrow_schema(table).names
+    present = [name for name in names if any(name in row for row in rows)] if rows else names
+    return build_table(table, {name: [row.get(name) for row in rows] for name in present})
+
+
+def _to_arrow(values: Any, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return values if values.type == kind else values.cast(kind)
+    if pa.types.is_dictionary(kind):
+        return pa.array(values, pa.string()).dictionary_encode().cast(kind)
+    return pa.array(values, kind)
+
+
+def write_table(data: pa.Table, path: Path, row_group_rows: int = ROWS_PER_GROUP) -> None:
+    """Write a table as Parquet (zstd) so that a reader sees all of it or nothing. OSError passes through."""
+    with _replacing(path) as partial:
+        pq.write_table(data, partial, row_group_size=row_group_rows, **_choose_encodings(data.schema))
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Give a name to write to; what is there at the end takes the place of the file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _choose_encodings(schema: pa.Schema) -> dict[str, Any]:
+    """Store numbers as differences: times take a third of the room that a dictionary of them does."""
+    numbers = [field.name for field in schema if pa.types.is_signed_integer(field.type)]
+    return {
+        "compression": "zstd",
+        "use_dictionary": [field.name for field in schema if field.name not in numbers],
+        "column_encoding": dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
+    }
+
+
+def write_batches(batches: Iterable[pa.RecordBatch], table: str, path: Path) -> None:
+    """Write a table batch by batch, each while the next is made, as `write_table` does otherwise. OSError passes through."""
+    schema = arrow_schema(table)
+    with (
+        _replacing(path) as partial,
+        pq.ParquetWriter(partial, schema, compression="zstd") as writer,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        writing = None
+        for batch in batches:
+            if writing is not None:
+                writing.result()
+            writing = thread.submit(writer.write_batch, batch)
+            # What the writer took for the batches before would stay with the pool of buffers otherwise.
+            pa.default_memory_pool().release_unused()
+        if writing is not None:
+            writing.result()
+
+
+def write_part(data: pa.Table, rank_folder: Path, table: str, part: int) -> None:
+    """Write one part of a table: `rank_<r>/<table>/<part>.parquet`."""
+    write_table(data, table_parts_folder(rank_folder, table) / f"{part:06d}.parquet")
+
+
+def find_files(rank_folder: Path, table: str) -> tuple[Path, ...]:
+    """Return the files of a table in time order, empty if it was never written."""
+    whole = table_file(rank_folder, table)
+    if whole.is_file():
+        return (whole,)
+    folder = table_parts_folder(rank_folder, table)
+    return tuple(part.path for part in _list_parts(folder)) if folder.is_dir() else ()
+
+
+class _Part(NamedTuple):
+    """A file of the parts `first` to `last`: `000007.parquet`, or merged `000000-000015.parquet`."""
+
+    first: int
+    last: int
+    path: Path
+
+    @property
+    def merges(self) -> int:
+        """How often its rows have been merged."""
+        return (self.last - self.first).bit_length() // (PARTS_PER_MERGE - 1).bit_length()
+
+
+def _list_parts(folder: Path) -> list[_Part]:
+    """Return the parts in order, without those that a merged one has taken the place of."""
+    found = []
+    for path in folder.glob("*.parquet"):
+        first, _, last = path.stem.partition("-")
+        if first.isdigit() and (last.isdigit() or not last) and path.is_file():  # no pipe: it would hold the reader
+            found.append(_Part(int(first), int(last or first), path))
+    found.sort(key=lambda part: (part.first, -part.last))
+    covered, parts = -1, []
+    for part in found:
+        if part.last > covered:
+            parts.append(part)
+            covered = part.last
+    return parts
+
+
+def merge_parts(rank_folder: Path, table: str) -> None:
+    """Make one part of the last sixteen of a kind, if there are so many, and so on. OSError passes through.
+
+    So weeks of recording leave some dozens of files, and each row is written again a few times only.
+    """
+    folder = table_parts_folder(rank_folder, table)
+    while folder.is_dir():
+        last = _list_parts(folder)[-PARTS_PER_MERGE:]
+        if len(last) < PARTS_PER_MERGE or len({part.merges for part in last}) > 1:
+            return
+        if sum(part.path.stat().st_size for part in last) > MERGED_BYTES:
+            return
+        paths = [part.path for part in last]
+        write_table(read_files(paths, table), folder / f"{last[0].first:06d}-{last[-1].last:06d}.parquet")
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+
+def compact_parts(rank_folder: Path, table: str, revise: Callable[[pa.Table], pa.Table] | None = None) -> None:
+    """Make one file of the parts of a table, revised, then remove the parts. A reader sees one or the other."""
+    folder = table_parts_folder(rank_folder, table)
+    if not folder.is_dir():
+        return
+    parts = find_files(rank_folder, table)
+    if parts and parts[0].parent == folder and revise is not None:
+        write_table(revise(read_files(parts, table)), table_file(rank_folder, table))
+    elif parts and parts[0].parent == folder:
+        _join_files(parts, table, table_file(rank_folder, table))
+    for leftover in folder.iterdir():
+        leftover.unlink(missing_ok=True)
+    folder.rmdir()
+
+
+def _join_files(files: Sequence[Path], table: str, target: Path) -> None:
+    """Write one file of many without holding more than a few row groups."""
+    schema = arrow_schema(table)
+    with _replacing(target) as partial, pq.ParquetWriter(partial, schema, **_choose_encodings(schema)) as writer:
+        held: list[pa.Table] = []
+        for path in files:
+            held.append(read_files([path], table))
+            if sum(rows.num_rows for rows in held) >= ROWS_PER_GROUP:
+                writer.write_table(pa.concat_tables(held).unify_dictionaries(), ROWS_PER_GROUP)
+                held.clear()
+        if held:
+            writer.write_table(pa.concat_tables(held).unify_dictionaries(), ROWS_PER_GROUP)
+
+
+def read_table(
+    rank_folder: Path, table: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None
+) -> pa.Table:
+    """Read a table of one rank, only the given columns and rows.
+
+    Raises TableMissingError if it was never written, TableBrokenError naming the damaged file,
+    NewerSchemaError if a newer version wrote it.
+    """
+    files = find_files(rank_folder, table)
+    if not files:
+        raise TableMissingError(f"{rank_folder} has no table {table!r}")
+    return read_files(files, table, columns, where)
+
+
+def read_files(
+    files: Iterable[Path], table: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None
+) -> pa.Table:
+    """Read Parquet files as one declared table. A nullable column that an older version did not write is null."""
+    declared = arrow_schema(table)
+    wanted = declared if columns is None else pa.schema([declared.field(name) for name in columns])
+    pieces = [_read_file(path, table, wanted, where) for path in files]
+    if not pieces:
+        return wanted.empty_table()
+    return pa.concat_tables(pieces).unify_dictionaries()
+
+
+def _read_file(path: Path, table: str, wanted: pa.Schema, where: pc.Expression | None) -> pa.Table:
+    try:
+        stored = pq.read_schema(path)
+        _check_version(stored, path)
+        missing = [f.name for f in wanted if f.name not in stored.names]
+        required = [name for name in missing if not wanted.field(name).nullable]
+        if required:
+            raise TableBrokenError(f"{path} lacks of the table {table!r}: {', '.join(required)}", spell_recovery(path))
+        import pyarrow.dataset as ds  # 0.2 s, for it imports pandas where that is installed
+
+        source = ds.dataset(path, schema=arrow_schema(table), format="parquet")
+        data = source.to_table(columns=wanted.names, filter=where, use_threads=False)
+    except FileNotFoundError:
+        raise TableMissingError(f"{path} vanished while it was read; reload the run") from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise TableBrokenError(
+            f"{path} is damaged ({str(error).splitlines()[0]}); the other tables of the run are not affected",
+            spell_recovery(path),
+        ) from None
+    check_ranges(data, path)
+    return data.cast(wanted) if data.schema != wanted else data
+
+
+def check_ranges(data: pa.Table | pa.RecordBatch, path: Path) -> None:
+    """Raise TableBrokenError if a time or a track of the file can be none. Nulls are left to the caller."""
+    for name in data.schema.names:
+        low, high = (0, MOST_TRACKS) if name == "track" else (-FARTHEST_NS, FARTHEST_NS)
+        column = data.column(name)
+        if not (name == "track" or name.endswith("_ns")) or not pa.types.is_integer(column.type):
+            continue
+        least, most = pc.min_max(column).as_py().values()
+        if least is not None and not low <= least <= most <= high:
+            odd = most if most > high else least
+            raise TableBrokenError(
+                f"{path} is damaged (the column {name} holds {odd}); the other tables of the run are not affected",
+                spell_recovery(path),
+            )
+
+
+def _check_version(stored: pa.Schema, path: Path) -> None:
+    raw = (stored.metadata or {}).get(_VERSION_KEY, b"1")
+    version = int(raw) if raw.isdigit() else 1
+    if version > SCHEMA_VERSION:
+        raise NewerSchemaError(
+            f"{path} has format version {version}, this Stepscope reads up to {SCHEMA_VERSION}; upgrade Stepscope"
+        )

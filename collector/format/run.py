@@ -1,0 +1,351 @@
+"""Open a run directory: typed, validated access to its manifests and tables.
+
+Pandas is imported where a frame is asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format import parts
+from collector.format.schema import layout
+from collector.format.schema.errors import OptionError, RunNotFoundError, TableBrokenError, TableMissingError
+from collector.format.schema.manifest import RankManifest, RunManifest, RunState, decode_manifest
+from collector.format.schema.reading import read_small_text
+from collector.format.schema.recovery import BROKEN_SUFFIX, spell_recovery
+from collector.format.schema.tables import TABLES
+from collector.format.schema.wording import format_ranks
+from collector.views import summaries
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from collector.views.operators import Operator
+
+HEARTBEAT_LIMIT_S = 60.0
+"""A rank on another host that has not written its manifest for so long counts as crashed."""
+
+TableState = Literal["there", "empty", "off", "missing", "failed", "broken"]
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    """Whether a table can be shown; `reason` is a sentence for the user, empty when it is there."""
+
+    state: TableState
+    reason: str = ""
+
+
+@lru_cache(4096)
+def _count_rows(path: str, size: int, changed_ns: int) -> int:
+    """Count the rows of a file as it was at a time: a footer of thousands of row groups takes milliseconds to read."""
+    import pyarrow.dataset as ds  # 0.2 s, for it imports pandas where that is installed
+
+    return int(ds.dataset(path, format="parquet").count_rows())
+
+
+class RankRun:
+    """One rank of a run. Reading is lazy: nothing is held between calls but the manifest."""
+
+    def __init__(self, run_path: Path, rank: int) -> None:
+        self.rank = rank
+        self.folder = layout.rank_path(run_path, rank)
+        self._file = layout.rank_file(run_path, rank)
+
+    @cached_property
+    def manifest(self) -> RankManifest:
+        """Return rank.json. Raises TableMissingError, TableBrokenError or NewerSchemaError."""
+        try:
+            text = read_small_text(self._file)
+        except (OSError, UnicodeDecodeError) as error:
+            raise TableMissingError(
+                f"{self._file} cannot be read ({error}); run `{spell_recovery(self._file)}`"
+            ) from None
+        return decode_manifest(RankManifest, text, str(self._file))
+
+    @property
+    def state(self) -> RunState:
+        """Return the state, with `recording` turned to `crashed` when nobody is recording any more."""
+        manifest = self.manifest
+        if manifest.state == "recording" and not _is_recording(manifest):
+            return "crashed"
+        return manifest.state
+
+    @property
+    def is_recovered(self) -> bool:
+        """Say whether the rank was cut off and all that it left is in its tables."""
+        return self.state == "crashed" and self.manifest.ended_unix_ns is not None
+
+    def table(self, name: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
+        """Read a table. Raises TableMissingError, TableBrokenError or NewerSchemaError; OptionError for no such table."""
+        _check_table(name)
+        return parts.read_table(self.folder, name, columns, where)
+
+    def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """Read a table as a pandas frame; whole numbers that may be absent are Int64. Raises as `table` does."""
+        from collector.views.frames import make_frame
+
+        table = self.table(name, columns)
+        return make_frame(table, [column.name for column in TABLES[name].columns if column.nullable])
+
+    def count_rows(self, name: str) -> int:
+        """Return the rows of a table without reading them; 0 if it was never written."""
+        total = 0
+        for path in parts.find_files(self.folder, name):
+            found = path.stat()
+            total += _count_rows(str(path), found.st_size, found.st_mtime_ns)
+        return total
+
+    def count_steps(self, kind: str = "train") -> int:
+        """Return the training steps, or rows of another kind, that were recorded. Raises as `table` does."""
+        return len(self.table("steps", ["kind"], pc.field("kind") == kind))
+
+    def status(self, name: str) -> TableStatus:
+        """Say whether a table can be shown, and if not, why."""
+        _check_table(name)
+        option = TABLES[name].option
+        signal = next((s for s in self.manifest.signals if s.name in (option, name) and s.state != "on"), None)
+        if not parts.find_files(self.folder, name):
+            if any(self.folder.glob(f"{name}.*{BROKEN_SUFFIX}")):
+                reason = (
+                    f"The {name} table was damaged; the recovery set it aside and had nothing to make it again from."
+                )
+                return TableStatus("missing", reason)
+            if signal is None:
+                return TableStatus("missing", f"This run has no {name} table.")
+            return TableStatus("failed" if signal.state == "failed" else "off", signal.reason)
+        try:
+            rows = self.count_rows(name)
+        except (OSError, pa.ArrowException) as error:
+            return TableStatus("broken", f"{self.folder / name} is damaged: {str(error).splitlines()[0]}")
+        return TableStatus("there") if rows else TableStatus("empty", f"The {name} table is empty.")
+
+
+class Run:
+    """A run directory: `manifest`, `ranks`, `rank(r)`; `table` and `frame` read rank 0 unless told otherwise."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def manifest(self) -> RunManifest:
+        """Return run.json. Raises RunNotFoundError, TableBrokenError or NewerSchemaError."""
+        path = layout.run_file(self.path)
+        try:
+            text = read_small_text(path)
+        except FileNotFoundError:
+            raise RunNotFoundError(f"{self.path} is no run: {path} does not exist") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise TableBrokenError(f"{path} cannot be read ({error}); run `{spell_recovery(path)}`") from None
+        return decode_manifest(RunManifest, text, str(path))
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Return the ranks that left a folder. Raises RunNotFoundError if the run is gone."""
+        try:
+            return layout.find_ranks(self.path)
+        except OSError as error:
+            raise RunNotFoundError(f"{self.path} cannot be listed ({error})") from None
+
+    def rank(self, rank: int | None = None) -> RankRun:
+        """Return one rank, the first for None. Raises RunNotFoundError naming the ranks that there are."""
+        ranks = self.ranks
+        if rank is None and ranks:
+            rank = ranks[0]
+        if rank is None or rank not in ranks:
+            there = ", ".join(map(str, ranks[:20])) or "none"
+            raise RunNotFoundError(f"{self.path} has no rank {rank}; it has: {there}")
+        return RankRun(self.path, rank)
+
+    @property
+    def state(self) -> RunState:
+        """Return the worst state of its ranks: crashed, then recording, then complete or imported."""
+        states = {self.rank(rank).state for rank in self.ranks}
+        for state in ("crashed", "recording", "imported", "complete"):
+            if state in states:
+                return state
+        return "crashed"
+
+    @property
+    def is_recovered(self) -> bool:
+        """Say whether ranks were cut off, and all that they left is in their tables."""
+        cut_off = [rank for number in self.ranks if (rank := self.rank(number)).state == "crashed"]
+        return bool(cut_off) and all(rank.is_recovered for rank in cut_off)
+
+    def table(self, name: str, rank: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read a table of one rank. Raises as `RankRun.table` does."""
+        return self.rank(rank).table(name, columns)
+
+    def frame(self, name: str, rank: int | None = None, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """Read a table of one rank as a pandas frame. Raises as `RankRun.table` does."""
+        return self.rank(rank).frame(name, columns)
+
+    def spans(
+        self, rank: int | None = None, *, categories: Any = None, activities: Any = None, steps: Any = None
+    ) -> pd.DataFrame:
+        """Return all that a rank recorded as one frame of spans, in order of start; times are ns since the run's epoch.
+
+        Columns: trace_id, span_id, parent_span_id, start, end, dur, cat, name, process, thread, device, stream, step,
+        operator_index (of host operators, by start), launched_by; numbers that may be absent are Int64. `categories` is
+        one or some of `collector.views.frames.CATEGORIES`, `activities` "cpu", "device" or both, `steps` a number or
+        (first, last). OptionError names what is not known, TableBrokenError the damaged file.
+
+        >>> run.spans(categories="kernel").groupby("name").dur.sum()
+        """
+        from collector.views.frames import OPTIONAL, make_frame
+
+        return make_frame(self._build_spans(rank, categories, activities, steps), OPTIONAL)
+
+    def operator(self, name: str, rank: int | None = None) -> Operator:
+        """Return count, total and mean of one operator of the detailed windows, and the same for each input shape.
+
+        OptionError names the nearest operator if there is none of that name. Raises as `RankRun.table` does.
+
+        >>> print(run.operator("aten::mm"))
+        """
+        from collector.views.operators import OPERATOR_COLUMNS, find_operator
+
+        return find_operator(self.rank(rank).table("operators", OPERATOR_COLUMNS), name)
+
+    def device_executions(self, rank: int | None = None) -> pd.DataFrame:
+        """Return total, busy and wait of each device in each step of the detailed windows; empty without a device."""
+        return self._sum_executions(rank).to_pandas()
+
+    def figure(self, kind: str = "steps", rank: int | None = None) -> Any:
+        """Return a Plotly figure for a notebook: steps, phases, operators, queues or stages.
+
+        OptionError for another kind, UsageError if plotly is not installed; else raises as `RankRun.table` does.
+        """
+        from collector.views.charts import build_figure
+
+        one = self.rank(rank)
+        return build_figure(one.folder, kind, f"{self.manifest.name}, rank {one.rank}: {kind}")
+
+    def write_trace(self, path: str | os.PathLike[str], ranks: Sequence[int] | None = None) -> int:
+        """Write the spans of all ranks, or some, as a trace for Perfetto or chrome://tracing; return its events.
+
+        A path that ends in .gz is compressed. OutputError if it cannot be written, and nothing is there then.
+        """
+        from collector.views.writing import write_spans
+
+        chosen = self.ranks if ranks is None else ranks
+        return write_spans(pa.concat_tables([self._build_spans(rank) for rank in chosen]), path)
+
+    def _build_spans(self, rank: int | None, categories: Any = None, activities: Any = None, steps: Any = None) -> Any:
+        from collector.views.frames import build_spans, parse_choice
+
+        choice = parse_choice(categories, activities, steps)
+        one = self.rank(rank)
+        return build_spans(one.folder, f"{self.manifest.name} rank {one.rank}", choice)
+
+    def _sum_executions(self, rank: int | None) -> pa.Table:
+        from collector.views.operators import sum_executions
+
+        return sum_executions(self._build_spans(rank, activities="device"))
+
+    def print_summary(self, rank: int | None = None) -> None:
+        """Print what the run is, its steps and its operators."""
+        one = self.rank(rank)
+        manifest = self.manifest
+        state = f"{self.state}, recovered" if self.is_recovered else self.state
+        ranks = format_ranks(len(self.ranks), manifest.world_size)
+        which = "" if max(len(self.ranks), manifest.world_size) == 1 else f"this is rank {one.rank}"
+        print(", ".join(filter(None, (f"{manifest.name}: {state}", ranks, which, manifest.host))))
+        print()
+        self.print_steps(rank)
+        print()
+        self.print_operators(rank)
+
+    def print_steps(self, rank: int | None = None) -> None:
+        """Print count, min, max, mean, median, p90, p95, p97, p99 and p99.9 of the training steps and their phases."""
+        self._print("steps", summaries.describe_steps, rank, summaries.STEP_COLUMNS)
+
+    def print_operators(self, rank: int | None = None) -> None:
+        """Print the operators of the detailed windows and, where there are any, those of the device."""
+        self._print("operators", summaries.describe_operators, rank, ("name", "count", "total_ns", "self_ns"))
+        if self.rank(rank).status("kernels").state == "there":
+            print()
+            self._print("kernels", summaries.describe_kernels, rank, ("name", "count", "total_ns"))
+
+    def print_host_operators(self, rank: int | None = None) -> None:
+        """Print the host operators of the first detailed step in the order in which they began."""
+        operators = pc.field("category") == "operator"
+        columns = ("name", "step", "start_ns", "duration_ns")
+        self._print("slices", summaries.describe_host_operators, rank, columns, operators)
+
+    def print_each_step(self, rank: int | None = None) -> None:
+        """Print every training step with its phases, the first 1,000 of them."""
+        self._print("steps", summaries.describe_each_step, rank, ("step", *summaries.STEP_COLUMNS))
+
+    def print_device_operators(self, rank: int | None = None) -> None:
+        """Print mean and count of the device operators."""
+        self._print("kernels", summaries.describe_kernels, rank, ("name", "count", "total_ns"))
+
+    def print_device_executions(self, rank: int | None = None) -> None:
+        """Print total, busy and wait of each device in each step of the detailed windows."""
+        print(summaries.describe_executions(self._sum_executions(rank)), end="")
+
+    def print_ranges(self, rank: int | None = None) -> None:
+        """Print count, host and device time of the ranges that the script marked."""
+        columns = ("path", "duration_ns", "device_ns", "total_items", "failed")
+        self._print("ranges", summaries.describe_ranges, rank, columns)
+
+    def _print(
+        self,
+        table: str,
+        describe: Callable[[pa.Table], str],
+        rank: int | None,
+        columns: Sequence[str],
+        where: pc.Expression | None = None,
+    ) -> None:
+        """Print a table, or a plain line where it is not there. Raises TableBrokenError, NewerSchemaError."""
+        one = self.rank(rank)
+        try:
+            print(describe(one.table(table, columns, where)), end="")
+        except TableMissingError:
+            print(one.status(table).reason)
+
+
+def open_run(path: str | Path) -> Run:
+    """Open the run at a path: the directory that holds `profiler/`, or `profiler/` itself.
+
+    Raises RunNotFoundError if there is none, NewerSchemaError or TableBrokenError if its manifest cannot be read.
+    """
+    folder = Path(path).expanduser().resolve()
+    if folder.name == layout.PROFILER_FOLDER and (folder / layout.RUN_FILE).is_file():
+        folder = folder.parent
+    run = Run(folder)
+    run.manifest  # noqa: B018  fail here, not at the first use
+    return run
+
+
+def _check_table(name: str) -> None:
+    """Raise OptionError with the nearest table and the list of them if there is none of that name."""
+    if name not in TABLES:
+        near = difflib.get_close_matches(name, TABLES, 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise OptionError(f"there is no table {name!r}; {hint}the tables are: {', '.join(sorted(TABLES))}")
+
+
+def _is_recording(manifest: RankManifest) -> bool:
+    if manifest.host != socket.gethostname():
+        return time.time() - manifest.heartbeat_unix_ns / 1e9 < HEARTBEAT_LIMIT_S
+    try:
+        process = psutil.Process(manifest.pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return manifest.pid_started is None or abs(process.create_time() - manifest.pid_started) < 2.0
+    except psutil.Error:
+        return False

@@ -1,0 +1,23 @@
+"""The contract of a run directory: tables, manifest, phases, errors.
+
+May import the standard library only. Must not import any other room: every other room depends on this one.
+"""
+
+from collector.format.phases import PHASES, Phase
+from collector.format.schema.columns import Column, Table
+from collector.format.schema.errors import StepscopeError
+from collector.format.schema.manifest import RankManifest, RunManifest
+from collector.format.schema.tables import TABLES
+from collector.format.schema.version import SCHEMA_VERSION
+
+__all__ = [
+    "PHASES",
+    "SCHEMA_VERSION",
+    "TABLES",
+    "Column",
+    "Phase",
+    "RankManifest",
+    "RunManifest",
+    "StepscopeError",
+    "Table",
+]

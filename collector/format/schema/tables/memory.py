@@ -1,0 +1,19 @@
+"""Device memory."""
+
+from collector.format.schema.columns import Column, Table
+
+TABLE = Table(
+    "memory",
+    "Allocator events and samples of a device's memory (or the host's, as device -1).",
+    (
+        Column("start_ns", "int64", "ns", "Time, since the run's epoch."),
+        Column("step", "int64", "", "Training step.", nullable=True),
+        Column("device", "int32", "", "Device index, -1 for the host."),
+        Column("allocated_bytes", "int64", "bytes", "Held by tensors after the event."),
+        Column("reserved_bytes", "int64", "bytes", "Held by the caching allocator.", nullable=True),
+        Column("change_bytes", "int64", "bytes", "What the event added, negative for a release; 0 for a sample."),
+        Column("address", "int64", "", "Address of the block, where known.", nullable=True),
+        Column("operator", "category", "", "Operator that it happened in.", nullable=True),
+    ),
+    option="memory",
+)

@@ -1,0 +1,27 @@
+"""What the machine was doing."""
+
+from collector.format.schema.columns import Column, Table
+
+TABLE = Table(
+    "resources",
+    "Samples of processor, memory, disk and device load.",
+    (
+        Column("start_ns", "int64", "ns", "Time of the sample, since the run's epoch."),
+        Column("step", "int64", "", "Training step.", nullable=True),
+        Column("source", "category", "", "system, process, worker 0 …, gpu 0 …"),
+        Column(
+            "metric",
+            "category",
+            "",
+            "cpu_cores, run_queue_frac, memory_bytes, read_bytes_per_s, utilization_frac, power_w, temperature_c, clock_hz, throttle_flags.",
+        ),
+        Column(
+            "value",
+            "float64",
+            "",
+            "Value in the unit that ends the metric's name; cpu_cores is cores in use; throttle_flags says what holds a "
+            "GPU's clock down: 1 power, 2 heat, 4 another limit of the hardware.",
+        ),
+    ),
+    option="resources",
+)

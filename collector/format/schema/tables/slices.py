@@ -1,0 +1,61 @@
+"""Slices of the timeline."""
+
+from collector.format.schema.columns import Column, Table
+
+TABLE = Table(
+    "slices",
+    "Every slice of the timeline, sorted by start.",
+    (
+        Column("id", "int64", "", "Number, unique within the rank and the table."),
+        Column("track", "int32", "", "Track."),
+        Column("depth", "int32", "", "Nesting on the track, from 0; slices of one track and depth never overlap."),
+        Column("start_ns", "int64", "ns", "Start, since the run's epoch."),
+        Column("duration_ns", "int64", "ns", "Length; 0 for an instant."),
+        Column("name", "category", "", "Name, whole."),
+        Column(
+            "category",
+            "category",
+            "",
+            "operator, kernel, memcpy, memset, runtime, communication, annotation, python, module, step, phase, stage, "
+            "wait, overhead or other.",
+        ),
+        Column(
+            "step",
+            "int64",
+            "",
+            "Training step that it belongs to (of the launch, for device work).",
+            nullable=True,
+        ),
+        Column(
+            "correlation",
+            "int64",
+            "",
+            "Links a host call to the device work that it launched.",
+            nullable=True,
+        ),
+        Column("parent", "int64", "", "Id of the slice that encloses it on its track.", nullable=True),
+        Column(
+            "launched_by",
+            "int64",
+            "",
+            "Id of the host slice that launched it, for device work.",
+            nullable=True,
+        ),
+        Column(
+            "operator",
+            "category",
+            "",
+            "Operator that owns it, for device work and runtime calls.",
+            nullable=True,
+        ),
+        Column("sequence", "int64", "", "Links an operator of the forward to its backward.", nullable=True),
+        Column(
+            "args",
+            "category",
+            "",
+            "What else the trace said of it, as a JSON object; null for nothing.",
+            nullable=True,
+        ),
+    ),
+    option="window",
+)

@@ -1,0 +1,71 @@
+"""Steps and what each was made of."""
+
+from collector.format.phases import PHASES
+from collector.format.schema.columns import Column, Table
+
+TABLE = Table(
+    "steps",
+    "One row per step, per evaluation batch and per stretch outside of steps, in time order without a hole.",
+    (
+        Column("index", "int64", "", "Row number, from 0."),
+        Column(
+            "step",
+            "int64",
+            "",
+            "Training step, from 1; for other kinds the last training step before it, 0 for none.",
+        ),
+        Column(
+            "kind",
+            "category",
+            "",
+            "train, eval, startup (before the first step) or rest (after the last, or between loops).",
+        ),
+        Column("start_ns", "int64", "ns", "Start, since the run's epoch."),
+        Column("duration_ns", "int64", "ns", "Length; the phases sum to it exactly."),
+        *(Column(f"{phase.name}_ns", "int64", "ns", phase.meaning) for phase in PHASES),
+        Column(
+            "epoch",
+            "int32",
+            "",
+            "How often the loader had been started when the step fetched its batch, from 1.",
+            nullable=True,
+        ),
+        Column("loader", "int32", "", "DataLoader the batch came from, by order of first use.", nullable=True),
+        Column("batch", "int64", "", "Number of the first batch within the epoch, from 0.", nullable=True),
+        Column("fetches", "int32", "", "Batches fetched in the step."),
+        Column("forwards", "int32", "", "Calls of an outermost module."),
+        Column("no_grad_forwards", "int32", "", "Those of them with gradients off, such as validation.", nullable=True),
+        Column("backwards", "int32", "", "Calls of the autograd engine."),
+        Column("optimizer_steps", "int32", "", "Optimizer steps."),
+        Column("skipped_updates", "int32", "", "Updates that GradScaler left out because of infinite gradients."),
+        Column("samples", "int64", "samples", "Samples in the batches of the step.", nullable=True),
+        Column(
+            "loader_start_ns",
+            "int64",
+            "ns",
+            "Part of data_wait_ns spent on starting the loader and its workers.",
+        ),
+        Column("gc_ns", "int64", "ns", "Garbage collection, which runs inside whatever phase it interrupts."),
+        Column(
+            "communication_total_ns",
+            "int64",
+            "ns",
+            "Collectives, overlapped ones included; null where only the held time is known.",
+            nullable=True,
+        ),
+        Column(
+            "device_ns",
+            "int64",
+            "ns",
+            "Device time of the step from CUDA events; null without a CUDA device.",
+            nullable=True,
+        ),
+        Column(
+            "detailed",
+            "bool",
+            "",
+            "The step ran inside a detailed window, so its times carry the window's cost.",
+        ),
+        Column("markers", "bool", "", "The step ended at an explicit step() call."),
+    ),
+)

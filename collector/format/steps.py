@@ -1,0 +1,206 @@
+"""Training steps: which of them an average covers, their distribution, and the phases they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.intervals import Floats, Ints, Mask
+from collector.format.phases import PHASE_NAMES
+
+WARM_UP_MIN_STEPS = 10
+"""A run or trace of fewer training steps is averaged whole: too short to tell a warm-up from chance."""
+WARM_UP_MAX_SHARE = 0.2
+WARM_UP_RATIO = 1.25
+"""A step at the start belongs to the warm-up while it, or one of the two after it, is so many times the median step and
+longer than all but a twentieth of the later ones: steps that are short and long by turns are no warm-up."""
+
+_JUDGED = b"stepscope.warm_up_steps"
+
+SELECTED_COLUMNS = ("kind", "step", "duration_ns", "batch", "loader_start_ns", "detailed")
+"""What `select_steps` reads of a `steps` table."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Of step durations. Percentiles interpolate linearly between closest ranks (numpy's default)."""
+
+    mean: float
+    std: float
+    min: int
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    p999: float
+    max: int
+
+
+@dataclass(frozen=True)
+class StepSummary:
+    """`excluded` are training steps that the average leaves out (warm-up, windows, outliers of a known cause)."""
+
+    count: int
+    first: int | None
+    last: int | None
+    excluded: tuple[int, ...]
+    duration_ns: Distribution | None
+
+
+@dataclass(frozen=True)
+class PhaseShare:
+    """One part of the mean step. The means sum to the mean step, the shares to 1."""
+
+    name: str
+    mean_ns: float
+    share_frac: float
+
+
+@dataclass(frozen=True)
+class StepSelection:
+    """Training steps as arrays of equal length in time order, and what each is.
+
+    `kept` are those that an average covers: neither warm-up nor inside a detailed window. `regular` leaves out the
+    amortised events too (first of an epoch): what the noise and the loader model are made from.
+    """
+
+    step: Ints
+    duration_ns: Ints
+    warm_up: Mask
+    detailed: Mask
+    first_of_epoch: Mask
+    kept: Mask
+    regular: Mask
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What kinds of steps an average does not cover."""
+        kinds = (("warm-up", self.warm_up), ("detailed windows", self.detailed & ~self.warm_up & ~self.kept))
+        return tuple(name for name, steps in kinds if steps.any())
+
+
+def select_steps(steps: pa.Table) -> StepSelection:
+    """Label the training steps of a `steps` table.
+
+    Steps in a detailed window are kept only where nearly nothing else was recorded, as in an imported trace.
+    """
+    train = train_steps(steps)
+    duration = read_integers(train, "duration_ns")
+    detailed = read_integers(train, "detailed") > 0
+    judged = (steps.schema.metadata or {}).get(_JUDGED)
+    warm_up = _find_warm_up(duration) if judged is None else np.arange(len(duration)) < int(judged)
+    first = _find_first_of_epoch(train)
+    kept = ~warm_up & ~detailed
+    if kept.sum() < min(WARM_UP_MIN_STEPS, int(detailed.sum())):
+        kept = ~warm_up
+    regular = kept & ~first
+    if 2 * regular.sum() < kept.sum():  # epochs of one or two steps: what comes at each start is the usual step
+        regular = kept
+    return StepSelection(read_integers(train, "step"), duration, warm_up, detailed, first, kept, regular)
+
+
+def explain_average(selections: Iterable[StepSelection]) -> str:
+    """Say which steps the means over them cover, such as `warm-up left out`."""
+    kinds = dict.fromkeys(name for selection in selections for name in selection.left_out)
+    return f"{' and '.join(kinds)} left out" if kinds else "every step counted"
+
+
+def mark_judged(steps: pa.Table, warm_up: int) -> pa.Table:
+    """Return part of a run's steps, of which the first `warm_up` training steps are its warm-up as the whole run tells.
+
+    A part by itself cannot tell: its first steps may be slow without being the first of the run.
+    """
+    return steps.replace_schema_metadata({**(steps.schema.metadata or {}), _JUDGED: str(warm_up).encode()})
+
+
+def train_steps(steps: pa.Table) -> pa.Table:
+    """Return the rows of a `steps` table that are training steps."""
+    is_train = pc.equal(steps.column("kind").combine_chunks().cast(pa.string()), "train")
+    # A long table is not copied where that changes nothing: pages ask for its training steps many times.
+    return steps if pc.all(is_train).as_py() else steps.filter(is_train)
+
+
+def sum_recorded(steps: pa.Table) -> int:
+    """Return the recorded time in ns: that of all rows, whatever their kind."""
+    return int(read_integers(steps, "duration_ns").sum())
+
+
+def read_integers(table: pa.Table, name: str, absent: int = 0) -> Ints:
+    """Return a column of integers or flags as int64, null as `absent`."""
+    values = table.column(name).cast(pa.int64()).fill_null(absent).to_numpy()
+    return np.asarray(values, dtype=np.int64)
+
+
+def _find_warm_up(duration: Ints) -> Mask:
+    count = len(duration)
+    mask = np.zeros(count, dtype=bool)
+    if count < WARM_UP_MIN_STEPS:
+        return mask
+    limit = min(int(count * WARM_UP_MAX_SHARE), 200)
+    middle, high = np.percentile(duration[count // 3 :], (50, 95))
+    slow = duration[:limit] > max(WARM_UP_RATIO * middle, high)
+    length = 0
+    while length < limit and slow[length : length + 3].any():
+        length += 1
+    mask[:length] = True
+    return mask
+
+
+def _find_first_of_epoch(train: pa.Table) -> Mask:
+    begins = np.asarray(pc.fill_null(pc.equal(train["batch"], 0), False).to_numpy(), dtype=np.bool_)
+    return np.logical_or(begins, read_integers(train, "loader_start_ns") > 0)
+
+
+def summarize_steps(steps: pa.Table) -> StepSummary:
+    """Summarise a `steps` table: `count`, `first` and `last` of all training steps, `duration_ns` of those kept."""
+    selection = select_steps(steps)
+    if not len(selection.step):
+        return StepSummary(0, None, None, (), None)
+    numbers = selection.step
+    excluded = tuple(int(number) for number in numbers[~selection.kept])
+    durations = selection.duration_ns[selection.kept]
+    return StepSummary(len(numbers), int(numbers[0]), int(numbers[-1]), excluded, summarize_durations(durations))
+
+
+def summarize_durations(values: Ints) -> Distribution | None:
+    """Return the distribution of times in ns; percentiles interpolate linearly; None for no values."""
+    if not len(values):
+        return None
+    p50, p90, p95, p99, p999 = np.percentile(values, (50, 90, 95, 99, 99.9))
+    return Distribution(
+        mean=int(values.sum()) / len(values),
+        std=float(values.std()),
+        min=int(values.min()),
+        p50=float(p50),
+        p90=float(p90),
+        p95=float(p95),
+        p99=float(p99),
+        p999=float(p999),
+        max=int(values.max()),
+    )
+
+
+def summarize_phases(steps: pa.Table) -> tuple[PhaseShare, ...]:
+    """Return the parts of the mean step, over the steps that `summarize_steps` averages; empty if there are none."""
+    return share_phases(train_steps(steps).filter(pa.array(select_steps(steps).kept)))
+
+
+def share_phases(rows: pa.Table) -> tuple[PhaseShare, ...]:
+    """Return the parts of the mean row, over all of the rows; empty if there are none."""
+    count = rows.num_rows
+    if not count:
+        return ()
+    sums = {name: int(read_integers(rows, f"{name}_ns").sum()) for name in PHASE_NAMES}
+    whole = sum(sums.values())
+    return tuple(PhaseShare(name, value / count, value / whole if whole else 0.0) for name, value in sums.items())
+
+
+def find_stall_limit(durations: Ints | Floats) -> float:
+    """Return the step time in ns from which a step is stalled: half again the median, and eight robust deviations."""
+    middle = float(np.median(durations))
+    spread = 1.4826 * float(np.median(np.abs(durations - middle)))
+    return middle + max(0.5 * middle, 8.0 * spread)

@@ -1,0 +1,123 @@
+"""What each nanosecond of a step was spent on, in torch-tb-profiler's eight categories.
+
+A step is walked in order of priority: each category gets what it covers of the time that no higher category has taken,
+and Other gets the rest, so the parts sum to the step exactly. (torch-tb-profiler starts anew when the higher
+categories fill a step, and its parts then exceed the step.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from collector.format.intervals import Intervals, Ints, Mask, unite
+from collector.format.run import RankRun
+from collector.format.schema.errors import TableMissingError
+from profiler_server.analysis.device.slices import (
+    Texts,
+    read_slices,
+    read_steps,
+    read_thread_tracks,
+    release_slices,
+    to_ints,
+)
+from profiler_server.store.lasting import Lasting
+
+CATEGORY_LABELS: Mapping[str, str] = {
+    "kernel": "Kernel",
+    "memcpy": "Memcpy",
+    "memset": "Memset",
+    "communication": "Communication",
+    "runtime": "Runtime",
+    "dataloader": "DataLoader",
+    "cpu_exec": "CPU Exec",
+    "other": "Other",
+}
+"""In order of priority, as torch-tb-profiler writes them."""
+CATEGORIES = tuple(CATEGORY_LABELS)
+LOADER = re.compile(r"enumerate\(DataLoader\)")
+STEP = re.compile(r"ProfilerStep\s*#")
+_COLUMNS = ("track", "start_ns", "duration_ns", "name", "category")
+
+
+def summarize_categories(rank: RankRun) -> dict[str, float] | None:
+    """Return the mean time of each category per step in ns, None without a trace. They sum to the mean step.
+
+    Covers the training steps that were recorded in detail. Raises TableBrokenError or NewerSchemaError.
+    """
+    steps = list_categories(rank)
+    if steps is None:
+        return None
+    count = len(steps["other"])
+    return {name: float(values.sum()) / count for name, values in steps.items()} if count else None
+
+
+def list_categories(rank: RankRun) -> dict[str, Ints] | None:
+    """Return the time of each category in each step that was recorded in detail, None without a trace.
+
+    Kept until a file of the rank changes.
+    """
+    return LISTED_CATEGORIES.read(rank)
+
+
+def _list_categories(rank: RankRun) -> dict[str, Ints] | None:
+    found = _find_categories(rank)
+    if found is None:
+        return None
+    try:
+        starts, ends = read_steps(rank)
+    except TableMissingError:
+        return None
+    return _walk(unite_each(*found), starts, ends)
+
+
+LISTED_CATEGORIES = Lasting("categories", dict[str, Ints] | None, _list_categories, 256)
+
+
+def _find_categories(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None:
+    """Return start and end of every slice, and which are of each category but Other, in order of priority."""
+    data = read_slices(rank, _COLUMNS)
+    if data is None:
+        return None
+    kinds, names = Texts(data["category"]), Texts(data["name"])
+    loader = names.match(LOADER.match)
+    host = kinds.match(("operator", "annotation").__contains__) & ~names.match(STEP.match)
+    host &= np.isin(data["track"].to_numpy(), read_thread_tracks(rank))
+    masks = {name: kinds.match(name.__eq__) for name in ("kernel", "memcpy", "memset", "communication", "runtime")}
+    masks |= {"dataloader": host & loader, "cpu_exec": host & ~loader}
+    starts = to_ints(data["start_ns"])
+    return starts, starts + to_ints(data["duration_ns"]), masks
+
+
+def unite_each(starts: Ints, ends: Ints, masks: Mapping[str, Mask]) -> dict[str, Intervals]:
+    """Return the union of the slices of each mask."""
+    release_slices()
+    return {name: unite(starts[mask], ends[mask]) for name, mask in masks.items()}
+
+
+def _walk(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dict[str, Ints]:
+    """Split each step. The sets that are taken away once for all steps are cut at the edges of steps at the end."""
+    left = unite(starts, ends)
+    parts: dict[str, Ints] = {}
+    for name, intervals in busy.items():
+        parts[name] = sum_inside(left & intervals, starts, ends)
+        left = left - intervals
+    parts["other"] = sum_inside(left, starts, ends)
+    return parts
+
+
+def sum_inside(intervals: Intervals, starts: Ints, ends: Ints) -> Ints:
+    """Return the length of a set inside each of some disjoint stretches."""
+    return _measure_before(intervals, ends) - _measure_before(intervals, starts)
+
+
+def _measure_before(intervals: Intervals, times: Ints) -> Ints:
+    """Return the length of a set before each time."""
+    sums = np.concatenate([[0], np.cumsum(intervals.ends - intervals.starts)])
+    begun = np.searchsorted(intervals.starts, times, side="right")
+    last = np.maximum(begun - 1, 0)
+    over = np.maximum(intervals.ends[last] - times, 0) if len(intervals.ends) else np.zeros(len(times), np.int64)
+    measured: Ints = np.where(begun > 0, sums[begun] - over, 0)
+    return measured

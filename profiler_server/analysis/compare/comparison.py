@@ -1,0 +1,211 @@
+"""Two runs against each other: where the mean step changed, and by how much more than chance.
+
+The noise of a difference is the half-width of its 95 % interval. Steps that follow each other are not independent, so
+each run's part comes from the means of up to 20 equal stretches of its steps (batch means), not from single steps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.evaluation import has_training, read_as_steps
+from collector.format.intervals import Floats
+from collector.format.noise import measure_noise
+from collector.format.phases import PHASES
+from collector.format.run import RankRun, Run
+from collector.format.schema.errors import RunError
+from collector.format.steps import explain_average, read_integers, select_steps, sum_recorded, train_steps
+from profiler_server.analysis.operators.operator_groups import Measure
+from profiler_server.format import format_duration, format_number_of, format_share
+
+OPERATORS = 15
+_OPERATOR_COLUMNS = ("step", "name", "self_ns", "device_self_ns")
+LOOP_FRAC = 0.05
+"""The change of the whole loop is said where it is so much of the loop more, or less, than that of the step."""
+STEPS_RATIO = 2.0
+"""So many times the steps is worth a caution: a short run is mostly warm-up."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean of one part per step in both runs. `noise_ns` is None where there are too few steps to tell."""
+
+    name: str
+    a_ns: float
+    b_ns: float
+    noise_ns: float | None
+
+    @property
+    def change_ns(self) -> float:
+        return self.b_ns - self.a_ns
+
+    @property
+    def is_clear(self) -> bool:
+        return self.noise_ns is not None and abs(self.change_ns) > self.noise_ns
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`phases` sum to `step`. `operators` are those that changed most, empty without a detailed window.
+
+    Operators are compared by self time: on the device where both runs have device time, else on the host; `measure` says
+    which. `average` says which steps the means cover. The totals are of all training steps, warm-up and windows included; a loop is the
+    time from the first step or evaluation batch to the last, what lies between them included, per step. Of runs that
+    only infer, batches stand for steps: `noun` says so.
+    `cautions` say why the two may not be alike.
+    """
+
+    step: Difference
+    phases: tuple[Difference, ...]
+    operators: tuple[Difference, ...]
+    a_steps: int
+    b_steps: int
+    a_total_ns: int = 0
+    b_total_ns: int = 0
+    cautions: tuple[str, ...] = ()
+    measure: Measure = "host"
+    average: str = ""
+    a_loop_ns: float = 0.0
+    b_loop_ns: float = 0.0
+    noun: str = "step"
+
+    @property
+    def is_slower(self) -> bool:
+        return self.step.is_clear and self.step.change_ns > 0
+
+
+def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
+    """Compare one rank of two runs. Raises TableMissingError or TableBrokenError without steps on either side."""
+    tables = [rank.table("steps") for rank in (a, b)]
+    whole = [train_steps(read_as_steps(table)) for table in tables]
+    selections = [select_steps(steps) for steps in whole]
+    a_steps, b_steps = (steps.filter(pa.array(s.kept)) for steps, s in zip(whole, selections, strict=True))
+    columns = [("step", "duration_ns"), *((phase.label, f"{phase.name}_ns") for phase in PHASES)]
+    step, *phases = (_compare(name, _values(a_steps, column), _values(b_steps, column)) for name, column in columns)
+    totals = [int(read_integers(steps, "duration_ns").sum()) for steps in whole]
+    loops = (_measure_loop(tables[0], whole[0].num_rows), _measure_loop(tables[1], whole[1].num_rows))
+    cautions = _find_cautions(a, b, whole[0].num_rows, whole[1].num_rows)
+    measure, operators = _compare_operators(a, b)
+    return Comparison(
+        step,
+        tuple(phases),
+        operators,
+        a_steps.num_rows,
+        b_steps.num_rows,
+        totals[0],
+        totals[1],
+        cautions,
+        measure,
+        explain_average(selections),
+        *loops,
+        noun="step" if any(has_training(table) for table in tables) else "batch",
+    )
+
+
+def _measure_loop(steps: pa.Table, count: int) -> float:
+    """Return the time per training step from the first step or evaluation batch to the last, in ns; 0 without any."""
+    kinds = steps["kind"].cast(pa.string())
+    places = np.flatnonzero(pc.is_in(kinds, pa.array(["train", "eval"])).to_numpy())
+    return sum_recorded(steps.slice(places[0], places[-1] - places[0] + 1)) / count if count else 0.0
+
+
+def _find_cautions(a: RankRun, b: RankRun, a_count: int, b_count: int) -> tuple[str, ...]:
+    """Say what differs between the runs beside the times: script, model, number of steps."""
+    found = []
+    scripts = [Run(rank.folder.parents[1]).manifest.script for rank in (a, b)]
+    if all(scripts) and scripts[0] != scripts[1]:
+        found.append(f"different scripts: {scripts[0]} and {scripts[1]}")
+    models = [_count_parameters(rank) for rank in (a, b)]
+    if all(models) and models[0] != models[1]:
+        found.append(f"different models: {models[0]:,} and {models[1]:,} trained parameters")
+    few, many = sorted((a_count, b_count))
+    if few and many >= STEPS_RATIO * few:
+        found.append(f"{'B' if b_count == many else 'A'} has {many / few:.0f} × as many steps")
+    return tuple(found)
+
+
+def summarize_comparison(found: Comparison) -> str:
+    """Return a comparison in a sentence."""
+    step, noun = found.step, found.noun
+    covered = f"over {found.a_steps:,} and {format_number_of(found.b_steps, noun)}"
+    if step.noise_ns is None or not step.a_ns:
+        return f"Too few steps to compare, {covered}."
+    noise, loop = format_duration(step.noise_ns), _describe_loop(found)
+    if not step.is_clear:
+        change = format_duration(step.change_ns)
+        return f"No clear difference, {covered}: the {noun} changed by {change}, noise ±{noise}.{loop}"
+    word = "slower" if step.change_ns > 0 else "faster"
+    change = format_duration(abs(step.change_ns))
+    share = format_share(abs(step.change_ns) / step.a_ns)
+    return f"B is {word} by {change} per {noun} ({share}), noise ±{noise}, {covered}.{loop}"
+
+
+def _describe_loop(found: Comparison) -> str:
+    """Say how the whole loop changed, in a sentence that follows another; "" where it changed as the step did."""
+    a_ns, b_ns = found.a_loop_ns, found.b_loop_ns
+    if not a_ns or abs((b_ns - a_ns) / a_ns - found.step.change_ns / found.step.a_ns) < LOOP_FRAC:
+        return ""
+    return (
+        f" The whole loop, with evaluation, warm-up and what lies between steps, changed by {100 * (b_ns / a_ns - 1):+.1f} %: "
+        f"{format_duration(a_ns)} a {found.noun} in A, {format_duration(b_ns)} in B."
+    )
+
+
+def _compare(name: str, a: Floats, b: Floats) -> Difference:
+    noises = [measure_noise(a), measure_noise(b)]
+    known = [noise for noise in noises if noise is not None]
+    noise = math.hypot(*known) if len(known) == 2 else None
+    return Difference(name, float(a.mean()) if len(a) else 0.0, float(b.mean()) if len(b) else 0.0, noise)
+
+
+def _count_parameters(rank: RankRun) -> int:
+    """Return the parameters that the optimizers of a rank train, 0 if that was not recorded."""
+    optimizers = rank.manifest.facts.get("optimizers")
+    if not isinstance(optimizers, list):
+        return 0
+    return sum(int(entry.get("parameters") or 0) for entry in optimizers if isinstance(entry, dict))
+
+
+def _values(steps: pa.Table, column: str) -> Floats:
+    return read_integers(steps, column).astype(np.float64)
+
+
+def _compare_operators(a: RankRun, b: RankRun) -> tuple[Measure, tuple[Difference, ...]]:
+    rows = _read_operators(a), _read_operators(b)
+    on_device = all(pc.any(pc.greater(each["device_self_ns"], 0)).as_py() for each in rows)
+    measure: Measure = "device" if on_device else "host"
+    a_times, b_times = (_sum_by_step(each, "device_self_ns" if on_device else "self_ns") for each in rows)
+    if not a_times or not b_times:
+        return measure, ()
+    found = [_compare(name, _of(a_times, name), _of(b_times, name)) for name in sorted({*a_times, *b_times})]
+    return measure, tuple(sorted(found, key=lambda d: -abs(d.change_ns))[:OPERATORS])
+
+
+def _of(times: dict[str, Floats], name: str) -> Floats:
+    """Return an operator's time per step; zeros where the other run alone has it."""
+    return times.get(name, np.zeros_like(next(iter(times.values()))))
+
+
+def _read_operators(rank: RankRun) -> pa.Table:
+    """Return the operators that ran inside of a step; no rows where they cannot be read."""
+    try:
+        rows = rank.table("operators", _OPERATOR_COLUMNS)
+    except RunError:
+        return pa.table({name: pa.array([], pa.int64()) for name in _OPERATOR_COLUMNS})
+    return rows.filter(pc.is_valid(rows["step"]))
+
+
+def _sum_by_step(rows: pa.Table, measure: str) -> dict[str, Floats]:
+    """Return a measure of each operator in each detailed step, zeros included."""
+    summed = rows.group_by(["name", "step"]).aggregate([(measure, "sum")])
+    places = {step: place for place, step in enumerate(sorted(pc.unique(rows["step"]).to_pylist()))}
+    times = {str(name): np.zeros(len(places)) for name in pc.unique(rows["name"]).to_pylist()}
+    columns = (summed[name].to_pylist() for name in ("name", "step", f"{measure}_sum"))
+    for name, step, value_ns in zip(*columns, strict=True):
+        times[str(name)][places[step]] = value_ns
+    return times

@@ -1,0 +1,82 @@
+"""How far a predicted step may be off: chance, what the simulator does not explain, and a busy host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.format.intervals import Floats
+from collector.format.steps import find_stall_limit
+from profiler_server.analysis.data.loader_simulation import Job, LoopModel, simulate
+from profiler_server.analysis.data.loop import MeasuredLoop
+
+_BLOCKS = 12
+_RESAMPLES = 400
+_TAIL = 0.1
+"""Share of the resamples that may lie beyond each end of a range: four of five repetitions should fall inside."""
+_MODEL_ERROR = 0.12
+"""Assumed error of a prediction, of the gain or of the step left, whichever is smaller: near the median error on
+planted causes (docs/diagnosis.md), not fitted to it."""
+_CONTENTION_ERROR = 0.5
+"""How much of that a host adds, per share of its cores that other programs take: their load may differ next time.
+Assumed, not measured."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Half widths, ns per step: of another run's mean step after the change, and of what the change gains.
+
+    `chance_ns` is the part of `step_ns` that is due to chance alone. The gain is surer than the step: both of its runs
+    replay the same batches and steps, so chance largely cancels.
+    """
+
+    step_ns: float
+    chance_ns: float
+    gain_ns: float
+
+
+def find_doubt(loop: MeasuredLoop, before: LoopModel, after: LoopModel) -> Doubt:
+    """Resample the simulated steps in blocks (steps in a row are not independent) and add the errors of the model."""
+    now, then = simulate(before), simulate(after)
+    steps, gains = _resample(np.array(now.steps_ns), np.array(then.steps_ns))
+    gain_ns = max(now.step_ns - then.step_ns, 0.0)
+    smaller = min(gain_ns, then.step_ns) + max(before.extra_ns - after.extra_ns, 0.0)
+    model = smaller * (_MODEL_ERROR + _CONTENTION_ERROR * loop.contention_frac)
+    unexplained = abs(loop.check - 1.0) * loop.regular_step_ns / loop.fetches
+    ratio = min(1.0, then.step_ns / now.step_ns) if now.step_ns else 1.0
+    # What is left unexplained shrinks with the step in the prediction; it may also go, or stay whole.
+    left, gained = unexplained * max(ratio, 1.0 - ratio) / 2, unexplained * (1.0 - ratio) / 2
+    return Doubt(
+        # Chance counts twice: in the steps that were recorded, and in those of the run to come.
+        step_ns=loop.fetches * float(np.sqrt(2 * steps**2 + model**2 + left**2)),
+        chance_ns=loop.fetches * float(np.sqrt(2)) * steps,
+        gain_ns=loop.fetches * float(np.sqrt(gains**2 + model**2 + gained**2)),
+    )
+
+
+def _resample(now: Floats, then: Floats) -> tuple[float, float]:
+    """Return the half width of the mean step after the change and of the mean gain, four times in five."""
+    count = min(len(now), len(then))
+    if count < _BLOCKS:
+        return 0.0, 0.0
+    gains = _average_blocks(now[:count] - then[:count])
+    # Stalls are what some changes take away: they are no noise of the step.
+    steps = _average_blocks(np.minimum(then[:count], find_stall_limit(then[:count])))
+    chosen = np.random.default_rng(0).integers(0, _BLOCKS, (_RESAMPLES, _BLOCKS))
+    return _half_width(steps[chosen].mean(axis=1)), _half_width(gains[chosen].mean(axis=1))
+
+
+def _average_blocks(values: Floats) -> Floats:
+    return np.array([block.mean() for block in np.array_split(values, _BLOCKS)])
+
+
+def _half_width(means: Floats) -> float:
+    low, high = np.quantile(means, (_TAIL, 1.0 - _TAIL))
+    return float(high - low) / 2
+
+
+def predict_without_loading(loop: MeasuredLoop, model: LoopModel) -> float:
+    """Return the mean step if batches cost nothing: no change to how they are made can be faster."""
+    free = LoopModel((Job(0.0, 0.0),), model.steps, 0, cores=model.cores, others=model.others, extra_ns=model.extra_ns)
+    return loop.predict_ns(free)

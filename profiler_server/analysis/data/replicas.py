@@ -1,0 +1,283 @@
+"""Who did the work of the data pipeline: each worker, each stage and kind of time, each transform, the slowest samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.parts import find_files, read_files
+from collector.format.run import RankRun
+
+STAGE_ORDER = ("read", "transform", "collate", "send", "pin", "h2d", "step")
+"""Stages of a DataLoader in the order in which a batch passes them; a user's stages follow in order of first use."""
+
+KINDS = ("work", "input_wait", "output_wait", "setup", "cleanup")
+
+_COLUMNS = (
+    *("stage", "replica", "kind", "detail", "loader", "epoch", "batch"),
+    *("start_ns", "duration_ns", "cpu_ns", "items", "bytes", "longest_ns", "longest_item"),
+)
+
+
+@dataclass(frozen=True)
+class ReplicaTimes:
+    """One worker, or -1 for the process that trains. `other_ns` is the part of its wall time in no row."""
+
+    replica: int
+    batches: int
+    work_ns: int
+    input_wait_ns: int
+    output_wait_ns: int
+    setup_ns: int
+    other_ns: int
+    wall_ns: int
+
+
+@dataclass(frozen=True)
+class StageTotals:
+    """All that one stage did. `cpu_frac` is the part of its work that ran on a processor; the rest waited."""
+
+    stage: str
+    replicas: int
+    batches: int
+    items: int
+    bytes: int | None
+    work_ns: int
+    input_wait_ns: int
+    output_wait_ns: int
+    setup_ns: int
+    cleanup_ns: int
+    cpu_frac: float | None
+    longest_ns: int | None
+
+
+@dataclass(frozen=True)
+class TransformTimes:
+    """One transform by name. `share_frac` is of the work of all transforms."""
+
+    name: str
+    items: int
+    work_ns: int
+    share_frac: float
+    cpu_frac: float | None
+    longest_ns: int | None
+
+
+@dataclass(frozen=True)
+class SlowItem:
+    """A row of work whose slowest item took long, and when that row was. `item` is its index in the dataset, where known."""
+
+    stage: str
+    detail: str
+    replica: int
+    epoch: int | None
+    batch: int | None
+    item: int | None
+    longest_ns: int
+    start_ns: int
+    end_ns: int
+
+
+def read_stages(rank: RankRun, loader: int | None) -> pa.Table:
+    """Read the rows of one loader and those of the user's own stages; none where they were never written.
+
+    Raises TableBrokenError or NewerSchemaError.
+    """
+    stages = _read(rank, "stages", _COLUMNS)
+    if loader is None:
+        return stages
+    return stages.filter(pc.fill_null(pc.equal(stages["loader"], loader), True))
+
+
+def read_steps(rank: RankRun, columns: Sequence[str]) -> pa.Table:
+    """Read columns of the steps; none where nothing was trained. Raises TableBrokenError or NewerSchemaError."""
+    return _read(rank, "steps", columns)
+
+
+def _read(rank: RankRun, name: str, columns: Sequence[str]) -> pa.Table:
+    return rank.table(name, columns) if find_files(rank.folder, name) else read_files((), name, columns)
+
+
+def summarize_replicas(stages: pa.Table) -> tuple[ReplicaTimes, ...]:
+    """Return the times of each process that loaded, workers first.
+
+    The wall time of a worker runs from its first row of an epoch to its last, all epochs together, as it does for the
+    shares of the stages. The rows of `step` are training, not loading.
+    """
+    loading = stages.filter(pc.not_equal(stages["stage"], "step"))
+    columns = {"end_ns": pc.add(loading["start_ns"], loading["duration_ns"]), "whole_batch": _number_batches(loading)}
+    spans = _append(loading, columns)
+    walls = _sum_walls(spans)
+    times = _sum_kinds(loading, "replica")
+    rows = []
+    for span in spans.group_by("replica", use_threads=False).aggregate([("whole_batch", "count_distinct")]).to_pylist():
+        kinds = times[span["replica"]]
+        wall = walls[span["replica"]]
+        other = max(0, wall - sum(kinds.values()))
+        parts = (kinds["work"], kinds["input_wait"], kinds["output_wait"], kinds["setup"] + kinds["cleanup"])
+        rows.append(ReplicaTimes(span["replica"], span["whole_batch_count_distinct"], *parts, other, wall))
+    return tuple(sorted(rows, key=lambda row: (row.replica < 0, row.replica)))
+
+
+def _sum_walls(spans: pa.Table) -> dict[int, int]:
+    grouped = spans.group_by(["replica", "loader", "epoch"], use_threads=False)
+    walls: dict[int, int] = {}
+    for row in grouped.aggregate([("start_ns", "min"), ("end_ns", "max")]).to_pylist():
+        walls[row["replica"]] = walls.get(row["replica"], 0) + row["end_ns_max"] - row["start_ns_min"]
+    return walls
+
+
+def summarize_totals(stages: pa.Table) -> tuple[StageTotals, ...]:
+    """Return what each stage did in all, in the order of the pipeline."""
+    times = _sum_kinds(stages, "stage")
+    work = _measure(stages.filter(pc.equal(stages["kind"], "work")), "stage")
+    counted = stages.group_by("stage", use_threads=False).aggregate([("replica", "count_distinct")]).to_pylist()
+    replicas = {row["stage"]: row["replica_count_distinct"] for row in counted}
+    items = _count_items(stages)
+    rows = []
+    for stage in order_stages(list(replicas)):
+        done = work.get(stage, _Work())
+        kinds = {f"{kind}_ns": times[stage][kind] for kind in KINDS}
+        rows.append(
+            StageTotals(
+                stage=stage,
+                replicas=replicas[stage],
+                batches=done.batches,
+                items=items.get(stage, 0),
+                bytes=done.bytes,
+                cpu_frac=done.cpu_frac,
+                longest_ns=done.longest_ns,
+                **kinds,
+            )
+        )
+    return tuple(rows)
+
+
+def _count_items(stages: pa.Table) -> dict[str, int]:
+    """Return the samples that passed each stage: one that passed five transforms of a loader counts once."""
+    work = stages.filter(pc.equal(stages["kind"], "work"))
+    named = work.group_by(["stage", "loader", "detail"], use_threads=False).aggregate([("items", "sum")])
+    passed = named.group_by(["stage", "loader"], use_threads=False).aggregate([("items_sum", "max")])
+    counts = passed.group_by("stage", use_threads=False).aggregate([("items_sum_max", "sum")]).to_pylist()
+    return {row["stage"]: row["items_sum_max_sum"] for row in counts}
+
+
+def summarize_transforms(stages: pa.Table) -> tuple[TransformTimes, ...]:
+    """Return the transforms that the run names, the longest first; empty where it names none."""
+    work = pc.and_(pc.equal(stages["stage"], "transform"), pc.equal(stages["kind"], "work"))
+    detail = pc.fill_null(stages["detail"].cast(pa.string()), "")
+    measured = _measure(stages.filter(pc.and_(work, pc.not_equal(detail, ""))), "detail")
+    whole = sum(done.work_ns for done in measured.values()) or 1
+    rows = (
+        TransformTimes(name, done.items, done.work_ns, done.work_ns / whole, done.cpu_frac, done.longest_ns)
+        for name, done in measured.items()
+    )
+    return tuple(sorted(rows, key=lambda row: (-row.work_ns, row.name)))
+
+
+def find_slow_items(stages: pa.Table, limit: int = 10) -> tuple[SlowItem, ...]:
+    """Return the slowest single items, the slowest first; an item that is slow in several stages is told once.
+
+    The slowest item of a row of `read` was timed with its transforms: the stage is that which took most of it.
+    """
+    timed = stages.filter(pc.greater(stages["longest_ns"], 0)).sort_by([("longest_ns", "descending")])
+    slowest = timed.slice(0, 8 * limit)
+    transforms = _find_transforms(timed, slowest)
+    found: dict[object, SlowItem] = {}
+    for place, row in enumerate(slowest.to_pylist()):
+        item = row["longest_item"] if (row["longest_item"] or 0) >= 0 else None
+        known = _identify(row)
+        took = transforms.get(known) if row["stage"] == "read" and item is not None else None
+        blamed = took if took is not None and 2 * took["longest_ns"] >= row["longest_ns"] else row
+        slow = SlowItem(
+            stage=blamed["stage"],
+            detail=blamed["detail"] or "",
+            replica=row["replica"],
+            epoch=row["epoch"],
+            batch=row["batch"],
+            item=item,
+            longest_ns=row["longest_ns"],
+            start_ns=row["start_ns"],
+            end_ns=blamed["start_ns"] + blamed["duration_ns"],
+        )
+        found.setdefault(known if item is not None else place, slow)
+    return tuple(found.values())[:limit]
+
+
+def _find_transforms(timed: pa.Table, slowest: pa.Table) -> dict[tuple[object, ...], dict[str, Any]]:
+    """Return of each item of the slowest rows the transform that took longest of it; `timed` has the longest first."""
+    near = pc.and_(pc.equal(timed["stage"], "transform"), pc.is_in(timed["batch"], slowest["batch"].combine_chunks()))
+    found: dict[tuple[object, ...], dict[str, Any]] = {}
+    for row in timed.filter(near).to_pylist():
+        found.setdefault(_identify(row), row)
+    return found
+
+
+def _identify(row: dict[str, Any]) -> tuple[object, ...]:
+    return row["loader"], row["epoch"], row["batch"], row["longest_item"]
+
+
+def order_stages(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names in the order of the pipeline, those of the user's own after them as they came."""
+    known = [name for name in STAGE_ORDER if name in names]
+    return (*known, *(name for name in names if name not in STAGE_ORDER))
+
+
+@dataclass(frozen=True)
+class _Work:
+    batches: int = 0
+    items: int = 0
+    bytes: int | None = None
+    work_ns: int = 0
+    cpu_frac: float | None = None
+    longest_ns: int | None = None
+
+
+def _measure(work: pa.Table, key: str) -> dict[str, _Work]:
+    """Sum rows of work per key. The part on a processor is over the rows that know it."""
+    known = pc.if_else(pc.is_valid(work["cpu_ns"]), work["duration_ns"], None)
+    work = _append(work, {"known_ns": known, "whole_batch": _number_batches(work)})
+    sums = [(name, "sum") for name in ("duration_ns", "cpu_ns", "known_ns", "items", "bytes")]
+    grouped = work.group_by(key, use_threads=False).aggregate(
+        [*sums, ("longest_ns", "max"), ("whole_batch", "count_distinct")]
+    )
+    return {
+        row[key]: _Work(
+            batches=row["whole_batch_count_distinct"],
+            items=row["items_sum"],
+            bytes=row["bytes_sum"],
+            work_ns=row["duration_ns_sum"],
+            cpu_frac=row["cpu_ns_sum"] / row["known_ns_sum"] if row["known_ns_sum"] else None,
+            longest_ns=row["longest_ns_max"],
+        )
+        for row in grouped.to_pylist()
+    }
+
+
+def _sum_kinds(stages: pa.Table, key: str) -> dict[str | int, dict[str, int]]:
+    sums = stages.group_by([key, "kind"], use_threads=False).aggregate([("duration_ns", "sum")]).to_pylist()
+    times: dict[str | int, dict[str, int]] = {}
+    for row in sums:
+        times.setdefault(row[key], dict.fromkeys(KINDS, 0))[row["kind"]] = row["duration_ns_sum"]
+    return times
+
+
+def _number_batches(stages: pa.Table) -> pa.ChunkedArray:
+    """Give each batch one number: a batch is known by its loader, its epoch and its place in it. Null for no batch.
+
+    Replicas of a stage of the user's number their items each by itself: the replica stands for the epoch.
+    """
+    own = pc.add(stages["replica"].cast(pa.int64()), 1)
+    epoch = pc.if_else(pc.is_valid(stages["loader"]), pc.fill_null(stages["epoch"].cast(pa.int64()), 0), own)
+    loader = pc.fill_null(stages["loader"].cast(pa.int64()), -1)
+    return pc.add(pc.add(pc.multiply(loader, 1 << 56), pc.multiply(epoch, 1 << 36)), stages["batch"])
+
+
+def _append(table: pa.Table, columns: dict[str, pa.ChunkedArray]) -> pa.Table:
+    for name, values in columns.items():
+        table = table.append_column(name, values)
+    return table

@@ -1,0 +1,296 @@
+"""How well the device was used: utilisation, SM efficiency, occupancy, and what its time went to.
+
+What a figure means stands beside the function that makes it; a run with several devices gives the mean over those that
+did anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.intervals import Floats, Intervals, Ints, Mask, integrate_capped, unite
+from collector.format.run import RankRun
+from collector.format.schema.errors import TableMissingError
+from profiler_server.analysis.device.slices import (
+    Span,
+    Texts,
+    read_slices,
+    read_spans,
+    read_steps,
+    read_stream_tracks,
+    release_slices,
+    to_ints,
+)
+from profiler_server.analysis.results import DeviceSummary, DeviceTimes, IdleCauses
+from profiler_server.store.lasting import Lasting
+
+KERNEL_WAIT_NS = 30_000
+"""A gap shorter than this is the cost of starting one kernel after another (HTA's threshold)."""
+_COLUMNS = ("id", "track", "start_ns", "duration_ns", "category", "launched_by", "args")
+KERNEL, COLLECTIVE, COPY, SET = range(4)
+"""Values of `DeviceWork.kind`."""
+_KINDS = {"kernel": KERNEL, "communication": COLLECTIVE, "memcpy": COPY, "memset": SET}
+
+
+@dataclass(frozen=True)
+class DeviceWork:
+    """Device work of a rank, one row per slice in order of start.
+
+    `launch_ns` and `launch_end_ns` are when its launch began and ended, -1 if unknown; `launched_by` is the slice of that
+    call, which a graph's work has in common, -1 for none.
+    """
+
+    device: Ints
+    track: Ints
+    kind: Ints
+    start_ns: Ints
+    end_ns: Ints
+    launch_ns: Ints
+    launch_end_ns: Ints
+    launched_by: Ints
+    blocks_per_sm: Floats
+    occupancy_frac: Floats
+
+    @property
+    def linked(self) -> Mask:
+        """Which work names the call that launched it."""
+        return self.launched_by >= 0
+
+    def pick(self, rows: Mask) -> DeviceWork:
+        return DeviceWork(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+Measure = Callable[["_Kernels"], float | None]
+
+
+def summarize_device(rank: RankRun) -> DeviceSummary | None:
+    """Summarise the device of one rank; None without a trace, or if nothing ran on a device.
+
+    Kept until a file of the rank changes. Raises TableBrokenError or NewerSchemaError.
+    """
+    return DEVICE_SUMMARY.read(rank)
+
+
+def _summarize(rank: RankRun) -> DeviceSummary | None:
+    work = read_device_work(rank)
+    if work is None or not len(work):
+        return None
+    return summarize_work(work, rank)
+
+
+DEVICE_SUMMARY = Lasting("device-summary", DeviceSummary | None, _summarize, 1024)
+
+
+def summarize_work(work: DeviceWork, rank: RankRun, device: int | None = None) -> DeviceSummary:
+    """Summarise some work of a rank; `device` says which one's, if it is one device's. Raises as `RankRun.table` does."""
+    try:
+        spans = read_spans(rank, *read_steps(rank))
+    except TableMissingError:
+        spans = ()
+    extents = split_windows(work, rank)
+    times = [account_times(part) for part in extents]
+    linked = times if work.linked.all() else [account_times(part.pick(part.linked)) for part in extents]
+    whole = _add_times(times)
+    return DeviceSummary(
+        **vars(whole),
+        linked_only=_add_times(linked),
+        utilization_frac=_mean_over_devices(work, spans, _measure_busy),
+        sm_efficiency_frac=_mean_over_devices(work, spans, _measure_sm),
+        occupancy_frac=_measure_occupancy(work, spans),
+        tensor_core_frac=_measure_tensor_core(rank, device),
+        idle_causes_ns=_add_causes([find_idle_causes(part) for part in extents]),
+    )
+
+
+def read_device_work(rank: RankRun) -> DeviceWork | None:
+    """Return the device work of a rank in order of start, None without slices."""
+    data = read_slices(rank, _COLUMNS)
+    if data is None:
+        return None
+    streams = read_stream_tracks(rank)
+    work = data.take(pa.array(_find_work(data, list(streams))))
+    ids, starts, lengths = (to_ints(data[name]) for name in ("id", "start_ns", "duration_ns"))
+    del data
+    release_slices()
+    launched_by = to_ints(work["launched_by"].fill_null(-1))
+    launch = _find_launches(ids, launched_by)
+    known = launch >= 0
+    track, start = to_ints(work["track"]), to_ints(work["start_ns"])
+    device_of = np.zeros(max(streams, default=0) + 1, np.int64)
+    device_of[list(streams)] = list(streams.values())
+    return DeviceWork(
+        device_of[track],
+        track,
+        Texts(work["category"]).number(_KINDS),
+        start,
+        start + to_ints(work["duration_ns"]),
+        np.where(known, starts[launch], -1),
+        np.where(known, starts[launch] + lengths[launch], -1),
+        launched_by,
+        *_read_args(work["args"].combine_chunks()),
+    )
+
+
+def _find_work(data: pa.Table, streams: Sequence[int]) -> Ints:
+    """Return the rows that are device work, in order of start."""
+    on_stream = np.isin(data["track"].to_numpy(), streams)
+    rows = np.flatnonzero(on_stream & (Texts(data["category"]).number(_KINDS) >= 0))
+    order: Ints = rows[np.argsort(to_ints(data["start_ns"])[rows], kind="stable")]
+    return order
+
+
+def account_times(work: DeviceWork) -> DeviceTimes:
+    """Account the time from the first to the last device event, as TraceLens does; the parts sum to the total.
+
+    Copies that computation or communication hides, and communication that computation hides, are not counted.
+    """
+    if not len(work):
+        return DeviceTimes(0, 0, 0, 0, 0)
+    computation = _unite(work, (work.kind == KERNEL) | (work.kind == SET))
+    communication = _unite(work, work.kind == COLLECTIVE)
+    copies = _unite(work, work.kind == COPY)
+    total = int(work.end_ns.max() - work.start_ns.min())
+    exposed_communication = (communication - computation).length_ns
+    exposed_copy = (copies - computation - communication).length_ns
+    idle = total - computation.length_ns - exposed_communication - exposed_copy
+    return DeviceTimes(total, computation.length_ns, exposed_communication, exposed_copy, idle)
+
+
+def find_idle_causes(work: DeviceWork) -> IdleCauses:
+    """Sum the gaps before the work of each stream by cause, as HTA does.
+
+    Host wait: the launch began after the previous work had ended. Kernel wait: any other gap under 30 µs. Work whose
+    launch is unknown cannot be host wait.
+    """
+    order = np.lexsort((work.start_ns, work.track))
+    track, start, end, launch = (values[order] for values in (work.track, work.start_ns, work.end_ns, work.launch_ns))
+    same = track[1:] == track[:-1]
+    gap = np.where(same, np.maximum(start[1:] - end[:-1], 0), 0)
+    host = same & (launch[1:] > end[:-1])
+    kernel = same & ~host & (gap < KERNEL_WAIT_NS)
+    return IdleCauses(int(gap[host].sum()), int(gap[kernel].sum()), int(gap[same & ~host & ~kernel].sum()))
+
+
+def split_windows(work: DeviceWork, rank: RankRun) -> list[DeviceWork]:
+    """Split the work by detailed window: between two windows nothing was recorded, which is not idle time."""
+    windows = sorted(rank.manifest.windows, key=lambda window: window.start_ns)
+    if len(windows) < 2:
+        return [work]
+    edges = np.array([window.start_ns for window in windows[1:]], np.int64)
+    group = np.searchsorted(edges, work.start_ns, side="right")
+    return [work.pick(group == number) for number in range(len(windows)) if (group == number).any()]
+
+
+def _unite(work: DeviceWork, rows: Mask) -> Intervals:
+    return unite(work.start_ns[rows], work.end_ns[rows])
+
+
+class _Kernels(NamedTuple):
+    """Kernels of one device, as far as they lie in one stretch of time."""
+
+    starts: Ints
+    ends: Ints
+    blocks_per_sm: Floats
+
+
+def _mean_over_devices(work: DeviceWork, spans: tuple[Span, ...], measure: Measure) -> float | None:
+    total = sum(span.end_ns - span.start_ns for span in spans)
+    if not total:
+        return None
+    values = []
+    for device in np.unique(work.device):
+        rows = (work.kind <= COLLECTIVE) & (work.device == device)
+        kernels = _Kernels(work.start_ns[rows], work.end_ns[rows], work.blocks_per_sm[rows])
+        parts = [measure(_clip(kernels, span)) for span in spans]
+        known = [part for part in parts if part is not None]
+        if len(known) == len(parts):
+            values.append(sum(known) / total)
+    return float(np.mean(values)) if values else None
+
+
+def _clip(kernels: _Kernels, span: Span) -> _Kernels:
+    inside = (kernels.starts < span.end_ns) & (kernels.ends > span.start_ns)
+    starts, ends = kernels.starts[inside], kernels.ends[inside]
+    return _Kernels(np.maximum(starts, span.start_ns), np.minimum(ends, span.end_ns), kernels.blocks_per_sm[inside])
+
+
+def _measure_busy(kernels: _Kernels) -> float | None:
+    return float(unite(kernels.starts, kernels.ends).length_ns)
+
+
+def _measure_sm(kernels: _Kernels) -> float | None:
+    """Return the time that the multiprocessors were filled, None if the trace does not say (ROCm traces do not)."""
+    known = ~np.isnan(kernels.blocks_per_sm)
+    if len(known) and not known.any():
+        return None
+    return integrate_capped(kernels.starts[known], kernels.ends[known], kernels.blocks_per_sm[known], 1.0)
+
+
+def _measure_occupancy(work: DeviceWork, spans: tuple[Span, ...]) -> float | None:
+    rows = (work.kind <= COLLECTIVE) & ~np.isnan(work.occupancy_frac)
+    starts, ends = work.start_ns[rows], work.end_ns[rows]
+    inside = np.zeros(len(starts), bool)
+    for span in spans:
+        inside |= (starts < span.end_ns) & (ends > span.start_ns)
+    lengths = (ends - starts)[inside]
+    total = lengths.sum()
+    return float((work.occupancy_frac[rows][inside] * lengths).sum() / total) if total else None
+
+
+def _measure_tensor_core(rank: RankRun, device: int | None) -> float | None:
+    """Return the share of kernel time in kernels that use tensor cores, None without kernels."""
+    try:
+        data = rank.table("kernels", columns=["device", "tensor_core", "total_ns"])
+    except TableMissingError:
+        return None
+    if device is not None:
+        data = data.filter(pc.equal(data["device"], device))
+    totals = to_ints(data["total_ns"])
+    used = np.asarray(data["tensor_core"].to_numpy(), bool)
+    return float(totals[used].sum() / totals.sum()) if totals.sum() else None
+
+
+def _find_launches(ids: Ints, wanted: Ints) -> Ints:
+    """Return the rows of some ids, -1 for one that is not there."""
+    if ids[0] == 0 and ids[-1] == len(ids) - 1 and (ids[1:] > ids[:-1]).all():
+        return np.where(wanted < len(ids), wanted, -1)  # an imported trace's ids are its rows
+    order = np.argsort(ids, kind="stable")
+    at = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
+    found = order[at]
+    launches: Ints = np.where((wanted >= 0) & (ids[found] == wanted), found, -1)
+    return launches
+
+
+def _read_args(args: pa.DictionaryArray) -> tuple[Floats, Floats]:
+    """Return blocks per SM and occupancy of each row, NaN where the trace does not say; each text is read once."""
+    indices = np.asarray(args.indices.fill_null(-1).to_numpy(), np.int64)
+    blocks, occupancy = np.full((2, len(args.dictionary) + 1), np.nan)
+    for code in np.unique(indices[indices >= 0]).tolist():
+        values = json.loads(args.dictionary[code].as_py())
+        blocks[code] = _to_float(values.get("blocks per SM"))
+        occupancy[code] = _to_float(values.get("est. achieved occupancy %")) / 100.0
+    return blocks[indices], occupancy[indices]
+
+
+def _to_float(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else float("nan")
+
+
+def _add_times(parts: list[DeviceTimes]) -> DeviceTimes:
+    names = DeviceTimes.__dataclass_fields__
+    return DeviceTimes(**{name: sum(getattr(part, name) for part in parts) for name in names})
+
+
+def _add_causes(parts: list[IdleCauses]) -> IdleCauses:
+    names = IdleCauses.__dataclass_fields__
+    return IdleCauses(**{name: sum(getattr(part, name) for part in parts) for name in names})

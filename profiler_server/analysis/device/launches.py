@@ -1,0 +1,122 @@
+"""How host and device keep step: idle causes by stream, launches, the queue between them, and overlap.
+
+The thresholds are HTA's, so that its users find their figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.format.intervals import Ints, unite
+from profiler_server.analysis.device.device import COLLECTIVE, COPY, DeviceWork, find_idle_causes
+from profiler_server.analysis.results import IdleCauses
+
+LONG_DELAY_NS = 100_000
+LONG_CALL_NS = 50_000
+
+
+@dataclass(frozen=True)
+class StreamIdle:
+    """One stream: how much work it did and what the gaps between its work were for. `track` is its timeline row."""
+
+    track: int
+    count: int
+    busy_ns: int
+    causes: IdleCauses
+
+    @property
+    def idle_ns(self) -> int:
+        return self.causes.host_wait + self.causes.kernel_wait + self.causes.other
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Of the launch calls that are known. A delay is max(0, start of the first work - end of its launch call).
+
+    A call counts once, whatever it launches: that of a graph launches many kernels. `short` counts calls whose work took
+    less time than the call, `late` delays over 100 µs, `slow` calls over 50 µs, `unlinked` work without a known call.
+    """
+
+    count: int
+    unlinked: int
+    delay_mean_ns: float
+    delay_p50_ns: float
+    delay_p95_ns: float
+    delay_max_ns: int
+    short: int
+    late: int
+    slow: int
+
+
+@dataclass(frozen=True)
+class QueueLength:
+    """Work launched and not yet started, after every change: times in order and the length from then on."""
+
+    times_ns: Ints
+    lengths: Ints
+
+    @property
+    def mean(self) -> float:
+        """Return the mean over time."""
+        if len(self.times_ns) < 2:
+            return 0.0
+        spans = np.diff(self.times_ns)
+        return float((self.lengths[:-1] * spans).sum() / spans.sum()) if spans.sum() else 0.0
+
+
+def list_idle(work: DeviceWork) -> tuple[StreamIdle, ...]:
+    """Return the streams of some work, the busiest first."""
+    streams = [work.pick(work.track == track) for track in np.unique(work.track)]
+    found = [
+        StreamIdle(int(part.track[0]), len(part), unite(part.start_ns, part.end_ns).length_ns, find_idle_causes(part))
+        for part in streams
+    ]
+    return tuple(sorted(found, key=lambda stream: -stream.busy_ns))
+
+
+def summarize_launches(work: DeviceWork) -> Launches | None:
+    """Summarise launches; None where no launch is known."""
+    known = work.pick(work.launch_ns >= 0)
+    if not len(known):
+        return None
+    # Work is in order of start, so the first row of a call is its first work.
+    _, first, launch = np.unique(known.launched_by, return_index=True, return_inverse=True)
+    delay = np.maximum(known.start_ns[first] - known.launch_end_ns[first], 0)
+    call = known.launch_end_ns[first] - known.launch_ns[first]
+    worked = np.zeros(len(first), np.int64)
+    np.add.at(worked, launch, known.end_ns - known.start_ns)
+    p50, p95 = np.percentile(delay, [50, 95])
+    return Launches(
+        count=len(first),
+        unlinked=len(work) - len(known),
+        delay_mean_ns=float(delay.mean()),
+        delay_p50_ns=float(p50),
+        delay_p95_ns=float(p95),
+        delay_max_ns=int(delay.max()),
+        short=int((worked < call).sum()),
+        late=int((delay > LONG_DELAY_NS).sum()),
+        slow=int((call > LONG_CALL_NS).sum()),
+    )
+
+
+def trace_queue(work: DeviceWork) -> QueueLength:
+    """Follow the queue: one more at the start of a launch call, one less when its work starts (not before its launch)."""
+    known = work.pick(work.launch_ns >= 0)
+    times = np.concatenate([known.launch_ns, np.maximum(known.start_ns, known.launch_ns)])
+    changes = np.repeat(np.array([1, -1], np.int64), len(known))
+    order = np.argsort(times, kind="stable")
+    times, lengths = times[order], np.cumsum(changes[order])
+    last = np.append(np.diff(times) > 0, True) if len(times) else np.zeros(0, bool)
+    return QueueLength(times[last], lengths[last])
+
+
+def measure_overlap(work: DeviceWork) -> float | None:
+    """Return the part of communication that computation hides, None without communication."""
+    on = work.kind == COLLECTIVE
+    communication = unite(work.start_ns[on], work.end_ns[on])
+    rest = ~on & (work.kind != COPY)
+    computation = unite(work.start_ns[rest], work.end_ns[rest])
+    length = communication.length_ns
+    return (communication & computation).length_ns / length if length else None

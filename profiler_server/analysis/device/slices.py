@@ -1,0 +1,100 @@
+"""The slices of a rank as arrays: what the accounts of device and host time start from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.intervals import Ints, Mask
+from collector.format.run import RankRun
+from collector.format.schema.errors import TableMissingError
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of time that was recorded in detail, and the steps in it. Times are ns since the run's epoch."""
+
+    start_ns: int
+    end_ns: int
+
+
+def read_steps(rank: RankRun) -> tuple[Ints, Ints]:
+    """Return start and end of the training steps that were recorded in detail, in time order. Raises as `table` does."""
+    data = rank.table("steps", columns=["kind", "start_ns", "duration_ns", "detailed"])
+    data = data.filter(pc.and_(pc.equal(data["kind"].cast(pa.string()), "train"), data["detailed"]))
+    starts, lengths = to_ints(data["start_ns"]), to_ints(data["duration_ns"])
+    return starts, starts + lengths
+
+
+def read_spans(rank: RankRun, starts: Ints, ends: Ints) -> tuple[Span, ...]:
+    """Return the stretches that hold the detailed steps: one per window, or one for an imported trace."""
+    windows = [(window.start_ns, window.end_ns) for window in rank.manifest.windows]
+    if not len(starts):
+        return ()
+    if not windows:
+        return (Span(int(starts[0]), int(ends[-1])),)
+    spans = []
+    for low, high in windows:
+        inside = (starts < high) & (ends > low)
+        if inside.any():
+            spans.append(Span(int(starts[inside].min()), int(ends[inside].max())))
+    return tuple(spans)
+
+
+def read_slices(rank: RankRun, columns: Sequence[str]) -> pa.Table | None:
+    """Return the slices of a rank, None if it has none. Raises TableBrokenError or NewerSchemaError.
+
+    Millions of them take hundreds of megabytes: turn them into arrays in a function that ends, then `release_slices`.
+    """
+    release_slices()
+    try:
+        data = rank.table("slices", columns=columns)
+    except TableMissingError:
+        return None
+    return data if data.num_rows else None
+
+
+def release_slices() -> None:
+    """Give back what slices took that nobody holds any more: Arrow keeps it, and no array could use it."""
+    pa.default_memory_pool().release_unused()
+
+
+def read_stream_tracks(rank: RankRun) -> dict[int, int]:
+    """Return the device of each track that is a stream."""
+    data = rank.table("tracks", columns=["track", "kind", "device"]).to_pydict()
+    rows = zip(data["track"], data["kind"], data["device"], strict=True)
+    return {track: device or 0 for track, kind, device in rows if kind == "stream"}
+
+
+def read_thread_tracks(rank: RankRun) -> tuple[int, ...]:
+    """Return the tracks that are threads."""
+    data = rank.table("tracks", columns=["track", "kind"]).to_pydict()
+    return tuple(track for track, kind in zip(data["track"], data["kind"], strict=True) if kind == "thread")
+
+
+def to_ints(column: pa.ChunkedArray) -> Ints:
+    return np.asarray(column.to_numpy(), np.int64)
+
+
+class Texts:
+    """A dictionary column of slices: what is asked of its rows is asked of each distinct text once. Null is no text."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        whole = column.combine_chunks()
+        self._texts: list[str] = whole.dictionary.to_pylist()
+        codes = whole.indices.fill_null(len(self._texts)) if whole.null_count else whole.indices
+        self._codes = codes.to_numpy()
+
+    def match(self, test: Callable[[str], object]) -> Mask:
+        """Return which rows pass a test."""
+        passed: Mask = np.array([*(bool(test(text)) for text in self._texts), False], bool)[self._codes]
+        return passed
+
+    def number(self, values: Mapping[str, int]) -> Ints:
+        """Return the value of each row, -1 for a text that has none."""
+        numbers: Ints = np.array([*(values.get(text, -1) for text in self._texts), -1], np.int64)[self._codes]
+        return numbers

@@ -1,0 +1,211 @@
+"""Memory of a device over the detailed windows: the curve, what each operator changed, what was alive at a moment.
+
+Blocks from before a window have no allocation in the table: what is allocated and not explained by blocks of the window
+is told as held from before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from collector.format.intervals import Ints, Mask
+from collector.format.run import RankRun
+from collector.format.schema.manifest import Window
+from collector.format.steps import read_integers
+
+HOST = -1
+MOST_EVENTS = 2_000_000
+NO_OPERATOR = "(outside of an operator)"
+_COLUMNS = ("start_ns", "step", "allocated_bytes", "reserved_bytes", "change_bytes", "address")
+
+
+@dataclass(frozen=True)
+class MemoryTrace:
+    """Events of one device in time order. `reserved_bytes` is -1 where it is not known, `operator` and `address` too."""
+
+    device: int
+    start_ns: Ints
+    step: Ints
+    allocated_bytes: Ints
+    reserved_bytes: Ints
+    change_bytes: Ints
+    address: Ints
+    operator: Ints
+    operators: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @cached_property
+    def peak_row(self) -> int:
+        return int(np.argmax(self.allocated_bytes))
+
+    @property
+    def peak_bytes(self) -> int:
+        return int(self.allocated_bytes[self.peak_row])
+
+    @property
+    def peak_reserved_bytes(self) -> int | None:
+        known = int(self.reserved_bytes.max())
+        return known if known > 0 else None
+
+    def name(self, row: int) -> str:
+        return self.operators[int(self.operator[row])] if self.operator[row] >= 0 else NO_OPERATOR
+
+
+@dataclass(frozen=True)
+class OperatorChange:
+    """What an operator did to memory in the windows. `net_bytes` is what it left behind: taken less given back."""
+
+    operator: str
+    allocations: int
+    allocated_bytes: int
+    released_bytes: int
+    net_bytes: int
+    largest_bytes: int
+
+
+@dataclass(frozen=True)
+class LiveBlock:
+    """A block that was alive at a moment, and when and by which operator it was taken. `step` is None outside of steps."""
+
+    address: int
+    size_bytes: int
+    operator: str
+    born_ns: int
+    step: int | None
+
+
+@dataclass(frozen=True)
+class LiveMemory:
+    """What was alive at `at_ns`, the moment of an event. `blocks` are the largest, `known_bytes` the sum of all `count`.
+
+    `before_bytes` is what was allocated and is not explained by them: it was taken before the window.
+    """
+
+    at_ns: int
+    step: int | None
+    allocated_bytes: int
+    reserved_bytes: int | None
+    known_bytes: int
+    before_bytes: int
+    count: int
+    blocks: tuple[LiveBlock, ...]
+
+
+def read_memory(rank: RankRun) -> tuple[MemoryTrace, ...]:
+    """Read the events of each device, devices first, the host last. Raises as `RankRun.table` does."""
+    table = rank.table("memory").slice(0, MOST_EVENTS).sort_by("start_ns")
+    if not table.num_rows:
+        return ()
+    operators = table["operator"].combine_chunks()
+    if isinstance(operators, pa.ChunkedArray):
+        operators = operators.chunk(0)
+    names = tuple(operators.dictionary.to_pylist())
+    codes = np.asarray(operators.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+    device = read_integers(table, "device", absent=-1)
+    found = sorted(np.unique(device).tolist(), key=lambda number: (number == HOST, number))
+    return tuple(_pick(table, codes, names, number, device == number) for number in found)
+
+
+def _pick(table: pa.Table, codes: Ints, names: tuple[str, ...], device: int, mine: Mask) -> MemoryTrace:
+    start, step, allocated, reserved, change, address = (
+        read_integers(table, name, absent=-1)[mine] for name in _COLUMNS
+    )
+    trace = MemoryTrace(device, start, step, allocated, reserved, change, address, codes[mine], names)
+    return _leave_out_maps(trace) if device == HOST else trace
+
+
+def _leave_out_maps(trace: MemoryTrace) -> MemoryTrace:
+    """Leave out shared memory that is mapped, such as batches from workers: PyTorch reports it with a total of 0.
+
+    The host has no caching allocator either, so what stands as reserved there is that memory.
+    """
+    kept = np.ones(len(trace), bool)
+    for row in np.flatnonzero((trace.allocated_bytes == 0) & (trace.change_bytes != 0)).tolist():
+        before = row - 1
+        while before >= 0 and not kept[before]:
+            before -= 1
+        held = int(trace.allocated_bytes[before]) if before >= 0 else 0
+        kept[row] = held + int(trace.change_bytes[row]) == 0
+    if not kept.any():
+        return trace
+    start, step, allocated, change, address, operator = (
+        values[kept]
+        for values in (
+            *(trace.start_ns, trace.step, trace.allocated_bytes),
+            *(trace.change_bytes, trace.address, trace.operator),
+        )
+    )
+    return MemoryTrace(
+        HOST, start, step, allocated, np.full(len(start), -1), change, address, operator, trace.operators
+    )
+
+
+def sum_operators(trace: MemoryTrace) -> tuple[OperatorChange, ...]:
+    """Sum the changes by operator, those that took most first."""
+    found = []
+    for code in np.unique(trace.operator).tolist():
+        change = trace.change_bytes[trace.operator == code]
+        taken = change[change > 0]
+        found.append(
+            OperatorChange(
+                operator=trace.operators[code] if code >= 0 else NO_OPERATOR,
+                allocations=len(taken),
+                allocated_bytes=int(taken.sum()),
+                released_bytes=int(-change[change < 0].sum()),
+                net_bytes=int(change.sum()),
+                largest_bytes=int(taken.max(initial=0)),
+            )
+        )
+    return tuple(sorted(found, key=lambda entry: (-entry.allocated_bytes, -entry.released_bytes, entry.operator)))
+
+
+def find_row(trace: MemoryTrace, at_ns: int) -> int:
+    """Return the event that is nearest to a moment."""
+    at = int(np.searchsorted(trace.start_ns, at_ns))
+    if at == 0:
+        return 0
+    if at == len(trace):
+        return at - 1
+    return at if trace.start_ns[at] - at_ns < at_ns - trace.start_ns[at - 1] else at - 1
+
+
+def list_live(trace: MemoryTrace, row: int, windows: Sequence[Window] = (), most: int = 50) -> LiveMemory:
+    """Return what was alive after an event, the largest blocks first. Only events of the same window count: a block that
+    was alive at the end of an earlier one may have been released since, unseen."""
+    begin = max((w.start_ns for w in windows if w.start_ns <= trace.start_ns[row]), default=int(trace.start_ns[0]))
+    first = int(np.searchsorted(trace.start_ns, begin))
+    rows = np.arange(first, row + 1)
+    rows = rows[trace.change_bytes[rows] != 0]
+    # The last event of each address decides whether its block is alive.
+    _, last = np.unique(trace.address[rows][::-1], return_index=True)
+    final = rows[::-1][last]
+    alive = final[(trace.change_bytes[final] > 0) & (trace.address[final] != -1)]
+    alive = alive[np.lexsort((trace.start_ns[alive], -trace.change_bytes[alive]))]
+    known = int(trace.change_bytes[alive].sum())
+    allocated, reserved = int(trace.allocated_bytes[row]), int(trace.reserved_bytes[row])
+    return LiveMemory(
+        at_ns=int(trace.start_ns[row]),
+        step=_step(trace, row),
+        allocated_bytes=allocated,
+        reserved_bytes=reserved if reserved > 0 else None,
+        known_bytes=known,
+        before_bytes=max(allocated - known, 0),
+        count=len(alive),
+        blocks=tuple(_describe(trace, int(at)) for at in alive[:most]),
+    )
+
+
+def _describe(trace: MemoryTrace, row: int) -> LiveBlock:
+    size = int(trace.change_bytes[row])
+    return LiveBlock(int(trace.address[row]), size, trace.name(row), int(trace.start_ns[row]), _step(trace, row))
+
+
+def _step(trace: MemoryTrace, row: int) -> int | None:
+    return int(trace.step[row]) if trace.step[row] >= 0 else None

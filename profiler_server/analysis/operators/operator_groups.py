@@ -1,0 +1,161 @@
+"""The operator table in the ways that it is looked at: by type, operator, kernel, host order or module.
+
+Every group is an Arrow table with its keys, `count`, the times, `mean_ns` and `share_frac`. The share is of the self
+time, on the device where the run has device time, else on the host; the shares of a group sum to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.run import RankRun
+from collector.format.schema.errors import RunError
+from profiler_server.analysis.device.executions import order_operators
+from profiler_server.analysis.narrowing import StepRange
+from profiler_server.analysis.operators.operators import (
+    KERNEL_KEYS,
+    read_kernels,
+    read_operators,
+    sum_kernels,
+    sum_operators,
+    sum_types,
+)
+from profiler_server.analysis.operators.roofline import find_roof, list_tf32_users, measure_roofline
+
+Measure = Literal["device", "host"]
+NO_MODULE = "(outside of every module)"
+
+
+@dataclass(frozen=True)
+class GroupTable:
+    """One group. `steps` are the training steps that the figures cover, `outside` that some ran outside of every step."""
+
+    rows: pa.Table
+    measure: Measure
+    steps: tuple[int, ...]
+    outside: bool
+
+
+@dataclass(frozen=True)
+class Group:
+    """How to make a group: `name` is its key column, `search_in` the columns that a search reads."""
+
+    name: str
+    search_in: tuple[str, ...]
+    tabulate: Callable[[RankRun, StepRange | None], GroupTable]
+
+
+def tabulate_types(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
+    """Sum by family. Raises as `RankRun.table` does, like every function here."""
+    operators = within_steps(read_operators(rank), steps)
+    return _complete(sum_types(operators), operators)
+
+
+def tabulate_operators(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
+    """Sum by operator name."""
+    operators = within_steps(read_operators(rank), steps)
+    return _complete(sum_operators(operators, ("name", "type")), operators)
+
+
+def tabulate_kernels(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
+    """Sum by kernel, owning operator, stream and launch shape."""
+    kernels = within_steps(read_kernels(rank), steps)
+    rows = sum_kernels(kernels, KERNEL_KEYS)
+    return _cover(rows.append_column("share_frac", _share(rows["total_ns"])), "device", kernels)
+
+
+def tabulate_host(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
+    """Sum by operator name on the host, with `order`: its place among the first calls of the first step, null for none."""
+    operators = within_steps(read_operators(rank), steps)
+    group = _complete(sum_operators(operators, ("name", "type")), operators, "host")
+    try:
+        order = order_operators(rank, group.steps[0]) if group.steps else None
+    except RunError:
+        order = None  # The order is an addition: the times stand without the slices.
+    if order is None:
+        rows = group.rows.append_column("order", pa.nulls(group.rows.num_rows, pa.int64()))
+    else:
+        rows = group.rows.join(order, "name", join_type="left outer", use_threads=False)
+    return GroupTable(rows, group.measure, group.steps, group.outside)
+
+
+def tabulate_modules(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
+    """Sum by the path of the nn.Module that called; times are the self times of its operators."""
+    operators = within_steps(read_operators(rank, ("module",)), steps)
+    named = pc.fill_null(operators["module"].cast(pa.string()), NO_MODULE)
+    operators = operators.set_column(operators.column_names.index("module"), "module", named)
+    return _complete(sum_operators(operators, ("module",)), operators)
+
+
+def tabulate_roofline(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
+    """Set operators whose work is known from their shapes against what the device can do; shares are of all time."""
+    operators = within_steps(read_operators(rank, ("input_dtypes",)), steps)
+    measure: Measure = "device" if (pc.sum(operators["device_self_ns"]).as_py() or 0) > 0 else "host"
+    roof = find_roof(rank) if measure == "device" else None
+    rows = measure_roofline(operators, measure == "device", roof.part if roof else None, list_tf32_users(rank, roof))
+    whole = pc.sum(operators["device_self_ns" if measure == "device" else "self_ns"]).as_py() or 0
+    return _cover(rows.append_column("share_frac", _share(rows["time_ns"], whole)), measure, operators)
+
+
+def tabulate_members(rank: RankRun, key: str, name: str, group: GroupTable, steps: StepRange | None) -> pa.Table:
+    """Sum the operators of one type or module (`key` says which); shares are of the whole group, as `group` has them."""
+    operators = within_steps(read_operators(rank, (key,) if key == "module" else ()), steps)
+    of = pc.fill_null(operators[key].cast(pa.string()), NO_MODULE)
+    members = _complete(sum_operators(operators.filter(pc.equal(of, name)), ("name", "type")), operators, group.measure)
+    own = "device_self_ns" if group.measure == "device" else "self_ns"
+    whole = pc.sum(group.rows[own]).as_py() or 0
+    share = _share(members.rows[own], whole)
+    return members.rows.set_column(members.rows.column_names.index("share_frac"), "share_frac", share)
+
+
+GROUPS: Mapping[str, Group] = {
+    "types": Group("type", ("type",), tabulate_types),
+    "operators": Group("name", ("name", "type"), tabulate_operators),
+    "kernels": Group("name", ("name", "operator"), tabulate_kernels),
+    "host": Group("name", ("name", "type"), tabulate_host),
+    "modules": Group("module", ("module",), tabulate_modules),
+    "roofline": Group("name", ("name", "type", "precision", "bound"), tabulate_roofline),
+}
+
+
+def has_modules(rank: RankRun) -> bool:
+    """Say whether any operator names its module. Raises as `RankRun.table` does."""
+    modules = rank.table("operators", ("module",))["module"]
+    return bool(modules.null_count < len(modules))
+
+
+def within_steps(rows: pa.Table, steps: StepRange | None) -> pa.Table:
+    """Return the rows of the steps in a range, all of them for None."""
+    if steps is None:
+        return rows
+    inside = pc.and_(pc.greater_equal(rows["step"], steps.first), pc.less_equal(rows["step"], steps.last))
+    return rows.filter(pc.fill_null(inside, False))
+
+
+def _complete(summed: pa.Table, operators: pa.Table, measure: Measure | None = None) -> GroupTable:
+    """Append the mean and the share by the measure: the device's where it did anything, unless told otherwise."""
+    if measure is None:
+        measure = "device" if (pc.sum(summed["device_self_ns"]).as_py() or 0) > 0 else "host"
+    total, own = ("device_total_ns", "device_self_ns") if measure == "device" else ("total_ns", "self_ns")
+    calls = pc.cast(summed["count"], pa.float64())
+    mean = pc.divide(pc.cast(summed[total], pa.float64()), pc.if_else(pc.equal(calls, 0.0), None, calls))
+    rows = summed.append_column("mean_ns", mean).append_column("share_frac", _share(summed[own]))
+    return _cover(rows, measure, operators)
+
+
+def _share(own: pa.ChunkedArray, whole: int | None = None) -> pa.ChunkedArray:
+    """Return each value as a part of the whole, which is their sum unless told otherwise."""
+    whole = pc.sum(own).as_py() or 0 if whole is None else whole
+    values = pc.cast(own, pa.float64())
+    return pc.divide(values, float(whole)) if whole > 0 else pc.multiply(values, 0.0)
+
+
+def _cover(rows: pa.Table, measure: Measure, source: pa.Table) -> GroupTable:
+    numbers = pc.unique(source["step"])
+    steps = tuple(sorted(number for number in numbers.to_pylist() if number is not None))
+    return GroupTable(rows, measure, steps, numbers.null_count > 0)

@@ -1,0 +1,158 @@
+"""Operators and kernels of the detailed windows, summed by name, family, shape, step or module.
+
+Times are sums over every step of the windows. The self times of all operators add up without counting a nested call
+twice; the total times do not, because an operator's total holds its callees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.parts import find_files
+from collector.format.run import RankRun
+from profiler_server.analysis.results import KernelRow, OperatorRow
+from profiler_server.store.kept import Kept, stamp_of
+
+OPERATOR_MEASURES = ("count", "total_ns", "self_ns", "device_total_ns", "device_self_ns", "flops", "moved_bytes")
+"""Columns that `sum_operators` adds up. `flops` and `moved_bytes` count the rows where they are known, null for none."""
+
+KERNEL_KEYS = ("name", "operator", "device", "stream", "grid", "block")
+"""What tells one row of the kernel table from another: a kernel, who launched it, where and in which shape."""
+
+_KERNEL_COLUMNS = (
+    *("step", *KERNEL_KEYS, "registers", "shared_bytes", "occupancy_frac", "blocks_per_sm"),
+    *("tensor_core", "collective", "count", "total_ns", "min_ns", "max_ns"),
+)
+
+
+@dataclass(frozen=True)
+class TypeRow:
+    """One family of operators. `operators` is how many different ones it holds."""
+
+    type: str
+    operators: int
+    count: int
+    total_ns: int
+    self_ns: int
+    device_total_ns: int
+    device_self_ns: int
+
+
+def summarize_operators(rank: RankRun) -> tuple[OperatorRow, ...]:
+    """Return one row per operator name, by device self time, then host self time; empty if none were collected.
+
+    Raises TableBrokenError or NewerSchemaError.
+    """
+    if not find_files(rank.folder, "operators"):
+        return ()
+    table = _sum_names(rank)
+    names = ("name", "type", "count", "total_ns", "self_ns", "device_total_ns", "device_self_ns")
+    return tuple(OperatorRow(**row) for row in table.select(names).to_pylist())
+
+
+def summarize_types(rank: RankRun) -> tuple[TypeRow, ...]:
+    """Return one row per family of operators, in the order of `summarize_operators`. Raises as that does."""
+    if not find_files(rank.folder, "operators"):
+        return ()
+    return tuple(TypeRow(**row) for row in sum_types(_sum_names(rank)).to_pylist())
+
+
+_SUMS: Kept[pa.Table] = Kept(64)
+
+
+def _sum_names(rank: RankRun) -> pa.Table:
+    """Sum the operators by name and type; for a whole rank kept until one of its files changes."""
+    if type(rank) is not RankRun:  # seen through a filter
+        return sum_operators(read_operators(rank), ("name", "type"))
+    return _SUMS.recall(str(rank.folder), stamp_of(rank), lambda: sum_operators(read_operators(rank), ("name", "type")))
+
+
+def find_dispatch_share(rank: RankRun) -> float | None:
+    """Return the share of the detailed steps that the host spends in operators; None if none lie in a step.
+
+    Threads are summed, so that a backward on a thread of its own counts. Raises as `summarize_operators` does.
+    """
+    if not find_files(rank.folder, "operators") or not find_files(rank.folder, "steps"):
+        return None
+    operators = rank.table("operators")
+    operators = operators.filter(pc.is_valid(operators["step"]))
+    steps = rank.table("steps")
+    steps = steps.filter(pc.is_in(steps["step"], pc.unique(operators["step"])))
+    total = pc.sum(steps["duration_ns"]).as_py()
+    return pc.sum(operators["self_ns"]).as_py() / total if total and operators.num_rows else None
+
+
+def summarize_kernels(rank: RankRun) -> tuple[KernelRow, ...]:
+    """Return one row per kernel name, the longest total first; empty if none were collected.
+
+    Raises TableBrokenError or NewerSchemaError.
+    """
+    if not find_files(rank.folder, "kernels"):
+        return ()
+    table = sum_kernels(read_kernels(rank), ("name",))
+    names = ("name", "count", "total_ns", "mean_ns", "min_ns", "max_ns")
+    return tuple(KernelRow(**row) for row in table.select(names).to_pylist())
+
+
+def read_operators(rank: RankRun, keys: Sequence[str] = ()) -> pa.Table:
+    """Read the measures, step, name, type and the given further keys. Raises as `RankRun.table` does."""
+    return rank.table("operators", ("step", "name", "type", *keys, *OPERATOR_MEASURES))
+
+
+def read_kernels(rank: RankRun) -> pa.Table:
+    """Read what `sum_kernels` needs. Raises as `RankRun.table` does."""
+    return rank.table("kernels", _KERNEL_COLUMNS)
+
+
+def sum_operators(operators: pa.Table, by: Sequence[str]) -> pa.Table:
+    """Sum the measures per key: the keys and OPERATOR_MEASURES, by device self time, then host self time, then key."""
+    grouped = _aggregate(operators, by, [(name, "sum", name) for name in OPERATOR_MEASURES])
+    return _sort(grouped, ("device_self_ns", "self_ns"), by)
+
+
+def sum_types(operators: pa.Table) -> pa.Table:
+    """Sum per family: the fields of TypeRow, in the order of `sum_operators`."""
+    times = OPERATOR_MEASURES[:5]
+    aggregations = [("name", "count_distinct", "operators"), *((name, "sum", name) for name in times)]
+    return _sort(_aggregate(operators, ("type",), aggregations), ("device_self_ns", "self_ns"), ("type",))
+
+
+def sum_kernels(kernels: pa.Table, by: Sequence[str] = KERNEL_KEYS) -> pa.Table:
+    """Sum per key: the keys, count, total_ns, mean_ns, min_ns, max_ns, occupancy_frac, tensor_core; longest first.
+
+    The occupancy is the mean weighted by time, Σ(occupancy · total) / Σ total, over the rows where it is known.
+    """
+    total = pc.cast(kernels["total_ns"], pa.float64())
+    occupancy = kernels["occupancy_frac"]
+    weighed = kernels.append_column("occupied_ns", pc.multiply(occupancy, total)).append_column(
+        "known_ns", pc.if_else(pc.is_valid(occupancy), total, None)
+    )
+    sums = [(name, "sum", name) for name in ("count", "total_ns", "occupied_ns", "known_ns")]
+    extremes = [("min_ns", "min", "min_ns"), ("max_ns", "max", "max_ns"), ("tensor_core", "any", "tensor_core")]
+    grouped = _aggregate(weighed, by, [*sums, *extremes])
+    calls = pc.cast(grouped["count"], pa.float64())
+    mean = pc.divide(pc.cast(grouped["total_ns"], pa.float64()), pc.if_else(pc.equal(calls, 0.0), None, calls))
+    known = pc.if_else(pc.greater(grouped["known_ns"], 0.0), grouped["known_ns"], None)
+    grouped = grouped.append_column("mean_ns", mean).append_column(
+        "occupancy_frac", pc.divide(grouped["occupied_ns"], known)
+    )
+    return _sort(grouped.drop_columns(["occupied_ns", "known_ns"]), ("total_ns",), by)
+
+
+def _aggregate(data: pa.Table, by: Sequence[str], aggregations: Sequence[tuple[str, str, str]]) -> pa.Table:
+    """Group by the keys; each aggregation is (column, function, name of the result). Text keys come back as strings."""
+    grouped = data.group_by(list(by), use_threads=False).aggregate([(name, how) for name, how, _ in aggregations])
+    columns = {key: _plain(grouped[key]) for key in by}
+    return pa.table(columns | {result: grouped[f"{name}_{how}"] for name, how, result in aggregations})
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+
+
+def _sort(data: pa.Table, measures: Sequence[str], keys: Sequence[str]) -> pa.Table:
+    return data.sort_by([*((name, "descending") for name in measures), *((key, "ascending") for key in keys)])

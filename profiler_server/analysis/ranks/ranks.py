@@ -1,0 +1,202 @@
+"""Ranks side by side: the mean step of each, what it is made of, which rank is behind and by which phase.
+
+Results of one rank are kept until its files change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from collector.format.intervals import Floats, Ints
+from collector.format.phases import PHASE_NAMES
+from collector.format.run import RankRun, Run
+from collector.format.schema.errors import RunError, TableMissingError
+from collector.format.schema.manifest import RunState
+from collector.format.steps import read_integers, select_steps, train_steps
+from profiler_server.analysis.device.device import summarize_device
+from profiler_server.analysis.ranks.collectives import Calls, CollectiveRow, match_collectives, read_calls
+from profiler_server.analysis.results import DeviceTimes
+from profiler_server.store.kept import Kept, stamp_of
+
+MOST_RANKS = 256
+"""Ranks that are set side by side, from the first."""
+BEHIND_FRAC = 0.05
+"""A rank is called slow from this excess over the median of the others, if it is also three times its own noise."""
+_COLUMNS = ("kind", "step", "duration_ns", "detailed", "batch", "loader_start_ns", *(f"{p}_ns" for p in PHASE_NAMES))
+
+
+@dataclass(frozen=True)
+class RankSummary:
+    """One rank. Means are over the steps of its average; `own_ns` is the step without being held in collectives.
+
+    `noise_ns` is the standard error of `own_ns`. `number` and `own` are every training step's, for the picture.
+    `reason` says why a rank has no figures, which are 0 then.
+    """
+
+    rank: int
+    host: str
+    state: RunState
+    steps: int
+    step_ns: float
+    own_ns: float
+    noise_ns: float
+    phases_ns: Mapping[str, float]
+    number: Ints
+    own: Ints
+    calls: Calls | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """The rank with the longest own time. `behind_frac` is against the median of the others.
+
+    `phase` is the phase that exceeds the others' median by most. `is_slow` says that the rank is behind by more than
+    noise explains, `is_unsure` that it is behind and noise may explain it. `others` is how many there are.
+    """
+
+    rank: int
+    own_ns: float
+    others_ns: float
+    behind_frac: float
+    phase: str
+    phase_ns: float
+    phase_others_ns: float
+    others: int
+    is_slow: bool
+    is_unsure: bool
+
+
+_KEPT: Kept[RankSummary] = Kept(2 * MOST_RANKS)
+_DEVICES: Kept[DeviceTimes | None] = Kept(2 * MOST_RANKS)
+_MATCHED: Kept[tuple[CollectiveRow, ...]] = Kept(16)
+
+
+def summarize_ranks(run: Run) -> tuple[RankSummary, ...]:
+    """Summarise the first ranks of a run, at most MOST_RANKS. A rank that cannot be read says why."""
+    ranks = [RankRun(run.path, rank) for rank in run.ranks[:MOST_RANKS]]
+    return tuple(summarize_rank(rank) for rank in ranks)
+
+
+def summarize_rank(rank: RankRun) -> RankSummary:
+    """Summarise one rank, from what is kept if its files are the same."""
+    summary = _KEPT.recall(str(rank.folder), stamp_of(rank), lambda: _read_summary(rank))
+    if summary.state != "recording" or summary.reason:
+        return summary
+    return replace(summary, state=rank.state)  # a process that dies changes no file
+
+
+def _read_summary(rank: RankRun) -> RankSummary:
+    empty = np.empty(0, np.int64)
+    try:
+        manifest, state = rank.manifest, rank.state
+    except RunError as error:
+        return RankSummary(rank.rank, "", "crashed", 0, 0.0, 0.0, 0.0, {}, empty, empty, reason=str(error))
+    try:
+        return _read_steps(rank, manifest.host, state)
+    except RunError as error:
+        return RankSummary(rank.rank, manifest.host, state, 0, 0.0, 0.0, 0.0, {}, empty, empty, reason=str(error))
+
+
+def _read_steps(rank: RankRun, host: str, state: RunState) -> RankSummary:
+    table = rank.table("steps", _COLUMNS)
+    train, selection = train_steps(table), select_steps(table)
+    if not selection.kept.any():
+        raise TableMissingError("It has recorded no training step.")
+    kept = selection.kept
+    phases = {name: float(read_integers(train, f"{name}_ns")[kept].mean()) for name in PHASE_NAMES}
+    own = selection.duration_ns - read_integers(train, "communication_ns")
+    return RankSummary(
+        rank=rank.rank,
+        host=host,
+        state=state,
+        steps=len(selection.step),
+        step_ns=float(selection.duration_ns[kept].mean()),
+        own_ns=float(own[kept].mean()),
+        noise_ns=float(own[kept].std() / np.sqrt(kept.sum())),
+        phases_ns=phases,
+        number=selection.step,
+        own=own,
+        calls=_read_calls(rank),
+    )
+
+
+def read_device(rank: RankRun) -> DeviceTimes | None:
+    """Account the device time of a rank's detailed windows, None without any. Large traces take seconds the first time."""
+    return _DEVICES.recall(str(rank.folder), stamp_of(rank), lambda: _read_device(rank))
+
+
+def _read_device(rank: RankRun) -> DeviceTimes | None:
+    try:
+        return summarize_device(rank)
+    except RunError:
+        return None  # the Operators page says what is wrong with it
+
+
+def _read_calls(rank: RankRun) -> Calls | None:
+    try:
+        return read_calls(rank)
+    except RunError:
+        return None
+
+
+def find_straggler(ranks: Sequence[RankSummary]) -> Straggler | None:
+    """Return the rank that works longest outside of collectives, None for fewer than two ranks with steps."""
+    known = [rank for rank in ranks if rank.steps]
+    if len(known) < 2:
+        return None
+    slow = max(known, key=lambda rank: rank.own_ns)
+    others = [rank for rank in known if rank is not slow]
+    middle = float(np.median([rank.own_ns for rank in others]))
+    phases = {name: float(np.median([rank.phases_ns[name] for rank in others])) for name in PHASE_NAMES}
+    candidates = [name for name in PHASE_NAMES if name != "communication"]
+    phase = max(candidates, key=lambda name: slow.phases_ns[name] - phases[name])
+    excess = slow.own_ns - middle
+    noise = float(np.hypot(slow.noise_ns, np.median([rank.noise_ns for rank in others])))
+    behind = excess / middle if middle else 0.0
+    far = behind >= BEHIND_FRAC
+    sure = excess > 3.0 * noise
+    return Straggler(
+        rank=slow.rank,
+        own_ns=slow.own_ns,
+        others_ns=middle,
+        behind_frac=behind,
+        phase=phase,
+        phase_ns=slow.phases_ns[phase],
+        phase_others_ns=phases[phase],
+        others=len(others),
+        is_slow=far and sure,
+        is_unsure=far and not sure,
+    )
+
+
+def summarize_collectives(run: Run, ranks: Sequence[RankSummary]) -> tuple[CollectiveRow, ...]:
+    """Match the collectives of the ranks; empty where none were recorded."""
+    calls = {rank.rank: rank.calls for rank in ranks if rank.calls is not None}
+    one_clock = len({rank.host for rank in ranks if rank.calls is not None}) < 2
+    # Summaries are kept, so calls from the same files are the same object.
+    return _MATCHED.recall(str(run.path), tuple(calls.values()), lambda: match_collectives(calls, one_clock))
+
+
+def average_steps(ranks: Sequence[RankSummary], columns: int = 240) -> tuple[Ints, Floats]:
+    """Return the first step of each of at most `columns` equal stretches, and the own time of each rank (row) in each.
+
+    A stretch in which a rank has no step is not a number.
+    """
+    known = [rank for rank in ranks if rank.steps]
+    if not known:
+        return np.empty(0, np.int64), np.empty((0, 0))
+    first = min(int(rank.number[0]) for rank in known)
+    last = max(int(rank.number[-1]) for rank in known)
+    size = max(1, -(-(last - first + 1) // columns))
+    count = (last - first) // size + 1
+    rows = np.full((len(known), count), np.nan)
+    for row, rank in zip(rows, known, strict=True):
+        at = (rank.number - first) // size
+        present = np.bincount(at, minlength=count)
+        sums = np.bincount(at, weights=rank.own, minlength=count)
+        row[present > 0] = sums[present > 0] / present[present > 0]
+    return np.arange(count, dtype=np.int64) * size + first, rows

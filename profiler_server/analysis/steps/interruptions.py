@@ -1,0 +1,265 @@
+"""What held up the thread that trains, by name: checkpoints, validation, compilations, epochs that change, own ranges."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.evaluation import has_training
+from collector.format.intervals import Ints, Mask
+from collector.format.parts import find_files
+from collector.format.run import RankRun
+from collector.format.schema.errors import RunError
+from collector.format.steps import read_integers
+from profiler_server.analysis.operators.nesting import count_parents
+
+Kind = Literal["checkpoint", "validation", "between", "compile", "recompile", "range"]
+_SAVES = re.compile(r"check.?point|sav(e|ing)", re.IGNORECASE)
+_EVALUATES = re.compile(r"valid|eval", re.IGNORECASE)
+_TOGETHER: tuple[tuple[Kind, ...], ...] = (("checkpoint",), ("compile", "recompile"))
+_MOST_NAMES = 200
+_MOST_TEXT = 200
+_WORTH_FRAC = 0.01
+"""So much of the recorded time lies between epochs before it is said: each change of them takes some microseconds."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """One thing that holds the training thread; `reason` is PyTorch's for a compilation, "" else."""
+
+    kind: Kind
+    name: str
+    reason: str = ""
+
+    @property
+    def label(self) -> str:
+        """What it is in a few words: "checkpoint (torch.save)"."""
+        if self.kind == "compile":
+            return f"compilation of {self.name}"
+        if self.kind == "recompile":
+            return f"recompilation of {self.name}"
+        if self.kind == "range":
+            return f"range “{self.name}”"
+        if self.kind == "between":
+            return "time between epochs"
+        return f"{self.kind} ({self.name})" if self.name else self.kind
+
+
+@dataclass(frozen=True)
+class Interruptions:
+    """Each row is one time that something of `held` held the thread: `which` is its place there, `row` that in its table.
+
+    `depth` is how deep a range was nested; rows are in order of their start. Passes of validation lie between steps, and
+    so does what is between epochs.
+    """
+
+    held: tuple[Held, ...]
+    which: Ints
+    start_ns: Ints
+    duration_ns: Ints
+    depth: Ints
+
+    def of_kind(self, *kinds: Kind) -> Interruptions:
+        """Return the rows of some kinds."""
+        chosen = np.array([held.kind in kinds for held in self.held], np.bool_)
+        return self._take(chosen[self.which] if len(self.which) else np.zeros(0, np.bool_))
+
+    def _take(self, rows: Mask) -> Interruptions:
+        return Interruptions(self.held, self.which[rows], self.start_ns[rows], self.duration_ns[rows], self.depth[rows])
+
+
+@dataclass(frozen=True)
+class HeldSum:
+    """How often something held the thread and for how long; `longest_at_ns` is when it did so longest."""
+
+    held: Held
+    count: int
+    total_ns: int
+    longest_ns: int
+    longest_at_ns: int
+
+
+NOTHING = Interruptions((), *(np.zeros(0, np.int64),) * 4)
+
+
+def read_interruptions(rank: RankRun) -> Interruptions:
+    """Read what held the training thread. A table that is absent or damaged adds nothing."""
+    pieces = [_read_ranges(rank), _read_compiles(rank), _read_validation(rank), read_between(rank)]
+    held = tuple(entry for piece in pieces for entry in piece.held)
+    shifts = np.cumsum([0, *(len(piece.held) for piece in pieces)])
+    which = np.concatenate([piece.which + shift for piece, shift in zip(pieces, shifts, strict=False)])
+    columns = [
+        np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("start_ns", "duration_ns", "depth")
+    ]
+    order = np.argsort(columns[0], kind="stable")
+    return Interruptions(held, which[order], *(column[order] for column in columns))
+
+
+def sum_interruptions(found: Interruptions) -> tuple[HeldSum, ...]:
+    """Sum all but what the user marked by name, the longest in all first.
+
+    A range inside of another of the list counts for both. The reason is that of the longest.
+    """
+    places: dict[tuple[Kind, str], list[int]] = {}
+    for place, held in enumerate(found.held):
+        if held.kind != "range":
+            places.setdefault((held.kind, held.name), []).append(place)
+    sums = [_sum_rows(found, np.flatnonzero(np.isin(found.which, same))) for same in places.values()]
+    return tuple(sorted((entry for entry in sums if entry is not None), key=lambda entry: -entry.total_ns))
+
+
+def _sum_rows(found: Interruptions, rows: Ints) -> HeldSum | None:
+    if not len(rows):
+        return None
+    lengths = found.duration_ns[rows]
+    longest = int(rows[np.argmax(lengths)])
+    at_ns = int(found.start_ns[longest])
+    return HeldSum(found.held[found.which[longest]], len(rows), int(lengths.sum()), int(lengths.max()), at_ns)
+
+
+class StepCauses:
+    """What held the training steps, against what usually holds them."""
+
+    def __init__(self, found: Interruptions, starts: Ints, ends: Ints, kept: Mask) -> None:
+        self._found = found
+        self._starts, self._kept = starts, kept
+        at = np.searchsorted(starts, found.start_ns, side="right") - 1
+        inside = (at >= 0) & (found.start_ns < ends[at]) if len(starts) else np.zeros(len(at), np.bool_)
+        self._at = np.where(inside, at, -1)
+        self._usual: dict[int, float] = {}
+
+    def find(self, step: int, excess_ns: float) -> tuple[Held, int] | None:
+        """Return what took at least half of the excess of a step (by its place), and for how long; the innermost of such.
+
+        Where no single thing did, several of a kind may have together.
+        """
+        rows = np.flatnonzero(self._at == step)
+        best: tuple[int, int, int] | None = None
+        for place in np.unique(self._found.which[rows]).tolist():
+            own = rows[self._found.which[rows] == place]
+            took = int(self._found.duration_ns[own].sum())
+            if took - self._find_usual(place) >= excess_ns / 2:
+                best = max(best or (-1, 0, 0), (int(self._found.depth[own].min()), took, place))
+        if best is None:
+            return self._find_several(rows, excess_ns)
+        return self._found.held[best[2]], best[1]
+
+    def _find_several(self, rows: Ints, excess_ns: float) -> tuple[Held, int] | None:
+        found = self._found
+        for kinds in _TOGETHER:
+            own = rows[[found.held[place].kind in kinds for place in found.which[rows]]]
+            if len(own) < 2:
+                continue
+            outer = own[found.depth[own] == found.depth[own].min()]
+            took = int(found.duration_ns[outer].sum())
+            if took >= excess_ns / 2:
+                names = list(dict.fromkeys(found.held[place].name for place in found.which[outer]))
+                several = ", ".join(names[:3]) if kinds == ("checkpoint",) else f"{len(outer)} functions"
+                return Held(kinds[0], several), took
+        return None
+
+    def _find_usual(self, place: int) -> float:
+        """Return what a step usually spends in it: nothing for what comes in fewer than half of the steps."""
+        if place not in self._usual:
+            rows = (self._found.which == place) & (self._at >= 0)
+            spent = np.bincount(self._at[rows], self._found.duration_ns[rows], len(self._starts))
+            self._usual[place] = float(np.median(spent[self._kept])) if self._kept.any() else 0.0
+        return self._usual[place]
+
+
+def _read_ranges(rank: RankRun) -> Interruptions:
+    """Read the ranges of the training thread; where the thread was not noted, all of them."""
+    rows = _read(rank, "ranges", ("id", "parent", "name", "start_ns", "duration_ns", "training"))
+    if rows is None:
+        return NOTHING
+    rows = rows.filter(pc.fill_null(rows["training"], True))
+    names = rows["name"].combine_chunks().cast(pa.string()).dictionary_encode()
+    texts = names.dictionary.to_pylist()[:_MOST_NAMES]
+    which = np.asarray(names.indices.to_numpy(zero_copy_only=False), np.int64)
+    depth = count_parents(read_integers(rows, "id"), pc.fill_null(rows["parent"], -1).to_numpy()).astype(np.int64)
+    found = Interruptions(
+        tuple(Held(_classify(text), text[:_MOST_TEXT]) for text in texts),
+        which,
+        read_integers(rows, "start_ns"),
+        read_integers(rows, "duration_ns"),
+        depth,
+    )
+    return found._take(which < len(texts))
+
+
+def _classify(name: str) -> Kind:
+    if _SAVES.search(name):
+        return "checkpoint"
+    return "validation" if _EVALUATES.search(name) else "range"
+
+
+def _read_compiles(rank: RankRun) -> Interruptions:
+    rows = _read(rank, "compiles", ("kind", "start_ns", "duration_ns", "name", "reason"))
+    if rows is None:
+        return NOTHING
+    held: dict[Held, int] = {}
+    which, kept = [], []
+    entries = zip(*(rows[name].to_pylist() for name in ("kind", "name", "reason")), strict=True)
+    for number, (kind, name, reason) in enumerate(entries):
+        if kind not in ("compile", "recompile"):
+            continue
+        first = (reason or "").strip().splitlines()[:1]
+        entry = Held(kind, str(name)[:_MOST_TEXT], first[0].strip()[:_MOST_TEXT] if first else "")
+        which.append(held.setdefault(entry, len(held)))
+        kept.append(number)
+    taken = rows.take(pa.array(kept, pa.int64()))
+    times = read_integers(taken, "start_ns"), read_integers(taken, "duration_ns")
+    return Interruptions(tuple(held), np.array(which, np.int64), *times, np.full(len(kept), 1000, np.int64))
+
+
+def _read_validation(rank: RankRun) -> Interruptions:
+    """Read the passes of validation: evaluation batches between two training steps, from the first to the last."""
+    rows = _read(rank, "steps", ("kind", "start_ns", "duration_ns"))
+    if rows is None or not has_training(rows):
+        return NOTHING
+    kinds = rows["kind"].combine_chunks().cast(pa.string())
+    evaluates = np.asarray(pc.equal(kinds, "eval").to_numpy(zero_copy_only=False), np.bool_)
+    trains = np.asarray(pc.equal(kinds, "train").to_numpy(zero_copy_only=False), np.bool_)
+    starts = read_integers(rows, "start_ns")
+    ends = starts + read_integers(rows, "duration_ns")
+    batches = np.flatnonzero(evaluates)
+    if not len(batches):
+        return NOTHING
+    steps_before = np.cumsum(trains)[batches]
+    first = batches[np.flatnonzero(np.diff(steps_before, prepend=-1))]
+    last = batches[np.append(np.flatnonzero(np.diff(steps_before)), len(batches) - 1)]
+    zeros = np.zeros(len(first), np.int64)
+    return Interruptions((Held("validation", ""),), zeros, starts[first], ends[last] - starts[first], zeros)
+
+
+def read_between(rank: RankRun) -> Interruptions:
+    """Read what lies before the first batch of an epoch: workers that end, what the script does there.
+
+    Less than a hundredth of the recorded time counts as nothing.
+    """
+    rows = _read(rank, "steps", ("kind", "batch", "start_ns", "duration_ns"))
+    if rows is None:
+        return NOTHING
+    rests = np.asarray(pc.equal(rows["kind"].combine_chunks().cast(pa.string()), "rest").to_numpy(False), np.bool_)
+    begins = read_integers(rows, "batch", absent=-1) == 0
+    chosen = np.flatnonzero(rests & np.append(begins[1:], False))
+    starts, lengths = read_integers(rows, "start_ns"), read_integers(rows, "duration_ns")
+    if not len(chosen) or lengths[chosen].sum() < _WORTH_FRAC * lengths.sum():
+        return NOTHING
+    zeros = np.zeros(len(chosen), np.int64)
+    return Interruptions((Held("between", ""),), zeros, starts[chosen], lengths[chosen], zeros)
+
+
+def _read(rank: RankRun, table: str, columns: tuple[str, ...]) -> pa.Table | None:
+    try:
+        if not find_files(rank.folder, table):
+            return None
+        rows = rank.table(table, columns).unify_dictionaries().combine_chunks()
+    except RunError:
+        return None
+    return rows if rows.num_rows else None

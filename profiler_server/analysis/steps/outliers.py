@@ -1,0 +1,167 @@
+"""Training steps that took much longer than the others, each with what it spent the extra time on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from collector.format.intervals import Floats, Ints, Mask
+from collector.format.phases import PHASE_NAMES, PHASES
+from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
+from profiler_server.analysis.steps.interruptions import NOTHING, Held, Interruptions, StepCauses
+from profiler_server.format import format_duration
+
+MIN_EXCESS_FRAC = 0.25
+MIN_DEVIATIONS = 6.0
+"""A step is an outlier when it exceeds the median by a quarter and by six robust deviations (1.4826 × MAD)."""
+BULK_RATIO = 2.0
+"""So is one that takes twice as long as nine steps in ten: where the usual steps spread widely, as behind a slow
+loader, six deviations lie beyond anything that a reader of the chart would call usual."""
+MIN_STEPS = 10
+"""Fewer steps have no usual length to stand out from."""
+
+_FORWARD = PHASE_NAMES.index("forward")
+
+Cause = Literal["held", "validation", "warm_up", "window", "loader_start", "epoch_start", "gc", "phase"]
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """One slow step. `phase` grew most, by `phase_excess_ns` over its median; `cause` is why, where that is known.
+
+    `held` is what took at least half of the excess, for `held_ns`, where that has a name: a checkpoint, a compilation.
+    """
+
+    step: int
+    start_ns: int
+    duration_ns: int
+    ratio: float
+    cause: Cause
+    phase: str
+    phase_excess_ns: int
+    held: Held | None = None
+    held_ns: int = 0
+    is_warm_up: bool = False
+
+
+@dataclass(frozen=True)
+class Outliers:
+    """`shown` are the slowest, slowest first; `count` is how many there are in all; `limit_ns` is where they begin.
+
+    `by_bulk` says that the bulk of the steps set the limit, not the deviations.
+    """
+
+    count: int
+    limit_ns: float | None
+    by_bulk: bool
+    shown: tuple[Outlier, ...]
+
+
+def list_outliers(steps: pa.Table, limit: int = 20, interruptions: Interruptions = NOTHING) -> Outliers:
+    """Return the training steps that stand out. The median and deviation are those of the steps that are averaged.
+
+    With the rank's interruptions, a step that one of them explains is given it.
+    """
+    selection = select_steps(steps)
+    usual = selection.duration_ns[selection.kept]
+    if len(usual) < MIN_STEPS:
+        return Outliers(0, None, False, ())
+    median = float(np.median(usual))
+    deviation = 1.4826 * float(np.median(np.abs(usual - median)))
+    spread_ns = median + max(MIN_EXCESS_FRAC * median, MIN_DEVIATIONS * deviation)
+    bulk_ns = BULK_RATIO * float(np.percentile(usual, 90))
+    limit_ns = min(spread_ns, bulk_ns)
+    found = np.flatnonzero(selection.duration_ns > limit_ns)
+    slowest = found[np.argsort(-selection.duration_ns[found], kind="stable")[:limit]]
+    train = train_steps(steps)
+    phases = np.stack([read_integers(train, f"{name}_ns") for name in PHASE_NAMES])
+    typical = np.median(phases[:, selection.kept], axis=1)
+    facts = _StepFacts(train, selection, interruptions)
+    return Outliers(
+        len(found),
+        limit_ns,
+        bulk_ns < spread_ns,
+        tuple(_describe(int(at), phases[:, at] - typical, facts, median) for at in slowest),
+    )
+
+
+_WORDS: Mapping[Cause, str] = {
+    "warm_up": "warm-up, not in the figures",
+    "window": "inside a detailed window, whose cost it carries",
+    "loader_start": "starting the loader and its workers",
+    "epoch_start": "first of an epoch",
+    "gc": "garbage collection",
+    "validation": "validation: forward passes without gradients that the other steps have not",
+}
+_LABELS = {phase.name: phase.label for phase in PHASES}
+
+
+def explain_outlier(outlier: Outlier) -> str:
+    """Say what took longer and why: "Tail +318 ms; checkpoint (torch.save) 320 ms"."""
+    grew = f"{_LABELS[outlier.phase]} +{format_duration(outlier.phase_excess_ns)}"
+    known = _WORDS.get(outlier.cause)
+    if outlier.cause == "held" and outlier.held is not None:
+        reason = f": {outlier.held.reason}" if outlier.held.reason else ""
+        known = f"{outlier.held.label} {format_duration(outlier.held_ns)}{reason}"
+    text = f"{grew}; {known}" if known else grew
+    return f"{text} ({_WORDS['warm_up']})" if outlier.is_warm_up and outlier.cause != "warm_up" else text
+
+
+class _StepFacts:
+    """The columns that a cause is read from."""
+
+    def __init__(self, train: pa.Table, selection: StepSelection, interruptions: Interruptions) -> None:
+        self.step: Ints = read_integers(train, "step")
+        self.start_ns = read_integers(train, "start_ns")
+        self.duration_ns = read_integers(train, "duration_ns")
+        self._loader_start_ns = read_integers(train, "loader_start_ns")
+        self._gc_ns = read_integers(train, "gc_ns")
+        self._selection = selection
+        ends_ns = self.start_ns + self.duration_ns
+        self._held = StepCauses(interruptions, self.start_ns, ends_ns, selection.kept)
+        no_grad = read_integers(train, "no_grad_forwards") if "no_grad_forwards" in train.column_names else None
+        usual = float(np.median(no_grad[selection.kept])) if no_grad is not None else 0.0
+        self._validates: Mask = no_grad > usual if no_grad is not None else np.zeros(len(self.step), np.bool_)
+
+    def is_warm_up(self, at: int) -> bool:
+        return bool(self._selection.warm_up[at] and not self._selection.kept[at])
+
+    def find_held(self, at: int, excess_ns: float) -> tuple[Held | None, int]:
+        return self._held.find(at, excess_ns) or (None, 0)
+
+    def find_cause(self, at: int, excess_ns: float, forward_excess_ns: float, held: Held | None) -> Cause:
+        """Return the first known cause that explains at least half of the excess, else that a phase grew."""
+        selection = self._selection
+        known: tuple[tuple[Cause, bool], ...] = (
+            ("held", held is not None and held.kind != "range"),
+            ("validation", bool(self._validates[at]) and forward_excess_ns >= excess_ns / 2),
+            ("loader_start", self._loader_start_ns[at] >= excess_ns / 2),
+            ("gc", self._gc_ns[at] >= excess_ns / 2),
+            ("held", held is not None),
+            ("window", bool(selection.detailed[at] and not selection.kept[at])),
+            ("warm_up", bool(selection.warm_up[at])),
+            ("epoch_start", bool(selection.first_of_epoch[at])),
+        )
+        return next((cause for cause, applies in known if applies), "phase")
+
+
+def _describe(at: int, excess_ns: Floats, facts: _StepFacts, median: float) -> Outlier:
+    most = int(np.argmax(excess_ns))
+    duration = int(facts.duration_ns[at])
+    held, held_ns = facts.find_held(at, duration - median)
+    return Outlier(
+        step=int(facts.step[at]),
+        start_ns=int(facts.start_ns[at]),
+        duration_ns=duration,
+        ratio=duration / median if median else 0.0,
+        cause=facts.find_cause(at, duration - median, float(excess_ns[_FORWARD]), held),
+        phase=PHASE_NAMES[most],
+        phase_excess_ns=int(excess_ns[most]),
+        held=held,
+        held_ns=held_ns,
+        is_warm_up=facts.is_warm_up(at),
+    )

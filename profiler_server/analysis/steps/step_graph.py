@@ -1,0 +1,116 @@
+"""What one step looks like: stretches of phases one after the other, measured or laid out in the order of the phases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.phases import PHASE_NAMES
+from collector.format.run import RankRun
+from collector.format.steps import PhaseShare
+
+MOST_STRETCHES = 400
+"""A step with more stretches than that is laid out by phase: single ones could not be seen."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A stretch of one phase; `start_ns` counts from the start of the step."""
+
+    phase: str
+    start_ns: float
+    duration_ns: float
+
+
+@dataclass(frozen=True)
+class CollectiveStretch:
+    """A collective of the step on its row: the process group, and whether the device ran it."""
+
+    row: str
+    name: str
+    start_ns: float
+    duration_ns: float
+
+
+@dataclass(frozen=True)
+class StepGraph:
+    """One step, or the average of many (`step` is None). `measured` is False where only the sums are known."""
+
+    step: int | None
+    start_ns: int | None
+    duration_ns: float
+    stretches: tuple[Stretch, ...]
+    collectives: tuple[CollectiveStretch, ...]
+    measured: bool
+
+
+def average_graph(phases: Sequence[PhaseShare]) -> StepGraph:
+    """Lay the mean phases out one after the other, in the order in which a step passes through them."""
+    lengths = {phase.name: phase.mean_ns for phase in phases}
+    stretches = _lay_out(lengths)
+    return StepGraph(None, None, sum(lengths.values()), stretches, (), measured=False)
+
+
+def trace_step(rank: RankRun, steps: pa.Table, step: int) -> StepGraph | None:
+    """Return the graph of one training step, None if there is none of that number. Raises as `RankRun.table` does."""
+    rows = steps.filter(pc.and_(pc.equal(steps["step"], step), pc.equal(steps["kind"].cast(pa.string()), "train")))
+    if not rows.num_rows:
+        return None
+    row = rows.slice(0, 1).to_pylist()[0]
+    measured = _read_stretches(rank, row["index"], row["start_ns"])
+    if sum(stretch.duration_ns for stretch in measured) != row["duration_ns"]:
+        measured = ()  # only a part of them was kept
+    stretches = measured or _lay_out({name: row[f"{name}_ns"] for name in PHASE_NAMES})
+    collectives = _read_collectives(rank, step, row["start_ns"])
+    return StepGraph(step, row["start_ns"], row["duration_ns"], stretches, collectives, bool(measured))
+
+
+def _lay_out(lengths: dict[str, float]) -> tuple[Stretch, ...]:
+    stretches = []
+    at = 0.0
+    for name in PHASE_NAMES:
+        length = lengths.get(name, 0.0)
+        if length > 0:
+            stretches.append(Stretch(name, at, length))
+        at += length
+    return tuple(stretches)
+
+
+def _read_stretches(rank: RankRun, index: int, start_ns: int) -> tuple[Stretch, ...]:
+    """Return the stretches that were kept of a row of `steps`; neighbours of one phase become one."""
+    if rank.status("phases").state != "there":
+        return ()
+    table = rank.table("phases", ("phase", "start_ns", "duration_ns", "index"), pc.field("index") == index)
+    joined: list[Stretch] = []
+    for row in table.sort_by("start_ns").to_pylist():
+        last = joined[-1] if joined else None
+        at = row["start_ns"] - start_ns
+        if last and last.phase == row["phase"] and last.start_ns + last.duration_ns == at:
+            joined[-1] = Stretch(last.phase, last.start_ns, last.duration_ns + row["duration_ns"])
+        elif row["duration_ns"]:
+            joined.append(Stretch(row["phase"], at, row["duration_ns"]))
+    return tuple(joined) if len(joined) <= MOST_STRETCHES else ()
+
+
+def _read_collectives(rank: RankRun, step: int, start_ns: int) -> tuple[CollectiveStretch, ...]:
+    if rank.status("collectives").state != "there":
+        return ()
+    columns = ("step", "name", "group", "start_ns", "duration_ns", "on_device")
+    table = rank.table("collectives", columns, pc.field("step") == step).sort_by("start_ns").slice(0, MOST_STRETCHES)
+    return tuple(
+        CollectiveStretch(
+            row=f"{_name_group(row['group'])}{'' if row['on_device'] else ' (host)'}",
+            name=row["name"],
+            start_ns=row["start_ns"] - start_ns,
+            duration_ns=row["duration_ns"],
+        )
+        for row in table.to_pylist()
+    )
+
+
+def _name_group(name: str) -> str:
+    """Return the name of a process group; PyTorch's own names are numbers."""
+    return f"group {name}" if name.isdecimal() else name or "default group"

@@ -1,0 +1,50 @@
+"""Checkpoints, seen as they are saved or marked by the user, take a noticeable part of the time."""
+
+from __future__ import annotations
+
+from collector.format.steps import read_integers
+from profiler_server.analysis.results import Evidence
+from profiler_server.analysis.steps.interruptions import HeldSum, sum_interruptions
+from profiler_server.diagnosis.case import STEPS_PAGE, Case, Finding, Rule, shorten_step
+from profiler_server.format import format_duration, format_number_of, format_share
+
+_SHARE = 0.05
+
+
+def _judge(case: Case) -> Finding | None:
+    saves = sum_interruptions(case.interruptions.of_kind("checkpoint"))
+    if not saves:
+        return None
+    most = saves[0]
+    steps_ns = float(read_integers(case.train, "duration_ns").sum())
+    share = most.total_ns / steps_ns
+    if share < _SHARE:
+        return None
+    per_step = share * case.step_ns
+    return Finding(
+        title="Checkpoints hold up training",
+        measured=f"Checkpoints ({most.held.name}) took {format_duration(most.total_ns)} in all, "
+        f"{format_share(share)} of the steps' "
+        f"time: {format_number_of(most.count, 'time')}, {format_duration(most.longest_ns)} the longest.",
+        threshold=f"More than {format_share(_SHARE)} of the time in saving.",
+        advice="Save less often, or write in another thread while training goes on.",
+        change="from torch.distributed.checkpoint import async_save\n\nfuture = async_save(state, checkpoint_id=path)",
+        fix="saving in the background",
+        evidence=(*_find_step(case, most), Evidence("timeline", f"q={most.held.name}", "On the timeline")),
+        what_if=shorten_step(0.8 * per_step, case.loop.fetches),
+        tier="A",
+        gain_range=(0.6, 1.25),
+    )
+
+
+def _find_step(case: Case, most: HeldSum) -> tuple[Evidence, ...]:
+    """Point at the step that the longest one lies in."""
+    starts = read_integers(case.train, "start_ns")
+    at = int(starts.searchsorted(most.longest_at_ns, side="right")) - 1
+    if at < 0:
+        return (STEPS_PAGE,)
+    step = int(case.selection.step[at])
+    return (Evidence("steps", f"step={step}", f"Step {step}, which holds the longest"),)
+
+
+RULE = Rule("checkpoint_stall", knob="stalls", effort="code", judge=_judge)

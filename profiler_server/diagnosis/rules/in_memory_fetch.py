@@ -1,0 +1,47 @@
+"""Samples are in memory already, and fetching them one by one is what takes the time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from profiler_server.analysis.data.loader_simulation import Job, LoopModel
+from profiler_server.diagnosis.case import IN_MEMORY_NS, INPUT_LIMIT, STEPS_PAGE, Case, Finding, Rule, say_wait
+from profiler_server.format import format_duration, format_share
+
+_LEFT = 0.2
+
+
+def _index_whole_batches(model: LoopModel) -> LoopModel:
+    batches = tuple(Job(job.wall_ns * _LEFT, job.cores) for job in model.batches)
+    return replace(model, batches=batches, workers=0)
+
+
+def _judge(case: Case) -> Finding | None:
+    loader = case.loader
+    if (
+        loader is None
+        or not case.is_input_bound
+        or loader.style != "map"
+        or loader.batch_size is None
+        or not case.is_in_memory
+    ):
+        return None
+    samples = case.batch_samples
+    return Finding(
+        title="Samples in memory are fetched one by one",
+        measured=f"{say_wait(case)} A sample takes {format_duration(case.batch_ns / samples)}, a batch of "
+        f"{samples:.0f} takes {format_duration(case.batch_ns)}.",
+        threshold=f"Over {format_share(INPUT_LIMIT)} of the step in next(), and under {format_duration(IN_MEMORY_NS)} "
+        "per sample.",
+        advice="Index the whole batch at once; worker processes would only add the cost of moving it.",
+        change="sampler = BatchSampler(RandomSampler(dataset), batch_size="
+        f"{loader.batch_size or 32}, drop_last=False)\n"
+        "loader = DataLoader(dataset, sampler=sampler, batch_size=None)  # dataset[list_of_indices]",
+        fix="fetching whole batches by index",
+        evidence=(STEPS_PAGE,),
+        what_if=_index_whole_batches,
+        gain_range=(0.6, 1.2),
+    )
+
+
+RULE = Rule("in_memory_fetch", knob="workers", effort="code", judge=_judge)

@@ -1,0 +1,53 @@
+"""Moving batches out of the workers takes longer than making them, or holds up the step when they are ready."""
+
+from __future__ import annotations
+
+from profiler_server.analysis.data.loop import BatchTimes
+from profiler_server.diagnosis.case import INPUT_LIMIT, STAGES_PAGE, Case, Finding, Rule, say_wait, scale_stages
+from profiler_server.format import format_duration, format_share
+
+
+def _judge(case: Case) -> Finding | None:
+    batches = case.batches
+    if batches is None or not case.is_input_bound or case.bottleneck.stage != "send":
+        return None
+    slowest = max(batches.stages_ns, key=lambda stage: float(batches.stages_ns[stage].mean()))
+    return _blame_sending(case, batches) if slowest == "send" else _blame_handover(case)
+
+
+def _blame_sending(case: Case, batches: BatchTimes) -> Finding:
+    share = batches.share("send")
+    send_ns = float(batches.stages_ns["send"].mean())
+    return Finding(
+        title="Moving batches between processes is slow",
+        measured=f"{say_wait(case)} Sending takes {format_duration(send_ns)} per batch, "
+        f"{format_share(share)} of the workers' work.",
+        threshold=f"Over {format_share(INPUT_LIMIT)} of the step waits for data, and sending is the longest stage.",
+        advice="Return few large tensors per sample (they are moved by shared memory) rather than lists, dicts of "
+        "numbers or strings, which are pickled; send uint8 and convert after the copy.",
+        change="return torch.from_numpy(image), label  # uint8; convert on the device: images.float().div_(255)",
+        fix="sending tensors, not objects",
+        evidence=(STAGES_PAGE,),
+        assumption="sending took a third of its time",
+        tier="M",
+        what_if=scale_stages(batches, ("send",), 0.3),
+        gain_range=(0.5, 1.3),
+    )
+
+
+def _blame_handover(case: Case) -> Finding:
+    return Finding(
+        title="Taking over finished batches is slow",
+        measured=f"{say_wait(case)} The next batch was ready {format_share(1.0 - case.not_ready_frac)} of the time: the "
+        "step waits for its tensors to come over from the worker.",
+        threshold=f"Over {format_share(INPUT_LIMIT)} of the step waits for data that is ready, with workers that wait too.",
+        advice="A tensor from a worker is opened by a file that the worker passes on; one that sleeps or is off its "
+        "core answers late. Share memory by name, return fewer tensors per batch, or give each step more to do.",
+        change='torch.multiprocessing.set_sharing_strategy("file_system")  # before the DataLoader is made',
+        fix="sharing memory by name",
+        evidence=(STAGES_PAGE,),
+        severity="low",
+    )
+
+
+RULE = Rule("ipc_bound", knob="send", effort="code", judge=_judge, stage="send")

@@ -1,0 +1,51 @@
+"""A few slow batches hold up those behind them, although the workers are fast enough on average."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from profiler_server.analysis.data.loader_simulation import LoopModel
+from profiler_server.diagnosis.case import DATA_PAGE, Case, Finding, Rule, say_wait, write_loader
+from profiler_server.format import format_duration, format_share
+
+_SPREAD = 0.5
+_LOAD = 0.7
+
+
+def _judge(case: Case) -> Finding | None:
+    loader, batches = case.loader, case.batches
+    if loader is None or batches is None or not loader.num_workers or not case.is_input_bound or not loader.in_order:
+        return None
+    spread = float(batches.total_ns.std() / batches.total_ns.mean())
+    middle = float(np.median(batches.total_ns))
+    own_ns = case.loop.regular_step_ns - case.wait_ns
+    load = middle * case.loop.fetches / (loader.num_workers * own_ns) if own_ns else 1.0
+    if spread <= _SPREAD or load >= _LOAD:
+        return None
+    depth = max(4, case.loop.model.prefetch)
+    held = case.readiness[0].held_up_frac if case.readiness else 0.0
+
+    def change(model: LoopModel) -> LoopModel:
+        return replace(model, in_order=False, prefetch=max(depth, model.prefetch))
+
+    return Finding(
+        title="A few slow samples hold up the rest",
+        measured=f"{say_wait(case)} The median batch takes {format_duration(middle)}, the slowest "
+        f"{format_duration(float(batches.total_ns.max()))}; batches waited for an earlier one {format_share(held)} "
+        "of the time.",
+        threshold=f"Spread of the batches over {_SPREAD:g} of their mean, and the median loads the workers under "
+        f"{format_share(_LOAD)}.",
+        advice="Take batches as they are ready and ask for more ahead. The order of the data then depends on timing; "
+        "if it must not, put samples of like cost together or shorten the slow ones.",
+        change=write_loader(loader, in_order=False, prefetch_factor=depth),
+        fix=f"in_order=False with prefetch_factor {depth}",
+        evidence=(DATA_PAGE,),
+        what_if=change,
+        tier="M",
+        gain_range=(0.7, 1.05),
+    )
+
+
+RULE = Rule("uneven_samples", knob="prefetch", effort="argument", judge=_judge)

@@ -1,0 +1,127 @@
+"""Comparing two runs: differences, and whether they are more than noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collector.format.noise import measure_noise
+from collector.format.run import RankRun, open_run
+from profiler_server.analysis.compare.comparison import Comparison, compare_ranks, summarize_comparison
+from tests.support.cases import Plant, build_case_run, rest_between_epochs, write_rows
+from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, slow_loader_plan
+from tests.support.tables import make_inference
+
+
+def build_rank(path: Path, plan: RunPlan) -> RankRun:
+    return open_run(build_run(path, plan)).rank(0)
+
+
+@pytest.fixture
+def slower(tmp_path: Path) -> Comparison:
+    a = build_rank(tmp_path / "a", RunPlan())
+    b = build_rank(tmp_path / "b", RunPlan(phases_ms={**HEALTHY_STEP_MS, "data_wait": 12.4}))
+    return compare_ranks(a, b)
+
+
+def test_names_the_phase_that_changed(slower: Comparison) -> None:
+    clear = [d.name for d in slower.phases if d.is_clear]
+    assert clear == ["Data wait"]
+    assert slower.is_slower
+    assert slower.step.change_ns == pytest.approx(12e6, rel=0.01)
+
+
+def test_the_phases_sum_to_the_step(slower: Comparison) -> None:
+    assert sum(d.change_ns for d in slower.phases) == pytest.approx(slower.step.change_ns, rel=1e-9)
+
+
+def test_the_same_run_differs_from_itself_by_nothing_clear(tmp_path: Path) -> None:
+    rank = build_rank(tmp_path / "a", RunPlan())
+    same = compare_ranks(rank, rank)
+    assert not same.step.is_clear
+    assert not any(d.is_clear for d in (*same.phases, *same.operators))
+    assert len(same.operators) == 7
+
+
+def test_without_a_window_there_are_no_operators(tmp_path: Path) -> None:
+    with_window = build_rank(tmp_path / "a", RunPlan())
+    without = build_rank(tmp_path / "b", RunPlan(operators=False))
+    assert compare_ranks(with_window, without).operators == ()
+
+
+def test_one_step_is_too_few_to_tell(tmp_path: Path) -> None:
+    rank = build_rank(tmp_path / "a", RunPlan(steps=1))
+    assert compare_ranks(rank, rank).step.noise_ns is None
+    assert measure_noise(np.array([1.0])) is None
+
+
+def test_noise_covers_the_true_mean_of_steps_that_hang_together() -> None:
+    """A drifting series (each value follows the last) would look three times as sure from single steps."""
+    rng = np.random.default_rng(7)
+    hits = 0
+    for _ in range(200):
+        noise = rng.normal(size=2000)
+        series = np.zeros(2000)
+        for i in range(1, 2000):
+            series[i] = 0.8 * series[i - 1] + noise[i]
+        half = measure_noise(series)
+        assert half is not None
+        hits += abs(series.mean()) <= half
+    assert hits >= 180
+
+
+def rewrite_operators(rank: RankRun, *changed: str, **constants: object) -> None:
+    """Set columns of the operators of every second row, or of all rows for those that `changed` names."""
+    rows = rank.table("operators").to_pylist()
+    for number, row in enumerate(rows):
+        row |= {name: value for name, value in constants.items() if name in changed or number % 2}
+    write_rows(rank.folder, "operators", rows)
+
+
+def test_operators_outside_of_every_step_are_in_no_mean(tmp_path: Path) -> None:
+    ranks = [build_rank(tmp_path / name, RunPlan()) for name in "ab"]
+    whole = compare_ranks(*ranks)
+    rewrite_operators(ranks[1], step=None)
+    found = compare_ranks(ranks[0], open_run(tmp_path / "b").rank(0))
+    assert found.operators
+    assert found.measure == whole.measure == "host"
+    rewrite_operators(ranks[0], "step", step=None)
+    assert compare_ranks(open_run(tmp_path / "a").rank(0), ranks[1]).operators == ()
+
+
+def test_operators_are_compared_on_the_device_where_both_runs_used_one(tmp_path: Path) -> None:
+    a, b = (build_rank(tmp_path / name, RunPlan()) for name in "ab")
+    rewrite_operators(a, "device_self_ns", device_self_ns=1_000)
+    a = open_run(tmp_path / "a").rank(0)
+    assert compare_ranks(a, b).measure == "host"
+    rewrite_operators(b, "device_self_ns", device_self_ns=3_000)
+    found = compare_ranks(a, open_run(tmp_path / "b").rank(0))
+    assert found.measure == "device"
+    assert {d.b_ns / d.a_ns for d in found.operators} == {3.0}
+
+
+def test_the_means_say_which_steps_they_cover(tmp_path: Path) -> None:
+    short, long = build_rank(tmp_path / "a", RunPlan(steps=5)), build_rank(tmp_path / "b", RunPlan())
+    assert compare_ranks(short, short).average == "every step counted"
+    assert "detailed windows left out" in compare_ranks(short, long).average
+
+
+def test_the_whole_loop_is_compared_where_it_changed_otherwise_than_the_step(tmp_path: Path) -> None:
+    plan = RunPlan(steps=40)
+    a, b, little = (
+        build_case_run(tmp_path / str(rest_ms), Plant(plan, edit=rest_between_epochs(10, rest_ms))).rank()
+        for rest_ms in (1.0, 200.0, 2.0)
+    )
+    told = summarize_comparison(compare_ranks(a, b))
+    assert "The whole loop, with evaluation, warm-up and what lies between steps, changed by +23.3 %" in told
+    assert "whole loop" not in summarize_comparison(compare_ranks(a, little))
+
+
+def test_runs_that_only_infer_are_compared_by_their_batches(tmp_path: Path) -> None:
+    runs = (build_run(tmp_path / "a"), build_run(tmp_path / "b", slow_loader_plan("read")))
+    told = summarize_comparison(compare_ranks(*(open_run(make_inference(run)).rank() for run in runs)))
+    assert told.startswith("B is slower by ")
+    assert " per batch " in told
+    assert "over 40 and 40 batches." in told

@@ -1,0 +1,49 @@
+"""How wide the range of a prediction is, and what makes it wider."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from profiler_server.analysis.data.loader_simulation import Job, LoopModel, simulate
+from profiler_server.analysis.data.loop import MeasuredLoop
+from profiler_server.analysis.data.prediction import find_doubt, predict_without_loading
+
+MS = 1e6
+STARVED = LoopModel(
+    batches=tuple(Job(ms * MS, 0.0) for ms in (40, 60, 50, 90, 30)), steps=(Job(20 * MS, 0.0),), workers=1, cores=4.0
+)
+
+
+def measured(model: LoopModel, check: float = 1.0, contention_frac: float = 0.0) -> MeasuredLoop:
+    return MeasuredLoop(model, 1.0, simulate(model).step_ns / check, check, False, contention_frac)
+
+
+def halved(model: LoopModel) -> LoopModel:
+    return dataclasses.replace(model, batches=tuple(Job(job.wall_ns / 2, 0.0) for job in model.batches))
+
+
+def test_a_change_of_nothing_is_not_in_doubt_but_for_chance() -> None:
+    doubt = find_doubt(measured(STARVED), STARVED, STARVED)
+    assert doubt.gain_ns == 0.0
+    assert doubt.step_ns == pytest.approx(doubt.chance_ns)
+
+
+def test_chance_cancels_in_the_gain_but_not_in_the_step() -> None:
+    uneven = dataclasses.replace(STARVED, batches=tuple(Job((10 + 9 * (n % 23)) * MS, 0.0) for n in range(230)))
+    doubt = find_doubt(measured(uneven), uneven, dataclasses.replace(uneven, extra_ns=-MS))
+    assert doubt.chance_ns > MS
+    assert doubt.gain_ns < doubt.chance_ns
+
+
+@pytest.mark.parametrize("worse", [{"check": 0.8}, {"contention_frac": 0.5}])
+def test_a_poor_check_and_a_busy_host_widen_both(worse: dict[str, float]) -> None:
+    good = find_doubt(measured(STARVED), STARVED, halved(STARVED))
+    poor = find_doubt(measured(STARVED, **worse), STARVED, halved(STARVED))
+    assert poor.step_ns > good.step_ns
+    assert poor.gain_ns > good.gain_ns
+
+
+def test_no_change_of_the_loading_beats_no_loading() -> None:
+    assert predict_without_loading(measured(STARVED), STARVED) == pytest.approx(20 * MS)

@@ -1,0 +1,45 @@
+"""Load of the host: what others use, and how long work waits for a processor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler_server.analysis.memory.host import summarize_host
+from profiler_server.diagnosis.measuring import measure_case
+from tests.support.cases import Plant, build_case_run, cpu_cores, plan_of
+
+ALL = (0, 10**12)
+
+
+def queueing(source: str, share: float) -> list[dict[str, Any]]:
+    return [
+        {"start_ns": row["start_ns"], "source": source, "metric": "run_queue_frac", "value": share}
+        for row in cpu_cores(1.0, 1.0)[::2]
+    ]
+
+
+def test_others_are_what_the_system_used_beyond_the_run(tmp_path: Path) -> None:
+    rank = build_case_run(tmp_path / "run", Plant(tables={"resources": cpu_cores(process=1.5, system=3.5)})).rank()
+    host = summarize_host(rank, *ALL)
+    assert host is not None
+    assert (host.process, host.system, host.others, host.stretch) == (1.5, 3.5, 2.0, None)
+
+
+def test_time_in_the_queue_for_a_processor_stretches_work(tmp_path: Path) -> None:
+    rows = [*cpu_cores(process=0.5, system=4.0), *queueing("process", 0.5)]
+    run = build_case_run(tmp_path / "run", Plant(plan_of(data_wait=20.0), tables={"resources": rows}))
+    host = summarize_host(run.rank(), *ALL)
+    assert host is not None
+    assert host.stretch == pytest.approx(2.0)
+    case = measure_case(run, run.rank())
+    assert case is not None
+    assert case.loop.contention_frac >= 0.4
+    # What was waiting for a processor is no longer counted as the work itself.
+    assert case.loop.model.steps[0].wall_ns < 0.6 * 64e6
+
+
+def test_a_host_that_was_not_sampled_is_none(tmp_path: Path) -> None:
+    assert summarize_host(build_case_run(tmp_path / "run", Plant()).rank(), *ALL) is None

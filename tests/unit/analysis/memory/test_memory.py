@@ -1,0 +1,122 @@
+"""The curve of a device, the change by operator, and exactly the blocks that were alive at a moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.format.parts import build_table_from_rows, write_table
+from collector.format.run import open_run
+from collector.format.schema import layout
+from collector.format.schema.manifest import Window
+from profiler_server.analysis.memory.memory import (
+    NO_OPERATOR,
+    MemoryTrace,
+    find_row,
+    list_live,
+    read_memory,
+    sum_operators,
+)
+from tests.support.machines import MIB, build_machine
+from tests.support.runs import RunPlan, build_run
+
+
+def make_trace(changes: list[tuple[int, int]], device: int = 0) -> MemoryTrace:
+    """A trace of (address, change) at times 0, 10, 20 …"""
+    change = np.array([value for _, value in changes], np.int64)
+    address = np.array([place for place, _ in changes], np.int64)
+    count = len(changes)
+    nothing = np.full(count, -1)
+    return MemoryTrace(
+        device,
+        np.arange(count) * 10,
+        nothing,
+        np.cumsum(change),
+        nothing,
+        change,
+        address,
+        np.zeros(count, int),
+        ("op",),
+    )
+
+
+def test_the_peak_and_what_was_alive_then(tmp_path: Path) -> None:
+    rank = open_run(build_machine(tmp_path / "run")).rank(0)
+    (trace,) = read_memory(rank)
+    assert trace.peak_bytes == (512 + 64 + 32 + 16 + 3 * 8) * MIB
+    assert trace.peak_reserved_bytes == 1024 * MIB
+    live = list_live(trace, trace.peak_row, rank.manifest.windows)
+    assert [block.size_bytes // MIB for block in live.blocks] == [64, 32, 16, 8, 8, 8]
+    assert live.blocks[0].operator == "aten::mm"
+    assert live.before_bytes == 512 * MIB
+    assert live.known_bytes + live.before_bytes == live.allocated_bytes
+
+
+def test_operators_are_summed_by_what_they_took(tmp_path: Path) -> None:
+    (trace,) = read_memory(open_run(build_machine(tmp_path / "run")).rank(0))
+    changes = sum_operators(trace)
+    assert [entry.operator for entry in changes][:2] == ["aten::mm", "aten::convolution"]
+    assert changes[0].allocated_bytes == 3 * 64 * MIB
+    assert sum(entry.net_bytes for entry in changes) == 3 * 8 * MIB
+    assert changes[-1].released_bytes == 3 * 112 * MIB
+
+
+def test_an_address_that_is_taken_again_counts_once() -> None:
+    trace = make_trace([(1, 100), (1, -100), (1, 40), (2, 7)])
+    live = list_live(trace, 3)
+    assert [(block.address, block.size_bytes, block.born_ns) for block in live.blocks] == [(1, 40, 20), (2, 7, 30)]
+
+
+def test_blocks_of_an_earlier_window_are_not_taken_for_alive() -> None:
+    trace = make_trace([(1, 100), (2, 50), (3, 25)])
+    windows = (Window(1, 1, 0, 12), Window(9, 9, 15, 40))
+    live = list_live(trace, 2, windows)
+    assert [block.address for block in live.blocks] == [3]
+    assert live.before_bytes == 150
+
+
+def test_the_nearest_event_is_found() -> None:
+    trace = make_trace([(1, 1), (2, 1), (3, 1)])
+    assert [find_row(trace, at) for at in (-5, 4, 6, 12, 99)] == [0, 0, 1, 1, 2]
+
+
+def test_shared_memory_of_workers_is_no_dip_in_host_memory(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan(steps=2))
+    events = [(100, 100), (0, 4096), (150, 50), (0, -4096), (0, -150)]
+    rows = [
+        {
+            "start_ns": at,
+            "device": -1,
+            "allocated_bytes": held,
+            "change_bytes": change,
+            "reserved_bytes": 0,
+            "address": at,
+        }
+        for at, (held, change) in enumerate(events)
+    ]
+    write_table(build_table_from_rows("memory", rows), layout.table_file(layout.rank_path(run, 0), "memory"))
+    (trace,) = read_memory(open_run(run).rank(0))
+    assert trace.allocated_bytes.tolist() == [100, 150, 0]
+    assert trace.peak_reserved_bytes is None
+    assert trace.name(0) == NO_OPERATOR
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 1000)), min_size=1, max_size=60), st.data())
+def test_what_is_alive_is_what_a_walk_finds(takes: list[tuple[int, int]], data: st.DataObject) -> None:
+    held: dict[int, int] = {}
+    changes = []
+    for address, size in takes:  # a taken address is given back, a free one is taken
+        changes.append((address, -held.pop(address) if address in held else held.setdefault(address, size)))
+    row = data.draw(st.integers(0, len(changes) - 1))
+    walked: dict[int, int] = {}
+    for address, change in changes[: row + 1]:
+        if change > 0:
+            walked[address] = change
+        else:
+            del walked[address]
+    live = list_live(make_trace(changes), row, most=100)
+    assert {block.address: block.size_bytes for block in live.blocks} == walked
+    assert live.before_bytes == 0

@@ -1,0 +1,121 @@
+"""Ranks side by side: who is behind and why, what is kept, and collectives matched call by call."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collector.format.run import open_run
+from collector.format.schema import layout
+from profiler_server.analysis.ranks.collectives import Calls, match_collectives
+from profiler_server.analysis.ranks.ranks import average_steps, find_straggler, summarize_collectives, summarize_ranks
+from tests.support.cases import lay_end_to_end, write_rows
+from tests.support.machines import build_ranks
+from tests.support.runs import RunPlan, build_run, build_steps
+
+
+def make_calls(starts: list[int], durations: list[int], first_step: int = 1, sizes: tuple[int, int] = (0, 0)) -> Calls:
+    keys = tuple(("", "allreduce", first_step + number, 0) for number in range(len(starts)))
+    each = np.ones(len(starts), np.int64)
+    return Calls(keys, np.array(starts), np.array(durations), each * (sizes[0] or -1), each * (sizes[1] or -1))
+
+
+def test_the_slow_rank_is_found_with_the_phase_that_grew(tmp_path: Path) -> None:
+    straggler = find_straggler(summarize_ranks(open_run(build_ranks(tmp_path / "run", 4, slow=2))))
+    assert straggler is not None
+    assert (straggler.rank, straggler.phase, straggler.is_slow) == (2, "data_wait", True)
+    assert straggler.behind_frac == pytest.approx(12 / 64, abs=0.01)
+
+
+def test_ranks_that_are_alike_have_no_slow_one(tmp_path: Path) -> None:
+    straggler = find_straggler(summarize_ranks(open_run(build_ranks(tmp_path / "run", 3))))
+    assert straggler is not None
+    assert not straggler.is_slow
+
+
+def test_a_difference_that_noise_explains_is_not_sure(tmp_path: Path) -> None:
+    path = build_ranks(tmp_path / "run", 2, steps=30)
+    for rank, long_ms in ((0, 200), (1, 900)):
+        rows = build_steps(RunPlan(steps=30))
+        for row in rows[15::10]:
+            row["tail_ns"] += long_ms * 1_000_000
+        lay_end_to_end(rows)
+        write_rows(layout.rank_path(path, rank), "steps", rows)
+    straggler = find_straggler(summarize_ranks(open_run(path)))
+    assert straggler is not None
+    assert (straggler.rank, straggler.is_slow, straggler.is_unsure) == (1, False, True)
+
+
+def test_one_rank_is_nothing_to_compare(tmp_path: Path) -> None:
+    assert find_straggler(summarize_ranks(open_run(build_run(tmp_path / "run")))) is None
+
+
+def test_a_rank_without_steps_says_why_and_the_others_are_compared(tmp_path: Path) -> None:
+    run = build_ranks(tmp_path / "run", 3)
+    layout.table_file(layout.rank_path(run, 1), "steps").write_bytes(b"PAR1 not a table")
+    layout.rank_file(run, 2).write_text("{", encoding="utf-8")
+    ranks = summarize_ranks(open_run(run))
+    assert [bool(rank.reason) for rank in ranks] == [False, True, True]
+    assert "steps.parquet" in ranks[1].reason
+    assert find_straggler(ranks) is None
+
+
+def test_a_summary_is_read_again_when_a_file_changes(tmp_path: Path) -> None:
+    path = build_ranks(tmp_path / "run", 2)
+    before = summarize_ranks(open_run(path))
+    assert summarize_ranks(open_run(path))[0] is before[0]
+    write_rows(layout.rank_path(path, 0), "steps", build_steps(RunPlan(steps=30)))
+    assert summarize_ranks(open_run(path))[0].steps == 30
+    assert summarize_ranks(open_run(path))[1] is before[1]
+
+
+def test_steps_of_each_rank_are_averaged_over_the_same_stretches(tmp_path: Path) -> None:
+    ranks = summarize_ranks(open_run(build_ranks(tmp_path / "run", 2, slow=1, steps=60)))
+    first, values = average_steps(ranks, columns=20)
+    assert first.tolist() == list(range(1, 61, 3))
+    assert values.shape == (2, 20)
+    assert (values[1] > 1.1 * values[0]).all()
+
+
+def test_waiting_is_own_time_less_the_transfer_and_the_last_starter_delays() -> None:
+    rows = match_collectives({0: make_calls([0, 100], [50, 60]), 1: make_calls([30, 110], [20, 50])})
+    assert [(row.rank, row.transfer_ns, row.wait_ns, row.late) for row in rows] == [(0, 70, 40, 0), (1, 70, 0, 2)]
+
+
+def test_calls_are_matched_by_their_step_though_ranks_began_to_record_at_different_ones() -> None:
+    rows = match_collectives({0: make_calls([0, 100], [50, 60]), 1: make_calls([110], [50], first_step=2)})
+    assert [(row.rank, row.count, row.matched, row.wait_ns) for row in rows] == [(0, 2, 1, 10), (1, 1, 1, 0)]
+
+
+def test_without_a_partner_there_is_no_wait() -> None:
+    (row,) = match_collectives({0: make_calls([0], [50])})
+    assert (row.count, row.total_ns, row.wait_ns, row.transfer_ns, row.late) == (1, 50, None, None, 0)
+
+
+def test_on_several_hosts_the_shortest_call_came_last() -> None:
+    rows = match_collectives({0: make_calls([1_000_000], [20]), 1: make_calls([0], [90])}, one_clock=False)
+    assert [row.late for row in rows] == [1, 0]
+
+
+def test_bus_bandwidth_of_an_all_reduce() -> None:
+    calls = {rank: make_calls([0], [1_000_000], sizes=(1_000_000, 4)) for rank in (0, 1)}
+    assert match_collectives(calls)[0].bus_bytes_per_s == pytest.approx(1e9 * 2 * 3 / 4)
+
+
+def test_the_last_rank_of_a_recorded_run_is_the_slow_one(tmp_path: Path) -> None:
+    run = open_run(build_ranks(tmp_path / "run", 4, slow=3))
+    rows = summarize_collectives(run, summarize_ranks(run))
+    assert {row.rank: row.late for row in rows} == {0: 0, 1: 0, 2: 0, 3: 6}
+    assert {row.wait_ns for row in rows} == {72_000_000, 0}
+
+
+def test_64_ranks_are_quick_when_their_files_are_known(tmp_path: Path) -> None:
+    run = open_run(build_ranks(tmp_path / "run", 64, steps=20))
+    summarize_ranks(run)
+    begin = time.perf_counter()
+    ranks = summarize_ranks(run)
+    find_straggler(ranks)
+    assert time.perf_counter() - begin < 0.3

@@ -1,0 +1,59 @@
+"""Sets of time against sets of whole nanoseconds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.format.intervals import Intervals, integrate_capped, unite
+
+pairs = st.lists(st.tuples(st.integers(0, 60), st.integers(-2, 15)), max_size=15)
+
+
+def _unite(rows: list[tuple[int, int]]) -> Intervals:
+    starts = np.array([start for start, _ in rows], np.int64)
+    return unite(starts, starts + np.array([length for _, length in rows], np.int64))
+
+
+def _moments(rows: list[tuple[int, int]]) -> set[int]:
+    return {moment for start, length in rows for moment in range(start, start + length)}
+
+
+def _list_moments(found: Intervals) -> set[int]:
+    return {m for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True) for m in range(start, end)}
+
+
+@given(pairs)
+def test_union_covers_what_its_intervals_cover(rows: list[tuple[int, int]]) -> None:
+    found = _unite(rows)
+    assert _list_moments(found) == _moments(rows)
+    assert found.length_ns == len(_moments(rows))
+    assert (found.starts[1:] > found.ends[:-1]).all()
+
+
+@given(pairs, pairs)
+def test_sets_combine_as_sets_of_moments(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
+    a, b = _unite(first), _unite(second)
+    assert _list_moments(a | b) == _moments(first) | _moments(second)
+    assert _list_moments(a & b) == _moments(first) & _moments(second)
+    assert _list_moments(a - b) == _moments(first) - _moments(second)
+
+
+@given(pairs, pairs)
+def test_parts_sum_to_the_whole(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
+    a, b = _unite(first), _unite(second)
+    assert (a & b).length_ns + (a - b).length_ns == a.length_ns
+
+
+@given(pairs)
+def test_integral_caps_the_sum_of_what_is_open(rows: list[tuple[int, int]]) -> None:
+    solid = [(start, length) for start, length in rows if length > 0]
+    starts = np.array([start for start, _ in solid], np.int64)
+    ends = starts + np.array([length for _, length in solid], np.int64)
+    weights = np.full(len(solid), 0.4)
+    expected = sum(
+        min(0.4 * sum(start <= moment < start + length for start, length in solid), 1.0) for moment in range(80)
+    )
+    assert integrate_capped(starts, ends, weights, 1.0) == pytest.approx(expected)
