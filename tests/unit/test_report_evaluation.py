@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from collector import open_run, parts
+from collector import open_run
+from collector.format import parts
 from collector.format.schema import layout
 from profiler_server.report import build_report
 from profiler_server.report.text import render_text
