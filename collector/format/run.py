@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format import parts
+from collector.format.requests import read_requests
 from collector.format.schema import layout
 from collector.format.schema.errors import OptionError, RunNotFoundError, TableBrokenError, TableMissingError
 from collector.format.schema.manifest import RankManifest, RunManifest, RunState, decode_manifest
@@ -91,6 +92,8 @@ class RankRun:
     def table(self, name: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
         """Read a table. Raises TableMissingError, TableBrokenError or NewerSchemaError; OptionError for no such table."""
         _check_table(name)
+        if name == "queues":
+            return read_requests(self.folder, columns, where)
         return parts.read_table(self.folder, name, columns, where)
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:

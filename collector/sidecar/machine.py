@@ -213,8 +213,10 @@ class StepMachine:
             row.counters.fetches += 1
             loader, epoch = self._loader
             row.fetches.append(Fetch(loader, epoch, self._batch, self._fetch_start, time - self._fetch_start, 0))
+            row.answer(self._fetch_start, self._batch)
         elif code == codes.FETCH_STOP:
             row.counters.stops += 1
+            row.answer(self._fetch_start, None)
         elif code == codes.COLLECTIVE_END:
             self._calls.hold(self._collective_start, time)
         elif code == codes.LOADER_READY and row.stretches:

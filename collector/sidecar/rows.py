@@ -36,9 +36,12 @@ class Fetch(NamedTuple):
 
 
 class QueueSample(NamedTuple):
+    """`batch` is the one that the request brought, None while it is under way."""
+
     start: int
     loader: int
     word: int
+    batch: int | None = None
 
 
 @dataclass(slots=True)
@@ -125,6 +128,13 @@ class Row:
         self.fetches, self.queues = self.fetches[: cut.fetches], self.queues[: cut.queues]
         self.cuts, self.updates = [], []
         return rest
+
+    def answer(self, asked: int, batch: int | None) -> None:
+        """Note which batch the request of that time brought. One that only found the end is no sample of the queue."""
+        if self.queues and self.queues[-1].start == asked:
+            sample = self.queues.pop()
+            if batch is not None:
+                self.queues.append(sample._replace(batch=batch))
 
     def add(self, phase: int, start: int, end: int) -> None:
         """Append a stretch; it joins the one before if that is of the same phase."""

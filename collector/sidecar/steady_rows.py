@@ -64,6 +64,7 @@ def list_queues(steady: Steady, capacities: Mapping[int, int], with_pin_queue: S
         "step": steady.steps,
         "start_ns": clock.to_run(steady.starts),  # type: ignore[arg-type]
         "loader": steady.loaders,
+        "batch": steady.batches,
         "capacity": np.array([capacities.get(loader, 0) for loader in steady.loaders.tolist()], np.int64),
         "next_ready": pa.array(ready == 1, pa.bool_(), mask=ready > 1),
         "out_of_order": words >> 36 & 0xFFF,

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from collector.format.parts import read_table
 from collector.format.phases import PHASES
+from collector.format.requests import read_requests
 from collector.format.schema.errors import OptionError, UsageError
 
 _MOST_BARS = 20
@@ -88,7 +89,7 @@ def _draw_operators(figure: Any, rank_folder: Path) -> None:
 
 def _draw_queues(figure: Any, rank_folder: Path) -> None:
     """Draw the depth of each queue over time."""
-    samples = read_table(rank_folder, "queues", ("start_ns", "queue", "loader", "depth")).sort_by("start_ns")
+    samples = read_requests(rank_folder, ("start_ns", "queue", "loader", "depth")).sort_by("start_ns")
     pairs = samples.group_by(["loader", "queue"], use_threads=False).aggregate([]).to_pylist()
     for pair in pairs:
         same = pc.and_(pc.equal(samples["loader"], pair["loader"]), pc.equal(samples["queue"], pair["queue"]))

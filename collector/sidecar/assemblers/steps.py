@@ -228,6 +228,7 @@ class StepsAssembler(Assembler):
                 "step": done.step,
                 "start_ns": self.clock.to_run(sample.start),
                 "loader": sample.loader,
+                "batch": sample.batch,
                 "capacity": self._capacities.get(sample.loader, 0),
                 "next_ready": NEXT_READY.get(word >> 48 & 3),
                 "out_of_order": word >> 36 & 0xFFF,

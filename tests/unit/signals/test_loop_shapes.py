@@ -140,12 +140,15 @@ def test_epochs_and_batches_are_numbered(tmp_path: Path) -> None:
     assert set(recorded.count("loader")) == {0}
 
 
-def test_queues_are_sampled_at_each_fetch(tmp_path: Path) -> None:
+def test_queues_are_sampled_at_each_fetch_that_brings_a_batch(tmp_path: Path) -> None:
     run = record(tmp_path, shapes.workers_persistent_two_epochs).run
     queues = run.table("queues").to_pylist()
     assert {row["capacity"] for row in queues} == {4}
     assert all(0 <= row["depth"] <= 4 for row in queues)
-    assert len(queues) >= 20
+    # Not at the last request of an epoch, which finds that there is no more.
+    requests = [(row["start_ns"], row["batch"]) for row in run.table("fetches").to_pylist()]
+    assert [(row["start_ns"], row["batch"]) for row in queues] == requests
+    assert len(requests) == 20
 
 
 def test_a_model_that_comes_late_is_found_after_some_batches(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from collector.format.schema.columns import Column, Table
 
 TABLE = Table(
     "queues",
-    "One row per queue and sample; the queues of a DataLoader are sampled each time the training thread asks for a batch.",
+    "One row per queue and sample; the queues of a DataLoader are sampled each time the training thread asks for a batch and gets one.",
     (
         Column("step", "int64", "", "Training step that asked."),
         Column("start_ns", "int64", "ns", "Time of the sample, since the run's epoch."),
@@ -37,6 +37,7 @@ TABLE = Table(
             "Batches asked of the workers and not yet received.",
             nullable=True,
         ),
+        Column("batch", "int64", "", "Batch that the request brought, as in `fetches`.", nullable=True),
     ),
     option="data_pipeline",
 )
