@@ -1,4 +1,5 @@
-"""From the tables of a rank to what bounds it: measuring, the verdict, the findings of the rules ranked and predicted.
+"""From the tables of a rank to what bounds it: `facts` are measured, `rules` judge them, `ranking` predicts and orders.
 
-May import profiler_server.diagnosis.rules and below. `case` lies under the rules, which import it alone. Must not import torch.
+`limits` holds every threshold. `facts`, `findings`, `what_if` and `wording` lie under the rules, which import only them.
+Must not import torch.
 """

@@ -11,10 +11,12 @@ import profiler_server.diagnosis.rules as room
 from collector.format.run import RankRun, Run, open_run
 from collector.format.schema.errors import TableMissingError
 from profiler_server.analysis.results import Abstention, BoundBy, Diagnosis, Suggestion
-from profiler_server.diagnosis.case import Case, Claim, Finding, Rule
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Claim, Finding, Rule
+from profiler_server.diagnosis.limits import MIN_STEPS
 from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.diagnosis.ranking import rank_claims, write_note, write_suggestion
-from profiler_server.diagnosis.verdict import MIN_STEPS, find_bound, say_verdict
+from profiler_server.diagnosis.verdict import find_bound, say_verdict
 from profiler_server.format import format_number_of
 from profiler_server.store.kept import Kept
 from profiler_server.store.stamps import stamp_rank
@@ -64,7 +66,7 @@ def judge(case: Case) -> Diagnosis:
     Under 20 steady steps no step time is predicted. A run of the collector has more of them within seconds, so its rules
     wait for those; a trace of a few steps is all that there is, so its rules say what they see.
     """
-    steady = int(case.selection.regular.sum())
+    steady = int(case.steps.selection.regular.sum())
     claims: list[Claim] = []
     notes: list[Suggestion] = []
     abstained = [_ask_for_steps(case, steady)]
@@ -103,8 +105,8 @@ def _apply_rules(case: Case) -> tuple[Findings, list[Abstention]]:
 
 def _write_notes(case: Case, findings: Findings, claims: Sequence[Claim]) -> list[Suggestion]:
     notes = [write_note(rule, finding) for rule, finding in findings if finding.what_if is None]
-    if case.is_starved and not claims:
-        about = [(rule, finding) for rule, finding in findings if rule.stage == case.bottleneck.stage]
+    if case.loading.is_starved and not claims:
+        about = [(rule, finding) for rule, finding in findings if rule.stage == case.loading.bottleneck.stage]
         notes += [write_note(rule, finding, "low") for rule, finding in about if finding.what_if is not None]
     return notes
 

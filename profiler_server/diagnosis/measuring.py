@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.evaluation import has_training, number_batches
+from collector.format.intervals import Mask
 from collector.format.parts import find_files
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Loader, RankManifest
-from collector.format.steps import read_integers, select_steps, train_steps
+from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
 from profiler_server.analysis.data.loop import BatchTimes, Cores, MeasuredLoop, measure_loop, read_batches
 from profiler_server.analysis.data.pipeline import (
     Bottleneck,
@@ -33,7 +34,7 @@ from profiler_server.analysis.ranks.ranks import summarize_rank
 from profiler_server.analysis.results import DeviceSummary
 from profiler_server.analysis.steps.compiles import summarize_compiles
 from profiler_server.analysis.steps.interruptions import read_interruptions
-from profiler_server.diagnosis.case import Case, Peer
+from profiler_server.diagnosis.facts import Case, Device, Host, Loading, Peer, Ranks, Steps
 
 MOST_PEERS = 64
 _TRACE_CORES = 4
@@ -53,44 +54,61 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
     train, selection = train_steps(steps), select_steps(steps)
     if not selection.kept.any():
         return None
-    loader = _find_loader(train, manifest)
-    batches = _read_batches(rank, loader)
     host = _read_host(rank, train)
-    model_of = loader or _assume_loader(manifest)
-    device = _read_device(rank)
-    # In a trace a step lasts until its device work is done, and the wait for data may lie beside that.
-    busy_frac = (device.utilization_frac or 0.0) if device is not None and manifest.is_trace else 0.0
-    loop = measure_loop(train, selection, model_of, batches, _find_cores(manifest, host), busy_frac)
-    if loop is None:
-        return None
-    phases = {name: float(read_integers(train, f"{name}_ns")[selection.kept].mean()) for name in PHASE_NAMES}
-    regular = {name: float(read_integers(train, f"{name}_ns")[selection.regular].mean()) for name in PHASE_NAMES}
-    step_ns = float(selection.duration_ns[selection.kept].mean())
-    wait_frac = regular["data_wait"] / loop.regular_step_ns if loop.regular_step_ns else 0.0
-    readiness = _read_readiness(rank, loader, train.filter(pa.array(selection.regular)))
-    return Case(
-        manifest=manifest,
-        world_size=run.manifest.world_size,
-        train=train,
-        other_rows=rows.filter(pc.not_equal(rows["kind"].cast(pa.string()), "train")) if trained else rows.slice(0, 0),
-        selection=selection,
-        step_ns=step_ns,
-        phases_ns=phases,
-        regular_phases_ns=regular,
-        loader=loader,
-        readiness=readiness,
-        batches=batches,
-        bottleneck=_find_bottleneck(readiness, batches, loop, host, wait_frac),
-        loop=loop,
-        transforms=_read_transforms(rank, loader),
-        host=host,
-        device=device,
+    device = Device(
+        entries=tuple(manifest.devices),
+        summary=_read_device(rank),
         full_precision_frac=_ask(rank, find_full_precision),
         dispatch_frac=_ask(rank, find_dispatch_share),
-        peers=_read_peers(run, rank.rank),
+    )
+    loading = _measure_loading(rank, train, selection, device, host)
+    if loading is None:
+        return None
+    cores = loading.loop.model.cores
+    ranks = Ranks(run.manifest.world_size, _read_peers(run, rank.rank))
+    return Case(manifest, _measure_steps(rank, rows, train, selection), loading, device, Host(cores, host), ranks)
+
+
+def _measure_steps(rank: RankRun, rows: pa.Table, train: pa.Table, selection: StepSelection) -> Steps:
+    others = (
+        rows.filter(pc.not_equal(rows["kind"].cast(pa.string()), "train")) if has_training(rows) else rows.slice(0, 0)
+    )
+    return Steps(
+        rows=train,
+        other_rows=others,
+        selection=selection,
+        mean_ns=float(selection.duration_ns[selection.kept].mean()),
+        phases_ns=_average_phases(train, selection.kept),
+        regular_phases_ns=_average_phases(train, selection.regular),
         interruptions=read_interruptions(rank),
         compiles=summarize_compiles(rank),
     )
+
+
+def _average_phases(train: pa.Table, chosen: Mask) -> Mapping[str, float]:
+    return {name: float(read_integers(train, f"{name}_ns")[chosen].mean()) for name in PHASE_NAMES}
+
+
+def _measure_loading(
+    rank: RankRun, train: pa.Table, selection: StepSelection, device: Device, host: HostLoad | None
+) -> Loading | None:
+    manifest = rank.manifest
+    loader = _find_loader(train, manifest)
+    batches = _read_batches(rank, loader)
+    # In a trace a step lasts until its device work is done, and the wait for data may lie beside that.
+    summary = device.summary
+    busy_frac = (summary.utilization_frac or 0.0) if summary is not None and manifest.is_trace else 0.0
+    model_of = loader or _assume_loader(manifest)
+    loop = measure_loop(train, selection, model_of, batches, _find_cores(manifest, host), busy_frac)
+    if loop is None:
+        return None
+    wait_ns = float(read_integers(train, "data_wait_ns")[selection.regular].mean())
+    if manifest.is_trace and device.shares is not None:
+        wait_ns = min(wait_ns, device.shares.idle * loop.regular_step_ns)  # else the device hides it
+    wait_frac = wait_ns / loop.regular_step_ns if loop.regular_step_ns else 0.0
+    readiness = _read_readiness(rank, loader, train.filter(pa.array(selection.regular)))
+    bottleneck = _find_bottleneck(readiness, batches, loop, host, wait_frac)
+    return Loading(loader, readiness, batches, bottleneck, _read_transforms(rank, loader), loop, wait_ns)
 
 
 def _find_bottleneck(

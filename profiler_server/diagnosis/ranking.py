@@ -9,13 +9,20 @@ from typing import Literal
 from profiler_server.analysis.data.loader_simulation import LoopModel
 from profiler_server.analysis.data.prediction import find_doubt, predict_without_loading
 from profiler_server.analysis.results import Suggestion
-from profiler_server.diagnosis.case import CONTENTION_WEIGHT, MIN_GAIN_FRAC, Case, Claim, Finding, Rule
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Claim, Finding, Rule
+from profiler_server.diagnosis.limits import (
+    CLOSE_FRAC,
+    CONTENTION_WEIGHT,
+    HIGH_GAIN_FRAC,
+    LOW_GAIN_FRAC,
+    MIN_GAIN_FRAC,
+    MIN_GAIN_NS,
+    MUTE_WAIT_FRAC,
+)
 from profiler_server.format import format_share
 
-MIN_GAIN_NS = 500_000.0
 Severity = Literal["high", "medium", "low", "info"]
-CLOSE_FRAC = 0.10
-"""Fixes whose gain is within so much of the best are ordered by effort."""
 
 _TIERS = {
     "M": "Simulated with the recorded batch times.",
@@ -29,8 +36,8 @@ def is_worth_saying(case: Case, claim: Claim) -> bool:
 
     While the step starves for a stage that is known, a doubtful fix of the loading is said too: with less confidence.
     """
-    pays = claim.least_gain_ns >= max(MIN_GAIN_FRAC * case.step_ns, MIN_GAIN_NS)
-    return pays and (is_sure(case, claim) or (claim.feeds and case.is_starved))
+    pays = claim.least_gain_ns >= max(MIN_GAIN_FRAC * case.steps.mean_ns, MIN_GAIN_NS)
+    return pays and (is_sure(case, claim) or (claim.feeds and case.loading.is_starved))
 
 
 def is_sure(case: Case, claim: Claim) -> bool:
@@ -40,21 +47,23 @@ def is_sure(case: Case, claim: Claim) -> bool:
 
 def find_min_gain_ns(case: Case) -> float:
     """Return what a fix must gain after all doubt, more on a host that others use."""
-    return max((MIN_GAIN_FRAC + CONTENTION_WEIGHT * case.loop.contention_frac) * case.step_ns, MIN_GAIN_NS)
+    return max(
+        (MIN_GAIN_FRAC + CONTENTION_WEIGHT * case.loading.loop.contention_frac) * case.steps.mean_ns, MIN_GAIN_NS
+    )
 
 
 def make_claim(case: Case, rule: Rule, finding: Finding, model: LoopModel, now_ns: float) -> Claim:
     """Predict the step after the fix is applied to a model that gives `now_ns`, with the range that is honest."""
     assert finding.what_if is not None
     changed = finding.what_if(model)
-    predicted = min(case.loop.predict_ns(changed), now_ns)
+    predicted = min(case.loading.loop.predict_ns(changed), now_ns)
     gain = now_ns - predicted
     least, most = finding.gain_range
-    doubt = find_doubt(case.loop, model, changed)
+    doubt = find_doubt(case.loading.loop, model, changed)
     feeds = changed.steps == model.steps and changed.extra_ns == model.extra_ns
     low = max(0.0, min(predicted, now_ns - gain * most) - doubt.step_ns)
     if feeds:  # no loading at all is the most that can be gained
-        low = max(low, min(predicted, predict_without_loading(case.loop, model)) - doubt.chance_ns)
+        low = max(low, min(predicted, predict_without_loading(case.loading.loop, model)) - doubt.chance_ns)
     return Claim(
         least_gain_ns=gain * least,
         sure_gain_ns=gain - doubt.gain_ns,
@@ -73,9 +82,11 @@ def rank_claims(case: Case, findings: Sequence[tuple[Rule, Finding]]) -> list[Cl
     What is worth saying alone, but gains nothing on top of those, is kept at the end as an alternative.
     """
     left = [(rule, finding) for rule, finding in findings if finding.what_if is not None]
-    alone = {rule.id: make_claim(case, rule, finding, case.loop.model, case.step_ns) for rule, finding in left}
+    alone = {
+        rule.id: make_claim(case, rule, finding, case.loading.loop.model, case.steps.mean_ns) for rule, finding in left
+    }
     chosen: list[Claim] = []
-    model, now_ns = case.loop.model, case.step_ns
+    model, now_ns = case.loading.loop.model, case.steps.mean_ns
     while left:
         claims = [make_claim(case, rule, finding, model, now_ns) for rule, finding in left]
         worth = [c for c in claims if is_worth_saying(case, c) and (chosen or not _is_muted(case, c.rule))]
@@ -98,7 +109,7 @@ def rank_claims(case: Case, findings: Sequence[tuple[Rule, Finding]]) -> list[Cl
 
 
 def _is_muted(case: Case, rule: Rule) -> bool:
-    return rule.muted_when_input_bound and case.wait_frac > 0.2
+    return rule.muted_when_input_bound and case.loading.wait_frac > MUTE_WAIT_FRAC
 
 
 def _choose(claims: Sequence[Claim], now_ns: float) -> Claim:
@@ -110,13 +121,13 @@ def _choose(claims: Sequence[Claim], now_ns: float) -> Claim:
 def write_suggestion(case: Case, claim: Claim) -> Suggestion:
     """Write a claim out for the pages and the report."""
     finding = claim.finding
-    gain = (case.step_ns - claim.step_ns) / case.step_ns if case.step_ns else 0.0
+    gain = (case.steps.mean_ns - claim.step_ns) / case.steps.mean_ns if case.steps.mean_ns else 0.0
     sure = is_sure(case, claim)
     severity: Severity = (
         "low"
-        if claim.instead_of or gain < 0.1
+        if claim.instead_of or gain < LOW_GAIN_FRAC
         else "high"
-        if sure and gain >= 0.2 and finding.tier != "R"
+        if sure and gain >= HIGH_GAIN_FRAC and finding.tier != "R"
         else "medium"
     )
     said = [finding.advice, _say_basis(case, finding), _say_order(claim), _say_surplus(case, claim)]
@@ -142,9 +153,7 @@ def _say_basis(case: Case, finding: Finding) -> str:
     assumed = f"The prediction holds if {finding.assumption}. " if finding.assumption else ""
     if finding.tier != "M":
         return assumed + _TIERS[finding.tier]
-    return (
-        f"{assumed}{_TIERS['M']} Without the change the simulation gives {format_share(case.loop.check)} of the step."
-    )
+    return f"{assumed}{_TIERS['M']} Without the change the simulation gives {format_share(case.loading.loop.check)} of the step."
 
 
 def _say_order(claim: Claim) -> str:
@@ -155,16 +164,20 @@ def _say_order(claim: Claim) -> str:
 
 def _say_surplus(case: Case, claim: Claim) -> str:
     """Explain a gain that is larger than the wait that it takes away."""
-    if not claim.feeds or claim.rule.feeds or case.step_ns - claim.step_ns <= 1.1 * case.phases_ns["data_wait"]:
+    if (
+        not claim.feeds
+        or claim.rule.feeds
+        or case.steps.mean_ns - claim.step_ns <= 1.1 * case.steps.phases_ns["data_wait"]
+    ):
         return ""
     return "More than the wait is gained, because workers that compute less leave the processors to the step."
 
 
 def _say_doubt(case: Case) -> str:
-    if case.host is not None and case.loop.contention_frac >= MIN_GAIN_FRAC:
-        used = f"other programs used {case.host.others:.1f} of {case.cores:g} cores"
+    if case.host.load is not None and case.loading.loop.contention_frac >= MIN_GAIN_FRAC:
+        used = f"other programs used {case.host.load.others:.1f} of {case.host.cores:g} cores"
         return f"Lower confidence: {used} while this ran, so the range is wide."
-    if not case.loop.trusted:
+    if not case.loading.loop.trusted:
         return "Lower confidence: the simulation does not reproduce this run well, so the range is wide."
     return "Lower confidence: these steps vary much, so the range is wide."
 

@@ -10,13 +10,12 @@ from collector.format.intervals import Floats
 from collector.format.phases import PHASE_NAMES
 from collector.format.steps import read_integers
 from profiler_server.analysis.results import BoundBy, BoundKind, Suggestion
-from profiler_server.diagnosis.case import Case, Claim
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Claim
+from profiler_server.diagnosis.limits import BOUND_FRAC, MIN_STEPS
 from profiler_server.diagnosis.ranking import find_min_gain_ns
 from profiler_server.format import format_duration, format_number_of, format_share
 
-BOUND_SHARE = 0.10
-"""A class bounds the step when taking it away would save at least this share; else computing is what limits it."""
-MIN_STEPS = 20
 _MOST_STRETCHES = 20
 _STRETCH_STEPS = 25
 
@@ -35,14 +34,14 @@ def find_bound(case: Case) -> BoundBy:
     A stretch has 25 steps or more, so that events that come now and then are in most of them. Fewer than twenty steps,
     or times of a device that were not recorded, lower the confidence.
     """
-    kept = np.flatnonzero(case.selection.kept)
-    phases = np.stack([read_integers(case.train, f"{name}_ns")[kept] for name in PHASE_NAMES]).astype(np.float64)
+    kept = np.flatnonzero(case.steps.selection.kept)
+    phases = np.stack([read_integers(case.steps.rows, f"{name}_ns")[kept] for name in PHASE_NAMES]).astype(np.float64)
     kind, share = _judge(case, phases.sum(axis=1))
     count = max(1, min(_MOST_STRETCHES, len(kept) // _STRETCH_STEPS))
     stretches = np.array_split(phases, count, axis=1)
     agree = sum(_judge(case, stretch.sum(axis=1))[0] == kind for stretch in stretches) / count
-    known = 0.6 if case.has_accelerator and case.device is None and kind in ("compute", "overhead") else 1.0
-    stage = case.bottleneck.stage if kind == "input" else None
+    known = 0.6 if case.device.is_used and case.device.summary is None and kind in ("compute", "overhead") else 1.0
+    stage = case.loading.bottleneck.stage if kind == "input" else None
     # The error of a mean falls with the root of the number of steps.
     return BoundBy(kind, stage, share, agree * min(1.0, len(kept) / MIN_STEPS) ** 0.5 * known)
 
@@ -52,13 +51,13 @@ def _judge(case: Case, sums: Floats) -> tuple[BoundKind, float]:
     shares = {
         kind: sum(float(sums[PHASE_NAMES.index(name)]) for name in names) / whole for kind, names in _PARTS.items()
     }
-    if not case.has_accelerator:  # nothing is copied to a device: what precedes the forward is preparation on the host
+    if not case.device.is_used:  # nothing is copied to a device: what precedes the forward is preparation on the host
         shares["overhead"] += shares.pop("transfer")
-    elif case.device is not None:
+    elif case.device.summary is not None:
         _judge_device(case, shares)
     limits = {kind: share for kind, share in shares.items() if kind != "compute"}
     kind = max(limits, key=lambda name: limits[name])
-    return (kind, limits[kind]) if limits[kind] >= BOUND_SHARE else ("compute", shares["compute"])
+    return (kind, limits[kind]) if limits[kind] >= BOUND_FRAC else ("compute", shares["compute"])
 
 
 def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
@@ -66,22 +65,24 @@ def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
 
     In a trace a step lasts until its device work is done: a wait for data beside that holds nobody up.
     """
-    device = case.device_shares
+    device = case.device.shares
     if device is None:
         return
     if case.is_imported:
         shares["input"] = min(shares["input"], device.idle)
-    has_host = case.dispatch_frac is not None or not case.is_imported  # a trace of the device alone blames nobody
+    has_host = (
+        case.device.dispatch_frac is not None or not case.is_imported
+    )  # a trace of the device alone blames nobody
     unfed = max(0.0, device.unfed - shares["input"]) if has_host else 0.0
-    shares["launch"] = unfed if case.is_dispatching else 0.0
-    shares["overhead"] = min(shares["overhead"], device.idle) if case.is_dispatching else unfed
+    shares["launch"] = unfed if case.device.is_dispatching else 0.0
+    shares["overhead"] = min(shares["overhead"], device.idle) if case.device.is_dispatching else unfed
     shares["communication"] = max(shares["communication"], device.communication)
     shares["compute"] = max(shares["compute"], device.compute)
 
 
 def say_verdict(case: Case, bound: BoundBy, claims: Sequence[Claim], notes: Sequence[Suggestion]) -> str:
     """Return the verdict as one or two sentences with figures."""
-    steps = int(case.selection.regular.sum())
+    steps = int(case.steps.selection.regular.sum())
     sentence = _SENTENCES[bound.kind](case, bound)
     if steps < MIN_STEPS:
         recorded = f"{format_number_of(steps, 'steady step')} {'was' if steps == 1 else 'were'} recorded"
@@ -92,7 +93,7 @@ def say_verdict(case: Case, bound: BoundBy, claims: Sequence[Claim], notes: Sequ
     if not claims and notes and notes[0].severity != "info":
         return f"{sentence} {notes[0].title}."
     if not claims:
-        least = format_share(find_min_gain_ns(case) / case.step_ns) if case.step_ns else "5 %"
+        least = format_share(find_min_gain_ns(case) / case.steps.mean_ns) if case.steps.mean_ns else "5 %"
         return f"{sentence} No change that the rules know would surely gain as much as {least}."
     best = claims[0]
     span = f"{format_duration(best.low_ns)} – {format_duration(best.high_ns)}"
@@ -110,8 +111,10 @@ def _capitalise(text: str) -> str:
 
 
 def _of_step(case: Case, *names: str) -> str:
-    part = sum(case.phases_ns[name] for name in names)
-    return f"{format_duration(part)} of {format_duration(case.step_ns)} ({format_share(part / case.step_ns)})"
+    part = sum(case.steps.phases_ns[name] for name in names)
+    return (
+        f"{format_duration(part)} of {format_duration(case.steps.mean_ns)} ({format_share(part / case.steps.mean_ns)})"
+    )
 
 
 def _say_input(case: Case, bound: BoundBy) -> str:
@@ -127,24 +130,26 @@ _SLOW = {
 
 
 def _say_compute(case: Case, bound: BoundBy) -> str:
-    wait, device = case.phases_ns["data_wait"], case.device_shares
-    if case.has_accelerator and device is not None:
+    wait, device = case.steps.phases_ns["data_wait"], case.device.shares
+    if case.device.is_used and device is not None:
         return f"Compute-bound: the device computes {format_share(device.compute)} of the step."
     parts = f"Compute-bound: forward, backward and update take {_of_step(case, 'forward', 'backward', 'optimizer')}"
-    if not wait and case.loader is None:
+    if not wait and case.loading.loader is None:
         return f"{parts}."
-    kept_up = "and the loader keeps up" if wait < 0.05 * case.step_ns else "while the step is moderately input-bound"
+    kept_up = (
+        "and the loader keeps up" if wait < 0.05 * case.steps.mean_ns else "while the step is moderately input-bound"
+    )
     return f"{parts}, {kept_up} ({format_duration(wait)} wait)."
 
 
 def _say_overhead(case: Case, bound: BoundBy) -> str:
-    if case.has_accelerator and not case.is_dispatching:
+    if case.device.is_used and not case.device.is_dispatching:
         return (
             f"Overhead-bound: the device idles {format_share(bound.share_frac)} of the step while the host runs operators in "
-            f"{format_share(case.dispatch_frac)} of it; the rest is Python, or waiting for something else."
+            f"{format_share(case.device.dispatch_frac)} of it; the rest is Python, or waiting for something else."
         )
-    names = ("gap", "tail") if case.has_accelerator else ("gap", "h2d", "tail")
-    most = max(names, key=lambda name: case.phases_ns[name])
+    names = ("gap", "tail") if case.device.is_used else ("gap", "h2d", "tail")
+    most = max(names, key=lambda name: case.steps.phases_ns[name])
     return (
         f"Overhead-bound: {_of_step(case, *names)} pass outside of loading, forward, backward and update, "
         f"most of it {_PLACES[most]}."

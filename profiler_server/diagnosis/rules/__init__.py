@@ -1,4 +1,4 @@
 """One file per suggestion, and nothing else: a rule judges a `Case` and returns a `Finding`, or nothing.
 
-May import profiler_server.diagnosis.case, analysis and format. Must not import another rule, a room above, or torch.
+Must not import another rule, a room above, or torch.
 """

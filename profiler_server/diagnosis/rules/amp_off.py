@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.case import OPERATORS_PAGE, Case, Finding, Rule, shorten_kernels
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import FULL_PRECISION_FRAC, VOLTA
+from profiler_server.diagnosis.what_if import shorten_kernels
+from profiler_server.diagnosis.wording import OPERATORS_PAGE
 from profiler_server.format import format_share
 
-_SHARE = 0.3
-_VOLTA = 7
 _KEPT = 0.5
 
 _CHANGE = """scaler = torch.amp.GradScaler("cuda")
@@ -19,14 +21,14 @@ scaler.update()"""
 
 
 def _judge(case: Case) -> Finding | None:
-    share = case.full_precision_frac
-    if share is None or share < _SHARE or case.cuda_generation != _VOLTA:
+    share = case.device.full_precision_frac
+    if share is None or share < FULL_PRECISION_FRAC or case.device.cuda_generation != VOLTA:
         return None
     return Finding(
         title="Nothing runs in mixed precision",
         measured=f"{format_share(share)} of the kernels' time (collectives left out) multiplies 32-bit floats in full "
         "precision; the tensor cores of this device multiply 16-bit ones several times as fast.",
-        threshold=f"More than {format_share(_SHARE)} of the kernels' time, by their names.",
+        threshold=f"More than {format_share(FULL_PRECISION_FRAC)} of the kernels' time, by their names.",
         advice="Run forward and loss under autocast in float16 and scale the loss. Check that your loss stays as it was.",
         change=_CHANGE,
         fix="autocast in float16",

@@ -5,33 +5,35 @@ from __future__ import annotations
 from collector.format.steps import read_integers
 from profiler_server.analysis.results import Evidence
 from profiler_server.analysis.steps.interruptions import HeldSum, sum_interruptions
-from profiler_server.diagnosis.case import STEPS_PAGE, Case, Finding, Rule, shorten_step
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import CHECKPOINT_FRAC
+from profiler_server.diagnosis.what_if import shorten_step
+from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_duration, format_number_of, format_share
-
-_SHARE = 0.05
 
 
 def _judge(case: Case) -> Finding | None:
-    saves = sum_interruptions(case.interruptions.of_kind("checkpoint"))
+    saves = sum_interruptions(case.steps.interruptions.of_kind("checkpoint"))
     if not saves:
         return None
     most = saves[0]
-    steps_ns = float(read_integers(case.train, "duration_ns").sum())
+    steps_ns = float(read_integers(case.steps.rows, "duration_ns").sum())
     share = most.total_ns / steps_ns
-    if share < _SHARE:
+    if share < CHECKPOINT_FRAC:
         return None
-    per_step = share * case.step_ns
+    per_step = share * case.steps.mean_ns
     return Finding(
         title="Checkpoints hold up training",
         measured=f"Checkpoints ({most.held.name}) took {format_duration(most.total_ns)} in all, "
         f"{format_share(share)} of the steps' "
         f"time: {format_number_of(most.count, 'time')}, {format_duration(most.longest_ns)} the longest.",
-        threshold=f"More than {format_share(_SHARE)} of the time in saving.",
+        threshold=f"More than {format_share(CHECKPOINT_FRAC)} of the time in saving.",
         advice="Save less often, or write in another thread while training goes on.",
         change="from torch.distributed.checkpoint import async_save\n\nfuture = async_save(state, checkpoint_id=path)",
         fix="saving in the background",
         evidence=(*_find_step(case, most), Evidence("timeline", f"q={most.held.name}", "On the timeline")),
-        what_if=shorten_step(0.8 * per_step, case.loop.fetches),
+        what_if=shorten_step(0.8 * per_step, case.loading.loop.fetches),
         tier="A",
         gain_range=(0.6, 1.25),
     )
@@ -39,11 +41,11 @@ def _judge(case: Case) -> Finding | None:
 
 def _find_step(case: Case, most: HeldSum) -> tuple[Evidence, ...]:
     """Point at the step that the longest one lies in."""
-    starts = read_integers(case.train, "start_ns")
+    starts = read_integers(case.steps.rows, "start_ns")
     at = int(starts.searchsorted(most.longest_at_ns, side="right")) - 1
     if at < 0:
         return (STEPS_PAGE,)
-    step = int(case.selection.step[at])
+    step = int(case.steps.selection.step[at])
     return (Evidence("steps", f"step={step}", f"Step {step}, which holds the longest"),)
 
 

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.case import STEPS_PAGE, Case, Finding, Rule
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import RECORDING_FRAC, RECORDING_LARGE_FRAC
+from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_duration, format_share
-
-_SHARE = 0.03
-_LARGE = 0.10
-"""From here recording changes what it measures; below it is a fact to know, and asks for nothing."""
 
 
 def _judge(case: Case) -> Finding | None:
     overhead = case.manifest.overhead
-    if overhead.share_frac is None or overhead.share_frac < _SHARE:
+    if overhead.share_frac is None or overhead.share_frac < RECORDING_FRAC:
         return None
     return Finding(
         title="Recording slows this run down",
         measured=f"Recording takes {format_duration(overhead.training_thread_ns_per_step)} of the training thread per "
         f"step ({format_share(overhead.share_frac)}); {overhead.how}.",
-        threshold=f"More than {format_share(_SHARE)} of the step.",
+        threshold=f"More than {format_share(RECORDING_FRAC)} of the step.",
         advice="Collect less: the figures of this run are too long by about that much.",
         change='Profiler(output_path, level="important", data_pipeline=False)',
         fix="collecting less",
         evidence=(STEPS_PAGE,),
-        severity="low" if overhead.share_frac >= _LARGE else "info",
+        severity="low" if overhead.share_frac >= RECORDING_LARGE_FRAC else "info",
     )
 
 

@@ -7,29 +7,28 @@ import numpy as np
 from collector.format.phases import PHASE_NAMES
 from collector.format.steps import read_integers
 from profiler_server.analysis.results import Abstention
-from profiler_server.diagnosis.case import STEPS_PAGE, Case, Finding, Rule
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import DRIFT_FRAC, DRIFT_STEPS, NOISY_FRAC
+from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_duration, format_share
-
-_DRIFT = 0.15
-_LEAST_STEPS = 60
-_NOISY = 0.25
 
 
 def _judge(case: Case) -> Finding | Abstention | None:
-    regular = np.flatnonzero(case.selection.regular)
-    if len(regular) < _LEAST_STEPS:
+    regular = np.flatnonzero(case.steps.selection.regular)
+    if len(regular) < DRIFT_STEPS:
         return None
     parts = np.array_split(regular, 6)
-    levels = np.array([np.median(case.selection.duration_ns[part]) for part in parts])
+    levels = np.array([np.median(case.steps.selection.duration_ns[part]) for part in parts])
     drift = float(levels[-1] / levels[0] - 1.0) if levels[0] else 0.0
     rises = int((np.diff(levels) > 0).sum())
-    if drift < _DRIFT or rises < 4:
+    if drift < DRIFT_FRAC or rises < 4:
         return None
-    if case.host is None and case.loop.contention_frac < _NOISY:
+    if case.host.load is None and case.loading.loop.contention_frac < NOISY_FRAC:
         return Abstention(
             "drift", "what else ran on the host while steps grew", "Record with Profiler(resources=True)."
         )
-    if case.loop.contention_frac >= _NOISY:
+    if case.loading.loop.contention_frac >= NOISY_FRAC:
         return None
     growth = {name: _find_growth(case, name, parts[0], parts[-1]) for name in PHASE_NAMES}
     phase = max(growth, key=lambda name: growth[name])
@@ -37,7 +36,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
         title="Steps become longer during the run",
         measured=f"The usual step grew from {format_duration(levels[0])} to {format_duration(levels[-1])} "
         f"(+{format_share(drift)}), most of it in {phase.replace('_', ' ')}.",
-        threshold=f"The last sixth of the steps is longer than the first by over {format_share(_DRIFT)}, rising throughout.",
+        threshold=f"The last sixth of the steps is longer than the first by over {format_share(DRIFT_FRAC)}, rising throughout.",
         advice="Something accumulates: a list of losses that keep their graph, a growing log or cache, memory that "
         "fragments, or a processor that gets hot.",
         change="losses.append(loss.item())  # not loss itself, which keeps its graph alive",
@@ -48,7 +47,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
 
 
 def _find_growth(case: Case, name: str, first: np.ndarray, last: np.ndarray) -> float:
-    values = read_integers(case.train, f"{name}_ns")
+    values = read_integers(case.steps.rows, f"{name}_ns")
     return float(np.median(values[last]) - np.median(values[first]))
 
 

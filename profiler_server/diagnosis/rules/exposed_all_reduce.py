@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.case import STEPS_PAGE, Case, Finding, Rule, shorten_step
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import EXPOSED_FRAC
+from profiler_server.diagnosis.what_if import shorten_step
+from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_duration, format_share
-
-_SHARE = 0.10
 
 
 def _judge(case: Case) -> Finding | None:
-    if case.world_size < 2:
+    if case.ranks.world_size < 2:
         return None
-    own_ns = case.phases_ns["communication"]
+    own_ns = case.steps.phases_ns["communication"]
     # A rank that comes early is held until the last one is there; only what the least held rank spends is transfer.
-    transfer_ns = min([own_ns, *(peer.communication_ns for peer in case.peers)])
-    share = transfer_ns / case.step_ns
-    if share < _SHARE:
+    transfer_ns = min([own_ns, *(peer.communication_ns for peer in case.ranks.peers)])
+    share = transfer_ns / case.steps.mean_ns
+    if share < EXPOSED_FRAC:
         return None
     rest = (
         f"{format_duration(transfer_ns)} ({format_share(share)}) remain after the wait for slower ranks is taken out."
-        if case.peers
+        if case.ranks.peers
         else "how much of that is waiting for slower ranks cannot be told, because no other rank is here."
     )
     return Finding(
         title="Communication is not hidden by computing",
-        measured=f"Training is held {format_duration(own_ns)} of {format_duration(case.step_ns)} in collectives; {rest}",
-        threshold=f"More than {format_share(_SHARE)} of the step.",
+        measured=f"Training is held {format_duration(own_ns)} of {format_duration(case.steps.mean_ns)} in collectives; {rest}",
+        threshold=f"More than {format_share(EXPOSED_FRAC)} of the step.",
         advice="Start the reduction earlier and in larger pieces (bucket_cap_mb), reduce in half precision, or reduce "
         "less often by accumulating gradients under no_sync().",
         change="from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n\n"
@@ -33,7 +35,7 @@ def _judge(case: Case) -> Finding | None:
         "model.register_comm_hook(None, default_hooks.fp16_compress_hook)",
         fix="hiding half of the communication",
         evidence=(STEPS_PAGE,),
-        what_if=shorten_step(0.5 * transfer_ns, case.loop.fetches),
+        what_if=shorten_step(0.5 * transfer_ns, case.loading.loop.fetches),
         gain_range=(0.3, 1.8),
     )
 

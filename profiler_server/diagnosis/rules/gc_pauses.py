@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collector.format.steps import read_integers
-from profiler_server.diagnosis.case import STEPS_PAGE, Case, Finding, Rule, shorten_step
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import GC_FRAC
+from profiler_server.diagnosis.what_if import shorten_step
+from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_duration, format_share
-
-_SHARE = 0.05
 
 
 def _judge(case: Case) -> Finding | None:
-    gc_ns = read_integers(case.train, "gc_ns")[case.selection.kept]
+    gc_ns = read_integers(case.steps.rows, "gc_ns")[case.steps.selection.kept]
     mean = float(gc_ns.mean())
-    if mean < _SHARE * case.step_ns:
+    if mean < GC_FRAC * case.steps.mean_ns:
         return None
     steps = int((gc_ns > 0).sum())
     return Finding(
         title="Garbage collection interrupts the steps",
-        measured=f"{format_duration(mean)} per step ({format_share(mean / case.step_ns)}), "
+        measured=f"{format_duration(mean)} per step ({format_share(mean / case.steps.mean_ns)}), "
         f"in {steps} of {len(gc_ns)} steps; "
         f"the longest took {format_duration(int(gc_ns.max()))}.",
-        threshold=f"More than {format_share(_SHARE)} of the step.",
+        threshold=f"More than {format_share(GC_FRAC)} of the step.",
         advice="Take what lives through the whole run out of the collector's sight, and collect at a time of your own.",
         change="gc.collect()\ngc.freeze()\ngc.disable()\nfor step, batch in enumerate(loader):\n    ...\n"
         "    if step % 1000 == 0:\n        gc.collect()",
         fix="gc.freeze() and gc.disable()",
         evidence=(STEPS_PAGE,),
-        what_if=shorten_step(0.95 * mean, case.loop.fetches),
+        what_if=shorten_step(0.95 * mean, case.loading.loop.fetches),
         tier="A",
         gain_range=(0.8, 1.05),
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.case import OPERATORS_PAGE, Case, Finding, Rule
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.wording import OPERATORS_PAGE
 from profiler_server.format import format_number_of
 
 
 def _judge(case: Case) -> Finding | None:
-    breaks = case.compiles.get("graph_break")
+    breaks = case.steps.compiles.get("graph_break")
     if breaks is None:
         return None
     reason = f": {breaks.reason.rstrip('.')}" if breaks.reason else ""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profiler_server.analysis.data.loader_simulation import Job, LoopModel
-from profiler_server.diagnosis.case import IN_MEMORY_NS, INPUT_LIMIT, STEPS_PAGE, Case, Finding, Rule, say_wait
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import IN_MEMORY_NS, INPUT_WAIT_FRAC
+from profiler_server.diagnosis.wording import STEPS_PAGE, say_wait
 from profiler_server.format import format_duration, format_share
 
 _LEFT = 0.2
@@ -17,21 +20,21 @@ def _index_whole_batches(model: LoopModel) -> LoopModel:
 
 
 def _judge(case: Case) -> Finding | None:
-    loader = case.loader
+    loader = case.loading.loader
     if (
         loader is None
-        or not case.is_input_bound
+        or not case.loading.is_input_bound
         or loader.style != "map"
         or loader.batch_size is None
-        or not case.is_in_memory
+        or not case.loading.is_in_memory
     ):
         return None
-    samples = case.batch_samples
+    samples = case.loading.batch_samples
     return Finding(
         title="Samples in memory are fetched one by one",
-        measured=f"{say_wait(case)} A sample takes {format_duration(case.batch_ns / samples)}, a batch of "
-        f"{samples:.0f} takes {format_duration(case.batch_ns)}.",
-        threshold=f"Over {format_share(INPUT_LIMIT)} of the step in next(), and under {format_duration(IN_MEMORY_NS)} "
+        measured=f"{say_wait(case)} A sample takes {format_duration(case.loading.batch_ns / samples)}, a batch of "
+        f"{samples:.0f} takes {format_duration(case.loading.batch_ns)}.",
+        threshold=f"Over {format_share(INPUT_WAIT_FRAC)} of the step in next(), and under {format_duration(IN_MEMORY_NS)} "
         "per sample.",
         advice="Index the whole batch at once; worker processes would only add the cost of moving it.",
         change="sampler = BatchSampler(RandomSampler(dataset), batch_size="

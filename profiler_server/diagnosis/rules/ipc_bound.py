@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from profiler_server.analysis.data.loop import BatchTimes
-from profiler_server.diagnosis.case import INPUT_LIMIT, STAGES_PAGE, Case, Finding, Rule, say_wait, scale_stages
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import INPUT_WAIT_FRAC
+from profiler_server.diagnosis.what_if import scale_stages
+from profiler_server.diagnosis.wording import STAGES_PAGE, say_wait
 from profiler_server.format import format_duration, format_share
 
 
 def _judge(case: Case) -> Finding | None:
-    batches = case.batches
-    if batches is None or not case.is_input_bound or case.bottleneck.stage != "send":
+    batches = case.loading.batches
+    if batches is None or not case.loading.is_input_bound or case.loading.bottleneck.stage != "send":
         return None
     slowest = max(batches.stages_ns, key=lambda stage: float(batches.stages_ns[stage].mean()))
     return _blame_sending(case, batches) if slowest == "send" else _blame_handover(case)
@@ -22,7 +26,7 @@ def _blame_sending(case: Case, batches: BatchTimes) -> Finding:
         title="Moving batches between processes is slow",
         measured=f"{say_wait(case)} Sending takes {format_duration(send_ns)} per batch, "
         f"{format_share(share)} of the workers' work.",
-        threshold=f"Over {format_share(INPUT_LIMIT)} of the step waits for data, and sending is the longest stage.",
+        threshold=f"Over {format_share(INPUT_WAIT_FRAC)} of the step waits for data, and sending is the longest stage.",
         advice="Return few large tensors per sample (they are moved by shared memory) rather than lists, dicts of "
         "numbers or strings, which are pickled; send uint8 and convert after the copy.",
         change="return torch.from_numpy(image), label  # uint8; convert on the device: images.float().div_(255)",
@@ -38,9 +42,9 @@ def _blame_sending(case: Case, batches: BatchTimes) -> Finding:
 def _blame_handover(case: Case) -> Finding:
     return Finding(
         title="Taking over finished batches is slow",
-        measured=f"{say_wait(case)} The next batch was ready {format_share(1.0 - case.not_ready_frac)} of the time: the "
+        measured=f"{say_wait(case)} The next batch was ready {format_share(1.0 - case.loading.not_ready_frac)} of the time: the "
         "step waits for its tensors to come over from the worker.",
-        threshold=f"Over {format_share(INPUT_LIMIT)} of the step waits for data that is ready, with workers that wait too.",
+        threshold=f"Over {format_share(INPUT_WAIT_FRAC)} of the step waits for data that is ready, with workers that wait too.",
         advice="A tensor from a worker is opened by a file that the worker passes on; one that sleeps or is off its "
         "core answers late. Share memory by name, return fewer tensors per batch, or give each step more to do.",
         change='torch.multiprocessing.set_sharing_strategy("file_system")  # before the DataLoader is made',

@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 from profiler_server.analysis.results import Abstention
-from profiler_server.diagnosis.case import DISPATCH_LIMIT, OPERATORS_PAGE, Case, Finding, Rule, shorten_step
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import DEVICE_IDLE_FRAC, DISPATCH_FRAC, LAUNCH_IDLE_FRAC
+from profiler_server.diagnosis.what_if import shorten_step
+from profiler_server.diagnosis.wording import OPERATORS_PAGE
 from profiler_server.format import format_share
-
-_BUSY = 0.7
-_HOST = 0.5
 
 
 def _judge(case: Case) -> Finding | Abstention | None:
-    if not case.has_accelerator:
+    if not case.device.is_used:
         return None
-    device = case.device_shares
+    device = case.device.shares
     if device is None:
         imported = "Trace with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
         how = imported if case.is_imported else 'Record with Profiler(window="auto").'
         return Abstention("launch_bound", "when kernels ran on the device", how)
     host = device.unfed / device.idle if device.idle else 0.0
-    if device.idle < 1.0 - _BUSY or host <= _HOST or not case.is_dispatching:
+    if device.idle < DEVICE_IDLE_FRAC or host <= LAUNCH_IDLE_FRAC or not case.device.is_dispatching:
         return None
-    own_frac = 1.0 - case.wait_frac
-    saved = max(0.0, device.unfed - case.wait_frac) * own_frac * case.loop.regular_step_ns
+    own_frac = 1.0 - case.loading.wait_frac
+    saved = max(0.0, device.unfed - case.loading.wait_frac) * own_frac * case.loading.loop.regular_step_ns
     return Finding(
         title="The host launches kernels slower than the device runs them",
         measured=f"The device is idle {format_share(device.idle)} of the step; {format_share(host)} of that is waiting for the "
         "host to launch the next kernel.",
-        threshold=f"Device busy under {format_share(_BUSY)}, more than {format_share(_HOST)} of its idle time before "
-        f"launches, the host in operators for {format_share(DISPATCH_LIMIT)} of the step or more.",
+        threshold=f"Device busy under {format_share(1.0 - DEVICE_IDLE_FRAC)}, more than {format_share(LAUNCH_IDLE_FRAC)} of its idle time before "
+        f"launches, the host in operators for {format_share(DISPATCH_FRAC)} of the step or more.",
         advice="Launch fewer and larger kernels: compile the model (CUDA graphs with mode='reduce-overhead'), or use a "
         "larger batch.",
         change='model = torch.compile(model, mode="reduce-overhead")',
         fix="torch.compile with CUDA graphs",
         evidence=(OPERATORS_PAGE,),
-        what_if=shorten_step(0.7 * saved, case.loop.fetches),
+        what_if=shorten_step(0.7 * saved, case.loading.loop.fetches),
         gain_range=(0.3, 1.3),
     )
 

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from profiler_server.analysis.results import Abstention, Evidence
-from profiler_server.diagnosis.case import Case, Finding, Rule
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import GROWN_BYTES, GROWN_FRAC
 from profiler_server.format import format_bytes, format_share
 
-_SHARE = 0.10
-_LEAST_BYTES = 64 << 20
 _HOUR_NS = 3_600_000_000_000
 
 
 def _judge(case: Case) -> Finding | Abstention | None:
-    growth = case.host.growth if case.host is not None else None
+    growth = case.host.load.growth if case.host.load is not None else None
     if growth is None:
         return None
     grown = growth.grown_bytes
-    if grown < max(_SHARE * growth.levels_bytes[0], _LEAST_BYTES) or not growth.is_steady:
+    if grown < max(GROWN_FRAC * growth.levels_bytes[0], GROWN_BYTES) or not growth.is_steady:
         return None
     per_hour = grown / growth.elapsed_ns * _HOUR_NS
     return Finding(
         title="The memory of the training process keeps growing",
         measured=f"It grew from {format_bytes(growth.levels_bytes[0])} to {format_bytes(growth.levels_bytes[-1])} and in "
         f"every sixth of the run; at this pace it takes {format_bytes(per_hour)} more every hour.",
-        threshold=f"More than {format_share(_SHARE)} and {format_bytes(_LEAST_BYTES)} after the first fifth of the run, "
+        threshold=f"More than {format_share(GROWN_FRAC)} and {format_bytes(GROWN_BYTES)} after the first fifth of the run, "
         "without a sixth that does not grow.",
         advice="Something keeps what it should let go, and the run ends when memory does: losses that hold their graph, "
         "outputs that are collected on the device, a log or a cache without a bound.",

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.case import (
-    INPUT_LIMIT,
-    STAGES_PAGE,
-    STEPS_PAGE,
-    Case,
-    Finding,
-    Rule,
-    choose_workers,
-    say_wait,
-    set_workers,
-    write_loader,
-)
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import INPUT_WAIT_FRAC, SEND_NS
+from profiler_server.diagnosis.what_if import choose_workers, set_workers
+from profiler_server.diagnosis.wording import STAGES_PAGE, STEPS_PAGE, say_wait, write_loader
 from profiler_server.format import format_duration, format_share
-
-_SEND_NS = 300_000.0
-"""Measured cost of moving a batch of a few MB from a worker: below three times this, workers do not pay."""
 
 _SPLIT = """# An IterableDataset is read whole by every worker, unless its __iter__ splits the work:
 #     info = torch.utils.data.get_worker_info()
@@ -31,40 +21,40 @@ _SPLIT_ADVICE = (
 
 
 def _judge(case: Case) -> Finding | None:
-    loader = case.loader
+    loader = case.loading.loader
     if loader is None:
         return _judge_trace(case)
-    if loader.num_workers or not case.is_input_bound or case.is_in_memory:
+    if loader.num_workers or not case.loading.is_input_bound or case.loading.is_in_memory:
         return None
-    if case.batch_ns < 3 * _SEND_NS:
+    if case.loading.batch_ns < 3 * SEND_NS:
         return None
     workers = choose_workers(case)
     iterable = loader.style == "iterable"
     return Finding(
         title="The training process loads its own data",
-        measured=f"{say_wait(case)} Making a batch takes {format_duration(case.batch_ns)}, and no worker does it meanwhile.",
-        threshold=f"num_workers=0 and more than {format_share(INPUT_LIMIT)} of the step in next().",
+        measured=f"{say_wait(case)} Making a batch takes {format_duration(case.loading.batch_ns)}, and no worker does it meanwhile.",
+        threshold=f"num_workers=0 and more than {format_share(INPUT_WAIT_FRAC)} of the step in next().",
         advice=f"Let {workers} worker process{'es' if workers > 1 else ''} make batches while the step computes. "
         "This is the smallest number within 3 % of the best." + (_SPLIT_ADVICE if iterable else ""),
         change=(_SPLIT if iterable else "") + write_loader(loader, num_workers=workers, persistent_workers=True),
         fix=f"num_workers 0 → {workers}",
         evidence=(STAGES_PAGE, STEPS_PAGE),
         what_if=set_workers(workers),
-        tier="R" if case.loop.assumed else "M",
-        gain_range=(0.5, 1.05) if case.loop.assumed else (0.85, 1.05),
+        tier="R" if case.loading.loop.assumed else "M",
+        gain_range=(0.5, 1.05) if case.loading.loop.assumed else (0.85, 1.05),
     )
 
 
 def _judge_trace(case: Case) -> Finding | None:
     """Judge an imported trace, which names the iterator of the loader and knows nothing else of it."""
-    if not case.shows_no_workers or not case.is_input_bound or case.batch_ns < 3 * _SEND_NS:
+    if not case.shows_no_workers or not case.loading.is_input_bound or case.loading.batch_ns < 3 * SEND_NS:
         return None
     workers = choose_workers(case)
-    least = format_duration(case.loop.regular_step_ns - case.wait_ns)
+    least = format_duration(case.loading.loop.regular_step_ns - case.loading.wait_ns)
     return Finding(
         title="The training process loads its own data",
         measured=f"{say_wait(case)} The loader's iterator in the trace is the one of num_workers=0.",
-        threshold=f"num_workers=0 and more than {format_share(INPUT_LIMIT)} of the step in next().",
+        threshold=f"num_workers=0 and more than {format_share(INPUT_WAIT_FRAC)} of the step in next().",
         advice=f"Let {workers} worker process{'es' if workers > 1 else ''} make batches while the step computes; at best, "
         f"with no wait left, a step takes {least}. The trace does not tell how many cores there are.",
         change=f"DataLoader(\n    dataset,\n    num_workers={workers},  # was 0\n    persistent_workers=True,\n"

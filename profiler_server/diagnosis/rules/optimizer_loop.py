@@ -6,18 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from profiler_server.analysis.results import Abstention
-from profiler_server.diagnosis.case import STEPS_PAGE, Case, Finding, Rule, shorten_step
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import UPDATE_FRAC
+from profiler_server.diagnosis.what_if import shorten_step
+from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_count, format_duration, format_share
 
-_SHARE = 0.10
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 """Optimizers with a fused form on every device."""
 _FOREACH = ("Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
 
 
 def _judge(case: Case) -> Finding | Abstention | None:
-    share = case.phase_frac("optimizer")
-    if share < _SHARE:
+    share = case.steps.share("optimizer")
+    if share < UPDATE_FRAC:
         return None
     optimizers = case.facts.get("optimizers")
     if not isinstance(optimizers, list) or not optimizers:
@@ -29,18 +32,18 @@ def _judge(case: Case) -> Finding | Abstention | None:
         return None
     name, tensors = str(slow[0].get("name")), slow[0].get("tensors")
     flag = "fused" if name in _FUSED else "foreach"
-    update_ns = case.regular_phases_ns["optimizer"]
+    update_ns = case.steps.regular_phases_ns["optimizer"]
     over = f" over {format_count(tensors)} tensors" if isinstance(tensors, int) else ""
     return Finding(
         title=f"{name} updates parameters one tensor at a time",
-        measured=f"The update takes {format_duration(update_ns)} of {format_duration(case.step_ns)} "
+        measured=f"The update takes {format_duration(update_ns)} of {format_duration(case.steps.mean_ns)} "
         f"({format_share(share)}); {name} loops{over} (foreach and fused are off).",
-        threshold=f"Update over {format_share(_SHARE)} of the step and neither foreach nor fused on.",
+        threshold=f"Update over {format_share(UPDATE_FRAC)} of the step and neither foreach nor fused on.",
         advice="Update all tensors in one call. The range depends on how many and how small they are.",
         change=f"optimizer = torch.optim.{name}(model.parameters(), {flag}=True)  # your other arguments as they are",
         fix=f"{flag}=True in {name}",
         evidence=(STEPS_PAGE,),
-        what_if=shorten_step(0.6 * update_ns, case.loop.fetches),
+        what_if=shorten_step(0.6 * update_ns, case.loading.loop.fetches),
         gain_range=(0.6, 1.5),
     )
 
@@ -49,10 +52,10 @@ def _loops(case: Case, optimizer: Mapping[str, Any]) -> bool:
     """Say whether the optimizer runs its Python loop. Left to itself, PyTorch takes foreach on a CUDA device only."""
     if optimizer.get("name") not in (*_FUSED, *_FOREACH) or optimizer.get("fused"):
         return False
-    if optimizer.get("name") == "SGD" and optimizer.get("momentum") is False and not case.has_accelerator:
+    if optimizer.get("name") == "SGD" and optimizer.get("momentum") is False and not case.device.is_used:
         return False  # one pass over the parameters as it is: on a processor there is nothing to fuse
     if optimizer.get("foreach") is None:
-        return not case.has_accelerator
+        return not case.device.is_used
     return not optimizer.get("foreach")
 
 

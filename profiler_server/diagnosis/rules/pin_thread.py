@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.case import DATA_PAGE, Case, Finding, Rule, say_wait
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.wording import DATA_PAGE, say_wait
 
 
 def _judge(case: Case) -> Finding | None:
-    if case.bottleneck.stage != "pin" or not case.is_input_bound:
+    if case.loading.bottleneck.stage != "pin" or not case.loading.is_input_bound:
         return None
     return Finding(
         title="Pinning memory is slower than loading",
-        measured=f"{say_wait(case)} {case.bottleneck.reason}",
+        measured=f"{say_wait(case)} {case.loading.bottleneck.reason}",
         threshold="The queue before the pin-memory thread is full, the one after it lacks the next batch.",
         advice="Send less: fewer and larger tensors per batch, uint8 instead of float32, or pin only what is copied.",
         change="return torch.from_numpy(image), label  # uint8; convert on the device: images.float().div_(255)",

@@ -5,34 +5,36 @@ from __future__ import annotations
 import numpy as np
 
 from collector.format.steps import read_integers
-from profiler_server.diagnosis.case import STEPS_PAGE, Case, Finding, Rule, shorten_step
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import OUTSIDE_FRAC
+from profiler_server.diagnosis.what_if import shorten_step
+from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_duration, format_share
-
-_SHARE = 0.10
 
 
 def _judge(case: Case) -> Finding | None:
-    if case.has_accelerator:  # the host waits for the device in these phases; device times have to say why
+    if case.device.is_used:  # the host waits for the device in these phases; device times have to say why
         return None
-    regular = case.selection.regular
-    outside = sum(read_integers(case.train, f"{name}_ns")[regular] for name in ("gap", "tail"))
+    regular = case.steps.selection.regular
+    outside = sum(read_integers(case.steps.rows, f"{name}_ns")[regular] for name in ("gap", "tail"))
     typical = float(np.median(outside))
-    share = typical / case.step_ns
-    if share < _SHARE:
+    share = typical / case.steps.mean_ns
+    if share < OUTSIDE_FRAC:
         return None
-    longer = "gap" if case.regular_phases_ns["gap"] > case.regular_phases_ns["tail"] else "tail"
+    longer = "gap" if case.steps.regular_phases_ns["gap"] > case.steps.regular_phases_ns["tail"] else "tail"
     place = "before the batch is asked for" if longer == "gap" else "after the parameter update"
     return Finding(
         title="Every step spends time outside of training",
-        measured=f"{format_duration(typical)} of {format_duration(case.step_ns)} ({format_share(share)}) of a usual step "
+        measured=f"{format_duration(typical)} of {format_duration(case.steps.mean_ns)} ({format_share(share)}) of a usual step "
         f"pass outside of loading, forward, backward and update, most of it {place}.",
-        threshold=f"More than {format_share(_SHARE)} of the usual step.",
+        threshold=f"More than {format_share(OUTSIDE_FRAC)} of the usual step.",
         advice="Look at what the loop does there: logging, metrics, progress bars, copies of the weights. Do it every "
         "n-th step, or in another thread.",
         change="if step % 50 == 0:\n    log(loss.item())  # not in every step",
         fix="less work between the steps",
         evidence=(STEPS_PAGE,),
-        what_if=shorten_step(0.8 * typical, case.loop.fetches),
+        what_if=shorten_step(0.8 * typical, case.loading.loop.fetches),
         gain_range=(0.3, 1.25),
     )
 

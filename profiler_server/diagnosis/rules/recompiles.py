@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collector.format.steps import read_integers
-from profiler_server.diagnosis.case import STEPS_PAGE, Case, Finding, Rule
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import MIN_RECOMPILES, RECOMPILE_FRAC
+from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_duration, format_number_of, format_share
-
-_LEAST, _SHARE = 2, 0.02
 
 
 def _judge(case: Case) -> Finding | None:
-    again = case.compiles.get("recompile")
-    if again is None or again.count < _LEAST:
+    again = case.steps.compiles.get("recompile")
+    if again is None or again.count < MIN_RECOMPILES:
         return None
-    share = again.duration_ns / max(float(read_integers(case.train, "duration_ns").sum()), 1.0)
-    if share < _SHARE:
+    share = again.duration_ns / max(float(read_integers(case.steps.rows, "duration_ns").sum()), 1.0)
+    if share < RECOMPILE_FRAC:
         return None
     reason = f" The most frequent reason: {again.reason}." if again.reason else ""
     return Finding(
         title="Functions are compiled again during training",
         measured=f"{format_number_of(again.count, 'recompilation')} took {format_duration(again.duration_ns)} in all "
         f"({format_share(share)} of the steps' time), most often of {again.function}.{reason}",
-        threshold=f"{_LEAST} recompilations or more that take over {format_share(_SHARE)} of the steps' time.",
+        threshold=f"{MIN_RECOMPILES} recompilations or more that take over {format_share(RECOMPILE_FRAC)} of the steps' time.",
         advice="Keep what the guard checks the same from step to step: pad batches to a few fixed sizes or drop the last "
         "one, mark sizes that change as dynamic, and pass numbers that change as tensors.",
         change="DataLoader(dataset, drop_last=True)\n"

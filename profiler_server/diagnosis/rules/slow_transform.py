@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.case import INPUT_LIMIT, STAGES_PAGE, Case, Finding, Rule, say_wait, scale_stages
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import INPUT_WAIT_FRAC
+from profiler_server.diagnosis.what_if import scale_stages
+from profiler_server.diagnosis.wording import STAGES_PAGE, say_wait
 from profiler_server.format import format_duration, format_share
 
 
 def _judge(case: Case) -> Finding | None:
-    batches = case.batches
-    if batches is None or not case.is_input_bound or case.bottleneck.stage != "transform":
+    batches = case.loading.batches
+    if batches is None or not case.loading.is_input_bound or case.loading.bottleneck.stage != "transform":
         return None
     share = batches.share("transform")
     transform_ns = float(batches.stages_ns["transform"].mean())
-    slowest = case.transforms[0] if case.transforms else None
+    slowest = case.loading.transforms[0] if case.loading.transforms else None
     named = f"; {slowest[0]} alone is {format_share(slowest[1])} of it" if slowest else ""
     target = slowest[0] if slowest else "the transform"
     return Finding(
         title=f"Transforms are slow: {slowest[0]}" if slowest else "Transforms are slow",
         measured=f"{say_wait(case)} Transforms take {format_duration(transform_ns)} per batch, "
         f"{format_share(share)} of the loader's work{named}.",
-        threshold=f"Over {format_share(INPUT_LIMIT)} of the step waits for data, and transforms are the longest stage.",
+        threshold=f"Over {format_share(INPUT_WAIT_FRAC)} of the step waits for data, and transforms are the longest stage.",
         advice=f"Make {target} cheaper: do it once and store the result, do it on smaller data, or do it for the whole "
         "batch at once (torchvision v2 transforms take batches, also on the device).",
         change="for images, _ in loader:\n    images = batch_transform(images.to(device))  # once per batch, not per sample",

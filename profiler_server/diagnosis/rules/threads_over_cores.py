@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.case import STEPS_PAGE, Case, Finding, Rule
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import THREADS_COMPUTE_FRAC
+from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_cores, format_number_of, format_share
-
-_COMPUTE = 0.3
 
 
 def _judge(case: Case) -> Finding | None:
     threads, usable = case.manifest.torch_threads, case.manifest.usable_cores
     if case.manifest.devices or threads is None or usable is None or threads <= max(1, round(usable)):
         return None
-    share = case.phase_frac("forward", "backward", "optimizer")
-    if share < _COMPUTE:
+    share = case.steps.share("forward", "backward", "optimizer")
+    if share < THREADS_COMPUTE_FRAC:
         return None
-    taken = case.host.others + case.host.workers if case.host is not None else 0.0
+    taken = case.host.load.others + case.host.load.workers if case.host.load is not None else 0.0
     wanted = max(1, int(usable - taken + 0.5))
     return Finding(
         title="More compute threads than cores",

@@ -3,54 +3,44 @@
 from __future__ import annotations
 
 from profiler_server.analysis.results import Abstention
-from profiler_server.diagnosis.case import (
-    CAPPED_DEMAND,
-    CAPPED_NEED,
-    DATA_PAGE,
-    STAGES_PAGE,
-    Case,
-    Finding,
-    Rule,
-    choose_workers,
-    say_wait,
-    set_workers,
-    write_loader,
-)
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import CAPPED_DEMAND_FRAC, CAPPED_NEED, EMPTY_QUEUE_FRAC, WORKERS_BUSY_FRAC
+from profiler_server.diagnosis.what_if import choose_workers, set_workers
+from profiler_server.diagnosis.wording import DATA_PAGE, STAGES_PAGE, say_wait, write_loader
 from profiler_server.format import format_cores, format_duration, format_number_of, format_share
 
-_NOT_READY = 0.3
-_BUSY = 0.8
 _ALIVE = " Keep them alive between epochs: starting more of them takes longer."
 _CONTESTED = " All cores are in use now, so they would take them from other programs: expect less while those run."
 
 
 def _judge(case: Case) -> Finding | Abstention | None:
-    loader = case.loader
-    if not case.is_input_bound:
+    loader = case.loading.loader
+    if not case.loading.is_input_bound:
         return None
     has_workers = loader.num_workers if loader is not None else case.facts.get("data_loader") == "workers"
     if not has_workers:
         return None
-    if loader is None or case.batches is None:
+    if loader is None or case.loading.batches is None:
         return Abstention(
             "too_few_workers", "how long the workers take per batch", "Record with Profiler(data_pipeline=True)."
         )
-    busy = case.batch_ns * case.loop.fetches / (loader.num_workers * case.loop.regular_step_ns)
-    if case.not_ready_frac <= _NOT_READY or busy < _BUSY:
+    busy = case.loading.batch_ns * case.loading.loop.fetches / (loader.num_workers * case.loading.loop.regular_step_ns)
+    if case.loading.not_ready_frac <= EMPTY_QUEUE_FRAC or busy < WORKERS_BUSY_FRAC:
         return None
     workers = choose_workers(case)
     if case.is_capped or workers <= loader.num_workers:
         return None
-    contested = case.demand_frac >= CAPPED_DEMAND and case.cpu_need > CAPPED_NEED
-    guessed = contested or case.loop.assumed
+    contested = case.demand_frac >= CAPPED_DEMAND_FRAC and case.loading.cpu_need > CAPPED_NEED
+    guessed = contested or case.loading.loop.assumed
     return Finding(
         title="More workers would keep up",
-        measured=f"{say_wait(case)} The next batch was missing {format_share(case.not_ready_frac)} of the time; "
-        f"a batch takes {format_duration(case.batch_ns)}, and {_say_workers(loader.num_workers)} busy "
+        measured=f"{say_wait(case)} The next batch was missing {format_share(case.loading.not_ready_frac)} of the time; "
+        f"a batch takes {format_duration(case.loading.batch_ns)}, and {_say_workers(loader.num_workers)} busy "
         f"{format_share(min(busy, 1.0))} of the time.",
-        threshold=f"Next batch missing more than {format_share(_NOT_READY)}, workers busy more than {format_share(_BUSY)}.",
+        threshold=f"Next batch missing more than {format_share(EMPTY_QUEUE_FRAC)}, workers busy more than {format_share(WORKERS_BUSY_FRAC)}.",
         advice=f"Use {format_number_of(workers, 'worker')}: the smallest number whose step is within 3 % of the best that "
-        f"{format_cores(case.cores)} allow, of each of which a worker needs {format_share(case.cpu_need)} (waiting for a core left out)."
+        f"{format_cores(case.host.cores)} allow, of each of which a worker needs {format_share(case.loading.cpu_need)} (waiting for a core left out)."
         + ("" if loader.persistent_workers else _ALIVE)
         + (_CONTESTED if contested else ""),
         change=write_loader(

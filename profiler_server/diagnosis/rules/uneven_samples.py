@@ -7,25 +7,31 @@ from dataclasses import replace
 import numpy as np
 
 from profiler_server.analysis.data.loader_simulation import LoopModel
-from profiler_server.diagnosis.case import DATA_PAGE, Case, Finding, Rule, say_wait, write_loader
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import UNEVEN_LOAD_FRAC, UNEVEN_SPREAD
+from profiler_server.diagnosis.wording import DATA_PAGE, say_wait, write_loader
 from profiler_server.format import format_duration, format_share
-
-_SPREAD = 0.5
-_LOAD = 0.7
 
 
 def _judge(case: Case) -> Finding | None:
-    loader, batches = case.loader, case.batches
-    if loader is None or batches is None or not loader.num_workers or not case.is_input_bound or not loader.in_order:
+    loader, batches = case.loading.loader, case.loading.batches
+    if (
+        loader is None
+        or batches is None
+        or not loader.num_workers
+        or not case.loading.is_input_bound
+        or not loader.in_order
+    ):
         return None
     spread = float(batches.total_ns.std() / batches.total_ns.mean())
     middle = float(np.median(batches.total_ns))
-    own_ns = case.loop.regular_step_ns - case.wait_ns
-    load = middle * case.loop.fetches / (loader.num_workers * own_ns) if own_ns else 1.0
-    if spread <= _SPREAD or load >= _LOAD:
+    own_ns = case.loading.loop.regular_step_ns - case.loading.wait_ns
+    load = middle * case.loading.loop.fetches / (loader.num_workers * own_ns) if own_ns else 1.0
+    if spread <= UNEVEN_SPREAD or load >= UNEVEN_LOAD_FRAC:
         return None
-    depth = max(4, case.loop.model.prefetch)
-    held = case.readiness[0].held_up_frac if case.readiness else 0.0
+    depth = max(4, case.loading.loop.model.prefetch)
+    held = case.loading.readiness[0].held_up_frac if case.loading.readiness else 0.0
 
     def change(model: LoopModel) -> LoopModel:
         return replace(model, in_order=False, prefetch=max(depth, model.prefetch))
@@ -35,8 +41,8 @@ def _judge(case: Case) -> Finding | None:
         measured=f"{say_wait(case)} The median batch takes {format_duration(middle)}, the slowest "
         f"{format_duration(float(batches.total_ns.max()))}; batches waited for an earlier one {format_share(held)} "
         "of the time.",
-        threshold=f"Spread of the batches over {_SPREAD:g} of their mean, and the median loads the workers under "
-        f"{format_share(_LOAD)}.",
+        threshold=f"Spread of the batches over {UNEVEN_SPREAD:g} of their mean, and the median loads the workers under "
+        f"{format_share(UNEVEN_LOAD_FRAC)}.",
         advice="Take batches as they are ready and ask for more ahead. The order of the data then depends on timing; "
         "if it must not, put samples of like cost together or shorten the slow ones.",
         change=write_loader(loader, in_order=False, prefetch_factor=depth),

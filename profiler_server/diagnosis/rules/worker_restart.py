@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collector.format.steps import read_integers
-from profiler_server.diagnosis.case import STEPS_PAGE, Case, Finding, Rule, drop_extra, write_loader
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import MIN_RESTARTS
+from profiler_server.diagnosis.what_if import drop_extra
+from profiler_server.diagnosis.wording import STEPS_PAGE, write_loader
 from profiler_server.format import format_duration, format_share
-
-_MIN_RESTARTS = 2
 
 
 def _judge(case: Case) -> Finding | None:
-    loader = case.loader
+    loader = case.loading.loader
     if loader is None or not loader.num_workers or (loader.persistent_workers and not loader.remade):
         return None
-    selection = case.selection
+    selection = case.steps.selection
     restarts = selection.first_of_epoch & selection.kept
-    if restarts.sum() < _MIN_RESTARTS or restarts.sum() == selection.kept.sum():
+    if restarts.sum() < MIN_RESTARTS or restarts.sum() == selection.kept.sum():
         return None
-    waits = read_integers(case.train, "data_wait_ns")[restarts]
+    waits = read_integers(case.steps.rows, "data_wait_ns")[restarts]
     # The first batch of an epoch has to be made even by a worker that lives.
-    saved = [max(0.0, float(wait) - case.wait_ns - case.batch_ns) for wait in waits]
+    saved = [max(0.0, float(wait) - case.loading.wait_ns - case.loading.batch_ns) for wait in waits]
     per_step = sum(saved) / int(selection.kept.sum())
     steps = int(selection.kept.sum()) / int(restarts.sum())
     once = "  # made once, before the loop over epochs" if loader.remade else ""
     return Finding(
         title="The DataLoader is made anew in every epoch" if loader.remade else "Workers are restarted in every epoch",
         measured=f"{int(restarts.sum())} restarts cost {format_duration(sum(saved) / len(saved))} each, once in "
-        f"{steps:.0f} steps: {format_share(per_step / case.step_ns)} of the time.",
+        f"{steps:.0f} steps: {format_share(per_step / case.steps.mean_ns)} of the time.",
         threshold="Two restarts or more, and persistent_workers is off, or of another DataLoader each time.",
         advice="Make the DataLoader once, before the loop over epochs, and keep its workers alive between them; their memory "
         "stays allocated."

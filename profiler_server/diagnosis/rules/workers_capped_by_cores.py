@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.case import CAPPED_DEMAND, CAPPED_NEED, STAGES_PAGE, Case, Finding, Rule, say_wait
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import CAPPED_DEMAND_FRAC, CAPPED_NEED
+from profiler_server.diagnosis.wording import STAGES_PAGE, say_wait
 from profiler_server.format import format_duration, format_share
 
 
 def _judge(case: Case) -> Finding | None:
-    loader = case.loader
-    if loader is None or not loader.num_workers or not case.is_input_bound or case.batches is None:
+    loader = case.loading.loader
+    if loader is None or not loader.num_workers or not case.loading.is_input_bound or case.loading.batches is None:
         return None
-    if case.batches.cpu_ns is None or not case.is_capped or case.bottleneck.stage is None:
+    if case.loading.batches.cpu_ns is None or not case.is_capped or case.loading.bottleneck.stage is None:
         return None
     return Finding(
         title="The processors are the limit, not the number of workers",
-        measured=f"{say_wait(case)} A worker keeps {format_share(case.cpu_need)} of a core busy while it "
-        f"makes a batch ({format_duration(case.batch_ns)}); {case.demand_frac * case.cores:.1f} of {case.cores:g} cores "
+        measured=f"{say_wait(case)} A worker keeps {format_share(case.loading.cpu_need)} of a core busy while it "
+        f"makes a batch ({format_duration(case.loading.batch_ns)}); {case.demand_frac * case.host.cores:.1f} of {case.host.cores:g} cores "
         "are in use.",
         threshold=f"A worker per core or more, each busy over {format_share(CAPPED_NEED)}, and over "
-        f"{format_share(CAPPED_DEMAND)} of the usable cores in use.",
+        f"{format_share(CAPPED_DEMAND_FRAC)} of the usable cores in use.",
         advice="More workers would only wait for each other. Make each sample cheaper (decode smaller images, resize "
         "before other transforms, store what is made anew in every epoch), or give the job more cores.",
         change="# store once what every epoch computes again, and read that:\n"

@@ -44,6 +44,6 @@ def test_no_wait_is_taken_out_of_the_time_that_the_device_needs(tmp_path: Path) 
     run = open_run(import_trace(write_trace(tmp_path / "t.json", _train(8_000)), tmp_path / "run").path)
     case = measure_case(run, run.rank(0))
     assert case is not None
-    assert case.regular_phases_ns["data_wait"] > 4_000_000
-    assert case.wait_ns == pytest.approx(2_000_000, rel=0.05)
-    assert min(entry.wall_ns for entry in case.loop.model.steps) > 7_500_000
+    assert case.steps.regular_phases_ns["data_wait"] > 4_000_000
+    assert case.loading.wait_ns == pytest.approx(2_000_000, rel=0.05)
+    assert min(entry.wall_ns for entry in case.loading.loop.model.steps) > 7_500_000

@@ -229,15 +229,15 @@ def test_the_model_reproduces_the_run_it_was_measured_from(tmp_path: Path) -> No
         run = build_case_run(tmp_path / name, PLANTED[name])
         case = measure_case(run, run.rank(0))
         assert case is not None
-        assert case.loop.check == pytest.approx(1.0, abs=0.1), name
+        assert case.loading.loop.check == pytest.approx(1.0, abs=0.1), name
 
 
 def test_predictions_leave_amortised_events_in_place(tmp_path: Path) -> None:
     run = build_case_run(tmp_path / "run", PLANTED["worker_restart"])
     case = measure_case(run, run.rank(0))
     assert case is not None
-    assert case.loop.predict_ns(case.loop.model) == pytest.approx(case.step_ns, rel=1e-6)
-    assert case.loop.model.extra_ns > 30 * MS
+    assert case.loading.loop.predict_ns(case.loading.loop.model) == pytest.approx(case.steps.mean_ns, rel=1e-6)
+    assert case.loading.loop.model.extra_ns > 30 * MS
 
 
 def test_a_diagnosis_is_kept_until_a_file_changes(tmp_path: Path) -> None:

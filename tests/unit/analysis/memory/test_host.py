@@ -36,9 +36,9 @@ def test_time_in_the_queue_for_a_processor_stretches_work(tmp_path: Path) -> Non
     assert host.stretch == pytest.approx(2.0)
     case = measure_case(run, run.rank())
     assert case is not None
-    assert case.loop.contention_frac >= 0.4
+    assert case.loading.loop.contention_frac >= 0.4
     # What was waiting for a processor is no longer counted as the work itself.
-    assert case.loop.model.steps[0].wall_ns < 0.6 * 64e6
+    assert case.loading.loop.model.steps[0].wall_ns < 0.6 * 64e6
 
 
 def test_a_host_that_was_not_sampled_is_none(tmp_path: Path) -> None:

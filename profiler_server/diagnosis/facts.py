@@ -1,0 +1,254 @@
+"""What a rule is given: the facts of one rank, measured once. Times are ns; `*_ns` per step are means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from collector.format.schema.manifest import Device as DeviceEntry
+from collector.format.schema.manifest import Loader, RankManifest
+from collector.format.steps import StepSelection
+from profiler_server.analysis.data.loop import BatchTimes, MeasuredLoop
+from profiler_server.analysis.data.pipeline import Bottleneck, Readiness
+from profiler_server.analysis.memory.host import HostLoad
+from profiler_server.analysis.results import DeviceSummary
+from profiler_server.analysis.steps.compiles import CompileEvents
+from profiler_server.analysis.steps.interruptions import Interruptions
+from profiler_server.diagnosis.limits import (
+    CAPPED_DEMAND_FRAC,
+    CAPPED_NEED,
+    DISPATCH_FRAC,
+    IN_MEMORY_NS,
+    INPUT_WAIT_FRAC,
+    LATE_FRAC,
+    STARVED_WAIT_FRAC,
+)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The training steps and what they are made of, as means over the steps of the average.
+
+    `rows` are training steps, aligned with `selection`; `other_rows` are the others. `regular_phases_ns` leave out the
+    first steps of an epoch.
+    """
+
+    rows: pa.Table
+    other_rows: pa.Table
+    selection: StepSelection
+    mean_ns: float
+    phases_ns: Mapping[str, float]
+    regular_phases_ns: Mapping[str, float]
+    interruptions: Interruptions
+    compiles: Mapping[str, CompileEvents]
+
+    @property
+    def steady(self) -> int:
+        """How many steps are regular: no warm-up, not in a window, not the first of an epoch."""
+        return int(self.selection.regular.sum())
+
+    def share(self, *names: str) -> float:
+        """Return the share of the mean step that the phases take."""
+        return sum(self.phases_ns[name] for name in names) / self.mean_ns if self.mean_ns else 0.0
+
+
+@dataclass(frozen=True)
+class DeviceShares:
+    """What a device does in the detailed steps, as shares of them; `unfed` is the idle part that a late host makes."""
+
+    compute: float
+    communication: float
+    idle: float
+    unfed: float
+
+
+@dataclass(frozen=True)
+class Device:
+    """The devices of the rank and what they did; `dispatch_frac` is the share of the step that the host is in operators."""
+
+    entries: tuple[DeviceEntry, ...]
+    summary: DeviceSummary | None
+    full_precision_frac: float | None
+    dispatch_frac: float | None
+
+    @property
+    def is_used(self) -> bool:
+        """Say whether steps run on a device beside the host: CUDA, ROCm, XPU, MTIA and the like."""
+        return any(entry.kind not in ("cpu", "mps") for entry in self.entries)
+
+    @property
+    def cuda_generation(self) -> int:
+        """The major compute capability of the CUDA device (7 Volta and Turing, 8 Ampere, 9 Hopper); 0 for none."""
+        found = next((entry.compute_capability for entry in self.entries if entry.kind == "cuda"), None)
+        major = (found or "").split(".")[0]
+        return int(major) if major.isdecimal() and len(major) < 4 else 0
+
+    @property
+    def shares(self) -> DeviceShares | None:
+        """The device's times as shares of the whole steps, not only of the time from its first to its last work.
+
+        Before its first and after its last work of a step the device is idle because nothing was launched yet.
+        """
+        device = self.summary
+        if device is None or not device.total_ns or device.utilization_frac is None:
+            return None
+        active = max(device.total_ns - device.idle_ns, 1)
+        busy = min(1.0, device.utilization_frac + device.exposed_copy_ns / device.total_ns)
+        idle, within = 1.0 - busy, busy * device.idle_ns / active
+        causes = device.idle_causes_ns
+        blamed = causes.host_wait + causes.kernel_wait + causes.other
+        late = min(within, idle) * (causes.host_wait / blamed if blamed else 0.0)
+        return DeviceShares(
+            compute=busy * device.computation_ns / active,
+            communication=busy * device.exposed_communication_ns / active,
+            idle=idle,
+            unfed=late + max(0.0, idle - within),
+        )
+
+    @property
+    def is_dispatching(self) -> bool:
+        """Say whether the host spends its time launching, as far as is known: else an idle device waits for Python."""
+        return self.dispatch_frac is None or self.dispatch_frac >= DISPATCH_FRAC
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How the steps are fed by one DataLoader; `loader` is None for a run without any.
+
+    `wait_ns` is the wait for its batches in a regular step. `batches` is None where its work was not recorded.
+    """
+
+    loader: Loader | None
+    readiness: tuple[Readiness, ...]
+    batches: BatchTimes | None
+    bottleneck: Bottleneck
+    transforms: tuple[tuple[str, float], ...]
+    loop: MeasuredLoop
+    wait_ns: float
+
+    @property
+    def wait_frac(self) -> float:
+        return self.wait_ns / self.loop.regular_step_ns if self.loop.regular_step_ns else 0.0
+
+    @property
+    def is_input_bound(self) -> bool:
+        return self.wait_frac > INPUT_WAIT_FRAC
+
+    @property
+    def is_starved(self) -> bool:
+        """Say whether the step waits for data and it is known for what, or batches are late: silence is no answer."""
+        late = self.bottleneck.stage is not None or self.not_ready_frac > LATE_FRAC
+        return self.wait_frac >= STARVED_WAIT_FRAC and late
+
+    @property
+    def batch_ns(self) -> float:
+        """Work on one batch, all stages."""
+        jobs = self.loop.model.batches
+        if self.batches is not None:
+            return float(self.batches.total_ns.mean())
+        return sum(job.wall_ns for job in jobs) / len(jobs) if jobs else 0.0
+
+    @property
+    def cpu_frac(self) -> float:
+        """Part of the work on a batch that needs a processor; all of it where that is not known."""
+        known = self.batches.cpu_frac if self.batches is not None else None
+        return 1.0 if known is None else known
+
+    @property
+    def batch_samples(self) -> float:
+        """Samples in a batch, 0 where that is not known."""
+        if self.batches is not None:
+            return self.batches.samples
+        return float(self.loader.batch_size or 0) if self.loader is not None else 0.0
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Say whether samples are so cheap to make that fetching them one by one is most of the cost."""
+        samples = self.batch_samples
+        return samples >= 8 and 0 < self.batch_ns / samples < IN_MEMORY_NS
+
+    @property
+    def cpu_need(self) -> float:
+        """Cores that one worker keeps busy, waiting for a processor left out; 1 where that is not known."""
+        jobs = self.loop.model.batches
+        wall = sum(job.wall_ns for job in jobs)
+        return sum(job.wall_ns * job.cores for job in jobs) / wall if wall else 1.0
+
+    @property
+    def not_ready_frac(self) -> float:
+        """How often the next batch was missing from the queue that the training thread takes from."""
+        if self.readiness:
+            return self.readiness[-1].not_ready_frac
+        return 1.0 if self.is_input_bound else 0.0
+
+
+@dataclass(frozen=True)
+class Host:
+    """The processors: `cores` that the run may use, and how they were used while steps ran, None where not sampled."""
+
+    cores: float
+    load: HostLoad | None
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another rank of the run: its mean step, and how much of that it was held in collectives."""
+
+    rank: int
+    step_ns: float
+    communication_ns: float
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The other ranks of the run, as far as they were read."""
+
+    world_size: int
+    peers: tuple[Peer, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One rank of a run as the rules see it."""
+
+    manifest: RankManifest
+    steps: Steps
+    loading: Loading
+    device: Device
+    host: Host
+    ranks: Ranks
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return self.manifest.facts
+
+    @property
+    def is_imported(self) -> bool:
+        """Say whether the rank was read from a trace, and is not a whole run of Stepscope."""
+        return self.manifest.is_trace
+
+    @property
+    def shows_no_workers(self) -> bool:
+        """Say whether the trace has the iterator of a loader without workers; a trace knows no more of its loader."""
+        return self.facts.get("data_loader") == "single_process"
+
+    @property
+    def is_capped(self) -> bool:
+        """Say whether there is a worker per core, they compute rather than wait, and no processor is left for more."""
+        busy = self.loading.cpu_need > CAPPED_NEED and self.demand_frac >= CAPPED_DEMAND_FRAC
+        return busy and self.loading.loop.model.workers >= int(self.host.cores)
+
+    @property
+    def demand_frac(self) -> float:
+        """Cores in use while steps ran over those that can be used; estimated from the work where it was not sampled."""
+        load, loop = self.host.load, self.loading.loop
+        if load is not None and load.system is not None:
+            return load.system / self.host.cores
+        model = loop.model
+        per_batch = self.loading.batch_ns * self.loading.cpu_frac
+        own = (1.0 - self.loading.wait_frac) * model.steps[0].cores if model.steps else 0.0
+        making = per_batch * loop.fetches / loop.regular_step_ns if loop.regular_step_ns else 0.0
+        return (making + own) / model.cores + loop.contention_frac

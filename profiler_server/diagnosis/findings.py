@@ -1,0 +1,82 @@
+"""What a rule is and what it returns: a finding, and the claim about a step time that is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from profiler_server.analysis.data.loader_simulation import LoopModel
+from profiler_server.analysis.results import Abstention, Evidence
+from profiler_server.diagnosis.facts import Case
+
+WhatIf = Callable[[LoopModel], LoopModel]
+Tier = Literal["M", "A", "R"]
+Effort = Literal["flag", "argument", "code", "format", "semantics"]
+EFFORTS: tuple[Effort, ...] = ("flag", "argument", "code", "format", "semantics")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule found. The prediction is made from `what_if` by the diagnosis, the same way for every rule.
+
+    `fix` is the change in a few words ("num_workers 2 → 6"). `what_if` None claims no step time. `gain_range` bounds
+    the part of the simulated gain that can be expected: a step time is predicted by a rule that is sure of its fix,
+    a range by one that is not. `severity` is set by rules that claim nothing. `assumption` is what the prediction
+    takes for granted ("transforms took half as long"), where reaching it is up to the user.
+    """
+
+    title: str
+    measured: str
+    threshold: str
+    advice: str
+    change: str
+    fix: str
+    evidence: tuple[Evidence, ...]
+    assumption: str = ""
+    what_if: WhatIf | None = None
+    tier: Tier = "R"
+    gain_range: tuple[float, float] = (0.9, 1.05)
+    severity: Literal["medium", "low", "info"] = "info"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule. Rules with the same `knob` turn the same thing, so only the best of them is shown with its gain.
+
+    `muted_when_input_bound` silences rules on what the device or the update does while the loop starves. `stage` is that
+    of the data pipeline that the rule is about: it is said without a prediction if that stage starves the step and no
+    change is known to gain.
+    """
+
+    id: str
+    knob: str
+    effort: Effort
+    judge: Callable[[Case], Finding | Abstention | None]
+    muted_when_input_bound: bool = False
+    stage: str = ""
+    feeds: bool = False
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A finding with the step time that it predicts, alone or (where `after` is set) on top of that fix.
+
+    `least_gain_ns` is what a poor version of the fix gains, `sure_gain_ns` what the predicted one gains after all doubt
+    about the measurement. `feeds` says that the fix only changes how batches are made.
+    """
+
+    rule: Rule
+    finding: Finding
+    step_ns: float
+    low_ns: float
+    high_ns: float
+    least_gain_ns: float
+    sure_gain_ns: float
+    feeds: bool = False
+    after: str = ""
+    instead_of: str = ""
+
+    @property
+    def gain_order(self) -> int:
+        return EFFORTS.index(self.rule.effort)

@@ -1,0 +1,210 @@
+"""Every threshold of the diagnosis in one place: of the facts, the rules, the readings, the ranking and the verdict.
+
+A share (`_FRAC`) is of the mean step unless its sentence says otherwise. Where a figure has no source it is our choice,
+made on planted causes (docs/diagnosis.md).
+"""
+
+from __future__ import annotations
+
+# --- how input-bound a step is ---------------------------------------------------------------------------------------
+
+MODERATE_WAIT_FRAC = 0.05
+"""From this share of waiting for data a step is moderately input-bound (XProf)."""
+
+HIGH_WAIT_FRAC = 0.20
+"""From this share of waiting for data a step is highly input-bound (XProf)."""
+
+INPUT_WAIT_FRAC = 0.08
+"""A rule about loading speaks above this share of waiting: over XProf's 5 %, so that noise alone does not reach it."""
+
+STARVED_WAIT_FRAC = 0.10
+"""From here the slow stage gets a suggestion, even one of lower confidence: the share that bounds a step (below)."""
+
+LATE_FRAC = 0.15
+"""Batches count as late when the next one was missing in more than this share of the requests."""
+
+# --- the queues of the loader (MindInsight's rules) ------------------------------------------------------------------
+
+EMPTY_QUEUE_FRAC = 0.30
+"""A queue runs dry when it lacks the next batch, or is empty, in more than this share of the requests."""
+
+FULL_QUEUE_FRAC = 0.70
+"""A queue counts as full from this mean depth on, as a share of its capacity."""
+
+LATE_WAIT_FRAC = 0.50
+"""Few missing batches matter too, when more than this share of all waiting fell into the steps that lacked theirs."""
+
+HANDOVER_WAIT_FRAC = 0.10
+"""From this share of waiting, receiving a batch that is ready is looked at as the cause."""
+
+BUSY_WORKERS_FRAC = 0.95
+"""Workers that work for this share of their time are the limit, however full the queue looks."""
+
+COMPUTING_FRAC = 0.20
+"""Workers that need a processor for less than this share of their work wait, for storage mostly."""
+
+OWN_BUSY_FRAC = 0.50
+"""A stage of the user's own that works less than this share of its time is not what the others wait for."""
+
+OWN_WAIT_FRAC = 0.20
+"""A stage of the user's own is held up by a neighbour when it waits this share of its time for it."""
+
+# --- processors ------------------------------------------------------------------------------------------------------
+
+CAPPED_NEED = 0.5
+"""Workers compute, rather than wait, when they need a processor for more than this share of their work."""
+
+CAPPED_DEMAND_FRAC = 0.9
+"""From this share of the usable cores in use no processor is left for more workers."""
+
+MOST_WORKERS = 8
+"""No more workers are advised than this, or than four per core where that is more: each takes memory and a process."""
+
+MOST_WORKERS_PER_CORE = 4
+
+NOISY_FRAC = 0.25
+"""Other programs disturb a run when they take more than this share of the cores."""
+
+NOISY_STRETCH = 1.25
+"""They disturb it, too, when work takes so many times its time on a processor."""
+
+THREADS_COMPUTE_FRAC = 0.30
+"""More threads than cores matter when computing is at least this share of the step."""
+
+# --- what a change must gain -----------------------------------------------------------------------------------------
+
+MIN_STEPS = 20
+"""Steady steps from which a step time is predicted."""
+
+MIN_GAIN_FRAC = 0.05
+"""Share of the step that a change must gain after all doubt."""
+
+MIN_GAIN_NS = 500_000.0
+"""And this much time, whatever the step."""
+
+CONTENTION_WEIGHT = 0.25
+"""The share grows by this times the share of the cores that other programs use."""
+
+CLOSE_FRAC = 0.10
+"""Changes whose gain is within this share of the best are ordered by effort."""
+
+MUTE_WAIT_FRAC = 0.20
+"""Above this share of waiting for data, rules on the device and on the update are silent: the loop starves (XProf)."""
+
+HIGH_GAIN_FRAC = 0.20
+"""A sure gain of this share of the step is of high severity."""
+
+LOW_GAIN_FRAC = 0.10
+"""A gain below this share of the step is of low severity."""
+
+# --- the verdict -----------------------------------------------------------------------------------------------------
+
+BOUND_FRAC = 0.10
+"""Something other than computing bounds the step from this share on."""
+
+SURE_FRAC = 0.90
+"""A verdict is sure when at least this share of the stretches of the run agree with it."""
+
+LIKELY_FRAC = 0.60
+"""Below this share of agreeing stretches it is unsure."""
+
+# --- rules on loading ------------------------------------------------------------------------------------------------
+
+IN_MEMORY_NS = 30_000.0
+"""A sample that takes less than this comes from memory: worker processes do not pay."""
+
+SEND_NS = 300_000.0
+"""Measured cost of moving a batch of a few MB from a worker: below three times this, workers do not pay."""
+
+WORKERS_BUSY_FRAC = 0.8
+"""More workers help those that are busy for more than this share of their time."""
+
+PREFETCH_LOAD_FRAC = 0.95
+"""Workers that are loaded less than this are fast enough on average: depth is what is missing."""
+
+UNEVEN_SPREAD = 0.5
+"""Batches are uneven when their times vary by more than this share of their mean."""
+
+UNEVEN_LOAD_FRAC = 0.7
+"""And the median batch would load the workers less than this."""
+
+MIN_RESTARTS = 2
+"""Restarts of the workers from which they are said to be restarted in every epoch."""
+
+# --- rules on the device ---------------------------------------------------------------------------------------------
+
+DISPATCH_FRAC = 0.15
+"""The host launches, rather than runs Python, when it spends this share of the step in operators."""
+
+DEVICE_IDLE_FRAC = 0.30
+"""Launches matter when the device idles at least this share of the step."""
+
+LAUNCH_IDLE_FRAC = 0.5
+"""And more than this share of its idle time lies before late launches."""
+
+FULL_PRECISION_FRAC = 0.3
+"""Precision matters from this share of the kernels' time on."""
+
+VOLTA, AMPERE = 7, 8
+"""Compute capabilities: tensor cores that multiply 16-bit floats, and 32-bit ones (TF32)."""
+
+PAGEABLE_FRAC = 0.05
+"""Share of the step before the forward from which pageable copies matter."""
+
+BLOCKING_FRAC = 0.08
+"""The same of copies from pinned memory."""
+
+PREPARE_FRAC = 0.10
+"""The same of preparation on the training thread, without a device."""
+
+# --- rules on the training thread ------------------------------------------------------------------------------------
+
+UPDATE_FRAC = 0.10
+"""Share of the step in the update from which its loop is looked at."""
+
+OUTSIDE_FRAC = 0.10
+"""Share of the usual step outside of the known calls."""
+
+CHECKPOINT_FRAC = 0.05
+"""Share of the steps' time in saving."""
+
+GC_FRAC = 0.05
+"""Share of the step in garbage collection."""
+
+STALL_FRAC = 0.05
+"""Share of the time that stalls at even distance cost."""
+
+MIN_STALLS, MOST_STALLS_FRAC = 3, 0.34
+"""So few stalls are chance, so many are no stalls but two kinds of steps."""
+
+EVEN_DISTANCE_FRAC = 0.2
+"""Distances between stalls count as even when they differ from the median by no more than this share of it."""
+
+MIN_RECOMPILES, RECOMPILE_FRAC = 2, 0.02
+"""Recompilations, and the share of the steps' time that they take."""
+
+EVALUATION_FRAC = 0.25
+"""Share of evaluation in the time of training and evaluation."""
+
+WARM_UP_FRAC, WARM_UP_NS = 0.10, 10e9
+"""Share of the recorded training, and time, that the first steps took beyond the usual."""
+
+DRIFT_FRAC, DRIFT_STEPS = 0.15, 60
+"""Growth of the usual step from the first sixth of the run to the last, and the steps that it takes to tell."""
+
+GROWN_FRAC, GROWN_BYTES = 0.10, 64 << 20
+"""Growth of the process's memory after the first fifth of the run."""
+
+RECORDING_FRAC = 0.03
+"""Share of the step that recording takes from which it is said."""
+
+RECORDING_LARGE_FRAC = 0.10
+"""From here recording changes what it measures."""
+
+# --- rules on several ranks ------------------------------------------------------------------------------------------
+
+EXPOSED_FRAC = 0.10
+"""Share of the step held by communication, the wait for slower ranks taken out."""
+
+STRAGGLER_FRAC = 0.10
+"""How far one rank is behind the median of the others, as a share of the step."""

@@ -1,0 +1,46 @@
+"""Sentences, code to copy and places to look at that several rules share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collector.format.schema.manifest import Loader
+from profiler_server.analysis.results import Evidence
+from profiler_server.diagnosis.facts import Case
+from profiler_server.format import format_duration, format_share
+
+DATA_PAGE = Evidence("data", "tab=interval", "Queue depth and wait per step")
+STAGES_PAGE = Evidence("data", "tab=processing", "Work and wait of each stage")
+STEPS_PAGE = Evidence("steps", "", "Phases of the average step")
+OPERATORS_PAGE = Evidence("operators", "", "Operators of the detailed window")
+
+
+def write_loader(loader: Loader, **changes: Any) -> str:
+    """Return the DataLoader call of the run with some arguments changed, ready to copy."""
+    now: dict[str, Any] = {
+        "batch_size": loader.batch_size,
+        "shuffle": loader.shuffle,
+        "num_workers": loader.num_workers,
+        "prefetch_factor": loader.prefetch_factor,
+        "pin_memory": loader.pin_memory or None,
+        "persistent_workers": loader.persistent_workers or None,
+        "in_order": None if loader.in_order else False,
+    }
+    lines = [f"    dataset,  # {loader.dataset}"]
+    for name, value in now.items():
+        if name in changes:
+            shown = "default" if value is None else value
+            lines.append(f"    {name}={changes[name]!r},  # was {shown}")
+        elif value is not None:
+            lines.append(f"    {name}={value!r},")
+    return "\n".join(["DataLoader(", *lines, "    # your other arguments as they are", ")"])
+
+
+def say_wait(case: Case) -> str:
+    """Return the sentence that most rules about loading measure."""
+    some_left_out = bool((case.steps.selection.kept & ~case.steps.selection.regular).any())
+    step = "A step that is not the first of an epoch" if some_left_out else "The step"
+    return (
+        f"{step} waits {format_duration(case.loading.wait_ns)} of {format_duration(case.loading.loop.regular_step_ns)} "
+        f"({format_share(case.loading.wait_frac)}) for data."
+    )
