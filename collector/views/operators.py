@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 OPERATOR_COLUMNS = ("name", "input_shapes", "count", "total_ns", "self_ns", "device_total_ns")
 _SUMS = ("count", "total_ns", "self_ns", "device_total_ns")
+DEVICE_WORK = ("kernel", "communication", "memcpy", "memset")
+"""Categories of what a device does. Other spans of a stream, such as annotations and waits, only name or delay work."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,11 @@ def find_operator(operators: pa.Table, name: str) -> Operator:
 def sum_executions(spans: pa.Table) -> pa.Table:
     """Return step, device, count, start, total_ns, busy_ns and wait_ns: what each device did for each step.
 
-    `spans` are those of devices. The total runs from the first start to the last end; busy is the union of what ran,
-    so the wait between is never negative.
+    `spans` are those of devices, of which DEVICE_WORK counts. The total runs from the first start to the last end; busy
+    is the union of what ran, so the wait between is never negative.
     """
-    known = spans.filter(pc.and_(pc.is_valid(spans["step"]), pc.greater(spans["dur"], 0)))
+    is_work = pc.is_in(spans["cat"].cast(pa.string()), pa.array(DEVICE_WORK))
+    known = spans.filter(pc.and_(is_work, pc.and_(pc.is_valid(spans["step"]), pc.greater(spans["dur"], 0))))
     known = known.sort_by([("step", "ascending"), ("device", "ascending"), ("start", "ascending")])
     found: dict[str, list[int]] = {
         name: [] for name in ("step", "device", "count", "start", "total_ns", "busy_ns", "wait_ns")

@@ -6,13 +6,16 @@ A builder gives events as a profiler would write them; a test then bends the one
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-SAMPLES = Path(__file__).parents[2] / "../shared/traces"
+SAMPLES = Path(os.environ.get("STEPSCOPE_SAMPLES", Path(__file__).parents[2] / "../shared/traces"))
+"""Real traces that are too large to carry; STEPSCOPE_SAMPLES names another folder of them."""
+
 BASE_US = 1_000_000
 HOST = (100, 100)
 

@@ -27,7 +27,10 @@ _LEAST_REPEATS = 3
 _COVERED_SHARE = 0.5
 _MANY_PER_STEP = 2
 CUT_OFF_SHARE = 0.8
-"""A last step shorter than this share of the one before may be a part of one, and is left out, as torch-tb-profiler does."""
+"""A last step that launched fewer device events than this share of the one before is a part of one, and is left out.
+
+A count, as torch-tb-profiler has it: an outlier makes the step before longer, but launches no more work.
+"""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ _COUNTER = re.compile(r"\d+")
 class Steps:
     """Steps in time order, without overlap. `host_*` is what the host's marker covers; `start_ns`, `end_ns` the step.
 
-    `cut_off` is the number of a last step that is incomplete, and is not among the steps. `thread` is the track of the
+    `cut_off` are the numbers of last steps that are incomplete, and are not among the steps. `thread` is the track of the
     training thread, -1 if none is known. `own` is how many steps the trace itself tells where others were chosen by hand,
     0 for none, None where none were chosen.
     """
@@ -62,7 +65,7 @@ class Steps:
     confidence_frac: float
     markers: bool
     thread: int = -1
-    cut_off: int | None = None
+    cut_off: tuple[int, ...] = ()
     own: int | None = None
 
     def __len__(self) -> int:
@@ -122,10 +125,15 @@ def describe_steps(steps: Steps) -> list[Warn]:
             "a name that begins each step once, or import it without --steps-from."
         )
         warnings.append(Warn("steps_within_steps", text))
-    if steps.cut_off is not None:
+    if steps.cut_off:
+        first, more = steps.cut_off[0], len(steps.cut_off) > 1
+        which = (
+            f"Steps {first} to {steps.cut_off[-1]}, the last ones, are" if more else f"Step {first}, the last one, is"
+        )
         text = (
-            f"Step {steps.cut_off}, the last one, is left out of every average: it has no device work, or takes under "
-            f"{CUT_OFF_SHARE:.0%} of the one before, as a step does that the end of the recording cuts off."
+            f"{which} left out of every average: the steps after the last one with work on the device, and that one too "
+            f"where it launched under {CUT_OFF_SHARE:.0%} of the device events of the one before, were cut off by the end "
+            "of the recording."
         )
         warnings.append(Warn("step_cut_off", text))
     return warnings
@@ -256,28 +264,32 @@ def _make(number: Ints, start: Ints, end: Ints, told: _Told, thread: int = -1) -
 
 
 def _add_device_work(trace: Trace, steps: Steps) -> Steps:
-    """Let each step end with the last device work launched from inside it, and drop a last one that was cut off."""
+    """Let each step end with the last device work launched from inside it, and drop last ones that were cut off."""
     last = np.full(len(steps), np.iinfo(np.int64).min)
+    launched = np.zeros(len(steps), np.int64)
     for device in trace.find(trace.is_device_work):
         launch = trace.links.launch[device]
         row = np.where(launch >= 0, steps.locate(trace.start_ns[launch]), -1)
         inside = row >= 0
         np.maximum.at(last, row[inside], trace.end_ns[device[inside]])
-    busy = last > np.iinfo(np.int64).min
+        launched += np.bincount(row[inside], minlength=len(steps))
     ends = np.maximum.accumulate(np.maximum(steps.host_end_ns, last))
     previous = np.concatenate([steps.host_start_ns[:1], ends[:-1]])
     starts = np.maximum(previous, steps.host_start_ns)
-    steps = replace(steps, start_ns=starts, end_ns=ends)
-    return _drop_cut_off(steps, bool(busy[:-1].any()) and not bool(busy[-1]))
+    return _drop_cut_off(replace(steps, start_ns=starts, end_ns=ends), launched)
 
 
-def _drop_cut_off(steps: Steps, idle: bool) -> Steps:
-    if len(steps) < 2:
+def _drop_cut_off(steps: Steps, launched: Ints) -> Steps:
+    """Drop the steps behind the last one that launched device work, and that one where it launched too little.
+
+    Without device work all steps are kept: nothing tells then whether one is whole.
+    """
+    busy = np.flatnonzero(launched)
+    if not len(busy):
         return steps
-    lengths = steps.end_ns - steps.start_ns
-    if not idle and lengths[-1] >= CUT_OFF_SHARE * lengths[-2]:
-        return steps
-    kept = {
-        name: getattr(steps, name)[:-1] for name in ("number", "host_start_ns", "host_end_ns", "start_ns", "end_ns")
-    }
-    return replace(steps, **kept, cut_off=int(steps.number[-1]))
+    end = int(busy[-1]) + 1
+    if end > 1 and launched[end - 1] < CUT_OFF_SHARE * launched[end - 2]:
+        end -= 1
+    fields = ("number", "host_start_ns", "host_end_ns", "start_ns", "end_ns")
+    kept = {name: getattr(steps, name)[:end] for name in fields}
+    return replace(steps, **kept, cut_off=tuple(steps.number[end:].tolist()))

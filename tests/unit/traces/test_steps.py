@@ -31,11 +31,38 @@ def test_step_ends_with_the_device_work_that_it_launched(tmp_path: Path) -> None
     assert [(row["step"], row["kind"], row["duration_ns"]) for row in rows] == [(5, "train", 16_000)]
 
 
-def test_last_step_that_was_cut_off_is_left_out_and_said(tmp_path: Path) -> None:
-    events = [step(1, 0, 10), step(2, 10, 10), step(3, 20, 3)]
+def _launching(number: int, at_us: float, length_us: float, kernels: int) -> list[Event]:
+    """A step that launches so many kernels of 1 µs."""
+    ids = [number * 100 + index for index in range(kernels)]
+    calls = [call(at_us + index, 0.5, id_) for index, id_ in enumerate(ids)]
+    return [step(number, at_us, length_us), *calls, *(kernel("k", at_us + 2 + i, 1, id_) for i, id_ in enumerate(ids))]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "left"),
+    [
+        ([10, 10, 7], [1, 2]),  # under 80 % of the events of the step before
+        ([10, 10, 8], [1, 2, 3]),
+        ([10, 10, 0], [1, 2]),
+        ([10, 10, 0, 0], [1, 2]),
+        ([10, 7, 0], [1]),
+        ([0, 0, 0], [1, 2, 3]),
+    ],
+)
+def test_last_steps_that_launched_too_little_were_cut_off_and_said(
+    tmp_path: Path, kernels: list[int], left: list[int]
+) -> None:
+    events = [event for at, count in enumerate(kernels) for event in _launching(at + 1, at * 100, 90, count)]
     read = read_trace(write_trace(tmp_path / "t.json", events))
-    assert [row["step"] for row in read.tables["steps"].to_pylist() if row["kind"] == "train"] == [1, 2]
-    assert "step_cut_off" in _codes(read)
+    assert [row["step"] for row in read.tables["steps"].to_pylist() if row["kind"] == "train"] == left
+    assert ("step_cut_off" in _codes(read)) == (len(left) < len(kernels))
+
+
+def test_a_short_last_step_that_is_whole_is_kept_behind_an_outlier(tmp_path: Path) -> None:
+    events = [*_launching(1, 0, 50, 5), *_launching(2, 50, 300, 5), *_launching(3, 350, 50, 5)]
+    read = read_trace(write_trace(tmp_path / "t.json", events))
+    assert sum(row["kind"] == "train" for row in read.tables["steps"].to_pylist()) == 3
+    assert not _codes(read)
 
 
 def test_phases_of_a_step_sum_to_it(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from collector.views.writing import write_spans
 from profiler_server.analysis.device.executions import summarize_device_steps
 from tests.support.recording import record as record_loop
 from tests.support.runs import RunPlan, build_run
-from tests.support.traces import find_sample
+from tests.support.traces import call, copy, find_sample, kernel, step, write_trace
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +115,15 @@ def test_device_executions_agree_with_the_server_and_never_wait_less_than_nothin
     assert found.busy_ns.tolist() == [row.busy_ns for row in expected]
     assert (found.wait_ns >= 0).all()
     assert (found.total_ns == found.busy_ns + found.wait_ns).all()
+
+
+def test_an_annotation_on_a_stream_is_no_work_of_the_device(tmp_path: Path) -> None:
+    on_stream = {**kernel("ProfilerStep#1", 5, 80, 0), "cat": "gpu_user_annotation"}
+    waiting = {**kernel("Stream Wait Event", 30, 30, 0), "cat": "cuda_sync"}
+    events = [step(1, 0, 100), call(2, 1, 1), call(4, 1, 2), on_stream, waiting]
+    events += [kernel("first", 10, 10, 1), copy(70, 10, 2), kernel("ncclDevKernel_AllReduce", 15, 10, 2, stream=9)]
+    found = import_trace(write_trace(tmp_path / "trace.json", events), tmp_path / "run").device_executions()
+    assert found[["count", "total_ns", "busy_ns", "wait_ns"]].values.tolist() == [[3, 70_000, 25_000, 45_000]]
 
 
 @pytest.mark.parametrize("name", ["trace.json", "a.b.c.json", "my.run.json.gz", "no_suffix"])
