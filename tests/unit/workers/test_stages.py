@@ -66,7 +66,7 @@ def test_each_transform_has_its_own_time(tmp_path: Path) -> None:
     rows = record_loader(tmp_path, lambda: DataLoader(data, 8))
     took_ms = rows[rows.stage == "transform"].groupby("detail", observed=True).duration_ns.sum() / 1e6
     assert took_ms["Sleep"] > 0.9 * 96
-    assert took_ms.drop("Sleep").sum() < 0.2 * took_ms["Sleep"]
+    assert took_ms.idxmax() == "Sleep"
 
 
 def test_a_transform_that_is_a_method_is_found(tmp_path: Path) -> None:
