@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from collector.format.lens import StepRange
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableBrokenError
 from collector.format.schema.recovery import spell_recovery
-from profiler_server.analysis.narrowing import NarrowedRank, StepRange
 from profiler_server.store.lasting import Later
 
 PanelState = Literal["ready", "empty", "off", "failed", "pending"]
@@ -34,7 +34,7 @@ class PageRequest:
     @property
     def chosen_steps(self) -> RankRun:
         """Return the rank seen through the filter; what its tables hold of other steps is not there."""
-        return self.rank_run if self.steps is None else NarrowedRank(self.rank_run, self.steps)
+        return self.rank_run.through(self.steps)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format import parts
-from collector.format.requests import read_requests
+from collector.format.lens import WHOLE, Lens, LensReader, Redactor, StepRange
 from collector.format.schema import layout
 from collector.format.schema.errors import OptionError, RunNotFoundError, TableBrokenError, TableMissingError
 from collector.format.schema.manifest import RankManifest, RunManifest, RunState, decode_manifest
@@ -58,12 +58,34 @@ def _count_rows(path: str, size: int, changed_ns: int) -> int:
 
 
 class RankRun:
-    """One rank of a run. Reading is lazy: nothing is held between calls but the manifest."""
+    """One rank of a run, seen through a lens. Reading is lazy: nothing is held between calls but the manifest."""
 
-    def __init__(self, run_path: Path, rank: int) -> None:
+    def __init__(self, run_path: Path, rank: int, lens: Lens = WHOLE) -> None:
         self.rank = rank
+        self.run_path = run_path
+        self.lens = lens
         self.folder = layout.rank_path(run_path, rank)
         self._file = layout.rank_file(run_path, rank)
+        self._reader = LensReader(self.folder, lens)
+
+    @property
+    def key(self) -> tuple[str, Lens]:
+        """What tells this rank, as it is seen here, from every other: the key of whatever is computed from it."""
+        return str(self.folder), self.lens
+
+    def through(self, steps: StepRange | None) -> RankRun:
+        """Return the rank seen through a range of its steps, all of them for None."""
+        return RankRun(self.run_path, self.rank, replace(self.lens, steps=steps))
+
+    @property
+    def whole(self) -> RankRun:
+        """The rank as its files are, whatever lens this one is seen through."""
+        return RankRun(self.run_path, self.rank)
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """Return where the first training step that is seen begins and the last one ends; (0, 0) for none. Raises as `table` does."""
+        return self._reader.span_ns
 
     @cached_property
     def manifest(self) -> RankManifest:
@@ -74,7 +96,8 @@ class RankRun:
             raise TableMissingError(
                 f"{self._file} cannot be read ({error}); run `{spell_recovery(self._file)}`"
             ) from None
-        return decode_manifest(RankManifest, text, str(self._file))
+        manifest = decode_manifest(RankManifest, text, str(self._file))
+        return manifest if self.lens.redactor is None else self.lens.redactor.redact_rank(manifest)
 
     @property
     def state(self) -> RunState:
@@ -92,9 +115,7 @@ class RankRun:
     def table(self, name: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
         """Read a table. Raises TableMissingError, TableBrokenError or NewerSchemaError; OptionError for no such table."""
         _check_table(name)
-        if name == "queues":
-            return read_requests(self.folder, columns, where)
-        return parts.read_table(self.folder, name, columns, where)
+        return self._reader.read(name, columns, where)
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Read a table as a pandas frame; whole numbers that may be absent are Int64. Raises as `table` does."""
@@ -104,7 +125,7 @@ class RankRun:
         return make_frame(table, [column.name for column in TABLES[name].columns if column.nullable])
 
     def count_rows(self, name: str) -> int:
-        """Return the rows of a table without reading them; 0 if it was never written."""
+        """Return the rows of a table's files without reading them, whatever the lens; 0 if it was never written."""
         total = 0
         for path in parts.find_files(self.folder, name):
             found = path.stat()
@@ -133,14 +154,27 @@ class RankRun:
             rows = self.count_rows(name)
         except (OSError, pa.ArrowException) as error:
             return TableStatus("broken", f"{self.folder / name} is damaged: {str(error).splitlines()[0]}")
-        return TableStatus("there") if rows else TableStatus("empty", f"The {name} table is empty.")
+        if not rows:
+            return TableStatus("empty", f"The {name} table is empty.")
+        if self._reader.cuts(name) and not self.table(name, (parts.arrow_schema(name).names[0],)).num_rows:
+            return TableStatus("empty", f"Nothing of the {name} was recorded in the chosen steps, {self.lens.steps}.")
+        return TableStatus("there")
 
 
 class Run:
-    """A run directory: `manifest`, `ranks`, `rank(r)`; `table` and `frame` read rank 0 unless told otherwise."""
+    """A run directory: `manifest`, `ranks`, `rank(r)`; `table` and `frame` read rank 0 unless told otherwise.
 
-    def __init__(self, path: Path) -> None:
+    With a `redactor` neither the manifests nor the tables of its ranks hold a name of the user's.
+    """
+
+    def __init__(self, path: Path, redactor: Redactor | None = None) -> None:
         self.path = path
+        self.redactor = redactor
+
+    @property
+    def key(self) -> tuple[str, Redactor | None]:
+        """What tells this run, as it is seen here, from every other: the key of whatever is computed from it."""
+        return str(self.path), self.redactor
 
     @cached_property
     def manifest(self) -> RunManifest:
@@ -152,7 +186,8 @@ class Run:
             raise RunNotFoundError(f"{self.path} is no run: {path} does not exist") from None
         except (OSError, UnicodeDecodeError) as error:
             raise TableBrokenError(f"{path} cannot be read ({error}); run `{spell_recovery(path)}`") from None
-        return decode_manifest(RunManifest, text, str(path))
+        manifest = decode_manifest(RunManifest, text, str(path))
+        return manifest if self.redactor is None else self.redactor.redact_run(manifest)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -170,7 +205,11 @@ class Run:
         if rank is None or rank not in ranks:
             there = ", ".join(map(str, ranks[:20])) or "none"
             raise RunNotFoundError(f"{self.path} has no rank {rank}; it has: {there}")
-        return RankRun(self.path, rank)
+        return self.read_rank(rank)
+
+    def read_rank(self, rank: int) -> RankRun:
+        """Return a rank that is known to be there, without looking."""
+        return RankRun(self.path, rank, Lens(redactor=self.redactor))
 
     @property
     def state(self) -> RunState:

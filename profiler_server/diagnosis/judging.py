@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 
 import profiler_server.diagnosis.rules as room
-from collector.format.run import RankRun, Run, open_run
+from collector.format.run import RankRun, Run
 from collector.format.schema.errors import TableMissingError
 from profiler_server.analysis.results import Abstention, BoundBy, Diagnosis, Suggestion
 from profiler_server.diagnosis.facts import Case
@@ -34,10 +34,8 @@ def diagnose(run: Run, rank: int) -> Diagnosis:
     NewerSchemaError or TableBrokenError if the rank's manifest or its steps cannot be read.
     """
     run.rank(rank).manifest  # noqa: B018  fail on a broken rank before looking for its files
-    if type(run) is not Run:  # a run that is seen otherwise, such as without its names, is not the one that is kept
-        return _judge_run(run, rank)
     stamp = tuple(stamp_rank(run.path, each) for each in run.ranks)  # the other ranks are what a straggler is told by
-    return _DIAGNOSES.recall((str(run.path), rank), stamp, lambda: _judge_run(open_run(run.path), rank))
+    return _DIAGNOSES.recall((run.key, rank), stamp, lambda: _judge_run(Run(run.path, run.redactor), rank))
 
 
 def _judge_run(run: Run, rank: int) -> Diagnosis:

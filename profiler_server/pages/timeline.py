@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from collector.format.run import RankRun
 from collector.format.schema.errors import TableBrokenError, TableMissingError
 from collector.format.schema.recovery import spell_recovery
-from profiler_server.analysis.narrowing import NarrowedRank
 from profiler_server.analysis.operators.operators import summarize_operators
 from profiler_server.analysis.results import OperatorRow
 from profiler_server.format import format_count, format_duration, format_number_of
@@ -62,7 +61,7 @@ def build(request: PageRequest) -> TimelinePage:
     )
     base = _open_step(base, rank, request.query.get("step", ""))
     if request.steps is not None and not {"step", "t0", "t1"} & set(request.query):
-        base.data["span"] = NarrowedRank(rank, request.steps).span_ns
+        base.data["span"] = rank.through(request.steps).span_ns
     if not TIMELINES.find_built(rank) and TIMELINES.is_large(rank):
         TIMELINES.start(rank)
         return base

@@ -53,6 +53,10 @@ class Kept(Generic[T]):
                     self._computing.pop(key, None)
             return result
 
+    def recall_rank(self, rank: RankRun, compute: Callable[[], T]) -> T:
+        """Return the result for a rank as it is seen and as its files are, or compute it."""
+        return self.recall(rank.key, stamp_of(rank), compute)
+
     def find(self, key: Hashable) -> Known[T] | None:
         """Return what is kept under `key`, of whichever stamp."""
         with self._lock:
@@ -68,4 +72,4 @@ class Kept(Generic[T]):
 
 def stamp_of(rank: RankRun) -> Stamp:
     """Return the stamp of a rank's files."""
-    return stamp_rank(rank.folder.parent.parent, rank.rank)
+    return stamp_rank(rank.run_path, rank.rank)

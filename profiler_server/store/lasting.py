@@ -10,7 +10,7 @@ import hashlib
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from collector.format.lens import WHOLE
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.reading import LIMIT_BYTES, read_small_file
@@ -64,12 +65,12 @@ class Lasting(Generic[T]):
         self._name = name
         self._compute = compute
         self._kept: Kept[T] = Kept(limit)
-        self._failed: dict[str, Exception] = {}
+        self._failed: dict[Hashable, Exception] = {}
         self._decoder: Any = msgspec.msgpack.Decoder(_Record[kind], dec_hook=_decode_array)
 
     def read(self, rank: RankRun) -> T:
         """Return the result for the rank's files as they are, however long it takes. What `compute` raises passes through."""
-        key, stamp = str(rank.folder), stamp_of(rank)
+        key, stamp = rank.key, stamp_of(rank)
         if count_slices(rank) <= AT_ONCE_SLICES:
             return self._kept.recall(key, stamp, lambda: self._compute(rank))
         with _ONE_LARGE:
@@ -96,7 +97,7 @@ class Lasting(Generic[T]):
             return known.result
         if slices > MOST_SLICES:
             return Later(spell_too_large(rank, slices), False)
-        key = str(rank.folder)
+        key = rank.key
         failure = self._failed.pop(key, None)
         if failure is not None:
             raise failure
@@ -109,15 +110,17 @@ class Lasting(Generic[T]):
         try:
             self.read(rank)
         except RunError as error:
-            self._failed[str(rank.folder)] = error
+            self._failed[rank.key] = error
         except Exception as error:  # Nobody waits in this thread: the page that asks next is told.
             log.exception("%s of %s cannot be computed", self._name, rank.folder)
-            self._failed[str(rank.folder)] = error
+            self._failed[rank.key] = error
 
     def _find(self, rank: RankRun, stamp: Stamp) -> Known[T] | None:
         """Return what is known from these files, or else from earlier ones."""
-        known = self._kept.find(str(rank.folder))
+        known = self._kept.find(rank.key)
         if known is not None and known.stamp == stamp:
+            return known
+        if rank.lens != WHOLE:
             return known
         for root in list_roots(rank, FOLDER):
             try:
@@ -126,14 +129,14 @@ class Lasting(Generic[T]):
                 continue  # not there, or not ours: it is computed anew
             if record.code == _digest_code() and record.stamp == shorten_stamp(stamp):
                 known = Known(stamp, record.result)
-                self._kept.keep(str(rank.folder), known)
+                self._kept.keep(rank.key, known)
                 return known
         return known
 
     def _write(self, rank: RankRun, stamp: Stamp, result: T) -> None:
-        """Keep a result on disk where that can be done; of a rank that records it would be old in a second."""
+        """Keep the result of a whole rank on disk where that can be done; of one that records it would be old in a second."""
         try:
-            if rank.state == "recording":
+            if rank.state == "recording" or rank.lens != WHOLE:
                 return
             record = _Record(_digest_code(), shorten_stamp(stamp), result)
             raw = msgspec.msgpack.encode(record, enc_hook=_encode_array)
@@ -161,7 +164,7 @@ def count_slices(rank: RankRun) -> int:
 
 def spell_too_large(rank: RankRun, slices: int) -> str:
     return (
-        f"{slices:,} slices are not summed beside a page; `profiler-server report {rank.folder.parents[1]}` does it, "
+        f"{slices:,} slices are not summed beside a page; `profiler-server report {rank.run_path}` does it, "
         "which takes minutes and gigabytes of memory."
     )
 
@@ -171,7 +174,7 @@ def _digest_code() -> str:
     """Return what changes when this program does: a result is computed anew by another version."""
     server = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for path in sorted([*server.rglob("*.py"), *(server.parent / "collector" / "schema").rglob("*.py")]):
+    for path in sorted([*server.rglob("*.py"), *(server.parent / "collector" / "format").rglob("*.py")]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

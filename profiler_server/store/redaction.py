@@ -8,14 +8,12 @@ What stays are the names of PyTorch, CUDA and the libraries below them, shapes, 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
-from collector.format.run import RankRun, Run
+from collector.format.run import Run
 from collector.format.schema.manifest import Loader, RankManifest, RunManifest, Signal, Warn
 
 _PUBLIC = re.compile(
@@ -76,52 +74,32 @@ class Redactor:
         names = pa.array([self.rename(name, kind) for name in encoded.dictionary.to_pylist()], pa.string())
         return pa.chunked_array([names.take(encoded.indices)]).cast(column.type)
 
+    def redact_run(self, manifest: RunManifest) -> RunManifest:
+        return replace(manifest, id="run", name="run", host="host", script="script.py", argv=(), launch_id="")
 
-class RedactedRank(RankRun):
-    """One rank whose manifest and tables hold no name of the user's."""
-
-    def __init__(self, rank: RankRun, redactor: Redactor) -> None:
-        super().__init__(rank.folder.parents[1], rank.rank)
-        self._redactor = redactor
-
-    @cached_property
-    def manifest(self) -> RankManifest:
-        manifest = super().manifest
-        rename = self._redactor.rename
+    def redact_rank(self, manifest: RankManifest) -> RankManifest:
         return replace(
             manifest,
             host="host",
             loaders=tuple(self._hide_dataset(loader) for loader in manifest.loaders),
-            forward_start=rename(manifest.forward_start, "module"),
-            backward_end=rename(manifest.backward_end, "module"),
+            forward_start=self.rename(manifest.forward_start, "module"),
+            backward_end=self.rename(manifest.backward_end, "module"),
             signals=tuple(Signal(signal.name, signal.state) for signal in manifest.signals),
             warnings=tuple(Warn(warning.code, f"{warning.code}: left out") for warning in manifest.warnings),
             facts={name: fact for name, fact in manifest.facts.items() if name != "ended_by"},
         )
 
     def _hide_dataset(self, loader: Loader) -> Loader:
-        return replace(loader, dataset=self._redactor.rename(loader.dataset, "data set") or "data set")
+        return replace(loader, dataset=self.rename(loader.dataset, "data set") or "data set")
 
-    def table(self, name: str, columns: Sequence[str] | None = None, where: ds.Expression | None = None) -> pa.Table:
-        table = super().table(name, columns, where)
+    def redact_table(self, name: str, table: pa.Table) -> pa.Table:
         for (owner, column), kind in _COLUMNS.items():
             if owner == name and column in table.column_names:
                 at = table.schema.get_field_index(column)
-                field = table.schema.field(at)
-                table = table.set_column(at, field, self._redactor.rename_column(table[column], kind))
+                table = table.set_column(at, table.schema.field(at), self.rename_column(table[column], kind))
         return table
 
 
-class RedactedRun(Run):
-    """A run whose ranks are redacted, all by one list of names."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(run.path)
-        self._redactor = Redactor()
-
-    @cached_property
-    def manifest(self) -> RunManifest:
-        return replace(super().manifest, id="run", name="run", host="host", script="script.py", argv=(), launch_id="")
-
-    def rank(self, rank: int | None = None) -> RankRun:
-        return RedactedRank(super().rank(rank), self._redactor)
+def redact(run: Run) -> Run:
+    """Return the run without the user's names: all of its ranks by one list of other names."""
+    return Run(run.path, Redactor())

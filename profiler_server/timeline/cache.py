@@ -41,7 +41,11 @@ class TimelineCache:
         self._progress: dict[tuple[str, str], float] = {}
 
     def open(self, rank: RankRun) -> Timeline:
-        """Return the timeline of a rank as its tables are now. Raises RunError, or OutputError on a full disk."""
+        """Return the timeline of a rank as its tables are now. Raises RunError, or OutputError on a full disk.
+
+        It is that of the whole rank, through whatever lens the rank is seen.
+        """
+        rank = rank.whole
         stamp = find_stamp(rank, FORMAT_VERSION)
         key = (str(rank.folder), stamp)
         with self._lock:

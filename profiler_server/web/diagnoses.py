@@ -6,9 +6,10 @@ import logging
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 
-from collector.format.run import RankRun, Run
+from collector.format.run import Run
 from collector.format.schema.errors import StepscopeError
 from profiler_server.store import lasting
 from profiler_server.store.background import BACKGROUND
@@ -21,7 +22,7 @@ KEPT = 512
 RESTED_S = 30.0
 """A run that records changes every second; the list, which follows it, has it judged no more often than this."""
 log = logging.getLogger(__name__)
-Key = tuple[str, int, Stamp]
+Key = tuple[Hashable, int, Stamp]
 
 
 class Diagnoses:
@@ -30,18 +31,18 @@ class Diagnoses:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: OrderedDict[Key, Panel] = OrderedDict()
-        self._latest: OrderedDict[tuple[str, int], tuple[float, Panel]] = OrderedDict()
+        self._latest: OrderedDict[tuple[Hashable, int], tuple[float, Panel]] = OrderedDict()
         self._pending: set[Key] = set()
         self._pool = ThreadPoolExecutor(1, "diagnoses")
 
     def judge(self, run: Run, rank: int) -> Panel:
         """Return the diagnosis of a rank. A run that cannot be judged gives a panel that says why."""
-        key = (str(run.path), rank, stamp_rank(run.path, rank))
+        key = (run.key, rank, stamp_rank(run.path, rank))
         with self._lock:
             known = self._kept.get(key)
         if known is not None:
             return known
-        ranked = RankRun(run.path, rank)
+        ranked = run.read_rank(rank)
         slices = count_slices(ranked)
         if slices > lasting.MOST_SLICES:
             return self._keep(key, Panel(None, spell_too_large(ranked, slices)))
@@ -75,16 +76,17 @@ class Diagnoses:
         if not entry.headline.ranks:
             return Panel(None, "This run has no rank folder.")
         rank = entry.headline.ranks[0]
-        key = (str(entry.path), rank, stamp_rank(entry.path, rank))
+        run = Run(entry.path)
+        key = (run.key, rank, stamp_rank(entry.path, rank))
         with self._lock:
             if key in self._kept:
                 return self._kept[key]
             judged_s, latest = self._latest.get(key[:2], (float("-inf"), None))
         if entry.state == "recording" and time.monotonic() - judged_s < RESTED_S:
             return latest
-        if count_slices(RankRun(entry.path, rank)) > lasting.MOST_SLICES:
-            return self.judge(Run(entry.path), rank)
-        self._judge_later(key, Run(entry.path), rank)
+        if count_slices(run.read_rank(rank)) > lasting.MOST_SLICES:
+            return self.judge(run, rank)
+        self._judge_later(key, run, rank)
         return None
 
     def close(self) -> None:

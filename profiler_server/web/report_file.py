@@ -21,7 +21,7 @@ from profiler_server.figures import PHASE_COLORS, Strip, average_runs, build_str
 from profiler_server.format import format_duration, format_phase_shares
 from profiler_server.report import build_report, read_steps
 from profiler_server.report.text import explain_silence, say_verdict
-from profiler_server.store.redaction import RedactedRun
+from profiler_server.store.redaction import redact as redact_run
 from profiler_server.web.links import Links
 from profiler_server.web.static import find_frontend
 from profiler_server.web.templating import Templates
@@ -60,7 +60,7 @@ class RankView:
 
 def render_report(run: Run, redact: bool = False) -> str:
     """Return the file. With `redact` it holds no name that the user gave. Raises as `build_report` does."""
-    shown = RedactedRun(run) if redact else run
+    shown = redact_run(run) if redact else run
     report = build_report(shown)
     if redact:
         # Messages about files name their path.

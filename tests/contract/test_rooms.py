@@ -126,7 +126,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.analysis",
     ),
     "profiler_server.figures": ("profiler_server.format", "collector.format"),
-    "profiler_server.page": ("collector.format", "profiler_server.analysis.narrowing", "profiler_server.store"),
+    "profiler_server.page": ("collector.format", "profiler_server.store"),
     "profiler_server.report": (
         "collector.format",
         "profiler_server.store",

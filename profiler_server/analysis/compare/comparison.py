@@ -117,7 +117,7 @@ def _measure_loop(steps: pa.Table, count: int) -> float:
 def _find_cautions(a: RankRun, b: RankRun, a_count: int, b_count: int) -> tuple[str, ...]:
     """Say what differs between the runs beside the times: script, model, number of steps."""
     found = []
-    scripts = [Run(rank.folder.parents[1]).manifest.script for rank in (a, b)]
+    scripts = [Run(rank.run_path).manifest.script for rank in (a, b)]
     if all(scripts) and scripts[0] != scripts[1]:
         found.append(f"different scripts: {scripts[0]} and {scripts[1]}")
     models = [_count_parameters(rank) for rank in (a, b)]

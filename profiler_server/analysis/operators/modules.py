@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from collector.format.lens import StepRange
 from collector.format.run import RankRun
-from profiler_server.analysis.narrowing import StepRange
 from profiler_server.analysis.operators.operator_groups import NO_MODULE, GroupTable, tabulate_modules
 
 SEPARATOR = "."

@@ -13,10 +13,10 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.lens import StepRange
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from profiler_server.analysis.device.executions import order_operators
-from profiler_server.analysis.narrowing import StepRange
 from profiler_server.analysis.operators.operators import (
     KERNEL_KEYS,
     read_kernels,

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from collector.format.parts import find_files
 from collector.format.run import RankRun
 from profiler_server.analysis.results import KernelRow, OperatorRow
-from profiler_server.store.kept import Kept, stamp_of
+from profiler_server.store.kept import Kept
 
 OPERATOR_MEASURES = ("count", "total_ns", "self_ns", "device_total_ns", "device_self_ns", "flops", "moved_bytes")
 """Columns that `sum_operators` adds up. `flops` and `moved_bytes` count the rows where they are known, null for none."""
@@ -65,10 +65,8 @@ _SUMS: Kept[pa.Table] = Kept(64)
 
 
 def _sum_names(rank: RankRun) -> pa.Table:
-    """Sum the operators by name and type; for a whole rank kept until one of its files changes."""
-    if type(rank) is not RankRun:  # seen through a filter
-        return sum_operators(read_operators(rank), ("name", "type"))
-    return _SUMS.recall(str(rank.folder), stamp_of(rank), lambda: sum_operators(read_operators(rank), ("name", "type")))
+    """Sum the operators by name and type; cached until a file of the rank changes."""
+    return _SUMS.recall_rank(rank, lambda: sum_operators(read_operators(rank), ("name", "type")))
 
 
 def find_dispatch_share(rank: RankRun) -> float | None:

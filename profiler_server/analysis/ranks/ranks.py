@@ -19,7 +19,7 @@ from collector.format.steps import read_integers, select_steps, train_steps
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.ranks.collectives import Calls, CollectiveRow, match_collectives, read_calls
 from profiler_server.analysis.results import DeviceTimes
-from profiler_server.store.kept import Kept, stamp_of
+from profiler_server.store.kept import Kept
 
 MOST_RANKS = 256
 """Ranks that are set side by side, from the first."""
@@ -77,13 +77,12 @@ _MATCHED: Kept[tuple[CollectiveRow, ...]] = Kept(16)
 
 def summarize_ranks(run: Run) -> tuple[RankSummary, ...]:
     """Summarise the first ranks of a run, at most MOST_RANKS. A rank that cannot be read says why."""
-    ranks = [RankRun(run.path, rank) for rank in run.ranks[:MOST_RANKS]]
-    return tuple(summarize_rank(rank) for rank in ranks)
+    return tuple(summarize_rank(run.read_rank(rank)) for rank in run.ranks[:MOST_RANKS])
 
 
 def summarize_rank(rank: RankRun) -> RankSummary:
     """Summarise one rank, from what is kept if its files are the same."""
-    summary = _KEPT.recall(str(rank.folder), stamp_of(rank), lambda: _read_summary(rank))
+    summary = _KEPT.recall_rank(rank, lambda: _read_summary(rank))
     if summary.state != "recording" or summary.reason:
         return summary
     return replace(summary, state=rank.state)  # a process that dies changes no file
@@ -126,7 +125,7 @@ def _read_steps(rank: RankRun, host: str, state: RunState) -> RankSummary:
 
 def read_device(rank: RankRun) -> DeviceTimes | None:
     """Account the device time of a rank's detailed windows, None without any. Large traces take seconds the first time."""
-    return _DEVICES.recall(str(rank.folder), stamp_of(rank), lambda: _read_device(rank))
+    return _DEVICES.recall_rank(rank, lambda: _read_device(rank))
 
 
 def _read_device(rank: RankRun) -> DeviceTimes | None:
@@ -178,7 +177,7 @@ def summarize_collectives(run: Run, ranks: Sequence[RankSummary]) -> tuple[Colle
     calls = {rank.rank: rank.calls for rank in ranks if rank.calls is not None}
     one_clock = len({rank.host for rank in ranks if rank.calls is not None}) < 2
     # Summaries are kept, so calls from the same files are the same object.
-    return _MATCHED.recall(str(run.path), tuple(calls.values()), lambda: match_collectives(calls, one_clock))
+    return _MATCHED.recall(run.key, tuple(calls.values()), lambda: match_collectives(calls, one_clock))
 
 
 def average_steps(ranks: Sequence[RankSummary], columns: int = 240) -> tuple[Ints, Floats]:

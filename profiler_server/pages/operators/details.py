@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.lens import StepRange
 from collector.format.run import RankRun
-from profiler_server.analysis.narrowing import StepRange
 from profiler_server.analysis.operators.operator_groups import Measure, within_steps
 from profiler_server.analysis.operators.operators import read_operators, sum_operators
 from profiler_server.format import format_count, format_duration, format_share, shorten_middle

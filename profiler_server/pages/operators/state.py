@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from profiler_server.analysis.narrowing import StepRange
+from collector.format.lens import StepRange
 from profiler_server.analysis.operators.operator_groups import GROUPS
 from profiler_server.analysis.selection import Selection
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from profiler_server.analysis.results import DeviceTimes
 
 PATIENCE_S = 1.0
 _POOL = ThreadPoolExecutor(2, "ranks")
-_RUNNING: dict[str, Future[DeviceTimes | None]] = {}
+_RUNNING: dict[Hashable, Future[DeviceTimes | None]] = {}
 _LOCK = threading.Lock()
 
 
@@ -28,7 +28,7 @@ class Devices:
 
 def read_devices(run: Run, ranks: Sequence[RankSummary]) -> Devices:
     """Return what is known after at most PATIENCE_S; the rest goes on being read for the next request."""
-    wanted = [RankRun(run.path, rank.rank) for rank in ranks if rank.steps]
+    wanted = [run.read_rank(rank.rank) for rank in ranks if rank.steps]
     futures = {rank.rank: _start(rank) for rank in wanted}
     deadline = time.monotonic() + PATIENCE_S
     done, pending = wait(futures.values(), max(deadline - time.monotonic(), 0.0))
@@ -37,7 +37,7 @@ def read_devices(run: Run, ranks: Sequence[RankSummary]) -> Devices:
 
 
 def _start(rank: RankRun) -> Future[DeviceTimes | None]:
-    key = str(rank.folder)
+    key = rank.key
     with _LOCK:
         future = _RUNNING.get(key)
         if future is None or future.done():

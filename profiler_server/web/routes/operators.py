@@ -11,7 +11,7 @@ import pyarrow.csv as pcsv
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from profiler_server.analysis.narrowing import StepRange
+from collector.format.lens import StepRange
 from profiler_server.analysis.operators.operator_groups import GROUPS, GroupTable
 from profiler_server.analysis.selection import Selection, select_rows
 from profiler_server.web.answers import send_json

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
+from collector.format.lens import StepRange, parse_range
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunNotFoundError, StepscopeError
-from profiler_server.analysis.narrowing import StepRange, find_step_span, parse_range
+from profiler_server.analysis.steps.extent import find_step_span
 from profiler_server.page import Page, PageRequest
 from profiler_server.web.errors import BadQueryError, NotInRunError, describe_error
 from profiler_server.web.links import KeptLinks, encode_query

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from collector.format.lens import parse_range
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.manifest import Signal, encode_manifest
-from profiler_server.analysis.narrowing import parse_range
 from profiler_server.page import PageRequest
 from profiler_server.pages.memory import MemoryPage, build
 from tests.support.cases import write_rows

@@ -8,7 +8,7 @@ import pytest
 
 from collector.format.run import open_run
 from collector.format.schema.manifest import Warn
-from profiler_server.store.redaction import RedactedRun, Redactor
+from profiler_server.store.redaction import Redactor, redact
 from tests.support.cases import name_transforms, write_rows
 from tests.support.runs import RunPlan, build_run, build_stages, build_steps
 from tests.support.tables import edit_manifest
@@ -42,7 +42,7 @@ def test_tables_and_manifests_hold_no_name(tmp_path: Path) -> None:
     name_transforms(stages)
     write_rows(path / "profiler/rank_0", "stages", stages)
     edit_manifest(path, host="secret-host", warnings=(Warn("odd", "/home/me is full"),))
-    plain, redacted = open_run(path), RedactedRun(open_run(path))
+    plain, redacted = open_run(path), redact(open_run(path))
     rank = redacted.rank(0)
     said = f"{redacted.manifest} {rank.manifest}"
     for secret in ("secret", "train.py", "DigitFiles", "SmallCnn", "/home/me"):

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from collector.format import parts
+from collector.format.lens import StepRange
 from collector.format.run import RankRun, open_run
-from profiler_server.analysis.narrowing import StepRange
 from profiler_server.analysis.operators.operator_groups import (
     GROUPS,
     NO_MODULE,

@@ -1,0 +1,129 @@
+"""How a rank is seen: whole, through a range of its steps, or without the names that its owner gave.
+
+A lens is part of a rank (`RankRun.lens`) and of its `key`, so that nothing computed through one is taken for the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.parts import arrow_schema, read_table
+from collector.format.requests import read_requests
+from collector.format.schema.manifest import RankManifest, RunManifest
+from collector.format.steps import SELECTED_COLUMNS, mark_judged, select_steps, train_steps
+
+_LONGEST_NUMBER = 15
+
+
+@dataclass(frozen=True)
+class StepRange:
+    """Steps `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}" if self.first != self.last else f"{self.first}"
+
+
+def parse_range(text: str) -> StepRange | None:
+    """Read `10-40` or `12`, None for anything else; a range that runs backwards is turned round."""
+    first, dash, last = text.strip().replace("–", "-").partition("-")
+    ends = [part.strip() for part in ((first, last) if dash else (first, first))]
+    if not all(part.isascii() and part.isdecimal() and len(part) <= _LONGEST_NUMBER for part in ends):
+        return None
+    return StepRange(*sorted(map(int, ends)))
+
+
+class Redactor(Protocol):
+    """Puts other names in the place of the user's. Two are never equal: each has a list of names of its own."""
+
+    def redact_run(self, manifest: RunManifest) -> RunManifest: ...
+
+    def redact_rank(self, manifest: RankManifest) -> RankManifest: ...
+
+    def redact_table(self, name: str, table: pa.Table) -> pa.Table: ...
+
+
+@dataclass(frozen=True)
+class Lens:
+    """What is seen of a rank; None for what changes nothing. Equal lenses show the same."""
+
+    steps: StepRange | None = None
+    redactor: Redactor | None = None
+
+
+WHOLE = Lens()
+
+
+class LensReader:
+    """Reads the tables of a rank's folder through a lens.
+
+    Of a range of steps the warm-up stays what it is in the whole run. Tables without a column of steps are cut by
+    time; those that describe the rank itself, such as tracks, are whole.
+    """
+
+    def __init__(self, folder: Path, lens: Lens) -> None:
+        self._folder = folder
+        self._steps = lens.steps
+        self._redactor = lens.redactor
+
+    def read(self, name: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
+        """Read a table. Raises as `parts.read_table` does."""
+        table = self._read_range(name, columns, where)
+        return table if self._redactor is None else self._redactor.redact_table(name, table)
+
+    def cuts(self, name: str) -> bool:
+        """Say whether the lens may leave out rows of a table."""
+        return self._steps is not None and bool({"step", "start_ns"} & set(arrow_schema(name).names))
+
+    @cached_property
+    def span_ns(self) -> tuple[int, int]:
+        """Where the first training step begins and the last one ends; (0, 0) where there is none."""
+        within = pc.field("kind") == "train"
+        if self._steps is not None:
+            within &= self._find_numbers(self._steps)
+        rows = read_table(self._folder, "steps", ("start_ns", "duration_ns"), within)
+        if not rows.num_rows:
+            return (0, 0)
+        return pc.min(rows["start_ns"]).as_py(), pc.max(pc.add(rows["start_ns"], rows["duration_ns"])).as_py()
+
+    def _read_range(self, name: str, columns: Sequence[str] | None, where: pc.Expression | None) -> pa.Table:
+        if self._steps is None or not self.cuts(name):
+            return self._read_rows(name, columns, where)
+        if name == "steps":
+            wanted = list(columns) if columns is not None else arrow_schema(name).names
+            needed = list(dict.fromkeys([*wanted, *SELECTED_COLUMNS, "start_ns"]))
+            return self._cut_steps(read_table(self._folder, name, needed, where), self._steps).select(wanted)
+        within = self._find_rows(name, self._steps)
+        return self._read_rows(name, columns, within if where is None else within & where)
+
+    def _read_rows(self, name: str, columns: Sequence[str] | None, where: pc.Expression | None) -> pa.Table:
+        if name == "queues":
+            return read_requests(self._folder, columns, where)
+        return read_table(self._folder, name, columns, where)
+
+    def _find_rows(self, name: str, steps: StepRange) -> pc.Expression:
+        if "step" in arrow_schema(name).names:
+            return self._find_numbers(steps)
+        begin, end = self.span_ns
+        return (pc.field("start_ns") >= begin) & (pc.field("start_ns") < end)
+
+    def _find_numbers(self, steps: StepRange) -> pc.Expression:
+        return (pc.field("step") >= steps.first) & (pc.field("step") <= steps.last)
+
+    def _cut_steps(self, whole: pa.Table, steps: StepRange) -> pa.Table:
+        """Cut by time, so that evaluation between two of the steps stays, and say how many rows are warm-up."""
+        begin, end = self.span_ns
+        warm = select_steps(whole).warm_up
+        late = pc.and_(pc.greater_equal(whole["start_ns"], begin), pc.less(whole["start_ns"], end))
+        numbers = train_steps(whole)["step"].to_numpy()[warm]
+        inside = ((numbers >= steps.first) & (numbers <= steps.last)).sum()
+        return mark_judged(whole.filter(late), int(inside))
