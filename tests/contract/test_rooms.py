@@ -119,6 +119,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "profiler_server.timeline": (
         "collector.traces",
+        "collector.views.trace_file",
         "collector.views.trace_text",
         "collector.format",
         "profiler_server.store",
@@ -160,6 +161,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "profiler_server.commands": ("profiler_server", "collector"),
     "profiler_server.cli": ("profiler_server", "collector"),
+    "profiler_server.__main__": ("profiler_server",),
 }
 
 # Rooms of plug-ins: their files must not import each other.

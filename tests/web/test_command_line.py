@@ -232,3 +232,17 @@ def test_recover_of_a_whole_run_changes_nothing(base: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "rank 0: " in done.stdout
     assert "40 training steps" in done.stdout
+
+
+def test_without_the_extra_server_one_line_says_what_to_install() -> None:
+    code = "import sys; sys.modules['typer'] = None; from profiler_server.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "profiler-server: typer is not installed; install the server with: pip install 'stepscope[server]'\n"
+    )
+
+
+def test_the_command_starts_where_a_missing_library_is_told() -> None:
+    scripts = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'profiler-server = "profiler_server.__main__:main"' in scripts
