@@ -5,10 +5,7 @@ The server's export draws a run as its timeline does; this is the plain one, for
 
 from __future__ import annotations
 
-import gzip
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.schema.errors import OptionError, OutputError
+from collector.format.schema.errors import OptionError
 from collector.views.frames import SCHEMA
+from collector.views.trace_file import replacing
 from collector.views.trace_text import EventWriter, SliceColumns, write_flows, write_slices
 
 Int64s = npt.NDArray[np.int64]
@@ -32,7 +30,7 @@ def write_spans(spans: Any, path: str | os.PathLike[str]) -> int:
     path that cannot be written; then nothing is there.
     """
     table = _read_frame(spans)
-    with _replacing(Path(path)) as sink:
+    with replacing(Path(path)) as sink:
         writer = EventWriter(sink)
         pid, tid = _name_threads(writer, table)
         columns = SliceColumns(
@@ -152,27 +150,3 @@ def _write_flows(writer: EventWriter, table: pa.Table, pid: Int64s, tid: Int64s)
     for phase, rows in (("s", begins), ("f", ends)):
         place = {"pid": pid[rows], "tid": tid[rows], "start": start[rows], "id": ends}
         write_flows(writer, phase, place)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Any]:
-    """Give a file that takes the path's place when all was written, and is gone otherwise."""
-    partial = path.with_name(f".{path.name[:200]}.{os.getpid()}.partial") if path.name else path
-    try:
-        if not path.name or path.is_dir():
-            raise IsADirectoryError(21, "it is a directory")
-        with _open_sink(partial, path.suffix == ".gz") as sink:
-            yield sink
-        os.replace(partial, path)
-    except (OSError, ValueError) as error:
-        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
-        raise OutputError(
-            f"{path} cannot be written ({reason}); choose a path in a folder that you can write"
-        ) from None
-    finally:
-        if partial != path and "\0" not in str(path):
-            partial.unlink(missing_ok=True)
-
-
-def _open_sink(path: Path, packed: bool) -> Any:
-    return gzip.open(path, "wb", compresslevel=1) if packed else path.open("wb")

@@ -5,18 +5,14 @@ What is left out is told: in the trace's metadata and in the report that is retu
 
 from __future__ import annotations
 
-import gzip
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import pyarrow as pa
-
 from collector.format.run import RankRun, Run
-from collector.format.schema.errors import OptionError, OutputError, RunError
+from collector.format.schema.errors import OptionError, RunError
+from collector.views.trace_file import replacing
 from collector.views.trace_text import EventWriter
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.export_rank import RankExport, StepWindow
@@ -66,7 +62,7 @@ def export_timeline(
     chosen = _choose_ranks(run, parse_numbers(ranks, "ranks"))
     ranges = parse_numbers(steps, "steps")
     stretch = StepWindow.between(*between_ns) if between_ns and ranges is None else None
-    with _replacing(path) as sink:
+    with replacing(path) as sink:
         opened, choice = [run.rank(rank) for rank in chosen], _Choice(ranges, stretch, detail)
         head = carry_tables(run, opened, choice.find_window) if detail == "full" else {}
         writer = EventWriter(sink, head)
@@ -114,10 +110,16 @@ def _choose_ranks(run: Run, wanted: tuple[tuple[int, int], ...] | None) -> list[
     there = run.ranks
     if wanted is None:
         return list(there)
-    chosen = [rank for rank in there if any(first <= rank <= last for first, last in wanted)]
-    if not chosen:
-        raise OptionError(f"none of the ranks asked for is in the run; it has {', '.join(map(str, there[:20]))}")
-    return chosen
+    known = set(there)
+    for first, last in wanted:
+        missing = next((rank for rank in range(first, last + 1) if rank not in known), None)
+        if missing is not None:
+            raise OptionError(f"the run has no rank {missing}; it has {_list_numbers(there)}")
+    return [rank for rank in there if any(first <= rank <= last for first, last in wanted)]
+
+
+def _list_numbers(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:20])) + (" …" if len(numbers) > 20 else "") or "none"
 
 
 @dataclass
@@ -186,31 +188,3 @@ def _describe(run: Run, report: ExportReport) -> dict[str, Any]:
             "left_out": list(report.left_out),
         },
     }
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Any]:
-    """Give a file that takes the path's place when all was written, and is gone otherwise."""
-    partial = path.with_name(f".{path.name[:200]}.{os.getpid()}.partial")
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(21, "it is a directory")
-        with _open_sink(partial, packed=path.suffix == ".gz") as sink:
-            yield sink
-        os.replace(partial, path)
-    except (OSError, ValueError) as error:
-        if isinstance(error, ValueError) and "\0" not in str(path):
-            raise
-        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
-        raise OutputError(
-            f"{path} cannot be written ({reason}); choose a path in a folder that you can write"
-        ) from None
-    finally:
-        if "\0" not in str(path):
-            partial.unlink(missing_ok=True)
-
-
-def _open_sink(path: Path, packed: bool) -> Any:
-    if packed:
-        return gzip.open(path, "wb", compresslevel=1)
-    return pa.OSFile(str(path), "wb")
