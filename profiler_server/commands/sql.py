@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,9 +20,20 @@ if TYPE_CHECKING:
 
 NAME = "sql"
 EXAMPLE = "profiler-server sql runs/digits \"select step, duration_ns from steps where kind = 'train'\""
-SHOWN_ROWS = 1000
+SHOWN_ROWS = 10_000
+LIMIT_S = 5.0
 BATCH_ROWS = 10_000
-_CHANGES = ("ALTER", "CREATE", "DELETE", "DROP", "INSERT", "UPDATE")
+_PRINTED = "printed rows"
+_ASKING = ("SELECT", "EXPLAIN", "PRAGMA", "MULTI")
+"""Kinds of statement that only read; MULTI is what PIVOT is made of."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most rows to print and the longest that a query may take, None for any."""
+
+    rows: int | None
+    time_s: float | None
 
 
 def command(
@@ -28,6 +42,13 @@ def command(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="One statement of SQL, in quotes.")],
     base_dir: BaseDir = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")] = False,
+    rows: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help=f"Most rows to print: {SHOWN_ROWS:,} by default, all with --csv."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(metavar="S", min=0, help="Longest that the query may take; 0 for no limit.")
+    ] = LIMIT_S,
 ) -> None:
     """Run a DuckDB query over the tables of a run (docs/format.md lists them).
 
@@ -38,20 +59,31 @@ def command(
     from profiler_server.store import sql
 
     connection = sql.connect(find_run(run, find_base_dir(base_dir, context)))
+    limits = Limits(rows if as_csv else min(rows or SHOWN_ROWS, SHOWN_ROWS), seconds or None)
     try:
-        require_one(connection.extract_statements(query))
-        if as_csv:
-            write_csv(connection.execute(query))
-        elif found := connection.sql(query):
-            found.show(max_rows=SHOWN_ROWS)
+        require_question(connection, query)
+        is_cut = (print_csv if as_csv else print_table)(connection, query, limits)
+    except duckdb.InterruptException:
+        raise OptionError(
+            f"the query took longer than {seconds:g} s and was ended; --seconds 60 gives it a minute, 0 all it takes"
+        ) from None
     except duckdb.Error as error:
         raise OptionError(explain(error, connection)) from None
+    if is_cut:
+        more = "--rows N prints more" if as_csv else "--csv prints all"
+        typer.echo(f"Cut: these are the first {limits.rows:,} rows, and there are more; {more}", err=True)
 
 
-def require_one(statements: Sequence[object]) -> None:
+def require_question(connection: duckdb.DuckDBPyConnection, query: str) -> None:
     """Raise OptionError unless there is one statement that asks: of several, all but the last would run without a word."""
-    if any(getattr(getattr(statement, "type", None), "name", "") in _CHANGES for statement in statements):
-        raise OptionError("The tables of a run are read-only: QUERY can ask them, and change nothing")
+    try:
+        statements = connection.extract_statements(query)
+        kinds = {statement.type.name for statement in statements}
+    except ValueError:  # DuckDB has kinds of statement that its Python package has no name for
+        kinds = {"UNKNOWN"}
+        statements = []
+    if kinds - set(_ASKING):
+        raise OptionError("The tables of a run are read-only: QUERY can ask them (SELECT), and change nothing")
     if len(statements) != 1:
         found = f"this has {len(statements)}; ask them one by one" if statements else "this is empty"
         raise OptionError(f"QUERY takes one statement of SQL, and {found}")
@@ -69,8 +101,52 @@ def explain(error: duckdb.Error, connection: duckdb.DuckDBPyConnection) -> str:
     return f"{text} This run has the tables: {', '.join(tables)}"
 
 
-def write_csv(found: duckdb.DuckDBPyConnection) -> None:
-    out = csv.writer(sys.stdout, lineterminator="\n")
-    out.writerow([column[0] for column in found.description or ()])
-    while rows := found.fetchmany(BATCH_ROWS):
-        out.writerows(rows)
+def print_table(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -> bool:
+    """Print the rows in a frame of lines; return whether some were left out."""
+    most = limits.rows or SHOWN_ROWS
+    with _ending(connection, limits.time_s):
+        found = connection.sql(query)
+        # Kept in a table, for every call on a relation runs the query again.
+        found.limit(most + 1).create(_PRINTED)
+    held = connection.table(_PRINTED)
+    rows = len(held.fetchall())
+    held.limit(most).show(max_rows=most)
+    return rows > most
+
+
+def print_csv(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -> bool:
+    """Print the rows as CSV; return whether some were left out. What the reader of a pipe takes is not counted as time."""
+    from profiler_server.store.csv_rows import write_rows
+
+    left_s = limits.time_s
+    left = sys.maxsize if limits.rows is None else limits.rows
+    is_first = True
+    while True:
+        begun = time.monotonic()
+        with _ending(connection, left_s):
+            if is_first:
+                connection.execute(query)
+            batch = connection.fetchmany(BATCH_ROWS)
+        if is_first:
+            write_rows(sys.stdout, [[column[0] for column in connection.description or ()]], "\n")
+        write_rows(sys.stdout, batch[:left], "\n")
+        if len(batch) > left or not batch:
+            return bool(batch)
+        is_first = False
+        left -= len(batch)
+        left_s = None if left_s is None else max(left_s - (time.monotonic() - begun), 0.001)
+
+
+@contextmanager
+def _ending(connection: duckdb.DuckDBPyConnection, after_s: float | None) -> Iterator[None]:
+    """Interrupt what the connection does in the block when it takes too long."""
+    if after_s is None:
+        yield
+        return
+    timer = threading.Timer(after_s, connection.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

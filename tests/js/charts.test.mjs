@@ -41,6 +41,9 @@ test("a cell of CSV is quoted where it must be, and never runs as a formula", ()
   assert.equal(quoteCell("two\nlines"), '"two\nlines"');
   assert.equal(quoteCell("=HYPERLINK(1)"), "'=HYPERLINK(1)");
   assert.equal(quoteCell("@SUM(1)"), "'@SUM(1)");
+  assert.equal(quoteCell("-2+cmd"), "'-2+cmd");
+  assert.equal(quoteCell("\r=1"), '"\'\r=1"');
+  assert.deepEqual(["-2", "+1.5e3", "-.5"].map(quoteCell), ["-2", "+1.5e3", "-.5"]);
 });
 
 test("rows become lines that end as RFC 4180 asks", () => {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
 import sys
@@ -111,12 +113,49 @@ def test_recover_says_what_became_of_a_killed_run(ask: Ask, tmp_path: Path) -> N
         ("  ", "this is empty"),
         ("drop table steps", "The tables of a run are read-only"),
         ("update steps set step = 1", "The tables of a run are read-only"),
+        ("update extensions", "The tables of a run are read-only"),
+        ("attach 'other.db'", "The tables of a run are read-only"),
+        ("copy steps to 'steps.csv'", "The tables of a run are read-only"),
     ],
 )
 def test_sql_takes_one_statement(ask: Ask, tmp_path: Path, query: str, words: str) -> None:
     path = build_run(tmp_path / "run", RunPlan(steps=3))
     assert words in ask("sql", path, query)
     assert "3" in ask("sql", path, "select count(*) from steps where kind = 'train';", "--csv")
+
+
+def test_sql_says_where_it_cut_the_rows(ask: Ask, tmp_path: Path) -> None:
+    path = build_run(tmp_path / "run", RunPlan(steps=3))
+    cut = ask("sql", path, "select * from range(12000)")
+    assert "Cut: these are the first 10,000 rows, and there are more; --csv prints all" in cut
+    assert "Cut" not in ask("sql", path, "select * from range(10000)")
+    assert ask("sql", path, "select * from range(12000)", "--csv").splitlines()[-1] == "11999"
+    few = ask("sql", path, "select * from range(3)", "--csv", "--rows", "2")
+    assert few.splitlines() == [
+        "range",
+        "0",
+        "1",
+        "Cut: these are the first 2 rows, and there are more; --rows N prints more",
+    ]
+    assert "Cut" not in ask("sql", path, "select * from range(2)", "--csv", "--rows", "2")
+
+
+@pytest.mark.parametrize("form", [[], ["--csv"]])
+def test_sql_ends_a_query_that_takes_too_long(ask: Ask, tmp_path: Path, form: list[str]) -> None:
+    path = build_run(tmp_path / "run", RunPlan(steps=3))
+    query = "select count(*) from range(1000000) a, range(1000000) b where a.range <> b.range"
+    assert "took longer than 0.2 s" in ask("sql", path, query, "--seconds", "0.2", *form)
+
+
+def test_a_spreadsheet_runs_no_cell_of_the_csv(ask: Ask, tmp_path: Path) -> None:
+    path = build_run(tmp_path / "run", RunPlan(steps=3))
+    cells = ["=1+1", "+cmd", "-cmd", "@SUM(1)", "\tx", "plain", "-12", "+1.5e3"]
+    query = (
+        "select unnest([" + ", ".join(f"'{cell}'" for cell in cells) + "]) as cell, -5 as whole, -0.5::double as part"
+    )
+    rows = list(csv.reader(io.StringIO(ask("sql", path, query, "--csv"))))
+    assert [row[0] for row in rows[1:]] == ["'=1+1", "'+cmd", "'-cmd", "'@SUM(1)", "'\tx", "plain", "-12", "+1.5e3"]
+    assert {tuple(row[1:]) for row in rows[1:]} == {("-5", "-0.5")}
 
 
 def test_the_help_of_sql_tells_how_to_leave_out_what_is_no_training(ask: Ask) -> None:

@@ -6,7 +6,6 @@ import io
 from typing import Annotated, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 from fastapi import APIRouter, Query
 from starlette.responses import Response
@@ -14,6 +13,7 @@ from starlette.responses import Response
 from collector.format.lens import StepRange
 from profiler_server.analysis.operators.operator_groups import GROUPS, GroupTable
 from profiler_server.analysis.selection import Selection, select_rows
+from profiler_server.store.csv_rows import guard_texts
 from profiler_server.web.answers import send_json
 from profiler_server.web.errors import BadQueryError
 from profiler_server.web.parameters import RankOf
@@ -84,12 +84,7 @@ def _parse_sort(text: str, group: str, table: GroupTable) -> tuple[str, bool]:
 
 
 def _send_csv(rows: pa.Table, name: str) -> Response:
-    """Send rows as CSV; a name that a spreadsheet would run as a formula is made text."""
-    for index, field in enumerate(rows.schema):
-        if pa.types.is_string(field.type):
-            safe = pc.replace_substring_regex(rows[field.name], r"^([=+@\t\r-])", r"'\1")
-            rows = rows.set_column(index, field.name, safe)
     sink = io.BytesIO()
-    pcsv.write_csv(rows, sink)
+    pcsv.write_csv(guard_texts(rows), sink)
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(sink.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)

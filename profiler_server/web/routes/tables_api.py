@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from collector.format.run import RankRun
 from collector.format.schema.tables import TABLES
+from profiler_server.store.csv_rows import write_rows
 from profiler_server.web.answers import send_json
 from profiler_server.web.parameters import RankOf
 
@@ -84,5 +84,5 @@ def write_csv(rows: pa.Table) -> Iterator[str]:
     yield ",".join(rows.column_names) + "\r\n"
     for batch in rows.to_batches(CSV_BATCH_ROWS):
         text = io.StringIO()
-        csv.writer(text).writerows(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        write_rows(text, zip(*(column.to_pylist() for column in batch.columns), strict=True))
         yield text.getvalue()
