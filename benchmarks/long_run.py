@@ -63,7 +63,7 @@ def write_steps(log: WordLog, rows: list[list[int]], pace_ns: int) -> None:
     for step, row in enumerate(rows):
         for word in row:
             words[following() & mask] = word
-        log.mark_head()
+        log.mark_head(step + 1)
         while pace_ns and time.perf_counter_ns() - start < step * pace_ns:
             time.sleep(pace_ns * 20 / 1e9)
 

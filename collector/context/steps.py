@@ -242,7 +242,7 @@ class StepCounter:
     def _look(self, ended: int) -> None:
         """Do what is not due at every step, and find out how short the steps are."""
         if not ended & STEPS_PER_LOOK - 1:
-            self._log.mark_head()
+            self._log.mark_head(ended)
             now = self._now()
             is_short = ended > self._careful_until and now - self._looked_ns < SHORT_NS
             self._pace = STEPS_PER_LOOK - 1 if is_short else 0

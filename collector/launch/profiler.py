@@ -36,3 +36,4 @@ class LaunchedProfiler(Profiler):
             f"show them with: profiler-server --summary-base-dir {os.path.dirname(path) or '.'}",
             file=sys.stderr,
         )
+        self._tell_losses()

@@ -3,7 +3,7 @@
 A word is `code << 56 | payload`. The payload of a timed word is a perf_counter_ns reading (56 bits last 2.2 years of
 uptime). The writer stores and forgets; the reader, in another process or another year, finds the end at the first
 zero and clears what it has saved elsewhere, so a cleared slot is free. The writer never waits: if the reader falls a
-whole lap behind, what was overwritten is counted as lost.
+whole lap behind, the newest words are kept and those that were overwritten are counted as lost.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _MAGIC = 0x53535752
 _HEAD_SLOT = 4
 ORDER_SLOT = 5
 """The one word of the header that flows towards the training process: see `collector.ring.orders`."""
+_STEPS_SLOT = 7
 _live: weakref.WeakSet[WordLog] = weakref.WeakSet()
 
 
@@ -70,11 +71,12 @@ class WordLog:
         """Store one word; for places that are not hot."""
         self.words[self.following() & self.mask] = (payload & PAYLOAD_MASK) | code << CODE_SHIFT
 
-    def mark_head(self) -> None:
-        """Tell the reader how far the writer is, so that it notices when it was lapped."""
+    def mark_head(self, steps: int) -> None:
+        """Tell the reader how far the writer is and how many steps have ended, so that it notices what it has missed."""
         position = self.following()
         self.words[position & self.mask] = NOTHING << CODE_SHIFT
         self.header[_HEAD_SLOT] = position
+        self.header[_STEPS_SLOT] = steps
 
     def is_mine(self) -> bool:
         """Say whether the calling thread is the one that may write."""
@@ -94,7 +96,10 @@ os.register_at_fork(after_in_child=_disown_all)
 
 
 class WordReader:
-    """The reading side: `read()` what is new, `release()` what is safe. Several readers would steal from each other."""
+    """The reading side: `read()` what is new, `release()` what is safe. Several readers would steal from each other.
+
+    `lost` counts the words that were overwritten or cleared before they were read.
+    """
 
     def __init__(self, path: Path, position: int = 1) -> None:
         descriptor = os.open(path, os.O_RDWR)
@@ -109,12 +114,23 @@ class WordReader:
         self.position = position
         self.lost = 0
         self._released = position
-        self._lapped_at: int | None = None
+        # The writer is ahead of its last mark by what it writes between two marks.
+        self._margin = self.capacity // 16
+
+    @property
+    def steps(self) -> int:
+        """How many steps the training thread had ended when it last said so."""
+        return int(struct.unpack_from("<q", self._memory, _STEPS_SLOT * 8)[0])
 
     def read(self) -> npt.NDArray[np.int64]:
-        """Return the words since the last call, in order. `position` is then that of the next word."""
-        if not self._skip_overwritten():
-            return self._words[:0]
+        """Return the words since the last call, in order. `position` is then that of the next word.
+
+        Words that are missing lie before those that are returned, never among them; more may be there at once.
+        """
+        head = self._read_head()
+        if head - self._released >= self.capacity - self._margin:
+            return self._keep_newest(head)
+        self._skip_hole(head)
         pieces = [self._words[:0]]
         # Most of the log is free most of the time, so it is looked at a little at a time.
         size = FIRST_PIECE
@@ -134,6 +150,9 @@ class WordReader:
             self._words[: start + count - self.capacity] = 0
         self._released = last
 
+    def _read_head(self) -> int:
+        return int(struct.unpack_from("<q", self._memory, _HEAD_SLOT * 8)[0])
+
     def _read_piece(self, size: int) -> npt.NDArray[np.int64]:
         """Return at most so many words, up to the first zero or the end of the file."""
         start = self.position % self.capacity
@@ -145,24 +164,30 @@ class WordReader:
         self.position += len(piece)
         return piece
 
-    def _skip_overwritten(self) -> bool:
-        """Give up what the writer overwrote; return whether there is something to read.
+    def _keep_newest(self, head: int) -> npt.NDArray[np.int64]:
+        """Return the newest words, of which it is known that nothing has overwritten them, and clear all slots.
 
-        After a lap the slots hold a mixture of two laps and nothing tells them apart. So all of them are cleared, and
-        reading goes on after the next mark of the head, before which nothing can be trusted.
+        After a lap the slots behind the head hold words of the lap before, and nothing tells them from those that the
+        writer puts there now. So all are cleared, with the few words that were written since: a hole is left there.
         """
-        head = struct.unpack_from("<q", self._memory, _HEAD_SLOT * 8)[0]
-        lapped_at = self._lapped_at
-        if lapped_at is None and head - self._released < self.capacity:
-            return True
-        if lapped_at is None or head - lapped_at >= self.capacity:
-            self._lapped_at = head
-            self._words[:] = 0
-            return False
-        if head == lapped_at:
-            return False
-        self._lapped_at = None
-        self._words[np.arange(lapped_at, head + 1) % self.capacity] = 0
-        self.lost += head + 1 - self.position
+        copy = self._words.copy()
+        head = self._read_head()
+        self._words[:] = 0
+        first = max(head - self.capacity + self._margin + 1, self.position)
+        words: npt.NDArray[np.int64] = copy[np.arange(first, head + 1) % self.capacity]
+        cleared = np.flatnonzero(words == 0)
+        if len(cleared):
+            first, words = first + int(cleared[-1]) + 1, words[cleared[-1] + 1 :]
+        self.lost += first - self.position
         self.position = self._released = head + 1
-        return True
+        return words
+
+    def _skip_hole(self, head: int) -> None:
+        """Go on after words that were cleared before anybody read them: those before the head were all written."""
+        if self.position > head or self._words[self.position % self.capacity]:
+            return
+        ahead = self._words[np.arange(self.position, head + 1) % self.capacity]
+        written = np.flatnonzero(ahead)
+        hole = int(written[0]) if len(written) else len(ahead)
+        self.lost += hole
+        self.position += hole

@@ -1,10 +1,12 @@
-"""How a run ended that nobody ended with analyse(): by an exception, or with the process."""
+"""How a run ended: by an exception, or with the process; and what of it was recorded."""
 
 from __future__ import annotations
 
 import sys
 
+from collector.format.run import RankRun
 from collector.format.schema.wording import format_number_of
+from collector.sidecar.losses import STEPS_LOST
 
 MOST_CHARACTERS = 200
 UNTOLD = "exit"
@@ -54,3 +56,15 @@ def spell_end(ended_by: str, steps: int) -> str:
     if ended_by == UNTOLD:
         return f"The script left before analyse(), {when}: at its last line or by sys.exit()."
     return f"The script was ended {when} by {ended_by}"
+
+
+def count_recorded(rank: RankRun) -> str:
+    """Return how many training steps have a row, in words; batches, for a run that only infers."""
+    steps = rank.count_steps()
+    batches = 0 if steps else rank.count_steps("eval")
+    return format_number_of(batches, "batch") if batches else format_number_of(steps, "step")
+
+
+def find_losses(rank: RankRun) -> tuple[str, ...]:
+    """Return what of the steps of a finished rank is missing, in sentences."""
+    return tuple(warning.text for warning in rank.manifest.warnings if warning.code == STEPS_LOST)

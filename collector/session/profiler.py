@@ -18,9 +18,8 @@ from typing import Any, Literal
 from collector.edge import Edge, log_failure
 from collector.format.run import Run
 from collector.format.schema.errors import OptionError, SessionError, StepscopeError
-from collector.format.schema.wording import format_number_of
 from collector.options import Options, parse_options
-from collector.session.ending import UNTOLD, describe_error, find_last_error
+from collector.session.ending import UNTOLD, count_recorded, describe_error, find_last_error, find_losses
 from collector.session.recording import Recording
 
 PATH_VARIABLE = "PROFILER_OUTPUT_PATH"
@@ -143,16 +142,20 @@ class Profiler:
         run = self._open_run()
         if self._recording is None or self._recording.place.rank != 0:
             return
-        rank = run.rank(0)
-        steps = rank.count_steps()
-        batches = 0 if steps else rank.count_steps("eval")
-        self._tell_where(format_number_of(batches, "batch") if batches else format_number_of(steps, "step"))
+        self._tell_where(count_recorded(run.rank(0)))
 
     def _tell_where(self, steps: str) -> None:
         _say(
             f"stepscope: {steps} recorded in {self.output_path}; to look at them: "
             f"profiler-server --summary-base-dir {shlex.quote(str(self.output_path.parent))}"
         )
+        self._tell_losses()
+
+    def _tell_losses(self) -> None:
+        """Say what was lost, if the tables are there already."""
+        with log_failure("what was lost is not known", level=logging.DEBUG):
+            for loss in find_losses(self._open_run().rank(0)):
+                _say(f"stepscope: {loss}")
 
     def __enter__(self) -> Profiler:
         if not self._is_elsewhere() and self._state == "new":

@@ -73,7 +73,7 @@ class Recording:
         """Record from here on, on the calling thread unless another one has trained before."""
         self.log.thread[0] = self._trained_on
         self.log.write(RESUME >> CODE_SHIFT, time.perf_counter_ns())
-        self.log.mark_head()
+        self.log.mark_head(self.context.steps.ended)
         self._tell_signals("resume")
 
     def pause(self) -> None:
@@ -85,7 +85,7 @@ class Recording:
         self._trained_on = self.log.thread[0]
         self.log.thread[0] = _NO_THREAD
         self.log.write(PAUSE >> CODE_SHIFT, time.perf_counter_ns())
-        self.log.mark_head()
+        self.log.mark_head(self.context.steps.ended)
 
     def mark_step(self) -> None:
         """End the step at an explicit call, on the thread that trains only."""

@@ -61,3 +61,4 @@ def assert_sound(recorded: Recorded) -> None:
         assert earlier["start_ns"] + earlier["duration_ns"] == later["start_ns"]
     assert [row["index"] for row in rows] == list(range(len(rows)))
     assert recorded.count("step") == list(range(1, len(recorded.train) + 1))
+    assert "steps_lost" not in [warning.code for warning in recorded.run.rank().manifest.warnings]

@@ -17,3 +17,11 @@ def format_ranks(there: int, world_size: int) -> str:
 def form_plural(noun: str) -> str:
     """Return `steps`, `batches`: a regular noun's."""
     return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
+
+
+def format_part(part: int, whole: int) -> str:
+    """Return a part in whole percent, `98 %`; never 0 % of something nor 100 % of less than all."""
+    percent = round(100 * part / whole)
+    if percent == 0 and part:
+        return "less than 1 %"
+    return "more than 99 %" if percent == 100 and part < whole else f"{percent} %"

@@ -18,6 +18,7 @@ from collector.ring.codes import OWN_QUEUE
 from collector.ring.words import WordReader
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.collectives import CollectiveRows
+from collector.sidecar.losses import warn_of_lost_steps
 from collector.sidecar.machine import Done, StepMachine
 from collector.sidecar.progress import decode_state, encode_state
 from collector.sidecar.rows import COMMUNICATION
@@ -42,6 +43,7 @@ class StepsAssembler(Assembler):
         self._data_pipeline: bool | None = None
         self._train_steps = 0
         self._train_ns = 0
+        self._ended = 0
         self._calls = dict.fromkeys(("fetch", "forward", "backward", "update", "zero"), 0)
         self._reader: WordReader | None = None
         self._machine = StepMachine(self._add)
@@ -58,33 +60,39 @@ class StepsAssembler(Assembler):
         self._read_on()
         self._machine.finish()
         self._collectives.finish()
+        self._ended = self._reader.steps if self._reader else 0
         return self._take()
 
     def _read_on(self) -> None:
         self._has_looked = False
         reader = self._open_reader()
-        if reader is None:
-            return
-        lost = reader.lost
-        words = reader.read()
-        if reader.lost != lost:
-            self._machine.lose()
-        self._machine.position = reader.position - len(words)
-        self._feed.feed(words, self._may_skip)
+        while reader is not None:
+            position, lost = reader.position, reader.lost
+            words = reader.read()
+            if reader.lost != lost:
+                self._machine.lose()
+            self._machine.position = reader.position - len(words)
+            self._feed.feed(words, self._may_skip)
+            if reader.position == position or reader.lost == lost:
+                return  # after a hole there may be more
+
+    @property
+    def _lost(self) -> int:
+        return self._lost_before + (self._reader.lost if self._reader else 0)
 
     def describe(self) -> dict[str, Any]:
-        lost = self._lost_before + (self._reader.lost if self._reader else 0)
+        steps = max(self._machine.state.step, self._ended)
         return {
-            "events_lost": lost,
+            "events_lost": self._lost,
             "cost": {"calls": self._calls, "steps": self._train_steps, "train_ns": self._train_ns},
+            "warnings": warn_of_lost_steps(steps, self._train_steps),
         }
 
     def checkpoint(self) -> dict[str, Any]:
-        lost = self._lost_before + (self._reader.lost if self._reader else 0)
         return {
             "machine": encode_state(self._machine.state),
             "index": self._index,
-            "lost": lost,
+            "lost": self._lost,
             "train_steps": self._train_steps,
             "train_ns": self._train_ns,
             "calls": self._calls,

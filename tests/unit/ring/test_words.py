@@ -35,7 +35,7 @@ def test_released_slots_are_used_again_for_ever(tmp_path: Path) -> None:
     seen: list[int] = []
     for start in range(1, 1000, 40):
         write(log, range(start, start + 40))
-        log.mark_head()
+        log.mark_head(0)
         seen += read(reader)
         reader.release(reader.position)
     assert seen == list(range(1, start + 40))
@@ -51,20 +51,32 @@ def test_what_was_not_released_is_read_again_by_the_next_reader(tmp_path: Path) 
     assert read(WordReader(log.path, 11)) == list(range(11, 21))
 
 
-def test_a_reader_that_was_lapped_counts_the_loss_and_goes_on_with_whole_words(tmp_path: Path) -> None:
+def test_a_reader_that_was_lapped_keeps_the_newest_words_and_counts_the_others(tmp_path: Path) -> None:
     log = WordLog(tmp_path / "log", 64)
     reader = WordReader(log.path)
     write(log, range(1, 101))
-    log.mark_head()
-    assert read(reader) == []
+    log.mark_head(0)
+    assert read(reader) == list(range(42, 101))
+    assert reader.lost == 41
     write(log, range(101, 111))
-    log.mark_head()
-    write(log, range(111, 116))
-    assert read(reader) == [111, 112, 113, 114, 115]
-    assert reader.lost == 100 + 10 + 2
+    assert read(reader) == list(range(101, 111))
     reader.release(reader.position)
-    write(log, range(116, 170))
-    assert read(reader) == list(range(116, 170))
+    write(log, range(111, 160))
+    assert read(reader) == list(range(111, 160))
+    assert reader.lost == 41
+
+
+def test_words_that_were_cleared_unread_are_counted_by_the_reader_that_takes_over(tmp_path: Path) -> None:
+    log = WordLog(tmp_path / "log", 64)
+    write(log, range(1, 101))
+    log.mark_head(7)
+    WordReader(log.path).read()
+    write(log, range(101, 111))
+    log.mark_head(8)
+    second = WordReader(log.path, 90)
+    assert read(second) == list(range(101, 111))
+    assert second.lost == 12
+    assert second.steps == 8
 
 
 def test_a_forked_child_owns_no_log(tmp_path: Path) -> None:
