@@ -1,4 +1,4 @@
-"""Stepscope's training side: `Profiler`, ranges, stages and queues of your own, `estimate`, and `open_run`.
+"""Stepscope's training side: `Profiler`, ranges, stages and queues of your own, `estimate`, `open_run`, and the errors.
 
 Importing this package imports neither torch nor pyarrow: a name is loaded when it is first used.
 """
@@ -11,14 +11,43 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collector.estimating.estimation import estimate
     from collector.format.run import Run, open_run
+    from collector.format.schema.errors import (
+        NewerSchemaError,
+        OptionError,
+        OutputError,
+        RangeError,
+        RunError,
+        RunNotFoundError,
+        SessionError,
+        StepscopeError,
+        TableBrokenError,
+        TableMissingError,
+        TraceError,
+        UsageError,
+    )
     from collector.marks.queues import queue
     from collector.marks.ranges import pop_range, push_range, record
     from collector.marks.stages import stage
     from collector.session.profiler import Profiler, active_profiler
 
+    __version__: str
+
 __all__ = [
+    "NewerSchemaError",
+    "OptionError",
+    "OutputError",
     "Profiler",
+    "RangeError",
     "Run",
+    "RunError",
+    "RunNotFoundError",
+    "SessionError",
+    "StepscopeError",
+    "TableBrokenError",
+    "TableMissingError",
+    "TraceError",
+    "UsageError",
+    "__version__",
     "active_profiler",
     "estimate",
     "open_run",
@@ -30,23 +59,25 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Profiler": "collector.session.profiler",
-    "Run": "collector.format.run",
-    "active_profiler": "collector.session.profiler",
-    "estimate": "collector.estimating.estimation",
-    "open_run": "collector.format.run",
-    "pop_range": "collector.marks.ranges",
-    "push_range": "collector.marks.ranges",
-    "queue": "collector.marks.queues",
-    "record": "collector.marks.ranges",
-    "stage": "collector.marks.stages",
+    "Profiler": "session.profiler",
+    "Run": "format.run",
+    "__version__": "version",
+    "active_profiler": "session.profiler",
+    "estimate": "estimating.estimation",
+    "open_run": "format.run",
+    "pop_range": "marks.ranges",
+    "push_range": "marks.ranges",
+    "queue": "marks.queues",
+    "record": "marks.ranges",
+    "stage": "marks.stages",
+    **{name: "format.schema.errors" for name in __all__ if name.endswith("Error")},
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'collector' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    value = getattr(importlib.import_module(f"collector.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 

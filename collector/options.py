@@ -1,19 +1,34 @@
-"""The options of a Profiler, checked once."""
+"""The options of a Profiler: their types, their defaults, and what is checked before anything is recorded."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping
+import enum
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from collector.format.schema.errors import OptionError
 
 Level = Literal["debug", "info", "important"]
+Activity = Literal["cpu", "device"]
 LEVELS: tuple[Level, ...] = ("debug", "info", "important")
-ACTIVITIES = ("cpu", "device")
+ACTIVITIES: tuple[Activity, ...] = ("cpu", "device")
 _IMPORTANT = {"window": None, "data_pipeline": False, "memory": False, "resources": False, "triggers": False}
+"""What `level="important"` changes of the defaults, which are those of `Options`."""
+
+
+class Default(enum.Enum):
+    """Stands in a signature for a default that depends on `level`; None cannot, because it switches the window off."""
+
+    BY_LEVEL = "by level"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+BY_LEVEL = Default.BY_LEVEL
 
 
 @dataclass(frozen=True)
@@ -28,6 +43,11 @@ class WindowOption:
         return self.count == 0
 
 
+WindowValue = Literal["auto"] | bool | tuple[int, int] | list[int] | Mapping[str, int] | WindowOption | None
+"""What the option `window` takes; `parse_window` says what each form means."""
+ActivitiesValue = Activity | Collection[Activity]
+
+
 @dataclass(frozen=True)
 class Options:
     """What to collect. `level` is how much: important (steps, and what is switched on by name), info, debug (call stacks
@@ -39,7 +59,7 @@ class Options:
     resources: bool = True
     triggers: bool = True
     level: Level = "info"
-    activities: tuple[str, ...] = ACTIVITIES
+    activities: tuple[Activity, ...] = ACTIVITIES
 
     def is_on(self, option: str) -> bool:
         """Say whether the option of that name is on; an empty name is always on."""
@@ -53,7 +73,11 @@ class Options:
 
 
 def parse_options(given: Mapping[str, Any]) -> Options:
-    """Check options by name. Raises OptionError naming the option and the nearest real one, or the value it takes."""
+    """Check options by name; those that are BY_LEVEL count as not given.
+
+    Raises OptionError naming the option and the nearest real one, or the value it takes.
+    """
+    given = {name: value for name, value in given.items() if value is not BY_LEVEL}
     names = [field.name for field in dataclasses.fields(Options)]
     for name in given:
         if name not in names:
@@ -95,11 +119,11 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _parse_activities(value: Any) -> tuple[str, ...]:
+def _parse_activities(value: Any) -> tuple[Activity, ...]:
     items = (value,) if isinstance(value, str) else value
     if not isinstance(items, (tuple, list, set)) or not items or not set(items) <= set(ACTIVITIES):
         raise OptionError(f"activities takes some of {', '.join(ACTIVITIES)}, not {value!r}")
-    return cast("tuple[str, ...]", tuple(name for name in ACTIVITIES if name in items))
+    return tuple(name for name in ACTIVITIES if name in items)
 
 
 def _suggest(name: str, names: list[str]) -> str:

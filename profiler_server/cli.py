@@ -96,9 +96,9 @@ def say(text: str) -> None:
 
 
 def print_version() -> None:
-    from importlib.metadata import version
+    from collector.version import __version__
 
-    typer.echo(f"stepscope {version('stepscope')}")
+    typer.echo(f"stepscope {__version__}")
 
 
 def register_commands() -> None:

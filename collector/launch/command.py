@@ -54,6 +54,11 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     own, program, is_module = _split(arguments, _add_options(parser))
     given = parser.parse_args(own)
+    if given.version:
+        from collector.version import __version__
+
+        print(f"stepscope {__version__}")
+        parser.exit()
     if not program and not given.baseline:
         parser.error("name a script, or a module after -m")
     if given.maximize_clocks and not _is_benchmark(given):
@@ -75,6 +80,7 @@ def _add_options(parser: argparse.ArgumentParser) -> set[str]:
             help="folder for the run (default: PROFILER_OUTPUT_PATH, else profiler_output)",
         ),
         add("--options", metavar="JSON", help="options of the Profiler, such as '{\"window\": [100, 5]}'"),
+        add("--version", action="store_true", help="print the version"),
         add("-m", action="store_true", help="what follows is a module's name, as for python -m"),
         bench("-np", "--processes", **many, help="processes on each device (default: 1)"),
         bench("-ng", "--gpus", **any_number, help="devices, 0 for the CPU only (default: 1 if there is one)"),

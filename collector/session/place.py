@@ -18,6 +18,7 @@ from collector.format.schema.manifest import RunManifest, decode_manifest, encod
 from collector.notes import read_notes
 from collector.sidecar.lock import is_locked
 from collector.sidecar.process import is_running
+from collector.version import __version__
 
 JOIN_S = 600.0
 """Ranks of one launch appear within this time of the first."""
@@ -173,7 +174,7 @@ def _create_run(run_path: Path, launch: Launch) -> RunManifest | None:
         source="collector",
         world_size=launch.world_size,
         host=socket.gethostname(),
-        stepscope=_read_version(),
+        stepscope=__version__,
         python=sys.version.split()[0],
         torch=launch.torch,
         cuda=launch.cuda,
@@ -194,12 +195,3 @@ def _create_run(run_path: Path, launch: Launch) -> RunManifest | None:
     finally:
         partial.unlink(missing_ok=True)
     return manifest
-
-
-def _read_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("stepscope")
-    except PackageNotFoundError:
-        return ""

@@ -13,12 +13,20 @@ import shlex
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from collector.edge import Edge, log_failure
 from collector.format.run import Run
 from collector.format.schema.errors import OptionError, SessionError, StepscopeError
-from collector.options import Options, parse_options
+from collector.options import (
+    BY_LEVEL,
+    ActivitiesValue,
+    Default,
+    Level,
+    Options,
+    WindowValue,
+    parse_options,
+)
 from collector.session.ending import UNTOLD, count_recorded, describe_error, find_last_error, find_losses
 from collector.session.recording import Recording
 
@@ -35,11 +43,18 @@ class Profiler:
 
     Create it before the training loop and call `analyse()` after it; the loop needs no change. `output_path` is by
     default the environment variable PROFILER_OUTPUT_PATH, else ./profiler_output. With `start_profile=False` it waits
-    for `start()`. Options: `window` is "auto" (3 steps from step 10 in full detail), None, or (first step, count);
-    `data_pipeline`, `memory` and `resources` switch parts off; `triggers=False` keeps the window from opening again by
-    itself (for a step far longer than usual, steps that wait for data, or a drift; at most once in five minutes, five
-    times in all); `level` is info, important (steps only, beside what is switched on by name) or debug
-    (call stacks in windows too); `activities` are some of cpu, device.
+    for `start()`. An option that is not given is as its `level` says.
+
+    window: the steps that are recorded in full detail: "auto" (3 steps from step 10), (first step, number of steps),
+        or None for none.
+    data_pipeline: times of the DataLoader's stages and queues.
+    memory: the allocations of detailed windows.
+    resources: processor, memory and GPU figures of the host and of this process, sampled.
+    triggers: whether the window opens again by itself, for a step far longer than usual, steps that wait for data, or
+        a drift; at most once in five minutes, five times in all.
+    level: "info"; "important" for steps only, beside what is switched on by name; "debug" for call stacks in detailed
+        windows too.
+    activities: what detailed windows hold: "cpu", "device", or both.
 
     Raises OptionError for an option that does not exist or a value it does not take, SessionError when another
     Profiler is live. A path that cannot be written is one warning on stderr, and nothing is recorded.
@@ -50,11 +65,28 @@ class Profiler:
         output_path: str | os.PathLike[str] | None = None,
         *,
         start_profile: bool = True,
-        **options: Any,
+        window: WindowValue | Default = BY_LEVEL,
+        data_pipeline: bool | Default = BY_LEVEL,
+        memory: bool | Default = BY_LEVEL,
+        resources: bool | Default = BY_LEVEL,
+        triggers: bool | Default = BY_LEVEL,
+        level: Level | Default = BY_LEVEL,
+        activities: ActivitiesValue | Default = BY_LEVEL,
+        **misspelt: NoReturn,
     ) -> None:
+        # A type checker refuses what is not in the list above; at run time the error names the nearest option.
         if not isinstance(start_profile, bool):
             raise OptionError(f"start_profile takes True or False, not {start_profile!r}")
-        self.options: Options = parse_options(options)
+        given = {
+            "window": window,
+            "data_pipeline": data_pipeline,
+            "memory": memory,
+            "resources": resources,
+            "triggers": triggers,
+            "level": level,
+            "activities": activities,
+        }
+        self.options: Options = parse_options({**given, **misspelt})
         self.output_path = Path(output_path or os.environ.get(PATH_VARIABLE) or DEFAULT_PATH)
         self._pid = os.getpid()
         self._state: State = "new"

@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from collector.format.schema.tables import TABLES
 from collector.traces.format import Progress, ReadOptions, TraceTables
 from collector.traces.ranks import Placed, Placing
 from collector.traces.reading import read_trace
+from collector.version import __version__
 
 _TRACE_SUFFIXES = (".json", ".json.gz")
 _SHIFTED = tuple(name for name, table in TABLES.items() if any(column.name == "start_ns" for column in table.columns))
@@ -113,7 +113,7 @@ def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOpt
         source="kineto",
         world_size=max(len(ranks), facts.world_size or 1),
         host="",
-        stepscope=_read_version(),
+        stepscope=__version__,
         cuda=facts.versions.get("cuda_runtime_version"),
         metadata={
             "files": [path.name for path in files[:_MOST_LISTED]],
@@ -215,10 +215,3 @@ def _share(on_progress: Progress | None, index: int, count: int) -> Progress | N
     if on_progress is None:
         return None
     return lambda share: on_progress((index + share) / count)
-
-
-def _read_version() -> str:
-    try:
-        return version("stepscope")
-    except PackageNotFoundError:
-        return ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
@@ -15,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from collector.format.schema.errors import StepscopeError
+from collector.version import __version__
 from profiler_server.settings import Settings
 from profiler_server.store.background import BACKGROUND
 from profiler_server.web import routes
@@ -31,7 +31,7 @@ def create_app(settings: Settings) -> FastAPI:
     """Build the app that serves the runs below `settings.base_dir`."""
     app = FastAPI(
         title="Stepscope",
-        version=find_version(),
+        version=__version__,
         openapi_url=f"{API}/openapi.json",
         docs_url=None,
         redoc_url=None,
@@ -44,13 +44,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Compression)
     app.add_middleware(Guard, settings=settings)
     return app
-
-
-def find_version() -> str:
-    try:
-        return version("stepscope")
-    except PackageNotFoundError:
-        return "0"
 
 
 @asynccontextmanager

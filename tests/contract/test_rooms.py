@@ -23,10 +23,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.ring": ("collector.format.schema",),
     "collector.options": ("collector.format.schema",),
     "collector.edge": (),
+    "collector.version": (),
     "collector.plugins": ("collector.edge",),
     "collector.notes": ("collector.format", "collector.ring"),
     "collector.environment": ("collector.format", "collector.notes"),
-    "collector.traces": ("collector.format", "collector.plugins"),
+    "collector.traces": ("collector.format", "collector.plugins", "collector.version"),
     "collector.context": (
         "collector.format",
         "collector.ring",
@@ -67,6 +68,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.signals",
         "collector.sidecar",
         "collector.traces",
+        "collector.version",
     ),
     "collector.demo": ("collector",),
     "collector.launch": ("collector",),
@@ -148,6 +150,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.web": (
         "collector.format",
         "collector.traces",
+        "collector.version",
         "profiler_server.settings",
         "profiler_server.store",
         "profiler_server.analysis",
@@ -162,6 +165,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.commands": ("profiler_server", "collector"),
     "profiler_server.cli": ("profiler_server", "collector"),
     "profiler_server.__main__": ("profiler_server",),
+    "profiler_server.entry": ("profiler_server", "collector"),
 }
 
 # Rooms of plug-ins: their files must not import each other.

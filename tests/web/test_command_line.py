@@ -245,4 +245,4 @@ def test_without_the_extra_server_one_line_says_what_to_install() -> None:
 
 def test_the_command_starts_where_a_missing_library_is_told() -> None:
     scripts = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
-    assert 'profiler-server = "profiler_server.__main__:main"' in scripts
+    assert 'profiler-server = "profiler_server.entry:run_server"' in scripts

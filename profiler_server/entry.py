@@ -1,0 +1,57 @@
+"""How the two commands begin: with a word in plain English where another package is in the place of ours.
+
+They cannot begin in `collector`, because that name may be taken by another distribution.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+_CANNOT = 2
+
+
+def run_profiler() -> int:
+    """The command `profiler-run`."""
+    if problem := find_shadow():
+        return _refuse("profiler-run", problem)
+    from collector.launch import main
+
+    return main()
+
+
+def run_server() -> int:
+    """The command `profiler-server`."""
+    if problem := find_shadow():
+        return _refuse("profiler-server", problem)
+    from profiler_server.__main__ import main
+
+    main()
+    return 0
+
+
+def find_shadow() -> str:
+    """Say what stands in the place of our `collector`; empty if it is ours."""
+    try:
+        import collector
+    except ImportError as error:
+        return f"the package collector cannot be imported ({error}); install stepscope again"
+    if "Profiler" in getattr(collector, "__all__", ()) and _has_module("collector.launch.command"):
+        return ""
+    place = getattr(collector, "__file__", None) or "".join([*getattr(collector, "__path__", ())][:1])
+    return (
+        f"{place} is another package named collector and hides that of stepscope; uninstall it, "
+        "or use an environment of its own for stepscope"
+    )
+
+
+def _has_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ImportError:
+        return False
+
+
+def _refuse(command: str, problem: str) -> int:
+    print(f"{command}: {problem}", file=sys.stderr)
+    return _CANNOT

@@ -1,0 +1,77 @@
+"""What scripts import, and what a type checker and `help` know of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+import pydoc
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import collector
+from collector import OptionError, Profiler, StepscopeError
+from collector.format.schema import errors
+from collector.options import BY_LEVEL, Options
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_every_error_can_be_imported_from_the_package() -> None:
+    raised = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
+    assert raised <= set(collector.__all__)
+    assert all(issubclass(getattr(collector, name), StepscopeError) for name in raised)
+
+
+def test_every_name_of_the_package_is_there() -> None:
+    assert [name for name in collector.__all__ if getattr(collector, name, None) is None] == []
+    assert collector.__version__ == version("stepscope")
+
+
+def test_the_profiler_lists_its_options_with_their_types() -> None:
+    parameters = inspect.signature(Profiler).parameters
+    options = [name for name, entry in parameters.items() if entry.default is BY_LEVEL]
+    assert options == [field.name for field in dataclasses.fields(Options)]
+    shown = pydoc.plain(pydoc.render_doc(Profiler.__init__))
+    assert "level: 'Level | Default' = by level" in shown
+
+
+def test_a_misspelt_option_is_refused_by_type_checkers_and_at_run_time() -> None:
+    # The remark below must be needed: the gate's mypy fails where it would accept the option.
+    with pytest.raises(OptionError, match="no option 'widow'; did you mean 'window'"):
+        Profiler(widow=(3, 2))  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="level takes one of"):
+        Profiler(level="loud")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("package", ["collector", "profiler_server"])
+def test_the_types_are_shipped(package: str) -> None:
+    assert (ROOT / package / "py.typed").is_file()
+
+
+def run_entry(function: str, *words: str, path: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run a command as its installed script does, with that folder first on the path."""
+    code = f"import sys; from profiler_server.entry import {function}; sys.exit({function}())"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(path), str(ROOT)))}
+    command = [sys.executable, "-P" if sys.version_info >= (3, 11) else "-s", "-c", code, *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+
+
+@pytest.mark.parametrize("function", ["run_profiler", "run_server"])
+def test_the_commands_tell_their_version(function: str) -> None:
+    done = run_entry(function, "--version")
+    assert (done.returncode, done.stdout) == (0, f"stepscope {collector.__version__}\n"), done.stderr
+
+
+@pytest.mark.parametrize("function", ["run_profiler", "run_server"])
+def test_another_package_named_collector_is_named_in_a_line(tmp_path: Path, function: str) -> None:
+    (tmp_path / "collector").mkdir()
+    (tmp_path / "collector/__init__.py").write_text("gather = print\n", encoding="utf-8")
+    done = run_entry(function, "--version", path=tmp_path)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert f"{tmp_path}/collector/__init__.py is another package named collector" in line
