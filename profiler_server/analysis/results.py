@@ -140,7 +140,8 @@ class Abstention:
 class Diagnosis:
     """Everything that the rules have to say of one rank. `sentence` is the verdict as the Overall page shows it.
 
-    `silence` says why there is no suggestion, empty where there is one.
+    `silence` says why there is no suggestion, empty where there is one; `warnings` what could not be judged by a fault
+    of ours, one line each.
     """
 
     bound_by: BoundBy
@@ -148,3 +149,4 @@ class Diagnosis:
     suggestions: tuple[Suggestion, ...]
     abstained: tuple[Abstention, ...]
     silence: str = ""
+    warnings: tuple[str, ...] = ()

@@ -236,6 +236,14 @@ class Case:
         return self.facts.get("data_loader") == "single_process"
 
     @property
+    def data_wait_ns(self) -> float:
+        """The wait for data in the mean step: the most that any change to the loading can save."""
+        mean_ns = self.steps.phases_ns["data_wait"]
+        if not self.is_imported:
+            return mean_ns
+        return min(mean_ns, self.loading.wait_ns + max(self.loading.loop.model.extra_ns, 0.0))
+
+    @property
     def is_capped(self) -> bool:
         """Say whether there is a worker per core, they compute rather than wait, and no processor is left for more."""
         busy = self.loading.cpu_need > CAPPED_NEED and self.demand_frac >= CAPPED_DEMAND_FRAC

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,10 +10,22 @@ from profiler_server.analysis.data.loader_simulation import LoopModel
 from profiler_server.analysis.results import Abstention, Evidence
 from profiler_server.diagnosis.facts import Case
 
-WhatIf = Callable[[LoopModel], LoopModel]
 Tier = Literal["M", "A", "R"]
 Effort = Literal["flag", "argument", "code", "format", "semantics"]
 EFFORTS: tuple[Effort, ...] = ("flag", "argument", "code", "format", "semantics")
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """A change to the model of the loop, and what of the mean step it can save at most.
+
+    `touches` names each part of the step that the change can shorten, with the time of that part as measured: nothing
+    else becomes shorter. `feeds` says that only making and receiving batches changes.
+    """
+
+    change: Callable[[LoopModel], LoopModel]
+    touches: Mapping[str, float]
+    feeds: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,7 +67,6 @@ class Rule:
     judge: Callable[[Case], Finding | Abstention | None]
     muted_when_input_bound: bool = False
     stage: str = ""
-    feeds: bool = False
 
 
 @dataclass(frozen=True)

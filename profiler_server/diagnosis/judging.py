@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import pkgutil
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 
 import profiler_server.diagnosis.rules as room
+from collector.edge import Edge
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import TableMissingError
 from profiler_server.analysis.results import Abstention, BoundBy, Diagnosis, Suggestion
@@ -15,7 +18,7 @@ from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Claim, Finding, Rule
 from profiler_server.diagnosis.limits import MIN_STEPS
 from profiler_server.diagnosis.measuring import measure_case
-from profiler_server.diagnosis.ranking import rank_claims, write_note, write_suggestion
+from profiler_server.diagnosis.ranking import Fixed, make_claim, rank_claims, write_note, write_suggestion
 from profiler_server.diagnosis.verdict import find_bound, say_verdict
 from profiler_server.format import format_number_of
 from profiler_server.store.kept import Kept
@@ -24,6 +27,8 @@ from profiler_server.store.stamps import stamp_rank
 _DIAGNOSES: Kept[Diagnosis] = Kept(64)
 Findings = list[tuple[Rule, Finding]]
 _TRACE_LONGER = "Trace longer: give torch.profiler.schedule a larger `active`, and call prof.step() after every step."
+_LONGEST_LINE = 300
+_log = logging.getLogger("stepscope")
 _SEVERITIES = ("high", "medium", "low", "info")
 
 
@@ -64,21 +69,28 @@ def judge(case: Case) -> Diagnosis:
     Under 20 steady steps no step time is predicted. A run of the collector has more of them within seconds, so its rules
     wait for those; a trace of a few steps is all that there is, so its rules say what they see.
     """
-    steady = int(case.steps.selection.regular.sum())
+    steady = case.steps.steady
+    heard = Heard([], [_ask_for_steps(case, steady)], [])
     claims: list[Claim] = []
     notes: list[Suggestion] = []
-    abstained = [_ask_for_steps(case, steady)]
     if steady >= MIN_STEPS:
-        findings, abstained = _apply_rules(case)
-        claims = rank_claims(case, findings)
-        notes = _write_notes(case, findings, claims)
+        heard = hear_rules(case)
+        claims = rank_claims(case, heard.findings)
+        notes = _write_notes(case, heard.findings, claims)
     elif case.is_imported:
-        notes = _write_sightings(case, _apply_rules(case)[0], steady)
+        heard = replace(hear_rules(case), abstained=heard.abstained)
+        notes = _write_sightings(case, heard.findings, steady)
     notes.sort(key=lambda note: _SEVERITIES.index(note.severity))
     bound = find_bound(case)
     suggestions = (*(write_suggestion(case, claim) for claim in claims), *notes)
-    silence = "" if suggestions else _explain_silence(case, steady)
-    return Diagnosis(bound, say_verdict(case, bound, claims, notes), suggestions, tuple(abstained), silence)
+    return Diagnosis(
+        bound_by=bound,
+        sentence=say_verdict(case, bound, claims, notes),
+        suggestions=suggestions,
+        abstained=tuple(heard.abstained),
+        silence="" if suggestions else _explain_silence(case, steady),
+        warnings=tuple(heard.failures),
+    )
 
 
 def _explain_silence(case: Case, steady: int) -> str:
@@ -89,16 +101,43 @@ def _explain_silence(case: Case, steady: int) -> str:
     return "The rules could not judge this run, for the reason below."
 
 
-def _apply_rules(case: Case) -> tuple[Findings, list[Abstention]]:
-    findings: Findings = []
-    abstained: list[Abstention] = []
-    for rule in find_rules():
-        result = rule.judge(case)
-        if isinstance(result, Finding):
-            findings.append((rule, result))
-        elif result is not None:
-            abstained.append(result)
-    return findings, abstained
+@dataclass(frozen=True)
+class Heard:
+    """What the rules said of a case: findings, what they lacked, and one line for each rule that failed."""
+
+    findings: Findings
+    abstained: list[Abstention]
+    failures: list[str]
+
+
+def hear_rules(case: Case) -> Heard:
+    """Ask every rule. One that fails says nothing, and takes none of the others with it."""
+    found = find_rules()
+    heard = Heard([], [], [*found.failures])
+    start = Fixed(case.loading.loop.model, case.steps.mean_ns, {})
+    for rule in found.rules:
+        with _edge(f"The rule {rule.id} failed", heard.failures):
+            result = rule.judge(case)
+            if isinstance(result, Finding):
+                if result.what_if is not None:
+                    make_claim(case, rule, result, start)  # so that a change that cannot be simulated fails here
+                heard.findings.append((rule, result))
+            elif result is not None:
+                heard.abstained.append(result)
+    return heard
+
+
+def _edge(what: str, failures: list[str]) -> Edge:
+    """Return an edge that puts a failure into one line: a rule is code that may meet data nobody thought of."""
+
+    def tell(error: Exception) -> None:
+        _log.warning("%s: %r", what, error, exc_info=error)
+        text = str(error).splitlines()
+        failures.append(
+            f"{what} and is left out: {type(error).__name__}{f': {text[0]}' if text else ''}"[:_LONGEST_LINE]
+        )
+
+    return Edge(tell)
 
 
 def _write_notes(case: Case, findings: Findings, claims: Sequence[Claim]) -> list[Suggestion]:
@@ -125,10 +164,22 @@ def _ask_for_steps(case: Case, steady: int) -> Abstention:
     return Abstention("all", missing, "Record longer: train for more steps before analyse().")
 
 
+@dataclass(frozen=True)
+class Room:
+    """The rules that there are, and one line for each module of the room that could not be imported."""
+
+    rules: tuple[Rule, ...]
+    failures: tuple[str, ...]
+
+
 @cache
-def find_rules() -> tuple[Rule, ...]:
-    """Return every rule: each module of this room that has a RULE."""
-    modules = (
-        importlib.import_module(f"{room.__name__}.{entry.name}") for entry in pkgutil.iter_modules(room.__path__)
-    )
-    return tuple(module.RULE for module in modules if hasattr(module, "RULE"))
+def find_rules() -> Room:
+    """Return every rule: each module of the room that has a RULE."""
+    rules: list[Rule] = []
+    failures: list[str] = []
+    for entry in sorted(pkgutil.iter_modules(room.__path__), key=lambda module: module.name):
+        with _edge(f"The rule {entry.name} cannot be imported", failures):
+            module = importlib.import_module(f"{room.__name__}.{entry.name}")
+            if hasattr(module, "RULE"):
+                rules.append(module.RULE)
+    return Room(tuple(rules), tuple(failures))

@@ -88,6 +88,9 @@ CONTENTION_WEIGHT = 0.25
 CLOSE_FRAC = 0.10
 """Changes whose gain is within this share of the best are ordered by effort."""
 
+LEAST_LOW_FRAC = 0.10
+"""The lower end of a range is at least this share of the predicted step: nothing is for nothing."""
+
 MUTE_WAIT_FRAC = 0.20
 """Above this share of waiting for data, rules on the device and on the update are silent: the loop starves (XProf)."""
 

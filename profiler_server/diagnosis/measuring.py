@@ -48,7 +48,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
     NewerSchemaError if the steps cannot be read; a damaged table beside them counts as one that was not collected.
     """
     manifest = rank.manifest
-    rows = rank.table("steps")
+    rows = _drop_empty(rank.table("steps"))
     trained = has_training(rows)
     steps = rows if trained else number_batches(rows)
     train, selection = train_steps(steps), select_steps(steps)
@@ -67,6 +67,11 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
     cores = loading.loop.model.cores
     ranks = Ranks(run.manifest.world_size, _read_peers(run, rank.rank))
     return Case(manifest, _measure_steps(rank, rows, train, selection), loading, device, Host(cores, host), ranks)
+
+
+def _drop_empty(rows: pa.Table) -> pa.Table:
+    """Leave out rows of no length, such as steps of a trace that lost its durations: they say nothing of a step."""
+    return rows.filter(pc.greater(rows["duration_ns"], 0))
 
 
 def _measure_steps(rank: RankRun, rows: pa.Table, train: pa.Table, selection: StepSelection) -> Steps:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from profiler_server.analysis.data.loader_simulation import LoopModel
 from profiler_server.analysis.data.prediction import find_doubt, predict_without_loading
 from profiler_server.analysis.results import Suggestion
 from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Claim, Finding, Rule
+from profiler_server.diagnosis.findings import Claim, Finding, Rule, WhatIf
 from profiler_server.diagnosis.limits import (
     CLOSE_FRAC,
     CONTENTION_WEIGHT,
     HIGH_GAIN_FRAC,
+    LEAST_LOW_FRAC,
     LOW_GAIN_FRAC,
     MIN_GAIN_FRAC,
     MIN_GAIN_NS,
@@ -52,27 +53,48 @@ def find_min_gain_ns(case: Case) -> float:
     )
 
 
-def make_claim(case: Case, rule: Rule, finding: Finding, model: LoopModel, now_ns: float) -> Claim:
-    """Predict the step after the fix is applied to a model that gives `now_ns`, with the range that is honest."""
-    assert finding.what_if is not None
-    changed = finding.what_if(model)
-    predicted = min(case.loading.loop.predict_ns(changed), now_ns)
+@dataclass(frozen=True)
+class Fixed:
+    """The loop after some changes: its model, its predicted step, and what those changes can save at most."""
+
+    model: LoopModel
+    step_ns: float
+    touched: Mapping[str, float]
+
+    def find_floor_ns(self, case: Case, what_if: WhatIf) -> float:
+        """Return the part of the mean step that neither these changes nor another one shortens."""
+        touched = {**self.touched}
+        for part, part_ns in what_if.touches.items():
+            touched[part] = max(touched.get(part, 0.0), part_ns)
+        return max(case.steps.mean_ns - sum(touched.values()), 0.0)
+
+
+def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
+    """Predict the step after the change on top of others, with its range.
+
+    This is the one place where a step time is promised. None of its figures is less than what the change leaves as it
+    is, and its lower end is never nothing.
+    """
+    what_if, now_ns, loop = finding.what_if, now.step_ns, case.loading.loop
+    assert what_if is not None
+    changed = what_if.change(now.model)
+    floor_ns = min(now.find_floor_ns(case, what_if), now_ns)
+    predicted = min(max(loop.predict_ns(changed), floor_ns), now_ns)
     gain = now_ns - predicted
     least, most = finding.gain_range
-    doubt = find_doubt(case.loading.loop, model, changed)
-    feeds = changed.steps == model.steps and changed.extra_ns == model.extra_ns
-    low = max(0.0, min(predicted, now_ns - gain * most) - doubt.step_ns)
-    if feeds:  # no loading at all is the most that can be gained
-        low = max(low, min(predicted, predict_without_loading(case.loading.loop, model)) - doubt.chance_ns)
+    doubt = find_doubt(loop, now.model, changed)
+    low = min(predicted, now_ns - gain * most) - doubt.step_ns
+    if what_if.feeds:  # no loading at all is the most that can be gained
+        low = max(low, min(predicted, predict_without_loading(loop, now.model)) - doubt.chance_ns)
     return Claim(
         least_gain_ns=gain * least,
         sure_gain_ns=gain - doubt.gain_ns,
         rule=rule,
         finding=finding,
         step_ns=predicted,
-        low_ns=low,
+        low_ns=min(max(low, floor_ns, LEAST_LOW_FRAC * predicted), predicted),
         high_ns=min(max(predicted, now_ns - gain * least) + doubt.step_ns, now_ns),
-        feeds=feeds or rule.feeds,
+        feeds=what_if.feeds,
     )
 
 
@@ -82,23 +104,20 @@ def rank_claims(case: Case, findings: Sequence[tuple[Rule, Finding]]) -> list[Cl
     What is worth saying alone, but gains nothing on top of those, is kept at the end as an alternative.
     """
     left = [(rule, finding) for rule, finding in findings if finding.what_if is not None]
-    alone = {
-        rule.id: make_claim(case, rule, finding, case.loading.loop.model, case.steps.mean_ns) for rule, finding in left
-    }
+    now = Fixed(case.loading.loop.model, case.steps.mean_ns, {})
+    alone = {rule.id: make_claim(case, rule, finding, now) for rule, finding in left}
     chosen: list[Claim] = []
-    model, now_ns = case.loading.loop.model, case.steps.mean_ns
     while left:
-        claims = [make_claim(case, rule, finding, model, now_ns) for rule, finding in left]
+        claims = [make_claim(case, rule, finding, now) for rule, finding in left]
         worth = [c for c in claims if is_worth_saying(case, c) and (chosen or not _is_muted(case, c.rule))]
         if not worth:
             break
-        best = _choose(worth, now_ns)
+        best = _choose(worth, now.step_ns)
         single = alone[best.rule.id]
         pays_alone = is_worth_saying(case, single) and not _is_muted(case, best.rule)
         shown = single if pays_alone else best
         chosen.append(replace(shown, after=chosen[-1].finding.fix if chosen else ""))
-        assert best.finding.what_if is not None
-        model, now_ns = best.finding.what_if(model), best.step_ns
+        now = _apply(now, best)
         left = [(rule, finding) for rule, finding in left if rule.knob != best.rule.knob]
     names = {claim.rule.id for claim in chosen}
     spare = [c for c in alone.values() if c.rule.id not in names and is_worth_saying(case, c)]
@@ -106,6 +125,13 @@ def rank_claims(case: Case, findings: Sequence[tuple[Rule, Finding]]) -> list[Cl
     spare.sort(key=lambda claim: claim.step_ns)
     first = chosen[0].finding.fix if chosen else ""
     return chosen + [replace(claim, instead_of=first) for claim in spare]
+
+
+def _apply(now: Fixed, claim: Claim) -> Fixed:
+    what_if = claim.finding.what_if
+    assert what_if is not None
+    touched = {part: max(now.touched.get(part, 0.0), part_ns) for part, part_ns in what_if.touches.items()}
+    return Fixed(what_if.change(now.model), claim.step_ns, {**now.touched, **touched})
 
 
 def _is_muted(case: Case, rule: Rule) -> bool:
@@ -130,7 +156,7 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
         if sure and gain >= HIGH_GAIN_FRAC and finding.tier != "R"
         else "medium"
     )
-    said = [finding.advice, _say_basis(case, finding), _say_order(claim), _say_surplus(case, claim)]
+    said = [finding.advice, _say_basis(case, finding), _say_order(claim)]
     if not sure:
         said.append(_say_doubt(case))
     return Suggestion(
@@ -160,17 +186,6 @@ def _say_order(claim: Claim) -> str:
     if claim.instead_of:
         return f"An alternative to “{claim.instead_of}”: on top of that it gains nothing worth the effort."
     return f"Do it after “{claim.after}”." if claim.after else ""
-
-
-def _say_surplus(case: Case, claim: Claim) -> str:
-    """Explain a gain that is larger than the wait that it takes away."""
-    if (
-        not claim.feeds
-        or claim.rule.feeds
-        or case.steps.mean_ns - claim.step_ns <= 1.1 * case.steps.phases_ns["data_wait"]
-    ):
-        return ""
-    return "More than the wait is gained, because workers that compute less leave the processors to the step."
 
 
 def _say_doubt(case: Case) -> str:

@@ -1,7 +1,11 @@
-"""What-ifs: changes to the model of the loop whose step time the diagnosis then predicts."""
+"""What-ifs: changes to the model of the loop whose step time the diagnosis then predicts.
+
+Times of the model may be scaled to a quiet host, so a change takes a share of them, never measured nanoseconds.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from profiler_server.analysis.data.loader_simulation import Job, LoopModel, find_workers
@@ -22,16 +26,17 @@ def choose_workers(case: Case) -> int:
     return find_workers(replace(case.loading.loop.model, workers=1), most=most)
 
 
-def set_workers(workers: int) -> WhatIf:
+def feed(case: Case, change: Callable[[LoopModel], LoopModel]) -> WhatIf:
+    """Return the what-if of a change to how batches are made: at most the wait for data goes."""
+    return WhatIf(change, {"data_wait": case.data_wait_ns}, feeds=True)
+
+
+def set_workers(case: Case, workers: int) -> WhatIf:
     """Return the what-if of another number of workers."""
-
-    def change(model: LoopModel) -> LoopModel:
-        return replace(model, workers=workers, prefetch=max(model.prefetch, 2))
-
-    return change
+    return feed(case, lambda model: replace(model, workers=workers, prefetch=max(model.prefetch, 2)))
 
 
-def scale_stages(batches: BatchTimes, stages: tuple[str, ...], factor: float) -> WhatIf:
+def scale_stages(case: Case, batches: BatchTimes, stages: tuple[str, ...], factor: float) -> WhatIf:
     """Return the what-if of stages that take `factor` of their time, batch for batch."""
     taken = sum(batches.stages_ns[stage] for stage in stages if stage in batches.stages_ns) / batches.total_ns
 
@@ -41,33 +46,29 @@ def scale_stages(batches: BatchTimes, stages: tuple[str, ...], factor: float) ->
         jobs = zip(model.batches, kept, strict=True)
         return replace(model, batches=tuple(Job(job.wall_ns * float(part), job.cores) for job, part in jobs))
 
-    return change
+    return feed(case, change)
 
 
-def shorten_step(saved_ns: float, fetches: float) -> WhatIf:
-    """Return the what-if of a step that is shorter by so much outside of the wait for data."""
+def shorten_step(case: Case, part: str, part_ns: float, saved_frac: float) -> WhatIf:
+    """Return the what-if of a part of the step, outside of the wait for data, of which a share is saved."""
+    own_ns = case.loading.loop.own_ns
+    taken = min(part_ns / own_ns, 1.0) if own_ns > 0 else 0.0
+    kept = 1.0 - saved_frac * taken
 
     def change(model: LoopModel) -> LoopModel:
-        mean = sum(step.wall_ns for step in model.steps) / len(model.steps)
         # In proportion: what stalls some steps is saved in those, and cannot be saved in the short ones between.
-        kept = max(1.0 - saved_ns / fetches / mean, 0.02)
         return replace(model, steps=tuple(Job(step.wall_ns * kept, step.cores) for step in model.steps))
 
-    return change
+    return WhatIf(change, {part: part_ns})
 
 
-def shorten_kernels(case: Case, saved_frac: float) -> WhatIf:
-    """Return the what-if of kernels that take so much less of their time: only while it computes, the device is faster."""
+def shorten_kernels(case: Case, share: float, saved_frac: float) -> WhatIf:
+    """Return the what-if of kernels, a share of the device's computing, of which a share is saved."""
     shares = case.device.shares
     busy = shares.compute if shares is not None else 0.0
-    own_ns = case.loading.loop.regular_step_ns - case.loading.wait_ns
-    return shorten_step(saved_frac * busy * own_ns, case.loading.loop.fetches)
+    return shorten_step(case, "kernels", share * busy * case.loading.loop.own_ns, saved_frac)
 
 
-def drop_extra(saved_ns: float) -> WhatIf:
-    """Return the what-if of amortised events that cost so much less per step."""
-
-    def change(model: LoopModel) -> LoopModel:
-        return replace(model, extra_ns=model.extra_ns - saved_ns)
-
-    return change
+def drop_extra(case: Case, saved_ns: float) -> WhatIf:
+    """Return the what-if of waits for data at the start of epochs that cost so much less per step."""
+    return feed(case, lambda model: replace(model, extra_ns=model.extra_ns - saved_ns))

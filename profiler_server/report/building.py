@@ -188,6 +188,7 @@ def _report_diagnosis(run: Run, warnings: list[str]) -> dict[str, Any]:
     except RunError as error:
         warnings.append(_spell_warning(ranks[0], error))
         return nothing
+    warnings += [f"rank {ranks[0]}: {line}" for line in diagnosis.warnings]
     return {
         "bound_by": dataclasses.asdict(diagnosis.bound_by),
         "suggestions": [_round_times(dataclasses.asdict(entry)) for entry in diagnosis.suggestions],

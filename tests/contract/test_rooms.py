@@ -113,6 +113,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.format",
     ),
     "profiler_server.diagnosis": (
+        "collector.edge",
         "collector.format",
         "profiler_server.store",
         "profiler_server.analysis",

@@ -131,6 +131,7 @@ class Cores:
 class MeasuredLoop:
     """The model of the loop as it ran, and how well it reproduces the run.
 
+    `own_ns` is the part of a regular step that is no wait for data, as measured; times of the model may be scaled.
     `fetches` is batches per step; a time of the model is per batch. `check` is simulated over measured step;
     between 0.9 and 1.1 the simulator is trusted. `assumed` says that the processor share of the work is a guess.
     `contention_frac` is the part of the processors that other programs took while work wanted them.
@@ -139,6 +140,7 @@ class MeasuredLoop:
     model: LoopModel
     fetches: float
     regular_step_ns: float
+    own_ns: float
     check: float
     assumed: bool
     contention_frac: float
@@ -179,8 +181,9 @@ def measure_loop(
     stretch = cores.stretch or (batches.stretch if batches is not None else 1.0)
     jobs, assumed = _build_jobs(batches, loader, (wait / fetched)[-_MODEL_BATCHES:], stretch)
     regular_ns = float(duration.mean())
-    # Steps on a processor are stretched as the workers are; a step that waits for a device is not.
-    own_stretch = stretch if cores.computes else 1.0
+    # Steps on a processor are stretched as the workers are; a step that waits for a device is not. Without batches the
+    # simulator replays the steps as they are.
+    own_stretch = stretch if cores.computes and jobs else 1.0
     model = LoopModel(
         batches=jobs,
         steps=tuple(Job(float(wall) / own_stretch, cores.training) for wall in own),
@@ -192,7 +195,8 @@ def measure_loop(
         extra_ns=float(selection.duration_ns[selection.kept].mean()) - regular_ns,
     )
     model, check = _calibrate(model, regular_ns / fetches)
-    return MeasuredLoop(model, fetches, regular_ns, check, assumed, _find_contention(model))
+    own_ns = float((duration - wait).mean())
+    return MeasuredLoop(model, fetches, regular_ns, own_ns, check, assumed, _find_contention(model))
 
 
 def _find_contention(model: LoopModel) -> float:

@@ -25,7 +25,7 @@ def _judge(case: Case) -> Finding | None:
         change="batch = batch.to(device, non_blocking=True)",
         fix="non_blocking=True",
         evidence=(STEPS_PAGE,),
-        what_if=shorten_step(0.7 * copy_ns, case.loading.loop.fetches),
+        what_if=shorten_step(case, "h2d", copy_ns, 0.7),
         gain_range=(0.4, 1.3),
     )
 

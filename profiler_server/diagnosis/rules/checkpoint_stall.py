@@ -33,7 +33,7 @@ def _judge(case: Case) -> Finding | None:
         change="from torch.distributed.checkpoint import async_save\n\nfuture = async_save(state, checkpoint_id=path)",
         fix="saving in the background",
         evidence=(*_find_step(case, most), Evidence("timeline", f"q={most.held.name}", "On the timeline")),
-        what_if=shorten_step(0.8 * per_step, case.loading.loop.fetches),
+        what_if=shorten_step(case, "stalls", per_step, 0.8),
         tier="A",
         gain_range=(0.6, 1.25),
     )

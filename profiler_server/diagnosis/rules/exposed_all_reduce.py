@@ -35,7 +35,7 @@ def _judge(case: Case) -> Finding | None:
         "model.register_comm_hook(None, default_hooks.fp16_compress_hook)",
         fix="hiding half of the communication",
         evidence=(STEPS_PAGE,),
-        what_if=shorten_step(0.5 * transfer_ns, case.loading.loop.fetches),
+        what_if=shorten_step(case, "communication", transfer_ns, 0.5),
         gain_range=(0.3, 1.8),
     )
 

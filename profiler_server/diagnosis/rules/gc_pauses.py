@@ -28,7 +28,7 @@ def _judge(case: Case) -> Finding | None:
         "    if step % 1000 == 0:\n        gc.collect()",
         fix="gc.freeze() and gc.disable()",
         evidence=(STEPS_PAGE,),
-        what_if=shorten_step(0.95 * mean, case.loading.loop.fetches),
+        what_if=shorten_step(case, "gc", mean, 0.95),
         tier="A",
         gain_range=(0.8, 1.05),
     )

@@ -8,6 +8,7 @@ from profiler_server.analysis.data.loader_simulation import Job, LoopModel
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import IN_MEMORY_NS, INPUT_WAIT_FRAC
+from profiler_server.diagnosis.what_if import feed
 from profiler_server.diagnosis.wording import STEPS_PAGE, say_wait
 from profiler_server.format import format_duration, format_share
 
@@ -42,7 +43,7 @@ def _judge(case: Case) -> Finding | None:
         "loader = DataLoader(dataset, sampler=sampler, batch_size=None)  # dataset[list_of_indices]",
         fix="fetching whole batches by index",
         evidence=(STEPS_PAGE,),
-        what_if=_index_whole_batches,
+        what_if=feed(case, _index_whole_batches),
         gain_range=(0.6, 1.2),
     )
 

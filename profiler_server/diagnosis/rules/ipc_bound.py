@@ -34,7 +34,7 @@ def _blame_sending(case: Case, batches: BatchTimes) -> Finding:
         evidence=(STAGES_PAGE,),
         assumption="sending took a third of its time",
         tier="M",
-        what_if=scale_stages(batches, ("send",), 0.3),
+        what_if=scale_stages(case, batches, ("send",), 0.3),
         gain_range=(0.5, 1.3),
     )
 

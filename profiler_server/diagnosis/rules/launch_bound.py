@@ -23,7 +23,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
     if device.idle < DEVICE_IDLE_FRAC or host <= LAUNCH_IDLE_FRAC or not case.device.is_dispatching:
         return None
     own_frac = 1.0 - case.loading.wait_frac
-    saved = max(0.0, device.unfed - case.loading.wait_frac) * own_frac * case.loading.loop.regular_step_ns
+    unfed_ns = max(0.0, device.unfed - case.loading.wait_frac) * own_frac * case.loading.loop.regular_step_ns
     return Finding(
         title="The host launches kernels slower than the device runs them",
         measured=f"The device is idle {format_share(device.idle)} of the step; {format_share(host)} of that is waiting for the "
@@ -35,7 +35,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
         change='model = torch.compile(model, mode="reduce-overhead")',
         fix="torch.compile with CUDA graphs",
         evidence=(OPERATORS_PAGE,),
-        what_if=shorten_step(0.7 * saved, case.loading.loop.fetches),
+        what_if=shorten_step(case, "launches", unfed_ns, 0.7),
         gain_range=(0.3, 1.3),
     )
 

@@ -39,7 +39,7 @@ def _judge(case: Case) -> Finding | None:
         change=(_SPLIT if iterable else "") + write_loader(loader, num_workers=workers, persistent_workers=True),
         fix=f"num_workers 0 → {workers}",
         evidence=(STAGES_PAGE, STEPS_PAGE),
-        what_if=set_workers(workers),
+        what_if=set_workers(case, workers),
         tier="R" if case.loading.loop.assumed else "M",
         gain_range=(0.5, 1.05) if case.loading.loop.assumed else (0.85, 1.05),
     )
@@ -61,7 +61,7 @@ def _judge_trace(case: Case) -> Finding | None:
         "    # your other arguments as they are\n)",
         fix=f"num_workers 0 → {workers}",
         evidence=(STEPS_PAGE,),
-        what_if=set_workers(workers),
+        what_if=set_workers(case, workers),
         gain_range=(0.5, 1.05),
     )
 

@@ -43,7 +43,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
         change=f"optimizer = torch.optim.{name}(model.parameters(), {flag}=True)  # your other arguments as they are",
         fix=f"{flag}=True in {name}",
         evidence=(STEPS_PAGE,),
-        what_if=shorten_step(0.6 * update_ns, case.loading.loop.fetches),
+        what_if=shorten_step(case, "optimizer", update_ns, 0.6),
         gain_range=(0.6, 1.5),
     )
 

@@ -26,7 +26,7 @@ def _judge(case: Case) -> Finding | None:
         change=write_loader(loader, pin_memory=True) + "\nbatch = batch.to(device, non_blocking=True)",
         fix="pin_memory=True with non_blocking copies",
         evidence=(STEPS_PAGE,),
-        what_if=shorten_step(0.7 * copy_ns, case.loading.loop.fetches),
+        what_if=shorten_step(case, "h2d", copy_ns, 0.7),
         gain_range=(0.5, 1.3),
     )
 

@@ -48,7 +48,7 @@ def _judge(case: Case) -> Finding | None:
         change=f"if step % {period * 4} == 0:  # was every {period} steps\n    save_checkpoint()",
         fix=f"the work of every {period}th step four times less often",
         evidence=(Evidence("steps", f"step={int(numbers[0])}", f"Step {int(numbers[0])}, the first of them"),),
-        what_if=shorten_step(0.75 * excess_ns, case.loading.loop.fetches),
+        what_if=shorten_step(case, "stalls", excess_ns, 0.75),
         tier="A",
         gain_range=(0.8, 1.33),
     )

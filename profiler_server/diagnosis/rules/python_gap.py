@@ -34,7 +34,7 @@ def _judge(case: Case) -> Finding | None:
         change="if step % 50 == 0:\n    log(loss.item())  # not in every step",
         fix="less work between the steps",
         evidence=(STEPS_PAGE,),
-        what_if=shorten_step(0.8 * typical, case.loading.loop.fetches),
+        what_if=shorten_step(case, "outside", typical, 0.8),
         gain_range=(0.3, 1.25),
     )
 

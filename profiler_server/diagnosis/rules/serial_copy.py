@@ -25,7 +25,7 @@ def _judge(case: Case) -> Finding | None:
         "    return prepare(inputs), targets  # was called in the loop",
         fix="preparing batches in the workers",
         evidence=(STEPS_PAGE,),
-        what_if=shorten_step(0.8 * work_ns, case.loading.loop.fetches),
+        what_if=shorten_step(case, "h2d", work_ns, 0.8),
         gain_range=(0.4, 1.25),
     )
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from profiler_server.analysis.data.loader_simulation import LoopModel, simulate
 from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule, WhatIf
+from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import LATE_FRAC, PREFETCH_LOAD_FRAC
+from profiler_server.diagnosis.what_if import feed
 from profiler_server.diagnosis.wording import DATA_PAGE, say_wait, write_loader
 from profiler_server.format import format_share
 
 _DEPTHS = (4, 8, 16)
 
 
-def _deepen(prefetch: int) -> WhatIf:
+def _deepen(prefetch: int) -> Callable[[LoopModel], LoopModel]:
     def change(model: LoopModel) -> LoopModel:
         return replace(model, prefetch=max(prefetch, model.prefetch))
 
@@ -42,7 +44,7 @@ def _judge(case: Case) -> Finding | None:
         change=write_loader(loader, prefetch_factor=depth),
         fix=f"prefetch_factor {case.loading.loop.model.prefetch} → {depth}",
         evidence=(DATA_PAGE,),
-        what_if=_deepen(depth),
+        what_if=feed(case, _deepen(depth)),
         tier="M",
         gain_range=(0.8, 1.05),
     )

@@ -29,7 +29,7 @@ def _judge(case: Case) -> Finding | None:
         evidence=(STAGES_PAGE,),
         assumption="collating took a tenth of its time",
         tier="M",
-        what_if=scale_stages(batches, ("collate",), 0.1),
+        what_if=scale_stages(case, batches, ("collate",), 0.1),
         gain_range=(0.6, 1.1),
     )
 

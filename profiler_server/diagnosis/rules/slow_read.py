@@ -29,7 +29,7 @@ def _judge(case: Case) -> Finding | None:
         evidence=(STAGES_PAGE,),
         assumption="reading took half as long",
         tier="M",
-        what_if=scale_stages(batches, ("read",), 0.5),
+        what_if=scale_stages(case, batches, ("read",), 0.5),
         gain_range=(0.85, 1.1),
     )
 

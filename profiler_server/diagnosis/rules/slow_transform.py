@@ -31,7 +31,7 @@ def _judge(case: Case) -> Finding | None:
         evidence=(STAGES_PAGE,),
         assumption="transforms took half as long",
         tier="M",
-        what_if=scale_stages(batches, ("transform",), 0.5),
+        what_if=scale_stages(case, batches, ("transform",), 0.5),
         gain_range=(0.85, 1.1),
     )
 

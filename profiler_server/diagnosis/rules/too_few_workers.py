@@ -48,7 +48,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
         ),
         fix=f"num_workers {loader.num_workers} → {workers}",
         evidence=(DATA_PAGE, STAGES_PAGE),
-        what_if=set_workers(workers),
+        what_if=set_workers(case, workers),
         tier="R" if guessed else "M",
         gain_range=(0.3 if contested else 0.5, 1.05) if guessed else (0.85, 1.05),
     )

@@ -10,6 +10,7 @@ from profiler_server.analysis.data.loader_simulation import LoopModel
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import UNEVEN_LOAD_FRAC, UNEVEN_SPREAD
+from profiler_server.diagnosis.what_if import feed
 from profiler_server.diagnosis.wording import DATA_PAGE, say_wait, write_loader
 from profiler_server.format import format_duration, format_share
 
@@ -48,7 +49,7 @@ def _judge(case: Case) -> Finding | None:
         change=write_loader(loader, in_order=False, prefetch_factor=depth),
         fix=f"in_order=False with prefetch_factor {depth}",
         evidence=(DATA_PAGE,),
-        what_if=change,
+        what_if=feed(case, change),
         tier="M",
         gain_range=(0.7, 1.05),
     )

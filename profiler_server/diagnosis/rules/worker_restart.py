@@ -37,10 +37,10 @@ def _judge(case: Case) -> Finding | None:
         change=f"loader = {write_loader(loader, persistent_workers=True)}{once}",
         fix="one DataLoader with persistent_workers=True" if loader.remade else "persistent_workers=True",
         evidence=(STEPS_PAGE,),
-        what_if=drop_extra(per_step),
+        what_if=drop_extra(case, per_step),
         tier="A",
         gain_range=(0.8, 1.1),
     )
 
 
-RULE = Rule("worker_restart", knob="persistent_workers", effort="flag", judge=_judge, feeds=True)
+RULE = Rule("worker_restart", knob="persistent_workers", effort="flag", judge=_judge)

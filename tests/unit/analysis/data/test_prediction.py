@@ -17,7 +17,9 @@ STARVED = LoopModel(
 
 
 def measured(model: LoopModel, check: float = 1.0, contention_frac: float = 0.0) -> MeasuredLoop:
-    return MeasuredLoop(model, 1.0, simulate(model).step_ns / check, check, False, contention_frac)
+    return MeasuredLoop(
+        model, 1.0, simulate(model).step_ns / check, model.steps[0].wall_ns, check, False, contention_frac
+    )
 
 
 def halved(model: LoopModel) -> LoopModel:

@@ -1,0 +1,142 @@
+"""No prediction lies below what is possible, whatever the run and whatever the host."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from collector.format.schema.manifest import Device
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Claim
+from profiler_server.diagnosis.judging import diagnose, hear_rules
+from profiler_server.diagnosis.measuring import measure_case
+from profiler_server.diagnosis.ranking import Fixed, make_claim, rank_claims
+from tests.support.cases import A100, Plant, Row, build_case_run, cpu_cores, plan_of, slow
+from tests.support.runs import MS
+
+MOST_UNTOUCHED = {
+    "exposed_all_reduce": ("communication",),
+    "optimizer_loop": ("optimizer",),
+    "serial_copy": ("h2d",),
+    "python_gap": ("gap", "tail"),
+}
+"""Phases that the change of a rule can shorten."""
+
+
+def queued(process: float, system: float, wait_frac: float) -> list[Row]:
+    """Return samples of a process that runs on so many cores and waits for one for a share of its time."""
+    rows = cpu_cores(process, system, count=200)
+    waits = [
+        {"start_ns": row["start_ns"], "source": "process", "metric": "run_queue_frac", "value": wait_frac}
+        for row in rows[::2]
+    ]
+    return [*rows, *waits]
+
+
+def claim_of(path: Path, rule: str, plant: Plant) -> tuple[Case, Claim]:
+    """Return what a rule promises of a run, whether it is worth saying or not."""
+    run = build_case_run(path, plant)
+    case = measure_case(run, run.rank(0))
+    assert case is not None
+    found, finding = next(entry for entry in hear_rules(case).findings if entry[0].id == rule)
+    return case, make_claim(case, found, finding, Fixed(case.loading.loop.model, case.steps.mean_ns, {}))
+
+
+@pytest.mark.parametrize(
+    ("rule", "plan", "manifest"),
+    [
+        ("exposed_all_reduce", dataclasses.replace(plan_of(communication=70.0), ranks=2), {}),
+        (
+            "optimizer_loop",
+            plan_of(optimizer=60.0),
+            {"facts": {"optimizers": [{"name": "AdamW", "foreach": False, "fused": None}]}},
+        ),
+        ("serial_copy", plan_of(h2d=60.0), {}),
+        ("python_gap", plan_of(tail=60.0), {}),
+    ],
+)
+def test_on_a_busy_host_a_change_saves_no_more_than_the_phase_that_it_shortens(
+    rule: str, plan: Any, manifest: dict[str, Any], tmp_path: Path
+) -> None:
+    """A step of which four fifths wait for a processor: its work is scaled, and what is saved of it must be, too."""
+    busy = {"resources": queued(process=0.2, system=2.0, wait_frac=0.8)}
+    plant = Plant(plan, manifest={**manifest, "usable_cores": 2.0}, tables=busy)
+    case, claim = claim_of(tmp_path / "run", rule, plant)
+    untouched = case.steps.mean_ns - sum(case.steps.phases_ns[name] for name in MOST_UNTOUCHED[rule])
+    assert untouched - 1 <= claim.low_ns <= claim.step_ns < case.steps.mean_ns
+
+
+def test_half_of_the_communication_is_half_of_it_on_a_busy_host_too(tmp_path: Path) -> None:
+    plan = dataclasses.replace(plan_of(communication=70.0), ranks=2)
+    busy = {"resources": queued(process=0.2, system=2.0, wait_frac=0.8)}
+    plant = Plant(plan, manifest={"usable_cores": 2.0}, tables=busy)
+    _, claim = claim_of(tmp_path / "run", "exposed_all_reduce", plant)
+    assert claim.step_ns == pytest.approx((64 + 70 / 2) * MS, rel=0.03)
+
+
+def test_workers_on_a_busy_host_are_not_promised_less_than_the_step_without_its_wait(tmp_path: Path) -> None:
+    busy = {"resources": queued(process=0.3, system=2.0, wait_frac=0.7)}
+    plant = Plant(slow("read"), manifest={"usable_cores": 2.0, "torch_threads": 2}, tables=busy)
+    for found in diagnose(build_case_run(tmp_path / "run", plant), 0).suggestions:
+        if found.predicted_low_ns is not None:
+            assert found.predicted_low_ns >= 63.5 * MS, found.rule
+
+
+_ms = st.sampled_from([0.0, 0.2, 1.0, 5.0, 30.0, 200.0])
+_devices: list[tuple[Device, ...]] = [(), (), (A100,)]
+
+
+@st.composite
+def plants(draw: st.DrawFn) -> Plant:
+    """Draw a run: any phases, any loader, any host, with steps of no length and missing values among its rows."""
+    names = ("gap", "data_wait", "h2d", "forward", "backward", "communication", "optimizer", "tail")
+    workers = draw(st.sampled_from([0, 1, 2, 6]))
+    plan = plan_of(workers, draw(st.sampled_from([(0, 0, 1), (3, 4), (0,)])), **{name: draw(_ms) for name in names})
+    read, transform, collate = (draw(st.sampled_from([0.1, 4.0, 80.0])) for _ in range(3))
+    plan = dataclasses.replace(plan, steps=45, read_ms=read, transform_ms=transform, collate_ms=collate)
+    plan = dataclasses.replace(plan, pin_memory=draw(st.booleans()), ranks=draw(st.sampled_from([1, 2])))
+    empty, stalled, collected = draw(st.booleans()), draw(_ms), draw(_ms)
+
+    def edit(steps: list[Row]) -> None:
+        for at, step in enumerate(steps):
+            if at % 7 == 6:
+                step["tail_ns"] += int(stalled * MS)
+            if at % 2:
+                step["forward_ns"] += int(collected * MS)
+                step["gc_ns"] = int(collected * MS)
+            if empty and at % 3 == 0:
+                step |= {name: 0 for name in step if name.endswith("_ns") and name != "start_ns"}
+            if empty and at % 5 == 0:
+                step |= {"loader": None, "batch": None, "epoch": None, "samples": None}
+
+    resources = queued(
+        draw(st.sampled_from([0.1, 1.0])), draw(st.sampled_from([1.0, 2.0])), draw(st.sampled_from([0, 0.9]))
+    )
+    optimizers = [{"name": "AdamW", "foreach": False, "fused": None}]
+    manifest = {"usable_cores": 2.0, "devices": draw(st.sampled_from(_devices)), "facts": {"optimizers": optimizers}}
+    return Plant(plan, edit, manifest=manifest, tables={"resources": resources})
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(plants())
+def test_no_rule_fails_and_no_prediction_lies_below_what_its_change_leaves(plant: Plant) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        run = build_case_run(Path(folder) / "run", plant)
+        diagnosis = diagnose(run, 0)
+        case = measure_case(run, run.rank(0))
+    assert diagnosis.warnings == ()
+    if case is None:
+        assert diagnosis.bound_by.kind == "unknown"
+        return
+    for claim in rank_claims(case, hear_rules(case).findings):
+        assert claim.finding.what_if is not None
+        left = case.steps.mean_ns - sum(claim.finding.what_if.touches.values())
+        if not claim.after:
+            assert min(claim.step_ns, claim.low_ns) >= left - 1, claim.rule.id
+        assert 0 < claim.low_ns <= claim.step_ns <= claim.high_ns <= case.steps.mean_ns + 1, claim.rule.id
