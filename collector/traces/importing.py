@@ -25,7 +25,7 @@ from collector.traces.ranks import Placed, Placing
 from collector.traces.reading import read_trace
 from collector.version import __version__
 
-_TRACE_SUFFIXES = (".json", ".json.gz")
+_TRACE_SUFFIXES = (".json", ".json.gz", ".parquet")
 _SHIFTED = tuple(name for name, table in TABLES.items() if any(column.name == "start_ns" for column in table.columns))
 _MOST_FILES = 100_000
 _MOST_LISTED = 1_000
@@ -76,7 +76,7 @@ def _list_files(paths: Iterable[str | Path]) -> list[Path]:
             found = [p for p in path.iterdir() if p.name.endswith(_TRACE_SUFFIXES) and not p.name.startswith(".")]
             found.sort(key=lambda p: _order_name(p.name))
             if not found:
-                raise TraceError(f"{path} is a folder without a trace file (.json or .json.gz)")
+                raise TraceError(f"{path} is a folder without a trace file (.json, .json.gz or .parquet)")
             files.extend(found)
         elif path.exists():
             files.append(path)

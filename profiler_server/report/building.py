@@ -21,6 +21,7 @@ from profiler_server.analysis.operators.operators import summarize_kernels, summ
 from profiler_server.analysis.results import DeviceSummary
 from profiler_server.analysis.steps.interruptions import read_interruptions, sum_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
+from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.format import format_number_of
 
@@ -40,6 +41,7 @@ def build_report(run: Run) -> dict[str, Any]:
         "run": _report_run(run),
         "ranks": ranks,
         **_report_diagnosis(run, warnings),
+        "what_if": _report_what_if(run, warnings),
         "overhead": _report_overhead(run),
         "warnings": list(dict.fromkeys([*_collect_warnings(run), *warnings])),
     }
@@ -193,6 +195,29 @@ def _report_diagnosis(run: Run, warnings: list[str]) -> dict[str, Any]:
         "bound_by": dataclasses.asdict(diagnosis.bound_by),
         "suggestions": [_round_times(dataclasses.asdict(entry)) for entry in diagnosis.suggestions],
         "abstained": [dataclasses.asdict(entry) for entry in diagnosis.abstained],
+    }
+
+
+def _report_what_if(run: Run, warnings: list[str]) -> dict[str, Any] | None:
+    """Return what unlike ranks cost the job; null for one rank, and with a warning where no model meets the steps."""
+    found = recall_what_if(run)
+    if found is None:
+        return None
+    if found.slowdown is None:
+        warnings.append(f"no what-if figures: {found.reason}")
+        return None
+    gains = found.mend_rank_gain_ns or {}
+    return {
+        "slowdown": found.slowdown,
+        "waste_frac": found.waste_frac,
+        "discrepancy_frac": found.discrepancy_frac,
+        "by_operation": dict(found.by_operation or {}),
+        "by_rank": {str(rank): value for rank, value in (found.by_rank or {}).items()},
+        "by_stage": {str(stage): value for stage, value in (found.by_stage or {}).items()} or None,
+        "worker_share": found.worker_share,
+        "stage_share": found.stage_share,
+        "mend_rank_gain_ns": {str(rank): round(gain) for rank, gain in gains.items()},
+        "method": found.method,
     }
 
 

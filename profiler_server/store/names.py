@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_SUFFIX = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz)?$", re.IGNORECASE)
+_SUFFIX = re.compile(r"((\.pt)?(\.trace)?\.json(\.gz)?|\.parquet)$", re.IGNORECASE)
 _LONGEST = 100
 
 

@@ -104,6 +104,14 @@ SHAPE: dict[str, Any] = {
         }
     ],
     "abstained": [{"rule": str, "missing": str, "how": str}],
+    "what_if": {
+        OPTIONAL: True,
+        **dict.fromkeys(("slowdown", "waste_frac", "discrepancy_frac"), NUMBER),
+        **dict.fromkeys(("by_operation", "by_rank", "mend_rank_gain_ns"), dict),
+        "by_stage": (dict, type(None)),
+        **dict.fromkeys(("worker_share", "stage_share"), (*NUMBER, type(None))),
+        "method": str,
+    },
     "overhead": {"training_thread_ns_per_step": int, "share_frac": NUMBER, "how": str},
     "warnings": [str],
 }

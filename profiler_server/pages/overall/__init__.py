@@ -199,6 +199,8 @@ def _list_stats(rank: RankRun, steps: Steps) -> tuple[Stat, ...]:
 
 def _describe_device(rank: RankRun) -> Stat:
     """Say how busy the device was. A damaged table costs this figure only."""
+    if rank.status("job_operations").state == "there":
+        return Stat("Device", ABSENT, "the trace does not name it", None)
     if not rank.manifest.devices and rank.status("kernels").state != "there":
         return Stat("Device", "CPU", "no accelerator was in use", None)
     try:

@@ -12,6 +12,7 @@ from profiler_server.analysis.ranks.ranks import (
     summarize_collectives,
     summarize_ranks,
 )
+from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.figures import Chart
 from profiler_server.format import format_count, format_number_of
 from profiler_server.page import Notice, Page, PageRequest
@@ -19,6 +20,7 @@ from profiler_server.pages.ranks.charts import StepMap, build_charts, build_step
 from profiler_server.pages.ranks.collectives import CollectiveTable, view_collectives
 from profiler_server.pages.ranks.devices import read_devices
 from profiler_server.pages.ranks.rows import RankTable, list_rows
+from profiler_server.pages.ranks.what_if import WhatIfView, view_what_if
 from profiler_server.pages.ranks.words import Stat, describe_communication, describe_straggler, list_stats
 
 IMPORT = "profiler-server import a-folder-of-traces --summary-base-dir runs"
@@ -40,6 +42,7 @@ class Comparison:
     charts: tuple[Chart, ...]
     steps: StepMap
     collectives: CollectiveTable | None
+    what_if: WhatIfView | None
     notes: tuple[str, ...]
 
 
@@ -97,6 +100,7 @@ def _compare(request: PageRequest, ranks: tuple[RankSummary, ...]) -> Comparison
         charts=build_charts(ranks, devices.times),
         steps=build_steps(ranks),
         collectives=view_collectives(rows, ranks),
+        what_if=view_what_if(recall_what_if(request.run)),
         notes=_list_notes(request, straggler, devices.pending),
     )
 

@@ -1,0 +1,217 @@
+"""What each operation of a pipeline waits for, worked out from the order in which one replica did them.
+
+All replicas and steps follow the same schedule, so it is read once, from the first replica in the first step. The kinds
+of operations and their order are those of Megatron-LM: parameters are gathered, micro-batches pass the stages forward
+and backward, gradients are reduced, and the optimizer ends the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from profiler_server.analysis.what_if.job import (
+    BACKWARD,
+    CLIP,
+    COLLECT,
+    EMBEDDING,
+    FORWARD,
+    GATHER,
+    NORM,
+    POINT_TO_POINT,
+    REPLICATED,
+    SCATTER,
+    SEPARATE,
+    UPDATE,
+    Job,
+    Operation,
+)
+
+TOLERANCE_NS = 50_000
+"""Two clocks agree as well as that when the order of a transfer and a computation is judged."""
+_NEXT = {"forward-send": 1, "forward-recv": -1, "backward-send": -1, "backward-recv": 1}
+_PEER = {
+    "forward-send": "forward-recv",
+    "forward-recv": "forward-send",
+    "backward-send": "backward-recv",
+    "backward-recv": "backward-send",
+}
+
+
+class ScheduleError(ValueError):
+    """The operations do not fit together as a pipeline's do; the text says which."""
+
+
+@dataclass
+class Schedule:
+    """`after[v]` are the operations that v waits for. `groups` are operations that end together; `meets` are the
+    groups in which the replicas meet too. Operations in no group are computed by one rank alone."""
+
+    after: dict[int, set[int]]
+    groups: list[tuple[int, ...]] = field(default_factory=list)
+    meets: set[int] = field(default_factory=set)
+
+    def chain(self, rows: Iterable[int], first: Iterable[int] = ()) -> None:
+        """Let each operation wait for the one before it, and the first of them for `first`."""
+        before = set(first)
+        for row in rows:
+            self.after[row] |= before
+            before = {row}
+
+
+def read_schedule(job: Job) -> Schedule:
+    """Work out the schedule. ScheduleError where the operations are not those of a pipeline."""
+    reader = _Reader(job)
+    for stage in range(job.stages):
+        reader.read_stage(stage)
+    reader.pair_transfers()
+    reader.group_collectives()
+    return reader.schedule
+
+
+class _Reader:
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.number = {operation: row for row, operation in enumerate(job.operations)}
+        self.schedule = Schedule({row: set() for row in range(len(job.operations))})
+        self.kinds = {operation.kind for operation in job.operations}
+        self.overlaps = SEPARATE in self.kinds
+        self.replicated = job.replicas > 1
+        self.total_depth = job.stages * (int(job.chunk.max()) + 1)
+        self.start = job.start_ns[:, 0, 0]
+        self.end = job.end_ns[:, 0, 0]
+        self.transfers: dict[tuple[str, int], list[int]] = {}
+        self.idle: list[int] = []
+
+    def read_stage(self, stage: int) -> None:
+        computed = self.job.find((FORWARD, BACKWARD), stage)
+        if not len(computed):
+            raise ScheduleError(f"stage {stage} computes nothing")
+        self.schedule.chain(computed.tolist())
+        for kind in POINT_TO_POINT:
+            rows = self.job.find((kind,), stage).tolist()
+            self.schedule.chain(rows)
+            self._match_transfers(kind, stage, rows)
+        self._hold_first_backward(stage, computed.tolist())
+        if self.replicated:
+            self.schedule.chain(self.job.find((GATHER, SCATTER), stage).tolist())
+            self._gather_before_use(stage)
+            if self.overlaps:
+                self._scatter_after_use(stage)
+        self._end_step(stage, computed)
+
+    def _row(self, kind: str, sequence: int, stage: int) -> int:
+        try:
+            return self.number[Operation(kind, sequence, stage)]
+        except KeyError:
+            raise ScheduleError(f"stage {stage} has no {kind} number {sequence}") from None
+
+    def _match_transfers(self, kind: str, stage: int, rows: list[int]) -> None:
+        """Tie each transfer to the computation that it feeds or that feeds it; some only fill the ends of a step."""
+        direction, way = kind.split("-")
+        compute = f"{direction}-compute"
+        computed = self.job.find((compute,), stage)
+        is_recv = way == "recv"
+        if is_recv:
+            used = [row for row in rows if self.start[row] <= self.start[computed].max() + TOLERANCE_NS]
+        else:
+            used = [row for row in rows if self.end[row] >= self.end[computed].min() - TOLERANCE_NS]
+        self.idle += [row for row in rows if row not in used]
+        if len(used) not in (0, len(computed) - 1, len(computed)):
+            raise ScheduleError(f"stage {stage} has {len(used)} {kind} for {len(computed)} {compute}")
+        first = 1 if is_recv and used and len(used) == len(computed) - 1 else 0
+        for sequence, row in enumerate(used, first):
+            self._tie(row, self._row(compute, sequence, stage), sequence, is_recv)
+            peer_depth = self.job.depth[self._row(compute, sequence, stage)] + _NEXT[kind]
+            if 0 <= peer_depth < self.total_depth:
+                self.transfers.setdefault((kind, stage), []).append(row)
+            else:
+                self.idle.append(row)
+
+    def _tie(self, transfer: int, compute: int, sequence: int, is_recv: bool) -> None:
+        if not is_recv:
+            self.schedule.after[transfer].add(compute)
+            return
+        self.schedule.after[compute].add(transfer)
+        operation = self.job.operations[compute]
+        if sequence:
+            self.schedule.after[transfer].add(self._row(operation.kind, sequence - 1, operation.stage))
+
+    def _hold_first_backward(self, stage: int, computed: Sequence[int]) -> None:
+        """The first transfers of the backward are launched with the last forward but one before it."""
+        kinds = [self.job.operations[row].kind for row in computed]
+        first = kinds.index(BACKWARD) if BACKWARD in kinds else 0
+        if first < 2:
+            return
+        for kind in ("backward-recv", "backward-send"):
+            row = self.number.get(Operation(kind, 0, stage))
+            if row is not None:
+                self.schedule.after[row].add(computed[first - 2])
+
+    def _gather_before_use(self, stage: int) -> None:
+        for row in self._last_of_chunk(self.job.find((GATHER,), stage), from_end=True):
+            used = [r for r in self.job.find((FORWARD,), stage) if self.job.chunk[r] == self.job.chunk[row]]
+            if used:
+                self.schedule.after[min(used, key=lambda r: float(self.start[r]))].add(row)
+
+    def _scatter_after_use(self, stage: int) -> None:
+        for row in self._last_of_chunk(self.job.find((SCATTER,), stage), from_end=False):
+            used = [r for r in self.job.find((BACKWARD,), stage) if self.job.chunk[r] == self.job.chunk[row]]
+            if used:
+                self.schedule.after[row].add(max(used, key=lambda r: float(self.end[r])))
+
+    def _last_of_chunk(self, rows: np.ndarray, *, from_end: bool) -> list[int]:
+        """Return one collective for each chunk of the model: the last of it, or the first."""
+        ordered = sorted(rows.tolist(), key=lambda row: self.job.operations[row].sequence, reverse=from_end)
+        chosen: dict[int, int] = {}
+        for row in ordered:
+            chosen.setdefault(int(self.job.chunk[row]), row)
+        return list(chosen.values())
+
+    def _end_step(self, stage: int, computed: np.ndarray) -> None:
+        """After the last computation: garbage collection, gradients of norms and embeddings, reduction, update."""
+        last = int(computed[int(np.argmax(self.end[computed]))])
+        scatter = self.job.find((SCATTER,), stage).tolist()
+        rows = [*self._rows_of(COLLECT, stage)]
+        self.schedule.chain(rows, (last,))
+        before = [rows[-1] if rows else last]
+        chain = [*self._rows_of(NORM, stage)]
+        if stage in (0, self.job.stages - 1):
+            chain += self._rows_of(EMBEDDING, stage)
+        if self.replicated and self.overlaps:
+            before += scatter[-1:]
+            chain += self._rows_of(SEPARATE, stage)
+        elif self.replicated:
+            chain += sorted(scatter, key=lambda row: self.job.operations[row].sequence)
+        chain += [*self._rows_of(CLIP, stage), *self._rows_of(UPDATE, stage)]
+        if not chain:
+            raise ScheduleError(f"stage {stage} does not end its steps")
+        self.schedule.chain(chain, before)
+
+    def _rows_of(self, kind: str, stage: int) -> list[int]:
+        row = self.number.get(Operation(kind, 0, stage))
+        return [] if row is None else [row]
+
+    def pair_transfers(self) -> None:
+        for (kind, stage), rows in self.transfers.items():
+            if kind.endswith("recv"):
+                continue
+            peer = (stage + _NEXT[kind]) % self.job.stages
+            others = self.transfers.get((_PEER[kind], peer), [])
+            if len(others) != len(rows):
+                raise ScheduleError(f"stage {stage} sends {len(rows)} times, stage {peer} receives {len(others)} times")
+            self.schedule.groups += list(zip(rows, others, strict=True))
+        self.schedule.groups += [(row,) for row in self.idle]
+
+    def group_collectives(self) -> None:
+        groups = self.schedule.groups
+        for row, operation in enumerate(self.job.operations):
+            if self.replicated and operation.kind in (GATHER, SCATTER, SEPARATE):
+                groups.append((row,))
+        for kind, stages in ((EMBEDDING, {0, self.job.stages - 1}), (CLIP, set(range(self.job.stages)))):
+            rows = tuple(row for stage in sorted(stages) for row in self._rows_of(kind, stage))
+            if rows:
+                groups.append(rows)
+        self.schedule.meets = {at for at, rows in enumerate(groups) if self.job.operations[rows[0]].kind in REPLICATED}

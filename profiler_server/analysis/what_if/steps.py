@@ -1,0 +1,95 @@
+"""The what-if analysis of a data-parallel job that is known by its steps alone: the ranks meet once in each step.
+
+Own work C of a rank is its step without the time in which it is held in collectives, X that held time. The step of the
+job lasts as long as the slowest rank works, and as the fastest communication after it: T = max C + min X. In the ideal
+job every rank works the mean of C in every step, and X is its median.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.format.intervals import Floats, Ints
+from profiler_server.analysis.what_if.result import MOST_DISCREPANCY, WhatIf, choose_worst, distrust
+
+LEAST_STEPS = 5
+
+
+@dataclass(frozen=True)
+class JobSteps:
+    """Steps that every rank has, as (ranks, steps) in ns. `phases_ns` are the parts of the own work by name."""
+
+    ranks: Ints
+    step_ns: Floats
+    held_ns: Floats
+    phases_ns: Mapping[str, Floats]
+
+    @property
+    def own_ns(self) -> Floats:
+        return self.step_ns - self.held_ns
+
+
+def weigh_steps(job: JobSteps) -> WhatIf:
+    """Return the figures of a job, or why there are none."""
+    ranks, steps = job.step_ns.shape
+    if ranks < 2 or steps < LEAST_STEPS:
+        return WhatIf(reason=f"It takes two ranks with {LEAST_STEPS} steps in common; there are {ranks} with {steps}.")
+    if not job.held_ns.any():
+        reason = "No rank was seen to be held in a collective, so working and waiting for others cannot be told apart."
+        return WhatIf(reason=reason)
+    model = _Model(job.own_ns, job.held_ns)
+    discrepancy = float(job.step_ns.mean()) / model.base - 1.0
+    if abs(discrepancy) >= MOST_DISCREPANCY:
+        return distrust(discrepancy, "steps")
+    return _answer(job, model, discrepancy)
+
+
+class _Model:
+    def __init__(self, own_ns: Floats, held_ns: Floats) -> None:
+        self.own = own_ns
+        self.even = float(own_ns.mean())
+        held = held_ns.min(axis=0)
+        self.usual_held, self.mean_held = float(np.median(held)), float(held.mean())
+        order = np.sort(own_ns, axis=0)
+        self.longest, self.second = order[-1], order[-2]
+        self.base = float(self.longest.mean()) + self.mean_held
+        self.best = self.even + self.usual_held
+
+    def keep_work(self, own_ns: Floats) -> float:
+        """S where one rank, or one part of the work, is as measured; `own_ns` is the longest work in each step."""
+        return (float(np.maximum(own_ns, self.even).mean()) + self.usual_held) / self.best
+
+    def mend(self, rows: Ints) -> float:
+        """Return the mean step if those ranks worked as the ideal one does."""
+        own = self.own.copy()
+        own[rows] = self.even
+        return float(own.max(axis=0).mean()) + self.mean_held
+
+    def mend_one(self, row: int) -> float:
+        others = np.where(self.own[row] >= self.longest, self.second, self.longest)
+        return float(np.maximum(others, self.even).mean()) + self.mean_held
+
+
+def _answer(job: JobSteps, model: _Model, discrepancy: float) -> WhatIf:
+    ranks = job.ranks.tolist()
+    by_rank = {rank: model.keep_work(model.own[row]) for row, rank in enumerate(ranks)}
+    worst = np.flatnonzero(np.isin(job.ranks, list(choose_worst(by_rank))))
+    slowdown = model.base / model.best
+    lost = model.base - model.best
+    by_phase = {
+        name: (float((model.even - values.mean() + values).max(axis=0).mean()) + model.usual_held) / model.best
+        for name, values in job.phases_ns.items()
+        if values.any()
+    }
+    return WhatIf(
+        slowdown=slowdown,
+        waste_frac=1.0 - 1.0 / slowdown,
+        discrepancy_frac=discrepancy,
+        by_operation={**by_phase, "communication": (model.even + model.mean_held) / model.best},
+        by_rank=by_rank,
+        worker_share=(model.base - model.mend(worst)) / lost if lost > 0 else None,
+        mend_rank_gain_ns={rank: model.base - model.mend_one(row) for row, rank in enumerate(ranks)},
+    )

@@ -1,0 +1,110 @@
+"""What the job would take if its ranks were alike: the slowdown, what makes it, and what mending a rank gains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from collector.format.phases import PHASES
+from profiler_server.analysis.what_if.result import WhatIf
+from profiler_server.format import ABSENT, format_duration, format_share
+
+MOST_ROWS = 8
+"""Ranks and operations that are listed, the worst first."""
+LEAST_GAIN_NS = 100_000.0
+_LEAST_LOSS = 0.005
+Key = TypeVar("Key", int, str)
+_LABELS = {phase.name: phase.label for phase in PHASES}
+
+
+@dataclass(frozen=True)
+class SlowdownRow:
+    """One rank, stage or kind of operation: how much slower the job is with it alone as measured, and what mending gains."""
+
+    name: str
+    slowdown: str
+    loss_frac: float
+    gain: str
+
+
+@dataclass(frozen=True)
+class WhatIfView:
+    """The panel. `reason` says why there are no figures; the tables are empty then."""
+
+    sentence: str
+    note: str
+    reason: str
+    ranks: tuple[SlowdownRow, ...]
+    operations: tuple[SlowdownRow, ...]
+    stages: tuple[SlowdownRow, ...]
+    has_gain: bool
+
+
+def view_what_if(found: WhatIf | None) -> WhatIfView | None:
+    """Lay the figures out; None for a run of one rank."""
+    if found is None:
+        return None
+    if found.slowdown is None:
+        return WhatIfView("", "", found.reason, (), (), (), False)
+    gains = found.mend_rank_gain_ns or {}
+    return WhatIfView(
+        sentence=say_slowdown(found),
+        note=_say_how(found),
+        reason="",
+        ranks=_list(found.by_rank, lambda rank: f"rank {rank}", gains),
+        operations=_list(found.by_operation, lambda name: _LABELS.get(name, name), {}),
+        stages=_list(found.by_stage, lambda stage: f"stage {stage}", {}),
+        has_gain=bool(gains),
+    )
+
+
+def say_slowdown(found: WhatIf) -> str:
+    """Say in a sentence how much of the step unlike ranks cost, and which rank to mend."""
+    if found.slowdown is None or found.waste_frac is None:
+        return ""
+    if found.waste_frac < _LEAST_LOSS:
+        return "If all ranks took the same time for the same work, the step would be as long as it is."
+    text = (
+        f"If all ranks took the same time for the same work, the step would be {format_share(found.waste_frac)} shorter "
+        f"(slowdown {found.slowdown:.2f})."
+    )
+    gains = found.mend_rank_gain_ns or {}
+    best = max(gains, key=lambda rank: gains[rank], default=None)
+    if best is not None and gains[best] > 0:
+        text += f" Mending rank {best} alone gains {format_duration(gains[best])} a step."
+    if found.stage_share is not None and found.stage_share >= 0.5:
+        text += f" The last stage makes {format_share(found.stage_share)} of the loss: move layers to earlier stages."
+    return text
+
+
+def _say_how(found: WhatIf) -> str:
+    how = (
+        "Every operation is replayed with the mean length of its kind, communication with the median"
+        if found.method == "replay"
+        else "The ranks meet once in each step: it lasts as long as the slowest works, and the communication after that"
+    )
+    return f"{how}. The model meets the measured steps within {format_share(abs(found.discrepancy_frac or 0.0))}."
+
+
+def _format_gain(gain_ns: float | None) -> str:
+    """A rank that is as fast as the ideal one, or faster, gains nothing."""
+    if gain_ns is None:
+        return ABSENT
+    return format_duration(gain_ns) if gain_ns >= LEAST_GAIN_NS else "nothing"
+
+
+def _list(
+    figures: Mapping[Key, float] | None, name: Callable[[Key], str], gains: Mapping[Key, float]
+) -> tuple[SlowdownRow, ...]:
+    rows = sorted((figures or {}).items(), key=lambda entry: (-entry[1], str(entry[0])))[:MOST_ROWS]
+    largest = max((value - 1.0 for _, value in rows), default=0.0)
+    return tuple(
+        SlowdownRow(
+            name=name(key),
+            slowdown=f"{value:.3f}",
+            loss_frac=max(value - 1.0, 0.0) / largest if largest > 0 else 0.0,
+            gain=_format_gain(gains.get(key)),
+        )
+        for key, value in rows
+    )

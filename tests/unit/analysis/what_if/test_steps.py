@@ -1,0 +1,108 @@
+"""The what-if analysis of a job that is known by its steps: planted stragglers are found, and their cost is right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profiler_server.analysis.what_if.result import choose_worst
+from profiler_server.analysis.what_if.steps import JobSteps, weigh_steps
+
+MS = 1e6
+
+
+def make_job(ranks: int, steps: int, seed: int, slow: int | None = None, factor: float = 1.0) -> JobSteps:
+    """Each rank works 80 ms with 1 % noise, then all meet; the communication takes 20 ms after the last has come."""
+    noise = np.random.default_rng(seed)
+    own = 80 * MS * (1 + 0.01 * noise.standard_normal((ranks, steps)))
+    if slow is not None:
+        own[slow] *= factor
+    step = np.broadcast_to(own.max(axis=0) + 20 * MS, own.shape)
+    return JobSteps(np.arange(ranks), step.copy(), step - own, {"forward": own * 0.4, "backward": own * 0.6})
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 64, 512, 1024])
+def test_a_planted_straggler_is_named_and_weighed(ranks: int) -> None:
+    hits = 0
+    for seed in range(10):
+        slow = seed * 37 % ranks
+        job = make_job(ranks, 50, seed, slow, 1.3)
+        found = weigh_steps(job)
+        assert found.by_rank is not None
+        assert found.mend_rank_gain_ns is not None
+        gains, scores = found.mend_rank_gain_ns, found.by_rank
+        hits += max(scores, key=lambda rank: scores[rank]) == slow == max(gains, key=lambda rank: gains[rank])
+        even = 80 * MS * (1 + 0.3 / ranks)
+        injected = (80 * 1.3 * MS + 20 * MS) / (even + 20 * MS)
+        assert found.slowdown == pytest.approx(injected, rel=0.03)
+    assert hits == 10
+
+
+def test_mending_a_rank_gains_what_the_job_without_it_shows() -> None:
+    job = make_job(16, 200, 3, 5, 1.5)
+    gain = (weigh_steps(job).mend_rank_gain_ns or {})[5]
+    own = job.own_ns.copy()
+    own[5] = job.own_ns.mean()
+    assert gain == pytest.approx(job.own_ns.max(axis=0).mean() - own.max(axis=0).mean(), rel=1e-9)
+
+
+def test_the_part_of_the_work_that_makes_a_rank_slow_has_the_largest_slowdown() -> None:
+    job = make_job(8, 60, 1)
+    wait = np.zeros_like(job.step_ns)
+    wait[3] = 40 * MS
+    own = job.own_ns + wait
+    step = np.broadcast_to(own.max(axis=0) + 20 * MS, own.shape).copy()
+    found = weigh_steps(JobSteps(job.ranks, step, step - own, {**job.phases_ns, "data_wait": wait}))
+    assert found.by_operation is not None
+    assert max(found.by_operation, key=lambda name: found.by_operation[name]) == "data_wait"  # type: ignore[index]
+
+
+def test_ranks_that_are_alike_waste_next_to_nothing() -> None:
+    found = weigh_steps(make_job(2, 200, 4))
+    assert found.waste_frac is not None
+    assert 0 <= found.waste_frac < 0.01
+
+
+@pytest.mark.parametrize(("ranks", "steps"), [(1, 50), (2, 4), (0, 0)])
+def test_too_few_ranks_or_steps_are_told(ranks: int, steps: int) -> None:
+    empty = np.ones((ranks, steps))
+    found = weigh_steps(JobSteps(np.arange(ranks), empty, empty, {}))
+    assert found.slowdown is None
+    assert "two ranks with 5 steps" in found.reason
+
+
+def test_a_job_whose_waiting_was_not_recorded_is_not_judged() -> None:
+    job = make_job(4, 50, 0, 1, 1.5)
+    found = weigh_steps(JobSteps(job.ranks, job.step_ns, np.zeros_like(job.step_ns), {}))
+    assert found.slowdown is None
+    assert "cannot be told apart" in found.reason
+
+
+def test_steps_that_the_model_does_not_meet_are_not_judged() -> None:
+    job = make_job(4, 50, 0)
+    late = job.step_ns + np.linspace(0, 60, 4)[:, None] * MS  # each rank has a step of its own length
+    found = weigh_steps(
+        JobSteps(job.ranks, late, job.held_ns + (late - job.step_ns) * np.array([[0], [1], [1], [1]]), {})
+    )
+    assert found.slowdown is None
+    assert found.discrepancy_frac is not None
+    assert abs(found.discrepancy_frac) >= 0.05
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(2, 12), st.integers(5, 30), st.integers(0, 1000))
+def test_no_single_rank_gains_more_than_all_of_them(ranks: int, steps: int, seed: int) -> None:
+    job = make_job(ranks, steps, seed, seed % ranks, 1.2)
+    found = weigh_steps(job)
+    assert found.slowdown is not None
+    assert found.mend_rank_gain_ns is not None
+    whole = job.own_ns.max(axis=0).mean() - job.own_ns.mean()
+    assert all(-1e-3 <= gain <= whole + 1e-3 for gain in found.mend_rank_gain_ns.values())
+
+
+def test_the_worst_three_percent_are_chosen_by_score_then_by_number() -> None:
+    assert choose_worst({0: 1.0, 1: 1.2, 2: 1.2}) == {1}
+    assert choose_worst({rank: 1.0 + (rank == 50) for rank in range(100)}) == {50, 0, 1}
+    assert len(choose_worst(dict.fromkeys(range(101), 1.0))) == 4

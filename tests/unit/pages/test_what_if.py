@@ -1,0 +1,41 @@
+"""The what-if panel of the Ranks page: what it says of a job with one slow rank, of an even one, and of an unknown one."""
+
+from __future__ import annotations
+
+from profiler_server.analysis.what_if.result import WhatIf
+from profiler_server.pages.ranks.what_if import say_slowdown, view_what_if
+
+
+def test_a_slow_rank_is_named_with_what_mending_it_gains() -> None:
+    found = WhatIf(
+        slowdown=1.25,
+        waste_frac=0.2,
+        discrepancy_frac=0.01,
+        by_rank={0: 1.0, 3: 1.25},
+        by_operation={"data_wait": 1.2, "forward": 1.01},
+        mend_rank_gain_ns={0: 10.0, 3: 20e6},
+    )
+    view = view_what_if(found)
+    assert view is not None
+    assert "20.0 % shorter (slowdown 1.25). Mending rank 3 alone gains 20.0 ms a step." in view.sentence
+    assert [(row.name, row.gain) for row in view.ranks] == [("rank 3", "20.0 ms"), ("rank 0", "nothing")]
+    assert [row.name for row in view.operations] == ["Data wait", "Forward"]
+    assert view.ranks[0].loss_frac == 1.0
+
+
+def test_an_even_job_has_nothing_to_mend() -> None:
+    found = WhatIf(slowdown=1.001, waste_frac=0.001, discrepancy_frac=0.0, mend_rank_gain_ns={0: 1e6})
+    assert "as long as it is" in say_slowdown(found)
+    assert "Mending" not in say_slowdown(found)
+
+
+def test_a_last_stage_that_is_too_heavy_is_named() -> None:
+    found = WhatIf(slowdown=1.2, waste_frac=0.17, discrepancy_frac=0.0, stage_share=0.9)
+    assert "The last stage makes 90.0 % of the loss" in say_slowdown(found)
+
+
+def test_without_figures_the_reason_is_shown() -> None:
+    view = view_what_if(WhatIf(reason="Working and waiting cannot be told apart."))
+    assert view is not None
+    assert (view.reason, view.ranks) == ("Working and waiting cannot be told apart.", ())
+    assert view_what_if(None) is None
