@@ -273,7 +273,7 @@ class Run:
         from collector.views.charts import build_figure
 
         one = self.rank(rank)
-        return build_figure(one.folder, kind, f"{self.manifest.name}, rank {one.rank}: {kind}")
+        return build_figure(one, kind, f"{self.manifest.name}, rank {one.rank}: {kind}")
 
     def write_trace(self, path: str | os.PathLike[str], ranks: Sequence[int] | None = None) -> int:
         """Write the spans of all ranks, or some, as a trace for Perfetto or chrome://tracing; return its events.
@@ -329,7 +329,7 @@ class Run:
 
     def print_each_step(self, rank: int | None = None) -> None:
         """Print every training step with its phases, the first 1,000 of them."""
-        self._print("steps", summaries.describe_each_step, rank, ("step", *summaries.STEP_COLUMNS))
+        self._print("steps", summaries.describe_each_step, rank, summaries.STEP_COLUMNS)
 
     def print_device_operators(self, rank: int | None = None) -> None:
         """Print mean and count of the device operators."""

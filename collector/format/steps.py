@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 
 from collector.format.intervals import Floats, Ints, Mask
 from collector.format.phases import PHASE_NAMES
+from collector.format.schema.wording import format_number_of
 
 WARM_UP_MIN_STEPS = 10
 """A run or trace of fewer training steps is averaged whole: too short to tell a warm-up from chance."""
@@ -19,36 +21,53 @@ WARM_UP_RATIO = 1.25
 """A step at the start belongs to the warm-up while it, or one of the two after it, is so many times the median step and
 longer than all but a twentieth of the later ones: steps that are short and long by turns are no warm-up."""
 
+Reason = Literal["warm-up", "detailed windows"]
 _JUDGED = b"stepscope.warm_up_steps"
 
 SELECTED_COLUMNS = ("kind", "step", "duration_ns", "batch", "loader_start_ns", "detailed")
 """What `select_steps` reads of a `steps` table."""
 
 
+PERCENTILES: dict[str, float] = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p97": 97.0, "p99": 99.0, "p999": 99.9}
+"""Field of a distribution -> share in percent, as everything that shows percentiles has them."""
+PERCENTILE_LABELS = tuple(f"p{share:g}" for share in PERCENTILES.values())
+
+
 @dataclass(frozen=True)
 class Distribution:
-    """Of step durations. Percentiles interpolate linearly between closest ranks (numpy's default)."""
+    """Of `count` times in ns. Percentiles interpolate linearly between closest ranks (numpy's default)."""
 
+    count: int
     mean: float
     std: float
     min: int
     p50: float
     p90: float
     p95: float
+    p97: float
     p99: float
     p999: float
     max: int
 
+    def list_percentiles(self) -> tuple[tuple[str, float], ...]:
+        """Return the percentiles with their labels: p50, …, p99.9."""
+        return tuple(zip(PERCENTILE_LABELS, (getattr(self, name) for name in PERCENTILES), strict=True))
+
 
 @dataclass(frozen=True)
 class StepSummary:
-    """`excluded` are training steps that the average leaves out (warm-up, windows, outliers of a known cause)."""
+    """`count`, `first` and `last` are of all training steps, `duration_ns` of those that the average covers."""
 
     count: int
     first: int | None
     last: int | None
-    excluded: tuple[int, ...]
+    left_out: tuple[LeftOut, ...]
     duration_ns: Distribution | None
+
+    @property
+    def excluded(self) -> tuple[int, ...]:
+        """The steps that the average leaves out, in order."""
+        return tuple(sorted(int(number) for group in self.left_out for number in group.steps))
 
 
 @dataclass(frozen=True)
@@ -58,6 +77,14 @@ class PhaseShare:
     name: str
     mean_ns: float
     share_frac: float
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """The numbers of steps that an average does not cover for one reason."""
+
+    reason: Reason
+    steps: Ints
 
 
 @dataclass(frozen=True)
@@ -77,10 +104,13 @@ class StepSelection:
     regular: Mask
 
     @property
-    def left_out(self) -> tuple[str, ...]:
-        """What kinds of steps an average does not cover."""
-        kinds = (("warm-up", self.warm_up), ("detailed windows", self.detailed & ~self.warm_up & ~self.kept))
-        return tuple(name for name, steps in kinds if steps.any())
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """The steps that an average does not cover, by why."""
+        kinds: tuple[tuple[Reason, Mask], ...] = (
+            ("warm-up", self.warm_up & ~self.kept),
+            ("detailed windows", self.detailed & ~self.warm_up & ~self.kept),
+        )
+        return tuple(LeftOut(reason, self.step[steps]) for reason, steps in kinds if steps.any())
 
 
 def select_steps(steps: pa.Table) -> StepSelection:
@@ -103,10 +133,18 @@ def select_steps(steps: pa.Table) -> StepSelection:
     return StepSelection(read_integers(train, "step"), duration, warm_up, detailed, first, kept, regular)
 
 
-def explain_average(selections: Iterable[StepSelection]) -> str:
-    """Say which steps the means over them cover, such as `warm-up left out`."""
-    kinds = dict.fromkeys(name for selection in selections for name in selection.left_out)
-    return f"{' and '.join(kinds)} left out" if kinds else "every step counted"
+def explain_left_out(left_out: Iterable[LeftOut], noun: str = "step") -> str:
+    """Return `3 steps left out: warm-up, detailed windows`, empty where the average covers every step."""
+    groups = list(left_out)
+    reasons = ", ".join(dict.fromkeys(group.reason for group in groups))
+    count = sum(len(group.steps) for group in groups)
+    return f"{format_number_of(count, noun)} left out: {reasons}" if count else ""
+
+
+def explain_average(selections: Iterable[StepSelection], noun: str = "step") -> str:
+    """Say which steps the means over all of them cover: how many are left out, or `every step counted`."""
+    left_out = [group for selection in selections for group in selection.left_out]
+    return explain_left_out(left_out, noun) or f"every {noun} counted"
 
 
 def mark_judged(steps: pa.Table, warm_up: int) -> pa.Table:
@@ -161,26 +199,24 @@ def summarize_steps(steps: pa.Table) -> StepSummary:
     if not len(selection.step):
         return StepSummary(0, None, None, (), None)
     numbers = selection.step
-    excluded = tuple(int(number) for number in numbers[~selection.kept])
     durations = selection.duration_ns[selection.kept]
-    return StepSummary(len(numbers), int(numbers[0]), int(numbers[-1]), excluded, summarize_durations(durations))
+    return StepSummary(
+        len(numbers), int(numbers[0]), int(numbers[-1]), selection.left_out, summarize_durations(durations)
+    )
 
 
 def summarize_durations(values: Ints) -> Distribution | None:
     """Return the distribution of times in ns; percentiles interpolate linearly; None for no values."""
     if not len(values):
         return None
-    p50, p90, p95, p99, p999 = np.percentile(values, (50, 90, 95, 99, 99.9))
+    shares = np.percentile(values, tuple(PERCENTILES.values()))
     return Distribution(
+        count=len(values),
         mean=int(values.sum()) / len(values),
         std=float(values.std()),
         min=int(values.min()),
-        p50=float(p50),
-        p90=float(p90),
-        p95=float(p95),
-        p99=float(p99),
-        p999=float(p999),
         max=int(values.max()),
+        **dict(zip(PERCENTILES, map(float, shares), strict=True)),
     )
 
 

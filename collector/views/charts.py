@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.parts import read_table
+from collector.format.evaluation import has_training, read_as_steps
 from collector.format.phases import PHASES
-from collector.format.requests import read_requests
 from collector.format.schema.errors import OptionError, UsageError
+from collector.format.steps import (
+    SELECTED_COLUMNS,
+    explain_average,
+    read_integers,
+    select_steps,
+    summarize_phases,
+    train_steps,
+)
+from collector.views.summaries import NO_STEPS
+
+if TYPE_CHECKING:
+    from collector.format.run import RankRun
 
 _MOST_BARS = 20
 _COLORS = ("#868d95", "#b68e0f", "#0d939c", "#111eae", "#6f7ff5", "#d37860", "#265b02", "#3d3f45")
 _NOTHING = {
-    "steps": "No training steps were recorded.",
-    "phases": "No training steps were recorded.",
+    "steps": NO_STEPS,
+    "phases": NO_STEPS,
     "operators": "No operators were recorded: they are in detailed windows, Profiler(window=(first, count)).",
     "queues": "No queue of a DataLoader was sampled.",
     "stages": "No work of a data pipeline was recorded.",
 }
 
 
-def build_figure(rank_folder: Path, kind: str, title: str) -> Any:
+def build_figure(rank: RankRun, kind: str, title: str) -> Any:
     """Return a `plotly.graph_objects.Figure`: steps, phases, operators, queues or stages.
 
     OptionError for another kind, UsageError if plotly is not installed, TableMissingError where the run has no such
@@ -38,44 +47,42 @@ def build_figure(rank_folder: Path, kind: str, title: str) -> Any:
     except ImportError:
         raise UsageError("figures need plotly, which is not installed: pip install 'stepscope[notebook]'") from None
     figure = objects.Figure(layout={"title": title, "template": "plotly_white"})
-    _BUILDERS[kind](figure, rank_folder)
+    _BUILDERS[kind](figure, rank)
     if not any(len(drawn.x) for drawn in figure.data):
         figure.add_annotation(text=_NOTHING[kind], x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False)
     return figure
 
 
-def _read_train(rank_folder: Path, *columns: str) -> pa.Table:
-    steps = read_table(rank_folder, "steps", ("kind", *columns))
-    return steps.filter(pc.equal(steps["kind"].cast(pa.string()), "train"))
-
-
-def _draw_steps(figure: Any, rank_folder: Path) -> None:
-    """Draw every step as a column of its phases."""
+def _draw_steps(figure: Any, rank: RankRun) -> None:
+    """Draw every step as a column of its phases; of a run that only infers, every batch."""
     columns = [f"{phase.name}_ns" for phase in PHASES]
-    train = _read_train(rank_folder, "step", *columns)
+    every = rank.table("steps", ("kind", "step", *columns))
+    steps = train_steps(read_as_steps(every))
     for phase, column, color in zip(PHASES, columns, _COLORS, strict=True):
-        times = train[column].to_numpy()
+        times = read_integers(steps, column)
         if times.any():
-            figure.add_bar(x=train["step"].to_numpy(), y=times / 1e6, name=phase.label, marker_color=color)
-    figure.update_layout(barmode="stack", bargap=0, xaxis_title="step", yaxis_title="ms")
+            figure.add_bar(x=steps["step"].to_numpy(), y=times / 1e6, name=phase.label, marker_color=color)
+    noun = "step" if has_training(every) else "batch"
+    figure.update_layout(barmode="stack", bargap=0, xaxis_title=noun, yaxis_title="ms")
 
 
-def _draw_phases(figure: Any, rank_folder: Path) -> None:
-    """Draw the mean step as its phases."""
-    columns = [f"{phase.name}_ns" for phase in PHASES]
-    train = _read_train(rank_folder, *columns)
-    if not train.num_rows:
+def _draw_phases(figure: Any, rank: RankRun) -> None:
+    """Draw the mean step, over the steps that every average covers, as its phases."""
+    every = rank.table("steps", (*SELECTED_COLUMNS, *(f"{phase.name}_ns" for phase in PHASES)))
+    steps, noun = read_as_steps(every), "step" if has_training(every) else "batch"
+    means = [phase.mean_ns / 1e6 for phase in summarize_phases(steps)]
+    if not means:
         return
-    means = [pc.mean(train[column]).as_py() / 1e6 for column in columns]
+    covered = explain_average([select_steps(steps)], noun)
     figure.add_bar(y=[phase.label for phase in PHASES], x=means, orientation="h", marker_color=list(_COLORS))
-    figure.update_layout(xaxis_title="ms of the mean step")
+    figure.update_layout(xaxis_title=f"ms of the mean {noun}; {covered}")
     figure.update_yaxes(autorange="reversed")
 
 
-def _draw_operators(figure: Any, rank_folder: Path) -> None:
+def _draw_operators(figure: Any, rank: RankRun) -> None:
     """Draw the operators with the most self time, on the host and on the device."""
     keys = ("self_ns", "device_self_ns")
-    rows = read_table(rank_folder, "operators", ("name", *keys))
+    rows = rank.table("operators", ("name", *keys))
     sums = rows.group_by("name", use_threads=False).aggregate([(key, "sum") for key in keys]).to_pylist()
     sums.sort(key=lambda row: (-row["device_self_ns_sum"], -row["self_ns_sum"]))
     shown = sums[:_MOST_BARS]
@@ -87,9 +94,9 @@ def _draw_operators(figure: Any, rank_folder: Path) -> None:
     figure.update_yaxes(autorange="reversed")
 
 
-def _draw_queues(figure: Any, rank_folder: Path) -> None:
+def _draw_queues(figure: Any, rank: RankRun) -> None:
     """Draw the depth of each queue over time."""
-    samples = read_requests(rank_folder, ("start_ns", "queue", "loader", "depth")).sort_by("start_ns")
+    samples = rank.table("queues", ("start_ns", "queue", "loader", "depth")).sort_by("start_ns")
     pairs = samples.group_by(["loader", "queue"], use_threads=False).aggregate([]).to_pylist()
     for pair in pairs:
         same = pc.and_(pc.equal(samples["loader"], pair["loader"]), pc.equal(samples["queue"], pair["queue"]))
@@ -100,9 +107,9 @@ def _draw_queues(figure: Any, rank_folder: Path) -> None:
     figure.update_layout(xaxis_title="s since the run's start", yaxis_title="items ready")
 
 
-def _draw_stages(figure: Any, rank_folder: Path) -> None:
+def _draw_stages(figure: Any, rank: RankRun) -> None:
     """Draw what each stage did of its time: work and waits."""
-    rows = read_table(rank_folder, "stages", ("stage", "kind", "duration_ns"))
+    rows = rank.table("stages", ("stage", "kind", "duration_ns"))
     sums = rows.group_by(["stage", "kind"], use_threads=False).aggregate([("duration_ns", "sum")]).to_pylist()
     kinds = {"work": _COLORS[1], "input_wait": _COLORS[0], "output_wait": "#565d66", "setup": _COLORS[2]}
     for kind, color in kinds.items():
@@ -114,7 +121,7 @@ def _draw_stages(figure: Any, rank_folder: Path) -> None:
     figure.update_layout(barmode="stack", yaxis_title="s, all replicas")
 
 
-_BUILDERS: dict[str, Callable[[Any, Path], None]] = {
+_BUILDERS: dict[str, Callable[[Any, RankRun], None]] = {
     "steps": _draw_steps,
     "phases": _draw_phases,
     "operators": _draw_operators,

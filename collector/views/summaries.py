@@ -4,50 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.evaluation import has_training, read_as_steps
 from collector.format.phases import PHASES
-from collector.format.schema.wording import format_number_of
+from collector.format.steps import (
+    PERCENTILE_LABELS,
+    SELECTED_COLUMNS,
+    Distribution,
+    explain_left_out,
+    read_integers,
+    select_steps,
+    summarize_durations,
+    summarize_steps,
+    train_steps,
+)
 
-Times = npt.NDArray[np.int64]
-
-STEP_COLUMNS = ("kind", "duration_ns", "detailed", *(f"{phase.name}_ns" for phase in PHASES))
-FIGURES = ("count", "min", "max", "mean", "median", "p90", "p95", "p97", "p99", "p99.9")
-_PERCENTILES = (50.0, 90.0, 95.0, 97.0, 99.0, 99.9)
+STEP_COLUMNS = (*SELECTED_COLUMNS, *(f"{phase.name}_ns" for phase in PHASES))
+NO_STEPS = "No training step and no evaluation batch was recorded."
 _MOST_ROWS = 40
 _MOST_STEPS = 1000
 _NAME_WIDTH = 60
 
 
-def summarize_times(values: Times) -> dict[str, float]:
-    """Return the figures of some times: percentiles interpolate linearly between closest ranks; empty for no times."""
-    if not len(values):
-        return {}
-    whole = (len(values), int(values.min()), int(values.max()), int(values.sum()) / len(values))
-    return dict(zip(FIGURES, (*whole, *map(float, np.percentile(values, _PERCENTILES))), strict=True))
-
-
 def describe_steps(steps: pa.Table) -> str:
-    """Return the figures of training steps and their phases, in ms. Steps inside detailed windows are left out."""
-    train = steps.filter(pc.equal(steps["kind"].cast(pa.string()), "train"))
-    if not train.num_rows:
-        return "No training steps were recorded.\n"
-    outside = train.filter(pc.invert(train["detailed"]))
-    left_out = train.num_rows - outside.num_rows
-    if not outside.num_rows:
-        outside, left_out = train, 0
-    columns = {"step": "duration_ns", **{phase.label: f"{phase.name}_ns" for phase in PHASES}}
-    rows = []
-    for label, column in columns.items():
-        figures = summarize_times(outside[column].to_numpy())
-        if figures["max"] > 0:
-            times = (f"{figures[name] / 1e6:,.3f}" for name in FIGURES[1:])
-            rows.append((label, f"{figures['count']:,.0f}", *times))
-    note = f" Left out: {format_number_of(left_out, 'step')} inside detailed windows." if left_out else ""
-    return f"Training steps, in ms.{note}\n" + _lay_out(("", *FIGURES), rows)
+    """Return the figures of the steps that an average covers and of their phases, in ms; of a run that only infers, of its batches."""
+    table = read_as_steps(steps)
+    noun = "step" if has_training(steps) else "batch"
+    summary = summarize_steps(table)
+    if summary.duration_ns is None:
+        return f"{NO_STEPS}\n"
+    kept = train_steps(table).filter(pa.array(select_steps(table).kept))
+    rows = [_spell_times(noun, summary.duration_ns)]
+    for phase in PHASES:
+        times = summarize_durations(read_integers(kept, f"{phase.name}_ns"))
+        if times is not None and times.max > 0:
+            rows.append(_spell_times(phase.label, times))
+    left_out = explain_left_out(summary.left_out, noun)
+    kind = "Training steps" if noun == "step" else "Evaluation batches"
+    header = ("", "count", "min", "max", "mean", "median", *PERCENTILE_LABELS[1:])
+    return f"{kind}, in ms.{f' {left_out}.' if left_out else ''}\n" + _lay_out(header, rows)
+
+
+def _spell_times(label: str, times: Distribution) -> tuple[str, ...]:
+    values = (times.min, times.max, times.mean, *(value for _, value in times.list_percentiles()))
+    return (label, f"{times.count:,}", *(f"{value / 1e6:,.3f}" for value in values))
 
 
 def describe_kernels(kernels: pa.Table) -> str:
@@ -110,19 +112,21 @@ def describe_host_operators(slices: pa.Table) -> str:
 
 
 def describe_each_step(steps: pa.Table) -> str:
-    """Return each training step with its phases, in ms."""
-    train = steps.filter(pc.equal(steps["kind"].cast(pa.string()), "train"))
-    if not train.num_rows:
-        return "No training steps were recorded.\n"
+    """Return each training step with its phases, in ms; of a run that only infers, each batch."""
+    taken = train_steps(read_as_steps(steps))
+    if not taken.num_rows:
+        return f"{NO_STEPS}\n"
+    noun = "step" if has_training(steps) else "batch"
     columns = ("duration_ns", *(f"{phase.name}_ns" for phase in PHASES))
-    times = [train[column].to_numpy()[:_MOST_STEPS] / 1e6 for column in columns]
+    times = [read_integers(taken, column)[:_MOST_STEPS] / 1e6 for column in columns]
     rows = [
         (str(step), *(f"{values[at]:,.3f}" for values in times))
-        for at, step in enumerate(train["step"].to_pylist()[:_MOST_STEPS])
+        for at, step in enumerate(taken["step"].to_pylist()[:_MOST_STEPS])
     ]
-    rest = train.num_rows - len(rows)
-    header = ("step", "total", *(phase.label for phase in PHASES))
-    return "Training steps one by one, in ms.\n" + _lay_out(header, rows) + (f"… and {rest:,} more\n" if rest else "")
+    rest = taken.num_rows - len(rows)
+    kind = "Training steps" if noun == "step" else "Evaluation batches"
+    header = (noun, "total", *(phase.label for phase in PHASES))
+    return f"{kind} one by one, in ms.\n" + _lay_out(header, rows) + (f"… and {rest:,} more\n" if rest else "")
 
 
 def describe_executions(executions: pa.Table) -> str:

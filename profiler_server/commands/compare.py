@@ -68,7 +68,7 @@ def render(found: Comparison) -> str:
         lines += ["", _row(f"Operator (self time on the {found.measure})", "A", "B", "change", "noise ±")]
         lines += [_line(d) for d in found.operators]
     lines += [f"Caution: {caution}." for caution in found.cautions]
-    lines += ["", f"Means per step, {found.average}."]
+    lines += ["", f"Means per {found.noun}, {found.average}."]
     lines += ["* more than noise: beyond the 95 % interval of the difference, from means of stretches of steps."]
     return "\n".join(lines)
 

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from collector.format.evaluation import has_training, summarize_evaluation
+from collector.format.evaluation import has_training, read_as_steps, summarize_evaluation
 from collector.format.phases import PHASES
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
-from collector.format.steps import select_steps
+from collector.format.steps import PERCENTILE_LABELS, PERCENTILES, explain_left_out, select_steps
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.analysis.steps.interruptions import Held
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.format import format_duration, format_number_of, format_phase_shares, format_ranks, format_share
-from profiler_server.report.building import read_steps
 
 _MOST_HELD, _MOST_SLOW = 5, 5
-_PERCENTILES = {"median": 50.0, "p90": 90.0, "p95": 95.0, "p97": 97.0, "p99": 99.0, "p99.9": 99.9}
 
 
 def render_text(report: dict[str, Any], run: Run) -> str:
-    """Return the report of a run, ending in a newline; from the run comes what the object lacks, such as p97."""
+    """Return the report of a run, ending in a newline; from the run comes what the object lacks."""
     head = report["run"]
     created = head["created"][:19].replace("T", " ")
     state = f"{head['state']}, recovered" if head["is_recovered"] else head["state"]
@@ -65,11 +61,12 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
     steps, times = rank["steps"], rank["steps"]["duration_ns"]
     if times is None:
         return "\n".join([f"Rank {rank['rank']}: {_explain_no_steps(rank, run)}", *_render_pipeline(rank)])
-    kinds = ", ".join(select_steps(read_steps(run.rank(rank["rank"]))).left_out)
-    left_out = f", {len(steps['excluded'])} left out ({kinds})" if steps["excluded"] else ""
+    table = run.rank(rank["rank"]).table("steps")
+    noun = "step" if has_training(table) else "batch"
+    left_out = explain_left_out(select_steps(read_as_steps(table)).left_out, noun)
     lines = [
-        f"Rank {rank['rank']}: {format_number_of(steps['count'], 'step')}{left_out}",
-        f"  step      {_render_times(rank, run)}",
+        f"Rank {rank['rank']}: {format_number_of(steps['count'], noun)}{f'; {left_out}' if left_out else ''}",
+        f"  {noun:<9} {_render_times(steps['duration_ns'])}",
     ]
     labels = {phase.name: phase.label for phase in PHASES}
     shares = format_phase_shares({phase["name"]: phase["share_frac"] for phase in rank["phases"]})
@@ -122,13 +119,13 @@ def _render_pipeline(rank: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _render_times(rank: dict[str, Any], run: Run) -> str:
-    times = rank["steps"]["duration_ns"]
-    selection = select_steps(read_steps(run.rank(rank["rank"])))
-    values = selection.duration_ns[selection.kept]
-    percentiles = dict(zip(_PERCENTILES, np.percentile(values, tuple(_PERCENTILES.values())), strict=True))
-    figures = {"min": times["min"], "max": times["max"], "mean": times["mean"], **percentiles}
-    return f"count {len(values)}, " + ", ".join(f"{name} {format_duration(value)}" for name, value in figures.items())
+def _render_times(times: dict[str, int]) -> str:
+    percentiles = {label: times[name] for label, name in zip(PERCENTILE_LABELS, PERCENTILES, strict=True)}
+    figures = {"min": times["min"], "max": times["max"], "mean": times["mean"], "median": times["p50"], **percentiles}
+    del figures["p50"]
+    return f"count {times['count']:,}, " + ", ".join(
+        f"{name} {format_duration(value)}" for name, value in figures.items()
+    )
 
 
 def _render_suggestions(report: dict[str, Any], run: Run) -> str:

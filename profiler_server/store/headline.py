@@ -14,7 +14,7 @@ from collector.format.noise import measure_noise
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RunManifest, RunState
-from collector.format.steps import SELECTED_COLUMNS, read_integers, select_steps, train_steps
+from collector.format.steps import SELECTED_COLUMNS, read_integers, select_steps, summarize_durations, train_steps
 
 COUNTED_RANKS = 8
 """Ranks whose steps are read for the figures; the line of a run with a thousand ranks must stay cheap."""
@@ -71,12 +71,12 @@ def read_headline(run: Run) -> Headline:
     ranks = run.ranks
     read = [steps for rank in ranks[:COUNTED_RANKS] if (steps := _read_steps(run, rank)) is not None]
     durations = np.concatenate([steps.duration_ns for steps in read]) if read else np.empty(0, np.int64)
-    total_ns = int(durations.sum())
+    total_ns, times = int(durations.sum()), summarize_durations(durations)
     return Headline(
         state=read_state(run, ranks),
         ranks=ranks,
         steps=max((steps.count for steps in read), default=0),
-        step_p50_ns=float(np.median(durations)) if len(durations) else None,
+        step_p50_ns=times.p50 if times is not None else None,
         data_wait_frac=sum(steps.data_wait_ns for steps in read) / total_ns if total_ns else None,
         is_recovered=_is_recovered(run, ranks),
         noun="batch" if any(steps.infers for steps in read) else "step",

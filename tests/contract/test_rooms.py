@@ -17,7 +17,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.format.schema": ("collector.format.phases",),
     "collector.format.phases": (),
     "collector.format.intervals": (),
-    "collector.format.steps": ("collector.format.phases", "collector.format.intervals"),
+    "collector.format.steps": (
+        "collector.format.phases",
+        "collector.format.intervals",
+        "collector.format.schema.wording",
+    ),
     "collector.format": ("collector.views",),
     "collector.views": ("collector.format",),
     "collector.ring": ("collector.format.schema",),

@@ -39,7 +39,9 @@ SHAPE: dict[str, Any] = {
                 "first": int,
                 "last": int,
                 "excluded": [int],
-                "duration_ns": dict.fromkeys(("mean", "std", "min", "p50", "p90", "p95", "p99", "p999", "max"), int),
+                "duration_ns": dict.fromkeys(
+                    ("count", "mean", "std", "min", "p50", "p90", "p95", "p97", "p99", "p999", "max"), int
+                ),
             },
             "outliers": [{"step": int, "duration_ns": int, "ratio": NUMBER, "cause": str, "text": str}],
             "interruptions": [

@@ -89,4 +89,4 @@ def test_a_short_trace_reads_as_on_the_pages(runs: Path) -> None:
 
 
 def test_the_means_of_a_recorded_run_leave_out_its_windows(runs: Path) -> None:
-    assert "detailed windows left out" in render_report(open_run(runs / "rich"))
+    assert "3 steps left out: detailed windows" in render_report(open_run(runs / "rich"))

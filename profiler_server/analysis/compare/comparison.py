@@ -91,6 +91,7 @@ def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
     loops = (_measure_loop(tables[0], whole[0].num_rows), _measure_loop(tables[1], whole[1].num_rows))
     cautions = _find_cautions(a, b, whole[0].num_rows, whole[1].num_rows)
     measure, operators = _compare_operators(a, b)
+    noun = "step" if any(has_training(table) for table in tables) else "batch"
     return Comparison(
         step,
         tuple(phases),
@@ -101,9 +102,9 @@ def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
         totals[1],
         cautions,
         measure,
-        explain_average(selections),
+        explain_average(selections, noun),
         *loops,
-        noun="step" if any(has_training(table) for table in tables) else "batch",
+        noun=noun,
     )
 
 

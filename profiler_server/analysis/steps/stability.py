@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from collector.format.intervals import Floats, Ints
 from collector.format.phases import PHASE_NAMES
-from collector.format.steps import read_integers, select_steps, train_steps
+from collector.format.steps import read_integers, select_steps, summarize_durations, train_steps
 
 TREND_MIN_STEPS = 40
 """Fewer averaged steps have no first and last quarter to compare."""
@@ -67,10 +67,11 @@ def summarize_spread(steps: pa.Table) -> tuple[PhaseSpread, ...]:
     whole = sum(int(values.sum()) for values in phases.values())
     rows = []
     for name, values in phases.items():
-        p50, p95 = np.percentile(values, (50, 95))
-        share = int(values.sum()) / whole if whole else 0.0
-        carrier = _find_carrier(selection.step[kept], values)
-        rows.append(PhaseSpread(name, float(values.mean()), share, float(p50), float(p95), carrier))
+        times = summarize_durations(values)
+        if times is not None:
+            share = int(values.sum()) / whole if whole else 0.0
+            carrier = _find_carrier(selection.step[kept], values)
+            rows.append(PhaseSpread(name, times.mean, share, times.p50, times.p95, carrier))
     return tuple(rows)
 
 

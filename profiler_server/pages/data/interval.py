@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from collector.format.steps import explain_left_out
 from profiler_server.analysis.data.depths import DEVICE_QUEUE, QueueKey, trace_by_step
 from profiler_server.analysis.results import QueueSummary
 from profiler_server.figures import Axes, Chart, Stack, build_depths, build_stack
@@ -214,12 +215,5 @@ def _describe_coverage(facts: PipelineFacts) -> str:
         return ""
     noun = facts.noun
     text = f"Means are over {form_plural(noun) if len(kept) > 1 else noun} {format_steps(kept)}."
-    left_out = [
-        f"{format_count(int(mask.sum()))} {what}"
-        for mask, what in (
-            (selection.warm_up, "of the warm-up"),
-            (selection.detailed & ~selection.warm_up, "in a detailed window"),
-        )
-        if mask.any() and not selection.kept[mask].all()
-    ]
-    return f"{text} Left out: {', '.join(left_out)}. The charts show every {noun}." if left_out else text
+    left_out = explain_left_out(selection.left_out, noun)
+    return f"{text} {left_out}. The charts show every {noun}." if left_out else text

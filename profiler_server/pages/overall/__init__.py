@@ -14,7 +14,14 @@ from collector.format.phases import PHASES
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest
-from collector.format.steps import PhaseShare, StepSummary, select_steps, summarize_phases, summarize_steps
+from collector.format.steps import (
+    PhaseShare,
+    StepSummary,
+    explain_left_out,
+    select_steps,
+    summarize_phases,
+    summarize_steps,
+)
 from profiler_server.analysis.data.pipeline import find_loader, find_most_used
 from profiler_server.analysis.device.device import DEVICE_SUMMARY
 from profiler_server.analysis.steps.micro_batches import count_micro_batches
@@ -258,7 +265,9 @@ def _describe_modes(steps: Steps, manifest: RankManifest) -> str:
     kept, noun = int(selection.kept.sum()), steps.noun
     of = f"{format_count(kept)} of " if kept < steps.summary.count else ""
     micro = describe_micro_batches(count_micro_batches(steps.table), noun)
-    text = f"{micro} Mean over {of}{format_number_of(steps.summary.count, noun)}".strip()
+    left_out = explain_left_out(selection.left_out, noun)
+    covered = f"{of}{format_number_of(steps.summary.count, noun)}{f' ({left_out})' if left_out else ''}"
+    text = f"{micro} Mean over {covered}".strip()
     if selection.detailed[selection.kept].any():
         return f"{text}, recorded in a detailed window."
     text = f"{text}, recorded in light mode"

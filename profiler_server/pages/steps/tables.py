@@ -10,7 +10,7 @@ from collector.format.evaluation import EvaluationSummary
 from collector.format.intervals import Ints
 from collector.format.phases import PHASES
 from collector.format.schema.manifest import RankManifest
-from collector.format.steps import Distribution
+from collector.format.steps import Distribution, Reason, explain_left_out
 from profiler_server.analysis.steps.device_phases import DevicePhases
 from profiler_server.analysis.steps.interruptions import NOTHING, HeldSum, Interruptions, sum_interruptions
 from profiler_server.analysis.steps.outliers import (
@@ -36,6 +36,10 @@ from profiler_server.format import (
 from profiler_server.pages.steps.reading import StepData
 
 _LABELS = {phase.name: phase.label for phase in PHASES}
+_REASONS: dict[Reason, str] = {
+    "warm-up": "warm-up: the first steps are still slower than the typical one",
+    "detailed windows": "inside a detailed window, whose cost they carry",
+}
 OUTLIER_ROWS = 20
 INTERRUPTION_ROWS = 10
 WINDOW_ROWS = 20
@@ -130,16 +134,11 @@ def describe_coverage(data: StepData) -> Coverage:
         which = f"all {format_number_of(total, noun)}" if total > 1 else f"the only {noun}"
         return Coverage(f"The average covers {which}.", ())
     text = f"The average covers {format_count(len(kept))} of {format_number_of(total, noun)}: {format_runs(_find_runs(kept))}."
-    groups = (
-        (selection.warm_up & ~selection.kept, "warm-up: the first steps are still slower than the typical one"),
-        (selection.detailed & ~selection.kept & ~selection.warm_up, "inside a detailed window, whose cost they carry"),
-    )
     left_out = tuple(
-        f"{format_runs(_find_runs(selection.step[mask]))} ({format_count(int(mask.sum()))}): {reason}"
-        for mask, reason in groups
-        if mask.any()
+        f"{format_runs(_find_runs(group.steps))} ({format_count(len(group.steps))}): {_REASONS[group.reason]}"
+        for group in selection.left_out
     )
-    return Coverage(text, left_out)
+    return Coverage(f"{text} {explain_left_out(selection.left_out, noun)}.", left_out)
 
 
 def _find_runs(numbers: Ints) -> list[tuple[int, int]]:
@@ -153,10 +152,8 @@ def list_percentiles(duration: Distribution | None) -> tuple[Figure, ...]:
     """Return the distribution of the step as named figures, empty for None."""
     if duration is None:
         return ()
-    named = (
-        *(("mean", duration.mean), ("p50", duration.p50), ("p90", duration.p90), ("p95", duration.p95)),
-        *(("p99", duration.p99), ("p99.9", duration.p999), ("min", duration.min), ("max", duration.max)),
-    )
+    ends = (("min", float(duration.min)), ("max", float(duration.max)))
+    named = (("mean", duration.mean), *duration.list_percentiles(), *ends)
     return tuple(Figure(label, format_duration(value)) for label, value in named)
 
 

@@ -61,6 +61,14 @@ def test_percentiles_interpolate_between_closest_ranks() -> None:
     assert (spread.min, spread.p50, spread.p90, spread.max) == pytest.approx((10, 25.0, 37.0, 40))
 
 
+def test_figures_of_known_times() -> None:
+    found = summarize_durations(np.arange(1, 1002, dtype=np.int64))
+    assert found is not None
+    assert (found.count, found.min, found.max, found.mean) == (1001, 1, 1001, 501)
+    expected = {"p50": 501, "p90": 901, "p95": 951, "p97": 971, "p99": 991, "p99.9": 1000}
+    assert dict(found.list_percentiles()) == pytest.approx(expected)
+
+
 def test_no_steps_give_no_distribution() -> None:
     table = build_table_from_rows("steps", [])
     assert summarize_steps(table).duration_ns is None

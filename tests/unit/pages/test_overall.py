@@ -41,7 +41,9 @@ def test_the_first_row_says_step_time_rate_wait_device_and_cost(tmp_path: Path) 
 def test_the_parts_of_the_mean_step_add_up_to_it(tmp_path: Path) -> None:
     step = show(build_run(tmp_path / "run")).step.body
     assert step is not None
-    assert step.sentence.startswith("Mean over 37 of 40 steps, recorded in light mode;")
+    assert step.sentence.startswith(
+        "Mean over 37 of 40 steps (3 steps left out: detailed windows), recorded in light mode;"
+    )
     assert sum(float(part.share.removesuffix(" %")) for part in step.parts) == pytest.approx(100.0, abs=0.1)
     assert step.share == "100.0 %"
 

@@ -53,7 +53,9 @@ def test_the_average_is_shown_by_default_and_says_what_it_covers(tmp_path: Path)
     trace = show(build_run(tmp_path / "run"))
     assert trace.graph.title == "Average step"
     assert trace.picker.step is None
-    assert trace.coverage.sentence == "The average covers 37 of 40 steps: 1–9, 13–40."
+    assert (
+        trace.coverage.sentence == "The average covers 37 of 40 steps: 1–9, 13–40. 3 steps left out: detailed windows."
+    )
     assert trace.coverage.left_out == ("10–12 (3): inside a detailed window, whose cost they carry",)
 
 

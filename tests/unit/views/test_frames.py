@@ -182,7 +182,7 @@ def test_a_figure_without_rows_says_so(tmp_path: Path) -> None:
     run = record_loop(tmp_path, lambda: None).run
     for kind in ("steps", "phases"):
         (note,) = run.figure(kind).layout.annotations
-        assert note.text == "No training steps were recorded."
+        assert note.text == "No training step and no evaluation batch was recorded."
     assert not open_run(build_run(tmp_path / "trained")).figure("steps").layout.annotations
 
 
@@ -206,7 +206,7 @@ def test_empty_data_is_a_plain_message(tmp_path: Path, capsys: pytest.CaptureFix
     run.print_device_executions()
     run.print_ranges()
     printed = capsys.readouterr().out
-    assert "No training steps were recorded." in printed
+    assert "No training step and no evaluation batch was recorded." in printed
     assert "No device work was recorded" in printed
     assert "This run has no ranges table." in printed
     with pytest.raises(TableMissingError):

@@ -4,40 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from collector.format.parts import build_table_from_rows
 from collector.format.run import open_run
 from collector.traces.importing import import_trace
-from collector.views.summaries import describe_kernels, describe_operators, summarize_times
+from collector.views.summaries import describe_kernels, describe_operators
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import training_steps, write_trace
-
-
-def test_figures_of_known_times() -> None:
-    figures = summarize_times(np.arange(1, 1002, dtype=np.int64))
-    assert figures == pytest.approx(
-        {
-            "count": 1001,
-            "min": 1,
-            "max": 1001,
-            "mean": 501,
-            "median": 501,
-            "p90": 901,
-            "p95": 951,
-            "p97": 971,
-            "p99": 991,
-            "p99.9": 1000,
-        }
-    )
-    assert summarize_times(np.array([], dtype=np.int64)) == {}
 
 
 def test_steps_are_printed_with_every_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     open_run(build_run(tmp_path / "run")).print_steps()
     header, columns, step, *phases = capsys.readouterr().out.splitlines()
-    assert header == "Training steps, in ms. Left out: 3 steps inside detailed windows."
+    assert header == "Training steps, in ms. 3 steps left out: detailed windows."
     assert columns.split() == ["count", "min", "max", "mean", "median", "p90", "p95", "p97", "p99", "p99.9"]
     assert step.split()[:5] == ["step", "37", "62.720", "65.280", "64.000"]
     assert [line.split("  ")[0].strip() for line in phases][:2] == ["Gap", "Data wait"]
@@ -88,7 +68,7 @@ def test_empty_data_gets_a_plain_message(tmp_path: Path, capsys: pytest.CaptureF
     run.print_operators()
     run.print_host_operators()
     assert capsys.readouterr().out.splitlines() == [
-        "No training steps were recorded.",
+        "No training step and no evaluation batch was recorded.",
         "This run has no operators table.",
         "This run has no slices table.",
     ]

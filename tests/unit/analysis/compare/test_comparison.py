@@ -105,7 +105,7 @@ def test_operators_are_compared_on_the_device_where_both_runs_used_one(tmp_path:
 def test_the_means_say_which_steps_they_cover(tmp_path: Path) -> None:
     short, long = build_rank(tmp_path / "a", RunPlan(steps=5)), build_rank(tmp_path / "b", RunPlan())
     assert compare_ranks(short, short).average == "every step counted"
-    assert "detailed windows left out" in compare_ranks(short, long).average
+    assert "3 steps left out: detailed windows" in compare_ranks(short, long).average
 
 
 def test_the_whole_loop_is_compared_where_it_changed_otherwise_than_the_step(tmp_path: Path) -> None:
