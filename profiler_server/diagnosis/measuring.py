@@ -177,7 +177,8 @@ def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:
     training = 1.0 if manifest.devices else float(manifest.torch_threads or 1)
     others = host.others if host is not None else 0.0
     stretch = host.stretch if host is not None else None
-    return Cores(usable, min(training, usable), others, computes=not manifest.devices, stretch=stretch)
+    process = host.process if host is not None else None
+    return Cores(usable, min(training, usable), others, not manifest.devices, stretch, process)
 
 
 def _read_readiness(rank: RankRun, loader: Loader | None, steps: pa.Table) -> tuple[Readiness, ...]:

@@ -117,7 +117,7 @@ class Cores:
     """`usable` cores of the run, those that `training` asks for outside of the loader, and those that `others` use.
 
     `computes` says that steps run on the processors, not on a device. `stretch` is how much longer work took because of
-    others, None where that was not sampled.
+    others, `process` the cores that the training process was on; both None where that was not sampled.
     """
 
     usable: float
@@ -125,6 +125,7 @@ class Cores:
     others: float
     computes: bool
     stretch: float | None = None
+    process: float | None = None
 
 
 @dataclass(frozen=True)
@@ -181,22 +182,47 @@ def measure_loop(
     stretch = cores.stretch or (batches.stretch if batches is not None else 1.0)
     jobs, assumed = _build_jobs(batches, loader, (wait / fetched)[-_MODEL_BATCHES:], stretch)
     regular_ns = float(duration.mean())
-    # Steps on a processor are stretched as the workers are; a step that waits for a device is not. Without batches the
-    # simulator replays the steps as they are.
-    own_stretch = stretch if cores.computes and jobs else 1.0
+    making_ns = _find_making(loader, batches, fetches)
+    asked = replace(cores, training=_measure_training(cores, regular_ns, float((duration - wait).mean()), making_ns))
+    kept = _keep_alone(asked.training, stretch) if cores.computes and jobs else 1.0
     model = LoopModel(
         batches=jobs,
-        steps=tuple(Job(float(wall) / own_stretch, cores.training) for wall in own),
+        steps=tuple(Job(float(wall) * kept, min(asked.training / kept, cores.usable)) for wall in own),
         workers=loader.num_workers if loader else 0,
         prefetch=(loader.prefetch_factor or 2) if loader else 2,
         in_order=loader.in_order if loader else True,
         cores=cores.usable,
-        others=_estimate_others(jobs, loader, cores, stretch),
+        others=_estimate_others(jobs, loader, asked, stretch),
         extra_ns=float(selection.duration_ns[selection.kept].mean()) - regular_ns,
     )
     model, check = _calibrate(model, regular_ns / fetches)
     own_ns = float((duration - wait).mean())
     return MeasuredLoop(model, fetches, regular_ns, own_ns, check, assumed, _find_contention(model))
+
+
+def _find_making(loader: Loader | None, batches: BatchTimes | None, fetches: float) -> float | None:
+    """Return the processor time per step of batches that the training process makes, None where that is not known."""
+    if loader is None or loader.num_workers:
+        return 0.0
+    return None if batches is None or batches.cpu_ns is None else fetches * float(batches.cpu_ns.mean())
+
+
+def _measure_training(cores: Cores, step_ns: float, own_ns: float, making_ns: float | None) -> float:
+    """Return how many cores training is on while it does not wait for data, from what its process used as a whole.
+
+    A thread that sleeps, or waits for a device, needs no core however many threads PyTorch may start. `making_ns` is
+    the processor time per step of batches that the process makes itself, None where that is not known.
+    """
+    if cores.process is None or own_ns <= 0:
+        return cores.training
+    used_ns = cores.process * (own_ns if making_ns is None else step_ns)
+    return min(max(used_ns - (making_ns or 0.0), 0.01 * own_ns) / own_ns, cores.usable)
+
+
+def _keep_alone(training: float, stretch: float) -> float:
+    """Return the part of a step that stays on a quiet host: what waits stays whole, what computes is no longer stretched."""
+    computing = min(training, 1.0 / stretch)
+    return 1.0 - computing * (stretch - 1.0)
 
 
 def _find_contention(model: LoopModel) -> float:

@@ -42,7 +42,7 @@ def find_doubt(loop: MeasuredLoop, before: LoopModel, after: LoopModel) -> Doubt
     steps, gains = _resample(np.array(now.steps_ns), np.array(then.steps_ns))
     gain_ns = max(now.step_ns - then.step_ns, 0.0)
     smaller = min(gain_ns, then.step_ns) + max(before.extra_ns - after.extra_ns, 0.0)
-    model = smaller * (_MODEL_ERROR + _CONTENTION_ERROR * loop.contention_frac)
+    model = smaller * (_MODEL_ERROR + _CONTENTION_ERROR * loop.contention_frac * _find_exposure(before))
     unexplained = abs(loop.check - 1.0) * loop.regular_step_ns / loop.fetches
     ratio = min(1.0, then.step_ns / now.step_ns) if now.step_ns else 1.0
     # What is left unexplained shrinks with the step in the prediction; it may also go, or stay whole.
@@ -53,6 +53,13 @@ def find_doubt(loop: MeasuredLoop, before: LoopModel, after: LoopModel) -> Doubt
         chance_ns=loop.fetches * float(np.sqrt(2)) * steps,
         gain_ns=loop.fetches * float(np.sqrt(gains**2 + model**2 + gained**2)),
     )
+
+
+def _find_exposure(model: LoopModel) -> float:
+    """Return the part of the work that needs a processor: other programs cannot slow what waits."""
+    parts = [sum(job.wall_ns * min(job.cores, 1.0) for job in jobs) for jobs in (model.batches, model.steps)]
+    walls = [sum(job.wall_ns for job in jobs) for jobs in (model.batches, model.steps)]
+    return max(part / wall if wall else 0.0 for part, wall in zip(parts, walls, strict=True))
 
 
 def _resample(now: Floats, then: Floats) -> tuple[float, float]:

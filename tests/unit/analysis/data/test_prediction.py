@@ -41,10 +41,16 @@ def test_chance_cancels_in_the_gain_but_not_in_the_step() -> None:
 
 @pytest.mark.parametrize("worse", [{"check": 0.8}, {"contention_frac": 0.5}])
 def test_a_poor_check_and_a_busy_host_widen_both(worse: dict[str, float]) -> None:
-    good = find_doubt(measured(STARVED), STARVED, halved(STARVED))
-    poor = find_doubt(measured(STARVED, **worse), STARVED, halved(STARVED))
+    computing = dataclasses.replace(STARVED, batches=tuple(Job(job.wall_ns, 1.0) for job in STARVED.batches))
+    good = find_doubt(measured(computing), computing, halved(computing))
+    poor = find_doubt(measured(computing, **worse), computing, halved(computing))
     assert poor.step_ns > good.step_ns
     assert poor.gain_ns > good.gain_ns
+
+
+def test_other_programs_do_not_make_what_only_waits_less_sure() -> None:
+    quiet = find_doubt(measured(STARVED), STARVED, halved(STARVED))
+    assert find_doubt(measured(STARVED, contention_frac=0.5), STARVED, halved(STARVED)) == quiet
 
 
 def test_no_change_of_the_loading_beats_no_loading() -> None:
