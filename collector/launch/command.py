@@ -11,13 +11,16 @@ from typing import Any
 
 from collector.format.schema.errors import StepscopeError, UsageError
 from collector.launch.activation import activate, read_settings
+from collector.launch.interpreter import read_interpreter, run_elsewhere
+from collector.launch.launchers import find_launcher, wrap_workers
 from collector.launch.script import Program, run_program
-from collector.launch.torchrun import is_torchrun, wrap_workers
 from collector.session.ending import note_exit
 
 _USAGE = """profiler-run [options] script.py [argument …]
        profiler-run [options] -m module [argument …]
-       profiler-run [options] torchrun [torchrun's options] script.py [argument …]"""
+       profiler-run [options] torchrun [torchrun's options] script.py [argument …]
+       profiler-run [options] accelerate launch [its options] script.py [argument …]
+       profiler-run [options] deepspeed [its options] script.py [argument …]"""
 _ABOUT = """Run a training script as Python would, and record it. The script needs no change.
 
 PROFILER_OUTPUT_PATH and PROFILER_OPTIONS stand for --output and --options. With -np, -ng or -w it is a benchmark:
@@ -53,6 +56,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         allow_abbrev=False,
     )
     own, program, is_module = _split(arguments, _add_options(parser))
+    own, given_by_launcher = _part_ranks(own)
     given = parser.parse_args(own)
     if given.version:
         from collector.version import __version__
@@ -63,7 +67,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error("name a script, or a module after -m")
     if given.maximize_clocks and not _is_benchmark(given):
         parser.error("--maximize-clocks goes with -np, -ng or -w")
-    given.program = Program(program[0], is_module, tuple(program[1:])) if program else None
+    given.program = Program(program[0], is_module, (*given_by_launcher, *program[1:])) if program else None
     return given
 
 
@@ -111,6 +115,12 @@ def _split(arguments: Sequence[str], valued: set[str]) -> tuple[list[str], list[
     return list(arguments[:position]), list(arguments[position:]), False
 
 
+def _part_ranks(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Part our words from the `--local_rank=N` that deepspeed and older launchers put before a script's arguments."""
+    ranks = [word for word in words if word.startswith(("--local_rank=", "--local-rank="))]
+    return [word for word in words if word not in ranks], ranks
+
+
 def _read_positive(text: str) -> int:
     if (value := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"{text} is less than 1")
@@ -129,10 +139,16 @@ def _is_benchmark(given: argparse.Namespace) -> bool:
 
 def _run_recorded(given: argparse.Namespace) -> None:
     program: Program = given.program
-    if is_torchrun(program):
-        own = [f"--output={given.output}"] if given.output else []
-        own += [f"--options={given.options}"] if given.options is not None else []
-        run_program(wrap_workers(program, own))
+    own = [f"--output={given.output}"] if given.output else []
+    own += [f"--options={given.options}"] if given.options is not None else []
+    interpreter = read_interpreter(program)
+    if interpreter is not None:
+        if not interpreter.is_this:
+            run_elsewhere(interpreter, own)
+        program = interpreter.program
+    launcher = find_launcher(program)
+    if launcher is not None:
+        run_program(wrap_workers(launcher, program, own))
         return
     watch = activate(read_settings(given.output, given.options, os.environ))
     try:

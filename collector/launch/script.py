@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
+import shutil
 import sys
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -54,14 +55,21 @@ def _load_file(program: Program) -> tuple[ModuleType, CodeType]:
         with io.open_code(path) as file:
             source = file.read()
     except OSError as error:
-        raise UsageError(
-            f"the script {program.name} cannot be read ({error.strerror or error}); give the path of a Python file"
-        ) from None
+        raise UsageError(_explain_unread(program.name, error)) from None
     sys.argv = [program.name, *program.arguments]
     _set_first_path(os.path.dirname(os.path.realpath(path)))
     main = _build_main(path, None)
     main.__loader__ = SourceFileLoader("__main__", path)
     return main, _compile(source, path)
+
+
+def _explain_unread(name: str, error: OSError) -> str:
+    if shutil.which(name) and not os.path.exists(name):
+        return (
+            f"{name} is a command, not a script; put profiler-run behind it, before the script: "
+            f"{name} … profiler-run train.py"
+        )
+    return f"the script {name} cannot be read ({error.strerror or error}); give the path of a Python file"
 
 
 def _load_module(program: Program) -> tuple[ModuleType, CodeType]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-from collector.format.run import RankRun
 from collector.format.schema.wording import format_number_of
 from collector.sidecar.losses import STEPS_LOST
+
+if TYPE_CHECKING:  # profiler-run imports this before the script, which must not wait for pyarrow
+    from collector.format.run import RankRun
 
 MOST_CHARACTERS = 200
 UNTOLD = "exit"

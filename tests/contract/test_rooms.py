@@ -256,8 +256,8 @@ def test_plug_ins_do_not_import_each_other() -> None:
 
 @pytest.mark.parametrize("package", ["collector", "profiler_server"])
 def test_only_signals_import_torch(package: str) -> None:
-    # torchrun's own parser is asked where its arguments end, in the process that becomes torchrun.
-    allowed = ("collector.signals", "collector.demo", "collector.launch.torchrun")
+    # A launcher's own parser is asked where its arguments end, in the process that becomes the launcher.
+    allowed = ("collector.signals", "collector.demo", "collector.launch.launchers")
     wrong = [
         module
         for module, path in list_modules()

@@ -1,0 +1,117 @@
+"""Below torchrun, `accelerate launch` and deepspeed: the launcher itself is not recorded, the workers that it starts are.
+
+Their command is wrapped, `script.py …` becomes `-m collector.launch … script.py …`, so that no file has to be put where
+every Python process would load it. Each launcher's own parser says where its arguments end: nobody else can know.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from collector.format.schema.errors import UsageError
+from collector.launch.script import Program
+
+_OWN_MODULE, _OWN_COMMAND = "collector.launch", "profiler-run"
+
+
+@dataclass(frozen=True)
+class Workers:
+    """What a launcher will start. `unrecorded` names the option by which it starts no Python, empty if it starts one."""
+
+    script: str
+    arguments: tuple[str, ...]
+    is_module: bool
+    unrecorded: str = ""
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """`command` is its name, `modules` are the same for `python -m`, the first of them is the one that is run.
+
+    `first` are the words that its workers' command begins with; other sub-commands start no workers. `parse` reads
+    the words after them; SystemExit passes through when the launcher does not like them.
+    """
+
+    command: str
+    modules: tuple[str, ...]
+    first: tuple[str, ...]
+    module_flag: str
+    parse: Callable[[list[str]], Workers]
+
+
+def find_launcher(program: Program) -> Launcher | None:
+    """Return the launcher that this program is, by its name."""
+    for launcher in LAUNCHERS:
+        if program.name in launcher.modules if program.is_module else Path(program.name).name == launcher.command:
+            return launcher
+    return None
+
+
+def wrap_workers(launcher: Launcher, program: Program, own_words: Sequence[str]) -> Program:
+    """Return the launcher's command with its workers' command wrapped, unless it is so already.
+
+    `own_words` are the options for profiler-run there. Workers that are no Python stay as they are: a line on stderr
+    says so. UsageError if the launcher is not installed.
+    """
+    if importlib.util.find_spec(launcher.modules[0].partition(".")[0]) is None:
+        raise UsageError(f"{launcher.command} is not installed in the Python of profiler-run ({sys.executable})")
+    # The command's own module takes no sub-command where `python -m` names the module of one.
+    first = () if program.is_module else launcher.first
+    name = program.name if program.is_module else launcher.modules[0]
+    if program.arguments[: len(first)] != first:
+        begin = " ".join((launcher.command, *first))
+        raise UsageError(f"only {begin} … starts workers that can be recorded; run other commands without profiler-run")
+    rest = program.arguments[len(first) :]
+    workers = launcher.parse(list(rest))
+    if workers.unrecorded:
+        print(
+            f"profiler-run: workers started by {launcher.command} {workers.unrecorded} are not recorded; "
+            "let their own command begin with profiler-run",
+            file=sys.stderr,
+        )
+        return Program(name, True, rest)
+    if workers.script == _OWN_MODULE or Path(workers.script).name == _OWN_COMMAND:
+        return Program(name, True, rest)
+    own = rest[: len(rest) - len(workers.arguments) - 1]
+    flags = own if workers.is_module else (*own, launcher.module_flag)
+    words = Program(workers.script, workers.is_module, workers.arguments).words
+    return Program(name, True, (*flags, _OWN_MODULE, *own_words, *words))
+
+
+def _read_torchrun(words: list[str]) -> Workers:
+    from torch.distributed.run import get_args_parser
+
+    given = get_args_parser().parse_args(words)
+    unrecorded = "--no-python" if given.no_python else "--run-path" if given.run_path else ""
+    return _build_workers(given, unrecorded)
+
+
+def _read_accelerate(words: list[str]) -> Workers:
+    from accelerate.commands.launch import launch_command_parser
+
+    given = launch_command_parser().parse_args(words)
+    return _build_workers(given, "--no_python" if given.no_python else "")
+
+
+def _read_deepspeed(words: list[str]) -> Workers:
+    from deepspeed.launcher.runner import parse_args
+
+    given = parse_args(words)
+    unrecorded = "--no_python" if given.no_python else ""
+    return Workers(given.user_script, tuple(given.user_args), bool(given.module), unrecorded)
+
+
+def _build_workers(given: Namespace, unrecorded: str) -> Workers:
+    return Workers(given.training_script, tuple(given.training_script_args), bool(given.module), unrecorded)
+
+
+LAUNCHERS = (
+    Launcher("torchrun", ("torch.distributed.run", "torch.distributed.launch"), (), "-m", _read_torchrun),
+    Launcher("accelerate", ("accelerate.commands.launch",), ("launch",), "-m", _read_accelerate),
+    Launcher("deepspeed", ("deepspeed.launcher.runner",), (), "--module", _read_deepspeed),
+)
