@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,8 @@ from collector.format.schema import layout
 from collector.format.schema.errors import OutputError, TraceError
 from collector.format.schema.manifest import RankManifest, RunManifest, Signal, Warn, decode_manifest, encode_manifest
 from collector.format.schema.tables import TABLES
-from collector.traces.format import Progress, ReadOptions, TraceTables
+from collector.traces.failures import explain_failure
+from collector.traces.format import Progress, ReadLimits, ReadOptions, TraceTables
 from collector.traces.ranks import Placed, Placing
 from collector.traces.reading import read_trace
 from collector.version import __version__
@@ -40,10 +41,12 @@ def import_trace(
     name: str | None = None,
     steps_from: str | None = None,
     on_progress: Progress | None = None,
+    limits: ReadLimits | None = None,
 ) -> Run:
     """Make a run at `run_path` of one trace, of one trace per rank, or of a folder of such traces.
 
-    `steps_from` tells steps by hand: `optimizer`, `whole`, or a regular expression for the names of slices.
+    `steps_from` tells steps by hand: `optimizer`, `whole`, or a regular expression for the names of slices. `limits` say
+    how much a file may unpack to and how long all of it may take.
     Nothing is left behind when it fails, and a run that is there already is not touched. Raises TraceError for a file
     that cannot be read, for two files of the same rank and for files that cannot be ranks of one job, OutputError if
     the run cannot be written.
@@ -58,7 +61,8 @@ def import_trace(
     except OSError as error:
         raise OutputError(f"{target.parent} cannot be written: {error.strerror or error}") from None
     try:
-        _write_run(files, scratch, name or target.name, ReadOptions(None, None, steps_from, scratch, on_progress))
+        options = ReadOptions(None, None, steps_from, scratch, on_progress, (limits or ReadLimits()).begin())
+        _write_run(files, scratch, name or target.name, options)
         _move(scratch, target)
     except OSError as error:
         raise OutputError(f"{target} cannot be written: {error.strerror or error}") from None
@@ -99,9 +103,10 @@ def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOpt
     placing = Placing(len(files))
     for index, path in enumerate(files):
         on_progress = _share(options.on_progress, index, len(files))
-        trace = read_trace(path, replace(options, on_progress=on_progress))
-        for one in (trace, *trace.beside):
-            _write_rank(scratch, placing.add(path, one.facts).rank, one, path, started)
+        with explain_failure(path, lambda: "after its events had been read"):
+            trace = read_trace(path, replace(options, on_progress=on_progress))
+            for one in (trace, *trace.beside):
+                _write_rank(scratch, placing.add(path, one.facts).rank, one, (path, options.limits), started)
     ranks = list(placing.ranks.values())
     epoch_ns = _align(scratch, ranks)
     facts = ranks[0].facts
@@ -124,11 +129,13 @@ def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOpt
     layout.run_file(scratch).write_text(encode_manifest(manifest), encoding="utf-8")
 
 
-def _write_rank(scratch: Path, rank: int, trace: TraceTables, path: Path, started: int) -> None:
+def _write_rank(scratch: Path, rank: int, trace: TraceTables, source: tuple[Path, ReadLimits], started: int) -> None:
+    path, limits = source
     folder = layout.rank_path(scratch, rank)
     folder.mkdir(parents=True)
     for table in trace.tables:
-        parts.write_batches(trace.tables.stream(table), table, layout.table_file(folder, table))
+        batches = _limit(trace.tables.stream(table), path, limits)
+        parts.write_batches(batches, table, layout.table_file(folder, table))
     missing = [name for name in _NOT_IN_TRACES if name not in trace.tables]
     reason = f"An imported trace has none of it; record the run with Stepscope's Profiler ({path.name} was imported)."
     manifest = RankManifest(
@@ -152,6 +159,12 @@ def _write_rank(scratch: Path, rank: int, trace: TraceTables, path: Path, starte
     if trace.recorded is not None:
         manifest = _take_over(trace.recorded, manifest)
     layout.rank_file(scratch, rank).write_text(encode_manifest(manifest), encoding="utf-8")
+
+
+def _limit(batches: Iterator[pa.RecordBatch], path: Path, limits: ReadLimits) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        limits.check(path)
+        yield batch
 
 
 def _take_over(recorded: RankManifest, manifest: RankManifest) -> RankManifest:

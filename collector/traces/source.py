@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
 import importlib.util
+import itertools
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from collector.format.schema.errors import TraceError
-from collector.traces.format import Progress
+from collector.traces.format import Progress, ReadLimits
 
 _fast: Any = importlib.import_module("isal.isal_zlib") if importlib.util.find_spec("isal") else None
 
@@ -18,29 +21,54 @@ BLOCK_BYTES = 4 << 20
 BOMB_BYTES = 1 << 30
 BOMB_RATIO = 250
 _PACKED_BYTES = 1 << 18
+_LEAST_BYTES = 1 << 20
+_FIRST_BYTES = 1 << 9
 _GZIP_BITS = 31
 _UNPACK_ERRORS: tuple[type[Exception], ...] = (zlib.error, *([_fast.error] if _fast else []))
 _GZIP_MAGIC = b"\x1f\x8b"
+_PADDING = re.compile(rb"\0*")
+_ENCODINGS = {
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
+    b"{\0": "utf-16-le",
+    b"[\0": "utf-16-le",
+    b"\0{": "utf-16-be",
+    b"\0[": "utf-16-be",
+}
+"""How a trace begins that is not in UTF-8. Tools for Windows write such files."""
 
 
 class Source:
     """An opened trace file. `read_blocks` yields its content; `truncated` says afterwards why it ended early."""
 
-    def __init__(self, path: Path, on_progress: Progress | None = None) -> None:
+    def __init__(self, path: Path, on_progress: Progress | None = None, limits: ReadLimits | None = None) -> None:
         self.path = path
         self.truncated = ""
         self._on_progress = on_progress
+        self._limits = limits or ReadLimits()
 
     def read_blocks(self) -> Iterator[bytes]:
-        """Yield the content in blocks. Raises TraceError if the file cannot be opened or read, or is a gzip bomb."""
+        """Yield the content in blocks, as UTF-8.
+
+        Raises TraceError if the file cannot be opened or read, is a gzip bomb, or takes more than the limits allow.
+        """
         try:
             with self.path.open("rb") as raw:
                 size = max(self.path.stat().st_size, 1)
                 packed = raw.read(2) == _GZIP_MAGIC
                 raw.seek(0)
-                yield from self._read_packed(raw, size) if packed else self._read_plain(raw, size)
+                blocks = self._read_packed(raw, size) if packed else self._read_plain(raw, size)
+                yield from _recode(self._limit(blocks))
         except OSError as error:
             raise TraceError(f"{self.path} cannot be read: {error.strerror or error}") from None
+
+    def _limit(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """Pass blocks on until they take more than the limits allow."""
+        read_bytes = 0
+        for block in blocks:
+            read_bytes += len(block)
+            self._limits.check(self.path, read_bytes)
+            yield block
 
     def _read_plain(self, raw: BinaryIO, size: int) -> Iterator[bytes]:
         while block := raw.read(BLOCK_BYTES):
@@ -49,24 +77,25 @@ class Source:
 
     def _read_packed(self, raw: BinaryIO, size: int) -> Iterator[bytes]:
         """Unpack one member after the other; what was unpacked before a fault is kept."""
-        engine: Any = None
-        unpacked = 0
+        members, unpacked = _Members(), 0
+        waiting: list[bytes] = []
+        waiting_bytes = 0
         try:
             while data := raw.read(_PACKED_BYTES):
-                while data:
-                    engine = engine or _make_unpacker()
-                    block = engine.decompress(data, BLOCK_BYTES)
+                for block in members.unpack(data):
                     unpacked += len(block)
                     self._check_bomb(unpacked, raw.tell())
-                    if block:
-                        yield block
-                    data = engine.unused_data.lstrip(b"\0") if engine.eof else engine.unconsumed_tail
-                    engine = None if engine.eof else engine
+                    waiting.append(block)
+                    waiting_bytes += len(block)
+                    if waiting_bytes >= _LEAST_BYTES:
+                        yield b"".join(waiting)
+                        waiting, waiting_bytes = [], 0
                 self._report(raw.tell() / size)
         except _UNPACK_ERRORS as error:
             self.truncated = f"the gzip data is damaged: {error}"
-            return
-        if engine is not None:
+        if waiting:
+            yield b"".join(waiting)
+        if members.inside and not self.truncated:
             self.truncated = "the gzip data ends early"
 
     def _check_bomb(self, unpacked: int, packed: int) -> None:
@@ -76,6 +105,58 @@ class Source:
     def _report(self, share: float) -> None:
         if self._on_progress is not None:
             self._on_progress(min(share, 1.0))
+
+
+class _Members:
+    """The members of a gzip file one after the other. `inside` says whether one is not at its end.
+
+    An unpacker copies what follows its member, so it is given little at first: a file may have 100,000 members.
+    """
+
+    def __init__(self) -> None:
+        self._engine: Any = None
+
+    @property
+    def inside(self) -> bool:
+        return self._engine is not None
+
+    def unpack(self, data: bytes) -> Iterator[bytes]:
+        """Yield what some packed bytes hold, in blocks."""
+        at, step = 0, _FIRST_BYTES if self._engine is None else len(data)
+        while at < len(data):
+            if self._engine is None:
+                at, step = _skip_padding(data, at), _FIRST_BYTES
+                if at == len(data):
+                    return
+                self._engine = _make_unpacker()
+            piece = data[at : at + step]
+            at += len(piece)
+            while piece:
+                yield self._engine.decompress(piece, BLOCK_BYTES)
+                if self._engine.eof:
+                    at -= len(self._engine.unused_data)
+                    self._engine = None
+                    break
+                piece = self._engine.unconsumed_tail
+            step *= 4
+
+
+def _skip_padding(data: bytes, at: int) -> int:
+    match = _PADDING.match(data, at)
+    return match.end() if match else at
+
+
+def _recode(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Turn UTF-16 into UTF-8; what is neither stays as it is."""
+    first = next(blocks, b"")
+    encoding = next((name for mark, name in _ENCODINGS.items() if first.startswith(mark)), "")
+    if not encoding:
+        yield first
+        yield from blocks
+        return
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    for block in itertools.chain([first], blocks):
+        yield decoder.decode(block).encode("utf-8", "replace")
 
 
 def _make_unpacker() -> Any:

@@ -9,11 +9,13 @@ import typer
 
 from collector.format.schema import layout
 from collector.format.schema.errors import OutputError, UsageError
+from collector.traces.format import ReadLimits
 from profiler_server.commands import BaseDir, find_base_dir, show_progress
 from profiler_server.format import format_ranks
 from profiler_server.store.names import UNSAFE, find_free_name, name_run
 
 NAME = "import"
+_LIMITS = ReadLimits()
 EXAMPLE = "profiler-server import trace.json.gz --summary-base-dir runs"
 
 
@@ -35,6 +37,12 @@ def command(
             help="What tells steps: optimizer, whole (the trace is one), or an expression for their names.",
         ),
     ] = None,
+    limit_gib: Annotated[
+        float, typer.Option(metavar="GIB", min=0.001, help="Most that a trace file may unpack to.")
+    ] = _LIMITS.unpacked_bytes / (1 << 30),
+    limit_minutes: Annotated[
+        float, typer.Option(metavar="MIN", min=0.01, help="Longest that the whole import may take.")
+    ] = _LIMITS.seconds / 60,
 ) -> None:
     """Make a run of torch.profiler traces (.json, .json.gz)."""
     from collector.traces.importing import import_trace
@@ -44,7 +52,10 @@ def command(
         raise UsageError("import needs --summary-base-dir DIR, the folder that the run is put into")
     chosen = choose_name(base, traces, name)
     with show_progress(f"Importing {chosen}") as on_progress:
-        run = import_trace(traces, base / chosen, name=chosen, steps_from=steps_from, on_progress=on_progress)
+        limits = ReadLimits(int(limit_gib * (1 << 30)), limit_minutes * 60)
+        run = import_trace(
+            traces, base / chosen, name=chosen, steps_from=steps_from, on_progress=on_progress, limits=limits
+        )
     typer.echo(f"Imported {format_ranks(len(run.ranks), run.manifest.world_size)} as {run.path}")
     for rank in run.ranks:
         for warning in run.rank(rank).manifest.warnings:

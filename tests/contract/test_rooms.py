@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.plugins": ("collector.edge",),
     "collector.notes": ("collector.format", "collector.ring"),
     "collector.environment": ("collector.format", "collector.notes"),
-    "collector.traces": ("collector.format", "collector.plugins", "collector.version"),
+    "collector.traces": ("collector.format", "collector.plugins", "collector.edge", "collector.version"),
     "collector.context": (
         "collector.format",
         "collector.ring",

@@ -11,8 +11,10 @@ import pyarrow as pa
 from collector.format.schema.errors import TraceError
 from collector.format.schema.manifest import Warn
 from collector.format.schema.wording import format_number_of
+from collector.traces.failures import explain_failure
 from collector.traces.format import Batches, ReadOptions, StreamedTables, TraceFacts, TraceTables
 from collector.traces.kineto.collect import Log
+from collector.traces.kineto.completeness import check_completeness, describe_completeness, warn_of
 from collector.traces.kineto.context import Reading
 from collector.traces.kineto.exposed import expose_communication
 from collector.traces.kineto.facts import (
@@ -44,13 +46,14 @@ class KinetoFormat:
     order = 1
 
     def read(self, path: Path, options: ReadOptions) -> TraceTables | None:
-        stream = EventStream(Source(path, options.on_progress))
-        chunks = stream.open()
-        if chunks is None:
-            return None
+        stream = EventStream(Source(path, options.on_progress, options.limits))
         log = Log(scratch=Scratch(options.scratch))
-        for chunk in chunks:
-            log.add(chunk)
+        with explain_failure(path, lambda: f"at byte {stream.offset:,}"):
+            chunks = stream.open()
+            if chunks is None:
+                return None
+            for chunk in chunks:
+                log.add(chunk)
         trace = build_trace(log)
         if not len(trace.columns):
             raise TraceError(_explain_empty(path, stream.damage, log.untimed))
@@ -69,6 +72,7 @@ def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOp
     trace.release()
     reading = Reading(trace, steps, phases, build_tree(trace), epoch_ns - base_ns)
     rank, world_size = read_ranks(stream.metadata, path)
+    findings = check_completeness(trace)
     facts = TraceFacts(
         rank,
         world_size,
@@ -82,10 +86,11 @@ def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOp
             "steps_confidence_frac": steps.confidence_frac,
             "events": count_events(stream, trace),
             "data_loader": read_loader(trace.names),
+            "completeness": describe_completeness([*findings, *_list_losses(stream.damage, trace.log)]),
         },
     )
     lost = _count_lost(stream.damage, trace.log)
-    warnings = (*_describe_damage(stream.damage, trace.log), *describe_steps(steps))
+    warnings = (*_describe_damage(stream.damage, trace.log), *warn_of(findings), *describe_steps(steps))
     return TraceTables(StreamedTables(_list_tables(reading)), facts, warnings, lost)
 
 
@@ -122,6 +127,8 @@ def count_events(stream: EventStream, trace: Trace) -> dict[str, int]:
         "profiler_spans": log.profiler_spans,
         "lost": _count_lost(stream.damage, log),
         "rounded": log.rounded,
+        "duplicates": log.duplicates,
+        "unmeasured": log.unmeasured,
         "repaired_chunks": stream.damage.repaired,
         "args_dropped": log.args.dropped,
     }
@@ -139,6 +146,13 @@ def _explain_empty(path: Path, damage: Damage, untimed: int) -> str:
     if damage.cut_short:
         return f"{path} ends before its first event ({damage.cut_short})"
     return f"{path} is a trace without a single event"
+
+
+def _list_losses(damage: Damage, log: Log) -> list[str]:
+    """Return what is missing of the file, each as a clause; each has a warning of its own."""
+    lost = _count_lost(damage, log)
+    cut = [f"the file was cut off ({damage.cut_short})"] if damage.cut_short else []
+    return [*cut, *([f"{format_number_of(lost, 'event')} could not be read or cannot be true"] if lost else [])]
 
 
 def _describe_damage(damage: Damage, log: Log) -> list[Warn]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collector.traces.kineto.clock import Ints
-from collector.traces.kineto.collect import NO_ID, read_id
+from collector.traces.kineto.ids import NO_ID, read_id
 
 Details = Sequence[dict[str, msgspec.Raw]]
 _SHOWN_ELSEWHERE = frozenset({"Call stack", "Module Hierarchy", "Trace name"})

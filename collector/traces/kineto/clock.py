@@ -25,6 +25,11 @@ NO_TIME = -(1 << 63)
 """Stands for what is no time: missing, no number, or more than MOST_NS."""
 
 
+_NUMBERS = frozenset({int, float})
+_LONGEST = 64
+"""A text that is longer is no time, and is not looked at."""
+
+
 class InexactTimesError(ValueError):
     """The doubles that were decoded cannot hold the times; they must be read from the text."""
 
@@ -34,10 +39,9 @@ def convert_numbers(values: Sequence[Loose], rounded: Mask | None = None) -> Int
 
     `rounded` is set where a time is finer than a ns.
     """
-    try:
-        array = np.array(values)
-    except (ValueError, OverflowError):
+    if not set(map(type, values)) <= _NUMBERS:
         return _convert_mixed(values, rounded)
+    array = np.array(values)
     if array.dtype.kind == "i" and (not len(array) or np.abs(array).max() <= MOST_NS // 1000):
         exact: Ints = array.astype(np.int64) * 1000
         return exact
@@ -88,13 +92,15 @@ def _convert_all(texts: Sequence[str], rounded: Mask | None) -> Ints:
 
 def _is_finer(text: str) -> bool:
     try:
-        time_ns = Decimal(text) * 1000
+        time_ns = Decimal(text[:_LONGEST]) * 1000
         return time_ns.is_finite() and time_ns != time_ns.to_integral_value()
     except ArithmeticError:
         return False
 
 
 def _convert_text(text: str) -> int:
+    if len(text) > _LONGEST:
+        return NO_TIME
     try:
         time_ns = Decimal(text) * 1000
         return int(time_ns.to_integral_value()) if abs(time_ns) <= MOST_NS else NO_TIME

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,13 +21,14 @@ from collector.traces.kineto.clock import (
     convert_one,
     convert_texts,
 )
+from collector.traces.kineto.duplicates import find_repeated
 from collector.traces.kineto.events import IDENTITY, MEMORY, NO_ARGS, UNREADABLE, Event, Identity, Loose, MemoryArgs
+from collector.traces.kineto.ids import read_ids
 from collector.traces.kineto.intern import ArgTexts, Numbers
 from collector.traces.kineto.outlying import Extent, Reach, find_reach
 from collector.traces.kineto.scratch import Scratch, blocks
 from collector.traces.kineto.stream import Chunk
 
-NO_ID = -1
 ABSENT = -(1 << 63)
 MEMORY_FIELDS = ("time_ns", "thread", *MemoryArgs.__struct_fields__)
 # Kineto gives its own spans words in place of a process id.
@@ -81,7 +82,8 @@ class Log:
     """Everything that the chunks held. `threads` numbers (pid, tid); `lost` counts kinds of event that are not read.
 
     `rounded` counts events with a time finer than a ns, `untimed` those that are left out because their time or their
-    length cannot be true.
+    length cannot be true, `unmeasured` slices without a length or with one below 0, which count as 0 ns, and
+    `duplicates` events that the file lists again, which are left out.
     """
 
     names: Numbers = field(default_factory=Numbers)
@@ -98,6 +100,8 @@ class Log:
     lost: int = 0
     untimed: int = 0
     rounded: int = 0
+    unmeasured: int = 0
+    duplicates: int = 0
     _extent: Extent = field(default_factory=Extent)
     _open: dict[int, list[Event]] = field(default_factory=lambda: defaultdict(list))
 
@@ -134,9 +138,9 @@ class Log:
     def columns(self) -> Columns:
         """Return the columns of all chunks, once."""
         columns = Columns(**{name: column.finish() for name, column in self._columns.items()})
-        if self._extent.can_be_true() or not len(columns):
-            return columns
-        return self._drop_outlying(columns, find_reach(columns.start_ns))
+        if not self._extent.can_be_true() and len(columns):
+            columns = self._drop_outlying(columns, find_reach(columns.start_ns))
+        return self._drop_duplicates(columns)
 
     @cached_property
     def memory(self) -> dict[str, Ints]:
@@ -162,6 +166,26 @@ class Log:
         self.untimed += len(near) - int(near.sum())
         self.counters = number[near], time_ns[near], values[near]
         return Columns(**{name: self._pick(getattr(columns, name), held) for name in self._columns})
+
+    def _drop_duplicates(self, columns: Columns) -> Columns:
+        """Leave out slices that are listed again; allocations, too, where slices are.
+
+        Two allocations of one size in one microsecond look the same in old files, so they alone prove nothing. Nor does
+        a slice of no length without an id, which adds no time either.
+        """
+        again = find_repeated([getattr(columns, name) for name in self._columns], self.scratch)
+        for rows in blocks(len(columns)):
+            has_id = (columns.correlation[rows] > 0) | (columns.external[rows] > 0) | (columns.sequence[rows] > 0)
+            again[rows] &= has_id | (columns.duration_ns[rows] > 0)
+        found = int(again.sum())
+        if not found:
+            return columns
+        self.slices -= found
+        memory = list(self.memory.values())
+        told_again = find_repeated(memory, self.scratch)
+        self.duplicates = found + int(told_again.sum())
+        self.memory = {name: self._pick(values, ~told_again) for name, values in self.memory.items()}
+        return Columns(**{name: self._pick(getattr(columns, name), ~again) for name in self._columns})
 
     def _pick(self, values: Ints, mask: Mask) -> Ints:
         column = self.scratch.column()
@@ -192,6 +216,8 @@ class Log:
         duration_ns = _read_lengths(events, indices, chunk, rounded)
         self.rounded += int(rounded.sum())
         start_ns[duration_ns == NO_TIME] = NO_TIME
+        without = sum(event.dur is None and event.ph == "X" for event in events)
+        self.unmeasured += without + int(((duration_ns < 0) & (duration_ns != NO_TIME)).sum())
         identities = [_read_identity(event) for event in events]
         return Columns(
             start_ns,
@@ -275,6 +301,7 @@ class Log:
             self.untimed += 1
             return
         length_ns = end_ns - start_ns
+        self.unmeasured += length_ns < 0
         begun.dur = f"{length_ns // 1000}.{length_ns % 1000:03d}" if length_ns > 0 else 0
         begun.ts = str(begun.ts)
         complete.append(begun)
@@ -325,25 +352,3 @@ def _decode_args(event: Event) -> dict[str, object]:
 
 def _ints(values: Sequence[int]) -> Ints:
     return np.array(values, np.int64)
-
-
-def read_ids(values: Iterable[Loose], absent: int = NO_ID) -> Ints:
-    """Return ids as int64: unsigned ones of 64 bits keep their bits, what is no number is -1."""
-    items = [absent if value is None else value for value in values]
-    try:
-        array = np.array(items)
-        if array.dtype.kind == "i":
-            return array.astype(np.int64)
-    except (OverflowError, ValueError):
-        pass
-    return np.array([absent if value == absent else read_id(value) for value in items], np.int64)
-
-
-def read_id(value: Loose) -> int:
-    """Return one id as a signed integer of 64 bits, -1 for what is no number."""
-    try:
-        number = int(value, 0) if isinstance(value, str) else int(value if value is not None else NO_ID)
-    except (ValueError, OverflowError):
-        return NO_ID
-    number &= (1 << 64) - 1
-    return number - (1 << 64) if number >= 1 << 63 else number

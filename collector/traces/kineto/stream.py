@@ -71,6 +71,11 @@ class EventStream:
     _offset: int = 0
     _bare_list: bool = False
 
+    @property
+    def offset(self) -> int:
+        """How many bytes of the unpacked file have been read into chunks."""
+        return self._offset
+
     def open(self) -> Iterator[Chunk] | None:
         """Return the chunks, or None if the file is no trace. Raises TraceError for a file that is broken."""
         blocks = self.source.read_blocks()

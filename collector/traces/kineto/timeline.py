@@ -13,8 +13,9 @@ import pyarrow as pa
 from collector.format import parts
 from collector.traces.kineto.classify import SLICE_CATEGORY, Kind
 from collector.traces.kineto.clock import Ints
-from collector.traces.kineto.collect import ABSENT, NO_ID
+from collector.traces.kineto.collect import ABSENT
 from collector.traces.kineto.context import Reading
+from collector.traces.kineto.ids import NO_ID
 from collector.traces.kineto.lanes import Lane
 from collector.traces.kineto.model import Trace
 from collector.traces.kineto.moments import Moments

@@ -84,6 +84,8 @@ class Accounts:
     steps: tuple[StepAccount, ...]
     checks: tuple[Conserved, ...]
     events: tuple[EventCount, ...]
+    completeness: str = ""
+    """What the trace lacks, or that it is complete; empty where nobody looked."""
 
 
 def account_rank(rank: RankRun) -> Accounts:
@@ -95,7 +97,14 @@ def _account(rank: RankRun) -> Accounts:
     steps = _list_step_accounts(rank)
     work = read_device_work(rank)
     devices = _list_device_accounts(work, rank) if work is not None and len(work) else ()
-    return Accounts(devices, steps, tuple(_check_conservation(rank, devices, steps)), _count_events(rank, work))
+    completeness = rank.manifest.facts.get("completeness")
+    return Accounts(
+        devices,
+        steps,
+        tuple(_check_conservation(rank, devices, steps)),
+        _count_events(rank, work),
+        completeness if isinstance(completeness, str) else "",
+    )
 
 
 ACCOUNTS = Lasting("accounts", Accounts, _account, 64)
@@ -177,6 +186,8 @@ _FATES = (
     ("flows", "Flow ends", "arrows; links are made from the correlation ids that they repeat", False),
     ("metadata", "Labels", "names of processes and threads", False),
     ("profiler_spans", "Profiler's own spans", "say how long the recording took and are no work", False),
+    ("duplicates", "Listed twice", "events that are equal to an earlier one in everything; they count once", False),
+    ("unmeasured", "Without a length", "events without a length, or with one below 0; they count as 0 ns", False),
     ("args_dropped", "Arguments left out", "events whose arguments were too large to keep; their times are kept", True),
     ("rounded", "Rounded", "events with a time finer than a nanosecond, taken to the nearest one", False),
     ("repaired_chunks", "Mended pieces", "pieces of the file that were not valid JSON and were mended", False),

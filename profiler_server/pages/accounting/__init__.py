@@ -48,6 +48,8 @@ class AccountingPage:
     fates: tuple[Fate, ...]
     steps: Comparison | None
     device: Comparison | None
+    completeness: str = ""
+    """What the trace lacks, or that it is complete; empty where nobody looked."""
 
 
 def build(request: PageRequest) -> AccountingPage:
@@ -82,6 +84,7 @@ def _describe_accounts(found: Accounts) -> AccountingPage:
         fates=fates,
         steps=compare_steps(found.steps) if found.steps else None,
         device=compare_devices(found.devices) if found.devices else None,
+        completeness=found.completeness,
     )
 
 

@@ -1,0 +1,144 @@
+"""Traces that are made, or broken, to mislead the reader or to take all memory: what is left out is said."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.format.schema.errors import TraceError
+from collector.traces import import_trace, read_trace
+from collector.traces.format import ReadLimits, TraceTables
+from collector.traces.kineto.collect import Log
+from tests.support.traces import Event, build_trace, call, kernel, operator, training_steps, write_trace
+
+TO_LIMIT = """
+import resource, sys
+from collector.traces import read_trace
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert read_trace(sys.argv[1]).tables["slices"].num_rows
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+
+
+def _read(path: Path, events: list[Event]) -> TraceTables:
+    return read_trace(write_trace(path, events))
+
+
+def _find(read: TraceTables, code: str) -> str:
+    return next((warning.text for warning in read.warnings if warning.code == code), "")
+
+
+@pytest.mark.parametrize("field", ["correlation", "External id", "Sequence number", "ts", "dur", "device", "stream"])
+def test_a_long_text_in_one_event_takes_no_memory(tmp_path: Path, field: str) -> None:
+    events = training_steps(400)
+    odd = next(event for event in events if event["name"] == "gemm_sm90")
+    (odd if field in odd else odd["args"])[field] = "9" * 300_000
+    path = write_trace(tmp_path / "t.json", events)
+    found = subprocess.run([sys.executable, "-c", TO_LIMIT, path], capture_output=True, text=True, timeout=60)
+    assert found.returncode == 0, found.stderr
+    assert int(found.stdout) < 200
+
+
+@pytest.mark.parametrize("length", [None, -1, -0.5])
+def test_lengths_that_are_missing_or_below_nothing_count_as_nothing_and_are_said(tmp_path: Path, length: Any) -> None:
+    events = training_steps()
+    whole = read_trace(write_trace(tmp_path / "whole.json", events)).tables["kernels"]["total_ns"].to_pylist()
+    for event in events[5::11]:
+        event["dur"] = length
+        if length is None:
+            del event["dur"]
+    read = _read(tmp_path / "t.json", events)
+    assert sum(read.tables["kernels"]["total_ns"].to_pylist()) < sum(whole)
+    assert "3 events have no length" in _find(read, "trace_incomplete")
+
+
+def test_events_that_are_listed_twice_count_once_and_are_said(tmp_path: Path) -> None:
+    events = training_steps()
+    whole, read = _read(tmp_path / "once.json", events), _read(tmp_path / "twice.json", [*events, *events])
+    for table in ("slices", "operators", "kernels", "steps"):
+        assert read.tables[table].to_pylist() == whole.tables[table].to_pylist()
+    assert f"{len(events)} events were listed twice" in _find(read, "trace_incomplete")
+    assert whole.facts.facts["completeness"] == "complete"
+    assert read.facts.facts["events"]["duplicates"] == len(events)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
+def test_a_trace_in_another_encoding_is_read(tmp_path: Path, encoding: str) -> None:
+    text = json.dumps(build_trace(training_steps(30)))
+    path, packed = tmp_path / "t.json", tmp_path / "t.json.gz"
+    path.write_bytes(text.encode(encoding))
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert read_trace(path).tables["slices"].num_rows == read_trace(packed).tables["slices"].num_rows == 330
+
+
+def test_many_members_of_a_packed_file_are_read_as_fast_as_one(tmp_path: Path) -> None:
+    text = json.dumps(build_trace(training_steps(300))).encode()
+    members = [gzip.compress(text[at : at + 8], 1) for at in range(0, len(text), 8)]
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(b"".join(members))
+    assert len(members) > 50_000
+    command = [sys.executable, "-c", TO_LIMIT, str(path)]
+    subprocess.run(command, check=True, capture_output=True, timeout=20)
+
+
+def test_a_failure_that_nobody_foresaw_is_one_line_with_file_and_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_trace(tmp_path / "odd.json", training_steps())
+
+    def fail(*_: object) -> None:
+        raise MemoryError("Unable to allocate 46.2 GiB")
+
+    monkeypatch.setattr(Log, "add", fail)
+    with pytest.raises(TraceError, match=r"odd\.json cannot be read: .*memory.* \(at byte [\d,]+\)$"):
+        import_trace(path, tmp_path / "runs/run")
+    monkeypatch.undo()
+    monkeypatch.setattr("collector.traces.importing.parts.write_batches", fail)
+    with pytest.raises(TraceError, match=r"odd\.json cannot be read: .*memory"):
+        import_trace(path, tmp_path / "runs/run")
+    assert not any((tmp_path / "runs").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("limits", "option"),
+    [(ReadLimits(unpacked_bytes=1000), "--limit-gib"), (ReadLimits(seconds=-1), "--limit-minutes")],
+)
+def test_an_import_that_takes_too_much_ends_and_says_how_to_allow_it(
+    tmp_path: Path, limits: ReadLimits, option: str
+) -> None:
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(build_trace(training_steps(30))).encode()))
+    with pytest.raises(TraceError, match=option):
+        import_trace(path, tmp_path / "runs/run", limits=limits)
+    assert not any((tmp_path / "runs").iterdir())
+
+
+def test_what_a_trace_lacks_is_one_line_of_the_run(tmp_path: Path) -> None:
+    calls = [call(at, 1, at) for at in range(10, 5000, 10)]
+    cases = {
+        "none of 499 launch calls has a kernel": calls,
+        "350 of 499 launch calls have no kernel (70%); the device was recorded from 3.5 ms": [
+            *calls,
+            *(kernel("k", at + 5, 4, at) for at in range(3510, 5000, 10)),
+        ],
+        "of device work, 1 of 2 have no launch call": [*calls[:1], kernel("k", 20, 4, 10), kernel("k", 30, 4, 77)],
+        "of device work, 1 of 1 began before the launch call, by up to 0.485 ms": [
+            *calls[50:51],
+            kernel("k", 25, 4, 510),
+        ],
+        "of device work, 1 of 3 last longer than all the rest": [
+            *calls[:3],
+            *(kernel("k", at + 5, 4_294_967 if at == 20 else 4, at) for at in (10, 20, 30)),
+        ],
+        "nothing happens for 3,600.0 s": [operator("aten::mm", 0, 5), operator("aten::mm", 3.6e9, 5)],
+    }
+    for line, events in cases.items():
+        read = _read(tmp_path / "t.json", events)
+        assert line in read.facts.facts["completeness"]
+        assert line in _find(read, "trace_incomplete")
