@@ -232,7 +232,10 @@ def read_table(
 def read_files(
     files: Iterable[Path], table: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None
 ) -> pa.Table:
-    """Read Parquet files as one declared table. A nullable column that an older version did not write is null."""
+    """Read Parquet files as one declared table.
+
+    A column that the version which wrote a file did not have is null, or 0 where it cannot be null.
+    """
     declared = arrow_schema(table)
     wanted = declared if columns is None else pa.schema([declared.field(name) for name in columns])
     pieces = [_read_file(path, table, wanted, where) for path in files]
@@ -244,11 +247,11 @@ def read_files(
 def _read_file(path: Path, table: str, wanted: pa.Schema, where: pc.Expression | None) -> pa.Table:
     try:
         stored = pq.read_schema(path)
-        _check_version(stored, path)
-        missing = [f.name for f in wanted if f.name not in stored.names]
-        required = [name for name in missing if not wanted.field(name).nullable]
-        if required:
-            raise TableBrokenError(f"{path} lacks of the table {table!r}: {', '.join(required)}", spell_recovery(path))
+        version = _check_version(stored, path)
+        required = [f.name for f in wanted if f.name not in stored.names and not f.nullable]
+        later = [name for name in required if TABLES[table].column(name).since > version]
+        if lacking := [name for name in required if name not in later]:
+            raise TableBrokenError(f"{path} lacks of the table {table!r}: {', '.join(lacking)}", spell_recovery(path))
         import pyarrow.dataset as ds  # 0.2 s, for it imports pandas where that is installed
 
         source = ds.dataset(path, schema=arrow_schema(table), format="parquet")
@@ -261,6 +264,9 @@ def _read_file(path: Path, table: str, wanted: pa.Schema, where: pc.Expression |
             spell_recovery(path),
         ) from None
     check_ranges(data, path)
+    for name in later:
+        place = data.schema.get_field_index(name)
+        data = data.set_column(place, wanted.field(name), pc.fill_null(data[name], 0))
     return data.cast(wanted) if data.schema != wanted else data
 
 
@@ -280,10 +286,12 @@ def check_ranges(data: pa.Table | pa.RecordBatch, path: Path) -> None:
             )
 
 
-def _check_version(stored: pa.Schema, path: Path) -> None:
+def _check_version(stored: pa.Schema, path: Path) -> int:
+    """Return the format version of a file. Raises NewerSchemaError."""
     raw = (stored.metadata or {}).get(_VERSION_KEY, b"1")
     version = int(raw) if raw.isdigit() else 1
     if version > SCHEMA_VERSION:
         raise NewerSchemaError(
             f"{path} has format version {version}, this Stepscope reads up to {SCHEMA_VERSION}; upgrade Stepscope"
         )
+    return version

@@ -3,20 +3,41 @@
 A phase is exclusive time of the thread that trains: every nanosecond of a step belongs to exactly one phase, so the
 phases of a step sum to its duration. Time inside no known call is given to a phase by what stands on both sides of it
 (see `collector/sidecar`): before the forward it is preparation, between forward and backward it is the loss.
+
+One row per phase says everything about it; code, pages and the viewer derive the rest from here. A phase that is added
+names the format version that brought it in `since`: in the files of older runs, which have no column for it, it took
+no time.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+Bound = Literal["input", "transfer", "communication", "overhead", "compute"]
+LineGroup = Literal["input", "compute", "update"]
 
 
 @dataclass(frozen=True)
 class Phase:
-    """`name` is the stem of the column `<name>_ns`; `label` is what a page shows; `meaning` is one sentence."""
+    """`name` is the stem of the column `<name>_ns`; `label` is what a page shows; `meaning` is one sentence.
+
+    `color` is a class of `collector.format.colors`; `bound` is what a step is bound by where the phase takes most of
+    it; `group` is the chart by step that the phase is a line of; `since` is the format version that brought it.
+    """
 
     name: str
     label: str
     meaning: str
+    color: str
+    bound: Bound
+    group: LineGroup
+    since: int = 1
+
+    @property
+    def column(self) -> str:
+        """Its column in the table `steps`."""
+        return f"{self.name}_ns"
 
 
 PHASES: tuple[Phase, ...] = (
@@ -25,38 +46,73 @@ PHASES: tuple[Phase, ...] = (
         "Gap",
         "Between the start of the step and its first known call, and between micro-batches; in a trace, also where "
         "nothing runs for more than 1 ms before the parameter update.",
+        color="idle",
+        bound="overhead",
+        group="update",
     ),
     Phase(
         "data_wait",
         "Data wait",
         "Inside the DataLoader: waiting for the next batch, or making it when there are no workers.",
+        color="data",
+        bound="input",
+        group="input",
     ),
     Phase(
         "h2d",
         "Host-to-device / preparation",
         "From the batch being there to the first forward: copies to the device, casts, preparation.",
+        color="copy",
+        bound="transfer",
+        group="input",
     ),
     Phase(
         "forward",
         "Forward",
         "From the call of the outermost module to the start of the backward, the loss included.",
+        color="compute",
+        bound="compute",
+        group="compute",
     ),
-    Phase("backward", "Backward", "Inside the autograd engine."),
+    Phase("backward", "Backward", "Inside the autograd engine.", color="backward", bound="compute", group="compute"),
     Phase(
         "communication",
         "Communication",
         "The training thread is held in a collective: communication that nothing hides.",
+        color="communication",
+        bound="communication",
+        group="update",
     ),
     Phase(
         "optimizer",
         "Parameter update",
         "Optimizer step, gradient clipping and unscaling before it, and zero_grad.",
+        color="optimizer",
+        bound="compute",
+        group="update",
     ),
     Phase(
         "tail",
         "Tail",
         "After the last optimizer step: schedulers, logging, checkpoints, until the next step starts.",
+        color="host",
+        bound="overhead",
+        group="update",
     ),
 )
 
 PHASE_NAMES: tuple[str, ...] = tuple(phase.name for phase in PHASES)
+PHASE_LABELS: dict[str, str] = {phase.name: phase.label for phase in PHASES}
+PHASE_COLORS: dict[str, str] = {phase.name: phase.color for phase in PHASES}
+PHASE_PLACES: dict[str, int] = {name: place for place, name in enumerate(PHASE_NAMES)}
+"""Name -> place in the order of a step, which is the code of the phase in the event log."""
+
+
+def list_bound_by(bound: Bound) -> tuple[str, ...]:
+    """Return the phases that make a step bound by something."""
+    return tuple(phase.name for phase in PHASES if phase.bound == bound)
+
+
+def list_group(group: LineGroup) -> tuple[str, ...]:
+    """Return the phases of a chart, in the order in which it lists them."""
+    return tuple(phase.name for phase in PHASES if phase.group == group)

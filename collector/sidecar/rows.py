@@ -8,10 +8,12 @@ import operator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from collector.format.phases import PHASE_NAMES
+from collector.format.phases import PHASE_NAMES, PHASE_PLACES
 from collector.sidecar.calls import Call
 
-GAP, DATA, H2D, FORWARD, BACKWARD, COMMUNICATION, OPTIMIZER, TAIL = range(len(PHASE_NAMES))
+GAP, DATA, H2D, TAIL = (PHASE_PLACES[name] for name in ("gap", "data_wait", "h2d", "tail"))
+FORWARD, BACKWARD, OPTIMIZER = (PHASE_PLACES[name] for name in ("forward", "backward", "optimizer"))
+COMMUNICATION = PHASE_PLACES["communication"]
 UNKNOWN = -1
 """A stretch inside no known call; what stands on both sides of it will say what it was."""
 END = -2

@@ -18,6 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from collector.context.signals import SignalContext
 from collector.edge import Edge
+from collector.format.phases import PHASE_PLACES
 from collector.ring.codes import DEVICE_PHASE, DEVICE_STEP
 from collector.ring.words import CODE_SHIFT
 
@@ -25,8 +26,8 @@ EVERY = 10
 _MOST_WAITING = 64
 """Steps whose events have not passed; beyond that the oldest are given up."""
 _MOST_MARKS = 512
-# Places in `schema.phases`: what ends with an event.
-FORWARD, BACKWARD, OPTIMIZER, TAIL = 3, 4, 6, 7
+# What ends with an event.
+FORWARD, BACKWARD, OPTIMIZER, TAIL = (PHASE_PLACES[name] for name in ("forward", "backward", "optimizer", "tail"))
 
 
 class DeviceSignal:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
+from collector.format.colors import PALETTE
 from collector.format.evaluation import has_training, read_as_steps
 from collector.format.phases import PHASES
 from collector.format.schema.errors import OptionError, UsageError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collector.format.run import RankRun
 
 _MOST_BARS = 20
-_COLORS = ("#868d95", "#b68e0f", "#0d939c", "#111eae", "#6f7ff5", "#d37860", "#265b02", "#3d3f45")
+_LIGHT = {name: light for name, (light, _) in PALETTE.items()}
 _NOTHING = {
     "steps": NO_STEPS,
     "phases": NO_STEPS,
@@ -55,12 +56,12 @@ def build_figure(rank: RankRun, kind: str, title: str) -> Any:
 
 def _draw_steps(figure: Any, rank: RankRun) -> None:
     """Draw every step as a column of its phases; of a run that only infers, every batch."""
-    columns = [f"{phase.name}_ns" for phase in PHASES]
-    every = rank.table("steps", ("kind", "step", *columns))
+    every = rank.table("steps", ("kind", "step", *(phase.column for phase in PHASES)))
     steps = train_steps(read_as_steps(every))
-    for phase, column, color in zip(PHASES, columns, _COLORS, strict=True):
-        times = read_integers(steps, column)
+    for phase in PHASES:
+        times = read_integers(steps, phase.column)
         if times.any():
+            color = _LIGHT[phase.color]
             figure.add_bar(x=steps["step"].to_numpy(), y=times / 1e6, name=phase.label, marker_color=color)
     noun = "step" if has_training(every) else "batch"
     figure.update_layout(barmode="stack", bargap=0, xaxis_title=noun, yaxis_title="ms")
@@ -68,13 +69,18 @@ def _draw_steps(figure: Any, rank: RankRun) -> None:
 
 def _draw_phases(figure: Any, rank: RankRun) -> None:
     """Draw the mean step, over the steps that every average covers, as its phases."""
-    every = rank.table("steps", (*SELECTED_COLUMNS, *(f"{phase.name}_ns" for phase in PHASES)))
+    every = rank.table("steps", (*SELECTED_COLUMNS, *(phase.column for phase in PHASES)))
     steps, noun = read_as_steps(every), "step" if has_training(every) else "batch"
     means = [phase.mean_ns / 1e6 for phase in summarize_phases(steps)]
     if not means:
         return
     covered = explain_average([select_steps(steps)], noun)
-    figure.add_bar(y=[phase.label for phase in PHASES], x=means, orientation="h", marker_color=list(_COLORS))
+    figure.add_bar(
+        y=[phase.label for phase in PHASES],
+        x=means,
+        orientation="h",
+        marker_color=[_LIGHT[phase.color] for phase in PHASES],
+    )
     figure.update_layout(xaxis_title=f"ms of the mean {noun}; {covered}")
     figure.update_yaxes(autorange="reversed")
 
@@ -87,7 +93,7 @@ def _draw_operators(figure: Any, rank: RankRun) -> None:
     sums.sort(key=lambda row: (-row["device_self_ns_sum"], -row["self_ns_sum"]))
     shown = sums[:_MOST_BARS]
     names = [row["name"] for row in shown]
-    for key, label, color in (("self_ns", "host", _COLORS[-1]), ("device_self_ns", "device", _COLORS[3])):
+    for key, label, color in (("self_ns", "host", _LIGHT["host"]), ("device_self_ns", "device", _LIGHT["compute"])):
         times = [row[f"{key}_sum"] / 1e6 for row in shown]
         figure.add_bar(y=names, x=times, orientation="h", name=label, marker_color=color)
     figure.update_layout(barmode="group", xaxis_title="self time, ms")
@@ -111,7 +117,7 @@ def _draw_stages(figure: Any, rank: RankRun) -> None:
     """Draw what each stage did of its time: work and waits."""
     rows = rank.table("stages", ("stage", "kind", "duration_ns"))
     sums = rows.group_by(["stage", "kind"], use_threads=False).aggregate([("duration_ns", "sum")]).to_pylist()
-    kinds = {"work": _COLORS[1], "input_wait": _COLORS[0], "output_wait": "#565d66", "setup": _COLORS[2]}
+    kinds = {"work": _LIGHT["data"], "input_wait": _LIGHT["idle"], "output_wait": "#565d66", "setup": _LIGHT["copy"]}
     for kind, color in kinds.items():
         of_kind = [row for row in sums if row["kind"] == kind]
         if of_kind:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.parts import find_files, read_files
-from collector.format.phases import PHASES
+from collector.format.phases import PHASE_LABELS
 from collector.format.schema.errors import OptionError
 
 if TYPE_CHECKING:
@@ -189,7 +189,6 @@ def _read_phases(rank_folder: Path, first: int) -> dict[str, Any] | None:
     steps = _read(rank_folder, "steps", ("index", "kind"))
     if phases is None or steps is None:
         return None
-    labels = {phase.name: phase.label for phase in PHASES}
     # Steps come before phases: their spans end where these begin.
     parent = pc.add(phases["index"], first - 1 - int(pc.max(steps["index"]).as_py()))
     return {
@@ -198,7 +197,7 @@ def _read_phases(rank_folder: Path, first: int) -> dict[str, Any] | None:
         "start": phases["start_ns"],
         "dur": phases["duration_ns"],
         "cat": _constant("phase", phases.num_rows),
-        "name": [labels.get(name, name) for name in phases["phase"].to_pylist()],
+        "name": [PHASE_LABELS.get(name, name) for name in phases["phase"].to_pylist()],
         "process": _constant(_TRAINING, phases.num_rows),
         "thread": _constant("phases", phases.num_rows),
         "step": phases["step"],

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from collector.format.intervals import Floats
-from collector.format.phases import PHASE_NAMES
+from collector.format.phases import PHASE_NAMES, PHASE_PLACES, Bound, list_bound_by
 from collector.format.steps import read_integers
 from profiler_server.analysis.results import BoundBy, BoundKind, Suggestion
 from profiler_server.diagnosis.facts import Case
@@ -19,13 +19,8 @@ from profiler_server.format import format_duration, format_number_of, format_sha
 _MOST_STRETCHES = 20
 _STRETCH_STEPS = 25
 
-_PARTS: dict[BoundKind, tuple[str, ...]] = {
-    "input": ("data_wait",),
-    "transfer": ("h2d",),
-    "communication": ("communication",),
-    "overhead": ("gap", "tail"),
-    "compute": ("forward", "backward", "optimizer"),
-}
+_BOUNDS: tuple[Bound, ...] = ("input", "transfer", "communication", "overhead", "compute")
+_PARTS: dict[BoundKind, tuple[str, ...]] = {bound: list_bound_by(bound) for bound in _BOUNDS}
 
 
 def find_bound(case: Case) -> BoundBy:
@@ -48,9 +43,7 @@ def find_bound(case: Case) -> BoundBy:
 
 def _judge(case: Case, sums: Floats) -> tuple[BoundKind, float]:
     whole = float(sums.sum()) or 1.0
-    shares = {
-        kind: sum(float(sums[PHASE_NAMES.index(name)]) for name in names) / whole for kind, names in _PARTS.items()
-    }
+    shares = {kind: sum(float(sums[PHASE_PLACES[name]]) for name in names) / whole for kind, names in _PARTS.items()}
     if not case.device.is_used:  # nothing is copied to a device: what precedes the forward is preparation on the host
         shares["overhead"] += shares.pop("transfer")
     elif case.device.summary is not None:

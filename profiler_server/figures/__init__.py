@@ -3,9 +3,9 @@
 May import profiler_server.format and collector.format.schema. Must not import analysis or pages: figures take plain numbers.
 """
 
+from collector.format.colors import PALETTE
+from collector.format.phases import PHASE_COLORS
 from profiler_server.figures.charts import (
-    PALETTE,
-    PHASE_COLORS,
     Axes,
     Chart,
     Figure,

@@ -14,40 +14,16 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from collector.format.colors import PALETTE
+from collector.format.phases import PHASE_COLORS
 from profiler_server.format import choose_byte_unit, choose_time_unit, shorten_middle
 
 Numbers = npt.NDArray[Any]
 Figure = dict[str, Any]
 Size = Literal["short", "medium", "tall"]
 
-PALETTE: Mapping[str, tuple[str, str]] = {
-    "compute": ("#111eae", "#2f47fa"),
-    "backward": ("#6f7ff5", "#9db0ff"),
-    "communication": ("#d37860", "#b93a0a"),
-    "overlap": ("#5a1169", "#d87aed"),
-    "copy": ("#0d939c", "#b9edef"),
-    "data": ("#b68e0f", "#fdd93b"),
-    "host": ("#3d3f45", "#616570"),
-    "optimizer": ("#265b02", "#5fe68b"),
-    "idle": ("#868d95", "#7d858f"),
-    "zero": ("#c4161c", "#ff6b6b"),
-}
-"""Category -> its colour on the light and on the dark ground; a colour means the same on every page."""
-
 NEUTRALS = {"ink": ("#1b1f24", "#e6edf3"), "ground": ("#ffffff", "#0f1216")}
 """The colours of text, for a line that is no category (the whole step), and of the page."""
-
-PHASE_COLORS: Mapping[str, str] = {
-    "gap": "idle",
-    "data_wait": "data",
-    "h2d": "copy",
-    "forward": "compute",
-    "backward": "backward",
-    "communication": "communication",
-    "optimizer": "optimizer",
-    "tail": "host",
-}
-"""Phase -> category of PALETTE. Idle is hatched."""
 
 LEGEND_ABOVE: Mapping[str, str | float] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
 PIE_ORDER = ("compute", "copy", "data", "communication", "optimizer", "overlap", "backward", "host")

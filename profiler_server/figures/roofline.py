@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from profiler_server.figures.charts import LEGEND_ABOVE, NEUTRALS, PALETTE, Figure, complete_figure, plain_text
+from collector.format.colors import PALETTE
+from profiler_server.figures.charts import LEGEND_ABOVE, NEUTRALS, Figure, complete_figure, plain_text
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 LEAST_SIZE, MOST_SIZE = 7.0, 34.0

@@ -6,16 +6,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from collector.format.phases import PHASES
-from profiler_server.figures.charts import PHASE_COLORS
+from collector.format.phases import PHASE_COLORS, PHASE_LABELS
 from profiler_server.format import choose_time_unit, format_duration, format_share
 
 LABEL_MIN_FRAC = 0.085
 """Least part of the strip that has room for a bar's duration; its name needs more."""
 NAME_CHARACTER_FRAC = 0.0088
 """Part of the strip that one character takes at the least supported page width."""
-
-_LABELS = {phase.name: phase.label for phase in PHASES}
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ def build_strip(stretches: Sequence[tuple[str, float, float]], whole_ns: float) 
     sums: dict[str, float] = {}
     for phase, _, duration in stretches:
         sums[phase] = sums.get(phase, 0.0) + duration
-    spoken = ", ".join(f"{_LABELS[name]} {format_duration(value)}" for name, value in sums.items())
+    spoken = ", ".join(f"{PHASE_LABELS[name]} {format_duration(value)}" for name, value in sums.items())
     return Strip(bars, build_ticks(whole_ns), f"{format_duration(whole_ns)}: {spoken}." if spoken else "Nothing.")
 
 
@@ -65,7 +62,7 @@ def build_lane(stretches: Iterable[tuple[str, float, float]], whole_ns: float, n
 def _build_bar(phase: str, start_ns: float, duration_ns: float, whole_ns: float, named: bool) -> Bar:
     share = duration_ns / whole_ns if whole_ns else 0.0
     duration = format_duration(duration_ns)
-    label = _LABELS.get(phase, phase)
+    label = PHASE_LABELS.get(phase, phase)
     color = PHASE_COLORS.get(phase, "communication")
     title = f"{label}: starts at {format_duration(start_ns)}, takes {duration} ({format_share(share)})"
     text = _fit_text(label, duration, share) if named else ""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from profiler_server.figures.charts import PALETTE, Figure, complete_figure, plain_text
+from collector.format.colors import PALETTE
+from profiler_server.figures.charts import Figure, complete_figure, plain_text
 from profiler_server.format import choose_time_unit
 
 LEAST_CUT_FRAC = 0.4

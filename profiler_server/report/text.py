@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from collector.format.evaluation import has_training, read_as_steps, summarize_evaluation
-from collector.format.phases import PHASES
+from collector.format.phases import PHASE_LABELS
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.steps import PERCENTILE_LABELS, PERCENTILES, explain_left_out, select_steps
@@ -68,11 +68,10 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
         f"Rank {rank['rank']}: {format_number_of(steps['count'], noun)}{f'; {left_out}' if left_out else ''}",
         f"  {noun:<9} {_render_times(steps['duration_ns'])}",
     ]
-    labels = {phase.name: phase.label for phase in PHASES}
     shares = format_phase_shares({phase["name"]: phase["share_frac"] for phase in rank["phases"]})
     for phase in rank["phases"]:
         bar = "#" * round(40 * phase["share_frac"])
-        label, mean = labels.get(phase["name"], phase["name"]), format_duration(phase["mean_ns"])
+        label, mean = PHASE_LABELS.get(phase["name"], phase["name"]), format_duration(phase["mean_ns"])
         lines.append(f"  {label:<28} {mean:>9}  {shares[phase['name']]:>7}  {bar}".rstrip())
     slow = _render_slow_steps(rank)
     return "\n".join([*lines, *_render_evaluation(rank, run), *slow, *_render_pipeline(rank)])

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.phases import PHASES
+from collector.format.phases import PHASE_LABELS
 from collector.format.run import RankRun
 from collector.format.schema.errors import TableBrokenError, TableMissingError
 from profiler_server.analysis.operators.nesting import count_parents
@@ -100,8 +100,7 @@ def _derive_phases(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
     data = _read(rank, "phases", ["step", "phase", "start_ns", "duration_ns"])
     if data is None:
         return [], DERIVED_SCHEMA.empty_table()
-    labels = {phase.name: phase.label for phase in PHASES}
-    name = _relabel(data["phase"], labels)
+    name = _relabel(data["phase"], PHASE_LABELS)
     category = _constant("phase", data.num_rows)
     return [Track(number, "phase", "Phases", GROUP_TRAINING, _STEPS_ORDER + 1)], _table(
         data, "phases", name, category, number

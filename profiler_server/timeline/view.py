@@ -6,6 +6,7 @@ import re
 from itertools import groupby
 from typing import Any
 
+from collector.format.phases import PHASES
 from profiler_server.format import shorten_middle
 from profiler_server.timeline.area import AreaSummary
 from profiler_server.timeline.build import TILE_BITS
@@ -43,6 +44,7 @@ def view_meta(timeline: Timeline) -> Json:
         "counters": [_view_track(track) for track in index.counters],
         "names": _pack_names([shorten_middle(name, SHOWN_NAME) for name in names.name]),
         "categories": categories,
+        "phaseColors": {phase.label: phase.color for phase in PHASES},
         "nameCategories": [[number, len(list(run))] for number, run in groupby(numbers[c] for c in names.category)],
     }
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from collector.format.phases import PHASES
+from collector.format.phases import PHASE_LABELS
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.steps import StepSelection, explain_average, select_steps, summarize_phases
@@ -28,7 +28,6 @@ from profiler_server.web.templating import Templates
 
 STYLES = ("tokens", "components", "figure", "overall", "report")
 RANKS_SHOWN, ROWS_SHOWN, POINTS = 16, 30, 600
-LABELS = {phase.name: phase.label for phase in PHASES}
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,9 @@ def _view_rank(rank: RankRun, data: dict[str, Any]) -> RankView:
         return RankView(data, "", None, (), None)
     graph = average_graph(phases)
     shares = format_phase_shares({phase.name: phase.share_frac for phase in phases})
-    parts = tuple((LABELS[p.name], PHASE_COLORS[p.name], format_duration(p.mean_ns), shares[p.name]) for p in phases)
+    parts = tuple(
+        (PHASE_LABELS[p.name], PHASE_COLORS[p.name], format_duration(p.mean_ns), shares[p.name]) for p in phases
+    )
     strip = build_strip([(s.phase, s.start_ns, s.duration_ns) for s in graph.stretches], graph.duration_ns)
     selection = select_steps(steps)
     return RankView(

@@ -210,10 +210,10 @@ test("a mark is set, and taken away by setting it again nearby", () => {
 });
 
 test("colours follow the category, and for operators what the name says", () => {
-  assert.equal(classOf("kernel", "gemm"), "compute");
-  assert.equal(classOf("phase", "Data wait"), "data");
-  assert.equal(classOf("operator", "AddmmBackward0"), "backward");
-  assert.equal(classOf("annotation", "Optimizer.step#AdamW.step"), "optimizer");
+  assert.equal(classOf("kernel", "gemm", {}), "compute");
+  assert.equal(classOf("phase", "Data wait", { "Data wait": "data" }), "data");
+  assert.equal(classOf("operator", "AddmmBackward0", {}), "backward");
+  assert.equal(classOf("annotation", "Optimizer.step#AdamW.step", {}), "optimizer");
   assert.deepEqual(parseHex("#d37860"), [211, 120, 96]);
   assert.equal(pixel([1, 2, 3]), 0xff030201);
   assert.deepEqual(blend([0, 0, 0], [100, 200, 50], 0.5), [50, 100, 25]);
@@ -224,7 +224,7 @@ test("text on a slice has a contrast of 4.5 to 1 or more, whatever the colour", 
   const palette = { dark: false, classes: { host: [61, 63, 69], compute: [17, 30, 174], data: [182, 142, 15], idle: [120, 120, 120], copy: [13, 147, 156] } };
   const names = Array.from({ length: 200 }, (_, i) => `name ${i}`);
   for (const category of ["kernel", "memcpy", "stage", "wait", "runtime"]) {
-    const { rgb, bright } = colorNames(names, names.map(() => category), palette);
+    const { rgb, bright } = colorNames(names, names.map(() => category), palette, {});
     rgb.forEach((color, i) => {
       const light = bright[i] ? luminance(color) : 1;
       const dark = bright[i] ? 0 : luminance(color);

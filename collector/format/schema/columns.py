@@ -11,13 +11,18 @@ Dtype = Literal["int64", "int32", "float64", "bool", "string", "category"]
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table. `unit` is empty for a name, a flag or an identifier."""
+    """One column of a table. `unit` is empty for a name, a flag or an identifier.
+
+    `since` is the format version that brought the column. In files of an older one a column that cannot be null reads
+    as 0; without it in a file of that version or a later one, the file is damaged.
+    """
 
     name: str
     dtype: Dtype
     unit: str
     meaning: str
     nullable: bool = False
+    since: int = 1
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collector.format.phases import PHASE_NAMES
+from collector.format.phases import PHASE_PLACES
 from collector.traces.families import find_family
 from collector.traces.kineto.classify import Kind
 from collector.traces.kineto.clock import Ints
@@ -14,8 +14,8 @@ from collector.traces.kineto.scratch import blocks
 from collector.traces.kineto.steps import Steps
 
 Edges = tuple[Ints, Ints]
-_COMMUNICATION = PHASE_NAMES.index("communication")
-_WAIT = PHASE_NAMES.index("data_wait")
+_COMMUNICATION = PHASE_PLACES["communication"]
+_WAIT = PHASE_PLACES["data_wait"]
 _NOTHING: Edges = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 

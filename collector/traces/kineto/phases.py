@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector.format.phases import PHASE_NAMES
+from collector.format.phases import PHASE_NAMES, PHASE_PLACES
 from collector.traces.families import find_family
 from collector.traces.kineto.classify import OPERATORS, Kind
 from collector.traces.kineto.clock import Ints
@@ -70,7 +70,7 @@ def find_phases(trace: Trace, steps: Steps) -> Phases:
     for row, (start, end) in enumerate(zip(steps.start_ns.tolist(), steps.end_ns.tolist(), strict=True)):
         known = sorted(_clip_marks(marks, start, end))
         spans = [*_fill(known, start, end, marks)]
-        rows.extend((row, PHASE_NAMES.index(phase), first, last) for first, last, phase in spans if last > first)
+        rows.extend((row, PHASE_PLACES[phase], first, last) for first, last, phase in spans if last > first)
     columns = np.array(rows, np.int64).reshape(-1, 4)
     return Phases(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from collector.format.intervals import Floats, Ints, Mask
-from collector.format.phases import PHASE_NAMES, PHASES
+from collector.format.phases import PHASE_LABELS, PHASE_NAMES, PHASE_PLACES
 from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
 from profiler_server.analysis.steps.interruptions import NOTHING, Held, Interruptions, StepCauses
 from profiler_server.format import format_duration
@@ -24,7 +24,7 @@ loader, six deviations lie beyond anything that a reader of the chart would call
 MIN_STEPS = 10
 """Fewer steps have no usual length to stand out from."""
 
-_FORWARD = PHASE_NAMES.index("forward")
+_FORWARD = PHASE_PLACES["forward"]
 
 Cause = Literal["held", "validation", "warm_up", "window", "loader_start", "epoch_start", "gc", "phase"]
 
@@ -97,12 +97,11 @@ _WORDS: Mapping[Cause, str] = {
     "gc": "garbage collection",
     "validation": "validation: forward passes without gradients that the other steps have not",
 }
-_LABELS = {phase.name: phase.label for phase in PHASES}
 
 
 def explain_outlier(outlier: Outlier) -> str:
     """Say what took longer and why: "Tail +318 ms; checkpoint (torch.save) 320 ms"."""
-    grew = f"{_LABELS[outlier.phase]} +{format_duration(outlier.phase_excess_ns)}"
+    grew = f"{PHASE_LABELS[outlier.phase]} +{format_duration(outlier.phase_excess_ns)}"
     known = _WORDS.get(outlier.cause)
     if outlier.cause == "held" and outlier.held is not None:
         reason = f": {outlier.held.reason}" if outlier.held.reason else ""

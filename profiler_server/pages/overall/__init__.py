@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 
 from collector.format.evaluation import has_training, read_as_steps
-from collector.format.phases import PHASES
+from collector.format.phases import PHASE_LABELS
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest
@@ -234,7 +234,7 @@ def _describe_step(steps: Steps, rank: RankRun) -> MeanStep:
     carriers = {row.name: row.carrier for row in summarize_spread(steps.table)}
     parts = tuple(
         Part(
-            _LABELS[phase.name],
+            PHASE_LABELS[phase.name],
             PHASE_COLORS[phase.name],
             format_duration(phase.mean_ns),
             shares[phase.name],
@@ -251,9 +251,6 @@ def _describe_step(steps: Steps, rank: RankRun) -> MeanStep:
         sentence=_describe_modes(steps, rank.manifest),
         beside=describe_between(rank, steps.noun),
     )
-
-
-_LABELS = {phase.name: phase.label for phase in PHASES}
 
 
 _MOST_TRIGGERS = 5

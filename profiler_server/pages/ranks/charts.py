@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from collector.format.phases import PHASES
+from collector.format.phases import PHASE_LABELS
 from profiler_server.analysis.ranks.ranks import RankSummary, average_steps
 from profiler_server.analysis.results import DeviceTimes
 from profiler_server.figures import Axes, Chart, Figure, Heat, Stack, build_heat, build_stack
 from profiler_server.format import format_duration
 
-_LABELS = {phase.name: phase.label for phase in PHASES}
 DEVICE_PARTS: Mapping[str, tuple[str, str]] = {
     "computation_ns": ("Computation", "compute"),
     "exposed_communication_ns": ("Exposed communication", "communication"),
@@ -43,15 +42,15 @@ def build_charts(ranks: Sequence[RankSummary], devices: Mapping[int, DeviceTimes
 
 
 def _draw_phases(ranks: Sequence[RankSummary]) -> Chart:
-    names = [name for name in _LABELS if any(rank.phases_ns[name] for rank in ranks)]
+    names = [name for name in PHASE_LABELS if any(rank.phases_ns[name] for rank in ranks)]
     parts = {name: np.array([rank.phases_ns[name] for rank in ranks]) for name in names}
     x = np.array([rank.rank for rank in ranks])
     return Chart(
         id="rank-phases",
         title="What the mean step of each rank is made of",
         caption="Communication is the time in which a rank was held in a collective, waiting for slower ranks included.",
-        figure=_draw_bars(Stack(x, parts, labels=_LABELS)),
-        columns=("Rank", *(_LABELS[name] for name in names)),
+        figure=_draw_bars(Stack(x, parts, labels=PHASE_LABELS)),
+        columns=("Rank", *(PHASE_LABELS[name] for name in names)),
         rows=tuple((str(r.rank), *(format_duration(r.phases_ns[name]) for name in names)) for r in ranks),
         size="medium",
     )

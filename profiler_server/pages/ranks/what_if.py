@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from collector.format.phases import PHASES
+from collector.format.phases import PHASE_LABELS
 from profiler_server.analysis.what_if.result import WhatIf
 from profiler_server.format import ABSENT, format_duration, format_share
 
@@ -15,7 +15,6 @@ MOST_ROWS = 8
 LEAST_GAIN_NS = 100_000.0
 _LEAST_LOSS = 0.005
 Key = TypeVar("Key", int, str)
-_LABELS = {phase.name: phase.label for phase in PHASES}
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def view_what_if(found: WhatIf | None) -> WhatIfView | None:
         note=_say_how(found),
         reason="",
         ranks=_list(found.by_rank, lambda rank: f"rank {rank}", gains),
-        operations=_list(found.by_operation, lambda name: _LABELS.get(name, name), {}),
+        operations=_list(found.by_operation, lambda name: PHASE_LABELS.get(name, name), {}),
         stages=_list(found.by_stage, lambda stage: f"stage {stage}", {}),
         has_gain=bool(gains),
     )

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector.format.phases import PHASES
+from collector.format.phases import PHASE_LABELS
 from collector.format.schema.manifest import RunManifest
 from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
 from profiler_server.analysis.ranks.ranks import RankSummary, Straggler
 from profiler_server.format import format_count, format_duration, format_number_of, format_share
 
-LABELS = {phase.name: phase.label for phase in PHASES}
 LATE_FRAC = 0.7
 """From this share of the collectives on, the rank that comes last is named."""
 
@@ -37,7 +36,7 @@ def describe_straggler(straggler: Straggler | None) -> str:
         return f"Rank {straggler.rank} is {share} behind {others}, but steps vary so much that this may be chance."
     if not straggler.is_slow:
         return f"The ranks are alike: the slowest, rank {straggler.rank}, is {share} behind {others}."
-    grew = LABELS[straggler.phase].lower()
+    grew = PHASE_LABELS[straggler.phase].lower()
     before, now = format_duration(straggler.phase_others_ns), format_duration(straggler.phase_ns)
     return f"Rank {straggler.rank} is {share} slower than {others}; its {grew} grew: {now} against {before}."
 

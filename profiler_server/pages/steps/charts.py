@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collector.format.intervals import Ints
-from collector.format.phases import PHASES
+from collector.format.phases import PHASE_LABELS, list_group
 from profiler_server.analysis.steps.outliers import list_outliers
 from profiler_server.analysis.steps.stability import trace_band
 from profiler_server.figures import (
@@ -28,7 +28,6 @@ from profiler_server.figures import (
 from profiler_server.format import format_count, format_duration
 from profiler_server.pages.steps.reading import StepData
 
-LABELS: Mapping[str, str] = {phase.name: phase.label for phase in PHASES}
 SMALL_CHART_POINTS = 600
 """Most points of one line of a chart that takes half of the width, or holds many lines."""
 TABLE_ROWS = 40
@@ -48,15 +47,15 @@ LINE_CHARTS: Mapping[str, LineChart] = {
     "input": LineChart(
         "Data wait and host-to-device",
         "What every {noun} spends on getting its batch: waiting for the loader, then copying and preparing it.",
-        ("data_wait", "h2d"),
+        list_group("input"),
     ),
     "compute": LineChart(
-        "Forward and backward", "What every {noun} spends in the model and in autograd.", ("forward", "backward")
+        "Forward and backward", "What every {noun} spends in the model and in autograd.", list_group("compute")
     ),
     "update": LineChart(
-        "Communication, update, gap and tail",
+        "Gap, communication, update and tail",
         "Collectives that nothing hides, the parameter update, and what lies between the known calls.",
-        ("communication", "optimizer", "gap", "tail"),
+        list_group("update"),
     ),
 }
 CHART_NAMES = ("duration", "phases", *LINE_CHARTS)
@@ -69,7 +68,7 @@ def build_charts(data: StepData) -> tuple[Chart, ...]:
     for name, plan in LINE_CHARTS.items():
         phases = _present(data, plan.phases)
         if phases:
-            values = {LABELS[phase]: data.column(f"{phase}_ns") for phase in phases}
+            values = {PHASE_LABELS[phase]: data.column(f"{phase}_ns") for phase in phases}
             caption = plan.caption.format(noun=data.noun)
             charts.append(_chart(name, (plan.title, caption), data, (numbers, values)))
     return tuple(charts)
@@ -81,11 +80,11 @@ def build_figure(name: str, data: StepData) -> Figure:
     if name == "duration":
         return _duration_figure(data)
     if name == "phases":
-        phases = _present(data, tuple(LABELS))
+        phases = _present(data, tuple(PHASE_LABELS))
         parts = {phase: data.column(f"{phase}_ns") for phase in phases}
-        return build_stack(Stack(numbers, parts, labels=LABELS), Axes(x_title=data.noun, x_range=_span(numbers)))
+        return build_stack(Stack(numbers, parts, labels=PHASE_LABELS), Axes(x_title=data.noun, x_range=_span(numbers)))
     phases = _present(data, LINE_CHARTS[name].phases)
-    lines = [Line(LABELS[phase], PHASE_COLORS[phase], data.column(f"{phase}_ns")) for phase in phases]
+    lines = [Line(PHASE_LABELS[phase], PHASE_COLORS[phase], data.column(f"{phase}_ns")) for phase in phases]
     return build_lines(numbers, lines, Axes(x_title=data.noun, x_range=_span(numbers)), SMALL_CHART_POINTS)
 
 
@@ -132,7 +131,7 @@ def _phases_chart(data: StepData) -> Chart:
     size = run_length(len(data.selection.step))
     each = f"the mean of {size} {data.nouns}; zoom in for single ones" if size > 1 else f"one {data.noun}"
     caption = f"What every {data.noun} is made of; the parts add up to it. A column is {each}."
-    values = {LABELS[name]: data.column(f"{name}_ns") for name in _present(data, tuple(LABELS))}
+    values = {PHASE_LABELS[name]: data.column(f"{name}_ns") for name in _present(data, tuple(PHASE_LABELS))}
     return _chart("phases", ("Phases", caption), data, (data.selection.step, values))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from collector.format.evaluation import EvaluationSummary
 from collector.format.intervals import Ints
-from collector.format.phases import PHASES
+from collector.format.phases import PHASE_LABELS
 from collector.format.schema.manifest import RankManifest
 from collector.format.steps import Distribution, Reason, explain_left_out
 from profiler_server.analysis.steps.device_phases import DevicePhases
@@ -35,7 +35,6 @@ from profiler_server.format import (
 )
 from profiler_server.pages.steps.reading import StepData
 
-_LABELS = {phase.name: phase.label for phase in PHASES}
 _REASONS: dict[Reason, str] = {
     "warm-up": "warm-up: the first steps are still slower than the typical one",
     "detailed windows": "inside a detailed window, whose cost they carry",
@@ -205,7 +204,7 @@ def describe_device_phases(found: DevicePhases | None) -> str:
     """Say what the parts of a step took on the device, "" where that was not measured."""
     if found is None:
         return ""
-    parts = ", ".join(f"{_LABELS[name].lower()} {format_duration(mean)}" for name, mean in found.means_ns)
+    parts = ", ".join(f"{PHASE_LABELS[name].lower()} {format_duration(mean)}" for name, mean in found.means_ns)
     return f"On the device, by events on its stream, mean of {format_number_of(found.steps, 'step')}: {parts}."
 
 
@@ -252,7 +251,7 @@ def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | N
     named = (("mean", spread.mean), ("p50", spread.p50), ("p95", spread.p95), ("max", spread.max))
     present = [phase for phase in summary.phases if phase.mean_ns]
     shares = format_phase_shares({phase.name: phase.share_frac for phase in present})
-    phases = (Figure(_LABELS[phase.name], format_duration(phase.mean_ns), shares[phase.name]) for phase in present)
+    phases = (Figure(PHASE_LABELS[phase.name], format_duration(phase.mean_ns), shares[phase.name]) for phase in present)
     return EvaluationView(text, tuple(Figure(k, format_duration(v)) for k, v in named), tuple(phases))
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
+from collector.format.phases import PHASES
 from collector.format.schema.errors import RunError
 from profiler_server.analysis.compare.comparison import Comparison, Difference, compare_ranks, summarize_comparison
 from profiler_server.analysis.operators.operator_groups import Measure
@@ -27,16 +28,7 @@ from profiler_server.web.templating import read_fields
 ROUTER = APIRouter(tags=["runs"])
 CHOICES = 500
 # What the bars of a part are drawn in; operators are host work.
-CATEGORIES = {
-    "Gap": "idle",
-    "Data wait": "data",
-    "Host-to-device / preparation": "copy",
-    "Forward": "compute",
-    "Backward": "backward",
-    "Communication": "communication",
-    "Parameter update": "optimizer",
-    "Tail": "host",
-}
+CATEGORIES = {phase.label: phase.color for phase in PHASES}
 RunOf = Annotated[str, Query(max_length=1000, description="The run's path below the base directory.")]
 Rank = Annotated[int | None, Query(ge=0, le=LARGEST_RANK, description="Rank of both runs; the first by default.")]
 

@@ -22,7 +22,7 @@ TABLE = Table(
         ),
         Column("start_ns", "int64", "ns", "Start, since the run's epoch."),
         Column("duration_ns", "int64", "ns", "Length; the phases sum to it exactly."),
-        *(Column(f"{phase.name}_ns", "int64", "ns", phase.meaning) for phase in PHASES),
+        *(Column(phase.column, "int64", "ns", phase.meaning, since=phase.since) for phase in PHASES),
         Column(
             "epoch",
             "int32",

@@ -24,23 +24,14 @@ const OF_CATEGORY = {
   module: "host",
 };
 
-/** @type {Record<string, string>} */
-const OF_PHASE = {
-  "Data wait": "data",
-  "Host-to-device / preparation": "copy",
-  Forward: "compute",
-  Backward: "backward",
-  Communication: "communication",
-  "Parameter update": "optimizer",
-  Gap: "idle",
-  Tail: "host",
-};
-
 const WHITE = [255, 255, 255];
 
-/** @param {string} category @param {string} name @returns {string} one of the classes of tokens.css */
-export function classOf(category, name) {
-  if (category === "phase") return OF_PHASE[name] ?? "host";
+/**
+ * @param {string} category @param {string} name @param {Record<string, string>} phaseColors class of each phase, by label
+ * @returns {string} one of the classes of tokens.css
+ */
+export function classOf(category, name, phaseColors) {
+  if (category === "phase") return phaseColors[name] ?? "host";
   if (category in OF_CATEGORY) return OF_CATEGORY[category];
   if (/DataLoader/.test(name)) return "data";
   if (/^Optimizer\.|_foreach_|_fused_adam|zero_grad/.test(name)) return "optimizer";
@@ -102,12 +93,13 @@ export function luminance(rgb) {
 /**
  * Return the colour of every name: its class, with a little of the ground mixed in by a hash of the name.
  * @param {string[]} names @param {string[]} categories of each name @param {Palette} palette
+ * @param {Record<string, string>} phaseColors class of each phase, by label
  * @returns {{rgb: number[][], bright: Uint8Array, idle: Uint8Array}} `bright` says where text must be dark
  */
-export function colorNames(names, categories, palette) {
+export function colorNames(names, categories, palette, phaseColors) {
   const [bright, idle] = [new Uint8Array(names.length), new Uint8Array(names.length)];
   const rgb = names.map((name, i) => {
-    const kind = classOf(categories[i], name);
+    const kind = classOf(categories[i], name, phaseColors);
     const base = palette.classes[kind];
     const steady = categories[i] === "phase" || categories[i] === "wait" || categories[i] === "overlap";
     const color = blend(base, WHITE, (steady ? 0 : 0.42 * spread(name)) + (kind === "idle" && !palette.dark ? 0.45 : 0));

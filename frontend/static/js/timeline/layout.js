@@ -4,7 +4,7 @@
  * @typedef {{name: string, kind: string, group: string, unit: string, firstLane: number, lanes: number}} Track
  * @typedef {{rank: number, stamp: string, origin: number, span: number, slices: number, rawLevel: number,
  *   topLevel: number, tileBits: number, tracks: Track[], counters: Track[], names: string[], categories: string[],
- *   nameCategories: number[]}} Meta
+ *   nameCategories: number[], phaseColors: Record<string, string>}} Meta
  * @typedef {{meta: Meta, shift: number, colors: {rgb: number[][], bright: Uint8Array, idle: Uint8Array}}} Source a rank that is open;
  *   `shift` is its origin less the viewer's
  * @typedef {object} Row

@@ -66,7 +66,8 @@ export class Viewer {
   /** @param {Meta} meta @returns {import("./layout.js").Source} */
   makeSource(meta) {
     const categories = meta.nameCategories.map((number) => meta.categories[number]);
-    return { meta, shift: meta.origin - this.state.origin, colors: colorNames(meta.names, categories, this.state.palette) };
+    const colors = colorNames(meta.names, categories, this.state.palette, meta.phaseColors);
+    return { meta, shift: meta.origin - this.state.origin, colors };
   }
 
   async openAddress() {
