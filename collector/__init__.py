@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collector.marks.queues import queue
     from collector.marks.ranges import pop_range, push_range, record
     from collector.marks.stages import stage
+    from collector.marks.watching import watch
     from collector.session.profiler import Profiler, active_profiler
 
     __version__: str
@@ -56,6 +57,7 @@ __all__ = [
     "queue",
     "record",
     "stage",
+    "watch",
 ]
 
 _HOMES = {
@@ -70,6 +72,7 @@ _HOMES = {
     "queue": "marks.queues",
     "record": "marks.ranges",
     "stage": "marks.stages",
+    "watch": "marks.watching",
     **{name: "format.schema.errors" for name in __all__ if name.endswith("Error")},
 }
 

@@ -53,14 +53,15 @@ class StepCounter:
     # One block of memory: between two steps of a training, nothing of this is left in the processor's caches.
     __slots__ = (
         "_backwards_at_fetch",
+        "_backwards_at_start",
         "_backwards_at_update",
         "_batches",
+        "_by_closure",
         "_careful_until",
         "_cycle",
         "_cycle_length",
         "_ever_updated",
         "_explicit",
-        "_fetches",
         "_following",
         "_idle_limit",
         "_log",
@@ -74,6 +75,7 @@ class StepCounter:
         "callbacks",
         "ended",
         "fetched",
+        "fetches",
         "has_compiled",
         "has_trained",
         "idle_fetches",
@@ -103,7 +105,7 @@ class StepCounter:
         self.backwards = 0
         self._ever_updated = False
         self._batches = 0
-        self._fetches = 0
+        self.fetches = 0
         self._backwards_at_fetch = 0
         self.has_compiled = False
         # Fetches since the last forward that was seen; the signal of forwards sets it back.
@@ -112,7 +114,8 @@ class StepCounter:
         self._idle_limit = FIRST_IDLE
         self._cycle: dict[int, int] = {}
         self._cycle_length = 0
-        self._backwards_at_update = 0
+        self._backwards_at_update = self._backwards_at_start = 0
+        self._by_closure = False
 
     def backward_ends(self) -> None:
         """The outermost backward is over, and updates were made inside of it: they count as one, by the backward itself."""
@@ -137,7 +140,7 @@ class StepCounter:
             if self._batches > BATCHES_WITHOUT_UPDATE:
                 self._end_batches()
         self._backwards_at_fetch = self.backwards
-        self._fetches += 1
+        self.fetches += 1
         self.fetched = True
         self.idle_fetches += 1
         if self.idle_fetches > self._idle_limit:
@@ -150,9 +153,10 @@ class StepCounter:
 
     def update_starts(self, optimizer: int) -> None:
         """An optimizer is about to step in a loop without fetches; close a cycle that is seen to be over only now."""
+        self._backwards_at_start = self.backwards
         if self.fetched or self._explicit or optimizer not in self._cycle:
             return
-        if self.backwards > self._backwards_at_update:
+        if self.backwards > self._backwards_at_update or self._by_closure:
             self._cycle_length = len(self._cycle)
             backwards = self.backwards - self._backwards_at_update
             self._end(STEP_ENDED)
@@ -170,8 +174,11 @@ class StepCounter:
                 self.fetched = False
                 self._cycle_length = len(self._cycle)
                 self._end_cycles(count)
-        elif len(self._cycle) == self._cycle_length and self.backwards:
-            self._end(STEP_ENDED)
+        else:
+            # LBFGS and its like: the backwards are made inside of the update.
+            self._by_closure = self.backwards > self._backwards_at_start
+            if len(self._cycle) == self._cycle_length and self.backwards:
+                self._end(STEP_ENDED)
 
     def update_in_backward(self) -> None:
         """An optimizer has stepped inside of a backward; more of them may follow in the same one."""
@@ -187,7 +194,7 @@ class StepCounter:
         """Recording stops: the step that has updated is over."""
         if self._explicit:
             return
-        if self._updated and self._fetches <= _FETCHES_OF_ONE_BATCH and self._cycle:
+        if self._updated and self.fetches <= _FETCHES_OF_ONE_BATCH and self._cycle:
             self._end_cycles(self._cycle[next(reversed(self._cycle))])
         elif self._updated:
             self._end(STEP_ENDED)

@@ -11,9 +11,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from collector.ring.mark_log import MarkLog
 
@@ -33,11 +33,17 @@ class DeviceClock(Protocol):
 
 
 class Trainer(Protocol):
-    """The training thread's own log, for waits on a queue that feeds it."""
+    """The training thread's own log, for what feeds it. Called on that thread only."""
 
     def fetch_starts(self) -> bool: ...
 
     def fetch_ends(self) -> None: ...
+
+    def read_starts(self) -> None: ...
+
+    def read_ends(self) -> None: ...
+
+    def iterate(self, iterable: Iterable[Any], name: str) -> Iterator[Any]: ...
 
 
 class Outlet:

@@ -13,11 +13,13 @@ from typing import NamedTuple
 
 from collector.format.schema.errors import UsageError
 from collector.marks import outlet as outlets
-from collector.marks.outlet import Outlet
+from collector.marks.outlet import Outlet, Trainer
 from collector.ring.mark_log import STAGE, UNKNOWN, MarkLog, StageSpan
 
 WORK, INPUT_WAIT, OUTPUT_WAIT = 0, 1, 2
 _MOST_WAITING = 256
+INPUT_STAGES = frozenset(("read", "load", "fetch", "decode", "transform", "augment", "collate", "input"))
+"""On the thread that trains, what runs in stages of these names is data wait."""
 
 
 class Wait(NamedTuple):
@@ -52,19 +54,25 @@ class _Replica:
 class Stage:
     """The work of one stage on one item, as a block. Set `items` and `bytes` inside of it where they are not 1 and 0."""
 
-    __slots__ = ("_cpu_ns", "_from_ns", "_name", "_outer", "_replica", "_wanted", "bytes", "items")
+    __slots__ = ("_cpu_ns", "_from_ns", "_name", "_outer", "_reads_for", "_replica", "_wanted", "bytes", "items")
 
     def __init__(self, name: str, replica: int | None = None, items: int = 1) -> None:
         self._name = name
         self._wanted = UNKNOWN if replica is None else replica
         self._replica: _Replica | None = None
         self._outer: Stage | None = None
+        self._reads_for: Trainer | None = None
         self.items = items
         self.bytes = 0
 
     def __enter__(self) -> Stage:
         outlet = outlets.current
-        if outlet is None or not outlet.takes_pipeline:
+        if outlet is None or not outlet.is_on:
+            return self
+        if self._name in INPUT_STAGES and outlet.trainer is not None and outlet.is_training_thread:
+            self._reads_for = outlet.trainer
+            self._reads_for.read_starts()
+        if not outlet.takes_pipeline:
             return self
         try:
             self._replica = _Replica(outlet, self._name, self._wanted)
@@ -84,6 +92,9 @@ class Stage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._reads_for is not None:
+            self._reads_for.read_ends()
+            self._reads_for = None
         if self._replica is None:
             return
         # A stretch of no length still carries the items, which count once.
@@ -153,7 +164,8 @@ def stage(name: str, replica: int | None = None, items: int = 1) -> Stage:
 
     `replica` tells apart threads and processes that run the same stage; without it each thread is one. Waits on
     queues watched by `collector.queue` are not counted as work: a `get` before or inside of the block waits for
-    input, a `put` inside of or after it waits for output. UsageError for a name that is no text or a replica that is
+    input, a `put` inside of or after it waits for output. On the thread that trains, the stages read, load, fetch,
+    decode, transform, augment, collate and input are data wait of the step. UsageError for a name that is no text or a replica that is
     no number from 0 on.
 
     >>> for path in iter(paths.get, None):

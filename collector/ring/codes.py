@@ -36,6 +36,12 @@ BACKWARD_POINT = 24 << CODE_SHIFT
 STALL_START = 25 << CODE_SHIFT
 """The collector itself holds the training thread, to open or save a detailed window."""
 STALL_END = 26 << CODE_SHIFT
+CLOSURE_START = 27 << CODE_SHIFT
+"""Inside of an update, the user's closure begins: its time is the loop's, not the optimizer's."""
+CLOSURE_END = 28 << CODE_SHIFT
+READ_START = 29 << CODE_SHIFT
+"""The training thread begins to read its input by itself, outside of any fetch."""
+READ_END = 30 << CODE_SHIFT
 LAST_TIMED = 63 << CODE_SHIFT
 
 # Not timed: the payload is a value.

@@ -93,7 +93,9 @@ class StepMachine:
             self._row = Row(self.state.start, self.position, detailed=self.state.detailed)
             self._at = self.state.start
         self._values_from: int | None = None
+        # Phases of the calls that are open; UNKNOWN is a closure inside of an update, which is as good as no call.
         self._stack: list[int] = []
+        self._is_reading = False
         self._closes_next: int | None = None
         self._loader = (0, 0)
         self._batch = 0
@@ -123,6 +125,8 @@ class StepMachine:
         row, state = self._row, self.state
         if row is None or row.stretches or self._stack != [DATA] or self._closes_next is not None or self._gc_start:
             return False
+        if self._is_reading:
+            return False
         is_plain = state.started and not (state.explicit or state.detailed or row.detailed)
         return is_plain and row.start == self._at == self._fetch_start
 
@@ -141,6 +145,7 @@ class StepMachine:
         """Words are missing here: nothing that was open can be trusted to be open still."""
         self._stack.clear()
         self._closes_next = None
+        self._is_reading = False
         if self._row is not None:
             self._row.cuts, self._row.updates = [], []
 
@@ -160,7 +165,7 @@ class StepMachine:
         if self._row is None:
             self._row, self._at = Row(time, self.position, detailed=self.state.detailed), time
         time = max(time, self._at)
-        self._row.add(self._stack[-1] if self._stack else UNKNOWN, self._at, time)
+        self._row.add(self._find_phase(), self._at, time)
         self._at = time
         if self._closes_next is not None:
             step, self._closes_next = self._closes_next, None
@@ -173,8 +178,15 @@ class StepMachine:
             self._mark(code, time)
         self._values_from = None
 
+    def _find_phase(self) -> int:
+        """Return the phase of what passes now."""
+        phase = self._stack[-1] if self._stack else UNKNOWN
+        return DATA if phase == UNKNOWN and self._is_reading else phase
+
     def _open(self, code: int, time: int) -> None:
         phase = _OPENS[code]
+        if self._stack and self._stack[-1] == UNKNOWN:
+            self.row.resolve(phase)
         if not self._stack:
             if code in (codes.FETCH_START, codes.LOADER_START):
                 self._close_before_fetch(code, time)
@@ -224,9 +236,9 @@ class StepMachine:
         elif code == codes.SCALER_END and row.counters.updates == self._updates_at_scaler:
             row.counters.updates += 1
             row.counters.skipped += 1
+        if phase != COMMUNICATION and (not self._stack or self._stack[-1] == UNKNOWN):
+            row.previous = phase
         if not self._stack:
-            if phase != COMMUNICATION:
-                row.previous = phase
             known = row.updates[-1].counters.updates if row.updates else 0
             if code in _UPDATES and row.counters.updates > known:
                 row.updates.append(row.cut_here(time, self.position + 1))
@@ -236,9 +248,14 @@ class StepMachine:
         if code == codes.STEP_MARK:
             self.state.explicit = True
             self._close("train", time, self.state.step + 1, after=True)
+        elif code in (codes.CLOSURE_START, codes.CLOSURE_END):
+            self._mark_closure(code)
+        elif code in (codes.READ_START, codes.READ_END):
+            self._mark_reading(code == codes.READ_START)
         elif code == codes.PAUSE:
             self.finish()
             self._stack.clear()
+            self._is_reading = False
             self.row.position = self.state.position = self.position + 1
         elif code == codes.RESUME:
             self._close("rest", time, after=True)
@@ -251,13 +268,30 @@ class StepMachine:
         elif code == codes.BACKWARD_POINT:
             self.row.backward_point = time
 
+    def _mark_closure(self, code: int) -> None:
+        if code == codes.CLOSURE_START:
+            self._stack.append(UNKNOWN)
+            self.row.previous = UNKNOWN
+        elif UNKNOWN in self._stack:
+            self.row.resolve(OPTIMIZER)
+            while self._stack.pop() != UNKNOWN:
+                pass
+
+    def _mark_reading(self, begins: bool) -> None:
+        if self._is_reading != begins and (not self._stack or self._stack[-1] == UNKNOWN):
+            if begins:
+                self.row.resolve(DATA)
+            else:
+                self.row.previous = DATA
+        self._is_reading = begins
+
     def _feed_value(self, code: int, value: int) -> None:
         if code in _STEP_CODES and value <= self.state.step:
             return  # read again after a takeover: that step is written
         if code == codes.STEP_ENDS_NEXT:
             self._closes_next = value
-        elif code == codes.LOADER and DATA in self._stack:
-            pass  # a queue of the user's feeds the DataLoader: the batch is the DataLoader's
+        elif code in (codes.LOADER, codes.QUEUE) and DATA in self._stack:
+            pass  # what feeds the step is asked already; it asks something else for the batch
         elif code == codes.LOADER:
             self._loader = (value & 0xFFFF, value >> 16)
             self._values_from = self.position

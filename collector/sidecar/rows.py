@@ -160,18 +160,33 @@ class Row:
         """Give the unknown stretches at the end to a phase, now that it is known what follows them."""
         if following != COMMUNICATION:
             phase = classify(self.previous, following)
-            index = len(self.stretches) - 1
+            index, held = len(self.stretches) - 1, self._find_held()
             while index >= 0:
                 known, start, end = self.stretches[index]
+                if known == UNKNOWN and index == held and following != END:
+                    return
                 if known == UNKNOWN:
                     self.stretches[index] = Stretch(phase, start, end)
                 elif known != COMMUNICATION:
                     return
                 index -= 1
 
+    def _find_held(self) -> int:
+        """Return which stretch may turn out to begin a row: until that is known, what it is depends on it."""
+        return self.updates[-1].stretches if self.updates else -1
+
+    def _resolve_held(self) -> None:
+        """Give what was held to a phase, by what stands beside it in the row as it is now."""
+        for index, (phase, start, end) in enumerate(self.stretches):
+            if phase == UNKNOWN:
+                before = (known for known, _, _ in reversed(self.stretches[:index]) if known != COMMUNICATION)
+                after = (known for known, _, _ in self.stretches[index + 1 :] if known not in (COMMUNICATION, UNKNOWN))
+                self.stretches[index] = Stretch(classify(next(before, UNKNOWN), next(after, END)), start, end)
+
     def settle(self) -> None:
         """Resolve the rest and apply the points that the user named: the row is complete."""
         self.resolve(END)
+        self._resolve_held()
         if self.forward_point is not None:
             self._relabel(FORWARD, H2D, None, self.forward_point)
         if self.backward_point is not None:

@@ -33,6 +33,7 @@ _SCRATCH_STEPS = 4
 _TIMED = (
     codes.FETCH_START, codes.FETCH_END, codes.FORWARD_START, codes.FORWARD_END, codes.BACKWARD_START,
     codes.BACKWARD_END, codes.UPDATE_START, codes.UPDATE_END, codes.ZERO_START, codes.ZERO_END,
+    codes.CLOSURE_START, codes.CLOSURE_END,
 )  # fmt: skip
 _VALUES = (codes.STEP_ENDS_NEXT, codes.LOADER, codes.QUEUE, codes.BATCH, codes.SAMPLES, codes.NO_GRAD)
 _ONCE = (codes.STEP_ENDS_NEXT, codes.LOADER, codes.FETCH_START, codes.FETCH_END, codes.BATCH)

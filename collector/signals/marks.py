@@ -7,16 +7,14 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
-from time import perf_counter_ns
 from typing import Any
 
 import torch
 
+from collector.context.inputs import TrainingInput
 from collector.context.signals import SignalContext
 from collector.marks.outlet import Outlet, close_outlet, open_outlet
-from collector.ring.codes import FETCH_END, FETCH_START, LOADER, OWN_QUEUE
 from collector.ring.mark_log import DEVICE, UNKNOWN, DeviceTime
-from collector.ring.words import CODE_SHIFT
 
 _MOST_EVENTS = 8192
 _FINISH_S = 2.0
@@ -30,7 +28,7 @@ class MarksSignal:
         steps = context.steps
         self._outlet = Outlet(context.events, context.log.thread, lambda: steps.ended + 1)
         self._outlet.with_pipeline = context.options.data_pipeline
-        self._outlet.trainer = QueueFetches(context)
+        self._outlet.trainer = TrainingInput(context)
         if torch.cuda.is_available():
             self._outlet.device = CudaRanges(self._outlet)
         open_outlet(self._outlet)
@@ -39,26 +37,6 @@ class MarksSignal:
         if isinstance(self._outlet.device, CudaRanges):
             self._outlet.device.finish()
         close_outlet(self._outlet)
-
-
-class QueueFetches:
-    """Waits of the training thread on a queue of the user's: to a step they are what waits for a DataLoader are."""
-
-    def __init__(self, context: SignalContext) -> None:
-        self._log = context.log
-        self._steps = context.steps
-
-    def fetch_starts(self) -> bool:
-        """Write that a fetch begins, unless nothing trains: then it is no step that waits."""
-        if not self._steps.has_trained:
-            return False
-        self._steps.fetch_starts()
-        self._log.write(LOADER >> CODE_SHIFT, OWN_QUEUE)
-        self._log.write(FETCH_START >> CODE_SHIFT, perf_counter_ns())
-        return True
-
-    def fetch_ends(self) -> None:
-        self._log.write(FETCH_END >> CODE_SHIFT, perf_counter_ns())
 
 
 @dataclass

@@ -14,7 +14,16 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from collector.context.signals import SignalContext
 from collector.edge import Edge
-from collector.ring.codes import SCALER_END, SCALER_START, UPDATE_END, UPDATE_START, ZERO_END, ZERO_START
+from collector.ring.codes import (
+    CLOSURE_END,
+    CLOSURE_START,
+    SCALER_END,
+    SCALER_START,
+    UPDATE_END,
+    UPDATE_START,
+    ZERO_END,
+    ZERO_START,
+)
 
 MOST_OPTIMIZERS = 16
 """So many are described: a script may make one for every step."""
@@ -62,15 +71,17 @@ class OptimizerSignal:
         words, mask, following, thread = log.words, log.mask, log.following, log.thread
         steps, inside, adopt, describe = context.steps, context.in_backward, context.adopt_thread, self._describe
         now, get_ident, tracing = time.perf_counter_ns, threading.get_ident, torch.compiler.is_dynamo_compiling
+        wrap = _make_closure_wrapper(context)
 
-        def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        def before(optimizer: Any, args: Any, kwargs: Any) -> Any:
             if tracing() or (get_ident() != thread[0] and not adopt()):
-                return
+                return None
             if id(optimizer) not in seen and len(seen) < MOST_OPTIMIZERS:
                 describe(optimizer)
             if not (steps.fetched or inside[0]):
                 steps.update_starts(id(optimizer))
             words[following() & mask] = now() + UPDATE_START
+            return wrap(args, kwargs) if kwargs or len(args) > 1 else None
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
             if tracing() or get_ident() != thread[0]:
@@ -121,6 +132,35 @@ class OptimizerSignal:
             }
         self._seen[id(optimizer)] = fact
         self._context.add_fact("optimizers", list(self._seen.values()))
+
+
+def _make_closure_wrapper(context: SignalContext) -> Callable[[Any, Any], Any]:
+    """Return what gives the arguments of `step` with the closure timed: what it does is the loop's, not the update's."""
+    log = context.log
+    words, mask, following, thread = log.words, log.mask, log.following, log.thread
+    now, get_ident = time.perf_counter_ns, threading.get_ident
+
+    def time_closure(closure: Any) -> Any:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            if get_ident() != thread[0]:
+                return closure(*args, **kwargs)
+            words[following() & mask] = now() + CLOSURE_START
+            try:
+                return closure(*args, **kwargs)
+            finally:
+                words[following() & mask] = now() + CLOSURE_END
+
+        skip_code(timed.__code__)
+        return functools.update_wrapper(timed, closure, updated=())
+
+    def wrap(args: Any, kwargs: Any) -> Any:
+        if len(args) > 1 and callable(args[1]):
+            return (args[0], time_closure(args[1]), *args[2:]), kwargs
+        if callable(kwargs.get("closure")):
+            return args, {**kwargs, "closure": time_closure(kwargs["closure"])}
+        return None
+
+    return wrap
 
 
 def _make_zero_hook(context: SignalContext, original: Any) -> Any:

@@ -130,9 +130,9 @@ def _find_bottleneck(
 
 
 def _find_loader(train: pa.Table, manifest: RankManifest) -> Loader | None:
-    """Return the loader that fed most training steps."""
+    """Return the DataLoader that fed most training steps; an iterable that the script watches has no arguments."""
     most = find_most_used(train)
-    return next((loader for loader in manifest.loaders if loader.id == most), None)
+    return next((loader for loader in manifest.loaders if loader.id == most and not loader.watched), None)
 
 
 def _assume_loader(manifest: RankManifest) -> Loader | None:

@@ -33,7 +33,8 @@ class Device:
 class Loader:
     """One DataLoader of the run: the arguments that advice refers to. `id` is the `loader` column.
 
-    `remade` counts the DataLoaders like it that the script made in its place, one after the other.
+    `remade` counts the DataLoaders like it that the script made in its place, one after the other. `watched` is an
+    iterable of the script's that it gave to `collector.watch`: no DataLoader, so nothing of one is known.
     """
 
     id: int
@@ -49,6 +50,7 @@ class Loader:
     length_batches: int | None = None
     start_method: str | None = None
     remade: int = 0
+    watched: bool = False
 
 
 @dataclass(frozen=True)

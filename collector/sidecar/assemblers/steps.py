@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from collector.sidecar.progress import decode_state, encode_state
 from collector.sidecar.rows import COMMUNICATION
 from collector.sidecar.steady import Steady, SteadyFeed
 from collector.sidecar.steady_rows import list_fetches, list_queues, list_steps
+from collector.sidecar.unseen import Seen
 
 STEPS_WITH_PHASES = 5_000
 """So many steps keep where in time their phases lie; later ones only if they are detailed."""
@@ -41,8 +42,7 @@ class StepsAssembler(Assembler):
         self._has_looked = False
         self._with_pin_queue: set[int] = set()
         self._data_pipeline: bool | None = None
-        self._train_steps = 0
-        self._train_ns = 0
+        self._seen = Seen()
         self._ended = 0
         self._calls = dict.fromkeys(("fetch", "forward", "backward", "update", "zero"), 0)
         self._reader: WordReader | None = None
@@ -84,8 +84,8 @@ class StepsAssembler(Assembler):
         steps = max(self._machine.state.step, self._ended)
         return {
             "events_lost": self._lost,
-            "cost": {"calls": self._calls, "steps": self._train_steps, "train_ns": self._train_ns},
-            "warnings": warn_of_lost_steps(steps, self._train_steps),
+            "cost": {"calls": self._calls, "steps": self._seen.steps, "train_ns": self._seen.train_ns},
+            "warnings": warn_of_lost_steps(steps, self._seen.steps) + self._seen.list_warnings(),
         }
 
     def checkpoint(self) -> dict[str, Any]:
@@ -93,8 +93,7 @@ class StepsAssembler(Assembler):
             "machine": encode_state(self._machine.state),
             "index": self._index,
             "lost": self._lost,
-            "train_steps": self._train_steps,
-            "train_ns": self._train_ns,
+            "seen": vars(self._seen).copy(),
             "calls": self._calls,
             "collectives": self._collectives.checkpoint(),
         }
@@ -104,7 +103,8 @@ class StepsAssembler(Assembler):
         self._feed = SteadyFeed(self._machine, self._add_steady)
         self._index = state["index"]
         self._lost_before = state["lost"]
-        self._train_steps, self._train_ns = state["train_steps"], state["train_ns"]
+        # Version 0.1.0 kept two of the sums.
+        self._seen = Seen(**state.get("seen") or {"steps": state["train_steps"], "train_ns": state["train_ns"]})
         self._calls = dict(state["calls"])
         self._collectives.restore(state["collectives"])
 
@@ -148,7 +148,9 @@ class StepsAssembler(Assembler):
                 tables["queues"] = list_queues(steady, self._capacities, self._with_pin_queue, self.clock)
         for name, table in tables.items():
             self._pieces.setdefault(name, []).append(table)
-        self._count(steady.example, len(steady), int((steady.ends - steady.starts).sum()))
+        self._count(
+            steady.example, len(steady), int((steady.ends - steady.starts).sum()), steady.phases.sum(0).tolist()
+        )
         self._index += len(steady)
 
     def _add(self, done: Done) -> None:
@@ -158,15 +160,14 @@ class StepsAssembler(Assembler):
             self._rows["phases"] += self._list_phases(done)
         self._look_for_loaders({sample.loader for sample in done.row.queues})
         if done.kind == "train":
-            self._count(done, 1, done.end - done.row.start)
+            self._count(done, 1, done.end - done.row.start, done.row.sums())
         if self._data_pipeline:
             self._rows["fetches"] += self._list_fetches(done)
             self._rows["queues"] += self._list_queues(done)
         self._index += 1
 
-    def _count(self, done: Done, steps: int, took_ns: int) -> None:
-        self._train_steps += steps
-        self._train_ns += took_ns
+    def _count(self, done: Done, steps: int, took_ns: int, phases_ns: Sequence[int]) -> None:
+        self._seen.add(steps, took_ns, phases_ns)
         counters = done.row.counters
         numbers = (counters.fetches, counters.forwards, counters.backwards, counters.updates, counters.zeros)
         for name, number in zip(self._calls, numbers, strict=True):

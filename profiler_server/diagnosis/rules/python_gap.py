@@ -12,6 +12,11 @@ from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_duration, format_share
 
+_UNWATCHED = (
+    " No input of the steps was seen: if this time is your input, wrap it, for batch in collector.watch(batches), "
+    "and it counts as data wait."
+)
+
 
 def _judge(case: Case) -> Finding | None:
     if case.device.is_used:  # the host waits for the device in these phases; device times have to say why
@@ -23,6 +28,7 @@ def _judge(case: Case) -> Finding | None:
     if share < OUTSIDE_FRAC:
         return None
     longer = "gap" if case.steps.regular_phases_ns["gap"] > case.steps.regular_phases_ns["tail"] else "tail"
+    is_fed = bool(read_integers(case.steps.rows, "fetches").any() or case.steps.regular_phases_ns["data_wait"])
     place = "before the batch is asked for" if longer == "gap" else "after the parameter update"
     return Finding(
         title="Every step spends time outside of training",
@@ -30,7 +36,7 @@ def _judge(case: Case) -> Finding | None:
         f"pass outside of loading, forward, backward and update, most of it {place}.",
         threshold=f"More than {format_share(OUTSIDE_FRAC)} of the usual step.",
         advice="Look at what the loop does there: logging, metrics, progress bars, copies of the weights. Do it every "
-        "n-th step, or in another thread.",
+        "n-th step, or in another thread." + ("" if is_fed else _UNWATCHED),
         change="if step % 50 == 0:\n    log(loss.item())  # not in every step",
         fix="less work between the steps",
         evidence=(STEPS_PAGE,),

@@ -9,7 +9,7 @@ from typing import Literal
 from profiler_server.analysis.data.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
 from profiler_server.analysis.data.own_pipeline import OwnStage
 from profiler_server.analysis.results import QueueSummary, StageSummary
-from profiler_server.format import format_count, format_duration, format_share
+from profiler_server.format import format_count, format_duration, format_share, shorten_middle
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
 
 WORKER_STAGES = ("read", "transform", "collate", "send")
@@ -99,6 +99,8 @@ def build_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox,
     if workers == 0 and HOST_QUEUE not in boxes:
         title = "Training process" if loading else "Training script"
         note = "makes each batch itself, then trains" if loading else "feeds the step itself: no DataLoader was seen"
+        if loader is not None and loader.watched:
+            note = f"waits for each batch of {shorten_middle(loader.dataset, 60)}, then trains"
         return (Lane(title, note, (*loading, *training)),)
     plural = "s" if workers != 1 else ""
     nodes.append(Lane(f"{workers} worker process{'es' if plural else ''}", "each makes whole batches", loading))

@@ -298,6 +298,8 @@ def list_arguments(loader: Loader) -> tuple[tuple[str, str], ...]:
     length = (
         "unknown" if loader.length_batches is None else f"{format_number_of(loader.length_batches, 'batch')} an epoch"
     )
+    if loader.watched:
+        return (("iterable", f"{shorten_middle(loader.dataset, 60)}, watched by collector.watch"), ("length", length))
     return (
         ("dataset", f"{shorten_middle(loader.dataset, 60)} ({iterable})"),
         ("length", length),

@@ -69,6 +69,8 @@ def explain_no_queue(facts: PipelineFacts) -> str:
         return "Your own stages use no queue that is watched: wrap it with collector.queue(name, q)."
     if facts.loader is None:
         return "No DataLoader was used, so there is no queue: the data comes from the training script itself."
+    if facts.loader.watched:
+        return "The input is an iterable that the script watches with collector.watch: it has no queue that is seen."
     if facts.loader.num_workers == 0:
         return (
             "num_workers=0: there are no worker processes and so no queue. "

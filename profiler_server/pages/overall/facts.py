@@ -90,7 +90,8 @@ def _facts(run: RunManifest, rank: RankManifest, ranks: int) -> Iterator[Fact]:
     if run.world_size > 1:
         yield Fact("Ranks", format_ranks(ranks, run.world_size))
     for loader in rank.loaders[:LOADERS_SHOWN]:
-        yield Fact("DataLoader" if len(rank.loaders) == 1 else f"DataLoader {loader.id}", _describe_loader(loader))
+        kind = "Watched input" if loader.watched else "DataLoader"
+        yield Fact(kind if len(rank.loaders) == 1 else f"{kind} {loader.id}", _describe_loader(loader))
     yield Fact("Software", _describe_software(run))
     yield from _list_absent(rank.signals)
     if rank.events_lost:
@@ -124,6 +125,8 @@ def _describe_device(device: Device) -> str:
 
 
 def _describe_loader(loader: Loader) -> str:
+    if loader.watched:
+        return f"{shorten_middle(loader.dataset, 60)}, by collector.watch"
     parts = [f"{shorten_middle(loader.dataset, 60)} ({loader.style})", f"batch_size={loader.batch_size}"]
     parts.append(f"num_workers={loader.num_workers}")
     if loader.num_workers:

@@ -1,0 +1,154 @@
+"""Input of the training thread that is no DataLoader: queues, iterables and reading that the script has marked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from collector.context.fetches import count_samples
+from collector.context.signals import SignalContext
+from collector.ring.codes import (
+    BATCH,
+    FETCH_END,
+    FETCH_START,
+    FETCH_STOP,
+    LOADER,
+    LOADER_READY,
+    LOADER_START,
+    OWN_QUEUE,
+    READ_END,
+    READ_START,
+    SAMPLES,
+)
+from collector.ring.words import CODE_SHIFT
+
+
+class Source:
+    """A watched iterable, by name: one that is made anew for every epoch is still one loader of the run."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class TrainingInput:
+    """Writes what marks tell into the log of the training thread. Called on that thread only."""
+
+    def __init__(self, context: SignalContext) -> None:
+        self._context = context
+        self._log = context.log
+        self._steps = context.steps
+        self._sources: dict[str, Source] = {}
+        self._readings = 0
+
+    def fetch_starts(self) -> bool:
+        """Write that an item of a queue is asked for, unless nothing trains: then it is no step that waits."""
+        if not self._steps.has_trained:
+            return False
+        self._steps.fetch_starts()
+        self._log.write(LOADER >> CODE_SHIFT, OWN_QUEUE)
+        self._write(FETCH_START)
+        return True
+
+    def fetch_ends(self) -> None:
+        self._write(FETCH_END)
+
+    def read_starts(self) -> None:
+        """Write that reading begins: data wait, whatever the step is at, and the end of none."""
+        self._readings += 1
+        if self._readings == 1:
+            self._write(READ_START)
+
+    def read_ends(self) -> None:
+        self._readings -= 1
+        if not self._readings and self._log.is_mine():
+            self._write(READ_END)
+
+    def iterate(self, iterable: Iterable[Any], name: str) -> Iterator[Any]:
+        """Begin an epoch of a watched iterable, and return an iterator whose fetches are written."""
+        source = self._sources.setdefault(name, Source(name))
+        loaders = self._context.loaders
+        epoch, number = loaders.begin_epoch(source), loaders.number(source)
+        if epoch == 1:
+            self._context.add_loader(_describe_source(number, name, iterable))
+        self._steps.fetch_starts()
+        self._write(LOADER_START)
+        try:
+            return _Fetches(self, iter(iterable), epoch << 16 | number & 0xFFFF)
+        finally:
+            self._write(LOADER_READY)
+
+    def fetch(self, place: int, batch: int, advance: Callable[[], Any]) -> tuple[Any, bool]:
+        """Call `advance` as a fetch of this batch; also return whether a DataLoader was asked inside of it."""
+        log, steps = self._log, self._steps
+        steps.fetch_starts()
+        seen = steps.fetches
+        log.write(LOADER >> CODE_SHIFT, place)
+        self._write(FETCH_START)
+        try:
+            item = advance()
+        except BaseException as error:
+            self._write(FETCH_STOP)
+            if isinstance(error, StopIteration):
+                steps.fetch_stops()
+            raise
+        log.write(BATCH >> CODE_SHIFT, batch)
+        self._write(FETCH_END)
+        log.write(SAMPLES >> CODE_SHIFT, count_samples(item))
+        return item, steps.fetches != seen
+
+    def read(self, advance: Callable[[], Any]) -> Any:
+        """Call `advance` as reading: what it fetches from a DataLoader are the step's fetches."""
+        self.read_starts()
+        try:
+            return advance()
+        finally:
+            self.read_ends()
+
+    def is_recording(self) -> bool:
+        """Say whether the calling thread is the one that trains, and recorded now."""
+        return self._log.is_mine()
+
+    def _write(self, code: int) -> None:
+        self._log.write(code >> CODE_SHIFT, time.perf_counter_ns())
+
+
+class _Fetches:
+    """The iterator of a watched iterable."""
+
+    def __init__(self, training: TrainingInput, iterator: Iterator[Any], place: int) -> None:
+        self._training = training
+        self._advance = iterator.__next__
+        self._place = place
+        self._batch = 0
+        self._has_loader = False
+
+    def __iter__(self) -> _Fetches:
+        return self
+
+    def __next__(self) -> Any:
+        training = self._training
+        if not training.is_recording():
+            return self._advance()
+        if self._has_loader:
+            return training.read(self._advance)
+        item, self._has_loader = training.fetch(self._place, self._batch, self._advance)
+        self._batch += 1
+        return item
+
+
+def _describe_source(number: int, name: str, iterable: Any) -> dict[str, Any]:
+    """Return the fields of `schema.manifest.Loader` that are known of an iterable."""
+    try:
+        length = len(iterable)
+    except Exception:  # noqa: BLE001  an edge: most have no length, and one of the user's may raise anything
+        length = None
+    return {
+        "id": number,
+        "dataset": name,
+        "style": "iterable",
+        "watched": True,
+        "num_workers": 0,
+        "prefetch_factor": None,
+        "length_batches": length if isinstance(length, int) else None,
+    }
