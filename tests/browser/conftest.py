@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
+from tests.support.panorama import PANORAMA
 from tests.support.runs import RunPlan, build_run, slow_loader_plan
 from tests.support.serving import serve
 
@@ -75,4 +76,14 @@ def base_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(base_dir: Path) -> Iterator[str]:
     """The address of a server that shows base_dir."""
     with serve(base_dir) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def panorama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server that shows a run of every kind."""
+    base = tmp_path_factory.mktemp("panorama")
+    for kind, build in PANORAMA.items():
+        build(base / kind)
+    with serve(base) as address:
         yield address

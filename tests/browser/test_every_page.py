@@ -10,7 +10,6 @@ from playwright.sync_api import Browser, Page
 
 from tests.browser.looking import NONSENSE, find_faults, measure_shift, wait_for_charts, wait_for_text
 from tests.support.panorama import PANORAMA
-from tests.support.serving import serve
 
 PAGES = ("", "steps", "operators", "device", "data", "memory", "ranks", "timeline", "accounting")
 NO_WINDOW = "No detailed window"
@@ -87,15 +86,6 @@ READ: dict[str, dict[str, str]] = {
         "accounting": WHOLE,
     },
 }
-
-
-@pytest.fixture(scope="module")
-def panorama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    base = tmp_path_factory.mktemp("panorama")
-    for kind, build in PANORAMA.items():
-        build(base / kind)
-    with serve(base) as address:
-        yield address
 
 
 @pytest.fixture(scope="module")

@@ -71,23 +71,40 @@ def test_the_rank_picker_keeps_the_page(page: Page, server: str) -> None:
     page.wait_for_url("**/runs/ranks/steps?step=3&rank=1")
 
 
-def test_suggestions_fold_and_stay_folded(page: Page, server: str) -> None:
-    page.goto(f"{server}/runs/slow-transform/")
-    advice = page.locator(".advice").first
-    for word in ("Measured", "Threshold", "Rule"):
-        expect(advice).to_contain_text(word)
+def test_the_short_list_of_suggestions_folds_and_stays_folded(page: Page, server: str) -> None:
+    page.goto(f"{server}/runs/slow-transform/steps")
+    brief = page.locator(".brief").first
+    expect(brief).to_contain_text("predicted")
     toggle = page.get_by_role("button", name="Suggestions")
     toggle.click()
-    expect(advice).to_be_hidden()
+    expect(brief).to_be_hidden()
     page.reload()
-    expect(advice).to_be_hidden()
+    expect(brief).to_be_hidden()
     toggle.click()
-    expect(advice).to_be_visible()
+    expect(brief).to_be_visible()
+
+
+def test_a_suggestion_has_two_lines_until_it_is_opened_from_any_page(page: Page, server: str) -> None:
+    page.goto(f"{server}/runs/slow-transform/data")
+    title = page.locator(".brief a").first.inner_text()
+    expect(page.locator("main .advice")).to_have_count(0)
+    page.goto(f"{server}/runs/slow-transform/")
+    card = page.locator(".advice").first
+    expect(card.locator(".facts")).to_be_hidden()
+    assert card.bounding_box()["height"] < 70  # type: ignore[index]
+    page.goto(f"{server}/runs/slow-transform/data")
+    page.locator(".brief a").first.click()
+    expect(card.get_by_role("heading", name=title)).to_be_visible()
+    for word in ("Measured", "Threshold", "Rule"):
+        expect(card).to_contain_text(word)
+    code = card.locator("pre").first
+    assert code.evaluate("(pre) => pre.scrollWidth <= pre.clientWidth && pre.scrollHeight <= pre.clientHeight")
 
 
 def test_a_change_is_copied(page: Page, server: str) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto(f"{server}/runs/slow-transform/")
+    page.locator(".advice summary").first.click()
     page.get_by_role("button", name="Copy the change").first.click()
     expect(page.locator("#toast")).to_have_text("Copied")
     assert "num_workers" in page.evaluate("navigator.clipboard.readText()")

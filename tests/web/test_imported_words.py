@@ -45,7 +45,7 @@ def test_no_page_tells_to_set_what_only_a_recorded_run_has(asker: Asker, run: st
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("usual/steps", "call prof.step() after every step"),
+        ("usual/", "call prof.step() after every step"),
         ("device-only/operators", "ProfilerActivity.CPU"),
         ("one-step/operators?group=kernels", "ProfilerActivity.CUDA"),
         ("job/ranks", "not through torch.distributed"),

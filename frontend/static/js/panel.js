@@ -1,7 +1,18 @@
-// The suggestion panel: open or folded, as it was left.
+// The suggestions: the short list beside every page, open or folded as it was left, and the card that an address names.
 import { readChoice, writeChoice } from "./storage.js";
 
+/** Unfold the card that the address points to. */
+function openTarget() {
+  const target = document.getElementById(location.hash.slice(1));
+  if (!(target instanceof HTMLDetailsElement) || target.open) return;
+  target.open = true;
+  target.scrollIntoView({ block: "nearest" });
+}
+
 export function installPanel() {
+  openTarget();
+  addEventListener("hashchange", openTarget);
+  document.addEventListener("stepscope:content", openTarget);
   const toggle = document.querySelector("[data-panel-toggle]");
   const body = document.getElementById("suggestions-body");
   if (!(toggle instanceof HTMLElement) || !body) return;

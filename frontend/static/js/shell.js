@@ -6,6 +6,7 @@ import { installKeys } from "./keys.js";
 import { installLive } from "./live.js";
 import { installPanel } from "./panel.js";
 import { awaitParts } from "./pending.js";
+import { installScrollBoxes } from "./scroll_boxes.js";
 import { installThemeSwitch } from "./theme.js";
 
 installThemeSwitch();
@@ -15,4 +16,5 @@ installTableButtons();
 installForms();
 installKeys();
 installLive();
+installScrollBoxes();
 awaitParts();

@@ -3,8 +3,6 @@
  * exchanged. Without this module the same links and forms load the page as usual.
  */
 
-import { watchCharts } from "./figure.js";
-
 const TYPING_PAUSE_MS = 150;
 
 /**
@@ -92,7 +90,7 @@ class SwapRegion {
     this.element.replaceChildren(...fresh.childNodes);
     const drawn = this.element.querySelector("figure.chart");
     if (chart && drawn && figure === readFigure(this.element)) drawn.replaceWith(chart);
-    else watchCharts(this.element);
+    document.dispatchEvent(new CustomEvent("stepscope:content"));
     const target = name === undefined ? undefined : findFocus(this.element, name);
     target?.focus({ preventScroll: true });
     if (typed && target instanceof HTMLInputElement) {
