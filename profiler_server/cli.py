@@ -30,11 +30,33 @@ class _BareFlags:
 
 
 class _Command(_BareFlags, TyperCommand):
-    """A sub-command."""
+    """A sub-command. An option whose metavar ends with … takes all words up to the next option, as a shell expands them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        greedy = {
+            name
+            for param in self.params
+            if str(getattr(param, "metavar", None) or "").endswith("…") and param.param_type_name == "option"
+            for name in param.opts
+        }
+        return super().parse_args(ctx, _repeat_options(args, greedy))
 
 
 class _Group(_BareFlags, TyperGroup):
     """`profiler-server` itself."""
+
+
+def _repeat_options(words: list[str], greedy: set[str]) -> list[str]:
+    """Put the name of a greedy option before each of its words: `--against x y` becomes `--against x --against y`."""
+    found: list[str] = []
+    option = ""
+    for word in words:
+        if word.startswith("-"):
+            option = word if word in greedy else ""
+            found += [] if option else [word]
+        else:
+            found += [option, word] if option else [word]
+    return found
 
 
 app = typer.Typer(

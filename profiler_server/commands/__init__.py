@@ -45,6 +45,21 @@ def find_run(name: str, base_dir: Path | None) -> Run:
     return Catalog(base_dir).find(name)
 
 
+def find_runs(words: list[str], base_dir: Path | None) -> list[Run]:
+    """Open the runs that words name: each a run, or a folder with runs below it. Raises as `find_run` does."""
+    from collector.format.run import open_run
+    from collector.format.schema import layout
+    from profiler_server.store.scan import scan_base
+
+    found: list[Run] = []
+    for word in words:
+        folder = Path(word).expanduser()
+        is_folder = folder.is_dir() and folder.name != layout.PROFILER_FOLDER and not layout.run_file(folder).is_file()
+        below = scan_base(folder).paths if is_folder else ()
+        found += [open_run(path) for path in below] if below else [find_run(word, base_dir)]
+    return found
+
+
 def find_run_path(name: str, base_dir: Path | None) -> Path:
     """Return where a run lies, even if its run.json is damaged or gone. Raises RunNotFoundError."""
     from collector.format.schema import layout

@@ -2,39 +2,133 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from profiler_server.commands import BaseDir, find_base_dir, find_run
+from collector.format.schema.errors import OutputError, RunError, UsageError
+from profiler_server.commands import BaseDir, find_base_dir, find_run, find_runs
+from profiler_server.report.gate import EXIT_CODES, describe_verdict, render_junit, render_markdown, render_verdict
 
 if TYPE_CHECKING:
+    from collector.format.run import Run
     from profiler_server.analysis.compare.comparison import Comparison, Difference
+    from profiler_server.analysis.compare.gate import Verdict
+    from profiler_server.analysis.compare.run_times import RunTimes
 
 NAME = "compare"
-EXAMPLE = "profiler-server compare runs/before runs/after --gate"
-GATE_FAILED = 1
+EXAMPLE = "profiler-server compare runs/new --against runs/base --gate --max-slowdown 3%"
+MOST_LIKE = 100
+RUNS = "A run, by its path or name, or a folder of runs."
 
 
 def command(
     context: typer.Context,
-    a: Annotated[str, typer.Argument(metavar="A", help="The run to compare with: its path, or its name.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The run to judge: its path, or its name.")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN…", help=f"{RUNS} Without --against two: A, then B.")],
+    against: Annotated[
+        list[str] | None, typer.Option("--against", metavar="RUN…", help=f"The runs to compare with. {RUNS}")
+    ] = None,
     base_dir: BaseDir = None,
     rank: Annotated[int | None, typer.Option(metavar="N", min=0, help="Rank; the first by default.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; times are ns.")] = False,
-    gate: Annotated[bool, typer.Option("--gate", help="Exit with 1 if B's step is longer by more than noise.")] = False,
+    gate: Annotated[
+        bool,
+        typer.Option("--gate", help="Exit with 1 if the runs are slower than identical ones differ, 2 if unknown."),
+    ] = False,
+    max_slowdown: Annotated[
+        str, typer.Option("--max-slowdown", metavar="SHARE", help="A slowdown that the gate lets pass, such as 3%.")
+    ] = "0%",
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the gate's verdict as JUnit XML.")] = None,
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the gate's verdict as Markdown.")] = None,
 ) -> None:
-    """Say where the mean step of B differs from A's, and whether that is more than noise."""
+    """Say where the mean step of B differs from A's, or whether a list of runs is slower than another."""
+    base, limit = find_base_dir(base_dir, context), parse_share(max_slowdown)
+    if against is None and len(runs) != 2:
+        raise UsageError(f"compare takes two runs, A and B, or RUN… --against RUN…; {len(runs)} were given")
+    documents: dict[str, Any] = {}
+    if against is None:
+        documents = print_pair(find_run(runs[0], base), find_run(runs[1], base), rank, is_quiet=as_json)
+        if not (gate or junit or markdown):
+            print_documents(documents, as_json)
+            return
+    # Of two runs the second is judged; with --against what is named first.
+    new, old = ([runs[1]], [runs[0]]) if against is None else (runs, against)
+    verdict = judge_words(new, old, base, rank, limit)
+    write_documents(verdict, junit, markdown)
+    if as_json:
+        print_documents({**documents, "gate": describe_verdict(verdict)}, as_json)
+    else:
+        typer.echo(("\n" if against is None else "") + render_verdict(verdict))
+    if gate and (code := EXIT_CODES[verdict.kind]):
+        raise typer.Exit(code)
+
+
+def print_pair(a: Run, b: Run, rank: int | None, *, is_quiet: bool) -> dict[str, Any]:
+    """Compare two runs and return the comparison as plain data; print it as a table unless `is_quiet`."""
     from profiler_server.analysis.compare.comparison import compare_ranks
 
-    base = find_base_dir(base_dir, context)
-    found = compare_ranks(find_run(a, base).rank(rank), find_run(b, base).rank(rank))
-    typer.echo(json.dumps(describe(found), indent=1) if as_json else render(found))
-    if gate and found.is_slower:
-        raise typer.Exit(GATE_FAILED)
+    found = compare_ranks(a.rank(rank), b.rank(rank))
+    if not is_quiet:
+        typer.echo(render(found))
+    return describe(found)
+
+
+def print_documents(documents: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(documents, indent=1))
+
+
+def judge_words(new: list[str], old: list[str], base: Path | None, rank: int | None, limit: float) -> Verdict:
+    """Judge the runs that some words name against others. Of a single pair, other runs of the base directory help."""
+    from profiler_server.analysis.compare.gate import find_like, judge
+    from profiler_server.analysis.compare.run_times import read_times
+
+    judged, before = ([read_times(run, rank) for run in find_runs(words, base)] for words in (new, old))
+    like: tuple[RunTimes, ...] = ()
+    if len(judged) == len(before) == 1 and base is not None:
+        others = read_all(base, rank)
+        like = tuple(run for run in find_like(others, before[0]) if run.started_unix_ns != judged[0].started_unix_ns)
+    return judge(before, judged, limit, like)
+
+
+def read_all(base: Path, rank: int | None) -> list[RunTimes]:
+    """Read the runs of a base directory, the nearest of many; those that cannot be read are left out."""
+    from collector.format.run import open_run
+    from profiler_server.analysis.compare.run_times import read_times
+    from profiler_server.store.scan import scan_base
+
+    found = []
+    for path in scan_base(base).paths[:MOST_LIKE]:
+        with contextlib.suppress(RunError):
+            found.append(read_times(open_run(path), rank))
+    return found
+
+
+def parse_share(text: str) -> float:
+    """Read a share such as 3%, 3 or 0.03 (below 1 without a percent sign). Raises UsageError for another text."""
+    number = text.strip().removesuffix("%").strip()
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= 1000.0:
+        raise UsageError(f"--max-slowdown {text!r} is no share; give it as 3% or 0.03")
+    return value / 100.0 if "%" in text or value >= 1.0 else value
+
+
+def write_documents(verdict: Verdict, junit: Path | None, markdown: Path | None) -> None:
+    """Write the files that were asked for. Raises OutputError if one cannot be written."""
+    for path, render_file in ((junit, render_junit), (markdown, render_markdown)):
+        if path is None:
+            continue
+        try:
+            path.write_text(render_file(verdict), encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def describe(found: Comparison) -> dict[str, Any]:

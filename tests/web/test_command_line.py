@@ -11,11 +11,12 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from collector.format.schema import layout
-from tests.support.runs import RunPlan, build_run, slow_loader_plan
+from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, slow_loader_plan
 
 PROGRAM = [sys.executable, "-m", "profiler_server.cli"]
 
@@ -152,14 +153,57 @@ def test_recover_makes_damaged_manifests_and_steps_again(tmp_path: Path) -> None
     assert "12 training steps" in done.stdout
 
 
-def test_compare_names_what_changed_and_the_gate_fails(base: Path) -> None:
+def test_compare_names_what_changed_and_does_not_judge_a_single_pair(base: Path) -> None:
     done = run("compare", "healthy", "team/slow", "--gate", "--summary-base-dir", base)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stdout.startswith("B is slower by 95.6 ms per step")
     assert "Data wait" in done.stdout
-    back = run("compare", "team/slow", "healthy", "--gate", "--json", "--summary-base-dir", base)
+    assert "Gate cannot tell (one pair of runs). Within this pair the median step differs by +" in done.stdout
+    back = run("compare", "team/slow", "healthy", "--json", "--summary-base-dir", base)
     assert back.returncode == 0
     assert json.loads(back.stdout)["step"]["is_clear"] is True
+
+
+@pytest.fixture
+def lists(tmp_path: Path) -> Path:
+    for number, wait_ms in enumerate((0.4, 0.5, 0.6, 0.4)):
+        for name, more in (("old", 0.0), ("new", 8.0)):
+            phases = {**HEALTHY_STEP_MS, "data_wait": wait_ms + more}
+            build_run(tmp_path / name / f"{name}-{number}", RunPlan(phases_ms=phases, operators=False))
+    return tmp_path
+
+
+def test_the_gate_takes_lists_of_runs_and_folders_of_them(lists: Path) -> None:
+    news = sorted((lists / "new").iterdir())
+    done = run("compare", *news, "--against", lists / "old", "--gate")
+    assert done.returncode == 1, done.stderr
+    assert "Gate failed: slower (4 runs against 4). The median step is slower by +" in done.stdout
+    assert "of it data wait 8.00 ms" in done.stdout
+    olds = sorted((lists / "old").iterdir())
+    back = run("compare", lists / "old", "--against", *news, "--gate", "--json")
+    assert (back.returncode, json.loads(back.stdout)["gate"]["kind"]) == (0, "faster")
+    same = run("compare", *olds[:2], "--against", *olds[2:], "--gate")
+    assert same.returncode == 2
+    assert "2 runs against 2 are too few" in same.stdout
+    assert run("compare", lists / "new", "--against", lists / "old", "--gate", "--max-slowdown", "50%").returncode == 0
+
+
+def test_the_gate_writes_what_ci_systems_read(lists: Path) -> None:
+    junit, markdown = lists / "gate.xml", lists / "gate.md"
+    words = (lists / "new", "--against", lists / "old", "--junit", junit, "--markdown", markdown)
+    assert run("compare", *words).returncode == 0
+    case = ElementTree.parse(junit).getroot().find("testcase/failure")
+    assert case is not None
+    assert "slower by" in case.get("message", "")
+    assert "**Step time: failed: slower.**" in markdown.read_text(encoding="utf-8")
+    assert "| Data wait | +8.00 ms |" in markdown.read_text(encoding="utf-8")
+    assert_refused(run("compare", *words[:3], "--junit", lists / "missing" / "x.xml"), "cannot be written")
+
+
+@pytest.mark.parametrize("text", ["three", "-1", "nan"])
+def test_a_limit_that_is_no_share_is_refused(lists: Path, text: str) -> None:
+    assert_refused(run("compare", lists / "new", "--against", lists / "old", "--max-slowdown", text), "3% or 0.03")
+    assert_refused(run("compare", lists / "new"), "two runs")
 
 
 def test_sql_asks_the_tables_and_nothing_else(base: Path) -> None:

@@ -1,0 +1,146 @@
+"""Is one list of runs slower than another? Tests that count how much identical runs differ from each other.
+
+Steps of one run follow each other and share a machine, a cache and a moment: their scatter says little about the next
+run of the same program. So the unit here is the run, told by the median of its steps, and never the step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.format.intervals import Floats
+
+ALPHA = 0.05
+"""Chance that a program is called slower than itself."""
+POWER_FACTOR = 2.8
+"""Normal quantiles of 97.5 % and 80 %, summed: a difference of so many standard errors is found four times in five."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The ratio of two lists of runs less 1: `low` and `high` are its 95 % interval, `p` the chance that a list as slow
+    as this one comes from the same program, and `detectable` the smallest slowdown that is found four times in five."""
+
+    change: float
+    low: float
+    high: float
+    p: float
+    detectable: float
+
+
+def compare_pairs(base: Floats, new: Floats) -> Estimate:
+    """Compare runs that were recorded in pairs, from the median step of each: t on the logarithm of their ratios."""
+    ratios = np.log(new / base)
+    return _judge(float(ratios.mean()), float(ratios.std(ddof=1)) / math.sqrt(len(ratios)), len(ratios) - 1.0)
+
+
+def compare_lists(base: Floats, new: Floats) -> Estimate:
+    """Compare two lists of runs of any order and length, from the median step of each (Welch's t)."""
+    a, b = np.log(base), np.log(new)
+    parts = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
+    error = math.sqrt(sum(parts))
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1)) if error else 1.0
+    return _judge(float(b.mean() - a.mean()), error, freedom)
+
+
+def compare_with_known_scatter(base: float, new: float, like: Floats) -> Estimate:
+    """Compare one run with another by the scatter of the median steps of other runs of the same program."""
+    scatter = float(np.log(like).std(ddof=1))
+    return _judge(math.log(new / base), scatter * math.sqrt(2.0), len(like) - 1.0)
+
+
+def _judge(change: float, error: float, freedom: float) -> Estimate:
+    from scipy.special import stdtr, stdtrit  # 0.4 s, and nobody but the gate needs it
+
+    if error <= 0.0:
+        return Estimate(math.expm1(change), math.expm1(change), math.expm1(change), 1.0 if change <= 0 else 0.0, 0.0)
+    reach = float(stdtrit(freedom, 1.0 - ALPHA / 2)) * error
+    return Estimate(
+        change=math.expm1(change),
+        low=math.expm1(change - reach),
+        high=math.expm1(change + reach),
+        p=float(stdtr(freedom, -change / error)),
+        detectable=math.expm1(POWER_FACTOR * error),
+    )
+
+
+@dataclass(frozen=True)
+class PartChange:
+    """A phase or kernel whose mean per step changed by more than chance; `change_ns` is the mean difference."""
+
+    name: str
+    change_ns: float
+    p: float
+
+
+def find_changed_parts(
+    base: Sequence[Mapping[str, float]], new: Sequence[Mapping[str, float]]
+) -> tuple[PartChange, ...]:
+    """Return the parts that changed, the largest change first (Welch's t on the runs, Holm's correction).
+
+    A part that a run lacks took no time in it. A change of the whole that drowns in noise may be clear in a part.
+    """
+    names = sorted({name for run in (*base, *new) for name in run})
+    found = []
+    for name in names:
+        a = np.array([run.get(name, 0.0) for run in base])
+        b = np.array([run.get(name, 0.0) for run in new])
+        found.append(PartChange(name, float(b.mean() - a.mean()), _test_difference(a, b)))
+    found.sort(key=lambda part: part.p)
+    clear = []
+    for rank, part in enumerate(found):
+        if part.p > ALPHA / (len(found) - rank):
+            break
+        clear.append(part)
+    return tuple(sorted(clear, key=lambda part: -abs(part.change_ns)))
+
+
+def _test_difference(a: Floats, b: Floats) -> float:
+    """Return the two-sided p of Welch's t; 1 where it cannot be told."""
+    from scipy.special import stdtr
+
+    if len(a) < 2 or len(b) < 2:
+        return 1.0
+    parts = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
+    error = math.sqrt(sum(parts))
+    change = abs(float(b.mean() - a.mean()))
+    if error == 0.0:
+        return 1.0 if change == 0.0 else 0.0
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1))
+    return float(2.0 * stdtr(freedom, -change / error))
+
+
+def bootstrap_medians(base: Floats, new: Floats, draws: int = 1000, seed: int = 0) -> tuple[float, float]:
+    """Return the 95 % interval of the change of the median within one pair of runs, from blocks of steps drawn again.
+
+    Blocks keep what steps that follow each other share. Their length follows from the correlation φ of one step with the
+    next: ⌈1.5·((2φ/(1 − φ²))²·n)^⅓⌉.
+    """
+    random = np.random.default_rng(seed)
+    ratios = np.log(_draw(new, draws, random)) - np.log(_draw(base, draws, random))
+    low, high = np.percentile(ratios, (2.5, 97.5))
+    return math.expm1(float(low)), math.expm1(float(high))
+
+
+def _draw(values: Floats, draws: int, random: np.random.Generator) -> Floats:
+    length = choose_block(values)
+    count = -(-len(values) // length)
+    starts = random.integers(0, max(len(values) - length, 0) + 1, size=(draws, count))
+    rows = (starts[:, :, None] + np.arange(length)).reshape(draws, -1)[:, : len(values)]
+    medians: Floats = np.median(values[rows], axis=1)
+    return medians
+
+
+def choose_block(values: Floats) -> int:
+    """Return the length of a block in steps, at least 1 and at most half of them."""
+    if len(values) < 4 or not values.std():
+        return 1
+    centred = values - values.mean()
+    phi = float((centred[1:] * centred[:-1]).sum() / (centred**2).sum())
+    phi = min(max(phi, 0.0), 0.99)
+    length = math.ceil(1.5 * ((2 * phi / (1 - phi**2)) ** 2 * len(values)) ** (1 / 3))
+    return int(min(max(length, 1), len(values) // 2))

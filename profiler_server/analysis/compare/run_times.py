@@ -1,0 +1,78 @@
+"""What the gate needs of a run: the steps of its average, the mean of each phase and kernel, and where and when it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from collector.format.evaluation import has_training, read_as_steps
+from collector.format.intervals import Floats
+from collector.format.phases import PHASES
+from collector.format.run import RankRun, Run
+from collector.format.schema.errors import RunError, TableMissingError
+from collector.format.steps import read_integers, select_steps, train_steps
+from profiler_server.analysis.memory.host import summarize_host
+
+MOST_KERNELS = 10
+
+
+@dataclass(frozen=True)
+class RunTimes:
+    """The times of one rank of a run in ns. `parts_ns` are means per step of phases and of the longest kernels.
+
+    `others_cores` is how many processor cores other programs used meanwhile, None where that was not sampled.
+    """
+
+    name: str
+    started_unix_ns: int
+    host: str
+    script: str
+    world_size: int
+    steps_ns: Floats
+    parts_ns: Mapping[str, float]
+    others_cores: float | None = None
+    cores: float | None = None
+    noun: str = "step"
+
+
+def read_times(run: Run, rank: int | None = None) -> RunTimes:
+    """Read one rank of a run, the first by default. Raises TableMissingError without a step to average."""
+    one = run.rank(rank)
+    table = one.table("steps")
+    steps = train_steps(read_as_steps(table))
+    kept = steps.filter(pa.array(select_steps(steps).kept))
+    if not kept.num_rows:
+        raise TableMissingError(f"{run.path} has no step to compare")
+    durations: Floats = read_integers(kept, "duration_ns").astype(float)
+    phases = {phase.label: float(read_integers(kept, f"{phase.name}_ns").mean()) for phase in PHASES}
+    first, last = int(kept["start_ns"][0].as_py()), int(kept["start_ns"][-1].as_py())
+    host = summarize_host(one, first, last)
+    manifest = run.manifest
+    return RunTimes(
+        name=manifest.name,
+        started_unix_ns=manifest.created_unix_ns,
+        host=manifest.host,
+        script=manifest.script or "",
+        world_size=manifest.world_size,
+        steps_ns=durations,
+        parts_ns={**phases, **_read_kernels(one)},
+        others_cores=host.others if host is not None and host.system is not None else None,
+        cores=one.manifest.usable_cores,
+        noun="step" if has_training(table) else "batch",
+    )
+
+
+def _read_kernels(rank: RankRun) -> dict[str, float]:
+    """Return the mean time per detailed step of the longest kernels; empty where none were recorded."""
+    try:
+        rows = rank.table("kernels", ("step", "name", "total_ns"))
+    except RunError:
+        return {}
+    steps = len(set(rows["step"].drop_null().to_pylist()))
+    if not steps:
+        return {}
+    sums = rows.filter(rows["step"].is_valid()).group_by("name").aggregate([("total_ns", "sum")])
+    ranked = sorted(sums.to_pylist(), key=lambda row: -row["total_ns_sum"])[:MOST_KERNELS]
+    return {str(row["name"]): row["total_ns_sum"] / steps for row in ranked}

@@ -1,0 +1,72 @@
+"""The verdict of the gate as text, as one object, as Markdown for a pull request, and as JUnit XML for a CI system."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+from profiler_server.analysis.compare.gate import Kind, Verdict
+from profiler_server.analysis.compare.run_statistics import ALPHA
+from profiler_server.format import format_duration
+
+EXIT_CODES: dict[Kind, int] = {"same": 0, "faster": 0, "slower": 1, "unknown": 2}
+_WORDS: dict[Kind, str] = {
+    "same": "passed",
+    "faster": "passed",
+    "slower": "failed: slower",
+    "unknown": "cannot tell",
+}
+_MOST_PARTS = 8
+
+
+def render_verdict(verdict: Verdict) -> str:
+    """Return the verdict for a terminal."""
+    runs = f"{verdict.new} runs against {verdict.base}" if max(verdict.new, verdict.base) > 1 else "one pair of runs"
+    lines = [f"Gate {_WORDS[verdict.kind]} ({runs}). {verdict.reason}"]
+    lines += [f"  {name:<40}{change:>12}" for name, change in _list_parts(verdict)]
+    return "\n".join([*lines, *(f"Caution: {caution}." for caution in verdict.cautions)])
+
+
+def describe_verdict(verdict: Verdict) -> dict[str, Any]:
+    """Return the verdict as plain data: shares are fractions, times ns, what is not known null."""
+    return {**dataclasses.asdict(verdict), "alpha": ALPHA, "exit_code": EXIT_CODES[verdict.kind]}
+
+
+def render_markdown(verdict: Verdict) -> str:
+    """Return the verdict as Markdown. Names come from the runs, so nothing in them may become markup."""
+    lines = [f"**Step time: {_WORDS[verdict.kind]}.** {_plain(verdict.reason)}"]
+    if parts := _list_parts(verdict):
+        lines += ["", "| part | change per step |", "|---|---:|"]
+        lines += [f"| {_plain(name)} | {change} |" for name, change in parts]
+    lines += [""] if verdict.cautions else []
+    lines += [f"- Caution: {_plain(caution)}." for caution in verdict.cautions]
+    return "\n".join(lines) + "\n"
+
+
+def render_junit(verdict: Verdict) -> str:
+    """Return the verdict as a JUnit test suite of one case; what cannot be told is skipped, a slowdown fails."""
+    text = "\n".join(
+        [verdict.reason, *(f"{name}: {change}" for name, change in _list_parts(verdict)), *verdict.cautions]
+    )
+    tag = {"slower": "failure", "unknown": "skipped"}.get(verdict.kind)
+    inner = f"<{tag} message={quoteattr(verdict.reason)}>{escape(text)}</{tag}>" if tag else ""
+    failures, skipped = int(verdict.kind == "slower"), int(verdict.kind == "unknown")
+    return (
+        '<?xml version="1.0" encoding="utf-8"?>\n'
+        f'<testsuite name="stepscope" tests="1" failures="{failures}" errors="0" skipped="{skipped}">\n'
+        f'<testcase classname="stepscope.gate" name="step time">{inner}</testcase>\n</testsuite>\n'
+    )
+
+
+def _list_parts(verdict: Verdict) -> list[tuple[str, str]]:
+    return [
+        (part.name, f"{'+' if part.change_ns > 0 else '−'}{format_duration(abs(part.change_ns))}")
+        for part in verdict.parts[:_MOST_PARTS]
+    ]
+
+
+def _plain(text: str) -> str:
+    """Escape what Markdown, or HTML in it, would read as markup."""
+    marked = "".join(f"\\{letter}" if letter in "\\`*_{}[]|#!~" else letter for letter in text)
+    return escape(" ".join(marked.split()))

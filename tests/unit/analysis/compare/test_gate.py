@@ -1,0 +1,148 @@
+"""The gate does not cry wolf: identical programs pass, slower ones fail, and too little evidence is said to be that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from profiler_server.analysis.compare.gate import are_interleaved, find_like, judge
+from profiler_server.analysis.compare.run_statistics import bootstrap_medians, choose_block, find_changed_parts
+from profiler_server.analysis.compare.run_times import RunTimes
+
+MS = 1e6
+
+
+def make_run(
+    random: np.random.Generator, at: int, *, factor: float = 1.0, scatter: float = 0.01, wait: float = 10.0
+) -> RunTimes:
+    """A run of 100 steps of about 100 ms; the whole run is off by `scatter`, its steps by 2 %, some by half."""
+    level = 100 * MS * factor * np.exp(scatter * random.standard_normal())
+    steps = level * (1 + 0.02 * random.standard_normal(100) + 0.5 * (random.random(100) < 0.02))
+    parts = {"Data wait": wait * MS * (1 + 0.01 * random.standard_normal()), "Forward": level * 0.9}
+    return RunTimes(f"run-{at}", at, "host", "train.py", 1, steps, parts, others_cores=0.1, cores=2.0)
+
+
+def make_pairs(
+    seed: int, pairs: int, factor: float = 1.0, scatter: float = 0.01
+) -> tuple[list[RunTimes], list[RunTimes]]:
+    random = np.random.default_rng(seed)
+    base = [make_run(random, 2 * at, scatter=scatter) for at in range(pairs)]
+    return base, [make_run(random, 2 * at + 1, factor=factor, scatter=scatter) for at in range(pairs)]
+
+
+@pytest.mark.parametrize("pairs", [3, 5, 8])
+def test_a_program_is_rarely_slower_than_itself(pairs: int) -> None:
+    alarms = sum(judge(*make_pairs(seed, pairs)).kind == "slower" for seed in range(400))
+    assert alarms <= 0.075 * 400  # 5 % is promised; 400 tries scatter by 1.1 %
+
+
+def test_five_percent_are_found_with_five_pairs() -> None:
+    found = [judge(*make_pairs(seed, 5, factor=1.05)).kind == "slower" for seed in range(200)]
+    assert np.mean(found) >= 0.95
+
+
+def test_a_slowdown_below_the_limit_passes() -> None:
+    verdict = judge(*make_pairs(1, 8, factor=1.02, scatter=0.002), max_slowdown=0.03)
+    assert verdict.kind == "same"
+    assert judge(*make_pairs(1, 8, factor=1.05, scatter=0.002), max_slowdown=0.03).kind == "slower"
+
+
+def test_a_faster_program_is_called_faster() -> None:
+    assert judge(*make_pairs(2, 5, factor=0.9)).kind == "faster"
+
+
+def test_runs_whose_scatter_could_hide_the_limit_are_not_judged() -> None:
+    verdict = judge(*make_pairs(5, 3, scatter=0.1), max_slowdown=0.03)
+    assert verdict.kind == "unknown"
+    assert "cannot be told" in verdict.reason
+    assert verdict.estimate is not None
+    assert verdict.estimate.detectable > 0.03
+
+
+def test_one_pair_gives_a_difference_and_no_verdict() -> None:
+    verdict = judge(*make_pairs(0, 1, factor=1.5))
+    assert verdict.kind == "unknown"
+    assert "Within this pair the median step differs by +" in verdict.reason
+    assert "at least 3 runs of each side" in verdict.reason
+
+
+def test_one_pair_is_judged_by_the_scatter_of_earlier_runs() -> None:
+    random = np.random.default_rng(3)
+    like = [make_run(random, at) for at in range(8)]
+    base, new = make_pairs(0, 1, factor=1.2)
+    assert judge(base, new, like=like).kind == "slower"
+    assert judge(base, make_pairs(1, 1)[1], like=like).kind != "slower"
+    assert judge(base, new, like=like[:4]).kind == "unknown"
+
+
+def test_only_runs_of_the_same_script_host_and_ranks_are_alike() -> None:
+    base = make_run(np.random.default_rng(0), 0)
+    others = [replace(base, script="other.py"), replace(base, host="other"), replace(base, world_size=8), base]
+    assert find_like(others, base) == (base,)
+    assert find_like([replace(base, script="")], replace(base, script="")) == ()
+
+
+def test_pairs_are_told_by_the_order_of_recording() -> None:
+    base, new = make_pairs(0, 4)
+    assert are_interleaved(base, new)
+    assert not are_interleaved(base, new[:3])
+    late = [replace(run, started_unix_ns=run.started_unix_ns + 100) for run in new]
+    assert not are_interleaved(base, late)
+
+
+def test_the_phase_that_changed_is_named() -> None:
+    random = np.random.default_rng(0)
+    base = [make_run(random, at) for at in range(6)]
+    new = [make_run(random, at + 10, wait=14.0, factor=1.04) for at in range(6)]
+    verdict = judge(base, new)
+    assert verdict.kind == "slower"
+    assert "of it data wait 3.9" in verdict.reason
+
+
+def test_parts_that_did_not_change_are_rarely_named() -> None:
+    random = np.random.default_rng(0)
+
+    def draw() -> dict[str, float]:
+        return {f"part {at}": 1e6 * (1 + 0.05 * random.standard_normal()) for at in range(12)}
+
+    named = [find_changed_parts([draw() for _ in range(5)], [draw() for _ in range(5)]) for _ in range(200)]
+    assert np.mean([bool(parts) for parts in named]) <= 0.08
+
+
+def test_a_busy_host_another_script_and_a_run_given_twice_are_named() -> None:
+    base, new = make_pairs(0, 3)
+    busy = replace(new[0], others_cores=0.6)
+    other = replace(new[1], script="other.py")
+    cautions = judge(base, [busy, other, other]).cautions
+    assert "other programs used 0.6 of 2 cores while run-1 ran" in cautions
+    assert any("different scripts: other.py, train.py" in caution for caution in cautions)
+    assert "run-3 was given twice" in cautions
+    assert judge(base, [replace(new[0], others_cores=0.5), *new[1:]]).cautions == ()
+
+
+@pytest.mark.parametrize(("steps", "kind"), [(9, "unknown"), (10, "same")])
+def test_a_median_takes_ten_steps(steps: int, kind: str) -> None:
+    base, new = make_pairs(3, 8, scatter=0.001)
+    assert judge([replace(base[0], steps_ns=np.full(steps, 100 * MS)), *base[1:]], new).kind == kind
+
+
+def test_blocks_grow_with_the_correlation_of_steps() -> None:
+    random = np.random.default_rng(1)
+    noise = random.standard_normal(300)
+    slow = np.zeros(300)
+    for at in range(1, 300):
+        slow[at] = 0.6 * slow[at - 1] + noise[at]
+    assert choose_block(100 + noise) <= 4 < choose_block(100 + slow) <= 150
+    assert choose_block(np.ones(50)) == 1
+
+
+def test_the_interval_within_a_pair_covers_its_own_change() -> None:
+    random = np.random.default_rng(2)
+    hits = 0
+    for _ in range(50):
+        base, new = (100 + random.standard_normal(200) for _ in range(2))
+        low, high = bootstrap_medians(base, 1.01 * new, draws=300)
+        hits += low <= 0.01 <= high
+    assert hits >= 42
