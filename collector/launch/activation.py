@@ -1,7 +1,7 @@
-"""Begin to record when the script imports torch.
+"""Begin to record when the script imports torch, or marks a range or a stage without it.
 
 Not before: a script may set what torch reads while it is imported (CUDA_VISIBLE_DEVICES, OMP_NUM_THREADS), and one that
-never imports it must not wait seconds for it.
+does neither must not wait seconds for it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import multiprocessing.process
 import os
 import sys
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from typing import Any
 
 from collector.context.imports import ImportWatch
 from collector.edge import Edge
+from collector.marks import outlet as outlets
 
 OPTIONS_VARIABLE = "PROFILER_OPTIONS"
 PATH_VARIABLE = "PROFILER_OUTPUT_PATH"
@@ -25,6 +27,7 @@ KINETO_LEVEL_VARIABLE = "KINETO_LOG_LEVEL"
 ERRORS_ONLY = "99"
 """Kineto prints lines of its own at any lower level whenever a window opens or closes."""
 DEFAULT_PATH = "profiler_output"
+_is_active = False
 _log = logging.getLogger("stepscope")
 
 
@@ -75,21 +78,39 @@ def _is_understood(name: str, value: Any, where: str) -> bool:
 
 
 def activate(settings: Settings) -> ImportWatch:
-    """Record this process to `settings.output_path` from the moment it imports torch."""
+    """Record this process to `settings.output_path` from the moment it imports torch, or marks a range or a stage."""
+    global _is_active
+    _is_active = True
     os.environ.setdefault(KINETO_LEVEL_VARIABLE, ERRORS_ONLY)
     # A Profiler that the script makes without a path writes where the user said.
     os.environ[PATH_VARIABLE] = str(settings.output_path)
     owner = os.getpid()
 
     def begin() -> None:
+        outlets.stop_waiting()
+        watch.stop()
         # A forked child inherits the watch, but the run is that of its parent.
         if os.getpid() == owner:
             _start(settings)
 
     watch = ImportWatch("torch", begin)
     sys.meta_path.insert(0, watch)
+    outlets.await_mark(begin)
     atexit.register(_say_if_unused, watch)
     return watch
+
+
+def activate_from_environment() -> None:
+    """Do so in a script that was started by plain `python`, if PROFILER_OUTPUT_PATH is set and nothing records yet."""
+    inherits = getattr(multiprocessing.process.current_process(), "_inheriting", False)
+    if _is_active or inherits or not os.environ.get(PATH_VARIABLE):
+        return
+    settings = read_settings(None, None, os.environ)
+    if "torch" not in sys.modules:
+        activate(settings)
+        return
+    os.environ.setdefault(KINETO_LEVEL_VARIABLE, ERRORS_ONLY)
+    _start(settings)
 
 
 def _start(settings: Settings) -> None:
@@ -106,7 +127,7 @@ def _say_nothing_is_recorded(error: Exception) -> None:
 
 def _say_if_unused(watch: ImportWatch) -> None:
     if watch.is_waiting and os.getpid() == watch.pid:
-        _report("nothing was recorded: the script never imported torch")
+        _report("nothing was recorded: the script neither imported torch nor marked a range")
 
 
 def _report(text: str) -> None:

@@ -25,6 +25,7 @@ class LaunchedProfiler(Profiler):
         self._state = "analysed"
         if self._recording is not None:
             self._guard(self._recording.finish)
+            self._guard(self._write_trace)
             if self._recording.place.rank == 0:
                 self._say(self._recording.count_steps())
 
@@ -32,7 +33,7 @@ class LaunchedProfiler(Profiler):
         path = os.path.relpath(self.output_path)
         path = path if not path.startswith("..") else str(self.output_path)
         print(
-            f"profiler-run: recorded {steps} in {path}; "
+            f"profiler-run: recorded {steps} in {path}{self._name_trace()}; "
             f"show them with: profiler-server --summary-base-dir {os.path.dirname(path) or '.'}",
             file=sys.stderr,
         )

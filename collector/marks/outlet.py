@@ -110,6 +110,22 @@ class Outlet:
         self._numbers = {}
 
 
+class Waiting(Outlet):
+    """Stands in the place of an outlet until the first mark: `then` is called before that mark is recorded.
+
+    `behind` is the outlet that it hides, None where nothing is recorded before `then` has begun to.
+    """
+
+    def __init__(self, then: Callable[[], None], behind: Outlet | None = None) -> None:
+        super().__init__(Path())
+        self.then = then
+        self.behind = behind
+
+    @property
+    def is_on(self) -> bool:
+        return False
+
+
 current: Outlet | None = None
 """None while nothing is recorded: every mark looks here first."""
 
@@ -125,7 +141,7 @@ def close_outlet(outlet: Outlet) -> None:
     """Send marks nowhere any more."""
     global current
     outlet.close()
-    if current is outlet:
+    if current is outlet or (isinstance(current, Waiting) and current.behind is outlet):
         current = None
         os.environ.pop(EVENTS_VARIABLE, None)
 
@@ -136,6 +152,32 @@ def give_up(outlet: Outlet, error: Exception) -> None:
     if current is outlet:
         current = None
         _log.warning("stepscope: ranges, stages and queues are not recorded any more: %r", error)
+
+
+def await_mark(then: Callable[[], None]) -> None:
+    """Call `then` before the first mark of this process is recorded; it may open an outlet, and must not raise."""
+    global current
+    current = Waiting(then, current)
+
+
+def stop_waiting() -> None:
+    """Let marks go where they would without `await_mark`."""
+    global current
+    while isinstance(current, Waiting):
+        current = current.behind
+
+
+def begin(outlet: Outlet) -> Outlet | None:
+    """Return the outlet that takes this mark after what was waiting has begun; None if marks are off now."""
+    global current
+    while isinstance(outlet, Waiting):
+        if current is outlet:  # else another thread was first
+            current = outlet.behind
+            outlet.then()
+        if current is None:
+            return None
+        outlet = current
+    return outlet if outlet.is_on else None
 
 
 def _no_step() -> int:
@@ -160,6 +202,7 @@ def _find_inherited() -> Outlet | None:
 
 
 def _begin_child() -> None:
+    stop_waiting()
     if current is not None:
         current.begin_child()
 

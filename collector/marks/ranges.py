@@ -210,7 +210,10 @@ def pop_range(total_items: int | None = None, delete_range: bool = False) -> Non
 def _open(outlet: Outlet, name: str, batch: int, otherwise: Entry) -> Entry:
     """Open a range; what can go wrong with the log ends marking, not the training."""
     if not outlet.is_on:
-        return otherwise
+        begun = outlets.begin(outlet)
+        if begun is None:
+            return otherwise
+        outlet = begun
     try:
         above = next((entry for entry in reversed(_local.stack) if isinstance(entry, _Open)), None)
         entry = _Open(outlet, name, batch, above if above is not None and above.log is outlet.log else None)

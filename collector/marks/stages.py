@@ -67,7 +67,9 @@ class Stage:
 
     def __enter__(self) -> Stage:
         outlet = outlets.current
-        if outlet is None or not outlet.is_on:
+        if outlet is not None and not outlet.is_on:
+            outlet = outlets.begin(outlet)
+        if outlet is None:
             return self
         if self._name in INPUT_STAGES and outlet.trainer is not None and outlet.is_training_thread:
             self._reads_for = outlet.trainer

@@ -29,6 +29,7 @@ from collector.options import (
 )
 from collector.session.ending import UNTOLD, count_recorded, describe_error, find_last_error, find_losses
 from collector.session.recording import Recording
+from collector.session.trace_path import split_path, write_trace
 
 PATH_VARIABLE = "PROFILER_OUTPUT_PATH"
 DEFAULT_PATH = "profiler_output"
@@ -42,7 +43,8 @@ class Profiler:
     """Record the training steps of this process to `<output_path>/profiler/`.
 
     Create it before the training loop and call `analyse()` after it; the loop needs no change. `output_path` is by
-    default the environment variable PROFILER_OUTPUT_PATH, else ./profiler_output. With `start_profile=False` it waits
+    default the environment variable PROFILER_OUTPUT_PATH, else ./profiler_output; a path `x.json` or `x.json.gz` makes
+    the run in `x` and a trace for Perfetto in that file. With `start_profile=False` it waits
     for `start()`. An option that is not given is as its `level` says.
 
     window: the steps that are recorded in full detail: "auto" (3 steps from step 10), (first step, number of steps),
@@ -87,7 +89,8 @@ class Profiler:
             "activities": activities,
         }
         self.options: Options = parse_options({**given, **misspelt})
-        self.output_path = Path(output_path or os.environ.get(PATH_VARIABLE) or DEFAULT_PATH)
+        chosen = Path(output_path or os.environ.get(PATH_VARIABLE) or DEFAULT_PATH)
+        self.output_path, self._trace_path = split_path(chosen)
         self._pid = os.getpid()
         self._state: State = "new"
         self._recording: Recording | None = None
@@ -162,12 +165,18 @@ class Profiler:
         self._state = "analysed"
         if self._recording is not None:
             self._guard(self._recording.finish)
+            self._guard(self._write_trace)
             self._guard(self._tell_result)
         return self._open_run()
 
     def _open_run(self) -> Run:
         # The script may have changed its working directory since.
         return Run(self.output_path if self._recording is None else self._recording.place.run_path)
+
+    def _write_trace(self) -> None:
+        """Write the trace if the output path asks for one; its place is then where the written file is."""
+        if self._trace_path is not None and self._recording is not None:
+            self._trace_path = write_trace(self._open_run(), self._recording.place.rank, self._trace_path)
 
     def _tell_result(self) -> None:
         """Say on stderr where the run is and how to look at it; by one rank only."""
@@ -178,10 +187,14 @@ class Profiler:
 
     def _tell_where(self, steps: str) -> None:
         _say(
-            f"stepscope: {steps} recorded in {self.output_path}; to look at them: "
+            f"stepscope: {steps} recorded in {self.output_path}{self._name_trace()}; to look at them: "
             f"profiler-server --summary-base-dir {shlex.quote(str(self.output_path.parent))}"
         )
         self._tell_losses()
+
+    def _name_trace(self) -> str:
+        written = self._trace_path is not None and self._trace_path.is_file()
+        return f" and as a trace in {self._trace_path}" if written else ""
 
     def _tell_losses(self) -> None:
         """Say what was lost, if the tables are there already."""

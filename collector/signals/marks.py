@@ -9,12 +9,15 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from collector.context.inputs import TrainingInput
 from collector.context.signals import SignalContext
 from collector.marks.outlet import Outlet, close_outlet, open_outlet
 from collector.ring.mark_log import DEVICE, UNKNOWN, DeviceTime
+
+try:
+    import torch
+except ImportError:  # a script without torch marks ranges too
+    torch = None
 
 _MOST_EVENTS = 8192
 _FINISH_S = 2.0
@@ -29,7 +32,7 @@ class MarksSignal:
         self._outlet = Outlet(context.events, context.log.thread, lambda: steps.ended + 1)
         self._outlet.with_pipeline = context.options.data_pipeline
         self._outlet.trainer = TrainingInput(context)
-        if torch.cuda.is_available():
+        if torch is not None and torch.cuda.is_available():
             self._outlet.device = CudaRanges(self._outlet)
         open_outlet(self._outlet)
 

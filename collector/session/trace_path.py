@@ -1,0 +1,29 @@
+"""An output path that ends in .json or .json.gz: the run lies beside it, and the trace is written to it at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from collector.format.run import Run
+
+_ENDINGS = (".json", ".json.gz")
+
+
+def split_path(path: Path) -> tuple[Path, Path | None]:
+    """Return where the run lies, and where the trace goes, None where none is asked for.
+
+    A folder that is there already under such a name is a run like any other.
+    """
+    ending = next((ending for ending in _ENDINGS if path.name.endswith(ending) and path.name != ending), None)
+    if ending is None or path.is_dir():
+        return path, None
+    return path.with_name(path.name.removesuffix(ending)), path
+
+
+def write_trace(run: Run, rank: int, path: Path) -> Path:
+    """Write the trace of one rank, and return its path: of several ranks each has a file of its own."""
+    if run.manifest.world_size > 1:
+        stem, _, endings = path.name.partition(".json")
+        path = path.with_name(f"{stem}.rank{rank}.json{endings}")
+    run.write_trace(path, [rank])
+    return path
