@@ -24,7 +24,7 @@ from collector.traces.kineto.clock import (
 from collector.traces.kineto.duplicates import find_repeated
 from collector.traces.kineto.events import IDENTITY, MEMORY, NO_ARGS, UNREADABLE, Event, Identity, Loose, MemoryArgs
 from collector.traces.kineto.ids import read_ids
-from collector.traces.kineto.intern import ArgTexts, Numbers
+from collector.traces.kineto.intern import ArgTexts, BoundedNumbers, Numbers
 from collector.traces.kineto.outlying import Extent, Reach, find_reach
 from collector.traces.kineto.scratch import Scratch, blocks
 from collector.traces.kineto.stream import Chunk
@@ -86,9 +86,9 @@ class Log:
     `duplicates` events that the file lists again, which are left out.
     """
 
-    names: Numbers = field(default_factory=Numbers)
-    categories: Numbers = field(default_factory=Numbers)
-    threads: Numbers = field(default_factory=Numbers)
+    names: BoundedNumbers = field(default_factory=lambda: BoundedNumbers("(a name left out)"))
+    categories: BoundedNumbers = field(default_factory=lambda: BoundedNumbers(""))
+    threads: BoundedNumbers = field(default_factory=lambda: BoundedNumbers((-1, -1)))
     args: ArgTexts = field(default_factory=ArgTexts)
     labels: dict[tuple[Loose, Loose, str], str] = field(default_factory=dict)
     scratch: Scratch = field(default_factory=Scratch)

@@ -145,3 +145,6 @@ def _check_log(log: Log) -> Iterator[str]:
         yield f"{format_number_of(log.duplicates, 'event')} were listed twice and count once"
     if log.unmeasured:
         yield f"{format_number_of(log.unmeasured, 'event')} have no length, or one below 0, and count as 0 ns"
+    dropped = log.names.dropped + log.threads.dropped + log.categories.dropped
+    if dropped:
+        yield f"{format_number_of(dropped, 'event')} have lost a name or a thread: there are too many different ones"

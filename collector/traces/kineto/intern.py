@@ -20,6 +20,11 @@ _LAST_COMMA = re.compile(rb",\s*\}\s*$")
 ARGS_LIMIT_BYTES = 96 << 20
 """Different arguments are kept up to this size in all; those that come later are dropped and counted."""
 
+KEYS_LIMIT_BYTES = 64 << 20
+"""Different names, and different threads, are told apart up to this size in all."""
+_KEY_BYTES = 160
+"""What a key takes beside its text."""
+
 
 class Numbers(dict[Any, int]):
     """A mapping that gives each new key the next number, from 0."""
@@ -27,6 +32,23 @@ class Numbers(dict[Any, int]):
     def __missing__(self, key: Any) -> int:
         number = self[key] = len(self)
         return number
+
+
+class BoundedNumbers(Numbers):
+    """Numbers for keys up to a size in all; those that come later share the number of `rest`, and are counted."""
+
+    def __init__(self, rest: Any, most_bytes: int | None = None) -> None:
+        super().__init__()
+        self._rest = rest
+        self._left_bytes = KEYS_LIMIT_BYTES if most_bytes is None else most_bytes
+        self.dropped = 0
+
+    def __missing__(self, key: Any) -> int:
+        self._left_bytes -= len(str(key)) + _KEY_BYTES
+        if self._left_bytes > 0 or key == self._rest:
+            return super().__missing__(key)
+        self.dropped += 1
+        return self[self._rest]
 
 
 class ArgTexts(Sequence[dict[str, msgspec.Raw]]):

@@ -142,3 +142,14 @@ def test_what_a_trace_lacks_is_one_line_of_the_run(tmp_path: Path) -> None:
         read = _read(tmp_path / "t.json", events)
         assert line in read.facts.facts["completeness"]
         assert line in _find(read, "trace_incomplete")
+
+
+def test_names_without_end_are_told_apart_up_to_a_size_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collector.traces.kineto.intern.KEYS_LIMIT_BYTES", 20_000)
+    read = _read(tmp_path / "t.json", [operator(f"aten::mm{at}", at * 10, 5) for at in range(500)])
+    names = read.tables["slices"]["name"].to_pylist()
+    assert names[0] == "aten::mm0"
+    assert names[-1] == "(a name left out)"
+    assert "lost a name" in _find(read, "trace_incomplete")
