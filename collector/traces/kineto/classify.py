@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collector.traces.kineto.collect import Columns, Log
+from collector.traces.kineto.collectives import is_collective_kernel
 from collector.traces.kineto.scratch import blocks
 
 
@@ -80,10 +81,6 @@ _RUNTIME = re.compile(r"_(runtime|driver)$", re.IGNORECASE)
 _STEP = re.compile(r"ProfilerStep\s*#\s*(\d+)$")
 # Old files give annotations the category of operators.
 _ANNOTATION = re.compile(r"Optimizer\.|enumerate\(DataLoader\)|DistributedDataParallel\.|## |nccl:|gloo:|mpi:")
-_COLLECTIVE_KERNEL = re.compile(
-    r"nccl|rccl|msccl|oneccl|xccl|hccl|nvshmem|cross_device_reduce|one_shot_all|two_shot_all|multimem_all|AllReduceKernel",
-    re.IGNORECASE,
-)
 _HOST_COLLECTIVE = re.compile(r"(gloo|mpi|ucc|nccl|xccl|hccl|rccl):")
 
 
@@ -124,7 +121,7 @@ def _find_kind(category: str, name: str) -> Kind:
     if kind is Kind.PYTHON:
         return Kind.MODULE if name.startswith("nn.Module: ") else kind
     if kind is Kind.KERNEL:
-        return Kind.COLLECTIVE if _COLLECTIVE_KERNEL.search(name) else kind
+        return Kind.COLLECTIVE if is_collective_kernel(name) else kind
     if kind in (Kind.OPERATOR, Kind.ANNOTATION):
         if _STEP.match(name):
             return Kind.STEP

@@ -12,6 +12,7 @@ from collector.format import parts
 from collector.traces.kineto.batches import split_batches
 from collector.traces.kineto.classify import Kind
 from collector.traces.kineto.clock import Ints
+from collector.traces.kineto.collectives import find_collective
 from collector.traces.kineto.context import Reading
 from collector.traces.kineto.intern import Numbers
 from collector.traces.kineto.tables import encode, group, nullable, small, total
@@ -141,25 +142,6 @@ def build_collectives(reading: Reading) -> pa.Table:
             "on_device": trace.kinds.kind[rows] == Kind.COLLECTIVE,
         },
     )
-
-
-def find_collective(name: str) -> str:
-    """Return the collective in the name of a kernel or a host span, such as allreduce."""
-    lowered = name.lower().replace("_", "")
-    for known in (
-        "allreduce",
-        "allgather",
-        "reducescatter",
-        "alltoall",
-        "broadcast",
-        "sendrecv",
-        "send",
-        "recv",
-        "reduce",
-    ):
-        if known in lowered:
-            return known
-    return name.split("(")[0][:80]
 
 
 def _pick(texts: list[str | None], args: Ints) -> list[str | None]:

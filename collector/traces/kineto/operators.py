@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -21,6 +22,10 @@ from collector.traces.kineto.model import Trace
 from collector.traces.kineto.scratch import blocks
 from collector.traces.kineto.tables import encode, group, nullable, total
 from collector.traces.kineto.work import Floats, sum_work
+
+LAUNCHED_BY_NONE = "(no operator: launched outside of all)"
+LAUNCH_NOT_RECORDED = "(no operator: launched before the trace began)"
+"""Rows for device work that stands in no operator. They count no call."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,7 @@ def stream_operators(reading: Reading) -> Iterator[pa.RecordBatch]:
     for places in split_batches(sums.step_row, sums.name, len(trace.names), trace.log.scratch):
         yield from _build_batch(reading, sums, texts, places).to_batches()
         trace.release()
+    yield from _build_unowned(reading).to_batches()
 
 
 def _sum_calls(reading: Reading) -> _Sums:
@@ -127,6 +133,36 @@ def sum_device(trace: Trace, calls: Calls) -> tuple[Ints, Ints]:
             place = calls.up[place]
             place, length = place[place >= 0], length[place >= 0]
     return own, whole
+
+
+def _build_unowned(reading: Reading) -> pa.Table:
+    """Build the rows of device work that no operator launched, so that operators hold all the work of the devices."""
+    trace = reading.trace
+    sums: dict[tuple[int, str], int] = defaultdict(int)
+    for device in trace.find(trace.is_device_work):
+        operator = trace.links.operator[device]
+        device = device[(operator < 0) | ~trace.is_operator[operator]]
+        is_known = trace.links.launch[device] >= 0
+        columns = is_known.tolist(), reading.step_row[device].tolist(), trace.columns.duration_ns[device].tolist()
+        for known, row, length_ns in zip(*columns, strict=True):
+            sums[row, LAUNCHED_BY_NONE if known else LAUNCH_NOT_RECORDED] += length_ns
+    keys = sorted(sums)
+    step, outside = reading.number_steps(np.array([row for row, _ in keys], np.int64))
+    own = np.array([sums[key] for key in keys], np.int64)
+    nothing = np.zeros(len(keys), np.int64)
+    return parts.build_table(
+        "operators",
+        {
+            "step": nullable(step, outside),
+            "name": [name for _, name in keys],
+            "type": ["other"] * len(keys),
+            "count": nothing,
+            "total_ns": nothing,
+            "self_ns": nothing,
+            "device_total_ns": own,
+            "device_self_ns": own,
+        },
+    )
 
 
 def _clear_nested(name: Ints, calls: Calls, whole: Ints) -> None:

@@ -12,6 +12,7 @@ from collector.traces.kineto.intern import Numbers
 from collector.traces.kineto.model import Trace
 from collector.traces.kineto.nest import walk_levels
 from collector.traces.kineto.scratch import stretches
+from collector.traces.kineto.sort import sort_rows
 
 _STACK_LIMIT = 200
 
@@ -44,8 +45,44 @@ def build_tree(trace: Trace) -> Tree:
     if not is_frame.any():
         return Tree(np.empty(0, np.int64), np.empty(0, np.int64), (), ())
     module, modules = _number_paths(trace, is_module, len("nn.Module: "))
+    _hand_to_backward(trace, module)
     stack, frames = _number_paths(trace, is_frame, 0)
     return Tree(module, stack, modules, frames)
+
+
+def _hand_to_backward(trace: Trace, module: Ints) -> None:
+    """Give operators outside of every module the module of their forward, and what they call the same one.
+
+    Autograd hands the sequence number of an operator to its backward. Operators that make no node bear the number of
+    the next node, so the last one to bear a number is the one that made it.
+    """
+    forward = _find_forwards(trace, module)
+    if not len(forward):
+        return
+    numbers = trace.columns.sequence[forward]
+    for level in walk_levels(trace.nesting.depth, trace.log.scratch):
+        for block in stretches(level):
+            rows = level[block]
+            rows = rows[trace.is_operator[rows] & (module[rows] < 0)]
+            owner = trace.caller[rows]
+            given = np.where(owner >= 0, module[owner], -1)
+            sequence = trace.columns.sequence[rows]
+            at = np.minimum(np.searchsorted(numbers, sequence), len(numbers) - 1)
+            own = np.where((sequence >= 0) & (numbers[at] == sequence), module[forward[at]], -1)
+            module[rows] = np.where(given >= 0, given, own)
+            trace.release()
+
+
+def _find_forwards(trace: Trace, module: Ints) -> Ints:
+    """Return the last operator of each sequence number among those that stand in a module, by number."""
+    found = trace.log.scratch.column()
+    for rows in trace.find(trace.is_operator):
+        found.append(rows[(module[rows] >= 0) & (trace.columns.sequence[rows] >= 0)])
+    sequence = trace.columns.sequence
+    rows = sort_rows(sequence, found.finish(), trace.log.scratch, lambda mine: (trace.start_ns[mine],))
+    last = np.append(np.diff(trace.take(sequence, rows)) > 0, True) if len(rows) else np.zeros(0, bool)
+    forwards: Ints = rows[last]
+    return forwards
 
 
 def _number_paths(trace: Trace, member: np.ndarray, prefix: int) -> tuple[Ints, tuple[tuple[int, str], ...]]:

@@ -223,7 +223,7 @@ def _describe_coverage(rank: RankRun, group: GroupTable) -> str:
 
 def _define_share(group: GroupTable, name: str) -> str:
     if name == "kernels":
-        return "Share is of the time of all kernels and sums to 100 %."
+        return "Share is of the time of all kernels and sums to 100 %. Copies and sets are no kernels: Operators holds them too."
     side = "device" if group.measure == "device" else "host"
     return (
         f"Share is of the {side} self time, which counts no nested call twice, so it sums to 100 %. "
