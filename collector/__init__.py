@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collector.marks.stages import stage
     from collector.marks.watching import watch
     from collector.session.profiler import Profiler, active_profiler
+    from collector.views.writing import write_trace
 
     __version__: str
 
@@ -58,6 +59,7 @@ __all__ = [
     "record",
     "stage",
     "watch",
+    "write_trace",
 ]
 
 _HOMES = {
@@ -73,6 +75,7 @@ _HOMES = {
     "record": "marks.ranges",
     "stage": "marks.stages",
     "watch": "marks.watching",
+    "write_trace": "views.writing",
     **{name: "format.schema.errors" for name in __all__ if name.endswith("Error")},
 }
 

@@ -275,15 +275,18 @@ class Run:
         one = self.rank(rank)
         return build_figure(one, kind, f"{self.manifest.name}, rank {one.rank}: {kind}")
 
-    def write_trace(self, path: str | os.PathLike[str], ranks: Sequence[int] | None = None) -> int:
+    def write_trace(
+        self, path: str | os.PathLike[str], ranks: Sequence[int] | None = None, workers: Sequence[int] | None = None
+    ) -> int:
         """Write the spans of all ranks, or some, as a trace for Perfetto or chrome://tracing; return its events.
 
-        A path that ends in .gz is compressed. OutputError if it cannot be written, and nothing is there then.
+        Of the DataLoader workers all or those of the numbers given, which they keep. `profiler-server import` gives
+        the same run again. A path that ends in .gz is compressed. RunNotFoundError or OptionError for a rank or worker
+        that is not there; OutputError if the file cannot be written, and nothing is there then.
         """
-        from collector.views.writing import write_spans
+        from collector.views.writing import write_run
 
-        chosen = self.ranks if ranks is None else ranks
-        return write_spans(pa.concat_tables([self._build_spans(rank) for rank in chosen]), path)
+        return write_run(self, path, self.ranks if ranks is None else ranks, workers)
 
     def _build_spans(self, rank: int | None, categories: Any = None, activities: Any = None, steps: Any = None) -> Any:
         from collector.views.frames import build_spans, parse_choice

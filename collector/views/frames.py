@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format import timeline_rows
 from collector.format.parts import find_files, read_files
-from collector.format.phases import PHASE_LABELS
 from collector.format.schema.errors import OptionError
 
 if TYPE_CHECKING:
@@ -47,18 +48,19 @@ SCHEMA = pa.schema(
 """Times in ns since the run's epoch. `operator_index` numbers the host operators by their start, from 0."""
 OPTIONAL = frozenset({"parent_span_id", "device", "stream", "step", "operator_index", "launched_by"})
 """Columns of whole numbers that many spans have no value in."""
-_TRAINING = "training"
-_DATA = "data pipeline"
-_WAITS = {"input_wait": "wait on input queue", "output_wait": "wait on output queue"}
 
 
 @dataclass(frozen=True)
 class SpanChoice:
-    """What to take: categories, None for all; work of the host, of devices, or both; a range of steps, both included."""
+    """What to take: categories, None for all; work of the host, of devices, or both; a range of steps, both included.
+
+    Of the DataLoader workers those of `workers`, None for all; their own numbers stay.
+    """
 
     categories: tuple[str, ...] | None = None
     activities: tuple[str, ...] = ACTIVITIES
     steps: tuple[int, int] | None = None
+    workers: tuple[int, ...] | None = None
 
 
 def parse_choice(categories: Any, activities: Any, steps: Any) -> SpanChoice:
@@ -102,7 +104,8 @@ def build_spans(rank_folder: Path, trace_id: str, choice: SpanChoice) -> pa.Tabl
     """Return the spans of a rank in order of start; none for tables that it does not have. Raises TableBrokenError."""
     pieces: list[pa.Table] = []
     first = 0
-    for read in (_read_slices, _read_steps, _read_phases, _read_ranges, _read_stages):
+    stages = partial(_read_stages, workers=choice.workers)
+    for read in (_read_slices, _read_steps, _read_phases, _read_ranges, _read_collectives, stages):
         columns = read(rank_folder, first)
         if columns is not None:
             table = _fill(columns, trace_id)
@@ -166,82 +169,77 @@ def _read_slices(rank_folder: Path, first: int) -> dict[str, Any] | None:
 
 
 def _read_steps(rank_folder: Path, first: int) -> dict[str, Any] | None:
-    steps = _read(rank_folder, "steps", ("index", "step", "kind", "start_ns", "duration_ns"))
+    steps = _read(rank_folder, "steps", ("index", *timeline_rows.STEP_COLUMNS))
     if steps is None:
         return None
-    kind = steps["kind"].cast(pa.string())
-    train = pc.equal(kind, "train")
-    number = pc.binary_join_element_wise("Step", steps["step"].cast(pa.string()), " ")
+    train = pc.equal(steps["kind"].cast(pa.string()), "train")
     return {
+        **_place(steps, timeline_rows.place_steps(steps)),
         "span_id": pc.add(steps["index"], first),
-        "start": steps["start_ns"],
-        "dur": steps["duration_ns"],
-        "cat": pc.if_else(train, "step", "other"),
-        "name": pc.if_else(train, number, kind),
-        "process": _constant(_TRAINING, steps.num_rows),
-        "thread": _constant("steps", steps.num_rows),
         "step": pc.if_else(train, steps["step"], None),
     }
 
 
 def _read_phases(rank_folder: Path, first: int) -> dict[str, Any] | None:
-    phases = _read(rank_folder, "phases", ("step", "index", "phase", "start_ns", "duration_ns"))
+    phases = _read(rank_folder, "phases", ("index", *timeline_rows.PHASE_COLUMNS))
     steps = _read(rank_folder, "steps", ("index", "kind"))
     if phases is None or steps is None:
         return None
-    # Steps come before phases: their spans end where these begin.
-    parent = pc.add(phases["index"], first - 1 - int(pc.max(steps["index"]).as_py()))
     return {
+        **_place(phases, timeline_rows.place_phases(phases)),
         "span_id": np.arange(first, first + phases.num_rows),
-        "parent_span_id": parent,
-        "start": phases["start_ns"],
-        "dur": phases["duration_ns"],
-        "cat": _constant("phase", phases.num_rows),
-        "name": [PHASE_LABELS.get(name, name) for name in phases["phase"].to_pylist()],
-        "process": _constant(_TRAINING, phases.num_rows),
-        "thread": _constant("phases", phases.num_rows),
+        # Steps come before phases: their spans end where these begin.
+        "parent_span_id": pc.add(phases["index"], first - 1 - int(pc.max(steps["index"]).as_py())),
         "step": phases["step"],
     }
 
 
 def _read_ranges(rank_folder: Path, first: int) -> dict[str, Any] | None:
-    columns = ("id", "parent", "name", "thread_id", "process", "step", "start_ns", "duration_ns")
-    ranges = _read(rank_folder, "ranges", columns)
+    ranges = _read(rank_folder, "ranges", timeline_rows.RANGE_COLUMNS)
     if ranges is None:
         return None
-    thread = pc.binary_join_element_wise("ranges, thread", ranges["thread_id"].cast(pa.string()), " ")
-    process = pc.fill_null(ranges["process"].cast(pa.string()), "")
     return {
+        **_place(ranges, timeline_rows.place_ranges(ranges)),
         "span_id": pc.add(ranges["id"], first),
         "parent_span_id": pc.add(ranges["parent"], first),
-        "start": ranges["start_ns"],
-        "dur": ranges["duration_ns"],
         "cat": _constant("range", ranges.num_rows),
-        "name": ranges["name"],
-        "process": pc.binary_join_element_wise("process", process, " "),
-        "thread": thread,
         "step": ranges["step"],
     }
 
 
-def _read_stages(rank_folder: Path, first: int) -> dict[str, Any] | None:
-    stages = _read(rank_folder, "stages", ("stage", "replica", "kind", "detail", "start_ns", "duration_ns"))
-    if stages is None:
+def _read_collectives(rank_folder: Path, first: int) -> dict[str, Any] | None:
+    found = _read(rank_folder, "collectives", timeline_rows.COLLECTIVE_COLUMNS)
+    light = None if found is None else timeline_rows.select_light(found)
+    if light is None or not light.num_rows:
         return None
-    stage, replica = stages["stage"].cast(pa.string()), stages["replica"].cast(pa.string())
-    kinds = stages["kind"].to_pylist()
-    names = [
-        f"{name}: {_WAITS.get(kind, kind)}" if kind != "work" else f"{name}: {detail}" if detail else name
-        for name, kind, detail in zip(stage.to_pylist(), kinds, stages["detail"].to_pylist(), strict=True)
-    ]
     return {
-        "span_id": np.arange(first, first + stages.num_rows),
-        "start": stages["start_ns"],
-        "dur": stages["duration_ns"],
-        "cat": ["wait" if kind in _WAITS else "stage" for kind in kinds],
-        "name": names,
-        "process": _constant(_DATA, stages.num_rows),
-        "thread": pc.binary_join_element_wise(stage, replica, " "),
+        **_place(light, timeline_rows.place_collectives(light)),
+        "span_id": np.arange(first, first + light.num_rows),
+        "step": light["step"],
+    }
+
+
+def _read_stages(rank_folder: Path, first: int, workers: Collection[int] | None = None) -> dict[str, Any] | None:
+    stages = _read(rank_folder, "stages", timeline_rows.STAGE_COLUMNS)
+    if stages is not None and workers is not None:
+        worker = timeline_rows.find_workers(stages)
+        stages = stages.filter(pc.or_(pc.is_null(worker), pc.is_in(worker, pa.array(sorted(workers), pa.int32()))))
+    if stages is None or not stages.num_rows:
+        return None
+    placed = timeline_rows.place_stages(stages)
+    return {**_place(stages, placed), "span_id": np.arange(first, first + stages.num_rows)}
+
+
+def _place(rows: pa.Table, placed: timeline_rows.Placed) -> dict[str, Any]:
+    """Return the columns that say when spans were, what they are and where they stand."""
+    row = pa.array(placed.row)
+    return {
+        "start": rows["start_ns"],
+        "dur": rows["duration_ns"],
+        "cat": placed.category,
+        "name": placed.name,
+        "process": pa.array([entry.process for entry in placed.rows], pa.string()).take(row),
+        "thread": pa.array([entry.name for entry in placed.rows], pa.string()).take(row),
     }
 
 

@@ -12,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.timeline_rows import WAIT_COLOUR
+
 Int64s: TypeAlias = "npt.NDArray[np.int64]"
 Piece: TypeAlias = "str | pa.Array"
 
@@ -41,6 +43,18 @@ class EventWriter:
         self._sink.write((",\n" if self.events else "").encode() + msgspec.json.encode(event))
         self.events += 1
 
+    def write_process(self, pid: int, name: str, place: int) -> None:
+        """Name a process and say which one it is from the top."""
+        common = {"ph": "M", "pid": pid, "tid": 0}
+        self.write_event({**common, "name": "process_name", "args": {"name": name}})
+        self.write_event({**common, "name": "process_sort_index", "args": {"sort_index": place}})
+
+    def write_thread(self, pid: int, tid: int, name: str, place: int) -> None:
+        """Name a thread and say which one of its process it is from the top."""
+        common = {"ph": "M", "pid": pid, "tid": tid}
+        self.write_event({**common, "name": "thread_name", "args": {"name": name}})
+        self.write_event({**common, "name": "thread_sort_index", "args": {"sort_index": place}})
+
     def write_columns(self, pieces: list[Piece]) -> None:
         """Write one event per row: the pieces one after the other, each a constant or a column of text."""
         rows = next((len(piece) for piece in pieces if not isinstance(piece, str)), 0)
@@ -62,6 +76,16 @@ class EventWriter:
         self._sink.write(b"\n]" + text.encode() + b"}\n")
 
 
+def name_process(owner: str, process: str) -> str:
+    """Return what a viewer calls a process of a rank, or of whatever else owns it."""
+    return ": ".join(filter(None, (owner, process)))
+
+
+def name_overlapping(thread: str, lane: int) -> str:
+    """Return what a viewer calls a thread, or one beside it for slices that overlap those of the first."""
+    return f"{thread} (overlapping {lane})" if lane else thread
+
+
 def write_slices(writer: EventWriter, columns: SliceColumns) -> None:
     """Write complete events (`ph` X)."""
     writer.write_columns(
@@ -77,7 +101,7 @@ def write_slices(writer: EventWriter, columns: SliceColumns) -> None:
             ',"name":',
             quote(columns.name),
             ',"cat":',
-            quote(columns.category),
+            _colour(columns.category),
             ',"args":{',
             columns.args,
             "}}",
@@ -140,6 +164,15 @@ def quote(values: pa.DictionaryArray) -> pa.Array:
     """Return a dictionary column as JSON strings; each distinct value is escaped once."""
     quoted = pa.array([_dump(value or "") for value in values.dictionary.to_pylist()], pa.string())
     return quoted.take(values.indices)
+
+
+def _colour(categories: pa.DictionaryArray) -> pa.Array:
+    """Return categories as JSON strings, those of waits with the name of their colour as a further key."""
+    quoted = [
+        _dump(value or "") + (f',"cname":{_dump(WAIT_COLOUR)}' if value == "wait" else "")
+        for value in categories.dictionary.to_pylist()
+    ]
+    return pa.array(quoted, pa.string()).take(categories.indices)
 
 
 def inside_objects(values: pa.DictionaryArray) -> pa.Array:

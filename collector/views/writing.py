@@ -1,13 +1,14 @@
 """Write spans as a trace that Perfetto and chrome://tracing load.
 
-The server's export draws a run as its timeline does; this is the plain one, for a frame of spans in Python.
+The server's export puts everything at the same place, and adds what it works out: counters, windows, overlap.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,37 +16,70 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.schema.errors import OptionError
-from collector.views.frames import SCHEMA
+from collector.format.timeline_rows import sort_place
+from collector.views.carrying import carry_tables
+from collector.views.frames import SCHEMA, SpanChoice, build_spans
 from collector.views.trace_file import replacing
-from collector.views.trace_text import EventWriter, SliceColumns, write_flows, write_slices
+from collector.views.trace_text import (
+    EventWriter,
+    SliceColumns,
+    name_overlapping,
+    name_process,
+    write_flows,
+    write_slices,
+)
+from collector.views.workers import check_numbers, list_workers
+
+if TYPE_CHECKING:
+    from collector.format.run import Run
+
 
 Int64s = npt.NDArray[np.int64]
 _NEEDED = ("start", "dur", "name")
+_PLACE = ("trace_id", "process", "thread")
 
 
-def write_spans(spans: Any, path: str | os.PathLike[str]) -> int:
-    """Write spans (an Arrow table or a pandas frame, as `Run.spans` makes them) and return how many events there are.
+def write_trace(spans: Any, path: str | os.PathLike[str]) -> int:
+    """Write spans, as `Run.spans` makes them or a part of them, as a trace; return how many events it has.
 
-    A path that ends in .gz is compressed. OptionError for a frame that lacks start, dur or name, OutputError for a
-    path that cannot be written; then nothing is there.
+    Takes a pandas frame or an Arrow table. A path that ends in .gz is compressed. OptionError for a frame that lacks
+    start, dur or name, OutputError for a path that cannot be written; then nothing is there.
+
+    >>> collector.write_trace(run.spans(categories="kernel", steps=(10, 12)), "kernels.json.gz")
     """
-    table = _read_frame(spans)
     with replacing(Path(path)) as sink:
-        writer = EventWriter(sink)
-        pid, tid = _name_threads(writer, table)
-        columns = SliceColumns(
-            pid,
-            tid,
-            table["start"].to_numpy(),
-            table["dur"].to_numpy(),
-            _encode(table["name"]),
-            _encode(table["cat"]),
-            _join_arguments(table),
-        )
-        write_slices(writer, columns)
-        _write_flows(writer, table, pid, tid)
-        events = writer.events
-        writer.close({"displayTimeUnit": "ms", "metadata": {"producer": "Stepscope"}})
+        return _write(EventWriter(sink), _read_frame(spans), {"metadata": {"producer": "Stepscope"}})
+
+
+def write_run(run: Run, path: str | os.PathLike[str], ranks: Sequence[int], workers: Sequence[int] | None) -> int:
+    """Write ranks of a run, of their workers some or all, with their tables for an import. Raises as `write_trace`."""
+    opened = [run.rank(rank) for rank in ranks]
+    chosen = None if workers is None else check_numbers("worker", list_workers(opened), workers)
+    choice = SpanChoice(workers=None if chosen is None else tuple(chosen))
+    spans = [build_spans(rank.folder, f"rank {rank.rank}", choice) for rank in opened]
+    table = _read_frame(pa.concat_tables([SCHEMA.empty_table(), *spans]))
+    with replacing(Path(path)) as sink:
+        # The tables of a few workers would tell wrong shares of the whole pipeline.
+        writer = EventWriter(sink, carry_tables(run, opened) if workers is None else {})
+        metadata = {"producer": "Stepscope", "run": run.manifest.id, "name": run.manifest.name}
+        return _write(writer, table, {"baseTimeNanoseconds": run.manifest.epoch_unix_ns, "metadata": metadata})
+
+
+def _write(writer: EventWriter, table: pa.Table, tail: dict[str, Any]) -> int:
+    pid, tid = _name_threads(writer, table)
+    columns = SliceColumns(
+        pid,
+        tid,
+        table["start"].to_numpy(),
+        table["dur"].to_numpy(),
+        _encode(table["name"]),
+        _encode(table["cat"]),
+        _join_arguments(table),
+    )
+    write_slices(writer, columns)
+    _write_flows(writer, table, pid, tid)
+    events = writer.events
+    writer.close({"displayTimeUnit": "ms", **tail})
     return events
 
 
@@ -66,24 +100,25 @@ def _read_frame(spans: Any) -> pa.Table:
 
 def _name_threads(writer: EventWriter, table: pa.Table) -> tuple[Int64s, Int64s]:
     """Give every process and every thread of it a number and a name; return those of each span."""
-    process = pc.binary_join_element_wise(
-        pc.fill_null(table["trace_id"], ""), pc.fill_null(table["process"], ""), ": "
-    ).combine_chunks()
     lanes = _find_lanes(table)
-    thread = pc.binary_join_element_wise(process, pc.fill_null(table["thread"], "").combine_chunks(), "\0")
-    suffix = pa.array(np.where(lanes > 0, np.char.add(" +", lanes.astype(str)), "").tolist(), pa.string())
-    thread = pc.binary_join_element_wise(thread, suffix, "").dictionary_encode()
-    process = process.dictionary_encode()
-    pid = process.indices.to_numpy() + 1
-    tid = thread.indices.to_numpy() + 1
-    for number, name in enumerate(process.dictionary.to_pylist(), 1):
-        name = name.removeprefix(": ")
-        writer.write_event({"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": name}})
-    owners = dict(zip(tid.tolist(), pid.tolist(), strict=True))
-    for number, name in enumerate(thread.dictionary.to_pylist(), 1):
-        place = {"ph": "M", "pid": owners[number], "tid": number}
-        writer.write_event({**place, "name": "thread_name", "args": {"name": name.partition("\0")[2]}})
-    return pid.astype(np.int64), tid.astype(np.int64)
+    encoded = [_encode(table[name]) for name in _PLACE]
+    # Numbers are joined, not texts: a name may hold any separator.
+    codes = np.stack([*(column.indices.to_numpy() for column in encoded), lanes], axis=1)
+    distinct, row = np.unique(codes, axis=0, return_inverse=True)
+    names = [column.dictionary.to_pylist() for column in encoded]
+    places = [(names[0][o], names[1][p], names[2][t], lane) for o, p, t, lane in distinct.tolist()]
+    owners = list(dict.fromkeys(place[0] for place in places))
+    order = sorted(range(len(places)), key=lambda at: (owners.index(places[at][0]), *sort_place(*places[at][1:3]), at))
+    pids: dict[tuple[str, str], int] = {}
+    pid_of, tid_of = np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
+    for number, at in enumerate(order, 1):
+        of_owner, of_process, name, lane = places[at]
+        pid = pids.setdefault((of_owner, of_process), len(pids) + 1)
+        pid_of[at], tid_of[at] = pid, number
+        if number == 1 or pid != pid_of[order[number - 2]]:
+            writer.write_process(pid, name_process(of_owner, of_process), pid)
+        writer.write_thread(pid, number, name_overlapping(name, lane), number)
+    return pid_of[row.reshape(-1)], tid_of[row.reshape(-1)]
 
 
 def _find_lanes(table: pa.Table) -> Int64s:

@@ -25,17 +25,20 @@ def command(
         ),
     ] = None,
     ranks: Annotated[str | None, typer.Option(metavar="RANKS", help="Ranks, such as 0,2-5; all by default.")] = None,
+    workers: Annotated[
+        str | None, typer.Option(metavar="WORKERS", help="DataLoader workers, such as 0,2-3; all by default.")
+    ] = None,
     steps: Annotated[str | None, typer.Option(metavar="STEPS", help="Steps, such as 10-12; all by default.")] = None,
     detail: Annotated[str, typer.Option(metavar="LEVEL", help="How much to write: steps, device or full.")] = "full",
     base_dir: BaseDir = None,
 ) -> None:
     """Write a trace that Perfetto and chrome://tracing load."""
-    from profiler_server.timeline.export import export_timeline
+    from profiler_server.timeline.export import Part, export_timeline
 
     opened = find_run(run, find_base_dir(base_dir, context))
     if detail not in ("steps", "device", "full"):
         raise OptionError(f"--detail {detail!r} is unknown; choose steps, device or full")
-    report = export_timeline(opened, output, ranks, steps, detail)  # type: ignore[arg-type]
+    report = export_timeline(opened, output, Part(ranks, steps, detail, workers=workers))  # type: ignore[arg-type]
     typer.echo(
         f"Wrote {format_number_of(report.slices, 'slice')} and {format_number_of(report.flows, 'flow')} to {report.path}"
     )

@@ -5,13 +5,14 @@ They make the timeline of light mode, and cover the steps outside of detailed wi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.phases import PHASE_LABELS
+from collector.format import timeline_rows
 from collector.format.run import RankRun
 from collector.format.schema.errors import TableBrokenError, TableMissingError
 from profiler_server.analysis.operators.nesting import count_parents
@@ -19,16 +20,8 @@ from profiler_server.analysis.steps.interruptions import Kind, read_interruption
 from profiler_server.analysis.steps.triggers import explain_windows
 from profiler_server.timeline.sources import Track
 
-GROUP_TRAINING = "Training"
-GROUP_DATA = "Data pipeline"
-_STEPS_ORDER, _WINDOWS_ORDER, _INTERRUPTIONS_ORDER, _COLLECTIVES_ORDER, _RANGES_ORDER = 0, 2, 3, 5, 6
+_STEPS_ORDER, _WINDOWS_ORDER, _INTERRUPTIONS_ORDER, _COLLECTIVES_ORDER, _RANGES_ORDER = 0, 2, 3, 5, 1_000_000
 _STAGES_ORDER = 2_000_000_000
-_WAIT_LABELS = {
-    "input_wait": "wait on input queue",
-    "output_wait": "wait on output queue",
-    "setup": "set up",
-    "cleanup": "clean up",
-}
 
 DERIVED_SCHEMA = pa.schema(
     [
@@ -75,7 +68,7 @@ def derive_slices(rank: RankRun, tracks: list[Track], number: int) -> Derived:
     return Derived(tuple(made), whole.take(order), tuple(superseded))
 
 
-def _read(rank: RankRun, table: str, columns: list[str]) -> pa.Table | None:
+def _read(rank: RankRun, table: str, columns: Sequence[str]) -> pa.Table | None:
     try:
         data = rank.table(table, columns=columns).unify_dictionaries().combine_chunks()
     except (TableMissingError, TableBrokenError):  # the page says which are damaged, and shows the others
@@ -84,27 +77,17 @@ def _read(rank: RankRun, table: str, columns: list[str]) -> pa.Table | None:
 
 
 def _derive_steps(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
-    data = _read(rank, "steps", ["step", "kind", "start_ns", "duration_ns"])
+    data = _read(rank, "steps", timeline_rows.STEP_COLUMNS)
     if data is None:
         return [], DERIVED_SCHEMA.empty_table()
-    train = pc.equal(data["kind"].cast(pa.string()), "train")
-    number_text = pc.cast(data["step"], pa.string())
-    evaluation = pc.equal(data["kind"].cast(pa.string()), "eval")
-    other = pc.if_else(evaluation, "Evaluation", data["kind"].cast(pa.string()))
-    name = pc.if_else(train, pc.binary_join_element_wise("Step", number_text, " "), other)
-    category = pc.if_else(train, "step", pc.if_else(evaluation, "annotation", "other"))
-    return [Track(number, "step", "Steps", GROUP_TRAINING, _STEPS_ORDER)], _table(data, "steps", name, category, number)
+    return _lay_out(data, "steps", timeline_rows.place_steps(data), _STEPS_ORDER, number)
 
 
 def _derive_phases(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
-    data = _read(rank, "phases", ["step", "phase", "start_ns", "duration_ns"])
+    data = _read(rank, "phases", timeline_rows.PHASE_COLUMNS)
     if data is None:
         return [], DERIVED_SCHEMA.empty_table()
-    name = _relabel(data["phase"], PHASE_LABELS)
-    category = _constant("phase", data.num_rows)
-    return [Track(number, "phase", "Phases", GROUP_TRAINING, _STEPS_ORDER + 1)], _table(
-        data, "phases", name, category, number
-    )
+    return _lay_out(data, "phases", timeline_rows.place_phases(data), _STEPS_ORDER + 1, number)
 
 
 def _derive_windows(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
@@ -116,7 +99,7 @@ def _derive_windows(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
     lengths = [max(end - start, 0) for start, end in zip(starts, ends, strict=True)]
     data = pa.table({"start_ns": pa.array(starts, pa.int64()), "duration_ns": pa.array(lengths, pa.int64())})
     name = pa.array([f"Detailed window, {entry.text}" for entry in found])
-    track = Track(number, "range", "Detailed windows", GROUP_TRAINING, _WINDOWS_ORDER)
+    track = Track(number, "range", "Detailed windows", timeline_rows.TRAINING, _WINDOWS_ORDER)
     return [track], _table(data, "", name, _constant("overhead", data.num_rows), number)
 
 
@@ -134,7 +117,7 @@ def _derive_interruptions(rank: RankRun, number: int) -> tuple[list[Track], pa.T
         rows = found.of_kind(*kinds)
         if not len(rows.which):
             continue
-        track = Track(number + len(tracks), "range", title, GROUP_TRAINING, _INTERRUPTIONS_ORDER + len(tracks))
+        track = Track(number + len(tracks), "range", title, timeline_rows.TRAINING, _INTERRUPTIONS_ORDER + len(tracks))
         data = pa.table({"start_ns": rows.start_ns, "duration_ns": rows.duration_ns})
         name = pa.array(names, pa.string()).take(pa.array(rows.which))
         pieces.append(_table(data, "", name, _constant(category, data.num_rows), track.id))
@@ -143,79 +126,28 @@ def _derive_interruptions(rank: RankRun, number: int) -> tuple[list[Track], pa.T
 
 
 def _derive_collectives(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
-    """Give the collectives of each process group a track; those of detailed windows have slices of their own."""
-    data = _read(rank, "collectives", ["step", "name", "group", "start_ns", "duration_ns", "held_ns"])
-    data = None if data is None else data.filter(pc.is_valid(data["held_ns"])).combine_chunks()
+    data = _read(rank, "collectives", timeline_rows.COLLECTIVE_COLUMNS)
+    data = None if data is None else timeline_rows.select_light(data).combine_chunks()
     if data is None or not data.num_rows:
         return [], DERIVED_SCHEMA.empty_table()
-    encoded = data["group"].combine_chunks().cast(pa.string()).dictionary_encode()
-    groups = encoded.dictionary.to_pylist()
-    tracks = [
-        Track(number + i, "range", f"Collectives, group {name or 'default'}", GROUP_TRAINING, _COLLECTIVES_ORDER)
-        for i, name in enumerate(groups)
-    ]
-    track = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int32) + number
-    return tracks, _table(data, "collectives", data["name"], _constant("communication", data.num_rows), track)
+    placed = timeline_rows.place_collectives(data)
+    return _lay_out(data, "collectives", placed, _COLLECTIVES_ORDER, number)
 
 
 def _derive_ranges(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
-    """Give every thread that marked ranges one track, on which they nest."""
-    data = _read(rank, "ranges", ["id", "parent", "name", "process", "thread_id", "step", "start_ns", "duration_ns"])
+    data = _read(rank, "ranges", timeline_rows.RANGE_COLUMNS)
     if data is None:
         return [], DERIVED_SCHEMA.empty_table()
-    process = pc.fill_null(data["process"].cast(pa.string()), "")
-    thread = data["thread_id"].cast(pa.string())
-    encoded = pc.binary_join_element_wise(process, thread, ".").combine_chunks().dictionary_encode()
-    threads = encoded.dictionary.to_pylist()
-    only = len(threads) == 1
-    tracks = [
-        Track(number + i, "range", "Ranges" if only else f"Ranges, thread {name}", GROUP_TRAINING, _RANGES_ORDER + i)
-        for i, name in enumerate(threads)
-    ]
-    track = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int32) + number
-    table = _table(data, "ranges", data["name"], _constant("annotation", data.num_rows), track)
+    tracks, table = _lay_out(data, "ranges", timeline_rows.place_ranges(data), _RANGES_ORDER, number)
     depth = pa.array(count_parents(data["id"].to_numpy(), pc.fill_null(data["parent"], -1).to_numpy()), pa.int32())
     return tracks, table.set_column(1, DERIVED_SCHEMA.field("depth"), depth)
 
 
 def _derive_stages(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
-    """Give every worker one track; the process that trains and the user's stages have tracks by stage and replica."""
-    columns = ["stage", "replica", "kind", "detail", "loader", "start_ns", "duration_ns"]
-    data = _read(rank, "stages", columns)
+    data = _read(rank, "stages", timeline_rows.STAGE_COLUMNS)
     if data is None:
         return [], DERIVED_SCHEMA.empty_table()
-    stage = data["stage"].cast(pa.string())
-    worker = pc.and_(pc.is_valid(data["loader"]), pc.greater_equal(data["replica"], 0))
-    replica = pc.cast(data["replica"], pa.string())
-    loader = pc.fill_null(pc.cast(data["loader"], pa.string()), "")
-    several = len(pc.unique(pc.drop_null(data["loader"].combine_chunks()))) > 1
-    worker_label = pc.binary_join_element_wise("worker", replica, " ")
-    if several:
-        worker_label = pc.binary_join_element_wise(
-            worker_label, pc.binary_join_element_wise("loader", loader, " "), ", "
-        )
-    main_label = pc.if_else(
-        pc.is_valid(data["loader"]),
-        pc.binary_join_element_wise(stage, "main process", ", "),
-        pc.binary_join_element_wise(stage, replica, " "),
-    )
-    encoded = pc.if_else(worker, worker_label, main_label).combine_chunks().dictionary_encode()
-    labels = encoded.dictionary.to_pylist()
-    tracks = [
-        Track(
-            number + i, "worker" if label.startswith("worker ") else "stage", label, GROUP_DATA, _STAGES_ORDER + place
-        )
-        for i, (label, place) in enumerate(zip(labels, _natural_places(labels), strict=True))
-    ]
-    detail = pc.fill_null(data["detail"].cast(pa.string()), "")
-    kind = data["kind"].cast(pa.string())
-    work = pc.equal(kind, "work")
-    shown = pc.if_else(pc.equal(detail, ""), stage, pc.binary_join_element_wise(stage, detail, ": "))
-    name = pc.if_else(work, shown, pc.binary_join_element_wise(stage, _relabel(data["kind"], _WAIT_LABELS), ": "))
-    waits = pc.ends_with(kind, "_wait")
-    category = pc.if_else(waits, "wait", "stage")
-    track = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int32) + number
-    return tracks, _table(data, "stages", name, category, track)
+    return _lay_out(data, "stages", timeline_rows.place_stages(data), _STAGES_ORDER, number)
 
 
 _BUILDERS = (
@@ -228,6 +160,14 @@ _BUILDERS = (
     ("", _derive_stages),
 )
 """What makes tracks, each with the kind of the trace's own tracks that it takes the place of."""
+
+
+def _lay_out(
+    data: pa.Table, table: str, placed: timeline_rows.Placed, order: int, number: int
+) -> tuple[list[Track], pa.Table]:
+    """Return the tracks of placed rows, numbered from `number`, and their slices."""
+    tracks = [Track(number + i, row.kind, row.name, row.process, order + i) for i, row in enumerate(placed.rows)]
+    return tracks, _table(data, table, placed.name, placed.category, placed.row + np.int32(number))
 
 
 def _constant(text: str, size: int) -> pa.DictionaryArray:
@@ -256,21 +196,3 @@ def _encode(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
     return encoded.cast(DERIVED_SCHEMA.field("name").type)
-
-
-def _relabel(column: pa.ChunkedArray, labels: dict[str, str]) -> pa.Array:
-    encoded = column.combine_chunks()
-    if not pa.types.is_dictionary(encoded.type):
-        encoded = encoded.dictionary_encode()
-    shown = pa.array([labels.get(value, value) for value in encoded.dictionary.to_pylist()], pa.string())
-    return shown.take(encoded.indices)
-
-
-def _natural_places(labels: list[str]) -> list[int]:
-    def key(label: str) -> tuple[str, int, str]:
-        words = label.split(",")[0].rsplit(" ", 1)
-        number = int(words[-1]) if words[-1].lstrip("-").isdigit() else -1
-        return words[0], number, label
-
-    places = {label: place for place, label in enumerate(sorted(labels, key=key))}
-    return [places[label] for label in labels]

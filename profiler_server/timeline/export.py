@@ -12,11 +12,12 @@ from typing import Any, Literal
 
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import OptionError, RunError
+from collector.views.carrying import carry_tables
 from collector.views.trace_file import replacing
 from collector.views.trace_text import EventWriter
+from collector.views.workers import check_numbers, list_workers
 from profiler_server.timeline.cache import TIMELINES
-from profiler_server.timeline.export_rank import RankExport, StepWindow
-from profiler_server.timeline.export_tables import carry_tables
+from profiler_server.timeline.export_rank import RankExport, Shown, StepWindow
 
 Detail = Literal["steps", "device", "full"]
 Numbers = str | Sequence[int] | None
@@ -41,34 +42,41 @@ class ExportReport:
     ranks: tuple[int, ...] = ()
 
 
-def export_timeline(
-    run: Run,
-    output: Path | None = None,
-    ranks: Numbers = None,
-    steps: Numbers = None,
-    detail: Detail = "full",
-    between_ns: tuple[int, int] | None = None,
-) -> ExportReport:
-    """Write a trace: gzip if the path ends in .gz, plain JSON otherwise; None for `<run>.json.gz` here.
+@dataclass(frozen=True)
+class Part:
+    """What to export of a run, None for all; ranks and workers keep their numbers.
 
     `between_ns` is a stretch of time since the run's epoch; with `steps` too, the steps decide.
-
-    Raises OutputError when the path cannot be written (then nothing is there), OptionError for ranks, steps or a
-    detail that the run does not have, RunError when no rank can be read.
     """
-    if detail not in ("steps", "device", "full"):
-        raise OptionError(f"detail={detail!r} is unknown; choose steps, device or full")
+
+    ranks: Numbers = None
+    steps: Numbers = None
+    detail: Detail = "full"
+    between_ns: tuple[int, int] | None = None
+    workers: Numbers = None
+
+
+def export_timeline(run: Run, output: Path | None = None, part: Part | None = None) -> ExportReport:
+    """Write a trace: gzip if the path ends in .gz, plain JSON otherwise; None for `<run>.json.gz` here.
+
+    Raises OutputError when the path cannot be written (then nothing is there), OptionError for ranks, workers, steps or
+    a detail that the run does not have, RunError when no rank can be read.
+    """
+    part = part or Part()
+    if part.detail not in ("steps", "device", "full"):
+        raise OptionError(f"detail={part.detail!r} is unknown; choose steps, device or full")
     path = Path(f"{run.path.name}.json.gz") if output is None else output
-    chosen = _choose_ranks(run, parse_numbers(ranks, "ranks"))
-    ranges = parse_numbers(steps, "steps")
-    stretch = StepWindow.between(*between_ns) if between_ns and ranges is None else None
+    chosen = _choose_ranks(run, parse_numbers(part.ranks, "ranks"))
+    opened = [run.rank(rank) for rank in chosen]
+    choice = _Choice.of(part, opened)
     with replacing(path) as sink:
-        opened, choice = [run.rank(rank) for rank in chosen], _Choice(ranges, stretch, detail)
-        head = carry_tables(run, opened, choice.find_window) if detail == "full" else {}
+        # The tables of a few workers would tell wrong shares of the whole pipeline.
+        is_whole = part.detail == "full" and choice.workers is None
+        head = carry_tables(run, opened, choice.find_window) if is_whole else {}
         writer = EventWriter(sink, head)
         told = _write_ranks(writer, opened, choice)
         left_out = [*_tell_ranks(run, chosen), *told.left_out]
-        if detail == "full" and not head:
+        if is_whole and not head:
             left_out.append("the tables themselves, which are too long: an import works them out of the events")
         report = ExportReport(path, writer.events, told.slices, told.flows, tuple(left_out), tuple(chosen))
         writer.close(_describe(run, report))
@@ -110,16 +118,15 @@ def _choose_ranks(run: Run, wanted: tuple[tuple[int, int], ...] | None) -> list[
     there = run.ranks
     if wanted is None:
         return list(there)
-    known = set(there)
-    for first, last in wanted:
-        missing = next((rank for rank in range(first, last + 1) if rank not in known), None)
-        if missing is not None:
-            raise OptionError(f"the run has no rank {missing}; it has {_list_numbers(there)}")
+    check_numbers("rank", there, (rank for first, last in wanted for rank in range(first, last + 1)))
     return [rank for rank in there if any(first <= rank <= last for first, last in wanted)]
 
 
-def _list_numbers(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers[:20])) + (" …" if len(numbers) > 20 else "") or "none"
+def _choose_workers(ranks: list[RankRun], wanted: tuple[tuple[int, int], ...] | None) -> frozenset[int] | None:
+    if wanted is None:
+        return None
+    numbers = (number for first, last in wanted for number in range(first, last + 1))
+    return frozenset(check_numbers("worker", list_workers(ranks), numbers))
 
 
 @dataclass
@@ -134,6 +141,17 @@ class _Choice:
     ranges: tuple[tuple[int, int], ...] | None
     stretch: StepWindow | None
     detail: Detail
+    workers: frozenset[int] | None = None
+
+    @classmethod
+    def of(cls, part: Part, ranks: list[RankRun]) -> _Choice:
+        ranges = parse_numbers(part.steps, "steps")
+        stretch = StepWindow.between(*part.between_ns) if part.between_ns and ranges is None else None
+        return cls(ranges, stretch, part.detail, _choose_workers(ranks, parse_numbers(part.workers, "workers")))
+
+    @property
+    def shown(self) -> Shown:
+        return Shown(KINDS.get(self.detail), self.workers)
 
     def find_window(self, rank: RankRun) -> StepWindow | None:
         """Return what to write of a rank, None for all. Raises RunError."""
@@ -150,7 +168,7 @@ def _write_ranks(writer: EventWriter, ranks: list[RankRun], choice: _Choice) -> 
             if steps is not None and not steps.count:
                 continue
             found_steps = True
-            export = RankExport(TIMELINES.open(rank), steps, KINDS.get(choice.detail))
+            export = RankExport(TIMELINES.open(rank), steps, choice.shown)
             export.write(writer)
         except RunError as error:
             failed.append(error)
@@ -158,6 +176,9 @@ def _write_ranks(writer: EventWriter, ranks: list[RankRun], choice: _Choice) -> 
             continue
         told.slices += export.slices
         told.flows += export.flows
+        if choice.workers is not None:
+            others = [str(number) for number in list_workers([rank]) if number not in choice.workers]
+            told.left_out += [f"rank {rank.rank}: workers not chosen: {', '.join(others)}"] if others else []
         told.left_out += [f"rank {rank.rank}: {text}" for text in export.left_out]
     if failed and len(failed) == len(ranks):
         raise failed[0]

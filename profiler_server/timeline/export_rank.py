@@ -15,10 +15,12 @@ import pyarrow.parquet as pq
 from collector.format import parts
 from collector.format.intervals import Ints, unite
 from collector.format.run import RankRun
+from collector.format.timeline_rows import find_worker
 from collector.views.trace_text import (
     EventWriter,
     SliceColumns,
     inside_objects,
+    name_process,
     write_counter,
     write_flows,
     write_slices,
@@ -88,18 +90,35 @@ def _in_ranges(values: Ints, ranges: tuple[tuple[int, int], ...]) -> npt.NDArray
     return found
 
 
+@dataclass(frozen=True)
+class Shown:
+    """Which tracks are written: kinds of them, and of the DataLoader workers some; None for all."""
+
+    kinds: frozenset[str] | None = None
+    workers: frozenset[int] | None = None
+
+    @property
+    def has_counters(self) -> bool:
+        return self.kinds is None or "stage" in self.kinds
+
+    def holds(self, track: Track) -> bool:
+        if self.kinds is not None and track.kind not in self.kinds:
+            return False
+        return self.workers is None or track.kind != "worker" or find_worker(track.group) in self.workers
+
+
 class RankExport:
     """Writes one rank; afterwards `slices`, `flows` and `left_out` say what came of it."""
 
-    def __init__(self, timeline: Timeline, steps: StepWindow | None, kinds: frozenset[str] | None) -> None:
+    def __init__(self, timeline: Timeline, steps: StepWindow | None, shown: Shown) -> None:
         self.slices = self.flows = self._outside = self._unlinked = 0
         self.left_out: list[str] = []
         self._timeline = timeline
         self._steps = steps
-        self._kinds = kinds
+        self._shown = shown
         index = timeline.index
         self._groups = {g: i for i, g in enumerate(dict.fromkeys(t.group for t in (*index.tracks, *index.counters)))}
-        self._tracks = [t for t in index.tracks if kinds is None or t.kind in kinds]
+        self._tracks = [t for t in index.tracks if shown.holds(t)]
         # Thread of each slice by its number, 0 for those that are not written.
         self._threads = spread_over_threads(timeline, {t.id for t in self._tracks}, _find_stretch(timeline, steps))
         size = max((t.id for t in index.tracks), default=0) + 1
@@ -115,7 +134,7 @@ class RankExport:
             self._write_batch(writer, raw, first, launches)
         self._write_derived(writer)
         self._outside = self._count_shown() - self.slices
-        if self._kinds is None or "stage" in self._kinds:
+        if self._shown.has_counters:
             self._write_counters(writer)
         self._tell()
 
@@ -126,15 +145,10 @@ class RankExport:
         rank = self._timeline.rank.rank
         for group, place in self._groups.items():
             pid = rank * _GROUPS_PER_RANK + place + 1
-            label = f"rank {rank}: {group}" if group else f"rank {rank}"
-            writer.write_event({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": label}})
-            order = {"sort_index": pid}
-            writer.write_event({"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": order})
+            writer.write_process(pid, name_process(f"rank {rank}", group), pid)
         for place, track in enumerate(self._tracks):
             for thread, name in self._threads.names(track):
-                common = {"ph": "M", "pid": self._pid(track), "tid": thread}
-                writer.write_event({**common, "name": "thread_name", "args": {"name": name}})
-                writer.write_event({**common, "name": "thread_sort_index", "args": {"sort_index": place}})
+                writer.write_thread(self._pid(track), thread, name, place)
 
     def _read_slices(self) -> Iterator[tuple[pa.RecordBatch, int]]:
         first = 0
@@ -244,9 +258,10 @@ class RankExport:
             self.left_out.append(
                 f"{format_number_of(self._outside, 'slice')} outside of {self._steps.name if self._steps else ''}"
             )
-        hidden = len(self._timeline.index.tracks) - len(self._tracks)
+        every = Shown(self._shown.kinds)
+        hidden = [track for track in self._timeline.index.tracks if not every.holds(track)]
         if hidden:
-            self.left_out.append(f"{format_number_of(hidden, 'track')} not shown at the chosen detail")
+            self.left_out.append(f"{format_number_of(len(hidden), 'track')} not shown at the chosen detail")
         if self._unlinked:
             self.left_out.append(f"{format_number_of(self._unlinked, 'link')} to launches that are not in it")
         windows = self._timeline.rank.manifest.windows

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from collector.views.trace_text import name_overlapping
 from profiler_server.timeline.lanes import Int32s
 from profiler_server.timeline.pyramid import Bins
 from profiler_server.timeline.sources import Track
@@ -25,9 +26,8 @@ class Threads:
     def names(self, track: Track) -> Iterator[tuple[int, str]]:
         """Return the threads of a track with their names."""
         first = self.first[track.id]
-        yield first, track.name
-        for extra in range(1, self.beside[track.id] + 1):
-            yield first + extra, f"{track.name} (overlapping {extra})"
+        for extra in range(self.beside[track.id] + 1):
+            yield first + extra, name_overlapping(track.name, extra)
 
 
 def spread_over_threads(timeline: Timeline, tracks: set[int], between: tuple[int, int] | None = None) -> Threads:

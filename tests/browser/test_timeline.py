@@ -153,9 +153,10 @@ def test_shift_and_drag_sums_up_an_area(page: Page, server: str) -> None:
 def test_tracks_fold_and_other_ranks_open(page: Page, server: str) -> None:
     open_page(page, f"{server}/runs/ranks/timeline")
     page.get_by_role("button", name="Rank 2").click()
-    expect(page.get_by_role("button", name="Data pipeline")).to_have_count(2)
-    page.get_by_role("button", name="Data pipeline").first.click()
-    expect(page.locator(".track-label", has_text="worker 0")).to_have_count(1)
+    expect(page.get_by_role("button", name="Worker 0")).to_have_count(2)
+    expect(page.get_by_title("Worker 0: read")).to_have_count(2)
+    page.get_by_role("button", name="Worker 0").first.click()
+    expect(page.get_by_title("Worker 0: read")).to_have_count(1)
 
 
 def test_the_download_holds_what_is_shown(page: Page, server: str, tmp_path: Path) -> None:
@@ -218,9 +219,9 @@ def test_a_pinned_track_stays_at_the_top_and_survives_a_reload(page: Page, serve
 def test_tracks_are_filtered_by_name_and_the_address_knows(page: Page, server: str) -> None:
     open_page(page, f"{server}/runs/healthy/timeline")
     page.get_by_label("Show only tracks whose name contains").fill("worker")
-    expect(page.locator("#timeline-filtered")).to_contain_text("3 of")
+    expect(page.locator("#timeline-filtered")).to_contain_text("7 of")
     reopen(page)
-    expect(page.locator("#timeline-labels .track-label:not(.track-group)")).to_have_count(3)
+    expect(page.locator("#timeline-labels .track-label:not(.track-group)")).to_have_count(7)
     page.get_by_label("Show only tracks whose name contains").fill("nothing like it")
     expect(page.locator("#timeline-filtered")).to_have_text("no track")
 
@@ -228,9 +229,9 @@ def test_tracks_are_filtered_by_name_and_the_address_knows(page: Page, server: s
 def test_all_ranks_unfold_and_fold_at_once(page: Page, server: str) -> None:
     open_page(page, f"{server}/runs/ranks/timeline")
     page.get_by_role("button", name="Unfold all").click()
-    expect(page.get_by_role("button", name="Data pipeline")).to_have_count(4)
+    expect(page.get_by_role("button", name="Worker 0")).to_have_count(4)
     reopen(page)
-    expect(page.get_by_role("button", name="Data pipeline")).to_have_count(4)
+    expect(page.get_by_role("button", name="Worker 0")).to_have_count(4)
     page.get_by_role("button", name="Fold all", exact=True).click()
     expect(page.locator("#timeline-labels .track-label")).to_have_count(4)
 

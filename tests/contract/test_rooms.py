@@ -127,8 +127,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "profiler_server.timeline": (
         "collector.traces",
+        "collector.views.carrying",
         "collector.views.trace_file",
         "collector.views.trace_text",
+        "collector.views.workers",
         "collector.format",
         "profiler_server.store",
         "profiler_server.format",

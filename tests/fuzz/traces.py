@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from collector.format import carried
 from collector.format.schema.errors import TraceError
-from collector.traces import carried, import_trace, read_trace
+from collector.traces import import_trace, read_trace
 from profiler_server.timeline.export import export_timeline
 from tests.support.traces import SAMPLES, build_trace, training_steps, write_trace
 

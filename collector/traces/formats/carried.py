@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from collector.format import carried
+from collector.format.carried import Carried, UnreadableError
 from collector.format.schema.errors import StepscopeError
 from collector.format.schema.manifest import RankManifest
-from collector.traces import carried
-from collector.traces.carried import Carried, UnreadableError
 from collector.traces.format import Batches, ReadOptions, StreamedTables, TraceFacts, TraceTables
 from collector.traces.source import Source
 

@@ -18,7 +18,7 @@ from collector.format.schema.errors import OptionError
 from profiler_server.timeline.area import summarize_area
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.details import describe_slice
-from profiler_server.timeline.export import Detail, count_export, export_timeline
+from profiler_server.timeline.export import Detail, Part, count_export, export_timeline
 from profiler_server.timeline.search import Direction, search
 from profiler_server.timeline.store import Timeline
 from profiler_server.timeline.tiles import MEDIA_TYPE, TileCache
@@ -125,7 +125,7 @@ def download(
     folder = tempfile.TemporaryDirectory(prefix="stepscope-export-")
     try:
         path = Path(folder.name) / f"trace.{packed}"
-        report = export_timeline(run, path, ranks, steps, detail, between)
+        report = export_timeline(run, path, Part(ranks, steps, detail, between))
     except BaseException:
         folder.cleanup()
         raise

@@ -13,7 +13,7 @@ from collector.format.run import Run, open_run
 from collector.format.schema.layout import rank_file, run_file
 from collector.traces import import_trace
 from profiler_server.report.building import build_report
-from profiler_server.timeline.export import export_timeline
+from profiler_server.timeline.export import Part, export_timeline
 from tests.support.runs import RunPlan, build_run
 
 STARVED = {"data_wait": 30.0, "h2d": 0.5, "forward": 10.0, "backward": 18.0, "optimizer": 3.0}
@@ -62,7 +62,7 @@ def test_import_of_an_import_is_the_same_again(first: Run, tmp_path: Path) -> No
 
 
 def test_excerpt_is_judged_as_a_trace_which_is_all_that_there_is(first: Run, tmp_path: Path) -> None:
-    export_timeline(first, tmp_path / "part.json", steps="3-9")
+    export_timeline(first, tmp_path / "part.json", Part(steps="3-9"))
     part = import_trace(tmp_path / "part.json", tmp_path / "part").rank(0).manifest
     assert part.is_trace
     assert part.usable_cores == first.rank(0).manifest.usable_cores
@@ -111,7 +111,7 @@ def test_ranks_of_two_exports_are_moved_to_one_epoch_in_every_table(first: Run, 
     later = json.loads(run_file(other).read_text()) | {"epoch_unix_ns": first.manifest.epoch_unix_ns + 5_000_000}
     run_file(other).write_text(json.dumps(later))
     export_timeline(first, tmp_path / "zero.json")
-    export_timeline(open_run(other), tmp_path / "one.json", ranks="1")
+    export_timeline(open_run(other), tmp_path / "one.json", Part(ranks="1"))
     both = import_trace([tmp_path / "zero.json", tmp_path / "one.json"], tmp_path / "both")
     for table in ("steps", "fetches", "queues", "stages"):
         zero, one = (both.table(table, rank=rank)["start_ns"].to_pylist() for rank in (0, 1))

@@ -11,7 +11,7 @@ import pytest
 
 from collector.format.run import Run, open_run
 from collector.format.schema.errors import OptionError, OutputError
-from profiler_server.timeline.export import count_export, export_timeline
+from profiler_server.timeline.export import Part, count_export, export_timeline
 from tests.support.runs import RunPlan, build_run
 from tests.unit.timeline.rows import build_slices_run, make_slice
 from tests.unit.timeline.test_timeline import HOSTILE, linked_rows
@@ -76,7 +76,7 @@ def test_overlapping_slices_get_threads_of_their_own(tmp_path: Path) -> None:
 
 def test_a_window_of_steps_says_what_it_leaves_out(tmp_path: Path) -> None:
     build_run(tmp_path / "run", RunPlan(ranks=2))
-    report = export_timeline(open_run(tmp_path / "run"), tmp_path / "t.json", "0", "10-12")
+    report = export_timeline(open_run(tmp_path / "run"), tmp_path / "t.json", Part("0", "10-12"))
     trace = read(tmp_path / "t.json")
     steps = {e["name"] for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] == "step"}
     assert steps == {"Step 10", "Step 11", "Step 12"}
@@ -90,13 +90,13 @@ def test_a_stretch_of_time_can_be_chosen(tmp_path: Path) -> None:
     run = open_run(tmp_path / "run")
     step = run.table("steps").slice(4, 1).to_pylist()[0]
     between = (step["start_ns"], step["start_ns"] + step["duration_ns"])
-    export_timeline(run, tmp_path / "t.json", between_ns=between)
+    export_timeline(run, tmp_path / "t.json", Part(between_ns=between))
     events = read(tmp_path / "t.json")["traceEvents"]
     assert {e["name"] for e in events if e.get("cat") == "step"} == {"Step 5"}
 
 
 def test_the_detail_steps_has_steps_and_phases_only(run: Run, tmp_path: Path) -> None:
-    report = export_timeline(run, tmp_path / "t.json", detail="steps")
+    report = export_timeline(run, tmp_path / "t.json", Part(detail="steps"))
     events = read(tmp_path / "t.json")["traceEvents"]
     assert {e["cat"] for e in events if e["ph"] == "X"} == {"step", "phase"}
     assert any("chosen detail" in text for text in report.left_out)
@@ -113,7 +113,7 @@ def test_a_bad_path_writes_nothing(run: Run, tmp_path: Path, path: str) -> None:
 @pytest.mark.parametrize(("ranks", "steps"), [("7", None), (None, "900"), (None, "3-1"), ("x", None), (None, "1-2-3")])
 def test_what_the_run_does_not_have_is_refused(run: Run, tmp_path: Path, ranks: str | None, steps: str | None) -> None:
     with pytest.raises(OptionError):
-        export_timeline(run, tmp_path / "t.json", ranks, steps)
+        export_timeline(run, tmp_path / "t.json", Part(ranks, steps))
     assert not (tmp_path / "t.json").exists()
 
 
@@ -121,7 +121,7 @@ def test_a_rank_that_is_not_there_is_an_error_that_names_those_there_are(tmp_pat
     run = open_run(build_run(tmp_path / "run", RunPlan(steps=3, ranks=3)))
     for ranks in ("0,7", "1-7", [0, 7]):
         with pytest.raises(OptionError, match=r"the run has no rank [37]; it has 0, 1, 2"):
-            export_timeline(run, tmp_path / "t.json", ranks)
+            export_timeline(run, tmp_path / "t.json", Part(ranks))
     assert not (tmp_path / "t.json").exists()
 
 
@@ -150,7 +150,7 @@ def test_a_stretch_holds_what_runs_in_it_and_tells_how_many_do_not(tmp_path: Pat
     rows = [make_slice(i, 1000 * i, 1500, track=i % 3 + 1) for i in range(500)]
     rows += [make_slice(500 + i, 1000 * i + 700, 10, track=9, launched_by=i) for i in range(500)]
     run = build_slices_run(tmp_path / "run", sorted(rows, key=lambda row: row["start_ns"]))
-    report = export_timeline(run, tmp_path / "t.json", between_ns=(100_000, 120_000))
+    report = export_timeline(run, tmp_path / "t.json", Part(between_ns=(100_000, 120_000)))
     events = read(tmp_path / "t.json")["traceEvents"]
     there = {(e["ts"], e["dur"]) for e in events if e["ph"] == "X" and e["name"].startswith("op ")}
     inside = [r for r in rows if r["start_ns"] < 120_000 and r["start_ns"] + r["duration_ns"] > 100_000]

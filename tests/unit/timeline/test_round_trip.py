@@ -13,7 +13,7 @@ import pytest
 from collector.format.run import Run, open_run
 from collector.format.schema.tables import TABLES
 from collector.traces import import_trace
-from profiler_server.timeline.export import export_timeline
+from profiler_server.timeline.export import Part, export_timeline
 from tests.perfetto.fetch import ENGINE
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import find_sample, training_steps, write_trace
@@ -31,7 +31,7 @@ def engine() -> Path:
     return folder
 
 
-def _check_same_tables(first: Run, second: Run) -> None:
+def check_same_tables(first: Run, second: Run) -> None:
     assert first.ranks == second.ranks
     for rank in first.ranks:
         for name in TABLES:
@@ -45,7 +45,7 @@ def _check_same_tables(first: Run, second: Run) -> None:
 def test_sample_that_was_exported_imports_as_the_same_tables(tmp_path: Path, name: str) -> None:
     first = import_trace(find_sample(name), tmp_path / "first")
     export_timeline(first, tmp_path / "t.json.gz")
-    _check_same_tables(first, import_trace(tmp_path / "t.json.gz", tmp_path / "second"))
+    check_same_tables(first, import_trace(tmp_path / "t.json.gz", tmp_path / "second"))
 
 
 def test_recorded_run_of_two_ranks_imports_as_the_same_tables(tmp_path: Path) -> None:
@@ -53,13 +53,13 @@ def test_recorded_run_of_two_ranks_imports_as_the_same_tables(tmp_path: Path) ->
     first = open_run(tmp_path / "first")
     export_timeline(first, tmp_path / "t.json")
     second = import_trace(tmp_path / "t.json", tmp_path / "second")
-    _check_same_tables(first, second)
+    check_same_tables(first, second)
     assert second.state == "imported"
 
 
 def test_window_of_steps_imports_as_the_rows_of_those_steps(tmp_path: Path) -> None:
     first = import_trace(write_trace(tmp_path / "t.json", training_steps(5)), tmp_path / "first")
-    export_timeline(first, tmp_path / "window.json", steps="2-3")
+    export_timeline(first, tmp_path / "window.json", Part(steps="2-3"))
     second = import_trace(tmp_path / "window.json", tmp_path / "second")
     assert {row["step"] for row in second.table("operators").to_pylist()} == {2, 3}
     whole = [row for row in first.table("operators").to_pylist() if row["step"] in (2, 3)]
@@ -69,7 +69,7 @@ def test_window_of_steps_imports_as_the_rows_of_those_steps(tmp_path: Path) -> N
 def test_window_of_ranks_imports_as_those_ranks(tmp_path: Path) -> None:
     build_run(tmp_path / "first", RunPlan(ranks=3))
     first = open_run(tmp_path / "first")
-    export_timeline(first, tmp_path / "t.json.gz", ranks="1-2", steps="2-4")
+    export_timeline(first, tmp_path / "t.json.gz", Part(ranks="1-2", steps="2-4"))
     second = import_trace(tmp_path / "t.json.gz", tmp_path / "second")
     assert list(second.ranks) == [1, 2]
     for rank in second.ranks:

@@ -37,7 +37,10 @@ def linked_rows() -> list[dict[str, Any]]:
 def test_light_mode_has_a_timeline_without_slices(tmp_path: Path) -> None:
     build_run(tmp_path / "light", RunPlan(operators=False))
     timeline = open_timeline(open_run(tmp_path / "light").rank(0))
-    assert [t.name for t in timeline.index.tracks] == ["Steps", "Phases", "Detailed windows", "worker 0", "worker 1"]
+    assert [(t.group, t.name) for t in timeline.index.tracks] == [
+        *(("Training", name) for name in ("Steps", "Phases", "Detailed windows")),
+        *((f"Worker {number}", stage) for number in (0, 1) for stage in ("read", "transform", "collate")),
+    ]
     assert timeline.index.lanes[0].count == 40
 
 

@@ -17,7 +17,6 @@ from collector.format.schema.errors import OptionError, OutputError, TableMissin
 from collector.format.schema.tables import TABLES
 from collector.traces.importing import import_trace
 from collector.views.frames import OPTIONAL, SCHEMA, make_frame
-from collector.views.writing import write_spans
 from profiler_server.analysis.device.executions import summarize_device_steps
 from tests.support.recording import record as record_loop
 from tests.support.runs import RunPlan, build_run
@@ -149,14 +148,14 @@ def test_a_bad_path_writes_nothing(run: Run, tmp_path: Path, path: str) -> None:
 
 def test_a_frame_of_ones_own_is_written_and_what_overlaps_stands_on_its_own_row(tmp_path: Path) -> None:
     frame = pd.DataFrame({"start": [0, 10, 15, 40], "dur": [30, 10, 30, 5], "name": list("abcd"), "thread": "t"})
-    write_spans(frame, tmp_path / "mine.json")
+    collector.write_trace(frame, tmp_path / "mine.json")
     events = json.loads((tmp_path / "mine.json").read_text())["traceEvents"]
     rows = {event["name"]: event["tid"] for event in events if event["ph"] == "X"}
     assert rows["a"] == rows["b"] == rows["d"] != rows["c"]
     whole = pd.DataFrame({"start": [0], "dur": [30], "step": pd.array([pd.NA], pd.Int64Dtype()), "name": "a"})
-    assert write_spans(whole, tmp_path / "absent.json")
+    assert collector.write_trace(whole, tmp_path / "absent.json")
     with pytest.raises(OptionError, match="no column 'dur'"):
-        write_spans(frame.drop(columns="dur"), tmp_path / "other.json")
+        collector.write_trace(frame.drop(columns="dur"), tmp_path / "other.json")
 
 
 def test_flows_link_launches_to_kernels(device_run: Run, tmp_path: Path) -> None:

@@ -1,22 +1,41 @@
-"""The tables that an export carries beside its events, so that an import of it gives the same tables again."""
+"""The tables that a trace carries beside its events, so that an import of it gives the same tables again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from collector.format.run import RankRun, Run
+from collector.format import carried
+from collector.format.intervals import Ints
 from collector.format.schema.errors import RunError
 from collector.format.schema.tables import TABLES
-from collector.traces import carried
-from profiler_server.timeline.export_rank import StepWindow
+
+if TYPE_CHECKING:
+    from collector.format.run import RankRun, Run
 
 
-def carry_tables(run: Run, ranks: list[RankRun], find_window: Callable[[RankRun], StepWindow | None]) -> dict[str, Any]:
+class Window(Protocol):
+    """A part of a rank: `count` steps or stretches of time, and which rows are in it."""
+
+    @property
+    def count(self) -> int: ...
+
+    def holds(self, start: Ints, end: Ints, step: Ints) -> npt.NDArray[np.bool_]: ...
+
+
+def carry_whole(rank: RankRun) -> Window | None:
+    """Leave nothing of a rank out."""
+    return None
+
+
+def carry_tables(
+    run: Run, ranks: list[RankRun], find_window: Callable[[RankRun], Window | None] = carry_whole
+) -> dict[str, Any]:
     """Return the tables of the ranks, or of a window of each, as a key of the file; none if they are too long."""
     found = {}
     for rank in ranks:
@@ -35,7 +54,7 @@ def carry_tables(run: Run, ranks: list[RankRun], find_window: Callable[[RankRun]
     return {carried.MARK: packed} if packed else {}
 
 
-def _read_tables(rank: RankRun, window: StepWindow | None) -> dict[str, pa.Table] | None:
+def _read_tables(rank: RankRun, window: Window | None) -> dict[str, pa.Table] | None:
     tables: dict[str, pa.Table] = {}
     try:
         if any(rank.count_rows(name) > carried.MOST_ROWS for name in TABLES):
@@ -48,7 +67,7 @@ def _read_tables(rank: RankRun, window: StepWindow | None) -> dict[str, pa.Table
     return tables
 
 
-def _cut(table: pa.Table, window: StepWindow | None) -> pa.Table:
+def _cut(table: pa.Table, window: Window | None) -> pa.Table:
     """Return the rows of a window: of its steps, or of its time where a row has no step."""
     if window is None or not {"step", "start_ns"} & set(table.column_names):
         return table

@@ -1,0 +1,197 @@
+"""Where the rows of the tables stand on a timeline: the page, its export and the traces of `Run.write_trace` agree.
+
+A process is the heading, a row one thread below it: the training, the main process, each DataLoader worker, and the
+pipeline that the user built, with one row for each replica of a stage.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.phases import PHASE_LABELS
+
+TRAINING = "Training"
+MAIN_PROCESS = "Main process"
+PIPELINE = "Data pipeline"
+STAGE_ORDER = ("read", "transform", "collate", "send", "pin", "h2d", "step")
+"""The stages of a DataLoader in the order that a batch goes through them."""
+STEP_COLUMNS = ("step", "kind", "start_ns", "duration_ns")
+PHASE_COLUMNS = ("step", "phase", "start_ns", "duration_ns")
+RANGE_COLUMNS = ("id", "parent", "name", "process", "thread_id", "step", "start_ns", "duration_ns")
+COLLECTIVE_COLUMNS = ("step", "name", "group", "start_ns", "duration_ns", "held_ns")
+STAGE_COLUMNS = ("stage", "replica", "kind", "detail", "loader", "start_ns", "duration_ns")
+WAIT_COLOUR = "grey"
+"""The name that chrome://tracing gives the colour of waits."""
+_WORKER = re.compile(r"Worker ([0-9]{1,9})\b")
+_KIND_LABELS = {
+    "input_wait": "wait on input queue",
+    "output_wait": "wait on output queue",
+    "setup": "set up",
+    "cleanup": "clean up",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row. `worker` is the number of a DataLoader worker, None for every other row."""
+
+    kind: Literal["step", "phase", "range", "worker", "stage"]
+    process: str
+    name: str
+    worker: int | None = None
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Rows in the order in which they are shown; which of them each slice stands on, its name and its category."""
+
+    rows: tuple[Row, ...]
+    row: npt.NDArray[np.int32]
+    name: pa.Array
+    category: pa.Array
+
+
+def place_steps(steps: pa.Table) -> Placed:
+    """Place rows of `steps`, which has STEP_COLUMNS."""
+    kind = _text(steps["kind"])
+    train, evaluation = pc.equal(kind, "train"), pc.equal(kind, "eval")
+    number = pc.binary_join_element_wise("Step", _text(steps["step"]), " ")
+    name = pc.if_else(train, number, pc.if_else(evaluation, "Evaluation", kind))
+    category = pc.if_else(train, "step", pc.if_else(evaluation, "annotation", "other"))
+    return _place_on_one(Row("step", TRAINING, "Steps"), name, category)
+
+
+def place_phases(phases: pa.Table) -> Placed:
+    """Place rows of `phases`, which has PHASE_COLUMNS."""
+    name = _relabel(phases["phase"], PHASE_LABELS)
+    return _place_on_one(Row("phase", TRAINING, "Phases"), name, _constant("phase", phases.num_rows))
+
+
+def place_ranges(ranges: pa.Table) -> Placed:
+    """Place rows of `ranges`, which has RANGE_COLUMNS: each thread that marked some has one row, on which they nest."""
+    process = pc.fill_null(_text(ranges["process"]), "")
+    threads = pc.binary_join_element_wise(process, _text(ranges["thread_id"]), ".").dictionary_encode()
+    names = threads.dictionary.to_pylist()
+    rows = tuple(Row("range", TRAINING, "Ranges" if len(names) == 1 else f"Ranges, thread {name}") for name in names)
+    return Placed(rows, _codes(threads), _text(ranges["name"]), _constant("annotation", ranges.num_rows))
+
+
+def place_collectives(collectives: pa.Table) -> Placed:
+    """Place rows of `collectives`, which has COLLECTIVE_COLUMNS: each process group has one row."""
+    groups = pc.fill_null(_text(collectives["group"]), "").dictionary_encode()
+    names = groups.dictionary.to_pylist()
+    rows = tuple(Row("range", TRAINING, f"Collectives, group {name or 'default'}") for name in names)
+    category = _constant("communication", collectives.num_rows)
+    return Placed(rows, _codes(groups), _text(collectives["name"]), category)
+
+
+def select_light(collectives: pa.Table) -> pa.Table:
+    """Return the collectives that were timed outside of detailed windows: the others are slices already."""
+    return collectives.filter(pc.is_valid(collectives["held_ns"]))
+
+
+def place_stages(stages: pa.Table) -> Placed:
+    """Place rows of `stages`, which has STAGE_COLUMNS: workers first, then the main process, then the user's stages."""
+    stage, kind = _text(stages["stage"]), _text(stages["kind"])
+    replica = _text(pc.fill_null(stages["replica"], -1))
+    loader = pc.fill_null(_text(stages["loader"]), "")
+    keys = pc.binary_join_element_wise(loader, replica, stage, "\0").dictionary_encode()
+    found = [_StageKey.parse(text) for text in keys.dictionary.to_pylist()]
+    several = len({key.loader for key in found if key.loader is not None}) > 1
+    order = sorted(range(len(found)), key=lambda place: found[place].order)
+    place_of = np.empty(len(found), np.int32)
+    place_of[order] = np.arange(len(found), dtype=np.int32)
+    detail = pc.fill_null(_text(stages["detail"]), "")
+    work = pc.if_else(pc.equal(detail, ""), stage, pc.binary_join_element_wise(stage, detail, ": "))
+    other = pc.binary_join_element_wise(stage, _relabel(stages["kind"], _KIND_LABELS), ": ")
+    return Placed(
+        tuple(found[place].describe(several) for place in order),
+        place_of[_codes(keys)],
+        pc.if_else(pc.equal(kind, "work"), work, other),
+        pc.if_else(pc.ends_with(kind, "_wait"), "wait", "stage"),
+    )
+
+
+def find_workers(stages: pa.Table) -> pa.ChunkedArray:
+    """Return the number of the DataLoader worker that each row of `stages` tells of, null for all others."""
+    is_worker = pc.and_(pc.is_valid(stages["loader"]), pc.greater_equal(stages["replica"], 0))
+    return pc.if_else(is_worker, stages["replica"], None)
+
+
+def find_worker(process: str) -> int | None:
+    """Return the number of the worker that a process of a timeline is, None for every other."""
+    found = _WORKER.match(process)
+    return int(found[1]) if found else None
+
+
+def sort_place(process: str, name: str) -> tuple[int, int, int, str]:
+    """Return what puts the rows of a frame of spans into the order of the page, as far as names tell it."""
+    known = STAGE_ORDER.index(name) if name in STAGE_ORDER else len(STAGE_ORDER)
+    if process == TRAINING:
+        return 0, 0, ("Steps", "Phases", name).index(name), name
+    worker = find_worker(process)
+    if worker is not None:
+        return 2, worker, known, process
+    return {MAIN_PROCESS: 3, PIPELINE: 4}.get(process, 1), 0, known, ""
+
+
+@dataclass(frozen=True)
+class _StageKey:
+    loader: int | None
+    replica: int
+    stage: str
+
+    @classmethod
+    def parse(cls, text: str) -> _StageKey:
+        loader, replica, stage = text.split("\0", 2)
+        return cls(int(loader) if loader else None, int(replica), stage)
+
+    @property
+    def worker(self) -> int | None:
+        return self.replica if self.loader is not None and self.replica >= 0 else None
+
+    @property
+    def order(self) -> tuple[int, int, int, int, str]:
+        known = STAGE_ORDER.index(self.stage) if self.stage in STAGE_ORDER else len(STAGE_ORDER)
+        if self.loader is None:
+            return 2, 0, 0, self.replica, self.stage
+        return int(self.worker is None), self.loader, self.replica, known, self.stage
+
+    def describe(self, several: bool) -> Row:
+        of_loader = f", loader {self.loader}" if several else ""
+        if self.loader is None:
+            return Row("stage", PIPELINE, f"{self.stage} {self.replica}")
+        if self.worker is None:
+            return Row("stage", MAIN_PROCESS, f"{self.stage}{of_loader}")
+        return Row("worker", f"Worker {self.worker}{of_loader}", self.stage, self.worker)
+
+
+def _place_on_one(row: Row, name: pa.Array, category: pa.Array) -> Placed:
+    return Placed((row,), np.zeros(len(name), np.int32), name, category)
+
+
+def _text(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return whole.cast(pa.string())
+
+
+def _codes(encoded: pa.DictionaryArray) -> npt.NDArray[np.int32]:
+    codes: npt.NDArray[np.int32] = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
+    return codes
+
+
+def _constant(text: str, size: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(size, np.int32)), pa.array([text], pa.string()))
+
+
+def _relabel(column: pa.ChunkedArray, labels: dict[str, str]) -> pa.Array:
+    encoded = _text(column).dictionary_encode()
+    shown = pa.array([labels.get(value, value) for value in encoded.dictionary.to_pylist()], pa.string())
+    return shown.take(encoded.indices)
