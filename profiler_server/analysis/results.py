@@ -8,7 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-BoundKind = Literal["input", "transfer", "launch", "compute", "communication", "overhead", "unknown"]
+BoundKind = Literal[
+    "input", "receive", "processor", "transfer", "launch", "compute", "communication", "overhead", "pipeline", "unknown"
+]
+"""`receive` and `processor`: the step waits for batches that are ready, to receive them or for a free processor.
+`pipeline`: a run without steps, whose own pipeline is limited by a stage."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class QueueSummary:
 
 @dataclass(frozen=True)
 class StageSummary:
-    """Shares are of the replicas' wall time; `mean_ns` is work per batch."""
+    """Shares are of the replicas' wall time; `mean_ns` is work per batch. `loader` is None for a stage of the user's."""
 
     name: str
     replicas: int
@@ -85,16 +89,21 @@ class StageSummary:
     busy_frac: float | None
     input_wait_frac: float | None
     output_wait_frac: float | None
+    loader: int | None = None
 
 
 @dataclass(frozen=True)
 class BoundBy:
-    """What the run is bound by. `stage` is the data stage to blame where the kind is input."""
+    """What the run is bound by. `stage` is the data stage to blame where the kind is input, receive or pipeline.
+
+    `confidence` says in words how sure that is, and why.
+    """
 
     kind: BoundKind
     stage: str | None
     share_frac: float | None
     confidence_frac: float
+    confidence: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ from collector.format.schema.manifest import Device as DeviceEntry
 from collector.format.schema.manifest import Loader, RankManifest
 from collector.format.steps import StepSelection
 from profiler_server.analysis.data.loop import BatchTimes, MeasuredLoop
-from profiler_server.analysis.data.pipeline import Bottleneck, Readiness
+from profiler_server.analysis.data.pipeline import Readiness
 from profiler_server.analysis.memory.host import HostLoad
 from profiler_server.analysis.results import DeviceSummary
 from profiler_server.analysis.steps.compiles import CompileEvents
 from profiler_server.analysis.steps.interruptions import Interruptions
+from profiler_server.diagnosis.bottleneck import Bottleneck
 from profiler_server.diagnosis.limits import (
     CAPPED_DEMAND_FRAC,
     CAPPED_NEED,
@@ -118,7 +119,8 @@ class Device:
 class Loading:
     """How the steps are fed by one DataLoader; `loader` is None for a run without any.
 
-    `wait_ns` is the wait for its batches in a regular step. `batches` is None where its work was not recorded.
+    `wait_ns` is the wait for its batches in a regular step, `mean_wait_ns` in the mean step. `batches` is None where
+    its work was not recorded.
     """
 
     loader: Loader | None
@@ -128,6 +130,12 @@ class Loading:
     transforms: tuple[tuple[str, float], ...]
     loop: MeasuredLoop
     wait_ns: float
+    mean_wait_ns: float
+
+    @property
+    def name(self) -> str:
+        """The loader as the user may know it: its number and its dataset."""
+        return f"DataLoader {self.loader.id} ({self.loader.dataset})" if self.loader is not None else "the loader"
 
     @property
     def wait_frac(self) -> float:
@@ -212,7 +220,8 @@ class Ranks:
 
 @dataclass(frozen=True)
 class Case:
-    """One rank of a run as the rules see it."""
+    """One rank of a run as the rules see it. `loading` is that of the loader that the steps wait for longest; where
+    several feed them, `other_loadings` are the others."""
 
     manifest: RankManifest
     steps: Steps
@@ -220,6 +229,7 @@ class Case:
     device: Device
     host: Host
     ranks: Ranks
+    other_loadings: tuple[Loading, ...] = ()
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -237,8 +247,8 @@ class Case:
 
     @property
     def data_wait_ns(self) -> float:
-        """The wait for data in the mean step: the most that any change to the loading can save."""
-        mean_ns = self.steps.phases_ns["data_wait"]
+        """The wait for the loader in the mean step: the most that any change to it can save."""
+        mean_ns = self.loading.mean_wait_ns
         if not self.is_imported:
             return mean_ns
         return min(mean_ns, self.loading.wait_ns + max(self.loading.loop.model.extra_ns, 0.0))

@@ -12,8 +12,11 @@ from functools import cache
 import profiler_server.diagnosis.rules as room
 from collector.edge import Edge
 from collector.format.run import RankRun, Run
-from collector.format.schema.errors import TableMissingError
+from collector.format.schema.errors import RunError, TableMissingError
+from profiler_server.analysis.data.own_pipeline import OwnStage, select_own, summarize_own
+from profiler_server.analysis.data.replicas import read_stages
 from profiler_server.analysis.results import Abstention, BoundBy, Diagnosis, Suggestion
+from profiler_server.diagnosis.bottleneck import find_own_bottleneck
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Claim, Finding, Rule
 from profiler_server.diagnosis.limits import MIN_STEPS
@@ -47,14 +50,36 @@ def _judge_run(run: Run, rank: int) -> Diagnosis:
     try:
         case = measure_case(run, run.rank(rank))
     except TableMissingError:
-        return _give_up(_explain_no_steps(run.rank(rank)))
-    if case is None:
-        return _give_up(_explain_no_steps(run.rank(rank)))
-    return judge(case)
+        case = None
+    return judge(case) if case is not None else _judge_pipeline(run.rank(rank))
 
 
-def _give_up(sentence: str) -> Diagnosis:
-    return Diagnosis(BoundBy("unknown", None, None, 0.0), sentence, (), (), "Without steps there is nothing to judge.")
+def _judge_pipeline(rank: RankRun) -> Diagnosis:
+    """Judge a rank without steps: a pipeline of the user's own is known by its stages, and else nothing is."""
+    why = _explain_no_steps(rank)
+    own = _read_own_stages(rank)
+    if not own:
+        return Diagnosis(BoundBy("unknown", None, None, 0.0), why, (), (), "Without steps there is nothing to judge.")
+    limit = find_own_bottleneck(own)
+    items = max(stage.summary.count for stage in own)
+    busy = next((stage.summary.busy_frac for stage in own if stage.name == limit.stage), None)
+    sure = min(1.0, items / MIN_STEPS) ** 0.5
+    words = (
+        f"sure: measured over {items:,} items"
+        if items >= MIN_STEPS
+        else f"unsure: {format_number_of(items, 'item')} only"
+    )
+    limited = f"Limited by {limit.stage}" if limit.stage is not None else "No stage of the pipeline is the limit"
+    silence = "Suggestions are about steps, and this run has none."
+    bound = BoundBy("pipeline", limit.stage, busy, sure, words)
+    return Diagnosis(bound, f"{limited}: {limit.reason}", (), (), silence)
+
+
+def _read_own_stages(rank: RankRun) -> tuple[OwnStage, ...]:
+    try:
+        return summarize_own(select_own(read_stages(rank, None)))
+    except RunError:
+        return ()
 
 
 def _explain_no_steps(rank: RankRun) -> str:

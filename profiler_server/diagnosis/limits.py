@@ -34,8 +34,11 @@ FULL_QUEUE_FRAC = 0.70
 LATE_WAIT_FRAC = 0.50
 """Few missing batches matter too, when more than this share of all waiting fell into the steps that lacked theirs."""
 
-HANDOVER_WAIT_FRAC = 0.10
-"""From this share of waiting, receiving a batch that is ready is looked at as the cause."""
+QUEUED_FRAC = 0.25
+"""The training thread lacks a processor when it queues for one for this share of its time."""
+
+HANDOVER_BUSY_FRAC = 0.50
+"""Workers that work for this share of their time may be too busy to hand over batches that are ready."""
 
 BUSY_WORKERS_FRAC = 0.95
 """Workers that work for this share of their time are the limit, however full the queue looks."""
@@ -107,6 +110,9 @@ BOUND_FRAC = 0.10
 
 SURE_FRAC = 0.90
 """A verdict is sure when at least this share of the stretches of the run agree with it."""
+
+UNSEEN_DEVICE = 0.6
+"""What is left of the confidence in a verdict on computing when the times of the device were not recorded."""
 
 LIKELY_FRAC = 0.60
 """Below this share of agreeing stretches it is unsure."""

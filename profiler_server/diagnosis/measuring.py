@@ -15,12 +15,10 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Loader, RankManifest
 from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
+from profiler_server.analysis.data.feeding import Feed, read_feeds
 from profiler_server.analysis.data.loop import BatchTimes, Cores, MeasuredLoop, measure_loop, read_batches
 from profiler_server.analysis.data.pipeline import (
-    Bottleneck,
     Readiness,
-    find_bottleneck,
-    find_most_used,
     load_workers,
     read_queues,
     summarize_readiness,
@@ -34,6 +32,7 @@ from profiler_server.analysis.ranks.ranks import summarize_rank
 from profiler_server.analysis.results import DeviceSummary
 from profiler_server.analysis.steps.compiles import summarize_compiles
 from profiler_server.analysis.steps.interruptions import read_interruptions
+from profiler_server.diagnosis.bottleneck import Bottleneck, find_bottleneck
 from profiler_server.diagnosis.facts import Case, Device, Host, Loading, Peer, Ranks, Steps
 
 MOST_PEERS = 64
@@ -61,12 +60,20 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         full_precision_frac=_ask(rank, find_full_precision),
         dispatch_frac=_ask(rank, find_dispatch_share),
     )
-    loading = _measure_loading(rank, train, selection, device, host)
-    if loading is None:
+    feeds = read_feeds(rank, train)
+    loadings = [_measure_loading(rank, feed, train, selection, device, host) for feed in feeds]
+    found = sorted((entry for entry in loadings if entry is not None), key=lambda entry: -entry.wait_ns)
+    if not found:
         return None
-    cores = loading.loop.model.cores
-    ranks = Ranks(run.manifest.world_size, _read_peers(run, rank.rank))
-    return Case(manifest, _measure_steps(rank, rows, train, selection), loading, device, Host(cores, host), ranks)
+    return Case(
+        manifest=manifest,
+        steps=_measure_steps(rank, rows, train, selection),
+        loading=found[0],
+        device=device,
+        host=Host(found[0].loop.model.cores, host),
+        ranks=Ranks(run.manifest.world_size, _read_peers(run, rank.rank)),
+        other_loadings=tuple(found[1:]),
+    )
 
 
 def _drop_empty(rows: pa.Table) -> pa.Table:
@@ -95,25 +102,33 @@ def _average_phases(train: pa.Table, chosen: Mask) -> Mapping[str, float]:
 
 
 def _measure_loading(
-    rank: RankRun, train: pa.Table, selection: StepSelection, device: Device, host: HostLoad | None
+    rank: RankRun, feed: Feed, train: pa.Table, selection: StepSelection, device: Device, host: HostLoad | None
 ) -> Loading | None:
     manifest = rank.manifest
-    loader = _find_loader(train, manifest)
+    # An iterable that the script watches has no arguments to change.
+    loader = next((entry for entry in manifest.loaders if entry.id == feed.loader and not entry.watched), None)
     batches = _read_batches(rank, loader)
     # In a trace a step lasts until its device work is done, and the wait for data may lie beside that.
     summary = device.summary
     busy_frac = (summary.utilization_frac or 0.0) if summary is not None and manifest.is_trace else 0.0
     model_of = loader or _assume_loader(manifest)
-    loop = measure_loop(train, selection, model_of, batches, _find_cores(manifest, host), busy_frac)
+    loop = measure_loop(feed, selection, model_of, batches, _find_cores(manifest, host), busy_frac)
     if loop is None:
         return None
-    wait_ns = float(read_integers(train, "data_wait_ns")[selection.regular].mean())
+    wait_ns = feed.mean_wait_ns(selection.regular)
     if manifest.is_trace and device.shares is not None:
         wait_ns = min(wait_ns, device.shares.idle * loop.regular_step_ns)  # else the device hides it
-    wait_frac = wait_ns / loop.regular_step_ns if loop.regular_step_ns else 0.0
     readiness = _read_readiness(rank, loader, train.filter(pa.array(selection.regular)))
-    bottleneck = _find_bottleneck(readiness, batches, loop, host, wait_frac)
-    return Loading(loader, readiness, batches, bottleneck, _read_transforms(rank, loader), loop, wait_ns)
+    return Loading(
+        loader=loader,
+        readiness=readiness,
+        batches=batches,
+        bottleneck=_find_bottleneck(readiness, batches, loop, host, wait_ns),
+        transforms=_read_transforms(rank, loader),
+        loop=loop,
+        wait_ns=wait_ns,
+        mean_wait_ns=feed.mean_wait_ns(selection.kept),
+    )
 
 
 def _find_bottleneck(
@@ -121,18 +136,13 @@ def _find_bottleneck(
     batches: BatchTimes | None,
     loop: MeasuredLoop,
     host: HostLoad | None,
-    wait_frac: float,
+    wait_ns: float,
 ) -> Bottleneck:
     work = {stage: float(values.mean()) for stage, values in batches.stages_ns.items()} if batches else {}
     paid = loop.model.workers * loop.regular_step_ns
     busy = sum(work.values()) * loop.fetches / paid if paid else 0.0
+    wait_frac = wait_ns / loop.regular_step_ns if loop.regular_step_ns else 0.0
     return find_bottleneck(readiness, work, wait_frac, load_workers(busy, batches.cpu_frac if batches else None, host))
-
-
-def _find_loader(train: pa.Table, manifest: RankManifest) -> Loader | None:
-    """Return the DataLoader that fed most training steps; an iterable that the script watches has no arguments."""
-    most = find_most_used(train)
-    return next((loader for loader in manifest.loaders if loader.id == most and not loader.watched), None)
 
 
 def _assume_loader(manifest: RankManifest) -> Loader | None:

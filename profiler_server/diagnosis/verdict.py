@@ -12,7 +12,15 @@ from collector.format.steps import read_integers
 from profiler_server.analysis.results import BoundBy, BoundKind, Suggestion
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Claim
-from profiler_server.diagnosis.limits import BOUND_FRAC, MIN_STEPS
+from profiler_server.diagnosis.limits import (
+    BOUND_FRAC,
+    HIGH_WAIT_FRAC,
+    LIKELY_FRAC,
+    MIN_STEPS,
+    MODERATE_WAIT_FRAC,
+    SURE_FRAC,
+    UNSEEN_DEVICE,
+)
 from profiler_server.diagnosis.ranking import find_min_gain_ns
 from profiler_server.format import format_duration, format_number_of, format_share
 
@@ -34,11 +42,32 @@ def find_bound(case: Case) -> BoundBy:
     kind, share = _judge(case, phases.sum(axis=1))
     count = max(1, min(_MOST_STRETCHES, len(kept) // _STRETCH_STEPS))
     stretches = np.array_split(phases, count, axis=1)
-    agree = sum(_judge(case, stretch.sum(axis=1))[0] == kind for stretch in stretches) / count
-    known = 0.6 if case.device.is_used and case.device.summary is None and kind in ("compute", "overhead") else 1.0
-    stage = case.loading.bottleneck.stage if kind == "input" else None
+    agreeing = [stretch.shape[1] for stretch in stretches if _judge(case, stretch.sum(axis=1))[0] == kind]
+    unseen = case.device.is_used and case.device.summary is None and kind in ("compute", "overhead")
     # The error of a mean falls with the root of the number of steps.
-    return BoundBy(kind, stage, share, agree * min(1.0, len(kept) / MIN_STEPS) ** 0.5 * known)
+    sure = len(agreeing) / count * min(1.0, len(kept) / MIN_STEPS) ** 0.5 * (UNSEEN_DEVICE if unseen else 1.0)
+    text = _say_confidence(len(kept), sum(agreeing), unseen)
+    limit = case.loading.bottleneck
+    if kind == "input":
+        return BoundBy(_INPUT_KINDS.get(limit.cause, "input"), limit.stage, share, sure, text)
+    return BoundBy(kind, None, share, sure, text)
+
+
+_INPUT_KINDS: dict[str, BoundKind] = {"receiving": "receive", "processor": "processor"}
+
+
+def _say_confidence(steps: int, agreeing: int, unseen: bool) -> str:
+    """Say how sure the verdict is, and why."""
+    if steps < MIN_STEPS:
+        return f"unsure: {format_number_of(steps, 'step')} only"
+    if unseen:
+        return "unsure: the times of the device were not recorded"
+    if agreeing == steps:
+        return f"sure: {steps:,} steps agree"
+    counts = f"{agreeing:,} of {steps:,} steps agree"
+    if agreeing >= SURE_FRAC * steps:
+        return f"sure: {counts}"
+    return f"fairly sure: {counts}" if agreeing >= LIKELY_FRAC * steps else f"unsure: only {counts}"
 
 
 def _judge(case: Case, sums: Floats) -> tuple[BoundKind, float]:
@@ -75,19 +104,17 @@ def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
 
 def say_verdict(case: Case, bound: BoundBy, claims: Sequence[Claim], notes: Sequence[Suggestion]) -> str:
     """Return the verdict as one or two sentences with figures."""
-    steps = int(case.steps.selection.regular.sum())
     sentence = _SENTENCES[bound.kind](case, bound)
-    if steps < MIN_STEPS:
-        recorded = f"{format_number_of(steps, 'steady step')} {'was' if steps == 1 else 'were'} recorded"
-        if notes and notes[0].severity != "info":
-            return f"{sentence} {notes[0].title}. Only {recorded}; predicting a gain needs {MIN_STEPS}."
-        needs = "predicting a gain" if case.is_imported else "advice"
-        return f"{sentence} Only {recorded}; {needs} needs {MIN_STEPS}."
-    if not claims and notes and notes[0].severity != "info":
-        return f"{sentence} {notes[0].title}."
+    noted = f" {notes[0].title}." if notes and notes[0].severity != "info" else ""
+    steady = case.steps.steady
+    if steady < MIN_STEPS:
+        recorded = f"{format_number_of(steady, 'steady step')} {'was' if steady == 1 else 'were'} recorded"
+        needs = "predicting a gain" if case.is_imported or noted else "advice"
+        return f"{sentence}{noted} Only {recorded}; {needs} needs {MIN_STEPS}."
+    if not claims and noted:
+        return f"{sentence}{noted}"
     if not claims:
-        least = format_share(find_min_gain_ns(case) / case.steps.mean_ns) if case.steps.mean_ns else "5 %"
-        return f"{sentence} No change that the rules know would surely gain as much as {least}."
+        return f"{sentence} No suggestion would clearly save {format_share(find_min_gain_ns(case) / case.steps.mean_ns)} or more."
     best = claims[0]
     span = f"{format_duration(best.low_ns)} – {format_duration(best.high_ns)}"
     if best.finding.assumption:
@@ -111,15 +138,32 @@ def _of_step(case: Case, *names: str) -> str:
 
 
 def _say_input(case: Case, bound: BoundBy) -> str:
-    level = "Highly input-bound" if (bound.share_frac or 0.0) >= 0.2 else "Moderately input-bound"
-    slow = "" if bound.stage is None else _SLOW.get(bound.stage, f"; {bound.stage} is the slow stage")
-    return f"{level}: the step waits {_of_step(case, 'data_wait')} for data{slow}."
+    level = "Highly input-bound" if (bound.share_frac or 0.0) >= HIGH_WAIT_FRAC else "Moderately input-bound"
+    of_loader = f", most of it for {case.loading.name}" if case.other_loadings else ""
+    slow = "" if bound.stage is None else _SLOW.get(bound.stage, f"; {bound.stage} is {{}} slow stage")
+    slow = slow.format("its" if case.other_loadings else "the")
+    return f"{level}: the step waits {_of_step(case, 'data_wait')} for data{of_loader}{slow}."
 
 
-_SLOW = {
-    "send": "; what is slow is the way of the batches from the workers",
-    "pin": "; what is slow is pinning the batches",
-}
+_SLOW = {"pin": "; pinning the batches is what is slow"}
+
+
+def _say_receive(case: Case, bound: BoundBy) -> str:
+    of_loader = f" of {case.loading.name}" if case.other_loadings else ""
+    stage = "" if bound.stage in (None, "send") else f" {bound.stage} keeps its workers busy."
+    return (
+        f"Receiving batches holds up the step: it waits {_of_step(case, 'data_wait')} for data{of_loader}, although the "
+        f"next batch is ready {format_share(1.0 - case.loading.not_ready_frac)} of the time.{stage}"
+    )
+
+
+def _say_processor(case: Case, bound: BoundBy) -> str:
+    load = case.host.load
+    queued = load.queued_frac if load is not None else None
+    return (
+        f"Short of processors: the step waits {_of_step(case, 'data_wait')} for data that is ready, because the training "
+        f"thread waits for a free processor {format_share(queued)} of the time."
+    )
 
 
 def _say_compute(case: Case, bound: BoundBy) -> str:
@@ -129,10 +173,9 @@ def _say_compute(case: Case, bound: BoundBy) -> str:
     parts = f"Compute-bound: forward, backward and update take {_of_step(case, 'forward', 'backward', 'optimizer')}"
     if not wait and case.loading.loader is None:
         return f"{parts}."
-    kept_up = (
-        "and the loader keeps up" if wait < 0.05 * case.steps.mean_ns else "while the step is moderately input-bound"
-    )
-    return f"{parts}, {kept_up} ({format_duration(wait)} wait)."
+    if case.steps.share("data_wait") < MODERATE_WAIT_FRAC:
+        return f"{parts}, and the loader keeps up ({format_duration(wait)} wait)."
+    return f"{parts}; waiting for data takes {format_duration(wait)} ({format_share(case.steps.share('data_wait'))})."
 
 
 def _say_overhead(case: Case, bound: BoundBy) -> str:
@@ -158,6 +201,8 @@ _PLACES = {
 
 _SENTENCES = {
     "input": _say_input,
+    "receive": _say_receive,
+    "processor": _say_processor,
     "transfer": lambda case, bound: f"Transfer-bound: {_of_step(case, 'h2d')} go into copies before the forward.",
     "communication": lambda case, bound: (
         f"Communication-bound: the step is held {_of_step(case, 'communication')} in collectives."

@@ -37,10 +37,8 @@ def write_loader(loader: Loader, **changes: Any) -> str:
 
 
 def say_wait(case: Case) -> str:
-    """Return the sentence that most rules about loading measure."""
-    some_left_out = bool((case.steps.selection.kept & ~case.steps.selection.regular).any())
-    step = "A step that is not the first of an epoch" if some_left_out else "The step"
-    return (
-        f"{step} waits {format_duration(case.loading.wait_ns)} of {format_duration(case.loading.loop.regular_step_ns)} "
-        f"({format_share(case.loading.wait_frac)}) for data."
-    )
+    """Return the sentence that most rules about loading measure, over the mean step as every page shows it."""
+    of_loader = f"batches of {case.loading.name}" if case.other_loadings else "data"
+    wait_ns, step_ns = case.data_wait_ns, case.steps.mean_ns
+    share = format_share(wait_ns / step_ns)
+    return f"The step waits {format_duration(wait_ns)} of {format_duration(step_ns)} ({share}) for {of_loader}."

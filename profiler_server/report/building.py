@@ -15,10 +15,11 @@ from collector.format.schema.errors import RunError, TableBrokenError
 from collector.format.schema.version import SCHEMA_VERSION
 from collector.format.steps import Distribution, PhaseShare, sum_recorded, summarize_phases, summarize_steps
 from profiler_server.analysis.accounting.categories import summarize_categories
+from profiler_server.analysis.data.feeding import find_feeding_loaders
 from profiler_server.analysis.data.pipeline import summarize_queues, summarize_stages
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.operators.operators import summarize_kernels, summarize_operators
-from profiler_server.analysis.results import DeviceSummary
+from profiler_server.analysis.results import BoundBy, DeviceSummary
 from profiler_server.analysis.steps.interruptions import read_interruptions, sum_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
 from profiler_server.analysis.what_if.reading import recall_what_if
@@ -84,9 +85,26 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
         "device": _report_device(read(lambda: summarize_device(rank))),
         "operators": [dataclasses.asdict(row) for row in read(lambda: summarize_operators(rank)) or ()],
         "kernels": [_round_times(dataclasses.asdict(row)) for row in read(lambda: summarize_kernels(rank)) or ()],
+        "loaders": _report_loaders(rank),
         "queues": [dataclasses.asdict(row) for row in read(lambda: summarize_queues(rank)) or ()],
         "stages": [_round_times(dataclasses.asdict(row)) for row in read(lambda: summarize_stages(rank)) or ()],
     }
+
+
+def _report_loaders(rank: RankRun) -> list[dict[str, Any]]:
+    """List the DataLoaders, first those that feed the steps: the first is the one that the steps wait for longest."""
+    feeding = find_feeding_loaders(rank)
+    order = {number: place for place, number in enumerate(feeding)}
+    loaders = sorted(rank.manifest.loaders, key=lambda loader: (order.get(loader.id, len(order)), loader.id))
+    return [
+        {
+            "loader": loader.id,
+            "dataset": loader.dataset,
+            "num_workers": loader.num_workers,
+            "feeds_steps": loader.id in order,
+        }
+        for loader in loaders
+    ]
 
 
 def _spell_warning(rank: int, error: RunError) -> str:
@@ -181,7 +199,7 @@ def _round_times(values: dict[str, Any]) -> dict[str, Any]:
 
 def _report_diagnosis(run: Run, warnings: list[str]) -> dict[str, Any]:
     ranks = run.ranks
-    unknown = {"kind": "unknown", "stage": None, "share_frac": None, "confidence_frac": 0.0}
+    unknown = dataclasses.asdict(BoundBy("unknown", None, None, 0.0))
     nothing = {"bound_by": unknown, "suggestions": [], "abstained": []}
     if not ranks:
         return nothing

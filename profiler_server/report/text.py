@@ -39,9 +39,12 @@ def render_text(report: dict[str, Any], run: Run) -> str:
 
 
 def say_verdict(run: Run) -> str:
-    """Return what the first rank is bound by, in a sentence."""
+    """Return what the first rank is bound by, and how sure that is."""
     found = _diagnose(run)
-    return found.sentence if found else "What the run is bound by cannot be said; the warnings say why."
+    if found is None:
+        return "What the run is bound by cannot be said; the warnings say why."
+    sure = found.bound_by.confidence
+    return f"{found.sentence} {sure[:1].upper()}{sure[1:]}." if sure else found.sentence
 
 
 def explain_silence(run: Run) -> str:
@@ -110,8 +113,14 @@ def _render_pipeline(rank: dict[str, Any]) -> list[str]:
         f"({format_share(queue['usage_frac'])}), empty {format_share(queue['empty_frac'])} of the time"
         for queue in rank["queues"]
     ]
+    feeding = [entry for entry in rank["loaders"] if entry["feeds_steps"]]
+    of = {entry["loader"]: f" of loader {entry['loader']} ({entry['dataset']})" for entry in feeding}
+    if len(feeding) < 2:
+        of = {}
+    else:
+        lines.append(f"  {len(feeding)} loaders feed the steps, which wait longest for loader {feeding[0]['loader']}")
     lines += [
-        f"  stage {stage['name']}: {format_duration(stage['mean_ns'])} per batch, busy "
+        f"  stage {stage['name']}{of.get(stage['loader'], '')}: {format_duration(stage['mean_ns'])} per batch, busy "
         f"{format_share(stage['busy_frac'])} of {format_number_of(stage['replicas'], 'replica')}"
         for stage in rank["stages"]
     ]

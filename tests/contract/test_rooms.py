@@ -88,9 +88,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.format",
     ),
     "profiler_server.diagnosis.limits": (),
+    "profiler_server.diagnosis.bottleneck": (
+        "profiler_server.analysis",
+        "profiler_server.diagnosis.limits",
+        "profiler_server.format",
+    ),
     "profiler_server.diagnosis.facts": (
         "collector.format",
         "profiler_server.analysis",
+        "profiler_server.diagnosis.bottleneck",
         "profiler_server.diagnosis.limits",
         "profiler_server.format",
     ),

@@ -14,6 +14,7 @@ from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.schema.manifest import Loader
 from collector.format.steps import StepSelection, read_integers
+from profiler_server.analysis.data.feeding import Feed
 from profiler_server.analysis.data.loader_simulation import Job, LoopModel, simulate
 from profiler_server.analysis.data.pipeline import WORKER_STAGES
 
@@ -159,14 +160,14 @@ class MeasuredLoop:
 
 
 def measure_loop(
-    train: pa.Table,
+    feed: Feed,
     selection: StepSelection,
     loader: Loader | None,
     batches: BatchTimes | None,
     cores: Cores,
     busy_frac: float = 0.0,
 ) -> MeasuredLoop | None:
-    """Build the model from the regular steps and the recorded batches; None without regular steps.
+    """Build the model of one loader from the regular steps and its recorded batches; None without regular steps.
 
     Without workers the time in `next()` is the work itself, so it stands in for batch times that were not recorded.
     A device that is busy for `busy_frac` of each step needs that time, however short the wait for data.
@@ -174,9 +175,9 @@ def measure_loop(
     regular = selection.regular
     if not regular.any():
         return None
-    duration, wait = selection.duration_ns[regular], read_integers(train, "data_wait_ns")[regular]
+    duration, wait = selection.duration_ns[regular], feed.wait_ns[regular]
     wait = np.minimum(wait, (duration * (1.0 - busy_frac)).astype(np.int64))
-    fetched = np.maximum(read_integers(train, "fetches")[regular], 1)
+    fetched = np.maximum(feed.fetches[regular], 1)
     fetches = float(fetched.mean())
     own = ((duration - wait) / fetched)[-_MODEL_BATCHES:]
     stretch = cores.stretch or (batches.stretch if batches is not None else 1.0)

@@ -1,4 +1,4 @@
-"""A pipeline of the user's own: its stages in the order in which items pass them, and which of them is the limit.
+"""A pipeline of the user's own: its stages in the order in which items pass them.
 
 Which stage fills which queue is told by the waits of the stages, each of which names its queue.
 """
@@ -11,13 +11,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profiler_server.analysis.data.pipeline import Bottleneck, sum_stages
+from profiler_server.analysis.data.pipeline import sum_stages
 from profiler_server.analysis.results import StageSummary
-from profiler_server.format import format_share
-
-BUSY_FRAC = 0.5
-"""A stage that works less than this part of its time is not what the others wait for."""
-WAIT_FRAC = 0.2
 
 
 @dataclass(frozen=True)
@@ -51,43 +46,6 @@ def summarize_own(own: pa.Table) -> tuple[OwnStage, ...]:
     began = {row["stage"]: row["start_ns_min"] for row in starts}
     places = _place(found)
     return tuple(sorted(found, key=lambda stage: (places[stage.name], began[stage.name])))
-
-
-def find_own_bottleneck(stages: Sequence[OwnStage]) -> Bottleneck:
-    """Name the stage that the others wait for: the busiest, if it works at least half of its time and nothing after
-    it holds it up.
-
-    Where all stages wait for room in their output, whoever takes the results is the limit, and no stage is named.
-    """
-    if not stages:
-        return Bottleneck(None, "No stage was recorded.")
-    busiest = max(stages, key=lambda stage: stage.summary.busy_frac or 0.0)
-    busy = busiest.summary.busy_frac or 0.0
-    last = stages[-1].summary
-    if busy >= BUSY_FRAC and (busiest.summary.output_wait_frac or 0.0) < WAIT_FRAC:
-        return Bottleneck(busiest.name, " ".join(_explain(stages, busiest, busy)))
-    if (last.output_wait_frac or 0.0) >= WAIT_FRAC:
-        share = format_share(last.output_wait_frac)
-        return Bottleneck(None, f"{last.name} waits for its output for {share}: what takes the results is the limit.")
-    first = stages[0].summary
-    if (first.input_wait_frac or 0.0) >= WAIT_FRAC:
-        share = format_share(first.input_wait_frac)
-        return Bottleneck(None, f"{first.name} waits for its input for {share}: what feeds the pipeline is the limit.")
-    return Bottleneck(None, f"No stage works more than {format_share(busy)} of its time.")
-
-
-def _explain(stages: Sequence[OwnStage], limit: OwnStage, busy: float) -> list[str]:
-    replicas = limit.summary.replicas
-    of = f" in each of {replicas} replicas" if replicas > 1 else ""
-    said = [f"{limit.name} works {format_share(busy)} of the time{of}."]
-    at = stages.index(limit)
-    for stage in stages[:at]:
-        if (stage.summary.output_wait_frac or 0.0) >= WAIT_FRAC:
-            share = format_share(stage.summary.output_wait_frac)
-            said.append(f"{stage.name}, before it, waits for room in its output queue for {share}.")
-    starved = (stage.summary for stage in stages[at + 1 :] if (stage.summary.input_wait_frac or 0.0) >= WAIT_FRAC)
-    said += [f"{row.name}, after it, waits for input for {format_share(row.input_wait_frac)}." for row in starved]
-    return said
 
 
 def _find_queues(own: pa.Table, kind: str) -> dict[str, tuple[str, ...]]:

@@ -1,9 +1,8 @@
-"""The data pipeline: how full its queues were, what its stages did, and which of them limits the step."""
+"""The data pipeline: how full its queues were, and what its stages did."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -14,15 +13,13 @@ from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.steps import read_integers
+from profiler_server.analysis.data.feeding import find_feeding_loaders
 from profiler_server.analysis.data.replicas import order_stages
 from profiler_server.analysis.memory.host import HostLoad, summarize_host
 from profiler_server.analysis.results import QueueSummary, StageSummary
 
 QUEUE_ORDER = ("worker_queue", "pin_queue")
 WORKER_STAGES = ("read", "transform", "collate", "send")
-NOT_READY_LIMIT = 0.3
-"""A queue is low when the next batch in order was missing in a larger share of the samples than this."""
-_LATE_WAIT = 0.5
 
 _QUEUE_COLUMNS = ("step", "loader", "queue", "depth", "capacity", "next_ready", "out_of_order")
 _STAGE_COLUMNS = ("stage", "replica", "kind", "loader", "epoch", "batch", "start_ns", "duration_ns")
@@ -42,19 +39,6 @@ class Readiness:
     not_ready_frac: float
     held_up_frac: float
     late_wait_frac: float = 0.0
-
-    @property
-    def is_late(self) -> bool:
-        """Say whether batches are missing often, or what the step waits for are the few that are."""
-        return self.not_ready_frac > NOT_READY_LIMIT or self.late_wait_frac > _LATE_WAIT
-
-
-@dataclass(frozen=True)
-class Bottleneck:
-    """The stage that limits the step, None where every queue is full: then no data advice is due."""
-
-    stage: str | None
-    reason: str
 
 
 def read_queues(rank: RankRun) -> pa.Table | None:
@@ -125,7 +109,8 @@ def _share_wait(steps: pa.Table, chosen: Ints) -> float:
 
 
 def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
-    """Return one row per stage of the training loader and of the user's, in pipeline order; empty if none were recorded.
+    """Return one row per stage of each loader that feeds the steps, first of the one that they wait for longest, then
+    the user's own stages; each in pipeline order, empty if none were recorded.
 
     `mean_ns` is work per batch. The shares are of the wall time of the replicas that ran the stage; a worker runs its
     stages one after the other, so their busy shares add up within it. A share is None where that kind of time was
@@ -133,28 +118,29 @@ def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
     """
     if not find_files(rank.folder, "stages"):
         return ()
-    stages, loader = rank.table("stages", _STAGE_COLUMNS), find_loader(rank)
-    if loader is not None:
-        stages = stages.filter(pc.fill_null(pc.equal(stages["loader"], loader), True))
-    return sum_stages(stages)
+    stages = rank.table("stages", _STAGE_COLUMNS)
+    main = find_loader(rank)
+    if main is None:
+        return sum_stages(stages)
+    found: list[StageSummary] = []
+    for loader in dict.fromkeys((main, *find_feeding_loaders(rank))):
+        rows = sum_stages(stages.filter(pc.equal(stages["loader"], loader)))
+        found += [replace(row, loader=loader) for row in rows]
+    return (*found, *sum_stages(stages.filter(pc.is_null(stages["loader"]))))
 
 
 def find_loader(rank: RankRun) -> int | None:
-    """Return the number of the loader that fed most training steps, None if there is none or no telling.
+    """Return the loader that the steps wait for longest, None if there is none or no telling.
 
     Without steps it is the loader that most batches were fetched from, or else the one that says most of itself.
     """
-    try:
-        steps = rank.table("steps", ("kind", "loader"))
-    except RunError:
-        return _guess_loader(rank)
-    trained = steps.filter(pc.equal(steps["kind"].cast(pa.string()), "train"))
-    return find_most_used(trained if trained.num_rows else steps)
+    feeding = find_feeding_loaders(rank)
+    return feeding[0] if feeding else _guess_loader(rank)
 
 
 def _guess_loader(rank: RankRun) -> int | None:
     try:
-        found = find_most_used(rank.table("fetches", ("loader",)))
+        found = _find_most_used(rank.table("fetches", ("loader",)))
     except RunError:
         found = None
     if found is not None:
@@ -163,9 +149,8 @@ def _guess_loader(rank: RankRun) -> int | None:
     return None if largest is None else largest.id
 
 
-def find_most_used(steps: pa.Table) -> int | None:
-    """Return the loader that most of these steps took their batch from, None if they took none."""
-    used = steps["loader"].drop_null()
+def _find_most_used(rows: pa.Table) -> int | None:
+    used = rows["loader"].drop_null()
     if not len(used):
         return None
     most = max(pc.value_counts(used).to_pylist(), key=lambda entry: int(entry["counts"]))
@@ -180,9 +165,11 @@ def sum_stages(stages: pa.Table) -> tuple[StageSummary, ...]:
     for stage in order_stages(list(walls)):
         wall_ns, replicas, kinds = walls[stage]
         batches = work.get(stage, 0)
-        shares = {kind: kinds[kind] / wall_ns if kind in kinds and wall_ns else None for kind in _SHARES}
+        work_frac, input_frac, output_frac = (
+            kinds[kind] / wall_ns if kind in kinds and wall_ns else None for kind in _SHARES
+        )
         mean_ns = kinds.get("work", 0) / batches if batches else 0.0
-        rows.append(StageSummary(stage, replicas, batches, mean_ns, *shares.values()))
+        rows.append(StageSummary(stage, replicas, batches, mean_ns, work_frac, input_frac, output_frac))
     return tuple(rows)
 
 
@@ -232,11 +219,13 @@ def count_batches(stages: pa.Table) -> dict[str, int]:
 class WorkerLoad:
     """How much of their time the workers work, and how much of that they need a processor (None: not recorded).
 
-    Waiting for a processor that others hold is not counted as work.
+    Waiting for a processor that others hold is not counted as work. `queued_frac` is the share of its time that the
+    training thread waits for a processor.
     """
 
     busy_frac: float
     cpu_frac: float | None
+    queued_frac: float = 0.0
 
 
 def measure_load(rank: RankRun, stages: pa.Table) -> WorkerLoad:
@@ -253,58 +242,8 @@ def measure_load(rank: RankRun, stages: pa.Table) -> WorkerLoad:
 
 def load_workers(busy_frac: float, cpu_frac: float | None, host: HostLoad | None) -> WorkerLoad:
     """Return the load of workers that are on a processor for `cpu_frac` of their work."""
+    queued_frac = host.queued_frac or 0.0 if host is not None else 0.0
     if cpu_frac is None or host is None or host.stretch is None:
-        return WorkerLoad(busy_frac, cpu_frac)
+        return WorkerLoad(busy_frac, cpu_frac, queued_frac)
     alone = max(cpu_frac, 1.0 - cpu_frac * (host.stretch - 1.0))
-    return WorkerLoad(busy_frac, cpu_frac / alone if alone else None)
-
-
-def find_bottleneck(
-    readiness: Sequence[Readiness], work_ns: dict[str, float], wait_frac: float, load: WorkerLoad | None = None
-) -> Bottleneck:
-    """Name the stage that limits the step, by MindInsight's rules.
-
-    `work_ns` is work per batch of each stage, `wait_frac` the share of the step spent waiting for data. The
-    limiting stage has a full queue before it and an empty one after it; what stands before the first queue are the
-    worker stages, of which the one with the most work is named. With the `load` of the workers it is also told what
-    holds up batches that are ready.
-    """
-    if wait_frac < 0.05:
-        return Bottleneck(None, "The step hardly waits for data: every stage keeps up.")
-    workers = {stage: work_ns[stage] for stage in WORKER_STAGES if work_ns.get(stage)}
-    slowest = max(workers, key=lambda stage: workers[stage]) if workers else None
-    if not readiness:
-        return Bottleneck(
-            slowest, "There are no worker processes: each stage holds up the step for as long as it runs."
-        )
-    first, last = readiness[0], readiness[-1]
-    if first.is_late and last.is_late:
-        return Bottleneck(slowest, f"The {_say(first)} lacked the next batch: the workers are the limit.")
-    if last.is_late:
-        return Bottleneck("pin", f"The {_say(first)} held the next batch while the {_say(last)} lacked it.")
-    if slowest is not None and load is not None and load.busy_frac >= _BUSY:
-        return Bottleneck(slowest, "The workers work all the time: they are the limit.")
-    if slowest is None or load is None or wait_frac < _HANDOVER_WAIT or load.busy_frac < _HANDOVER_BUSY:
-        return Bottleneck(None, "The next batch was ready nearly always: what waits is not the loader.")
-    return _blame_handover(slowest, load)
-
-
-_HANDOVER_WAIT, _HANDOVER_BUSY, _BUSY = 0.1, 0.5, 0.95
-_COMPUTING = 0.2
-"""Workers that need a processor for less of their work than this wait, for storage mostly."""
-
-
-def _blame_handover(slowest: str, load: WorkerLoad) -> Bottleneck:
-    """Name what holds up batches that are ready, where taking them over is what the step waits for.
-
-    A batch is handed over by the worker that made it, which may be in the middle of the next one. A stage that keeps
-    the workers computing holds up batches that are done; workers that wait (for storage) do not, and then it is the
-    way from process to process itself.
-    """
-    if load.cpu_frac is not None and load.cpu_frac < _COMPUTING:
-        return Bottleneck("send", "Batches are ready, but taking one over from its worker takes long.")
-    return Bottleneck(slowest, "Batches are ready, but the workers are too busy to hand them over quickly.")
-
-
-def _say(queue: Readiness) -> str:
-    return queue.queue.replace("_", " ")
+    return WorkerLoad(busy_frac, cpu_frac / alone if alone else None, queued_frac)

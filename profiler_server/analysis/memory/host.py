@@ -46,6 +46,7 @@ class HostLoad:
 
     `stretch` is how many times longer work on a processor took than it would alone: time on a processor plus time in
     the queue for one, over the former. Of the workers where there are any, else of the process; None where not sampled.
+    `queued_frac` is the share of its time that the training thread waited for a processor.
     """
 
     process: float | None
@@ -54,6 +55,7 @@ class HostLoad:
     others: float
     stretch: float | None = None
     growth: MemoryGrowth | None = None
+    queued_frac: float | None = None
 
 
 def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None:
@@ -75,7 +77,7 @@ def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None
     process, system = cores.get("process"), cores.get("system")
     workers = sum(value for source, value in cores.items() if source.startswith("worker"))
     others = max(0.0, system - (process or 0.0) - workers) if system is not None else 0.0
-    return HostLoad(process, workers, system, others, _find_stretch(cores, waits), growth)
+    return HostLoad(process, workers, system, others, _find_stretch(cores, waits), growth, waits.get("process"))
 
 
 def _find_growth(samples: pa.Table, start_ns: int, end_ns: int) -> MemoryGrowth | None:

@@ -13,10 +13,13 @@ from profiler_server.format import format_duration, format_share
 
 def _judge(case: Case) -> Finding | None:
     batches = case.loading.batches
-    if batches is None or not case.loading.is_input_bound or case.loading.bottleneck.stage != "send":
+    if not case.loading.is_input_bound or case.loading.bottleneck.stage != "send":
         return None
-    slowest = max(batches.stages_ns, key=lambda stage: float(batches.stages_ns[stage].mean()))
-    return _blame_sending(case, batches) if slowest == "send" else _blame_handover(case)
+    if batches is not None:
+        slowest = max(batches.stages_ns, key=lambda stage: float(batches.stages_ns[stage].mean()))
+        if slowest == "send":
+            return _blame_sending(case, batches)
+    return _blame_handover(case)
 
 
 def _blame_sending(case: Case, batches: BatchTimes) -> Finding:
@@ -41,12 +44,13 @@ def _blame_sending(case: Case, batches: BatchTimes) -> Finding:
 
 def _blame_handover(case: Case) -> Finding:
     return Finding(
-        title="Taking over finished batches is slow",
+        title="Receiving finished batches is slow",
         measured=f"{say_wait(case)} The next batch was ready {format_share(1.0 - case.loading.not_ready_frac)} of the time: the "
-        "step waits for its tensors to come over from the worker.",
-        threshold=f"Over {format_share(INPUT_WAIT_FRAC)} of the step waits for data that is ready, with workers that wait too.",
-        advice="A tensor from a worker is opened by a file that the worker passes on; one that sleeps or is off its "
-        "core answers late. Share memory by name, return fewer tensors per batch, or give each step more to do.",
+        "step waits to receive its tensors from the worker.",
+        threshold=f"Over {format_share(INPUT_WAIT_FRAC)} of the step waits for data, and the next batch is ready.",
+        advice="Each tensor of a batch is opened from shared memory by a file that the worker passes on, so many small "
+        "tensors take long, and a worker that is busy answers late. Return fewer tensors per batch, or share memory by "
+        "name.",
         change='torch.multiprocessing.set_sharing_strategy("file_system")  # before the DataLoader is made',
         fix="sharing memory by name",
         evidence=(STAGES_PAGE,),

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
+from profiler_server.analysis.data.pipeline import find_loader
 from profiler_server.format import shorten_middle
 from profiler_server.page import Notice, Page, PageRequest, find_remedy
-from profiler_server.pages.data.facts import PipelineFacts, find_main_loader
+from profiler_server.pages.data.facts import PipelineFacts
 from profiler_server.pages.data.interval import IntervalView, build_interval
 from profiler_server.pages.data.processing import ProcessingView, build_processing
 
@@ -96,7 +97,7 @@ def _choose_loader(rank: RankRun, text: str, problems: list[str]) -> int | None:
         return known[text]
     if text:
         problems.append(f"loader={text[:40]} is no DataLoader of this run; the one that fed the steps is shown.")
-    return find_main_loader(rank)
+    return find_loader(rank)
 
 
 def _list_tabs(tab: str, kept: Mapping[str, str]) -> tuple[Link, ...]:

@@ -6,23 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.evaluation import has_training, read_as_steps
 from collector.format.intervals import Ints
 from collector.format.run import RankRun
-from collector.format.schema.errors import TableMissingError
 from collector.format.schema.manifest import Loader
 from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
 from profiler_server.analysis.data import depths
 from profiler_server.analysis.data.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
-from profiler_server.analysis.data.own_pipeline import OwnStage, find_own_bottleneck, select_own, summarize_own
+from profiler_server.analysis.data.feeding import read_feeds
+from profiler_server.analysis.data.own_pipeline import OwnStage, select_own, summarize_own
 from profiler_server.analysis.data.pipeline import (
-    Bottleneck,
     Readiness,
-    find_bottleneck,
     measure_load,
     sum_queues,
     sum_stages,
@@ -30,6 +27,8 @@ from profiler_server.analysis.data.pipeline import (
 )
 from profiler_server.analysis.data.replicas import read_stages, read_steps
 from profiler_server.analysis.results import QueueSummary, StageSummary
+from profiler_server.diagnosis.bottleneck import Bottleneck, find_bottleneck, find_own_bottleneck
+from profiler_server.diagnosis.readings import Pipeline, Reading, read_bottleneck, read_queues_plainly
 
 _STEP_COLUMNS = (
     "step",
@@ -41,6 +40,9 @@ _STEP_COLUMNS = (
     "batch",
     "loader_start_ns",
     "detailed",
+    "index",
+    "loader",
+    "fetches",
 )
 QUEUE_LABELS: Mapping[str, str] = {HOST_QUEUE: "Worker queue", DEVICE_QUEUE: "Pin queue"}
 
@@ -106,6 +108,9 @@ class PipelineFacts:
         numbers, wait, h2d, duration = (
             read_integers(train, name) for name in ("step", "data_wait_ns", "h2d_ns", "duration_ns")
         )
+        feeds = read_feeds(self.rank, train)
+        # Where several loaders feed a step, the wait is that for this one.
+        wait = next((feed.wait_ns for feed in feeds if len(feeds) > 1 and feed.loader == self.loader_id), wait)
         return StepWaits(numbers, wait, h2d, duration, select_steps(self._steps))
 
     @cached_property
@@ -169,19 +174,18 @@ class PipelineFacts:
         work = {name: row.mean_ns for name, row in self.stages.items()}
         return find_bottleneck(self.readiness, work, self.waits.wait_frac, measure_load(self.rank, self.stage_rows))
 
+    @cached_property
+    def readings(self) -> tuple[Reading, ...]:
+        """Return what the queues say, and what limits the step."""
+        host, device = self._find_queue(HOST_QUEUE), self._find_queue(DEVICE_QUEUE)
+        pipeline = Pipeline(host, device, self.waits.wait_frac, self.readiness, self.bottleneck)
+        limits = [] if self.own_bottleneck is None else [read_bottleneck(self.own_bottleneck)]
+        if self.loader is not None or (self.queues and self.own_bottleneck is None):
+            limits.append(read_bottleneck(self.bottleneck))
+        return (*read_queues_plainly(pipeline), *limits)
 
-def find_main_loader(rank: RankRun) -> int | None:
-    """Return the loader that fed the most steps, else the first of the manifest, None without any."""
-    try:
-        train = read_as_steps(rank.table("steps", ("step", "kind", "loader")))
-        train = train_steps(train)
-    except TableMissingError:
-        train = None
-    if train is not None and train["loader"].null_count < train.num_rows:
-        numbers, counts = np.unique(train["loader"].drop_null().to_numpy(), return_counts=True)
-        return int(numbers[counts.argmax()])
-    loaders = rank.manifest.loaders
-    return loaders[0].id if loaders else None
+    def _find_queue(self, name: str) -> QueueSummary | None:
+        return next((row for key, row in self.queues.items() if key.name == name and key.loader is not None), None)
 
 
 def label_queue(key: QueueKey) -> str:

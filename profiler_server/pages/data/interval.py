@@ -10,6 +10,8 @@ import numpy as np
 from collector.format.steps import explain_left_out
 from profiler_server.analysis.data.depths import DEVICE_QUEUE, QueueKey, trace_by_step
 from profiler_server.analysis.results import QueueSummary
+from profiler_server.diagnosis.limits import EMPTY_QUEUE_FRAC
+from profiler_server.diagnosis.readings import Reading, judge_wait, read_bottleneck
 from profiler_server.figures import Axes, Chart, Stack, build_depths, build_stack
 from profiler_server.format import (
     form_plural,
@@ -21,14 +23,6 @@ from profiler_server.format import (
 )
 from profiler_server.pages.data.depth_chart import chart_depths
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
-from profiler_server.pages.data.readings import (
-    MANY_EMPTY_FRAC,
-    Reading,
-    explain_no_queue,
-    judge_wait,
-    read_bottleneck,
-    read_queues_plainly,
-)
 
 ROW_LIMIT = 200
 
@@ -77,10 +71,10 @@ def build_interval(facts: PipelineFacts, with_pipeline: bool = True) -> Interval
         verdict=_judge(facts),
         figures=_list_figures(facts),
         # A verdict about the user's own stages stands above already.
-        readings=read_queues_plainly(facts) if with_pipeline and len(facts.waits.steps) else (),
+        readings=facts.readings if with_pipeline and len(facts.waits.steps) else (),
         waits=_chart_waits(facts),
         queues=tuple(_build_queue(facts, key, summary) for key, summary in facts.queues.items()),
-        no_queue="" if facts.queues or not with_pipeline else explain_no_queue(facts),
+        no_queue="" if facts.queues or not with_pipeline else _explain_no_queue(facts),
         coverage=_describe_coverage(facts),
     )
 
@@ -89,7 +83,23 @@ def _judge(facts: PipelineFacts) -> Reading:
     waits = facts.waits
     if not len(waits.steps) and facts.own_bottleneck is not None:
         return read_bottleneck(facts.own_bottleneck)
-    return judge_wait(waits.wait_frac, bool(len(waits.steps)), facts.noun)
+    return judge_wait(waits.wait_frac, bool(len(waits.steps)), facts.noun, facts.bottleneck)
+
+
+def _explain_no_queue(facts: PipelineFacts) -> str:
+    """Say why the run has no queue."""
+    if facts.own_stages:
+        return "Your own stages use no queue that is watched: wrap it with collector.queue(name, q)."
+    if facts.loader is None:
+        return "No DataLoader was used, so there is no queue: the data comes from the training script itself."
+    if facts.loader.watched:
+        return "The input is an iterable that the script watches with collector.watch: it has no queue that is seen."
+    if facts.loader.num_workers == 0:
+        return (
+            "num_workers=0: there are no worker processes and so no queue. "
+            "The training process makes each batch itself while the device waits."
+        )
+    return "No queue depth was sampled for this DataLoader."
 
 
 def _list_figures(facts: PipelineFacts) -> tuple[Figure, ...]:
@@ -132,7 +142,7 @@ def _build_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> 
         title=label,
         role=_describe_role(facts, key),
         empty=f"empty in {format_count(empty)} of {format_number_of(count, facts.noun)}",
-        is_starved=count > 0 and empty / count > MANY_EMPTY_FRAC,
+        is_starved=count > 0 and empty / count > EMPTY_QUEUE_FRAC,
         facts=(*_describe_depths(summary), *_describe_readiness(facts, key)),
         chart=chart,
         query={"tab": "processing", "queue": key.name},
@@ -146,7 +156,7 @@ def _build_own_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary)
         title=label_queue(key),
         role="A queue of your own, sampled each time an item was asked for.",
         empty=f"empty in {format_count(empty)} of {format_number_of(summary.samples, 'sample')}",
-        is_starved=summary.empty_frac > MANY_EMPTY_FRAC,
+        is_starved=summary.empty_frac > EMPTY_QUEUE_FRAC,
         facts=_describe_depths(summary),
         chart=chart_depths(facts.samples, key, f"depth-own-{list(facts.queues).index(key)}"),
         query={"tab": "processing", "queue": key.name},

@@ -19,6 +19,7 @@ from profiler_server.analysis.data.replicas import (
     summarize_totals,
     summarize_transforms,
 )
+from profiler_server.diagnosis.readings import Reading, read_bottleneck
 from profiler_server.figures import Chart
 from profiler_server.format import (
     format_bytes,
@@ -31,7 +32,6 @@ from profiler_server.format import (
 from profiler_server.pages.data.depth_chart import chart_depths
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
 from profiler_server.pages.data.graph import STAGE_LABELS, Lane, QueueBox, build_graph, build_own_graph
-from profiler_server.pages.data.readings import Reading, read_bottleneck
 
 WORKER_LIMIT = 64
 

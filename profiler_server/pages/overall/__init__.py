@@ -22,7 +22,7 @@ from collector.format.steps import (
     summarize_phases,
     summarize_steps,
 )
-from profiler_server.analysis.data.pipeline import find_loader, find_most_used
+from profiler_server.analysis.data.pipeline import find_loader
 from profiler_server.analysis.device.device import DEVICE_SUMMARY
 from profiler_server.analysis.steps.micro_batches import count_micro_batches
 from profiler_server.analysis.steps.stability import NOTED_FRAC, summarize_spread
@@ -292,7 +292,7 @@ def _read_data(rank: RankRun, steps: Steps | None) -> DataCard | Notice:
     if steps is None:
         return read_data_card(rank, find_loader(rank), None)
     wait = next(phase.share_frac for phase in steps.phases if phase.name == "data_wait")
-    return read_data_card(rank, find_most_used(steps.table), wait, steps.table)
+    return read_data_card(rank, find_loader(rank), wait, steps.table)
 
 
 def _read_timeline(rank: RankRun) -> TimelineCard | Notice:

@@ -9,16 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.run import RankRun
-from profiler_server.analysis.data.own_pipeline import find_own_bottleneck, select_own, summarize_own
+from profiler_server.analysis.data.own_pipeline import select_own, summarize_own
 from profiler_server.analysis.data.pipeline import (
-    Bottleneck,
-    find_bottleneck,
     measure_load,
     sum_queues,
     sum_stages,
     summarize_readiness,
 )
 from profiler_server.analysis.results import QueueSummary, StageSummary
+from profiler_server.diagnosis.bottleneck import Bottleneck, find_bottleneck, find_own_bottleneck
 from profiler_server.format import format_count, format_duration, format_share
 from profiler_server.page import Notice, explain_absence
 

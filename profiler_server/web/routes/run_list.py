@@ -23,6 +23,9 @@ from profiler_server.web.uploads.offers import TraceOffer, list_offers
 ROUTER = APIRouter()
 VERDICT_LABELS = {
     "input": "Input",
+    "receive": "Receiving",
+    "processor": "Processors",
+    "pipeline": "Pipeline",
     "transfer": "Transfer",
     "launch": "Launch",
     "compute": "Compute",

@@ -19,8 +19,9 @@ from torch.utils.data import DataLoader, IterableDataset
 import collector
 from collector.format.run import Run
 from collector.format.schema.errors import UsageError
-from profiler_server.analysis.data.own_pipeline import find_own_bottleneck, summarize_own
+from profiler_server.analysis.data.own_pipeline import summarize_own
 from profiler_server.analysis.data.replicas import read_stages
+from profiler_server.diagnosis.bottleneck import find_own_bottleneck
 from tests.support.recording import record as record_loop
 
 ITEMS = 30

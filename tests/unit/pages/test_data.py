@@ -9,11 +9,11 @@ import pytest
 
 from collector.format.run import open_run
 from collector.format.schema.manifest import Loader, Signal
+from profiler_server.diagnosis.readings import judge_wait
 from profiler_server.page import PageRequest
 from profiler_server.pages.data import DataContext, build
 from profiler_server.pages.data.interval import IntervalView
 from profiler_server.pages.data.processing import ProcessingView
-from profiler_server.pages.data.readings import judge_wait
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, slow_loader_plan
 from tests.support.tables import edit_manifest, make_inference, remove_tables, sample, stage, write_rows
 
@@ -234,11 +234,14 @@ def test_a_run_without_the_pipeline_still_shows_what_the_steps_waited_for(tmp_pa
     assert _open(run, tab="processing").processing is None
 
 
-def test_a_wait_beside_a_full_queue_is_blamed_on_taking_the_batch(tmp_path: Path) -> None:
+def test_a_wait_beside_a_full_queue_is_blamed_on_receiving_the_batch(tmp_path: Path) -> None:
     plan = RunPlan(phases_ms={**HEALTHY_STEP_MS, "data_wait": 8.0})
     view = _interval(build_run(tmp_path / "run", plan))
-    assert view.verdict.title == "Moderately input-bound"
-    assert view.readings[0].title == "Batches are ready, yet taking one takes long"
+    assert view.verdict.title == "Receiving batches takes long"
+    assert [entry.title for entry in view.readings] == [
+        "Batches are ready, yet receiving one takes long",
+        "Limited by receiving batches",
+    ]
 
 
 def test_batches_stand_for_the_steps_of_a_run_that_only_infers(tmp_path: Path) -> None:

@@ -5,13 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
 from collector.format.run import RankRun
 from profiler_server.analysis.data.pipeline import (
-    Readiness,
-    WorkerLoad,
-    find_bottleneck,
     find_loader,
     read_queues,
     summarize_queues,
@@ -20,8 +16,6 @@ from profiler_server.analysis.data.pipeline import (
 )
 from tests.support.cases import PLANTED, Plant, build_case_run, slow
 from tests.support.runs import RunPlan
-
-WORK = {"read": 10.0, "transform": 80.0, "collate": 3.0}
 
 
 def open_rank(path: Path, plan: RunPlan) -> RankRun:
@@ -64,59 +58,11 @@ def test_readiness_counts_batches_that_wait_for_an_earlier_one(tmp_path: Path) -
     assert summarize_readiness(samples, 7) == ()
 
 
-@pytest.mark.parametrize(
-    ("worker", "pin", "wait", "stage"),
-    [
-        (0.9, None, 0.4, "transform"),  # nothing after the workers: they are the limit
-        (0.1, None, 0.4, None),  # always ready: not the loader
-        (0.9, 0.9, 0.4, "transform"),
-        (0.1, 0.9, 0.4, "pin"),  # full before, empty after the pin thread
-        (0.9, 0.1, 0.4, None),  # the pin thread empties the first queue into a full second one: healthy
-        (0.9, 0.9, 0.01, None),  # the step hardly waits
-    ],
-)
-def test_bottleneck_stage_has_a_full_queue_before_and_an_empty_one_after(
-    worker: float, pin: float | None, wait: float, stage: str | None
-) -> None:
-    queues = [Readiness("worker_queue", 100, worker, 0.0)]
-    if pin is not None:
-        queues.append(Readiness("pin_queue", 100, pin, 0.0))
-    assert find_bottleneck(queues, WORK, wait).stage == stage
-
-
-def test_without_workers_the_longest_stage_is_the_limit() -> None:
-    assert find_bottleneck((), WORK, 0.4).stage == "transform"
-
-
 def test_planted_slow_stages_are_named(tmp_path: Path) -> None:
     for stage in ("read", "transform", "collate"):
         rank = build_case_run(tmp_path / stage, PLANTED[f"slow_{stage}"]).rank()
         longest = max(summarize_stages(rank), key=lambda row: row.mean_ns)
         assert longest.name == stage
-
-
-@pytest.mark.parametrize(
-    ("wait_frac", "busy_frac", "cpu_frac", "stage"),
-    [
-        (0.4, 0.7, 0.9, "collate"),
-        (0.4, 0.7, None, "collate"),
-        (0.4, 0.7, 0.1, "send"),
-        (0.4, 0.3, 0.9, None),
-        (0.05, 0.9, 0.9, None),
-    ],
-)
-def test_ready_batches_are_held_up_by_workers_that_compute_or_by_the_way_over(
-    wait_frac: float, busy_frac: float, cpu_frac: float | None, stage: str | None
-) -> None:
-    queues = [Readiness("worker_queue", 100, 0.1, 0.0)]
-    work = {"read": 5.0, "collate": 40.0}
-    assert find_bottleneck(queues, work, wait_frac, WorkerLoad(busy_frac, cpu_frac)).stage == stage
-
-
-@pytest.mark.parametrize(("late_wait_frac", "stage"), [(0.7, "collate"), (0.3, None)])
-def test_few_missing_batches_are_late_when_the_step_waits_for_them(late_wait_frac: float, stage: str | None) -> None:
-    queues = [Readiness("worker_queue", 100, 0.2, 0.0, late_wait_frac)]
-    assert find_bottleneck(queues, {"read": 5.0, "collate": 40.0}, 0.4).stage == stage
 
 
 def test_the_wait_for_missing_batches_is_told_from_the_steps() -> None:

@@ -1,0 +1,94 @@
+"""Which DataLoaders feed the steps, and how long each step waits for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from collector.format.evaluation import read_as_steps
+from collector.format.intervals import Ints, Mask
+from collector.format.parts import find_files
+from collector.format.run import RankRun
+from collector.format.schema.errors import RunError
+from collector.format.steps import read_integers, select_steps, train_steps
+
+FED_FRAC = 0.1
+"""A loader feeds the steps when it gave a batch to at least this share of them; one used now and then does not."""
+_STEP_COLUMNS = ("index", "step", "kind", "start_ns", "duration_ns", "data_wait_ns", "batch", "loader_start_ns")
+_MORE_COLUMNS = ("detailed", "loader", "fetches")
+
+
+@dataclass(frozen=True)
+class Feed:
+    """One loader as the steps see it: arrays with one value per training step. `loader` is None where it is not known."""
+
+    loader: int | None
+    wait_ns: Ints
+    fetches: Ints
+
+    def mean_wait_ns(self, chosen: Mask) -> float:
+        return float(self.wait_ns[chosen].mean()) if chosen.any() else 0.0
+
+
+def read_feeds(rank: RankRun, train: pa.Table) -> tuple[Feed, ...]:
+    """Return the loaders that feed these training steps, by their number; one without a number where none is known.
+
+    Where there is one, its wait is all of the wait for data.
+    """
+    whole = Feed(_find_most_used(train), read_integers(train, "data_wait_ns"), read_integers(train, "fetches"))
+    fetches = _read_fetches(rank)
+    if fetches is None or not train.num_rows:
+        return (whole,)
+    feeds = _split(fetches, train)
+    return feeds if len(feeds) > 1 else (whole,)
+
+
+def find_starving(feeds: Sequence[Feed], chosen: Mask) -> Feed:
+    """Return the feed that the steps wait for longest; of equals the first."""
+    return max(feeds, key=lambda feed: feed.mean_wait_ns(chosen))
+
+
+def find_feeding_loaders(rank: RankRun) -> tuple[int, ...]:
+    """Return the loaders that feed the steps, first the one that they wait for longest; empty where none is known."""
+    try:
+        rows = read_as_steps(rank.table("steps", (*_STEP_COLUMNS, *_MORE_COLUMNS)))
+    except RunError:
+        return ()
+    train, selection = train_steps(rows), select_steps(rows)
+    feeds = sorted(read_feeds(rank, train), key=lambda feed: -feed.mean_wait_ns(selection.regular))
+    return tuple(feed.loader for feed in feeds if feed.loader is not None)
+
+
+def _read_fetches(rank: RankRun) -> pa.Table | None:
+    try:
+        return rank.table("fetches", ("index", "loader", "duration_ns")) if find_files(rank.folder, "fetches") else None
+    except RunError:
+        return None
+
+
+def _split(fetches: pa.Table, train: pa.Table) -> tuple[Feed, ...]:
+    rows = read_integers(train, "index")
+    index, loader, took = (read_integers(fetches, name) for name in ("index", "loader", "duration_ns"))
+    order = np.argsort(rows, kind="stable")
+    at = np.minimum(np.searchsorted(rows, index, sorter=order), len(rows) - 1)
+    place = order[at]
+    known = rows[place] == index
+    feeds = []
+    for number in np.unique(loader[known]):
+        mine = known & (loader == number)
+        waits = np.bincount(place[mine], weights=took[mine], minlength=len(rows)).astype(np.int64)
+        counts = np.bincount(place[mine], minlength=len(rows)).astype(np.int64)
+        if (counts > 0).mean() >= FED_FRAC:
+            feeds.append(Feed(int(number), np.minimum(waits, read_integers(train, "data_wait_ns")), counts))
+    return tuple(feeds)
+
+
+def _find_most_used(train: pa.Table) -> int | None:
+    used = train["loader"].drop_null().to_numpy()
+    if not len(used):
+        return None
+    numbers, counts = np.unique(used, return_counts=True)
+    return int(numbers[counts.argmax()])

@@ -1,0 +1,127 @@
+"""What of the data pipeline holds the step up: a stage that makes batches, receiving them, or the processors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from profiler_server.analysis.data.own_pipeline import OwnStage
+from profiler_server.analysis.data.pipeline import WORKER_STAGES, Readiness, WorkerLoad
+from profiler_server.diagnosis.limits import (
+    BUSY_WORKERS_FRAC,
+    COMPUTING_FRAC,
+    EMPTY_QUEUE_FRAC,
+    HANDOVER_BUSY_FRAC,
+    LATE_WAIT_FRAC,
+    MODERATE_WAIT_FRAC,
+    OWN_BUSY_FRAC,
+    OWN_WAIT_FRAC,
+    QUEUED_FRAC,
+)
+from profiler_server.format import format_share
+
+Cause = Literal["none", "making", "receiving", "processor"]
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """The stage that limits the step, None where no stage does. `cause` says what kind of limit it is.
+
+    "making": batches are late. "receiving": they are ready, but the step waits to receive them. "processor": they are
+    ready, but the training thread waits for a core. "none": the step hardly waits.
+    """
+
+    stage: str | None
+    reason: str
+    cause: Cause = "none"
+
+
+def find_bottleneck(
+    readiness: Sequence[Readiness], work_ns: Mapping[str, float], wait_frac: float, load: WorkerLoad | None = None
+) -> Bottleneck:
+    """Name the stage that limits the step, by MindInsight's rules.
+
+    `work_ns` is work per batch of each stage, `wait_frac` the share of the step spent waiting for data. The limiting
+    stage has a full queue before it and an empty one after it; before the first queue are the worker stages, of which
+    the one with the most work is named. `load` tells what holds up batches that are ready.
+    """
+    if wait_frac < MODERATE_WAIT_FRAC:
+        return Bottleneck(None, "The step hardly waits for data: every stage keeps up.")
+    workers = {stage: work_ns[stage] for stage in WORKER_STAGES if work_ns.get(stage)}
+    slowest = max(workers, key=lambda stage: workers[stage]) if workers else None
+    if not readiness:
+        why = "There are no worker processes: each stage holds up the step for as long as it runs."
+        return Bottleneck(slowest, why, "making")
+    first, last = readiness[0], readiness[-1]
+    if _is_late(first) and _is_late(last):
+        return Bottleneck(slowest, f"The {_say(first)} lacked the next batch: the workers are the limit.", "making")
+    if _is_late(last):
+        return Bottleneck("pin", f"The {_say(first)} held the next batch while the {_say(last)} lacked it.", "making")
+    return _explain_ready(slowest, load)
+
+
+def _is_late(queue: Readiness) -> bool:
+    """Say whether batches are missing often, or what the step waits for are the few that are."""
+    return queue.not_ready_frac > EMPTY_QUEUE_FRAC or queue.late_wait_frac > LATE_WAIT_FRAC
+
+
+def _explain_ready(slowest: str | None, load: WorkerLoad | None) -> Bottleneck:
+    """Say what the step waits for although the next batch is ready.
+
+    A batch is handed over by the worker that made it, which may be in the middle of the next one. A stage that keeps
+    the workers computing holds up batches that are done; workers that wait do not, and then it is receiving itself.
+    """
+    if load is not None and load.queued_frac >= QUEUED_FRAC:
+        share = format_share(load.queued_frac)
+        why = f"Batches are ready, but the training thread waits for a free processor for {share} of its time."
+        return Bottleneck(None, why, "processor")
+    if slowest is not None and load is not None and load.busy_frac >= BUSY_WORKERS_FRAC:
+        return Bottleneck(slowest, "The workers work all the time: they are the limit.", "making")
+    computes = load is not None and (load.cpu_frac is None or load.cpu_frac >= COMPUTING_FRAC)
+    if slowest is not None and load is not None and load.busy_frac >= HANDOVER_BUSY_FRAC and computes:
+        why = "Batches are ready, but the workers are too busy to hand them over quickly."
+        return Bottleneck(slowest, why, "receiving")
+    why = "Batches are ready when they are asked for: the step waits to receive them from the worker."
+    return Bottleneck("send", why, "receiving")
+
+
+def _say(queue: Readiness) -> str:
+    return queue.queue.replace("_", " ")
+
+
+def find_own_bottleneck(stages: Sequence[OwnStage]) -> Bottleneck:
+    """Name the stage of the user's own that the others wait for: the busiest, if it works at least half of its time and
+    nothing after it holds it up.
+
+    Where all stages wait for room in their output, whoever takes the results is the limit, and no stage is named.
+    """
+    if not stages:
+        return Bottleneck(None, "No stage was recorded.")
+    busiest = max(stages, key=lambda stage: stage.summary.busy_frac or 0.0)
+    busy = busiest.summary.busy_frac or 0.0
+    last = stages[-1].summary
+    if busy >= OWN_BUSY_FRAC and (busiest.summary.output_wait_frac or 0.0) < OWN_WAIT_FRAC:
+        return Bottleneck(busiest.name, " ".join(_explain_own(stages, busiest, busy)), "making")
+    if (last.output_wait_frac or 0.0) >= OWN_WAIT_FRAC:
+        share = format_share(last.output_wait_frac)
+        return Bottleneck(None, f"{last.name} waits for its output for {share}: what takes the results is the limit.")
+    first = stages[0].summary
+    if (first.input_wait_frac or 0.0) >= OWN_WAIT_FRAC:
+        share = format_share(first.input_wait_frac)
+        return Bottleneck(None, f"{first.name} waits for its input for {share}: what feeds the pipeline is the limit.")
+    return Bottleneck(None, f"No stage works more than {format_share(busy)} of its time.")
+
+
+def _explain_own(stages: Sequence[OwnStage], limit: OwnStage, busy: float) -> list[str]:
+    replicas = limit.summary.replicas
+    of = f" in each of {replicas} replicas" if replicas > 1 else ""
+    said = [f"{limit.name} works {format_share(busy)} of the time{of}."]
+    at = stages.index(limit)
+    for stage in stages[:at]:
+        if (stage.summary.output_wait_frac or 0.0) >= OWN_WAIT_FRAC:
+            share = format_share(stage.summary.output_wait_frac)
+            said.append(f"{stage.name}, before it, waits for room in its output queue for {share}.")
+    starved = (stage.summary for stage in stages[at + 1 :] if (stage.summary.input_wait_frac or 0.0) >= OWN_WAIT_FRAC)
+    said += [f"{row.name}, after it, waits for input for {format_share(row.input_wait_frac)}." for row in starved]
+    return said

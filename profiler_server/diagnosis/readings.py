@@ -1,0 +1,120 @@
+"""What waits and queues say, in plain words: XProf's for the wait, MindInsight's rules for the queues.
+
+Every reading of one pipeline is made from the same bottleneck, so that no two of them contradict each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from profiler_server.analysis.data.pipeline import Readiness
+from profiler_server.analysis.results import QueueSummary
+from profiler_server.diagnosis.bottleneck import Bottleneck
+from profiler_server.diagnosis.limits import EMPTY_QUEUE_FRAC, FULL_QUEUE_FRAC, HIGH_WAIT_FRAC, MODERATE_WAIT_FRAC
+from profiler_server.format import format_share
+
+Tone = Literal["good", "watch", "bad", "plain"]
+STAGE_WORDS = {"send": "receiving batches", "pin": "pinning", "h2d": "host-to-device copies"}
+"""What a stage of a DataLoader is called in a sentence, where not by its own name."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One finding in plain words. `tone` says how it is marked."""
+
+    tone: Tone
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What the readings are made from: the two queues of a loader, who waits, and what limits the step."""
+
+    host: QueueSummary | None
+    device: QueueSummary | None
+    wait_frac: float
+    readiness: Sequence[Readiness]
+    limit: Bottleneck
+
+
+def judge_wait(wait_frac: float, has_steps: bool, noun: str = "step", limit: Bottleneck | None = None) -> Reading:
+    """Say how input-bound the run is by the share of the step, or of another noun, that waits for data.
+
+    A step that waits for batches that are ready is not input-bound: then it is said what it waits for.
+    """
+    if not has_steps:
+        return Reading("plain", "No step was recorded", "The waits show after the first training step.")
+    waits = f"The {noun} waits for data for {format_share(wait_frac)} of its time"
+    if wait_frac < MODERATE_WAIT_FRAC:
+        return Reading("good", "Not input-bound", f"{waits}, less than {format_share(MODERATE_WAIT_FRAC)}.")
+    is_high = wait_frac >= HIGH_WAIT_FRAC
+    if limit is not None and limit.cause in _READY_TITLES:
+        return Reading("bad" if is_high else "watch", _READY_TITLES[limit.cause], f"{waits}. {limit.reason}")
+    if is_high:
+        return Reading("bad", "Highly input-bound", f"{waits}; {format_share(HIGH_WAIT_FRAC)} and up is high.")
+    return Reading(
+        "watch", "Moderately input-bound", f"{waits}; {format_share(MODERATE_WAIT_FRAC)} and up is moderate."
+    )
+
+
+_READY_TITLES = {
+    "receiving": "Receiving batches takes long",
+    "processor": "No processor is free to receive batches",
+}
+
+
+def read_queues_plainly(pipeline: Pipeline) -> tuple[Reading, ...]:
+    """Read the queues by MindInsight's rules; none without a queue."""
+    last = pipeline.device or pipeline.host
+    depths = () if last is None else (_read_depths(pipeline, last),)
+    return (*depths, *_read_order(pipeline.readiness))
+
+
+def _read_depths(pipeline: Pipeline, last: QueueSummary) -> Reading:
+    host, device, share = pipeline.host, pipeline.device, format_share(last.empty_frac)
+    if last.empty_frac <= EMPTY_QUEUE_FRAC:
+        return _read_filled(pipeline, last)
+    if device is None:
+        text = f"It was empty in {share} of the requests: the workers make batches slower than the step uses them."
+        return Reading("bad", "The worker queue runs dry", text)
+    if host is not None and host.empty_frac > EMPTY_QUEUE_FRAC:
+        text = f"Both queues run dry (empty: {format_share(host.empty_frac)} and {share}): the processing stage is the limit."
+        return Reading("bad", "The processing is the limit", text)
+    if host is not None and host.usage_frac >= FULL_QUEUE_FRAC:
+        text = f"The worker queue is {format_share(host.usage_frac)} full while the pin queue is empty in {share}."
+        return Reading("bad", "The transfer is the limit", f"{text} The pin-memory thread does not keep up.")
+    text = f"The pin queue was empty in {share} of the requests while the worker queue held batches some of the time."
+    return Reading("watch", "The step waits for pinned batches", text)
+
+
+def _read_filled(pipeline: Pipeline, last: QueueSummary) -> Reading:
+    """Read a queue that is seldom empty; what the step waits for is then one late batch, or receiving them."""
+    queue = "pin queue" if pipeline.device else "worker queue"
+    text = f"The {queue} was empty in only {format_share(last.empty_frac)} of the requests."
+    if pipeline.wait_frac < MODERATE_WAIT_FRAC:
+        return Reading("good", "Batches are there when asked for", text)
+    if pipeline.limit.cause == "making":
+        return Reading("watch", "The queue is seldom empty", f"{text} The wait is for those batches that are late.")
+    return Reading("watch", "Batches are ready, yet receiving one takes long", text)
+
+
+def _read_order(readiness: Sequence[Readiness]) -> tuple[Reading, ...]:
+    """Say where batches were ready but not the next one in order: a queue that is not empty then misleads."""
+    held = max((entry.held_up_frac for entry in readiness), default=0.0)
+    if held < MODERATE_WAIT_FRAC:
+        return ()
+    text = f"In {format_share(held)} of the requests later batches were done while the next one in order was not."
+    return (Reading("watch", "Batches wait for an earlier one", text),)
+
+
+def read_bottleneck(limit: Bottleneck) -> Reading:
+    """Name the stage that limits the step, or say what else does, or that nothing does."""
+    if limit.cause == "processor":
+        return Reading("watch", "Limited by the processors", limit.reason)
+    if limit.stage is None:
+        return Reading("good", "No stage holds the step up", limit.reason)
+    tone: Tone = "watch" if limit.cause == "receiving" else "bad"
+    return Reading(tone, f"Limited by {STAGE_WORDS.get(limit.stage, limit.stage)}", limit.reason)

@@ -1,0 +1,53 @@
+"""A step that waits beside a full queue is not input-bound: the verdict says what it waits for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.format.run import Run
+from profiler_server.diagnosis.judging import diagnose
+from profiler_server.page import PageRequest
+from profiler_server.pages import data
+from tests.support.cases import Plant, Row, build_case_run, cpu_cores, plan_of
+
+FULL = plan_of(2, (4, 4, 4, 3), data_wait=40.0)
+
+
+def read_page(run: Run) -> Any:
+    return data.PAGE.build(PageRequest(run, "run", 0, (0,), {})).interval
+
+
+def queue_for_a_core(share: float) -> list[Row]:
+    rows = cpu_cores(process=0.5, system=2.0, count=100)
+    waits = [{**row, "metric": "run_queue_frac", "value": share} for row in rows if row["source"] == "process"]
+    return [*rows, *waits]
+
+
+def test_receiving_batches_is_named_and_gets_its_rule(tmp_path: Path) -> None:
+    run = build_case_run(tmp_path / "run", Plant(FULL))
+    diagnosis = diagnose(run, 0)
+    assert (diagnosis.bound_by.kind, diagnosis.bound_by.stage) == ("receive", "send")
+    assert diagnosis.sentence.startswith("Receiving batches holds up the step: it waits 40.0 ms of 104 ms (38.6 %)")
+    assert "input-bound" not in diagnosis.sentence
+    assert [entry.rule for entry in diagnosis.suggestions] == ["ipc_bound"]
+
+
+def test_a_training_thread_without_a_processor_is_named(tmp_path: Path) -> None:
+    tables = {"resources": queue_for_a_core(0.67)}
+    run = build_case_run(tmp_path / "run", Plant(FULL, manifest={"usable_cores": 2.0}, tables=tables))
+    diagnosis = diagnose(run, 0)
+    assert diagnosis.bound_by.kind == "processor"
+    assert "waits for a free processor 67.0 % of the time" in diagnosis.sentence
+    assert read_page(run).verdict.title == "No processor is free to receive batches"
+
+
+@pytest.mark.parametrize("wait_ms", [4.0, 8.0, 40.0])
+def test_no_page_calls_it_input_bound_and_none_says_that_nothing_waits(wait_ms: float, tmp_path: Path) -> None:
+    run = build_case_run(tmp_path / "run", Plant(plan_of(2, (4, 4, 4, 3), data_wait=wait_ms)))
+    view = read_page(run)
+    assert "nput-bound" not in view.verdict.title
+    assert [reading.title for reading in view.readings if reading.tone == "good"] == []
+    assert view.verdict.tone in ("watch", "bad")
