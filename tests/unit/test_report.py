@@ -83,11 +83,13 @@ SHAPE: dict[str, Any] = {
                     "samples": int,
                 }
             ],
+            "loaders": [{"loader": int, "dataset": str, "num_workers": int, "feeds_steps": bool}],
             "stages": [
                 {
                     "name": str,
                     **dict.fromkeys(("replicas", "count", "mean_ns"), int),
                     **dict.fromkeys(("busy_frac", "input_wait_frac", "output_wait_frac"), (*NUMBER, type(None))),
+                    "loader": (int, type(None)),
                 }
             ],
         }
@@ -97,6 +99,7 @@ SHAPE: dict[str, Any] = {
         "stage": (str, type(None)),
         "share_frac": (*NUMBER, type(None)),
         "confidence_frac": NUMBER,
+        "confidence": str,
     },
     "suggestions": [
         {

@@ -59,3 +59,10 @@ def test_the_report_lists_the_stages(asker: Asker) -> None:
     stages = {stage["name"]: stage for stage in report["ranks"][0]["stages"]}
     assert stages["decode <b>"]["busy_frac"] > 0.8
     assert stages["resize"]["input_wait_frac"] > 0.5
+
+
+def test_the_verdict_without_steps_is_that_of_the_pipeline_on_every_face(asker: Asker) -> None:
+    bound = asker.ask("/api/v1/runs/own/report").json()["bound_by"]
+    assert (bound["kind"], bound["stage"]) == ("pipeline", "decode <b>")
+    assert bound["confidence"] == "sure: measured over 20 items"
+    assert "Limited by decode &lt;b&gt;: decode &lt;b&gt; works" in asker.ask("/runs/own/").text
