@@ -1,4 +1,8 @@
-"""The settings of torch that advice refers to, read once at the start: devices, threads, switches."""
+"""The settings of torch that advice refers to: devices, threads, switches.
+
+A script sets them after torch was imported, and may do so late: they are read at the start, again after some steps, and
+at the end. A switch that was on at any of these times counts as on.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +12,59 @@ import torch
 
 from collector.context.signals import SignalContext
 
+READ_AFTER = (1, 20, 200)
+"""Steps after which the settings are read again."""
+
 
 class EnvironmentSignal:
     name = "environment"
     option = ""
 
     def install(self, context: SignalContext) -> None:
-        context.notes.torch_threads = torch.get_num_threads()
+        self._context = context
+        self._pending = list(READ_AFTER)
         context.notes.devices = list_devices()
-        context.notes.facts |= {
-            "matmul_precision": torch.get_float32_matmul_precision(),
-            "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
-            "deterministic": bool(torch.are_deterministic_algorithms_enabled()),
-            "anomaly_mode": bool(torch.is_anomaly_enabled()),
-        }
+        self._read()
+        context.occasions.append(self._on_occasion)
 
     def remove(self) -> None:
-        pass
+        if self._on_occasion in self._context.occasions:
+            self._context.occasions.remove(self._on_occasion)
+        with self._context.shielded(self.name):
+            self._read()
+
+    def _on_occasion(self, ended: int) -> None:
+        if ended < self._pending[0]:
+            return
+        self._pending = [step for step in self._pending if step > ended]
+        if not self._pending:
+            self._context.occasions.remove(self._on_occasion)
+        with self._context.shielded(self.name):
+            self._read()
+
+    def _read(self) -> None:
+        notes, found = self._context.notes, read_settings()
+        found |= {name: True for name in _MODES if notes.facts.get(name) is True}
+        threads = torch.get_num_threads()
+        if notes.torch_threads == threads and all(notes.facts.get(name) == value for name, value in found.items()):
+            return
+        notes.torch_threads = threads
+        notes.facts |= found
+        self._context.save_notes()
+
+
+_MODES = ("deterministic", "anomaly_mode", "nan_check")
+
+
+def read_settings() -> dict[str, Any]:
+    """Return the settings as they are now, by the names of the facts of rank.json."""
+    return {
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
+        "deterministic": bool(torch.are_deterministic_algorithms_enabled()),
+        "anomaly_mode": bool(torch.is_anomaly_enabled()),
+        "nan_check": bool(torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled()),
+    }
 
 
 def list_devices() -> list[dict[str, Any]]:

@@ -129,9 +129,19 @@ class OptimizerSignal:
                 "momentum": bool(group.get("momentum")),
                 "parameters": sum(p.numel() for p in tensors),
                 "tensors": len(tensors),
+                "dtypes": _count_dtypes(tensors),
             }
         self._seen[id(optimizer)] = fact
         self._context.add_fact("optimizers", list(self._seen.values()))
+
+
+def _count_dtypes(tensors: list[Any]) -> dict[str, int]:
+    """Return the number of parameters of each dtype, such as {"float32": 8192}."""
+    found: dict[str, int] = {}
+    for tensor in tensors:
+        name = str(tensor.dtype).removeprefix("torch.")
+        found[name] = found.get(name, 0) + tensor.numel()
+    return found
 
 
 def _make_closure_wrapper(context: SignalContext) -> Callable[[Any, Any], Any]:

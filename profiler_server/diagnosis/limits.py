@@ -217,3 +217,11 @@ EXPOSED_FRAC = 0.10
 
 STRAGGLER_FRAC = 0.10
 """How far one rank is behind the median of the others, as a share of the step."""
+
+# --- precision -------------------------------------------------------------------------------------------------------
+
+FLOAT64_FRAC = 0.5
+"""A model is trained in double precision when at least this share of its parameters is float64."""
+
+FLOAT64_SAVED_FRAC = 0.5
+"""Half the bytes, and twice the numbers in a vector register: operators in float32 take half of the time."""

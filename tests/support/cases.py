@@ -262,6 +262,10 @@ PLANTED: Mapping[str, Plant] = {
         ),
         edit_stages=alternate,
     ),
+    "debug_modes": Plant(manifest={"facts": {"anomaly_mode": True}}),
+    "float64": Plant(
+        manifest={"facts": {"optimizers": [{"name": "SGD", "foreach": True, "dtypes": {"float64": 50, "float32": 50}}]}}
+    ),
     "worker_restart": Plant(edit=begin_epochs(10, wait_ms=400.0, start_ms=300.0)),
     "in_memory_fetch": Plant(
         plan_of(workers=0, data_wait=5.0, forward=5.0, backward=6.0, optimizer=1.0, tail=0.1),
@@ -338,6 +342,10 @@ HEALTHY: Mapping[str, Plant] = {
         manifest={"facts": {"optimizers": [{"name": "SGD", "foreach": False, "fused": None, "momentum": False}]}},
     ),
     "compute": Plant(),
+    "half of the parameters but one in double": Plant(
+        manifest={"facts": {"optimizers": [{"name": "SGD", "foreach": True, "dtypes": {"float64": 49, "float32": 51}}]}}
+    ),
+    "deterministic on a processor": Plant(manifest={"facts": {"deterministic": True}}),
     "a cache that fills": Plant(tables={"resources": process_memory(1.0e9, 1.1e9, 1.3e9, *[1.5e9] * 7)}),
     "quiet host": Plant(tables={"resources": cpu_cores(process=2.0, system=2.1)}),
     "no workers, cheap samples": Plant(
