@@ -1,19 +1,20 @@
 """A ring of fixed-size int64 records in a file: one process writes, another reads while it does.
 
-The file is shared memory that outlives its writer: what was appended before a SIGKILL can be read after it.
-A record carries its number in its first and last word, so one that is being overwritten shows as torn and is counted
-as lost, never returned.
+What was appended before a SIGKILL can be read after it. Both sides read and write the file instead of mapping it: a
+file that somebody else cuts off or removes would end a process that has it mapped with SIGBUS. A record carries its
+number in its first and last word, so one that is being overwritten shows as torn and is counted as lost, never returned.
 
-    header   magic, words per record, capacity, pid, start (perf_counter_ns), records written, closed
+    header   magic, words per record, capacity, pid, start (perf_counter_ns), unused, closed
              then META_WORDS words that belong to the user of the ring
     records  number + 1, the fields, number + 1
 """
 
 from __future__ import annotations
 
-import mmap
+import contextlib
 import os
 import struct
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,55 +29,72 @@ _MAGIC = 0x5354_5245_4331
 _HEADER_BYTES = 4096
 _HEADER = struct.Struct("<7q")
 _META_OFFSET = 64
-_WRITTEN_OFFSET = 40
 _CLOSED_OFFSET = 48
+_FIRST_LOOK = 64
+"""Records that a reader asks for at first; twice as many as long as there are more."""
 _WORD = struct.Struct("<q")
 
 
 class RecordWriter:
     """The one producer of a ring. Not safe for two threads at once: a second one needs a lock or a ring of its own."""
 
-    __slots__ = ("_capacity", "_data", "_pack", "_record_bytes", "_written")
+    __slots__ = ("_capacity", "_descriptor", "_lock", "_pack", "_record_bytes", "_written")
 
     def __init__(self, path: Path, fields: int, capacity: int, meta: Sequence[int] = ()) -> None:
-        """Create the file whole. OSError when there is no room (better here than SIGBUS at a write), or one is there."""
+        """Create the file whole. OSError when there is no room, or one is there."""
         words = fields + 2
         self._record_bytes = words * 8
         self._capacity = capacity
-        self._pack = struct.Struct(f"<{words}q").pack_into
+        self._pack = struct.Struct(f"<{words}q").pack
         self._written = 0
-        self._data = _map_new_file(path, _HEADER_BYTES + capacity * self._record_bytes)
-        struct.pack_into(f"<{len(meta)}q", self._data, _META_OFFSET, *meta[:META_WORDS])
+        # What a closed descriptor was called may be a file of the user's now: nothing is written after close().
+        self._lock = threading.RLock()
+        self._descriptor = _create_file(path, _HEADER_BYTES + capacity * self._record_bytes)
+        os.pwrite(self._descriptor, struct.pack(f"<{len(meta)}q", *meta[:META_WORDS]), _META_OFFSET)
         header = (words, capacity, os.getpid(), time.perf_counter_ns(), 0, 0)
         # The magic word comes last: a reader that finds it finds the rest of the header.
-        struct.pack_into("<6q", self._data, 8, *header)
-        _WORD.pack_into(self._data, 0, _MAGIC)
+        os.pwrite(self._descriptor, struct.pack("<6q", *header), 8)
+        os.pwrite(self._descriptor, _WORD.pack(_MAGIC), 0)
 
     def append(self, *fields: int) -> None:
-        """Write one record over the oldest. About 0.5 µs; never waits, never raises for lack of room."""
-        number = self._written
-        self._written = written = number + 1
-        self._pack(
-            self._data, _HEADER_BYTES + (number % self._capacity) * self._record_bytes, written, *fields, written
-        )
-        _WORD.pack_into(self._data, _WRITTEN_OFFSET, written)
+        """Write one record over the oldest. About 1 µs; never raises for lack of room, nor after close()."""
+        with self._lock:
+            number = self._written
+            self._written = written = number + 1
+            self._write(
+                self._pack(written, *fields, written), _HEADER_BYTES + number % self._capacity * self._record_bytes
+            )
 
     def close(self) -> None:
         """Say that nothing will follow. The file stays for the reader, who removes it."""
-        _WORD.pack_into(self._data, _CLOSED_OFFSET, 1)
+        with self._lock:
+            self._write(_WORD.pack(1), _CLOSED_OFFSET)
+            descriptor, self._descriptor = self._descriptor, -1
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def _write(self, data: bytes, offset: int) -> None:
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):  # the file was cut off, and the disk is full now: the record is lost
+                os.pwrite(self._descriptor, data, offset)
+
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", -1) >= 0:
+            os.close(self._descriptor)
 
 
 class RecordReader:
-    """Reads a ring once through, each record at most once.
+    """Reads a ring once through, each record at most once. Takes over the descriptor that it is given.
 
     `position` is the number of the next record, `lost` counts those that were overwritten before they were read.
     """
 
-    def __init__(self, path: Path, data: mmap.mmap, position: int = 0) -> None:
+    def __init__(self, path: Path, descriptor: int, position: int = 0) -> None:
         self.path = path
-        self._data = data
-        _, self._words, self._capacity, self.pid, self.started_ns, _, _ = _HEADER.unpack_from(data, 0)
-        self.meta: tuple[int, ...] = struct.unpack_from(f"<{META_WORDS}q", data, _META_OFFSET)
+        self._descriptor = descriptor
+        header = os.pread(descriptor, _HEADER_BYTES, 0)
+        _, self._words, self._capacity, self.pid, self.started_ns, _, _ = _HEADER.unpack_from(header, 0)
+        self.meta: tuple[int, ...] = struct.unpack_from(f"<{META_WORDS}q", header, _META_OFFSET)
         self.position = position
         self.lost = 0
 
@@ -88,53 +106,89 @@ class RecordReader:
     @property
     def closed(self) -> bool:
         """Whether the writer said that nothing will follow. Ask before the last `read`, not after it."""
-        return bool(_WORD.unpack_from(self._data, _CLOSED_OFFSET)[0])
+        return any(os.pread(self._descriptor, 8, _CLOSED_OFFSET))
 
     def read(self) -> npt.NDArray[np.int64]:
         """Return the records since the last call, oldest first: an array of shape (records, fields)."""
         import numpy as np  # the writing side does without
 
-        written = _WORD.unpack_from(self._data, _WRITTEN_OFFSET)[0]
-        first = max(self.position, written - self._capacity)
-        self.lost += first - self.position
-        self.position = max(written, self.position)
-        numbers = np.arange(first, written, dtype=np.int64)
-        ring = np.frombuffer(self._data, np.int64, self._capacity * self._words, _HEADER_BYTES)
-        records = ring.reshape(self._capacity, self._words)[numbers % self._capacity]
-        whole = (records[:, 0] == numbers + 1) & (records[:, -1] == numbers + 1)
-        self.lost += int(len(whole) - whole.sum())
-        fields: npt.NDArray[np.int64] = records[whole, 1:-1]
+        pieces = [np.empty((0, self._words), np.int64)]
+        size = _FIRST_LOOK
+        while True:
+            records = self._read_slots(self.position % self._capacity, size)
+            expected = np.arange(self.position + 1, self.position + 1 + len(records))
+            fresh = (records[:, 0] == expected) & (records[:, -1] == expected)
+            count = len(records) if fresh.all() else int(fresh.argmin())
+            pieces.append(records[:count])
+            self.position += count
+            if (records[count:, 0] > self.position + 1).any():
+                pieces.append(self._read_scattered())
+                break
+            if count < len(records) or not count:
+                break
+            size *= 2
+        fields: npt.NDArray[np.int64] = np.concatenate(pieces)[:, 1:-1]
         return fields
+
+    def _read_scattered(self) -> npt.NDArray[np.int64]:
+        """Return every whole record that is newer than the position: some in between were overwritten or are torn."""
+        # What was written while the slots are read is left for the next time: one of those may be missing among them.
+        newest = self._read_slots(0, self._capacity)[:, 0].max(initial=0)
+        records = self._read_slots(0, self._capacity)
+        numbers = records[:, 0]
+        kept = records[(numbers == records[:, -1]) & (numbers > self.position) & (numbers <= newest)]
+        kept = kept[kept[:, 0].argsort()]
+        last = int(kept[-1, 0]) if len(kept) else self.position
+        self.lost += last - self.position - len(kept)
+        self.position = last
+        return kept
+
+    def _read_slots(self, first: int, count: int) -> npt.NDArray[np.int64]:
+        """Return the records of some slots, up to the end of the ring, or of the file if it was cut off."""
+        import numpy as np
+
+        size = min(count, self._capacity - first) * self._words * 8
+        data = os.pread(self._descriptor, size, _HEADER_BYTES + first * self._words * 8)
+        whole = len(data) // (self._words * 8)
+        return np.frombuffer(data, np.int64, whole * self._words).reshape(whole, self._words)
+
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", -1) >= 0:
+            os.close(self._descriptor)
 
 
 def open_reader(path: Path, position: int = 0) -> RecordReader | None:
     """Open a ring to read from a position; None if the file is gone, not yet whole, or no ring."""
     try:
-        with path.open("rb") as file:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
         return None
-    if len(data) < _HEADER_BYTES:
-        return None
-    magic, words, capacity, *_ = _HEADER.unpack_from(data, 0)
-    sound = magic == _MAGIC and words > 2 and capacity > 0 and len(data) >= _HEADER_BYTES + words * capacity * 8
-    return RecordReader(path, data, position) if sound else None
+    try:
+        header = os.pread(descriptor, _HEADER_BYTES, 0)
+        size = os.fstat(descriptor).st_size
+    except OSError:
+        header, size = b"", 0
+    if len(header) == _HEADER_BYTES:
+        magic, words, capacity, *_ = _HEADER.unpack_from(header, 0)
+        if magic == _MAGIC and words > 2 and capacity > 0 and size >= _HEADER_BYTES + words * capacity * 8:
+            return RecordReader(path, descriptor, position)
+    os.close(descriptor)
+    return None
 
 
-def _map_new_file(path: Path, size: int) -> mmap.mmap:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+def _create_file(path: Path, size: int) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         _reserve(descriptor, size)
-        return mmap.mmap(descriptor, size)
     except OSError:
         path.unlink(missing_ok=True)
-        raise
-    finally:
         os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    # A sparse file would be SIGBUS in the training process once the disk is full, so its blocks are claimed now.
+    # Its blocks are claimed now: on a disk that is full later records would be lost.
     reserve: Any = getattr(os, "posix_fallocate", None)
     if reserve is not None:
         reserve(descriptor, 0, size)

@@ -109,3 +109,38 @@ def test_no_room_is_an_error_at_creation_and_leaves_no_file(tmp_path: Path) -> N
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)
     assert not (tmp_path / "ring").exists()
+
+
+def test_a_file_that_is_cut_off_ends_neither_the_writer_nor_the_reader(tmp_path: Path) -> None:
+    writer = RecordWriter(tmp_path / "ring", fields=1, capacity=64)
+    reader = _open(tmp_path / "ring")
+    writer.append(1)
+    os.truncate(tmp_path / "ring", 0)
+    assert reader.read().tolist() == []
+    assert not reader.closed
+    writer.append(2)
+    writer.append(3)
+    assert reader.read().ravel().tolist() == [2, 3]
+    assert reader.lost == 1
+
+
+def test_a_record_after_close_is_dropped_and_the_descriptor_is_given_back(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    writer = RecordWriter(tmp_path / "ring", fields=1, capacity=4)
+    writer.close()
+    writer.close()
+    writer.append(1)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert _open(tmp_path / "ring").read().tolist() == []
+
+
+def test_records_are_read_in_order_however_the_ring_wraps(tmp_path: Path) -> None:
+    writer = RecordWriter(tmp_path / "ring", fields=1, capacity=200)
+    reader = _open(tmp_path / "ring")
+    seen: list[int] = []
+    for size in (150, 199, 1, 200, 64, 65, 127):
+        for number in range(size):
+            writer.append(len(seen) + number)
+        seen += reader.read().ravel().tolist()
+    assert seen == list(range(806))
+    assert reader.lost == 0
