@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 
-from collector.session.ending import find_last_error
-from collector.session.profiler import Profiler
+from collector.session.ending import count_recorded, find_last_error
+from collector.session.profiler import Profiler, say
 
 
 class LaunchedProfiler(Profiler):
@@ -24,17 +23,26 @@ class LaunchedProfiler(Profiler):
         self._note_end(find_last_error())
         self._state = "analysed"
         if self._recording is not None:
-            self._guard(self._recording.finish)
-            self._guard(self._write_trace)
-            if self._recording.place.rank == 0:
-                self._say(self._recording.count_steps())
+            self._guard(self._end)
+
+    def _end(self) -> None:
+        assert self._recording is not None
+        problem = self._recording.finish()
+        if problem:
+            say(
+                f"profiler-run: the run in {self.output_path} is not complete: {problem}. The training is not affected."
+            )
+            return
+        self._guard(self._write_trace)
+        if self._recording.place.rank == 0:
+            rank = self._open_run().rank(0)
+            self._say(count_recorded(rank) if self._recording.context.steps.ended else self._recording.count_steps())
 
     def _say(self, steps: str) -> None:
         path = os.path.relpath(self.output_path)
         path = path if not path.startswith("..") else str(self.output_path)
-        print(
+        say(
             f"profiler-run: recorded {steps} in {path}{self._name_trace()}; "
-            f"show them with: profiler-server --summary-base-dir {os.path.dirname(path) or '.'}",
-            file=sys.stderr,
+            f"show them with: profiler-server --summary-base-dir {os.path.dirname(path) or '.'}"
         )
         self._tell_losses()

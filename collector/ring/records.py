@@ -132,12 +132,16 @@ class RecordReader:
 
     def _read_scattered(self) -> npt.NDArray[np.int64]:
         """Return every whole record that is newer than the position: some in between were overwritten or are torn."""
+        import numpy as np
+
         # What was written while the slots are read is left for the next time: one of those may be missing among them.
         newest = self._read_slots(0, self._capacity)[:, 0].max(initial=0)
         records = self._read_slots(0, self._capacity)
         numbers = records[:, 0]
-        kept = records[(numbers == records[:, -1]) & (numbers > self.position) & (numbers <= newest)]
-        kept = kept[kept[:, 0].argsort()]
+        kept: npt.NDArray[np.int64] = records[
+            (numbers == records[:, -1]) & (numbers > self.position) & (numbers <= newest)
+        ]
+        kept = kept[np.argsort(kept[:, 0])]
         last = int(kept[-1, 0]) if len(kept) else self.position
         self.lost += last - self.position - len(kept)
         self.position = last
@@ -150,7 +154,8 @@ class RecordReader:
         size = min(count, self._capacity - first) * self._words * 8
         data = os.pread(self._descriptor, size, _HEADER_BYTES + first * self._words * 8)
         whole = len(data) // (self._words * 8)
-        return np.frombuffer(data, np.int64, whole * self._words).reshape(whole, self._words)
+        slots: npt.NDArray[np.int64] = np.frombuffer(data, np.int64, whole * self._words).reshape(whole, self._words)
+        return slots
 
     def __del__(self) -> None:
         if getattr(self, "_descriptor", -1) >= 0:

@@ -1,4 +1,4 @@
-"""The word log: one int64 per event of the training thread, in a file that outlives the process.
+"""The word log: one int64 per event of the training thread, in memory that it shares with the recorder process.
 
 A word is `code << 56 | payload`. The payload of a timed word is a perf_counter_ns reading (56 bits last 2.2 years of
 uptime). The writer stores and forgets; the reader, in another process or another year, finds the end at the first
@@ -9,6 +9,7 @@ whole lap behind, the newest words are kept and those that were overwritten are 
 from __future__ import annotations
 
 import itertools
+import logging
 import mmap
 import os
 import struct
@@ -19,6 +20,8 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+
+from collector.ring.memory import Mapping, can_share, create_shared
 
 CODE_SHIFT = 56
 PAYLOAD_MASK = (1 << CODE_SHIFT) - 1
@@ -31,7 +34,10 @@ _MAGIC = 0x53535752
 _HEAD_SLOT = 4
 ORDER_SLOT = 5
 """The one word of the header that flows towards the training process: see `collector.ring.orders`."""
+_FINISHED_SLOT = 6
 _STEPS_SLOT = 7
+_HEADER_USED = 64
+_log = logging.getLogger("stepscope")
 _live: weakref.WeakSet[WordLog] = weakref.WeakSet()
 
 
@@ -43,7 +49,11 @@ class WordLog:
     Slot 0 is never the first to be used: positions count from 1.
     """
 
-    def __init__(self, path: Path, capacity: int = DEFAULT_CAPACITY) -> None:
+    def __init__(self, path: Path, capacity: int = DEFAULT_CAPACITY, *, shared: bool = False) -> None:
+        """Create the log in the file, or, `shared`, in memory: the file is then what `WordReader` keeps a copy in.
+
+        OSError when there is no room.
+        """
         if capacity & (capacity - 1):
             raise ValueError(f"the capacity {capacity} is no power of two")
         self.path = path
@@ -52,20 +62,48 @@ class WordLog:
         self.following = itertools.count(1).__next__
         self.thread: list[int] = [threading.get_ident()]
         size = HEADER_BYTES + capacity * 8
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._descriptor = _create_file(path, size)
         try:
-            # A hole in a mapped file on a full disk is SIGBUS at the store; reserving it is ENOSPC here.
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(descriptor, 0, size)
-            else:  # pragma: no cover  macOS
-                os.ftruncate(descriptor, size)
-            self._memory = mmap.mmap(descriptor, size)
-        finally:
-            os.close(descriptor)
-        struct.pack_into("<5q", self._memory, 0, _MAGIC, capacity, os.getpid(), time.perf_counter_ns(), 0)
-        self.header = memoryview(self._memory)[:HEADER_BYTES].cast("q")
-        self.words = memoryview(self._memory)[HEADER_BYTES:].cast("q")
+            self.is_shared = shared and can_share()
+            if self.is_shared:
+                memory = create_shared(size)
+                os.close(self._descriptor)
+                self._descriptor = memory
+            self._mapping = Mapping(self._descriptor, size)
+        except OSError:
+            os.close(self._descriptor)
+            raise
+        header = struct.pack("<4q", _MAGIC, capacity, os.getpid(), time.perf_counter_ns())
+        self._mapping.view[: len(header)] = header
+        if self.is_shared:
+            path.write_bytes(header + bytes(size - len(header)))
+        self.header = self._mapping.view[:HEADER_BYTES].cast("q")
+        self.words = self._mapping.view[HEADER_BYTES:].cast("q")
+        self._close = weakref.finalize(self, os.close, self._descriptor)
+        self._close.atexit = False
         _live.add(self)
+
+    @property
+    def descriptor(self) -> int | None:
+        """The memory or the file that the words are in; None after close()."""
+        return self._descriptor if self._close.alive else None
+
+    def save(self) -> None:
+        """Write all that the log holds into its file, for a reader that cannot get at the memory. OSError passes through."""
+        with open(self.path, "r+b", buffering=0) as file:
+            written = 0
+            while written < len(self._mapping.view):
+                written += file.write(self._mapping.view[written:])
+
+    def finish(self) -> None:
+        """Tell the reader that nothing will follow, on a full disk too."""
+        self.header[_FINISHED_SLOT] = 1
+
+    def close(self) -> None:
+        """Give the descriptor and the memory back. What a hook that is still running writes afterwards is dropped."""
+        if self._close.alive:
+            self._mapping.detach()
+            self._close()
 
     def write(self, code: int, payload: int) -> None:
         """Store one word; for places that are not hot."""
@@ -87,6 +125,20 @@ class WordLog:
         self.thread[0] = -1
 
 
+def _create_file(path: Path, size: int) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        # A hole in a mapped file on a full disk is SIGBUS at the store; reserving it is ENOSPC here.
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size)
+        else:  # pragma: no cover  macOS
+            os.ftruncate(descriptor, size)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def _disown_all() -> None:
     for log in list(_live):
         log.disown()
@@ -98,10 +150,11 @@ os.register_at_fork(after_in_child=_disown_all)
 class WordReader:
     """The reading side: `read()` what is new, `release()` what is safe. Several readers would steal from each other.
 
-    `lost` counts the words that were overwritten or cleared before they were read.
+    `lost` counts the words that were overwritten or cleared before they were read. Where the words are in memory, `copy`
+    is the file of the log: what is read is written there too, until it is released.
     """
 
-    def __init__(self, path: Path, position: int = 1) -> None:
+    def __init__(self, path: Path, position: int = 1, copy: Path | None = None) -> None:
         descriptor = os.open(path, os.O_RDWR)
         try:
             self._memory = mmap.mmap(descriptor, 0)
@@ -116,6 +169,7 @@ class WordReader:
         self._released = position
         # The writer is ahead of its last mark by what it writes between two marks.
         self._margin = self.capacity // 16
+        self._copy = _Copy(copy, self._memory, self.capacity) if copy is not None else None
 
     @property
     def steps(self) -> int:
@@ -127,6 +181,12 @@ class WordReader:
 
         Words that are missing lie before those that are returned, never among them; more may be there at once.
         """
+        words = self._read_new()
+        if self._copy is not None and len(words):
+            self._copy.add(self.position - len(words), words)
+        return words
+
+    def _read_new(self) -> npt.NDArray[np.int64]:
         head = self._read_head()
         if head - self._released >= self.capacity - self._margin:
             return self._keep_newest(head)
@@ -149,6 +209,8 @@ class WordReader:
         if start + count > self.capacity:
             self._words[: start + count - self.capacity] = 0
         self._released = last
+        if self._copy is not None:
+            self._copy.add(first, np.zeros(count, np.int64))
 
     def _read_head(self) -> int:
         return int(struct.unpack_from("<q", self._memory, _HEAD_SLOT * 8)[0])
@@ -173,6 +235,8 @@ class WordReader:
         copy = self._words.copy()
         head = self._read_head()
         self._words[:] = 0
+        if self._copy is not None:
+            self._copy.add(0, np.zeros(self.capacity, np.int64))
         first = max(head - self.capacity + self._margin + 1, self.position)
         words: npt.NDArray[np.int64] = copy[np.arange(first, head + 1) % self.capacity]
         cleared = np.flatnonzero(words == 0)
@@ -191,3 +255,45 @@ class WordReader:
         hole = int(written[0]) if len(written) else len(ahead)
         self.lost += hole
         self.position += hole
+
+
+class _Copy:
+    """The file of a log in memory: what the log holds is recovered from it when nobody is left who has the memory."""
+
+    def __init__(self, path: Path, memory: mmap.mmap, capacity: int) -> None:
+        self._path = path
+        self._memory = memory
+        self._capacity = capacity
+        self._has_failed = False
+
+    def add(self, position: int, words: npt.NDArray[np.int64]) -> None:
+        """Write words to their places, then the header. Words that cannot be written are only in memory."""
+        start = position % self._capacity
+        room = self._capacity - start
+        try:
+            # Opened each time: somebody may have put another file there.
+            with open(self._path, "r+b", buffering=0) as file:
+                _write_at(file.fileno(), words[:room], HEADER_BYTES + start * 8)
+                _write_at(file.fileno(), words[room:], HEADER_BYTES)
+                os.pwrite(file.fileno(), self._memory[:_HEADER_USED], 0)
+            self._has_failed = False
+        except OSError as error:
+            if not self._has_failed:
+                _log.warning("stepscope: the copy of the event log is not written: %s", error)
+            self._has_failed = True
+
+
+def _write_at(descriptor: int, words: npt.NDArray[np.int64], offset: int) -> None:
+    view = memoryview(words.tobytes())
+    while len(view):
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def is_finished(path: Path) -> bool:
+    """Say whether the training thread has said that nothing will follow. OSError if the log is not there."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return any(os.pread(descriptor, 8, _FINISHED_SLOT * 8))
+    finally:
+        os.close(descriptor)

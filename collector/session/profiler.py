@@ -94,6 +94,7 @@ class Profiler:
         self._pid = os.getpid()
         self._state: State = "new"
         self._recording: Recording | None = None
+        self._finalizer: Any = None
         self._inert = _is_inheriting()
         if self._inert:
             return
@@ -164,10 +165,28 @@ class Profiler:
             return self._open_run()
         self._state = "analysed"
         if self._recording is not None:
-            self._guard(self._recording.finish)
-            self._guard(self._write_trace)
-            self._guard(self._tell_result)
+            self._guard(self._finish)
         return self._open_run()
+
+    def _finish(self) -> None:
+        """Wait for the tables, and say where they are or why they are not there."""
+        assert self._recording is not None
+        problem = self._recording.finish()
+        self._forget()
+        if problem:
+            say(f"stepscope: the run in {self.output_path} is not complete: {problem}. The training is not affected.")
+            return
+        self._guard(self._write_trace)
+        self._guard(self._tell_result)
+
+    def _forget(self) -> None:
+        """Let nothing hold this Profiler any more but who made it: a sweep makes hundreds."""
+        global _live
+        atexit.unregister(self._finish_at_exit)
+        if self._finalizer is not None:
+            self._finalizer.cancel()
+        if _live is self:
+            _live = None
 
     def _open_run(self) -> Run:
         # The script may have changed its working directory since.
@@ -186,7 +205,7 @@ class Profiler:
         self._tell_where(count_recorded(run.rank(0)))
 
     def _tell_where(self, steps: str) -> None:
-        _say(
+        say(
             f"stepscope: {steps} recorded in {self.output_path}{self._name_trace()}; to look at them: "
             f"profiler-server --summary-base-dir {shlex.quote(str(self.output_path.parent))}"
         )
@@ -200,7 +219,7 @@ class Profiler:
         """Say what was lost, if the tables are there already."""
         with log_failure("what was lost is not known", level=logging.DEBUG):
             for loss in find_losses(self._open_run().rank(0)):
-                _say(f"stepscope: {loss}")
+                say(f"stepscope: {loss}")
 
     def __enter__(self) -> Profiler:
         if not self._is_elsewhere() and self._state == "new":
@@ -230,7 +249,7 @@ class Profiler:
         _live = self
         atexit.register(self._finish_at_exit)
         # Children of multiprocessing leave through os._exit, which skips atexit.
-        multiprocessing.util.Finalize(None, self._finish_at_exit, exitpriority=10)
+        self._finalizer = multiprocessing.util.Finalize(None, self._finish_at_exit, exitpriority=10)
         with Edge(self._stay_silent):
             self._recording = Recording(self.output_path, self.options)
 
@@ -239,7 +258,7 @@ class Profiler:
         _log.debug("stepscope: could not start", exc_info=error)
 
     def _fall_silent(self, reason: str) -> None:
-        _say(f"stepscope: nothing is recorded: {reason}. The training is not affected.")
+        say(f"stepscope: nothing is recorded: {reason}. The training is not affected.")
 
     def _guard(self, action: Any) -> None:
         try:
@@ -273,7 +292,7 @@ class Profiler:
                 self._recording.ended_by = describe_error(error) or otherwise
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     # A script may have closed its stderr: then there is nobody to tell.
     with contextlib.suppress(OSError, ValueError):
         print(text, file=sys.stderr)

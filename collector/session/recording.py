@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,12 @@ from collector.plugins import find_plugins
 from collector.ring.clock import Clock
 from collector.ring.codes import PAUSE, RESUME, STEP_MARK
 from collector.ring.words import CODE_SHIFT, WordLog
+from collector.session.beside import Beside
 from collector.session.ending import spell_end
 from collector.session.place import Launch, Place, abandon_place, claim_place, find_launch_id
 from collector.session.rehearsal import time_hooks
-from collector.sidecar.process import finish_rank, start_sidecar
+from collector.sidecar.losses import spell_remedy
 
-FINISH_S = 120.0
-"""How long analyse() waits for the sidecar to write the tables."""
 HOW = "calls of each hook × its cost with cold caches, timed at the start of the run: an upper estimate"
 _NO_THREAD = -2
 _SWITCHES = ("data_pipeline", "memory", "resources", "triggers")
@@ -53,15 +51,14 @@ class Recording:
         notes.cpu_count, notes.usable_cores = os.cpu_count(), count_usable_cores()
         events = self.place.rank_folder / "events"
         try:
-            self.log = WordLog(events / WORDS_FILE)
+            self.log = WordLog(events / WORDS_FILE, shared=with_sidecar)
             write_notes(notes, self.place.rank_folder)
         except OSError as error:
             abandon_place(self.place)
-            raise OutputError(
-                f"{events} cannot be written ({error.strerror or error}); free space on the disk"
-            ) from None
+            remedy = spell_remedy(error)
+            raise OutputError(f"{events} cannot be written: {error.strerror or error}. {remedy}") from None
         self.context = SignalContext(self.place.rank_folder, options, self.log, notes)
-        self._sidecar: subprocess.Popen[bytes] | None = None
+        self._beside = Beside(self.place.rank_folder, self.log)
         self._signals: list[Any] = []
         self._trained_on = self.log.thread[0]
         self.log.thread[0] = _NO_THREAD
@@ -94,20 +91,23 @@ class Recording:
         self.log.write(STEP_MARK >> CODE_SHIFT, time.perf_counter_ns())
         self.context.steps.mark()
 
-    def finish(self) -> None:
-        """Stop, and wait until the tables are there; make them here if the sidecar is gone."""
-        self.leave()
-        if self._sidecar is not None:
-            try:
-                self._sidecar.wait(FINISH_S)
-            except subprocess.TimeoutExpired:
-                _log.warning("stepscope: the tables are still being written; open the run again later")
-                return
-            self._sidecar = None
-        finish_rank(self.place.rank_folder)
+    def finish(self) -> str:
+        """Stop, and wait until the tables are there; make them here if the sidecar is gone.
+
+        Return why they are not there, "" if they are.
+        """
+        self._end()
+        try:
+            return self._beside.finish()
+        finally:
+            self.log.close()
 
     def leave(self) -> None:
         """Stop without waiting: everything is undone, and the sidecar writes the rest."""
+        self._end()
+        self._beside.leave()
+
+    def _end(self) -> None:
         if self.context.notes.finished:
             return
         self.pause()
@@ -121,16 +121,16 @@ class Recording:
         self.context.undo.restore()
         self.context.notes.finished = "complete"
         self.context.save_notes()
+        self.log.finish()
 
     def withdraw(self) -> None:
         """Finish early; without a step there is nothing to keep, and the place is free again."""
         if self.context.steps.ended:
             self.finish()
             return
-        self.leave()
-        if self._sidecar is not None:
-            self._sidecar.kill()
-            self._sidecar.wait()
+        self._end()
+        self._beside.kill()
+        self.log.close()
         abandon_place(self.place)
 
     def count_steps(self) -> str:
@@ -140,11 +140,17 @@ class Recording:
 
     def _start_sidecar(self) -> None:
         try:
-            self._sidecar = start_sidecar(self.place.rank_folder)
+            self._beside.start()
+            self.context.occasions.append(self._look_after_sidecar)
         except OSError as error:
             self.context.warn(
                 "no_sidecar", f"The recorder process could not be started ({error}); analyse() does its work."
             )
+
+    def _look_after_sidecar(self, step: int) -> None:
+        said = self._beside.look_after()
+        if said:
+            self.context.warn("sidecar_ended", said)
 
     def _install_signals(self) -> None:
         from collector import signals as room

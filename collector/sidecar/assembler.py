@@ -25,6 +25,9 @@ class Assembler(ABC):
         self.rank_folder = rank_folder
         self.clock = clock
 
+    def attach(self, log: Path) -> None:  # noqa: B027  optional
+        """Use this for the event log of the training thread: it is in memory, and its file is a copy."""
+
     @abstractmethod
     def poll(self) -> dict[str, pa.Table]:
         """Return the new rows of each table since the last call."""

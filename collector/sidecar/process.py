@@ -23,8 +23,11 @@ TAKEOVER_S = 30.0
 LOG_FILE = "sidecar.log"
 
 
-def start_sidecar(rank_folder: Path) -> subprocess.Popen[bytes]:
-    """Start the sidecar in a session of its own, so that a Ctrl-C for the training does not reach it. OSError if it cannot."""
+def start_sidecar(rank_folder: Path, log: int | None = None) -> subprocess.Popen[bytes]:
+    """Start the sidecar in a session of its own, so that a Ctrl-C for the training does not reach it. OSError if it cannot.
+
+    `log` is the descriptor of the event log, where it is in memory.
+    """
     root = str(Path(__file__).resolve().parents[2])
     environment = {
         **os.environ,
@@ -35,15 +38,17 @@ def start_sidecar(rank_folder: Path) -> subprocess.Popen[bytes]:
         "MALLOC_ARENA_MAX": "1",
         "MALLOC_TRIM_THRESHOLD_": "262144",
     }
-    with open(events_path(rank_folder) / LOG_FILE, "ab") as log:
+    inherited = () if log is None else (log,)
+    with open(events_path(rank_folder) / LOG_FILE, "ab") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", "collector.sidecar", str(rank_folder)],
+            [sys.executable, "-m", "collector.sidecar", str(rank_folder), *map(str, inherited)],
             stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+            stdout=output,
+            stderr=output,
             cwd="/",  # a file of the user's in the current folder must not shadow a module
             env=environment,
             start_new_session=True,
+            pass_fds=inherited,
         )
 
 
@@ -51,38 +56,50 @@ def main(arguments: list[str]) -> int:
     """Record until the training process has finished or is gone."""
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     rank_folder = Path(arguments[0])
+    log = find_log(int(arguments[1])) if len(arguments) > 1 else None
     with hold_lock(rank_folder, TAKEOVER_S) as mine:
         if not mine:
             logging.error("%s is recorded by another process", rank_folder)
             return 1
-        record(Recorder(rank_folder))
+        record(Recorder(rank_folder, log))
     return 0
 
 
+def find_log(descriptor: int) -> Path:
+    """Return the path of an event log in memory, in the process that has the descriptor."""
+    return Path(f"/proc/self/fd/{descriptor}")
+
+
 def record(recorder: Recorder) -> None:
-    """Poll until the notes say that the training has finished, or its process is gone."""
+    """Poll until the training has finished, its process is gone, or somebody has removed the run."""
     recorder.flush()
-    while True:
+    while events_path(recorder.rank_folder).is_dir():
         gone = not is_running(recorder.notes)
-        notes = recorder.read_notes()
-        if notes.finished or gone:
-            recorder.finish(notes.finished or "crashed")
+        recorder.read_notes()
+        if recorder.is_finished or gone:
+            recorder.finish("complete" if recorder.is_finished else "crashed")
             return
         recorder.poll()
         time.sleep(POLL_S)
+    logging.error("%s was removed: nothing more is recorded", recorder.rank_folder)
 
 
-def finish_rank(rank_folder: Path, timeout_s: float = TAKEOVER_S) -> bool:
-    """Finish what a sidecar that is gone has left; False if another process holds the rank. Does nothing if all is done."""
+def finish_rank(rank_folder: Path, timeout_s: float = TAKEOVER_S, log: Path | None = None) -> bool:
+    """Finish what a sidecar that is gone has left; False if another process holds the rank. Does nothing if all is done.
+
+    `log` is the event log in memory, for the process that has it. OSError if the tables cannot be written.
+    """
     with hold_lock(rank_folder, timeout_s) as mine:
         if not mine:
             return False
         if has_ended(rank_folder):
             return True
-        recorder = Recorder(rank_folder)
-        if not recorder.notes.finished and is_running(recorder.notes):
+        recorder = Recorder(rank_folder, log)
+        if not recorder.is_finished and is_running(recorder.notes):
             return False
-        recorder.finish(recorder.notes.finished or "crashed")
+        recorder.finish("complete" if recorder.is_finished else "crashed")
+        if recorder.problem is not None:
+            raise recorder.problem
     return True
 
 

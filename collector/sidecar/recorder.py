@@ -6,6 +6,7 @@ at a time. Whatever the disk does, it goes on with bounded memory.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -33,10 +34,12 @@ from collector.format.schema.manifest import (
 from collector.format.schema.tables import TABLES
 from collector.format.schema.wording import format_number_of
 from collector.format.schema.writing import replace_text
-from collector.notes import Notes, read_notes
+from collector.notes import WORDS_FILE, Notes, read_notes
 from collector.plugins import find_plugins
+from collector.ring.words import is_finished
 from collector.sidecar import assemblers as room
 from collector.sidecar.assembler import Assembler
+from collector.sidecar.losses import spell_problem
 
 FLUSH_S = 3.0
 MOST_PENDING_ROWS = 400_000
@@ -48,10 +51,15 @@ _log = logging.getLogger("stepscope")
 class Recorder:
     """Turns `events/` of one rank into tables. Call `poll` often, `finish` once."""
 
-    def __init__(self, rank_folder: Path) -> None:
-        """Take over where the last recorder stopped. OSError or ValueError if the notes cannot be read."""
+    def __init__(self, rank_folder: Path, log: Path | None = None) -> None:
+        """Take over where the last recorder stopped. OSError or ValueError if the notes cannot be read.
+
+        `log` is the event log in memory, where it is no file of the run.
+        """
         self.rank_folder = rank_folder
         self.notes = read_notes(rank_folder)
+        self.problem: OSError | None = None
+        self._log = log
         self._failed: dict[str, str] = {}
         self._pending: dict[str, list[pa.Table]] = {}
         self._dropped = 0
@@ -63,7 +71,17 @@ class Recorder:
         self._assemblers: dict[str, Assembler] = {}
         for kind in find_plugins(room, "ASSEMBLER"):
             self._create(kind)
+        if log is not None:
+            for name in list(self._assemblers):
+                self._call(name, "attach", log)
         self._take_over()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the training thread has said that it records no more, as far as the notes and the log tell."""
+        with contextlib.suppress(OSError):
+            return bool(self.notes.finished) or is_finished(self._log or events_path(self.rank_folder) / WORDS_FILE)
+        return False
 
     def poll(self) -> None:
         """Take in what is new; write it when the last write is a while ago."""
@@ -77,13 +95,18 @@ class Recorder:
         """Take in the rest, write it, make one file of each table, and say how the rank ended."""
         self._collect("finish")
         self.flush()
+        if self.problem is not None:
+            self.flush()  # once more: it may have been for a moment
+        if self.problem is not None:
+            return  # not ended: a recorder that takes over makes the rest
         for table in TABLES:
             self._compact(table)
         self._write_manifest(state, ended_unix_ns=time.time_ns())
 
     def flush(self) -> None:
-        """Write what is pending, then the checkpoint, then rank.json."""
+        """Write what is pending, then the checkpoint, then rank.json. What fails is `problem`."""
         self._flushed = time.monotonic()
+        self.problem = None
         if self._write_pending():
             is_saved = self._save_checkpoint()
             for name in list(self._assemblers):
@@ -152,7 +175,7 @@ class Recorder:
             try:
                 parts.write_part(pa.concat_tables(pieces).unify_dictionaries(), self.rank_folder, table, number)
             except OSError as error:
-                _log.warning("stepscope: %s is not written yet: %s", table, error)
+                self._note(f"the table {table}", error)
                 return False
             self._next_part[table] = number + 1
             del self._pending[table]
@@ -161,7 +184,7 @@ class Recorder:
     def _save_checkpoint(self) -> bool:
         states = {name: self._call(name, "checkpoint") or {} for name in list(self._assemblers)}
         text = json.dumps({"parts": self._next_part, "dropped": self._dropped, "states": states})
-        return _try_replace(events_path(self.rank_folder) / CHECKPOINT_FILE, text)
+        return self._try_replace(events_path(self.rank_folder) / CHECKPOINT_FILE, text)
 
     def _merge(self) -> None:
         """Merge parts that the checkpoint knows; a new process must still be able to remove those it does not."""
@@ -205,7 +228,20 @@ class Recorder:
     def _write_manifest(self, state: str, ended_unix_ns: int | None = None) -> None:
         manifest = build_manifest(self.read_notes(), self._describe(), self._failed, self._cpu_frac())
         manifest = dataclasses.replace(manifest, state=state, ended_unix_ns=ended_unix_ns)  # type: ignore[arg-type]
-        _try_replace(self.rank_folder / RANK_FILE, encode_manifest(manifest))
+        self._try_replace(self.rank_folder / RANK_FILE, encode_manifest(manifest))
+
+    def _try_replace(self, path: Path, text: str) -> bool:
+        """Write a small file; a full disk keeps the old one and is False."""
+        try:
+            replace_text(path, text)
+            return True
+        except OSError as error:
+            self._note(path.name, error)
+            return False
+
+    def _note(self, what: str, error: OSError) -> None:
+        self.problem = error
+        _log.warning("stepscope: %s is not written: %s", what, error)
 
     def _describe(self) -> dict[str, Any]:
         """Join what the assemblers say: lists one after the other, mappings into one, losses summed."""
@@ -221,6 +257,8 @@ class Recorder:
         if self._dropped:
             text = f"Dropped: {format_number_of(self._dropped, 'row')} that could not be written (is the disk full?)."
             fields["warnings"].append(Warn("rows_dropped", text))
+        if self.problem is not None:
+            fields["warnings"].append(Warn("not_written", spell_problem(self.problem, self.rank_folder)))
         return fields
 
     def _cpu_frac(self) -> float | None:
@@ -284,13 +322,3 @@ def _read_all(kind: Any, entries: Any) -> list[Any]:
         kind(**{key: value for key, value in entry.items() if key in names}) if isinstance(entry, dict) else entry
         for entry in entries
     ]
-
-
-def _try_replace(path: Path, text: str) -> bool:
-    """Write a small file; a full disk keeps the old one and is False."""
-    try:
-        replace_text(path, text)
-        return True
-    except OSError as error:
-        _log.warning("stepscope: %s is not written: %s", path.name, error)
-        return False

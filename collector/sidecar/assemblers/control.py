@@ -39,6 +39,9 @@ class ControlAssembler(Assembler):
         self._stamp: list[int] = []
         self._problem = ""
 
+    def attach(self, log: Path) -> None:
+        self._log_file = log
+
     def poll(self) -> dict[str, pa.Table]:
         if not self._is_over and self._has_changed():
             self._problem = self._obey()

@@ -46,11 +46,15 @@ class StepsAssembler(Assembler):
         self._ended = 0
         self._calls = dict.fromkeys(("fetch", "forward", "backward", "update", "zero"), 0)
         self._reader: WordReader | None = None
+        self._log_file = self._copy = events_path(rank_folder) / WORDS_FILE
         self._machine = StepMachine(self._add)
         self._feed = SteadyFeed(self._machine, self._add_steady)
         self._rows: dict[str, Rows] = _empty_rows()
         self._pieces: dict[str, list[pa.Table]] = {}
         self._collectives = CollectiveRows(rank_folder, clock)
+
+    def attach(self, log: Path) -> None:
+        self._log_file = log
 
     def poll(self) -> dict[str, pa.Table]:
         self._read_on()
@@ -115,10 +119,9 @@ class StepsAssembler(Assembler):
             reader.release(max(self._machine.state.position, reader.position - reader.capacity // 2))
 
     def _open_reader(self) -> WordReader | None:
-        if self._reader is None:
-            path = events_path(self.rank_folder) / WORDS_FILE
-            if path.is_file():
-                self._reader = WordReader(path, self._machine.state.position)
+        if self._reader is None and self._log_file.is_file():
+            copy = None if self._log_file == self._copy else self._copy
+            self._reader = WordReader(self._log_file, self._machine.state.position, copy)
         return self._reader
 
     def _take(self) -> dict[str, pa.Table]:

@@ -44,6 +44,9 @@ class TriggerAssembler(Assembler):
         self._watch = StepWatch()
         self._sent: list[dict[str, Any]] = []
 
+    def attach(self, log: Path) -> None:
+        self._log_file = log
+
     def poll(self) -> dict[str, pa.Table]:
         return {}
 

@@ -17,6 +17,8 @@ import pytest
 from collector import open_run, plugins
 from collector.context.signals import SignalContext
 from collector.format.schema.layout import events_path, rank_file, rank_path
+from collector.notes import WORDS_FILE
+from collector.ring.words import WordReader
 from collector.session import recording
 from collector.sidecar.process import recover_run
 from tests.support import shapes
@@ -84,21 +86,62 @@ def test_a_killed_run_is_finished_by_the_sidecar_and_shown_as_crashed(tmp_path: 
     assert (run.frame("steps").kind == "train").sum() >= 200
 
 
-def test_a_run_whose_sidecar_was_killed_too_is_recovered_whole(tmp_path: Path) -> None:
+def test_another_sidecar_takes_the_place_of_one_that_was_killed_and_loses_nothing(tmp_path: Path) -> None:
     training = start_training(tmp_path)
     wait_for_epochs(training, 20)
-    os.kill(find_sidecar(training), signal.SIGKILL)
+    first = find_sidecar(training)
+    os.kill(first, signal.SIGKILL)
+    while find_sidecar(training) == first:
+        wait_for_epochs(training, 1)
     wait_for_epochs(training, 5)
+    training.kill()
+    training.communicate()
+    wait_until(lambda: has_ended(tmp_path))
+    assert_whole(tmp_path, 250)
+    warnings = {warning.code: warning.text for warning in open_run(tmp_path).rank(0).manifest.warnings}
+    assert "was ended by signal 9 and was started again" in warnings["sidecar_ended"]
+
+
+def test_a_run_whose_two_processes_were_killed_together_is_recovered_to_what_was_last_saved(tmp_path: Path) -> None:
+    training = start_training(tmp_path)
+    log = events_path(rank_path(tmp_path, 0)) / WORDS_FILE
+    wait_for_epochs(training, 20)
+    wait_until(lambda: read_words_of(log) >= 200)
+    os.kill(find_sidecar(training), signal.SIGKILL)
     training.kill()
     training.communicate()
     assert open_run(tmp_path).state == "crashed"
     assert recover_run(tmp_path) == {0: "recovered"}
-    steps = open_run(tmp_path).frame("steps")
+    assert_whole(tmp_path, 200)
+    assert recover_run(tmp_path) == {0: "complete"}
+
+
+def test_a_log_that_is_cut_off_or_removed_does_not_end_the_training(tmp_path: Path) -> None:
+    training = start_training(tmp_path)
+    wait_for_epochs(training, 5)
+    for path in events_path(rank_path(tmp_path, 0)).glob("*.ring"):
+        os.truncate(path, 0)
+    wait_for_epochs(training, 5)
+    (events_path(rank_path(tmp_path, 0)) / WORDS_FILE).unlink()
+    wait_for_epochs(training, 5)
+    training.kill()
+    training.communicate()
+    wait_until(lambda: has_ended(tmp_path))
+    assert_whole(tmp_path, 150)
+
+
+def assert_whole(path: Path, least: int) -> None:
+    """Check that there are so many training steps, none missing and no hole between them."""
+    steps = open_run(path).frame("steps")
     train = steps[steps.kind == "train"]
-    assert len(train) >= 250
+    assert len(train) >= least
     assert train.step.tolist() == list(range(1, len(train) + 1))
     assert (steps.start_ns.shift(-1) - steps.start_ns - steps.duration_ns).dropna().eq(0).all()
-    assert recover_run(tmp_path) == {0: "complete"}
+
+
+def read_words_of(log: Path) -> int:
+    """Return how many steps the copy of the event log knows of."""
+    return WordReader(log).steps
 
 
 def test_a_live_run_is_not_recovered(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ STEPS = 1000
 
 def overflow(path: Path, monkeypatch: pytest.MonkeyPatch) -> Recording:
     """Train far more steps than the log holds while nobody reads it, and nothing after that."""
-    monkeypatch.setattr(recording_module, "WordLog", lambda file: words.WordLog(file, 1 << 12))
+    monkeypatch.setattr(recording_module, "WordLog", lambda file, **more: words.WordLog(file, 1 << 12, **more))
     recording = Recording(path, parse_options({"window": None}), with_sidecar=False)
     recording.resume()
     model = shapes.Net()

@@ -1,0 +1,151 @@
+"""The recorder process as the training process sees it: started, looked after, waited for."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+from collector.format.schema.errors import StepscopeError
+from collector.format.schema.layout import events_path
+from collector.format.schema.recovery import spell_recovery
+from collector.ring.words import WordLog
+from collector.sidecar.losses import spell_problem
+from collector.sidecar.process import find_log, finish_rank, start_sidecar
+
+PATIENCE_S = 10.0
+"""How long the end of a training waits for a recorder process that does nothing."""
+FINISH_S = 120.0
+"""How long it waits for one that works."""
+MOST_STARTS = 4
+_LOOK_S = 1.0
+_POLL_S = 0.05
+_log = logging.getLogger("stepscope")
+
+
+class Beside:
+    """The recorder process of one rank, and what is done where there is none any more."""
+
+    def __init__(self, rank_folder: Path, log: WordLog) -> None:
+        self._rank_folder = rank_folder
+        self._events_log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+        self._looked = time.monotonic()
+
+    def start(self) -> None:
+        """Start it. OSError if it cannot be."""
+        log = self._events_log
+        self._starts += 1
+        self._process = start_sidecar(self._rank_folder, log.descriptor if log.is_shared else None)
+
+    def look_after(self) -> str:
+        """Start it again where it has ended, such as by the system for want of memory; return what there is to say."""
+        now = time.monotonic()
+        if self._process is None or now - self._looked < _LOOK_S:
+            return ""
+        self._looked = now
+        code = self._process.poll()
+        if code is None or self._starts >= MOST_STARTS or not events_path(self._rank_folder).is_dir():
+            return ""
+        return self._start_again(code)
+
+    def leave(self) -> None:
+        """Let it write the rest by itself; one that has ended or is stopped is replaced, so that somebody does."""
+        if self._process is not None and (self._process.poll() is not None or self._is_stopped()):
+            self.kill()
+            if events_path(self._rank_folder).is_dir():
+                self.start()
+
+    def finish(self) -> str:
+        """Wait until the tables are there, or make them here; return why they are not, "" if they are."""
+        try:
+            return self._wait() or self._finish_here()
+        except OSError as error:
+            return self._explain(error)
+        except (ValueError, StepscopeError) as error:
+            return f"{error}; run {spell_recovery(self._rank_folder)}"
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(PATIENCE_S)
+
+    def _start_again(self, code: int) -> str:
+        cause = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        try:
+            self.start()
+        except OSError as error:
+            return f"The recorder process {cause} and could not be started again ({error}); analyse() does its work."
+        return (
+            f"The recorder process {cause} and was started again (the system ends processes by signal 9 when its memory "
+            "is full). What the training did meanwhile is recorded."
+        )
+
+    def _wait(self) -> str:
+        """Wait for the process to end as long as it gets on; return why it is left alone, "" if it is gone."""
+        process = self._process
+        if process is None:
+            return ""
+        begun = moved = time.monotonic()
+        used = -1.0
+        while process.poll() is None:
+            now, before = time.monotonic(), used
+            used = self._measure_work()
+            moved = now if used != before else moved
+            if now - moved > PATIENCE_S:
+                return self._give_up()
+            if now - begun > FINISH_S:
+                return f"the recorder process ({process.pid}) still writes; open the run when it has ended"
+            time.sleep(_POLL_S)
+        return ""
+
+    def _measure_work(self) -> float:
+        """Return a figure that grows while the process works."""
+        assert self._process is not None
+        try:
+            times = psutil.Process(self._process.pid).cpu_times()
+        except psutil.Error:
+            return 0.0
+        return float(times.user + times.system)
+
+    def _give_up(self) -> str:
+        """End a process that is stopped, "" then: its work is done here. One that the system holds is left to it."""
+        assert self._process is not None
+        if self._is_stopped():
+            _log.warning("stepscope: the recorder process was stopped; it is ended, and its work is done here")
+            self.kill()
+            return ""
+        return (
+            f"the recorder process ({self._process.pid}) has done nothing for {PATIENCE_S:.0f} s (the system holds it, as "
+            f"it does where a disk does not answer); when it has ended, {spell_recovery(self._rank_folder)} completes "
+            "the run"
+        )
+
+    def _is_stopped(self) -> bool:
+        assert self._process is not None
+        try:
+            return bool(psutil.Process(self._process.pid).status() in (psutil.STATUS_STOPPED, "tracing-stop"))
+        except psutil.Error:
+            return False
+
+    def _finish_here(self) -> str:
+        folder, log = self._rank_folder, self._events_log
+        if not events_path(folder).is_dir():
+            return f"{folder} was removed while it was recorded, and the run with it"
+        shared = find_log(log.descriptor) if log.is_shared and log.descriptor is not None else None
+        if finish_rank(folder, PATIENCE_S, shared):
+            return ""
+        return f"another process records {folder}; when it has ended, {spell_recovery(folder)} completes the run"
+
+    def _explain(self, error: OSError) -> str:
+        """Keep what is in memory only where there is still a file for it, and return what is wrong."""
+        try:
+            self._events_log.save()
+        except OSError as other:
+            _log.debug("stepscope: the event log is not kept: %s", other)
+        text = spell_problem(error, self._rank_folder)
+        return text[0].lower() + text[1:].rstrip(".")
