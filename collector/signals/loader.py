@@ -6,6 +6,7 @@ The depths are read at each fetch from counters of the iterator, in constant tim
 from __future__ import annotations
 
 import multiprocessing
+import operator
 import queue
 import threading
 import time
@@ -195,9 +196,9 @@ def _describe_loader(number: int, loader: Any) -> dict[str, Any]:
         "id": number,
         "dataset": type(loader.dataset).__name__,
         "style": "iterable" if iterable else "map",
-        "batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
+        "batch_size": _read_integer(loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)),
         "num_workers": workers,
-        "prefetch_factor": loader.prefetch_factor if workers else None,
+        "prefetch_factor": _read_integer(loader.prefetch_factor) if workers else None,
         "pin_memory": bool(loader.pin_memory),
         "pins": bool(loader.pin_memory) and torch.accelerator.is_available(),
         "persistent_workers": bool(loader.persistent_workers),
@@ -206,6 +207,14 @@ def _describe_loader(number: int, loader: Any) -> dict[str, Any]:
         "length_batches": None if iterable else len(loader),
         "start_method": _find_start_method(loader) if workers else None,
     }
+
+
+def _read_integer(value: Any) -> int | None:
+    """Return a whole number of any kind, such as NumPy's; None for what is none, which a batch sampler may call its size."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 def _find_start_method(loader: Any) -> str:

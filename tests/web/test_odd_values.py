@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from collector.format import parts
 from collector.format.schema import layout
+from collector.format.schema.errors import RunError
+from collector.format.schema.manifest import RankManifest, RunManifest, decode_manifest
 from collector.format.schema.tables import TABLES
 from tests.support.asking import Asker
 from tests.support.panorama import build_rich
@@ -62,3 +67,49 @@ def test_the_operators_say_what_is_the_matter_and_what_to_do(odd: Asker, run: st
 
 def test_the_run_list_stands(odd: Asker) -> None:
     assert odd.ask("/").status_code == 200
+
+
+EXTREMES: dict[str, Callable[[Any], Any]] = {
+    "empty": lambda value: type(value)() if isinstance(value, (str, list, dict, float)) else 0,
+    "negative": lambda value: -1 if isinstance(value, (int, float)) and not isinstance(value, bool) else value,
+    "greatest": lambda value: 2**63 - 1 if isinstance(value, int) and not isinstance(value, bool) else value,
+    "nothing": lambda value: None,
+}
+
+
+def change_every_field(file: Path, change: Callable[[Any], Any]) -> None:
+    """Change each field of a manifest, by itself, for as long as the manifest can be read."""
+    kind: Any = RunManifest if file.name == layout.RUN_FILE else RankManifest
+    raw = json.loads(file.read_text("utf-8"))
+    for owner in [raw, *(entry for value in raw.values() for entry in (value if isinstance(value, list) else [value]))]:
+        for name, value in list(owner.items()) if isinstance(owner, dict) else ():
+            owner[name] = change(value)
+            try:
+                decode_manifest(kind, json.dumps(raw), "")
+            except RunError:
+                owner[name] = value
+    file.write_text(json.dumps(raw), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def odd_manifests(tmp_path_factory: pytest.TempPathFactory) -> Asker:
+    base = tmp_path_factory.mktemp("manifests")
+    for name, change in EXTREMES.items():
+        build_rich(base / name)
+        for file in (layout.run_file(base / name), layout.rank_file(base / name, 0)):
+            change_every_field(file, change)
+    return Asker(base)
+
+
+@pytest.mark.parametrize("run", EXTREMES)
+@pytest.mark.parametrize("page", ["", "steps", "device", "data", "data?tab=processing", "memory", "ranks", "timeline"])
+def test_every_page_stands_whatever_a_manifest_says(odd_manifests: Asker, run: str, page: str) -> None:
+    answer = odd_manifests.ask(f"/runs/{run}/{page}")
+    assert answer.status_code == 200
+    assert "error-title" not in answer.text
+    assert "rule failed" not in answer.text.lower()
+
+
+@pytest.mark.parametrize("run", EXTREMES)
+def test_a_report_is_made_whatever_a_manifest_says(odd_manifests: Asker, run: str) -> None:
+    assert odd_manifests.ask(f"/api/v1/runs/{run}").status_code == 200

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import msgspec
+
 from collector.format.schema.errors import NewerSchemaError, TableBrokenError
 from collector.format.schema.recovery import spell_recovery
 from collector.format.schema.version import SCHEMA_VERSION
@@ -156,13 +158,6 @@ class RankManifest:
 
 
 M = TypeVar("M", RunManifest, RankManifest)
-_NESTED: dict[str, type] = {
-    "devices": Device,
-    "loaders": Loader,
-    "signals": Signal,
-    "windows": Window,
-    "warnings": Warn,
-}
 
 
 def encode_manifest(manifest: RunManifest | RankManifest) -> str:
@@ -170,23 +165,16 @@ def encode_manifest(manifest: RunManifest | RankManifest) -> str:
     return json.dumps(dataclasses.asdict(manifest), indent=1, ensure_ascii=False) + "\n"
 
 
-_NONE = type(None)
-_PLAIN: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "str": (str,),
-    "bool": (bool,),
-    "float": (int, float),
-    "int | None": (int, _NONE),
-    "str | None": (str, _NONE),
-    "bool | None": (bool, _NONE),
-    "float | None": (int, float, _NONE),
-    "dict[str, Any]": (dict,),
-    "RunState": (str,),
-    "Source": (str,),
-    "SignalState": (str,),
-    "Literal['map', 'iterable']": (str,),
+_LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
+_MOST: dict[str, int] = {
+    "num_workers": 1 << 16,
+    "prefetch_factor": 1 << 16,
+    "batch_size": 1 << 32,
+    "cpu_count": 1 << 20,
+    "usable_cores": 1 << 20,
+    "torch_threads": 1 << 20,
 }
-_LEAST = -(1 << 63)
+"""Fields -> the greatest value that any machine has. What is beyond is damage, and no reason to simulate as much."""
 
 
 def decode_manifest(kind: type[M], text: str, where: str) -> M:
@@ -211,12 +199,15 @@ def decode_manifest(kind: type[M], text: str, where: str) -> M:
     if missing:
         raise TableBrokenError(f"{where} lacks {', '.join(missing)}; run `{spell_recovery(Path(where))}`")
     try:
-        check_kinds(kind, raw)
-        return kind(**{name: _decode_field(name, value) for name, value in raw.items() if name in _field_names(kind)})
-    except (TypeError, AttributeError):
+        _check_values(raw, "")
+        _read_written_numbers(raw)
+        manifest = msgspec.convert(raw, kind)
+        _check_counts(manifest)
+    except (ValueError, RecursionError) as error:
         raise TableBrokenError(
-            f"{where} holds a value of the wrong kind; run `{spell_recovery(Path(where))}`"
+            f"{where} is damaged: {_name_field(error)}; run `{spell_recovery(Path(where))}`"
         ) from None
+    return manifest
 
 
 def _explain(error: Exception) -> str:
@@ -225,37 +216,56 @@ def _explain(error: Exception) -> str:
     return str(error) if isinstance(error, ValueError) else "it holds no JSON object"
 
 
-def check_kinds(kind: type, raw: dict[str, Any]) -> None:
-    """Raise TypeError for a plain field that holds something else, or a number that no table could hold."""
-    for entry in dataclasses.fields(kind):
-        allowed = _PLAIN.get(str(entry.type))
-        if allowed is None or entry.name not in raw:
-            continue
-        value = raw[entry.name]
-        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
-            raise TypeError(entry.name)
-        if isinstance(value, int) and not _LEAST <= value <= -_LEAST - 1:
-            raise TypeError(entry.name)
-
-
-def _required_names(kind: type) -> list[str]:
+def _required_names(kind: type[M]) -> list[str]:
     """Return the names of the fields without a default."""
     unset = dataclasses.MISSING
     fields = dataclasses.fields(kind)
     return [entry.name for entry in fields if entry.default is unset and entry.default_factory is unset]
 
 
-def _field_names(kind: type) -> set[str]:
-    return {entry.name for entry in dataclasses.fields(kind)}
+def _check_values(value: Any, where: str) -> None:
+    """Raise ValueError for a number that no table could hold, or a text that no page could show, wherever it stands."""
+    if isinstance(value, int) and not _LEAST <= value <= _GREATEST:
+        raise ValueError(f"{where}: a whole number of more than 64 bits")
+    if isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{where}: half of a character") from None
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _check_values(name, where)
+            _check_values(inner, f"{where}.{name}".lstrip("."))
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            _check_values(inner, f"{where}[{place}]")
 
 
-def _decode_field(name: str, value: Any) -> Any:
-    if name in _NESTED:
-        nested = _NESTED[name]
-        names = _field_names(nested)
-        return tuple(nested(**{key: item for key, item in entry.items() if key in names}) for entry in value)
-    if name == "overhead":
-        return Overhead(**{key: item for key, item in value.items() if key in _field_names(Overhead)})
-    if name == "argv":
-        return tuple(value)
-    return value
+def _read_written_numbers(raw: dict[str, Any]) -> None:
+    """Make numbers of what a script gave its loader as a number that is no int, such as NumPy's: 0.1.0 wrote it as text."""
+    loaders = raw.get("loaders")
+    for loader in loaders if isinstance(loaders, list) else ():
+        for name in ("batch_size", "prefetch_factor"):
+            if isinstance(loader, dict) and isinstance(value := loader.get(name), str):
+                loader[name] = int(value) if value.isascii() and value.isdecimal() and len(value) < 19 else None
+
+
+def _check_counts(manifest: RunManifest | RankManifest) -> None:
+    """Raise ValueError for a number of workers, cores or threads that no machine has."""
+    entries: list[tuple[str, Any]] = [("", manifest)]
+    if isinstance(manifest, RankManifest):
+        entries += [(f"loaders[{place}].", loader) for place, loader in enumerate(manifest.loaders)]
+    for prefix, entry in entries:
+        for name, most in _MOST.items():
+            value = getattr(entry, name, None)
+            if value is not None and not 0 <= value <= most:
+                raise ValueError(f"{prefix}{name}: {value} is not between 0 and {most}")
+
+
+def _name_field(error: Exception) -> str:
+    """Return the field that an error of msgspec names, and what is wrong with it."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    what, _, path = str(error).partition(" - at ")
+    field = path.strip("`").removeprefix("$").lstrip(".")
+    return f"{field}: {what}" if field else what

@@ -169,7 +169,8 @@ def _count_parameters(rank: RankRun) -> int:
     optimizers = rank.manifest.facts.get("optimizers")
     if not isinstance(optimizers, list):
         return 0
-    return sum(int(entry.get("parameters") or 0) for entry in optimizers if isinstance(entry, dict))
+    counts = (entry.get("parameters") for entry in optimizers if isinstance(entry, dict))
+    return sum(count for count in counts if isinstance(count, int))
 
 
 def _values(steps: pa.Table, column: str) -> Floats:
