@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.context.imports import ImportWatch
-from collector.edge import Edge
+from collector.edge import Edge, log_failure
 from collector.marks import outlet as outlets
 
 OPTIONS_VARIABLE = "PROFILER_OPTIONS"
@@ -118,6 +118,18 @@ def _start(settings: Settings) -> None:
         from collector.launch.profiler import LaunchedProfiler
 
         LaunchedProfiler(settings.output_path, **settings.options)
+    with log_failure("the processes of the benchmark do not wait for each other"):
+        _wait_for_others()
+
+
+def _wait_for_others() -> None:
+    """In a benchmark, begin together with its other processes: now, and again at the first range."""
+    from collector.launch.barrier import BEGIN, MARK, find_barrier, hold
+
+    barrier = find_barrier()
+    if barrier is not None:
+        hold(barrier, BEGIN)
+        outlets.await_mark(lambda: hold(barrier, MARK))
 
 
 def _say_nothing_is_recorded(error: Exception) -> None:

@@ -6,13 +6,16 @@ May import `collector.format.run`, `collector.format.schema` and `collector.laun
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collector.format.schema.errors import OutputError, RunError
+from collector.launch.barrier import VARIABLE, Barrier, make_folder
 from collector.launch.benchmark.clocks import hold_clocks
 from collector.launch.benchmark.comparison import compare_benchmarks, format_speed_up, read_mean
 from collector.launch.benchmark.devices import CPU, Place, choose_places
@@ -25,9 +28,11 @@ from collector.launch.benchmark.documents import (
     measure_process,
     write_document,
 )
+from collector.launch.benchmark.figures import Tree
 from collector.launch.script import Program
 
 LOG_FILE = "log.txt"
+_LOOK_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class Worker:
 
     folder: Path
     process: subprocess.Popen[bytes]
+    barrier: Barrier
 
 
 def run_benchmark(benchmark: Benchmark) -> int:
@@ -60,14 +66,14 @@ def run_benchmark(benchmark: Benchmark) -> int:
         _say("there is no GPU here: the processes run on the CPU")
     with ExitStack() as stack:
         refusal = _hold_clocks(benchmark, places, stack)
+        since_unix_ns = time.time_ns()
         results = _wait_for(_start_all(benchmark, places, stack))
-    measured, results = _measure_all(benchmark, results)
+    measured, results = _measure_all(benchmark, results, since_unix_ns)
     mean = build_mean(measured, results, benchmark.warmup)
     mean["meta"]["maximize_clocks"] = refusal
     mean["meta"]["arguments"] = benchmark.program.words
     if baseline is not None:
-        mean["speed_up"] = {"baseline": str(benchmark.baseline), "ranges": compare_benchmarks(baseline, mean)}
-        print(format_speed_up(mean["speed_up"]["ranges"]))
+        _compare(mean, baseline, benchmark.baseline)
     _write(mean, benchmark.output / MEAN_FILE)
     for text in mean["meta"]["warnings"]:
         _say(text)
@@ -76,9 +82,21 @@ def run_benchmark(benchmark: Benchmark) -> int:
 
 
 def compare_only(output: Path, baseline: Path) -> int:
-    """Print the speed-up of a benchmark that was run before. Raises RunNotFoundError or TableBrokenError."""
-    print(format_speed_up(compare_benchmarks(read_mean(baseline), read_mean(output))))
+    """Print the speed-up of a benchmark that was run before, and keep it there.
+
+    Raises RunNotFoundError, TableBrokenError or OutputError.
+    """
+    before, mean = read_mean(baseline), read_mean(output)
+    _compare(mean, before, baseline)
+    _write(mean, output / MEAN_FILE)
     return 0
+
+
+def _compare(mean: Tree, baseline: Tree, place: Path | None) -> None:
+    mean["speed_up"] = {"baseline": str(place), **compare_benchmarks(baseline, mean).as_dict()}
+    print(format_speed_up(mean["speed_up"]))
+    for text in mean["speed_up"]["warnings"]:
+        _say(text)
 
 
 def _hold_clocks(benchmark: Benchmark, places: tuple[Place, ...], stack: ExitStack) -> str:
@@ -97,18 +115,33 @@ def _hold_clocks(benchmark: Benchmark, places: tuple[Place, ...], stack: ExitSta
 
 def _start_all(benchmark: Benchmark, places: tuple[Place, ...], stack: ExitStack) -> list[Worker]:
     workers = []
+    barrier = _make_barrier(benchmark, len(places) * benchmark.processes)
+    stack.callback(shutil.rmtree, barrier.folder, ignore_errors=True)
     for place in places:
         for number in range(benchmark.processes):
-            worker = _start(benchmark, place, benchmark.output / f"proc_{number}_gpu_{place.label}")
+            name = f"proc_{number}_gpu_{place.label}"
+            worker = _start(benchmark, place, replace(barrier, name=name))
             stack.callback(_end, worker)
             workers.append(worker)
     return workers
 
 
-def _start(benchmark: Benchmark, place: Place, folder: Path) -> Worker:
+def _make_barrier(benchmark: Benchmark, processes: int) -> Barrier:
+    try:
+        return Barrier(str(make_folder(benchmark.output)), "", processes)
+    except OSError as error:
+        raise _build_output_error(benchmark.output, error) from None
+
+
+def _build_output_error(folder: Path, error: OSError) -> OutputError:
+    return OutputError(f"{folder} cannot be written ({error.strerror or error}); choose another -o")
+
+
+def _start(benchmark: Benchmark, place: Place, barrier: Barrier) -> Worker:
+    folder = benchmark.output / barrier.name
     options = [] if benchmark.options is None else [f"--options={benchmark.options}"]
     own = [sys.executable, "-m", "collector.launch", f"--output={folder}", *options]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": place.visible}
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": place.visible, VARIABLE: barrier.encode()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / PROCESS_FILE).unlink(missing_ok=True)
@@ -117,11 +150,19 @@ def _start(benchmark: Benchmark, place: Place, folder: Path) -> Worker:
                 [*own, *benchmark.program.words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
             )
     except OSError as error:
-        raise OutputError(f"{folder} cannot be written ({error.strerror or error}); choose another -o") from None
-    return Worker(folder, process)
+        raise _build_output_error(folder, error) from None
+    return Worker(folder, process, barrier)
 
 
 def _wait_for(workers: list[Worker]) -> list[ProcessResult]:
+    """Wait until all have ended; let the others not wait for one that ended before it was ready."""
+    running = list(workers)
+    while running:
+        for worker in [worker for worker in running if worker.process.poll() is not None]:
+            running.remove(worker)
+            if worker.barrier.leave() and running:
+                _say(f"{worker.folder.name} ended before it was ready; the others do not wait for it")
+        time.sleep(_LOOK_S)
     return [
         ProcessResult(worker.folder.name, worker.process.wait(), str(worker.folder / LOG_FILE)) for worker in workers
     ]
@@ -134,11 +175,13 @@ def _end(worker: Worker) -> None:
         worker.process.wait()
 
 
-def _measure_all(benchmark: Benchmark, ended: list[ProcessResult]) -> tuple[list[Measured], list[ProcessResult]]:
+def _measure_all(
+    benchmark: Benchmark, ended: list[ProcessResult], since_unix_ns: int
+) -> tuple[list[Measured], list[ProcessResult]]:
     """Measure those that ended well; say of each other one why it has no results."""
     measured, results = [], []
     for result in ended:
-        one = _measure(benchmark, result)
+        one = _measure(benchmark, result, since_unix_ns)
         if isinstance(one, Measured):
             measured.append(one)
         else:
@@ -148,11 +191,12 @@ def _measure_all(benchmark: Benchmark, ended: list[ProcessResult]) -> tuple[list
     return measured, results
 
 
-def _measure(benchmark: Benchmark, result: ProcessResult) -> Measured | str:
+def _measure(benchmark: Benchmark, result: ProcessResult, since_unix_ns: int) -> Measured | str:
     if result.exit_code:
         return f"exit code {result.exit_code}"
     try:
-        return measure_process(benchmark.output / result.process, benchmark.program.words, benchmark.warmup)
+        folder = benchmark.output / result.process
+        return measure_process(folder, benchmark.program.words, benchmark.warmup, since_unix_ns)
     except (RunError, OSError) as error:
         return f"it ended well, but cannot be measured: {error}"
 

@@ -1,14 +1,60 @@
-"""How much faster a benchmark is than an earlier one: speed-up = baseline / run."""
+"""How much faster a benchmark is than an earlier one, how sure that is, and what makes the two unlike."""
 
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, variance
 from typing import Any
 
+from collector.format.noise import quantile_of_t
 from collector.format.schema.errors import RunNotFoundError, TableBrokenError
 from collector.launch.benchmark.documents import MEAN_FILE
 from collector.launch.benchmark.figures import Tree
+
+_STATS = "data_stats_minus_warmup_all_procs"
+
+
+@dataclass(frozen=True)
+class SpeedUp:
+    """Above 1 the run is the faster one. `low` and `high` hold it with 95 %; None where nothing was repeated."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether 1 lies outside of the interval."""
+        return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The speed-up per range and metric, and why the two benchmarks may not be comparable."""
+
+    speed_ups: Mapping[str, Mapping[str, SpeedUp]]
+    warnings: tuple[str, ...]
+
+    def as_dict(self) -> Tree:
+        ranges = {path: {name: one.value for name, one in found.items()} for path, found in self.speed_ups.items()}
+        intervals = {
+            path: {name: None if one.low is None else [one.low, one.high] for name, one in found.items()}
+            for path, found in self.speed_ups.items()
+        }
+        return {"ranges": ranges, "intervals": intervals, "warnings": list(self.warnings)}
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """A mean, the square of its relative standard error, and the degrees of freedom of that; 0 where unknown."""
+
+    value: float
+    error_squared: float = 0.0
+    freedom: int = 0
 
 
 def read_mean(folder: Path) -> Tree:
@@ -16,7 +62,7 @@ def read_mean(folder: Path) -> Tree:
     path = folder / MEAN_FILE
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        document["data_stats_minus_warmup_all_procs"].items()
+        document[_STATS].items()
     except OSError:
         raise RunNotFoundError(f"{folder} holds no {MEAN_FILE}; give the -o folder of an earlier benchmark") from None
     except (ValueError, KeyError, AttributeError, TypeError) as error:
@@ -24,32 +70,98 @@ def read_mean(folder: Path) -> Tree:
     return dict(document)
 
 
-def compare_benchmarks(baseline: Tree, run: Tree) -> dict[str, dict[str, float]]:
-    """Return the speed-up per range and metric, of those that both have: above 1 the run is the faster one.
+def compare_benchmarks(baseline: Tree, run: Tree) -> Comparison:
+    """Return the speed-up per range and metric, of those that both have.
 
-    Of times it is baseline / run of the means without warm-up; of throughput, a rate, it is run / baseline.
+    Of times it is baseline / run of the means without warm-up; of throughput, a rate, it is run / baseline. The
+    interval is that of the ratio of two means: of the means of the processes where both have several, which run apart
+    from each other, else of the batches. What scatters from one start of the benchmark to the next is in neither.
     """
-    before, after = (document["data_stats_minus_warmup_all_procs"] for document in (baseline, run))
-    speed_up: dict[str, dict[str, float]] = {}
-    for path in after:
-        for metric, figures in after[path].items():
-            old, new = _read_value(before.get(path, {}).get(metric)), _read_value(figures)
-            if old and new:
-                speed_up.setdefault(path, {})[metric] = new / old if metric == "throughput" else old / new
-    return speed_up
+    found: dict[str, dict[str, SpeedUp]] = {}
+    for path, metrics in run[_STATS].items():
+        before = baseline[_STATS].get(path, {})
+        for metric in metrics:
+            old, new = _read_pair(before, metrics, metric)
+            if old is not None and new is not None:
+                ratio = new.value / old.value if metric == "throughput" else old.value / new.value
+                found.setdefault(path, {})[metric] = _build_speed_up(ratio, old, new)
+    return Comparison(found, tuple(_find_differences(baseline, run)))
 
 
-def format_speed_up(speed_up: dict[str, dict[str, float]]) -> str:
-    """Return a table for a terminal."""
-    if not speed_up:
+def format_speed_up(speed_up: Tree) -> str:
+    """Return `Comparison.as_dict()` as a table for a terminal."""
+    if not speed_up["ranges"]:
         return "The two benchmarks have no range in common."
-    rows = [(path, metric, f"{value:.3f}") for path, metrics in speed_up.items() for metric, value in metrics.items()]
-    header = ("range", "metric", "speed-up")
-    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(3)]
-    lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}" for a, b, c in (header, *rows)]
-    return "\n".join(lines)
+    rows = [("range", "metric", "speed-up", "95 %", "")]
+    for path, metrics in speed_up["ranges"].items():
+        for metric, value in metrics.items():
+            interval = speed_up["intervals"][path][metric]
+            rows.append((path, metric, f"{value:.3f}", *_format_interval(interval)))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}  {d:<{widths[3]}}  {e}" for a, b, c, d, e in rows]
+    note = "The interval is that of this pair; how much a repeated benchmark scatters, only more of them tell."
+    return "\n".join([*(line.rstrip() for line in lines), note])
 
 
-def _read_value(figures: Any) -> float | None:
+def _format_interval(interval: Any) -> tuple[str, str]:
+    if interval is None:
+        return "unknown", "measured once"
+    low, high = interval
+    return f"{low:.3f} to {high:.3f}", "within the noise" if low <= 1 <= high else ""
+
+
+def _read_pair(before: Tree, after: Tree, metric: str) -> tuple[_Figure | None, _Figure | None]:
+    """Read a metric of both with the same kind of error: of processes if both have several, else of batches."""
+    for by_process in (True, False):
+        old, new = (_read_figure(figures, metric, by_process) for figures in (before, after))
+        if old is None or new is None or (old.freedom and new.freedom):
+            return old, new
+    return old, new
+
+
+def _read_figure(metrics: Tree, metric: str, by_process: bool) -> _Figure | None:
+    figures = metrics.get(metric)
     value = figures.get("mean") if isinstance(figures, dict) else figures
-    return float(value) if isinstance(value, int | float) else None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value:
+        return None
+    if by_process:
+        parts = metrics.get("throughput_per_process") if metric == "throughput" else None
+        parts = figures.get("process_means") if isinstance(figures, dict) else parts
+        return _with_scatter(float(value), parts)
+    count, std = (figures.get("count"), figures.get("std")) if isinstance(figures, dict) else (None, None)
+    if not count or count < 2 or std is None:
+        return _Figure(float(value))
+    return _Figure(float(value), (std / value) ** 2 / (count - 1), count - 1)  # std is that of the population
+
+
+def _with_scatter(value: float, parts: Any) -> _Figure:
+    if not isinstance(parts, list) or len(parts) < 2 or not fmean(parts):
+        return _Figure(value)
+    return _Figure(value, variance(parts) / len(parts) / fmean(parts) ** 2, len(parts) - 1)
+
+
+def _build_speed_up(ratio: float, old: _Figure, new: _Figure) -> SpeedUp:
+    if not old.freedom or not new.freedom:
+        return SpeedUp(ratio)
+    margin = quantile_of_t(min(old.freedom, new.freedom)) * math.sqrt(old.error_squared + new.error_squared)
+    return SpeedUp(ratio, ratio * math.exp(-margin), ratio * math.exp(margin))
+
+
+def _find_differences(baseline: Tree, run: Tree) -> Iterator[str]:
+    before, after = baseline.get("meta", {}), run.get("meta", {})
+    old, new = len(before.get("processes", ())), len(after.get("processes", ()))
+    if old != new:
+        yield (
+            f"the baseline ran {old} and this benchmark {new} processes: they share the machine, so neither times nor "
+            "throughput tell which program is faster; run both with the same -np and -ng"
+        )
+    dropped = before.get("warmup_batches"), after.get("warmup_batches")
+    if dropped[0] != dropped[1]:
+        yield f"the baseline leaves out {dropped[0]} and this benchmark {dropped[1]} batches at each end; give both the same -w"
+    if _list_devices(before) != _list_devices(after):
+        yield f"the devices differ: {_list_devices(before)} in the baseline, {_list_devices(after)} here"
+
+
+def _list_devices(meta: Tree) -> str:
+    names = {name for one in meta.get("per_process", {}).values() for name in one["device"]["names"]}
+    return ", ".join(sorted(names)) or "unknown"

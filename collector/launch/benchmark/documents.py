@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
+from collector.format.schema.layout import run_file
 from collector.format.schema.wording import format_number_of
 from collector.format.schema.writing import replace_text
 from collector.launch.benchmark.calls import Call, Calls, read_calls
@@ -66,11 +68,14 @@ class _Span:
     items: int
 
 
-def measure_process(folder: Path, arguments: Sequence[str], warmup: int) -> Measured:
-    """Read the run in a process's folder and write its benchmark.json. RunError if there is no run, OSError passes."""
+def measure_process(folder: Path, arguments: Sequence[str], warmup: int, since_unix_ns: int = 0) -> Measured:
+    """Read the run in a process's folder and write its benchmark.json. OSError passes through.
+
+    RunError if there is no run, or only one that is older than `since_unix_ns`.
+    """
     run = Run(folder)
-    if not run.ranks:
-        raise RunError(f"{folder} holds no recording; its script never imported torch")
+    if not run_file(folder).exists() or not run.ranks or run.manifest.created_unix_ns < since_unix_ns:
+        raise RunError(f"{folder} holds no recording; its script neither imported torch nor marked a range")
     rank = run.rank()
     calls = read_calls(rank, warmup)
     samples = collect_samples(calls)
@@ -91,9 +96,14 @@ def build_mean(measured: Sequence[Measured], results: Sequence[ProcessResult], w
     documents = [one.document for one in measured]
     stats = summarize_samples(join_samples(one.samples for one in measured))
     all_stats: Tree = {path: dict(metrics) for path, metrics in stats.items()}
+    for path, metrics in all_stats.items():
+        for metric, figures in metrics.items():
+            figures["process_means"] = list(_average_processes(measured, path, metric))
     throughput = measure_throughput(measured)
     for path, figure in throughput.items():
         all_stats[path]["throughput"] = figure.items_per_s
+        own = (measure_throughput([one]).get(path) for one in measured)
+        all_stats[path]["throughput_per_process"] = [one.items_per_s for one in own if one is not None]
     covered = [one.name for one in measured]
     failed = [asdict(result) for result in results if result.reason]
     return {
@@ -116,6 +126,13 @@ def build_mean(measured: Sequence[Measured], results: Sequence[ProcessResult], w
             "per_process": {one.name: one.document["meta"] for one in measured},
         },
     }
+
+
+def _average_processes(measured: Sequence[Measured], path: str, metric: str) -> Iterator[float]:
+    for one in measured:
+        samples = one.samples.get(path, {}).get(metric)
+        if samples:
+            yield fmean(sample.value_ms for sample in samples)
 
 
 def measure_throughput(measured: Sequence[Measured]) -> dict[str, Throughput]:

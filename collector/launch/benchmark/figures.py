@@ -153,13 +153,20 @@ def _sum_batches(call: Call, kept: frozenset[Call]) -> Figures:
     gpu = None
     if left and call.device_ns is not None and all(batch.device_ns is not None for batch in dropped):
         gpu = (call.device_ns - sum(batch.device_ns or 0 for batch in dropped)) / NS_PER_MS
+    total = sum(batch.items or 0 for batch in counted)
+    cpu_per_item, gpu_per_item = _divide(cpu, items), _divide(gpu, items)
     return {
-        "total_items": sum(batch.items or 0 for batch in counted),
+        "total_items": total,
+        "cpu_time_per_item": _divide(call.duration_ns / NS_PER_MS, total),
+        "gpu_time_per_item": _divide(_to_ms(call.device_ns), total),
         "total_items_minus_warmup": items,
         "cpu_time_minus_warmup": cpu,
         "gpu_time_minus_warmup": gpu,
-        "cpu_time_minus_warmup_per_item": _divide(cpu, items),
-        "gpu_time_minus_warmup_per_item": _divide(gpu, items),
+        "cpu_time_per_item_minus_warmup": cpu_per_item,
+        "gpu_time_per_item_minus_warmup": gpu_per_item,
+        # The same under the names of earlier versions.
+        "cpu_time_minus_warmup_per_item": cpu_per_item,
+        "gpu_time_minus_warmup_per_item": gpu_per_item,
     }
 
 
@@ -176,6 +183,7 @@ def _summarize(samples: list[Sample]) -> Figures:
     values = np.array([sample.value_ms for sample in samples])
     figures: Figures = {
         "total_items": sum(sample.items for sample in samples),
+        "count": len(samples),
         "min": float(values.min()),
         "max": float(values.max()),
         "mean": float(values.mean()),

@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from collector.launch.benchmark.comparison import compare_benchmarks
+import pytest
+
 from collector.launch.benchmark.devices import find_gpus
 from tests.unit.launch.programs import ROOT, run_launcher, write_script
 
@@ -26,6 +27,20 @@ for index in range(3):
     push_range("batch", batch_idx=index)
     time.sleep(0.01)
     pop_range(total_items=8)
+pop_range()
+"""
+SLOW_START_S = 1.0
+TOY = f"""
+import json, pathlib, os, time
+from collector import pop_range, push_range
+number = int("proc_1" in os.environ["PROFILER_OUTPUT_PATH"])
+time.sleep({SLOW_START_S} * number)
+push_range("pipeline")
+pathlib.Path(f"started_{{number}}").write_text(json.dumps(time.time()))
+for index in range(3):
+    push_range("batch", batch_idx=index)
+    time.sleep(0.2)
+    pop_range(total_items=1)
 pop_range()
 """
 NVML = '''
@@ -79,12 +94,32 @@ def test_a_warm_up_that_leaves_nothing_warns_and_a_baseline_is_named_before_the_
     assert "nowhere holds no benchmark_mean.json" in done.stderr
 
 
-def test_speed_up_is_baseline_by_run() -> None:
-    def document(ms: float, throughput: float) -> dict[str, Any]:
-        return {"data_stats_minus_warmup_all_procs": {"batch": {"cpu_time": {"mean": ms}, "throughput": throughput}}}
+def test_a_script_without_torch_is_benchmarked_in_processes_that_begin_together(tmp_path: Path) -> None:
+    script = write_script(tmp_path, TOY)
+    done = run_launcher(tmp_path, "-np", "2", "-ng", "0", "-w", "1", "-o", "new", script)
+    assert done.returncode == 0, done.stderr
+    mean = read(tmp_path / "new/benchmark_mean.json")
+    assert mean["meta"]["total_batches"] == 6
+    starts = [read(tmp_path / f"started_{number}") for number in (0, 1)]
+    assert abs(starts[0] - starts[1]) < SLOW_START_S
+    assert not (tmp_path / "new/.start").exists()
+    pipeline = mean["mean_all_batches"]["pipeline"]
+    assert pipeline["cpu_time_per_item"] == pytest.approx(pipeline["cpu_time"] / 3)
+    assert pipeline["cpu_time_per_item_minus_warmup"] == pipeline["cpu_time_minus_warmup_per_item"]
 
-    found = compare_benchmarks(document(30.0, 100.0), document(10.0, 300.0))
-    assert found == {"batch": {"cpu_time": 3.0, "throughput": 3.0}}
+    done = run_launcher(tmp_path, "--baseline", "new", "-o", "new")
+    assert (done.returncode, done.stdout.count("within the noise")) == (0, done.stdout.count("1.000 to")), done.stderr
+    assert read(tmp_path / "new/benchmark_mean.json")["speed_up"]["ranges"]["pipeline"]["cpu_time"] == 1
+
+
+def test_a_process_that_never_recorded_is_named_with_the_reason(tmp_path: Path) -> None:
+    for _ in range(2):  # a recording that lies there from an earlier time is not taken for its own
+        (tmp_path / "out").mkdir(exist_ok=True)
+        done = run_launcher(tmp_path, "-ng", "0", "-o", "out", write_script(tmp_path, "print('nothing to see')"))
+        assert done.returncode == 1
+        assert "its script neither imported torch nor marked a range" in done.stderr
+        assert "Errno" not in done.stderr
+        run_launcher(tmp_path, "-o", "out/proc_0_gpu_cpu", write_script(tmp_path, TOY, "toy.py"))
 
 
 def test_clocks_are_set_back_when_the_benchmark_is_killed(tmp_path: Path) -> None:

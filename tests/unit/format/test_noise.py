@@ -1,0 +1,33 @@
+"""The interval of a mean, against the distribution and against values whose scatter is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from collector.format.noise import measure_noise, quantile_of_t
+
+
+@pytest.mark.parametrize(("freedom", "within"), [(1, 1e-9), (2, 1e-9), (3, 5e-3), (4, 1e-3), (19, 1e-4), (1000, 1e-6)])
+@pytest.mark.parametrize("share", [0.9, 0.975])
+def test_the_quantile_is_that_of_students_t(freedom: int, within: float, share: float) -> None:
+    assert quantile_of_t(freedom, share) == pytest.approx(stats.t.ppf(share, freedom), rel=within)
+
+
+def test_fewer_than_two_values_have_no_noise() -> None:
+    assert measure_noise(np.array([])) is None
+    assert measure_noise(np.array([5.0])) is None
+    assert measure_noise(np.array([5.0, 5.0])) == 0
+
+
+def test_the_interval_is_that_of_twenty_stretches() -> None:
+    values = np.arange(100.0)
+    means = values.reshape(20, 5).mean(axis=1)
+    expected = stats.t.ppf(0.975, 19) * stats.sem(means)
+    assert measure_noise(values) == pytest.approx(expected, rel=1e-4)
+
+
+def test_few_values_are_a_stretch_each() -> None:
+    values = np.array([1.0, 2.0, 4.0])
+    assert measure_noise(values) == pytest.approx(stats.t.ppf(0.975, 2) * stats.sem(values), rel=1e-6)
