@@ -9,22 +9,34 @@ Looks at torch only if somebody has imported it.
 
 from __future__ import annotations
 
+import html
 import itertools
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from collector.environment import count_usable_cores
-from collector.estimating.simulation import Job, LoopModel, find_workers, simulate
+from collector.estimating.simulation import (
+    MOST_WORKERS,
+    MOST_WORKERS_PER_CORE,
+    Job,
+    LoopModel,
+    bound_workers,
+    find_workers,
+    simulate,
+)
 from collector.format.schema.errors import OptionError, UsageError
 
+if TYPE_CHECKING:
+    from collector.format.run import Run
+
 MAX_MEMORY_UTIL = 0.7
-MOST_WORKERS = 32
 MOST_PREFETCH = 16
 NEAR = 1.03
 """As good as the best is what is within 3 % of it."""
@@ -104,46 +116,91 @@ class Estimate:
         lines.append(f"  batch_size {low} to {high} would fit; it changes the training, so it stays as it is")
         return "\n".join(lines) + "\n"
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(str(self))
+    def __repr__(self) -> str:
+        step = _format("_ns", self.predicted_step_ns)
+        arguments = f"num_workers={self.num_workers}, prefetch_factor={self.prefetch_factor}"
+        return f"Estimate({arguments}, batch_size={self.batch_size}, predicted step {step})"
+
+    def _repr_html_(self) -> str:
+        return f"<code>{html.escape(repr(self))}</code>"
 
 
 def estimate(source: Any, *, batches: int = _BATCHES, quiet: bool = False, **given: Any) -> Estimate:
-    """Propose workers, prefetch factor and a range of batch sizes for a DataLoader or a dataset, and print why.
+    """Propose workers, prefetch factor and a range of batch sizes for a DataLoader, a dataset or a run; print why.
 
-    Makes some `batches`, for 10 s at most. Every value can be given in place of what is measured or computed:
-    `step_ns` (time of a step without waiting for data, by default 0: the loader is to be as fast as it can),
-    `batch_size`, `num_workers`, `prefetch_factor`, `cores`, `free_bytes`, `max_memory_util` (default 0.7),
-    `batch_ns`, `batch_cpu_frac`, `batch_bytes`. OptionError for any other name, UsageError if no batch can be made.
+    Makes some `batches` of a DataLoader or dataset, for 10 s at most; of a run (see `open_run`) it takes what was
+    recorded. Every value can be given in place of what is measured or computed: `step_ns` (time of a step without
+    waiting for data; by default that of the run, else 0: the loader is to be as fast as it can), `batch_size`,
+    `num_workers`, `prefetch_factor`, `cores`, `free_bytes`, `max_memory_util` (default 0.7), `batch_ns`,
+    `batch_cpu_frac`, `batch_bytes`. OptionError for any other name, UsageError for anything else than a DataLoader, a
+    dataset or a run, and if no batch can be made.
 
     >>> collector.estimate(loader, step_ns=40_000_000).num_workers
     6
     """
     manual = _check(given)
-    size = manual.get("batch_size") or getattr(source, "batch_size", None) or _BATCH_SIZE
-    needed = ("batch_ns", "batch_cpu_frac", "batch_bytes")
-    measured = None if all(name in manual for name in needed) else measure_batches(source, batches, int(size))
-    inputs = _gather(manual, measured)
+    observed = _observe(source, manual, batches)
+    measured, inputs = observed.measured, _gather(manual, observed)
+    size = int(manual.get("batch_size") or observed.batch_size)
     jobs = _list_jobs(inputs, measured, "batch_ns" in manual or "batch_cpu_frac" in manual)
     model = LoopModel(jobs, (Job(max(inputs.step_ns, 1), 1.0),), 1, cores=inputs.cores)
-    workers = manual["num_workers"] if "num_workers" in manual else _choose_workers(model)
+    most = bound_workers(inputs.cores, inputs.batch_cpu_frac)
+    workers = manual["num_workers"] if "num_workers" in manual else _choose_workers(model, most)
     prefetch = manual["prefetch_factor"] if "prefetch_factor" in manual else _choose_prefetch(model, workers, inputs)
     found = simulate(LoopModel(jobs, model.steps, workers, prefetch, cores=inputs.cores))
     proposal = Estimate(
         num_workers=workers,
         prefetch_factor=prefetch,
-        batch_size=int(size),
-        batch_size_range=_range_batch_size(int(size), workers * prefetch or 1, inputs),
+        batch_size=size,
+        batch_size_range=_range_batch_size(size, workers * prefetch or 1, inputs),
         predicted_step_ns=round(found.step_ns),
         predicted_wait_ns=round(found.wait_ns),
-        now_step_ns=_simulate_now(source, model),
+        now_step_ns=_simulate_now(observed.loader, model),
         inputs=inputs,
         overridden=tuple(sorted(manual)),
-        formulas=_explain(inputs, workers, prefetch),
+        formulas=_explain(inputs, workers, prefetch, observed.origin),
     )
     if not quiet:
         proposal.print()
     return proposal
+
+
+@dataclass(frozen=True)
+class _Observed:
+    """What is known of a source. `loader` has the arguments of a DataLoader, as far as there is one."""
+
+    measured: Measured | None
+    loader: Any
+    batch_size: int
+    step_ns: int = 0
+    cores: float | None = None
+    origin: str = "made in this process"
+
+
+def _observe(source: Any, manual: Mapping[str, Any], batches: int) -> _Observed:
+    """Measure batches, or read those of a run. UsageError for anything else than a DataLoader, a dataset or a run."""
+    runs = sys.modules.get("collector.format.run")
+    if runs is not None and isinstance(source, runs.Run):
+        return _read_run(source)
+    if isinstance(source, (str, bytes, os.PathLike)):
+        raise UsageError(f"estimate() takes a run, not its path: estimate(collector.open_run({source!r}))")
+    if not any(hasattr(source, name) for name in ("dataset", "__getitem__", "__iter__")):
+        raise UsageError(f"estimate() takes a DataLoader, a dataset or a run, not {source!r}"[:200])
+    size = int(manual.get("batch_size") or getattr(source, "batch_size", None) or _BATCH_SIZE)
+    needed = ("batch_ns", "batch_cpu_frac", "batch_bytes")
+    measured = None if all(name in manual for name in needed) else measure_batches(source, batches, size)
+    return _Observed(measured, source, size)
+
+
+def _read_run(run: Run) -> _Observed:
+    from collector.estimating.recorded import read_loop
+
+    loop = read_loop(run)
+    found = loop.batches
+    size = loop.loader.batch_size or found.items or _BATCH_SIZE
+    times = (found.read_ns, found.read_cpu_ns, found.collate_ns, found.collate_cpu_ns)
+    origin = f"as recorded in {run.manifest.name}, with its steps and its cores"
+    return _Observed(Measured(size, *times, found.batch_bytes), loop.loader, size, loop.step_ns, loop.cores, origin)
 
 
 def measure_batches(source: Any, batches: int, batch_size: int) -> Measured:
@@ -246,12 +303,13 @@ def _check(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _gather(manual: Mapping[str, Any], measured: Measured | None) -> Inputs:
+def _gather(manual: Mapping[str, Any], observed: _Observed) -> Inputs:
+    measured = observed.measured
     jobs = measured.jobs if measured else ()
     wall = sum(job.wall_ns for job in jobs)
     found = {
-        "step_ns": 0,
-        "cores": count_usable_cores(),
+        "step_ns": observed.step_ns,
+        "cores": count_usable_cores() if observed.cores is None else observed.cores,
         "free_bytes": int(psutil.virtual_memory().available),
         "max_memory_util": MAX_MEMORY_UTIL,
         "batch_ns": round(wall / len(jobs)) if jobs else 0,
@@ -267,9 +325,9 @@ def _list_jobs(inputs: Inputs, measured: Measured | None, is_given: bool) -> tup
     return measured.jobs
 
 
-def _choose_workers(model: LoopModel) -> int:
+def _choose_workers(model: LoopModel, most: int) -> int:
     """Return no workers where the batch is made in a few percent of the step, else the fewest that are near the best."""
-    workers = find_workers(model, MOST_WORKERS)
+    workers = find_workers(model, most)
     alone = simulate(LoopModel(model.batches, model.steps, 0, cores=model.cores)).step_ns
     beside = simulate(LoopModel(model.batches, model.steps, workers, cores=model.cores)).step_ns
     return 0 if alone <= NEAR * beside else workers
@@ -309,14 +367,17 @@ def _simulate_now(source: Any, model: LoopModel) -> int | None:
     return round(simulate(LoopModel(model.batches, model.steps, workers, prefetch, cores=model.cores)).step_ns)
 
 
-def _explain(inputs: Inputs, workers: int, prefetch: int) -> tuple[str, ...]:
+def _explain(inputs: Inputs, workers: int, prefetch: int, origin: str) -> tuple[str, ...]:
+    most = bound_workers(inputs.cores, inputs.batch_cpu_frac)
     ahead = _format("_bytes", workers * prefetch * inputs.batch_bytes)
     room = _format("_bytes", int(inputs.free_bytes * inputs.max_memory_util))
     return (
-        "batch_ns = mean of read (dataset and transforms) + collate, made in this process",
+        f"batch_ns = mean of read (dataset and transforms) + collate, {origin}",
         "batch_cpu_frac = processor time / wall time of a batch; the rest waits and needs no core",
         "num_workers = the fewest whose simulated step is within 3 % of the best up to "
-        f"{MOST_WORKERS}, sharing the cores; 0 if that is as good",
+        f"{most}, sharing the cores; 0 if that is as good",
+        f"  {most} = what the cores can feed (cores / batch_cpu_frac), at most {MOST_WORKERS} or "
+        f"{MOST_WORKERS_PER_CORE} per core",
         "prefetch_factor = the least whose simulated step is within 3 % of the best, from 2 on, while "
         "prefetch_factor × num_workers × batch_bytes <= max_memory_util × free_bytes",
         f"  here {prefetch} × {workers} × {_format('_bytes', inputs.batch_bytes)} = {ahead}, of {room}",

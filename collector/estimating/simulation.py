@@ -15,6 +15,9 @@ from dataclasses import dataclass, replace
 
 WARM_UP_STEPS = 20
 MAX_STEPS = 240
+MOST_WORKERS = 8
+MOST_WORKERS_PER_CORE = 4
+"""No more workers are proposed than this, or than four per core where that is more: each takes memory and a process."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +213,16 @@ class _Contended:
             self.step = None
             self.ends.append(self.now)
             self.asked.append(self.now)
+
+
+def bound_workers(cores: float, cpu_frac: float) -> int:
+    """Return the most workers to propose: as many as the cores can feed, if each needs that share of one.
+
+    Workers that compute beyond the cores only take turns, and take processors from the step and from others; those
+    that wait for storage are bounded by what a host stands.
+    """
+    fed = int(cores / max(cpu_frac, 0.01) + 0.25)
+    return max(1, min(fed, max(MOST_WORKERS, int(MOST_WORKERS_PER_CORE * cores))))
 
 
 def find_workers(model: LoopModel, most: int = 32) -> int:

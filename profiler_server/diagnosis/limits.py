@@ -60,11 +60,6 @@ CAPPED_NEED = 0.5
 CAPPED_DEMAND_FRAC = 0.9
 """From this share of the usable cores in use no processor is left for more workers."""
 
-MOST_WORKERS = 8
-"""No more workers are advised than this, or than four per core where that is more: each takes memory and a process."""
-
-MOST_WORKERS_PER_CORE = 4
-
 NOISY_FRAC = 0.25
 """Other programs disturb a run when they take more than this share of the cores."""
 

@@ -8,21 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from profiler_server.analysis.data.loader_simulation import Job, LoopModel, find_workers
+from profiler_server.analysis.data.loader_simulation import Job, LoopModel, bound_workers, find_workers
 from profiler_server.analysis.data.loop import BatchTimes
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import WhatIf
-from profiler_server.diagnosis.limits import MOST_WORKERS, MOST_WORKERS_PER_CORE
 
 
 def choose_workers(case: Case) -> int:
-    """Return the smallest number of workers within 3 % of the best, of those that the usable cores can feed.
-
-    Workers that compute beyond the cores only take turns, and take processors from the step and from others; those
-    that wait for storage are bounded by what a host stands.
-    """
-    fed = int(case.host.cores / max(case.loading.cpu_need, 0.01) + 0.25)
-    most = max(1, min(fed, max(MOST_WORKERS, int(MOST_WORKERS_PER_CORE * case.host.cores))))
+    """Return the smallest number of workers within 3 % of the best, as `collector.estimate` proposes it."""
+    most = bound_workers(case.host.cores, case.loading.cpu_need)
     return find_workers(replace(case.loading.loop.model, workers=1), most=most)
 
 

@@ -1,0 +1,113 @@
+"""What a recorded run says of its batches and steps, in the form that an estimate is made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.intervals import Ints
+from collector.format.run import RankRun, Run
+from collector.format.schema.errors import TableMissingError, UsageError
+from collector.format.schema.manifest import Loader
+from collector.format.steps import SELECTED_COLUMNS, read_integers, select_steps, train_steps
+
+MOST_BATCHES = 400
+_READING, _COLLATING = ("read", "transform"), ("collate", "send")
+_COLUMNS = ("stage", "kind", "loader", "epoch", "batch", "duration_ns", "cpu_ns", "items", "bytes")
+
+
+@dataclass(frozen=True)
+class RecordedBatches:
+    """The latest batches of a loader, one number each; see `Measured` for what they mean."""
+
+    read_ns: tuple[int, ...]
+    read_cpu_ns: tuple[int, ...]
+    collate_ns: tuple[int, ...]
+    collate_cpu_ns: tuple[int, ...]
+    items: int
+    batch_bytes: int
+
+
+@dataclass(frozen=True)
+class RecordedLoop:
+    """A loader, its batches and the mean training step without its wait for data."""
+
+    loader: Loader
+    batches: RecordedBatches
+    step_ns: int
+    cores: float
+
+
+def read_loop(run: Run) -> RecordedLoop:
+    """Read the loader of the first rank that works most. UsageError if none was recorded, or no step."""
+    rank = run.rank()
+    rows = _read_work(rank)
+    if rows is None or not rows.num_rows:
+        raise UsageError(
+            f"the run {run.manifest.name} recorded no batch of a DataLoader, so there is nothing to estimate from; "
+            "give estimate() the DataLoader itself"
+        )
+    number = _find_busiest(rows)
+    found = next((loader for loader in rank.manifest.loaders if loader.id == number), None)
+    loader = found or Loader(number, "", "map")
+    batches = _sum_batches(rows.filter(pc.equal(rows["loader"], number)))
+    return RecordedLoop(loader, batches, _mean_step(run, rank), float(rank.manifest.usable_cores or 1.0))
+
+
+def _read_work(rank: RankRun) -> pa.Table | None:
+    try:
+        rows = rank.table("stages", _COLUMNS, pc.field("loader").is_valid() & pc.field("batch").is_valid())
+    except TableMissingError:
+        return None
+    stages = pa.array([*_READING, *_COLLATING], pa.string())
+    wanted = pc.and_(
+        pc.equal(rows["kind"].cast(pa.string()), "work"), pc.is_in(rows["stage"].cast(pa.string()), stages)
+    )
+    return rows.filter(wanted)
+
+
+def _find_busiest(rows: pa.Table) -> int:
+    sums = rows.group_by("loader", use_threads=False).aggregate([("duration_ns", "sum")]).to_pylist()
+    return int(max(sums, key=lambda row: row["duration_ns_sum"])["loader"])
+
+
+def _sum_batches(rows: pa.Table) -> RecordedBatches:
+    key = (read_integers(rows, "epoch") << 36) + read_integers(rows, "batch")
+    batches, place = np.unique(key, return_inverse=True)
+    duration = read_integers(rows, "duration_ns")
+    known = pc.is_valid(rows["cpu_ns"]).to_numpy()
+    # Work of which nobody said how much was on a processor is taken for work on one.
+    cpu = np.where(known, np.minimum(read_integers(rows, "cpu_ns"), duration), duration)
+    stage = rows["stage"].cast(pa.string())
+
+    def add(names: tuple[str, ...], values: Ints) -> tuple[int, ...]:
+        of_stage = pc.is_in(stage, pa.array(names, pa.string())).to_numpy()
+        summed = np.bincount(place[of_stage], values[of_stage], len(batches))[-MOST_BATCHES:]
+        return tuple(int(value) for value in summed)
+
+    sizes = np.zeros(len(batches), np.int64)
+    np.maximum.at(sizes, place, read_integers(rows, "bytes"))
+    items = int(read_integers(rows, "items").max(initial=0))
+    return RecordedBatches(
+        add(_READING, duration),
+        add(_READING, cpu),
+        add(_COLLATING, duration),
+        add(_COLLATING, cpu),
+        items,
+        int(sizes.max(initial=0)),
+    )
+
+
+def _mean_step(run: Run, rank: RankRun) -> int:
+    try:
+        steps = rank.table("steps", (*SELECTED_COLUMNS, "data_wait_ns"))
+    except TableMissingError:
+        steps = None
+    kept = None if steps is None else train_steps(steps).filter(pa.array(select_steps(steps).kept))
+    if kept is None or not kept.num_rows:
+        raise UsageError(f"the run {run.manifest.name} has no training step; give estimate() the DataLoader itself")
+    own = read_integers(kept, "duration_ns") - read_integers(kept, "data_wait_ns")
+    return round(float(own.mean()))
