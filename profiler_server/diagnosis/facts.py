@@ -14,11 +14,13 @@ from collector.format.steps import StepSelection
 from profiler_server.analysis.data.loop import BatchTimes, MeasuredLoop
 from profiler_server.analysis.data.pipeline import Readiness
 from profiler_server.analysis.memory.host import HostLoad
+from profiler_server.analysis.ranks.ranks import Straggler
 from profiler_server.analysis.results import DeviceSummary
 from profiler_server.analysis.steps.compiles import CompileEvents
 from profiler_server.analysis.steps.interruptions import Interruptions
 from profiler_server.diagnosis.bottleneck import Bottleneck
 from profiler_server.diagnosis.limits import (
+    BUSIER_FRAC,
     CAPPED_DEMAND_FRAC,
     CAPPED_NEED,
     DISPATCH_FRAC,
@@ -195,10 +197,31 @@ class Loading:
 
 @dataclass(frozen=True)
 class Host:
-    """The processors: `cores` that the run may use, and how they were used while steps ran, None where not sampled."""
+    """The processors: `cores` that the run may use, and how they were used while steps ran, None where not sampled.
+
+    `load.others` is what other programs took of those cores. `first` and `last` are the load during the first and the
+    last sixth of the steps.
+    """
 
     cores: float
     load: HostLoad | None
+    first: HostLoad | None = None
+    last: HostLoad | None = None
+
+    @property
+    def others_frac(self) -> float:
+        """Share of the cores that other programs took, 0 where that was not sampled."""
+        return self.load.others / self.cores if self.load is not None and self.cores else 0.0
+
+    @property
+    def got_busier(self) -> bool:
+        """Say whether the processors were busier with others, or waited for longer, at the end than at the start."""
+        if self.first is None or self.last is None:
+            return False
+        taken = (self.last.others - self.first.others) / self.cores
+        queued = (self.last.queued_frac or 0.0) - (self.first.queued_frac or 0.0)
+        stretched = (self.last.stretch or 1.0) - (self.first.stretch or 1.0)
+        return max(taken, queued, stretched) >= BUSIER_FRAC
 
 
 @dataclass(frozen=True)
@@ -212,10 +235,11 @@ class Peer:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The other ranks of the run, as far as they were read."""
+    """The other ranks of the run, as far as they were read, and the rank that is behind, as the Ranks page finds it."""
 
     world_size: int
     peers: tuple[Peer, ...]
+    straggler: Straggler | None = None
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,9 @@ CAPPED_DEMAND_FRAC = 0.9
 NOISY_FRAC = 0.25
 """Other programs disturb a run when they take more than this share of the cores."""
 
-NOISY_STRETCH = 1.25
-"""They disturb it, too, when work takes so many times its time on a processor."""
+BUSIER_FRAC = 0.10
+"""The host got busier during a run when others took this share of the cores more at its end, or work waited for
+processors this share of its time longer."""
 
 THREADS_COMPUTE_FRAC = 0.30
 """More threads than cores matter when computing is at least this share of the step."""
@@ -195,6 +196,9 @@ WARM_UP_FRAC, WARM_UP_NS = 0.10, 10e9
 
 DRIFT_FRAC, DRIFT_STEPS = 0.15, 60
 """Growth of the usual step from the first sixth of the run to the last, and the steps that it takes to tell."""
+
+DRIFT_PARTS, DRIFT_RISES = 6, 4
+"""Parts of the run that are compared, and how often one must be longer than the one before it."""
 
 GROWN_FRAC, GROWN_BYTES = 0.10, 64 << 20
 """Growth of the process's memory after the first fifth of the run."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,12 +30,13 @@ from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.device.precision import find_full_precision
 from profiler_server.analysis.memory.host import HostLoad, summarize_host
 from profiler_server.analysis.operators.operators import find_dispatch_share
-from profiler_server.analysis.ranks.ranks import summarize_rank
+from profiler_server.analysis.ranks.ranks import find_straggler, summarize_ranks
 from profiler_server.analysis.results import DeviceSummary
 from profiler_server.analysis.steps.compiles import summarize_compiles
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.diagnosis.bottleneck import Bottleneck, find_bottleneck
 from profiler_server.diagnosis.facts import Case, Device, Host, Loading, Peer, Ranks, Steps
+from profiler_server.diagnosis.limits import DRIFT_PARTS
 
 MOST_PEERS = 64
 _TRACE_CORES = 4
@@ -53,7 +56,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
     train, selection = train_steps(steps), select_steps(steps)
     if not selection.kept.any():
         return None
-    host = _read_host(rank, train)
+    host, *sixths = _read_loads(run, rank, train, selection)
     device = Device(
         entries=tuple(manifest.devices),
         summary=_read_device(rank),
@@ -70,8 +73,8 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         steps=_measure_steps(rank, rows, train, selection),
         loading=found[0],
         device=device,
-        host=Host(found[0].loop.model.cores, host),
-        ranks=Ranks(run.manifest.world_size, _read_peers(run, rank.rank)),
+        host=Host(found[0].loop.model.cores, host, *sixths),
+        ranks=_measure_ranks(run, rank.rank),
         other_loadings=tuple(found[1:]),
     )
 
@@ -157,12 +160,44 @@ def _read_batches(rank: RankRun, loader: Loader | None) -> BatchTimes | None:
         return None
 
 
-def _read_host(rank: RankRun, train: pa.Table) -> HostLoad | None:
-    starts, durations = read_integers(train, "start_ns"), read_integers(train, "duration_ns")
+def _read_host(run: Run, rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None:
+    """Return the load between two times. `others` counts only what the cores of this run lost to other programs.
+
+    The other ranks of the run on this host are not other programs, and what fits on cores that the run may not use
+    disturbs nobody.
+    """
     try:
-        return summarize_host(rank, int(starts[0]), int(starts[-1] + durations[-1]))
+        load = summarize_host(rank, start_ns, end_ns)
     except RunError:
         return None
+    if load is None:
+        return None
+    manifest = rank.manifest
+    spare = max((manifest.cpu_count or 0) - (manifest.usable_cores or 0.0), 0.0) if manifest.usable_cores else 0.0
+    own = sum(
+        _count_cores(run.rank(other), manifest.host, start_ns, end_ns)
+        for other in run.ranks[:MOST_PEERS]
+        if other != rank.rank
+    )
+    return replace(load, others=max(load.others - own - spare, 0.0))
+
+
+def _count_cores(rank: RankRun, host: str, start_ns: int, end_ns: int) -> float:
+    """Return the cores that another rank used on this host."""
+    try:
+        load = summarize_host(rank, start_ns, end_ns) if rank.manifest.host == host else None
+    except RunError:
+        return 0.0
+    return load.workers + (load.process or 0.0) if load is not None else 0.0
+
+
+def _read_loads(run: Run, rank: RankRun, train: pa.Table, selection: StepSelection) -> list[HostLoad | None]:
+    """Return the load while all steps ran, and during the first and the last sixth of the regular ones."""
+    starts = read_integers(train, "start_ns")
+    ends = starts + selection.duration_ns
+    parts = np.array_split(np.flatnonzero(selection.regular), DRIFT_PARTS)
+    spans = [(0, -1), *((part[0], part[-1]) for part in (parts[0], parts[-1]) if len(part))]
+    return [_read_host(run, rank, int(starts[first]), int(ends[last])) for first, last in spans]
 
 
 def _read_device(rank: RankRun) -> DeviceSummary | None:
@@ -212,8 +247,14 @@ def _read_transforms(rank: RankRun, loader: Loader | None) -> tuple[tuple[str, f
     return tuple((entry.name, entry.share_frac) for entry in summarize_transforms(stages))
 
 
-def _read_peers(run: Run, own: int) -> tuple[Peer, ...]:
-    """Return the other ranks' mean steps; at most 64 of them, spread over the ranks."""
-    ranks = [rank for rank in run.ranks if rank != own]
-    picked = (summarize_rank(run.rank(rank)) for rank in ranks[:: max(1, len(ranks) // MOST_PEERS)])
-    return tuple(Peer(rank.rank, rank.step_ns, rank.phases_ns["communication"]) for rank in picked if rank.steps)
+def _measure_ranks(run: Run, own: int) -> Ranks:
+    """Set the ranks side by side as the Ranks page does."""
+    if len(run.ranks) < 2:
+        return Ranks(run.manifest.world_size, ())
+    ranks = summarize_ranks(run)
+    peers = tuple(
+        Peer(rank.rank, rank.step_ns, rank.phases_ns["communication"])
+        for rank in ranks
+        if rank.steps and rank.rank != own
+    )
+    return Ranks(run.manifest.world_size, peers, find_straggler(ranks))

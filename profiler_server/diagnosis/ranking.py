@@ -189,8 +189,9 @@ def _say_order(claim: Claim) -> str:
 
 
 def _say_doubt(case: Case) -> str:
-    if case.host.load is not None and case.loading.loop.contention_frac >= MIN_GAIN_FRAC:
-        used = f"other programs used {case.host.load.others:.1f} of {case.host.cores:g} cores"
+    load = case.host.load
+    if load is not None and case.host.others_frac >= MIN_GAIN_FRAC:
+        used = f"other programs used {load.others:.1f} of {case.host.cores:g} cores"
         return f"Lower confidence: {used} while this ran, so the range is wide."
     if not case.loading.loop.trusted:
         return "Lower confidence: the simulation does not reproduce this run well, so the range is wide."

@@ -25,6 +25,8 @@ MOST_RANKS = 256
 """Ranks that are set side by side, from the first."""
 BEHIND_FRAC = 0.05
 """A rank is called slow from this excess over the median of the others, if it is also three times its own noise."""
+SURE_ERRORS = 3.0
+"""Standard errors from which a difference is no longer put down to chance."""
 _COLUMNS = ("kind", "step", "duration_ns", "detailed", "batch", "loader_start_ns", *(f"{p}_ns" for p in PHASE_NAMES))
 
 
@@ -157,7 +159,7 @@ def find_straggler(ranks: Sequence[RankSummary]) -> Straggler | None:
     noise = float(np.hypot(slow.noise_ns, np.median([rank.noise_ns for rank in others])))
     behind = excess / middle if middle else 0.0
     far = behind >= BEHIND_FRAC
-    sure = excess > 3.0 * noise
+    sure = excess > SURE_ERRORS * noise or _lags_step_by_step(slow, others)
     return Straggler(
         rank=slow.rank,
         own_ns=slow.own_ns,
@@ -170,6 +172,19 @@ def find_straggler(ranks: Sequence[RankSummary]) -> Straggler | None:
         is_slow=far and sure,
         is_unsure=far and not sure,
     )
+
+
+def _lags_step_by_step(slow: RankSummary, others: Sequence[RankSummary]) -> bool:
+    """Say whether the rank is slower than the median of the others in so many of their common steps that chance cannot
+    explain it. Steps that vary much hide a delay in their mean; step by step it shows."""
+    common = slow.number
+    for rank in others:
+        common = np.intersect1d(common, rank.number, assume_unique=True)
+    if not len(common):
+        return False
+    rows = [rank.own[np.searchsorted(rank.number, common)] for rank in (slow, *others)]
+    slower = int((rows[0] > np.median(rows[1:], axis=0)).sum())
+    return bool(slower - len(common) / 2 > SURE_ERRORS * float(np.sqrt(len(common))) / 2)
 
 
 def summarize_collectives(run: Run, ranks: Sequence[RankSummary]) -> tuple[CollectiveRow, ...]:

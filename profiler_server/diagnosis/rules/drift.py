@@ -9,7 +9,7 @@ from collector.format.steps import read_integers
 from profiler_server.analysis.results import Abstention
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import DRIFT_FRAC, DRIFT_STEPS, NOISY_FRAC
+from profiler_server.diagnosis.limits import DRIFT_FRAC, DRIFT_PARTS, DRIFT_RISES, DRIFT_STEPS, NOISY_FRAC
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_duration, format_share
 
@@ -18,17 +18,17 @@ def _judge(case: Case) -> Finding | Abstention | None:
     regular = np.flatnonzero(case.steps.selection.regular)
     if len(regular) < DRIFT_STEPS:
         return None
-    parts = np.array_split(regular, 6)
+    parts = np.array_split(regular, DRIFT_PARTS)
     levels = np.array([np.median(case.steps.selection.duration_ns[part]) for part in parts])
     drift = float(levels[-1] / levels[0] - 1.0) if levels[0] else 0.0
     rises = int((np.diff(levels) > 0).sum())
-    if drift < DRIFT_FRAC or rises < 4:
+    if drift < DRIFT_FRAC or rises < DRIFT_RISES:
         return None
-    if case.host.load is None and case.loading.loop.contention_frac < NOISY_FRAC:
+    if case.host.load is None:
         return Abstention(
             "drift", "what else ran on the host while steps grew", "Record with Profiler(resources=True)."
         )
-    if case.loading.loop.contention_frac >= NOISY_FRAC:
+    if case.host.others_frac >= NOISY_FRAC or case.host.got_busier:
         return None
     growth = {name: _find_growth(case, name, parts[0], parts[-1]) for name in PHASE_NAMES}
     phase = max(growth, key=lambda name: growth[name])
@@ -36,7 +36,8 @@ def _judge(case: Case) -> Finding | Abstention | None:
         title="Steps become longer during the run",
         measured=f"The usual step grew from {format_duration(levels[0])} to {format_duration(levels[-1])} "
         f"(+{format_share(drift)}), most of it in {phase.replace('_', ' ')}.",
-        threshold=f"The last sixth of the steps is longer than the first by over {format_share(DRIFT_FRAC)}, rising throughout.",
+        threshold=f"The last sixth of the steps is longer than the first by more than {format_share(DRIFT_FRAC)}, it rises "
+        "throughout, and the host did not get busier.",
         advice="Something accumulates: a list of losses that keep their graph, a growing log or cache, memory that "
         "fragments, or a processor that gets hot.",
         change="losses.append(loss.item())  # not loss itself, which keeps its graph alive",

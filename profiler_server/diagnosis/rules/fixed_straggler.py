@@ -10,26 +10,25 @@ from profiler_server.format import format_duration, format_share
 
 
 def _judge(case: Case) -> Finding | None:
-    if case.ranks.world_size < 2 or not case.ranks.peers:
+    straggler = case.ranks.straggler
+    if case.ranks.world_size < 2 or straggler is None or not straggler.is_slow:
         return None
-    communication_ns = case.steps.phases_ns["communication"]
-    own = {peer.rank: peer.step_ns - peer.communication_ns for peer in case.ranks.peers}
-    own[case.manifest.rank] = case.steps.mean_ns - communication_ns
-    slow = max(own, key=lambda rank: own[rank])
-    others = sorted(value for rank, value in own.items() if rank != slow)
-    behind = own[slow] - others[len(others) // 2]
-    if behind < STRAGGLER_FRAC * case.steps.mean_ns:
+    behind_ns = straggler.own_ns - straggler.others_ns
+    if behind_ns < STRAGGLER_FRAC * case.steps.mean_ns:
         return None
+    slow, others = straggler.rank, "the others" if straggler.others > 1 else "the other rank"
+    wait = "they wait" if straggler.others > 1 else "it waits"
     return Finding(
-        title=f"Rank {slow} is slower than the others",
-        measured=f"Rank {slow} works {format_duration(own[slow])} per step outside of collectives, the others "
-        f"{format_duration(others[len(others) // 2])}; they wait for the difference, "
-        f"{format_share(behind / case.steps.mean_ns)} of the step.",
-        threshold=f"One rank behind the median of the others by more than {format_share(STRAGGLER_FRAC)} of the step.",
+        title=f"Rank {slow} is slower than {others}",
+        measured=f"Rank {slow} works {format_duration(straggler.own_ns)} per step outside of collectives, {others} "
+        f"{format_duration(straggler.others_ns)}; {wait} for the difference, "
+        f"{format_share(behind_ns / case.steps.mean_ns)} of the step.",
+        threshold=f"One rank is behind the median of the others by {format_share(STRAGGLER_FRAC)} of the step or more, and "
+        "by more than chance explains.",
         advice=f"Look at rank {slow}: its suggestions and its phases beside those of another rank. Uneven data, a "
         "busy host or a slower device are the usual causes.",
         change=f"profiler-server report RUN --json  # compare ranks[{slow}] with the others",
-        fix=f"a rank {slow} as fast as the others",
+        fix=f"a rank {slow} as fast as {others}",
         evidence=(
             Evidence("ranks", "sort=-own", "All ranks side by side"),
             Evidence("steps", f"rank={slow}", f"Phases of rank {slow}"),

@@ -1,0 +1,52 @@
+"""The rule on a slow rank and the Ranks page say the same, because one function decides."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collector.format.run import Run, open_run
+from profiler_server.analysis.ranks.ranks import find_straggler, summarize_ranks
+from profiler_server.diagnosis.judging import diagnose
+from profiler_server.pages.ranks.words import describe_straggler
+from tests.support.cases import lay_end_to_end, plan_of, write_rows
+from tests.support.runs import MS, build_run, build_steps
+
+
+def build_ranks(path: Path, behind_ms: float, noise_ms: float) -> Run:
+    """Two ranks of 60 steps that vary together by so much, of which rank 1 is slower in each step."""
+    plan = dataclasses.replace(plan_of(), ranks=2, steps=60)
+    run = open_run(build_run(path, plan))
+    noise = np.random.default_rng(3).exponential(noise_ms, 60)
+    for rank in (0, 1):
+        rows = build_steps(plan)
+        for row, extra_ms in zip(rows, noise, strict=True):
+            row["backward_ns"] += int((extra_ms + rank * behind_ms) * MS)
+            row["communication_ns"] += int((1 - rank) * behind_ms * MS)
+        lay_end_to_end(rows)
+        write_rows(run.rank(rank).folder, "steps", rows)
+    return open_run(path)
+
+
+@pytest.mark.parametrize("behind_ms", [0.0, 2.0, 4.0, 8.0, 30.0])
+@pytest.mark.parametrize("noise_ms", [0.0, 30.0])
+def test_the_rule_never_speaks_where_the_page_speaks_of_chance(
+    behind_ms: float, noise_ms: float, tmp_path: Path
+) -> None:
+    run = build_ranks(tmp_path / "run", behind_ms, noise_ms)
+    says = any(entry.rule == "fixed_straggler" for entry in diagnose(run, 0).suggestions)
+    page = describe_straggler(find_straggler(summarize_ranks(run)))
+    assert not says or "Rank 1 is" in page
+    assert not (says and "chance" in page)
+
+
+def test_a_rank_that_is_behind_in_every_step_is_no_chance_however_much_steps_vary(tmp_path: Path) -> None:
+    run = build_ranks(tmp_path / "run", 20.0, 60.0)
+    found = find_straggler(summarize_ranks(run))
+    assert found is not None
+    assert (found.rank, found.is_slow, found.is_unsure) == (1, True, False)
+    first = next(entry for entry in diagnose(run, 0).suggestions if entry.rule == "fixed_straggler")
+    assert first.title == "Rank 1 is slower than the other rank"
