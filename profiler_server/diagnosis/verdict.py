@@ -181,7 +181,7 @@ def _say_compute(case: Case, bound: BoundBy) -> str:
 def _say_overhead(case: Case, bound: BoundBy) -> str:
     if case.device.is_used and not case.device.is_dispatching:
         return (
-            f"Overhead-bound: the device idles {format_share(bound.share_frac)} of the step while the host runs operators in "
+            f"Overhead-bound: {_say_idle(case, bound)} while the host runs operators in "
             f"{format_share(case.device.dispatch_frac)} of it; the rest is Python, or waiting for something else."
         )
     names = ("gap", "tail") if case.device.is_used else ("gap", "h2d", "tail")
@@ -190,6 +190,16 @@ def _say_overhead(case: Case, bound: BoundBy) -> str:
         f"Overhead-bound: {_of_step(case, *names)} pass outside of loading, forward, backward and update, "
         f"most of it {_PLACES[most]}."
     )
+
+
+def _say_idle(case: Case, bound: BoundBy) -> str:
+    """Say how long the device is idle, as the Device page has it, and how much of the step it waits for a late host."""
+    waits = f"waits {format_share(bound.share_frac)} of the step for its next kernel to be launched"
+    device = case.device.summary
+    if device is None or not device.total_ns:
+        return f"the device {waits}"
+    idle = format_share(device.idle_ns / device.total_ns)
+    return f"the device is idle {idle} of the time between its first and its last work, and {waits}"
 
 
 _PLACES = {
@@ -208,8 +218,6 @@ _SENTENCES = {
         f"Communication-bound: the step is held {_of_step(case, 'communication')} in collectives."
     ),
     "overhead": _say_overhead,
-    "launch": lambda case, bound: (
-        f"Launch-bound: the device idles {format_share(bound.share_frac)} of the step until its next kernel is launched."
-    ),
+    "launch": lambda case, bound: f"Launch-bound: {_say_idle(case, bound)}.",
     "compute": _say_compute,
 }

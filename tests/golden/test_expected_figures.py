@@ -17,6 +17,8 @@ from collector.format.run import RankRun, Run
 from collector.traces import import_trace
 from profiler_server.analysis.accounting.categories import list_categories, summarize_categories
 from profiler_server.analysis.device.device import summarize_device
+from profiler_server.diagnosis.judging import diagnose
+from profiler_server.format import format_share
 from tests.support.traces import SAMPLES, find_sample
 
 NAMES = ("bert_small_h100", "owlv2_h100", "qwen05b_h100", "vit_mi300")
@@ -147,3 +149,20 @@ def test_every_sample_makes_a_run_that_accounts_for_every_step(tmp_path: Path, f
     lengths = [row["duration_ns"] for row in steps if row["kind"] == "train"]
     assert sum(categories.values()).tolist() == lengths  # type: ignore[union-attr]
     assert rank.manifest.events_lost == 0
+
+
+def test_the_verdict_and_the_device_page_give_one_idle_time(tmp_path: Path) -> None:
+    run = import_trace(find_sample("negative_queue.json.gz"), tmp_path / "run")
+    device = summarize_device(run.rank())
+    assert device is not None
+    assert format_share(device.idle_ns / device.total_ns) == "64.4 %"
+    assert "idle 64.4 % of the time" in diagnose(run, 0).sentence
+    steps = [row for row in run.rank().table("steps").to_pylist() if row["kind"] == "train"]
+    assert max(row["tail_ns"] / row["duration_ns"] for row in steps) < 0.2
+
+
+def test_a_trace_that_only_infers_spends_its_time_in_forward(runs: dict[str, Run]) -> None:
+    rank = runs["owlv2_h100"].rank()
+    steps = [row for row in rank.table("steps").to_pylist() if row["kind"] == "train"]
+    assert [round(row["forward_ns"] / 1e6) for row in steps] == [586]
+    assert sum(row["gap_ns"] for row in steps) < 5_000_000

@@ -7,9 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
+from collector.traces.kineto.behind import Phases
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.model import Trace
-from collector.traces.kineto.phases import Phases
 from collector.traces.kineto.scratch import blocks
 from collector.traces.kineto.steps import Steps
 from collector.traces.kineto.tree import Tree

@@ -6,10 +6,11 @@ import numpy as np
 
 from collector.format.phases import PHASE_PLACES
 from collector.traces.families import find_family
+from collector.traces.kineto.behind import Phases
 from collector.traces.kineto.classify import Kind
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.model import Trace
-from collector.traces.kineto.phases import Phases, find_thread
+from collector.traces.kineto.phases import find_thread
 from collector.traces.kineto.scratch import blocks
 from collector.traces.kineto.steps import Steps
 

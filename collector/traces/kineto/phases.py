@@ -3,6 +3,9 @@
 Loader, backward and optimizer leave marks in a trace. What lies between two marks is told from the marks on both
 sides, as the declaration of the phases says; a trace without any mark is all forward. All time of the training thread
 in the loader is data wait, also while the device still works on the step: a faster loader saves so much at most.
+
+When the host has left a step, the device may still be at work on it. What the host does then belongs to the next step,
+so the phases are those of the device (`behind.py`).
 """
 
 from __future__ import annotations
@@ -13,8 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector.format.phases import PHASE_NAMES, PHASE_PLACES
+from collector.format.phases import PHASE_PLACES
 from collector.traces.families import find_family
+from collector.traces.kineto.behind import Phases, follow_device
 from collector.traces.kineto.classify import OPERATORS, Kind
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.marks import BACKWARD, LOADER, OPTIMIZER
@@ -29,45 +33,33 @@ Span = tuple[int, int, str]
 
 
 @dataclass(frozen=True)
-class Phases:
-    """Stretches in time order, without a hole within a step. `step` is the row in `Steps`, `phase` in PHASE_NAMES."""
-
-    step: Ints
-    phase: Ints
-    start_ns: Ints
-    end_ns: Ints
-
-    def sums(self, steps: int) -> dict[str, Ints]:
-        """Return the time of each phase per step."""
-        total = np.zeros((len(PHASE_NAMES), steps), np.int64)
-        np.add.at(total, (self.phase, self.step), self.end_ns - self.start_ns)
-        return dict(zip(PHASE_NAMES, total, strict=True))
-
-    def locate(self, times_ns: Ints) -> Ints:
-        """Return the phase at each time, -1 for none."""
-        if not len(self.start_ns):
-            return np.full(len(times_ns), -1, np.int64)
-        row = np.maximum(np.searchsorted(self.start_ns, times_ns, side="right") - 1, 0)
-        inside = (times_ns >= self.start_ns[row]) & (times_ns < self.end_ns[row])
-        return np.where(inside, self.phase[row], -1)
-
-
-@dataclass(frozen=True)
 class _Marks:
-    """Sorted times of what phases are told from. `calls` are all operators and runtime calls of the training thread."""
+    """Sorted times of what phases are told from. `calls` are all operators and runtime calls of the training thread.
+
+    `busy` is when anything ran in a trace that only infers, which has neither a backward nor an optimizer; else None.
+    """
 
     loader: tuple[Ints, Ints]
     optimizer: tuple[Ints, Ints]
     backward: tuple[Ints, Ints]
     work: Ints
     calls: tuple[Ints, Ints]
+    busy: tuple[Ints, Ints] | None
 
 
 def find_phases(trace: Trace, steps: Steps) -> Phases:
     """Tell the phases of every step; within a step they leave no hole."""
     marks = _find_marks(trace, steps)
+    found = _tell(marks, steps.start_ns, steps.end_ns)
+    if (steps.end_ns > steps.host_end_ns).any():
+        return follow_device(trace, steps, found, _tell(marks, steps.host_start_ns, steps.host_end_ns))
+    return found
+
+
+def _tell(marks: _Marks, starts: Ints, ends: Ints) -> Phases:
+    """Tell the phases of some stretches, as the host shows them."""
     rows: list[tuple[int, int, int, int]] = []
-    for row, (start, end) in enumerate(zip(steps.start_ns.tolist(), steps.end_ns.tolist(), strict=True)):
+    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         known = sorted(_clip_marks(marks, start, end))
         spans = [*_fill(known, start, end, marks)]
         rows.extend((row, PHASE_PLACES[phase], first, last) for first, last, phase in spans if last > first)
@@ -79,14 +71,19 @@ def _find_marks(trace: Trace, steps: Steps) -> _Marks:
     thread = find_thread(trace, steps)
     here = trace.lanes.track == thread
     work = trace.is_host_work & here & (trace.owner < 0) & ~_named(trace, LOADER) & ~_named(trace, OPTIMIZER)
+    backward = _times(trace, trace.is_host_work & _named(trace, BACKWARD))
+    optimizer = _times(trace, here & _named(trace, OPTIMIZER))
+    calls = here & (trace.caller < 0) & trace.kinds.mask(*OPERATORS, Kind.RUNTIME)
+    only_infers = not len(backward[0]) and not len(optimizer[0])
     preparing = np.array([find_family(name) in _PREPARATION for name in trace.names], bool)
     work &= ~preparing[trace.columns.name] if len(preparing) else work
     return _Marks(
         _times(trace, here & _named(trace, LOADER)),
-        _times(trace, here & _named(trace, OPTIMIZER)),
-        _times(trace, trace.is_host_work & _named(trace, BACKWARD)),
+        optimizer,
+        backward,
         trace.start_ns[trace.sort(work)],
-        _times(trace, here & (trace.caller < 0) & trace.kinds.mask(*OPERATORS, Kind.RUNTIME)),
+        _times(trace, calls),
+        _times(trace, calls | trace.is_device_work) if only_infers else None,
     )
 
 
@@ -151,7 +148,9 @@ def _fill(known: list[Span], start: int, end: int, marks: _Marks) -> Iterator[Sp
 
 def _name_hole(start: int, end: int, before: str, after: str, marks: _Marks) -> Iterator[Span]:
     """Name the time between two marks; "" stands for the edge of the step."""
-    if after == "data_wait":
+    if marks.busy is not None and after == "data_wait":
+        yield from _part_inference(start, end, before, marks)
+    elif after == "data_wait":
         yield start, end, "tail" if before == "optimizer" else "gap"
     elif before == "data_wait" or (not before and after == "optimizer" and len(marks.backward[0])):
         # A batch is there: preparation lasts until the first operator that is more than a copy.
@@ -160,22 +159,35 @@ def _name_hole(start: int, end: int, before: str, after: str, marks: _Marks) -> 
         yield start, begin, "h2d"
         yield begin, end, "forward"
     elif before in ("backward", "optimizer") and after == "optimizer":
-        yield from _part_idle(start, end, marks.calls)
+        yield from _part_idle(start, end, marks.calls, "optimizer")
     elif before in ("backward", "optimizer"):
         yield start, end, "forward" if after == "backward" else "tail"
     else:
         yield start, end, "forward"
 
 
-def _part_idle(start: int, end: int, calls: tuple[Ints, Ints]) -> Iterator[Span]:
-    """Part the time before an optimizer's step: what prepares the step, and long stretches in which nothing runs."""
-    inside = slice(int(np.searchsorted(calls[1], start, side="right")), int(np.searchsorted(calls[0], end)))
-    lows = np.append(start, np.maximum.accumulate(calls[1][inside]))
+def _part_inference(start: int, end: int, before: str, marks: _Marks) -> Iterator[Span]:
+    """Part the time between two batches of a trace that only infers: host or device work on a batch, and pauses."""
+    busy = marks.busy or marks.calls
+    at = int(np.searchsorted(marks.work, start))
+    begin = int(marks.work[at]) if at < len(marks.work) and marks.work[at] < end else end
+    yield start, begin, "h2d" if before == "data_wait" and begin < end else "gap"
+    ends = busy[1][slice(*np.searchsorted(busy[0], (begin, end)))]
+    last = min(max(int(ends.max(initial=begin)), begin), end)
+    yield from _part_idle(begin, last, busy, "forward")
+    yield last, end, "gap"
+
+
+def _part_idle(start: int, end: int, calls: tuple[Ints, Ints], phase: str) -> Iterator[Span]:
+    """Part some time of a phase from the long stretches in which nothing runs."""
+    reached = np.maximum.accumulate(calls[1])
+    inside = slice(int(np.searchsorted(reached, start, side="right")), int(np.searchsorted(calls[0], end)))
+    lows = np.append(start, reached[inside])
     highs = np.append(calls[0][inside], end)
     at = start
     for place in np.flatnonzero(highs - lows > LONGEST_PAUSE_NS).tolist():
         low, high = int(lows[place]), int(highs[place])
-        yield at, low, "optimizer"
+        yield at, low, phase
         yield low, high, "gap"
         at = high
-    yield at, end, "optimizer"
+    yield at, end, phase
