@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -80,20 +81,22 @@ def _to_arrow(values: Any, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
 
 def write_table(data: pa.Table, path: Path, row_group_rows: int = ROWS_PER_GROUP) -> None:
     """Write a table as Parquet (zstd) so that a reader sees all of it or nothing. OSError passes through."""
-    with _replacing(path) as partial:
-        pq.write_table(data, partial, row_group_size=row_group_rows, **_choose_encodings(data.schema))
+    with _replacing(path) as file:
+        pq.write_table(data, file, row_group_size=row_group_rows, **_choose_encodings(data.schema))
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """Give a name to write to; what is there at the end takes the place of the file."""
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """Give a file to write to; what is in it at the end takes the place of the one at the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        yield partial
-        os.replace(partial, path)
+        # Opened here: Arrow takes no name that is no UTF-8.
+        with open(unfinished, "wb") as file:
+            yield file
+        os.replace(unfinished, path)
     finally:
-        partial.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
 
 
 def _choose_encodings(schema: pa.Schema) -> dict[str, Any]:
@@ -110,8 +113,8 @@ def write_batches(batches: Iterable[pa.RecordBatch], table: str, path: Path) -> 
     """Write a table batch by batch, each while the next is made, as `write_table` does otherwise. OSError passes through."""
     schema = arrow_schema(table)
     with (
-        _replacing(path) as partial,
-        pq.ParquetWriter(partial, schema, compression="zstd") as writer,
+        _replacing(path) as file,
+        pq.ParquetWriter(file, schema, compression="zstd") as writer,
         ThreadPoolExecutor(1) as thread,
     ):
         writing = None
@@ -204,7 +207,7 @@ def compact_parts(rank_folder: Path, table: str, revise: Callable[[pa.Table], pa
 def _join_files(files: Sequence[Path], table: str, target: Path) -> None:
     """Write one file of many without holding more than a few row groups."""
     schema = arrow_schema(table)
-    with _replacing(target) as partial, pq.ParquetWriter(partial, schema, **_choose_encodings(schema)) as writer:
+    with _replacing(target) as file, pq.ParquetWriter(file, schema, **_choose_encodings(schema)) as writer:
         held: list[pa.Table] = []
         for path in files:
             held.append(read_files([path], table))
@@ -246,16 +249,15 @@ def read_files(
 
 def _read_file(path: Path, table: str, wanted: pa.Schema, where: pc.Expression | None) -> pa.Table:
     try:
-        stored = pq.read_schema(path)
+        with open(path, "rb") as file:
+            stored = pq.read_schema(file)
         version = _check_version(stored, path)
         required = [f.name for f in wanted if f.name not in stored.names and not f.nullable]
         later = [name for name in required if TABLES[table].column(name).since > version]
         if lacking := [name for name in required if name not in later]:
             raise TableBrokenError(f"{path} lacks of the table {table!r}: {', '.join(lacking)}", spell_recovery(path))
-        import pyarrow.dataset as ds  # 0.2 s, for it imports pandas where that is installed
-
-        source = ds.dataset(path, schema=arrow_schema(table), format="parquet")
-        data = source.to_table(columns=wanted.names, filter=where, use_threads=False)
+        source: Any = _open_dataset(path, arrow_schema(table))
+        data = source(columns=wanted.names, filter=where, use_threads=False)
     except FileNotFoundError:
         raise TableMissingError(f"{path} vanished while it was read; reload the run") from None
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -268,6 +270,19 @@ def _read_file(path: Path, table: str, wanted: pa.Schema, where: pc.Expression |
         place = data.schema.get_field_index(name)
         data = data.set_column(place, wanted.field(name), pc.fill_null(data[name], 0))
     return data.cast(wanted) if data.schema != wanted else data
+
+
+def _open_dataset(path: Path, schema: pa.Schema) -> Callable[..., pa.Table]:
+    """Return what reads a file. Arrow takes no name that is no UTF-8: such a file is opened here."""
+    import pyarrow.dataset as ds  # 0.2 s, for it imports pandas where that is installed
+
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        fragment = ds.ParquetFileFormat().make_fragment(io.BytesIO(path.read_bytes()))
+        return partial(fragment.to_table, schema)
+    reading: Callable[..., pa.Table] = ds.dataset(path, schema=schema, format="parquet").to_table
+    return reading
 
 
 def check_ranges(data: pa.Table | pa.RecordBatch, path: Path) -> None:

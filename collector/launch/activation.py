@@ -56,7 +56,7 @@ def _parse(text: str, where: str) -> dict[str, Any]:
         return {}
     try:
         given = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         _report(f'{where} is not JSON ({error}); the default options are used. Example: {{"window": [100, 5]}}')
         return {}
     if not isinstance(given, dict):

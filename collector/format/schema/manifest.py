@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -157,12 +158,14 @@ class RankManifest:
         return self.state == "imported" and not self.recorded_whole
 
 
+_NO_TEXT = re.compile("[\ud800-\udfff]")
 M = TypeVar("M", RunManifest, RankManifest)
 
 
 def encode_manifest(manifest: RunManifest | RankManifest) -> str:
-    """Return the manifest as indented JSON with a final newline."""
-    return json.dumps(dataclasses.asdict(manifest), indent=1, ensure_ascii=False) + "\n"
+    """Return the manifest as indented JSON with a final newline. Bytes that are no text, in a path or word, are escaped."""
+    text = json.dumps(dataclasses.asdict(manifest), indent=1, ensure_ascii=False) + "\n"
+    return _NO_TEXT.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text)
 
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from collector import Profiler
 from collector.format import parts
 from collector.format.run import Run, open_run
 from collector.options import parse_options
@@ -153,3 +154,25 @@ print("whole", sum(os.path.exists(f"out/{n}/profiler/rank_0/steps.parquet") for 
 """,
     )
     assert "whole 60" in printed
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "Free space on the disk"),
+        (errno.EMFILE, "Raise the limit of open files"),
+        (errno.EROFS, "writable"),
+    ],
+)
+def test_a_recording_that_cannot_begin_names_the_remedy_of_its_own_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, remedy: str
+) -> None:
+    def refuse(*arguments: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    Profiler(tmp_path / "run", window=None).analyse()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert os.strerror(number) in line
+    assert remedy in line
+    assert ("space" in line.replace(os.strerror(number), "")) == (number == errno.ENOSPC)
