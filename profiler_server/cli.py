@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import sys
 from dataclasses import replace
 from typing import Annotated, Any
@@ -12,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from collector.format.schema.errors import StepscopeError, UsageError
+from collector.plugins import search_room
 from profiler_server import commands
 from profiler_server.settings import Settings
 
@@ -125,8 +124,7 @@ def print_version() -> None:
 
 def register_commands() -> None:
     """Add every module of the commands' room, with its example below its help."""
-    for entry in pkgutil.iter_modules(commands.__path__):
-        module = importlib.import_module(f"{commands.__name__}.{entry.name}")
+    for module in search_room(commands, "command").modules:
         app.command(module.NAME, cls=_Command, epilog=f"Example: {module.EXAMPLE}")(module.command)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
-import pkgutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,6 +11,7 @@ import profiler_server.diagnosis.rules as room
 from collector.edge import Edge
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableMissingError
+from collector.plugins import explain_failure, search_room
 from profiler_server.analysis.data.own_pipeline import OwnStage, select_own, summarize_own
 from profiler_server.analysis.data.replicas import read_stages
 from profiler_server.analysis.results import Abstention, BoundBy, Diagnosis, Suggestion
@@ -30,7 +29,6 @@ from profiler_server.store.stamps import stamp_rank
 _DIAGNOSES: Kept[Diagnosis] = Kept(64)
 Findings = list[tuple[Rule, Finding]]
 _TRACE_LONGER = "Trace longer: give torch.profiler.schedule a larger `active`, and call prof.step() after every step."
-_LONGEST_LINE = 300
 _log = logging.getLogger("stepscope")
 _SEVERITIES = ("high", "medium", "low", "info")
 
@@ -157,10 +155,7 @@ def _edge(what: str, failures: list[str]) -> Edge:
 
     def tell(error: Exception) -> None:
         _log.warning("%s: %r", what, error, exc_info=error)
-        text = str(error).splitlines()
-        failures.append(
-            f"{what} and is left out: {type(error).__name__}{f': {text[0]}' if text else ''}"[:_LONGEST_LINE]
-        )
+        failures.append(f"{what} and is left out: {explain_failure(error)}")
 
     return Edge(tell)
 
@@ -200,11 +195,6 @@ class Room:
 @cache
 def find_rules() -> Room:
     """Return every rule: each module of the room that has a RULE."""
-    rules: list[Rule] = []
-    failures: list[str] = []
-    for entry in sorted(pkgutil.iter_modules(room.__path__), key=lambda module: module.name):
-        with _edge(f"The rule {entry.name} cannot be imported", failures):
-            module = importlib.import_module(f"{room.__name__}.{entry.name}")
-            if hasattr(module, "RULE"):
-                rules.append(module.RULE)
-    return Room(tuple(rules), tuple(failures))
+    found = search_room(room, "RULE")
+    failures = (f"The rule {rule.name} cannot be imported and is left out: {rule.reason}" for rule in found.broken)
+    return Room(tuple(module.RULE for module in found.modules), tuple(failures))

@@ -14,12 +14,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from collector.format.schema.errors import StepscopeError
+from collector.plugins import find_plugins
 from collector.version import __version__
 from profiler_server.settings import Settings
 from profiler_server.store.background import BACKGROUND
 from profiler_server.web import routes
 from profiler_server.web.compression import Compression
-from profiler_server.web.discovery import BrokenModule, find_modules
 from profiler_server.web.errors import ErrorView, describe_error, describe_status
 from profiler_server.web.guard import SECURITY_HEADERS, Guard
 from profiler_server.web.links import API
@@ -58,7 +58,7 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
 def _include_routers(app: FastAPI) -> None:
     """Include the routes of all routers, longer paths first: an id may contain slashes, so the pattern `{id}/steps`
     would also match `{id}/tables/steps`."""
-    routers = [m.ROUTER for m in find_modules(routes) if not isinstance(m, BrokenModule) and hasattr(m, "ROUTER")]
+    routers: tuple[APIRouter, ...] = find_plugins(routes, "ROUTER")
     found = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
     for route in found:
         if not route.include_in_schema and route.methods and "GET" in route.methods:

@@ -126,6 +126,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.diagnosis": (
         "collector.edge",
         "collector.format",
+        "collector.plugins",
         "profiler_server.store",
         "profiler_server.analysis",
         "profiler_server.diagnosis.rules",
@@ -163,6 +164,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "profiler_server.web": (
         "collector.format",
+        "collector.plugins",
         "collector.traces",
         "collector.version",
         "profiler_server.settings",
@@ -187,8 +189,10 @@ PLUG_IN_ROOMS = (
     "collector.format.schema.tables",
     "collector.signals",
     "collector.sidecar.assemblers",
+    "collector.traces.formats",
     "collector.traces.formulas",
     "profiler_server.diagnosis.rules",
+    "profiler_server.commands",
     "profiler_server.pages",
     "profiler_server.web.routes",
 )

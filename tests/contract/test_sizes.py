@@ -10,12 +10,16 @@ ROOT = Path(__file__).parents[2]
 FILE_LINES = 500
 FUNCTION_LINES = 60
 PARAMETERS = 6
-# Edges where anything may come: each broad except has a comment and a log line there.
+# Edges where anything may come; everywhere else `collector.edge.Edge` is the edge, or the errors are named.
 BROAD_EXCEPT_ROOMS = (
+    "collector/context",
     "collector/session/profiler.py",
-    "collector/context/signals.py",
+    "collector/signals",
     "collector/workers/guard.py",
-    "collector/workers/entry.py",
+    "profiler_server/pages/device/__init__.py",
+    "profiler_server/pages/overall/__init__.py",
+    "profiler_server/store",
+    "profiler_server/web",
 )
 CODE_FOLDERS = ("collector", "profiler_server", "frontend", "tests", "benchmarks", "examples")
 
@@ -65,3 +69,39 @@ def test_functions_take_few_parameters() -> None:
         "profiler_server/commands",
     )
     assert {n: c for n, c in counts.items() if c > PARAMETERS and not n.startswith(public)} == {}
+
+
+def list_broad_excepts() -> Iterator[tuple[str, ast.ExceptHandler, str]]:
+    """Return file, handler and line of every handler in the product that stops any exception and does not pass it on."""
+    for path in list_files(".py"):
+        name = path.relative_to(ROOT).as_posix()
+        if not name.startswith(("collector/", "profiler_server/")):
+            continue
+        text = path.read_text(encoding="utf-8")
+        lines = text.splitlines()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ExceptHandler) and _is_broad(node) and not _raises(node):
+                yield name, node, lines[node.lineno - 1]
+
+
+def _is_broad(handler: ast.ExceptHandler) -> bool:
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(kind is None or ast.unparse(kind) in ("Exception", "BaseException") for kind in kinds)
+
+
+def _raises(handler: ast.ExceptHandler) -> bool:
+    return any(isinstance(statement, ast.Raise) for statement in handler.body)
+
+
+def test_any_exception_is_stopped_at_an_edge_only_and_the_line_says_why() -> None:
+    found = list(list_broad_excepts())
+    assert [f"{name}:{node.lineno}" for name, node, _ in found if not name.startswith(BROAD_EXCEPT_ROOMS)] == []
+    reasons = {
+        f"{name}:{node.lineno}": line.partition("#")[2].replace("noqa: BLE001", "") for name, node, line in found
+    }
+    assert [place for place, reason in reasons.items() if len(reason.split()) < 3] == []
+
+
+def test_every_room_of_edges_holds_one() -> None:
+    names = {name for name, _, _ in list_broad_excepts()}
+    assert [room for room in BROAD_EXCEPT_ROOMS if not any(name.startswith(room) for name in names)] == []
