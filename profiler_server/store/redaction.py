@@ -19,7 +19,7 @@ from collector.format.schema.manifest import Loader, RankManifest, RunManifest, 
 _PUBLIC = re.compile(
     r"(aten|c10|c10d|prims|quantized|torch|torchvision|autograd|nccl|gloo|cuda|cudnn|cublas|mkldnn|onednn|record_param_comms)"
     r"([:._]|$)|Optimizer\.|enumerate\(DataLoader\)|ProfilerStep|Mem(cpy|set)\b|(void |std::)?(at|cutlass|cub|thrust)::|"
-    r"(ampere|volta|turing|sm\d+|cudnn|triton)_|nvjet|_foreach_|\w+Backward\d+$",
+    r"(ampere|volta|turing|sm\d+|cudnn|triton)_|nvjet|_foreach_|\w+Backward\d+$|\(no operator: ",
 )
 """Beginnings of names that everybody has."""
 _KEPT: Mapping[str, frozenset[str]] = {
@@ -40,6 +40,7 @@ _COLUMNS: Mapping[tuple[str, str], str] = {
     ("compiles", "name"): "function",
     ("compiles", "reason"): "",
     ("memory", "operator"): "operator",
+    ("memory", "module"): "module",
     ("slices", "name"): "slice",
     ("slices", "operator"): "operator",
     ("slices", "args"): "",

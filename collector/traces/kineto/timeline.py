@@ -22,6 +22,7 @@ from collector.traces.kineto.moments import Moments
 from collector.traces.kineto.scratch import blocks
 from collector.traces.kineto.sort import sort_rows
 from collector.traces.kineto.tables import LARGEST_SMALL, clean, encode, nullable
+from collector.traces.kineto.tensors import Tensors
 
 BATCH_ROWS = 1 << 17
 _SHOWN_KEPT = 1 << 14
@@ -155,18 +156,21 @@ def _read_memory(trace: Trace) -> _Memory:
 def stream_memory(reading: Reading) -> Iterator[pa.RecordBatch]:
     """Build the table `memory` from the allocator's events; the host is device -1."""
     memory = _read_memory(reading.trace)
-    moments = Moments(reading.trace, memory.fields["thread"])
+    found = Moments(reading.trace, memory.fields["thread"]), Tensors(reading.trace)
     for rows in blocks(len(memory.device), BATCH_ROWS):
-        yield from _build_memory(reading, memory, moments, rows).to_batches()
+        yield from _build_memory(reading, memory, found, rows).to_batches()
         reading.trace.release()
 
 
-def _build_memory(reading: Reading, memory: _Memory, moments: Moments, rows: slice) -> pa.Table:
+def _build_memory(reading: Reading, memory: _Memory, among: tuple[Moments, Tensors], rows: slice) -> pa.Table:
+    moments, tensors = among
     found = {name: values[rows] for name, values in memory.fields.items()}
     times, reserved, address = found["time_ns"], found["reserved"], found["address"]
     step, outside = reading.number_steps(reading.steps.locate(times))
     operator = moments.find(times, found["thread"])
     names = reading.trace.columns.name
+    change = np.where(found["change"] == ABSENT, NO_ID, found["change"])
+    held = [tensor or (None, None) for tensor in tensors.describe(operator, change)]
     return parts.build_table(
         "memory",
         {
@@ -175,11 +179,24 @@ def _build_memory(reading: Reading, memory: _Memory, moments: Moments, rows: sli
             "device": memory.device[rows],
             "allocated_bytes": memory.allocated[rows],
             "reserved_bytes": nullable(np.maximum(reserved, 0), reserved == ABSENT),
-            "change_bytes": np.where(found["change"] == ABSENT, NO_ID, found["change"]),
+            "change_bytes": change,
             "address": nullable(address, address == ABSENT),
             "operator": encode(np.where(operator >= 0, names[operator], -1), reading.trace.names),
+            "shape": [shape for shape, _ in held],
+            "dtype": [dtype for _, dtype in held],
+            "module": _name_owners(reading, np.where(change > 0, operator, -1)),
         },
     )
+
+
+def _name_owners(reading: Reading, rows: Ints) -> list[str | None]:
+    """Return the path of the module around each slice, None for none."""
+    tree = reading.tree
+    if not len(tree.modules):
+        return [None] * len(rows)
+    modules = np.where(rows >= 0, tree.module[rows], -1)
+    paths = {code: tree.module_path(code) for code in np.unique(modules).tolist() if code >= 0}
+    return [paths.get(code) for code in modules.tolist()]
 
 
 def _find_devices(memory: dict[str, Ints]) -> Ints:

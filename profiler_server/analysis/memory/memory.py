@@ -25,6 +25,19 @@ _COLUMNS = ("start_ns", "step", "allocated_bytes", "reserved_bytes", "change_byt
 
 
 @dataclass(frozen=True)
+class Tensors:
+    """What blocks were taken for, event by event; None where the trace does not tell."""
+
+    shape: Sequence[str | None]
+    dtype: Sequence[str | None]
+    module: Sequence[str | None]
+
+    def pick(self, rows: Mask) -> Tensors:
+        kept = np.flatnonzero(rows).tolist()
+        return Tensors(*([column[row] for row in kept] for column in (self.shape, self.dtype, self.module)))
+
+
+@dataclass(frozen=True)
 class MemoryTrace:
     """Events of one device in time order. `reserved_bytes` is -1 where it is not known, `operator` and `address` too."""
 
@@ -37,6 +50,7 @@ class MemoryTrace:
     address: Ints
     operator: Ints
     operators: tuple[str, ...]
+    tensors: Tensors
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -53,6 +67,11 @@ class MemoryTrace:
     def peak_reserved_bytes(self) -> int | None:
         known = int(self.reserved_bytes.max())
         return known if known > 0 else None
+
+    @cached_property
+    def has_addresses(self) -> bool:
+        """Say whether blocks can be told apart. Traces that lack addresses (before PyTorch 1.11) lack totals as well."""
+        return bool((self.address != -1).any())
 
     def name(self, row: int) -> str:
         return self.operators[int(self.operator[row])] if self.operator[row] >= 0 else NO_OPERATOR
@@ -72,20 +91,27 @@ class OperatorChange:
 
 @dataclass(frozen=True)
 class LiveBlock:
-    """A block that was alive at a moment, and when and by which operator it was taken. `step` is None outside of steps."""
+    """A block that was alive at a moment, and when and by which operator it was taken. `step` is None outside of steps.
+
+    Shape and type of its tensor, and the module that took it, are None where the trace does not tell.
+    """
 
     address: int
     size_bytes: int
     operator: str
     born_ns: int
     step: int | None
+    shape: str | None
+    dtype: str | None
+    module: str | None
 
 
 @dataclass(frozen=True)
 class LiveMemory:
     """What was alive at `at_ns`, the moment of an event. `blocks` are the largest, `known_bytes` the sum of all `count`.
 
-    `before_bytes` is what was allocated and is not explained by them: it was taken before the window.
+    `before_bytes` is what was allocated and is not explained by them: it was taken before the window. Without addresses
+    no block is known, and `allocated_bytes` counts from the lowest level of the trace.
     """
 
     at_ns: int
@@ -96,6 +122,7 @@ class LiveMemory:
     before_bytes: int
     count: int
     blocks: tuple[LiveBlock, ...]
+    has_addresses: bool = True
 
 
 def read_memory(rank: RankRun) -> tuple[MemoryTrace, ...]:
@@ -110,14 +137,31 @@ def read_memory(rank: RankRun) -> tuple[MemoryTrace, ...]:
     codes = np.asarray(operators.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
     device = read_integers(table, "device", absent=-1)
     found = sorted(np.unique(device).tolist(), key=lambda number: (number == HOST, number))
-    return tuple(_pick(table, codes, names, number, device == number) for number in found)
+    tensors = _read_tensors(table)
+    return tuple(_pick(table, (codes, names, tensors), number, device == number) for number in found)
 
 
-def _pick(table: pa.Table, codes: Ints, names: tuple[str, ...], device: int, mine: Mask) -> MemoryTrace:
+def _read_tensors(table: pa.Table) -> Tensors:
+    """Read what blocks were taken for; runs of earlier versions do not tell."""
+    return Tensors(
+        *(
+            table[name].cast(pa.string()).to_pylist() if name in table.column_names else [None] * table.num_rows
+            for name in ("shape", "dtype", "module")
+        )
+    )
+
+
+def _pick(table: pa.Table, told: tuple[Ints, tuple[str, ...], Tensors], device: int, mine: Mask) -> MemoryTrace:
+    codes, names, tensors = told
     start, step, allocated, reserved, change, address = (
         read_integers(table, name, absent=-1)[mine] for name in _COLUMNS
     )
-    trace = MemoryTrace(device, start, step, allocated, reserved, change, address, codes[mine], names)
+    if not (address != -1).any():
+        # Without totals the level is a sum of changes: what goes below nothing was there before the first of them.
+        allocated = allocated - min(int(allocated.min(initial=0)), 0)
+    trace = MemoryTrace(
+        device, start, step, allocated, reserved, change, address, codes[mine], names, tensors.pick(mine)
+    )
     return _leave_out_maps(trace) if device == HOST else trace
 
 
@@ -143,7 +187,8 @@ def _leave_out_maps(trace: MemoryTrace) -> MemoryTrace:
         )
     )
     return MemoryTrace(
-        HOST, start, step, allocated, np.full(len(start), -1), change, address, operator, trace.operators
+        *(HOST, start, step, allocated, np.full(len(start), -1), change, address, operator, trace.operators),
+        trace.tensors.pick(kept),
     )
 
 
@@ -189,6 +234,7 @@ def list_live(trace: MemoryTrace, row: int, windows: Sequence[Window] = (), most
     alive = final[(trace.change_bytes[final] > 0) & (trace.address[final] != -1)]
     alive = alive[np.lexsort((trace.start_ns[alive], -trace.change_bytes[alive]))]
     known = int(trace.change_bytes[alive].sum())
+    before = max(int(trace.allocated_bytes[row]) - known, 0) if trace.has_addresses else 0
     allocated, reserved = int(trace.allocated_bytes[row]), int(trace.reserved_bytes[row])
     return LiveMemory(
         at_ns=int(trace.start_ns[row]),
@@ -196,15 +242,20 @@ def list_live(trace: MemoryTrace, row: int, windows: Sequence[Window] = (), most
         allocated_bytes=allocated,
         reserved_bytes=reserved if reserved > 0 else None,
         known_bytes=known,
-        before_bytes=max(allocated - known, 0),
+        before_bytes=before,
         count=len(alive),
         blocks=tuple(_describe(trace, int(at)) for at in alive[:most]),
+        has_addresses=trace.has_addresses,
     )
 
 
 def _describe(trace: MemoryTrace, row: int) -> LiveBlock:
     size = int(trace.change_bytes[row])
-    return LiveBlock(int(trace.address[row]), size, trace.name(row), int(trace.start_ns[row]), _step(trace, row))
+    tensors = trace.tensors
+    return LiveBlock(
+        *(int(trace.address[row]), size, trace.name(row), int(trace.start_ns[row]), _step(trace, row)),
+        *(tensors.shape[row], tensors.dtype[row], tensors.module[row]),
+    )
 
 
 def _step(trace: MemoryTrace, row: int) -> int | None:

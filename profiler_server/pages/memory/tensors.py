@@ -35,6 +35,7 @@ MOST_OPERATORS = 25
 MOST_BLOCKS = 50
 TABLE_ROWS = 40
 MS = 1e6
+NOT_RECORDED = "not recorded"
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,13 @@ class OperatorLine:
 
 @dataclass(frozen=True)
 class BlockLine:
-    """One block alive at the moment; its age is from its allocation to the moment."""
+    """One block alive at the moment; its age is from its allocation to the moment. `tensor` is its shape and type."""
 
     size: str
     share_frac: float
     operator: str
+    tensor: str
+    owner: str
     step: int | None
     age: str
 
@@ -138,7 +141,8 @@ def _name(device: int) -> str:
 
 
 def _list_stats(manifest: RankManifest, trace: MemoryTrace) -> tuple[Stat, ...]:
-    stats = [Stat("Peak allocated", format_bytes(trace.peak_bytes), "held by tensors")]
+    meaning = "held by tensors" if trace.has_addresses else "above the lowest level: the trace records no total"
+    stats = [Stat("Peak allocated", format_bytes(trace.peak_bytes), meaning)]
     if trace.peak_reserved_bytes is not None:
         stats.append(Stat("Peak reserved", format_bytes(trace.peak_reserved_bytes), "held by the caching allocator"))
     capacity = next(
@@ -163,7 +167,7 @@ def _draw(rank: RankRun, trace: MemoryTrace, row: int) -> Chart:
         lines.append(Line("reserved", "overlap", reserved))
     lines.append(Line("shown below", "zero", trace.allocated_bytes[[row]].astype(np.float64), "points", x=x[[row]]))
     axes = Axes(
-        x_title="ms since the first detailed window opened",
+        x_title=f"ms since the first {'detailed window opened' if rank.manifest.windows else 'allocation of the trace'}",
         y_title="memory",
         unit="bytes",
         shaded=_find_other_steps(rank, trace),
@@ -222,6 +226,12 @@ def _view_moment(live: LiveMemory, when: str, is_peak: bool) -> MomentView:
     step = f", step {live.step:,}" if live.step is not None else ""
     reserved = f" of {format_bytes(live.reserved_bytes)} reserved" if live.reserved_bytes else ""
     text = f"{format_bytes(live.allocated_bytes)} were allocated{reserved}, {format_number_of(live.count, 'block')} of it taken in this window"
+    if not live.has_addresses:
+        text = (
+            f"{format_bytes(live.allocated_bytes)} more were allocated than at the lowest level of the trace. It records "
+            "neither totals nor addresses, so what was held from before, and which blocks were alive, is not known; "
+            "PyTorch 1.11 and later record both"
+        )
     if live.before_bytes:
         text += f" ({format_bytes(live.known_bytes)}); {format_bytes(live.before_bytes)} were held from before, such as parameters"
     shown = len(live.blocks)
@@ -231,6 +241,8 @@ def _view_moment(live: LiveMemory, when: str, is_peak: bool) -> MomentView:
             size=format_bytes(block.size_bytes),
             share_frac=block.size_bytes / live.known_bytes if live.known_bytes else 0.0,
             operator=block.operator,
+            tensor=f"{block.shape} {block.dtype}" if block.shape and block.dtype else NOT_RECORDED,
+            owner=shorten_middle(block.module, 60) if block.module else NOT_RECORDED,
             step=block.step,
             age=format_duration(live.at_ns - block.born_ns),
         )

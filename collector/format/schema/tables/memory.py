@@ -14,6 +14,9 @@ TABLE = Table(
         Column("change_bytes", "int64", "bytes", "What the event added, negative for a release; 0 for a sample."),
         Column("address", "int64", "", "Address of the block, where known.", nullable=True),
         Column("operator", "category", "", "Operator that it happened in.", nullable=True),
+        Column("shape", "category", "", "Shape of the tensor that the block was taken for, as JSON.", nullable=True),
+        Column("dtype", "category", "", "Type of its elements, such as float32.", nullable=True),
+        Column("module", "category", "", "Path of the nn.Module that took it.", nullable=True),
     ),
     option="memory",
 )

@@ -12,16 +12,20 @@ from collector.format.parts import build_table_from_rows, write_table
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.manifest import Window
+from collector.traces import import_trace
 from profiler_server.analysis.memory.memory import (
     NO_OPERATOR,
     MemoryTrace,
+    Tensors,
     find_row,
     list_live,
     read_memory,
     sum_operators,
 )
+from profiler_server.pages.memory.tensors import view_tensors
 from tests.support.machines import MIB, build_machine
 from tests.support.runs import RunPlan, build_run
+from tests.support.traces import Event, operator, step, training_steps, write_trace
 
 
 def make_trace(changes: list[tuple[int, int]], device: int = 0) -> MemoryTrace:
@@ -40,6 +44,7 @@ def make_trace(changes: list[tuple[int, int]], device: int = 0) -> MemoryTrace:
         address,
         np.zeros(count, int),
         ("op",),
+        Tensors([None] * count, [None] * count, [None] * count),
     )
 
 
@@ -120,3 +125,49 @@ def test_what_is_alive_is_what_a_walk_finds(takes: list[tuple[int, int]], data: 
     live = list_live(make_trace(changes), row, most=100)
     assert {block.address: block.size_bytes for block in live.blocks} == walked
     assert live.before_bytes == 0
+
+
+def test_without_addresses_no_block_is_claimed_and_the_level_counts_from_the_lowest(tmp_path: Path) -> None:
+    changes = [(100, 4 * MIB), (110, -6 * MIB), (120, 5 * MIB), (130, -MIB)]
+    events = [_allocate(at, change) for at, change in changes]
+    rank = import_trace(write_trace(tmp_path / "t.json", [*training_steps(), *events]), tmp_path / "run").rank()
+    (trace,) = read_memory(rank)
+    assert trace.allocated_bytes.tolist() == [6 * MIB, 0, 5 * MIB, 4 * MIB]
+    live = list_live(trace, trace.peak_row)
+    assert (live.count, live.before_bytes, live.blocks, live.has_addresses) == (0, 0, (), False)
+    view = view_tensors(rank, {})
+    assert "6.00 MiB more were allocated than at the lowest level" in view.moment.sentence
+    assert "0 blocks" not in view.moment.sentence
+
+
+def _allocate(at_us: float, change: int, **args: int) -> Event:
+    event = {**operator("[memory]", at_us, 0), "ph": "i", "cat": "cpu_instant_event", "s": "t"}
+    return {**event, "args": {"Device Type": 1, "Device Id": 0, "Bytes": change, **args}}
+
+
+def test_live_blocks_tell_shape_type_and_module_where_the_trace_does(tmp_path: Path) -> None:
+    module = {**operator("nn.Module: Net_0", 0, 100), "cat": "python_function"}
+    size = {"Concrete Inputs": ["[128, 64]", "15", "0", "", "", ""], "Input Dims": [[], [], [], [], [], []]}
+    product = {
+        "Input Dims": [[32], [16, 8], [8, 32], [], []],
+        "Input type": ["float", "float", "float", "Scalar", "Scalar"],
+    }
+    events = [
+        *(step(1, 0, 300), module, operator("aten::empty", 10, 5, **size), operator("aten::addmm", 20, 5, **product)),
+        *(operator("aten::cumsum", 120, 5), operator("aten::empty", 130, 5, **size)),
+        _allocate(12, 16_384, Addr=1, **{"Total Allocated": 16_384}),
+        _allocate(22, 2_048, Addr=2, **{"Total Allocated": 18_432}),
+        _allocate(122, 512, Addr=3, **{"Total Allocated": 18_944}),
+        _allocate(132, 65_536, Addr=4, **{"Total Allocated": 84_480}),  # larger than what its arguments say
+    ]
+    rank = import_trace(write_trace(tmp_path / "t.json", events), tmp_path / "run").rank()
+    (trace,) = read_memory(rank)
+    blocks = list_live(trace, trace.peak_row).blocks
+    assert {block.address: (block.shape, block.dtype, block.module) for block in blocks} == {
+        1: ("[128, 64]", "bfloat16", "Net_0"),
+        2: ("[16, 32]", "float32", "Net_0"),
+        3: (None, None, None),
+        4: (None, None, None),
+    }
+    shown = {line.tensor for line in view_tensors(rank, {}).moment.blocks}
+    assert shown == {"[128, 64] bfloat16", "[16, 32] float32", "not recorded"}
