@@ -58,13 +58,14 @@ class Chart:
 class Line:
     """One line in ns (or in `y_title`'s unit).
 
-    Of the kinds, area fills to zero, band to the line before it; points are not joined.
+    Of the kinds, area fills to zero, band to the line before it; points and ticks are not joined, and ticks stay apart
+    where points would merge into a line.
     """
 
     name: str
     color: str
     y: Numbers
-    kind: Literal["line", "area", "band", "points", "steps", "dash"] = "line"
+    kind: Literal["line", "area", "band", "points", "ticks", "steps", "dash"] = "line"
     x: Numbers | None = None
     marked: bool = False
 
@@ -251,9 +252,11 @@ def build_depths(x: Numbers, depths: Numbers, capacity: float, x_title: str = "s
     lines = [
         Line("depth", "data", depths, "steps"),
         Line("capacity", "idle", np.array([capacity, capacity]), "dash", x=_ends(x)),
-        Line("empty", "zero", np.zeros(len(zeros)), "points", x=zeros),
+        Line("empty", "zero", np.zeros(len(zeros)), "ticks", x=zeros),
     ]
-    return build_lines(x, lines, Axes(x_title, y_title="depth", unit="batches", y_max=capacity * 1.08 or 1.0))
+    span = (float(x[0]) - 0.5, float(x[-1]) + 0.5) if len(x) else None
+    axes = Axes(x_title, y_title="depth", unit="batches", x_range=span, y_max=capacity * 1.08 or 1.0)
+    return build_lines(x, lines, axes)
 
 
 def plain_text(text: str) -> str:
@@ -267,7 +270,7 @@ def _draw_line(line: Line, x: Numbers, scale: float, unit: str, points: int = DR
     color = _color(line.color)
     trace: Figure = {
         "type": "scatter",
-        "mode": "markers" if line.kind == "points" else "lines+markers" if line.marked else "lines",
+        "mode": "markers" if line.kind in ("points", "ticks") else "lines+markers" if line.marked else "lines",
         "name": plain_text(line.name),
         "x": _listed(drawn_x, digits=9),
         "y": _listed(drawn / scale),
@@ -275,6 +278,9 @@ def _draw_line(line: Line, x: Numbers, scale: float, unit: str, points: int = DR
     }
     if line.kind == "points":
         return {**trace, "marker": {"color": color, "size": 6}}
+    if line.kind == "ticks":
+        tick = {"symbol": "line-ns-open", "size": 9, "line": {"color": color, "width": 1.5}}
+        return {**trace, "marker": {"color": color, **tick}}
     trace["line"] = {"color": color, "width": 1.5}
     if line.kind == "area":
         return {**trace, "fill": "tozeroy", "fillcolor": f"{color}33"}

@@ -25,7 +25,10 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class ReplicaTimes:
-    """One worker, or -1 for the process that trains. `other_ns` is the part of its wall time in no row."""
+    """One worker, or -1 for the process that trains. `other_ns` is the part of its wall time in no row.
+
+    `send_ns` is no part of the wall time: a thread of the worker's own sends a batch while the next one is made.
+    """
 
     replica: int
     batches: int
@@ -35,6 +38,7 @@ class ReplicaTimes:
     setup_ns: int
     other_ns: int
     wall_ns: int
+    send_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -112,14 +116,17 @@ def summarize_replicas(stages: pa.Table) -> tuple[ReplicaTimes, ...]:
     columns = {"end_ns": pc.add(loading["start_ns"], loading["duration_ns"]), "whole_batch": _number_batches(loading)}
     spans = _append(loading, columns)
     walls = _sum_walls(spans)
-    times = _sum_kinds(loading, "replica")
+    beside = pc.and_(pc.equal(loading["stage"], "send"), pc.is_valid(loading["loader"]))
+    times = _sum_kinds(loading.filter(pc.invert(beside)), "replica")
+    sent = _sum_kinds(loading.filter(beside), "replica")
     rows = []
     for span in spans.group_by("replica", use_threads=False).aggregate([("whole_batch", "count_distinct")]).to_pylist():
-        kinds = times[span["replica"]]
+        kinds = times.get(span["replica"], dict.fromkeys(KINDS, 0))
+        send_ns = sum(sent.get(span["replica"], {}).values())
         wall = walls[span["replica"]]
         other = max(0, wall - sum(kinds.values()))
         parts = (kinds["work"], kinds["input_wait"], kinds["output_wait"], kinds["setup"] + kinds["cleanup"])
-        rows.append(ReplicaTimes(span["replica"], span["whole_batch_count_distinct"], *parts, other, wall))
+        rows.append(ReplicaTimes(span["replica"], span["whole_batch_count_distinct"], *parts, other, wall, send_ns))
     return tuple(sorted(rows, key=lambda row: (row.replica < 0, row.replica)))
 
 

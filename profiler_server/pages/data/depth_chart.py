@@ -32,8 +32,8 @@ def chart_depths(samples: pa.Table, key: QueueKey, chart_id: str) -> Chart:
     return Chart(
         id=chart_id,
         title=f"{label_queue(key)}: depth over time",
-        caption=f"{format_number_of(len(seconds), 'sample')}, one each time {asked}; "
-        f"{format_count(int(empty.sum()))} found it empty.",
+        caption=f"The depth at each of {format_number_of(len(seconds), 'request')}, when {asked}; "
+        f"{format_count(int(empty.sum()))} found the queue empty.",
         figure=build_lines(
             seconds, lines, Axes("time since the run's start (s)", "depth", "items" if is_own else "batches")
         ),

@@ -43,6 +43,7 @@ class QueueInterval:
     title: str
     role: str
     empty: str
+    empty_frac: float
     is_starved: bool
     facts: tuple[Figure, ...]
     chart: Chart
@@ -129,7 +130,7 @@ def _build_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> 
     chart = Chart(
         id=f"depth-{key.name}-{list(facts.queues).index(key)}",
         title=f"{label}: depth by {facts.noun}",
-        caption=f"Batches ready when each {facts.noun} asked, of at most {trace.capacity}; red marks found none.",
+        caption=f"Batches in the queue when each {facts.noun} asked for one, of at most {trace.capacity}; a red mark is an empty queue.",
         figure=build_depths(trace.steps, trace.depths, trace.capacity, facts.noun),
         columns=(facts.noun.capitalize(), "Depth"),
         rows=tuple(
@@ -142,8 +143,9 @@ def _build_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> 
         title=label,
         role=_describe_role(facts, key),
         empty=f"empty in {format_count(empty)} of {format_number_of(count, facts.noun)}",
+        empty_frac=empty / count if count else 0.0,
         is_starved=count > 0 and empty / count > EMPTY_QUEUE_FRAC,
-        facts=(*_describe_depths(summary), *_describe_readiness(facts, key)),
+        facts=(*_describe_depths(key, summary), *_describe_readiness(facts, key)),
         chart=chart,
         query={"tab": "processing", "queue": key.name},
     )
@@ -154,16 +156,17 @@ def _build_own_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary)
     empty = round(summary.empty_frac * summary.samples)
     return QueueInterval(
         title=label_queue(key),
-        role="A queue of your own, sampled each time an item was asked for.",
-        empty=f"empty in {format_count(empty)} of {format_number_of(summary.samples, 'sample')}",
+        role="A queue of your own. Its depth is recorded at each request for an item.",
+        empty=f"empty in {format_count(empty)} of {format_number_of(summary.samples, 'request')}",
+        empty_frac=summary.empty_frac,
         is_starved=summary.empty_frac > EMPTY_QUEUE_FRAC,
-        facts=_describe_depths(summary),
+        facts=_describe_depths(key, summary),
         chart=chart_depths(facts.samples, key, f"depth-own-{list(facts.queues).index(key)}"),
         query={"tab": "processing", "queue": key.name},
     )
 
 
-def _describe_depths(summary: QueueSummary) -> tuple[Figure, ...]:
+def _describe_depths(key: QueueKey, summary: QueueSummary) -> tuple[Figure, ...]:
     has_limit = summary.capacity > 0
     of = f" of {summary.capacity}" if has_limit else ""
     usage = Figure("Usage", format_share(summary.usage_frac), "mean depth / capacity")
@@ -173,16 +176,16 @@ def _describe_depths(summary: QueueSummary) -> tuple[Figure, ...]:
         Figure(
             "Empty",
             format_share(summary.empty_frac),
-            f"of {format_number_of(summary.samples, 'request')}: nothing lay in it",
+            f"of {format_number_of(summary.samples, 'request')} found no {'item' if key.loader is None else 'batch'}",
         ),
     )
 
 
 def _describe_readiness(facts: PipelineFacts, key: QueueKey) -> tuple[Figure, ...]:
-    """Say how often the batch whose turn it was had not come, which is not the same as an empty queue."""
-    note = "of them: its turn, but not made yet (one that comes early is taken out at once)"
+    """Say how often the next batch in order was not ready, which is not the same as an empty queue."""
+    note = "of the requests. Batches come in order, and one that is ready early waits outside of the queue."
     return tuple(
-        Figure("Next missing", format_share(entry.not_ready_frac), note)
+        Figure("Next not ready", format_share(entry.not_ready_frac), note)
         for entry in facts.readiness
         if entry.queue == key.name
     )
@@ -190,10 +193,12 @@ def _describe_readiness(facts: PipelineFacts, key: QueueKey) -> tuple[Figure, ..
 
 def _describe_role(facts: PipelineFacts, key: QueueKey) -> str:
     if key.name == DEVICE_QUEUE:
-        return "Device side: batches pinned and ready for the step."
+        return "Device side: batches in pinned memory, ready for the step."
     if any(other.name == DEVICE_QUEUE for other in facts.queues):
-        return "Host side: batches that the workers have made and nobody has pinned yet."
-    return "Host side. There is no pin queue (pin_memory=False), so this is the queue that the step reads."
+        return "Host side: batches that the workers have made and that are not pinned yet."
+    return (
+        "Batches that the workers have made. There is no pin queue (pin_memory=False): the step takes them from here."
+    )
 
 
 def _chart_waits(facts: PipelineFacts) -> Chart | None:
@@ -208,7 +213,7 @@ def _chart_waits(facts: PipelineFacts) -> Chart | None:
     return Chart(
         id="waits",
         title=f"Wait for batch and host-to-device by {noun}",
-        caption=f"What each {noun} spent before its forward. The longest wait for data was at {noun} {longest}.",
+        caption=f"What each {noun} spent on its batch before the forward. The longest wait for data was at {noun} {longest}.",
         figure=build_stack(Stack(waits.steps, parts, labels=labels), Axes(noun, y_title="time")),
         columns=(noun.capitalize(), "Wait for batch", "Host-to-device"),
         rows=tuple(

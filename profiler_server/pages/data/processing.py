@@ -27,6 +27,7 @@ from profiler_server.format import (
     format_duration,
     format_number_of,
     format_share,
+    format_shares,
     shorten_middle,
 )
 from profiler_server.pages.data.depth_chart import chart_depths
@@ -183,7 +184,7 @@ def _build_worker(row: ReplicaTimes, longest_ns: int, label: str) -> WorkerBar:
             at += width
     wall = row.wall_ns or 1
     shown = ("work", "input_wait", "output_wait", "setup", "other")
-    shares = tuple(format_share(parts[kind] / wall) for kind in shown)
+    shares = (*format_shares([parts[kind] / wall for kind in shown]), format_share(row.send_ns / wall))
     return WorkerBar(label, f"{format_count(row.batches)}", tuple(segments), shares)
 
 

@@ -180,7 +180,7 @@ def _draw(rank: RankRun, trace: MemoryTrace, row: int) -> Chart:
     return Chart(
         id="memory",
         title=f"{name}: allocated over time",
-        caption=f"What tensors held after every allocation and release{since}; steps are shaded by turns. "
+        caption=f"What tensors held after every allocation and release{since}; every other step is shaded. "
         "Click a point to see below what was alive.",
         figure=figure,
         columns=("Time", "Allocated", "Operator"),

@@ -181,16 +181,16 @@ def _list_stats(rank: RankRun, steps: Steps) -> tuple[Stat, ...]:
     noun = steps.noun
     mean = format_duration(spread.mean) if spread else ABSENT
     count = f"{format_number_of(steps.summary.count, noun)} recorded"
-    around = f"± {format_duration(spread.std)}; {count}" if spread and spread.std else count
+    around = f"standard deviation {format_duration(spread.std)}; {count}" if spread and spread.std else count
     rate = measure_throughput(steps.table)
     wait = next((phase.share_frac for phase in steps.phases if phase.name == "data_wait"), None)
     cost = rank.manifest.overhead
     return (
-        Stat(f"Mean {noun}", mean, around, "steps"),
+        Stat(f"Mean {noun}" if steps.summary.count > 1 else f"The only {noun}", mean, around, "steps"),
         Stat(
             "Throughput",
             ABSENT if rate is None else f"{format_count(round(rate, 1))} /s",
-            "samples per second of step",
+            "no batch size was recorded" if rate is None else f"samples per second inside of {form_plural(noun)}",
             None,
         ),
         Stat("Data wait", format_share(wait), f"of the {noun}", "data"),
@@ -198,7 +198,7 @@ def _list_stats(rank: RankRun, steps: Steps) -> tuple[Stat, ...]:
         Stat(
             "Recording cost",
             format_duration(cost.training_thread_ns_per_step),
-            _describe_cost(cost.share_frac, noun),
+            _describe_cost(cost.training_thread_ns_per_step, spread.mean if spread else None, noun),
             None,
         ),
     )
@@ -223,8 +223,12 @@ def _describe_device(rank: RankRun) -> Stat:
     return Stat("Device busy", format_share(summary.utilization_frac), "of the window runs a kernel", "operators")
 
 
-def _describe_cost(share_frac: float | None, noun: str) -> str:
-    return "was not measured" if share_frac is None else f"a {noun} on the training thread ({format_share(share_frac)})"
+def _describe_cost(cost_ns: float | None, mean_ns: float | None, noun: str) -> str:
+    """Say what the cost is a part of: the mean step that stands in the same row."""
+    if cost_ns is None:
+        return "was not measured"
+    share = f", {format_share(cost_ns / mean_ns)} of the mean {noun}" if mean_ns else ""
+    return f"a {noun} on the training thread{share}"
 
 
 def _describe_step(steps: Steps, rank: RankRun) -> MeanStep:
@@ -264,7 +268,7 @@ def _describe_modes(steps: Steps, manifest: RankManifest) -> str:
     micro = describe_micro_batches(count_micro_batches(steps.table), noun)
     left_out = explain_left_out(selection.left_out, noun)
     covered = f"{of}{format_number_of(steps.summary.count, noun)}{f' ({left_out})' if left_out else ''}"
-    text = f"{micro} Mean over {covered}".strip()
+    text = f"{micro} {f'Mean over {covered}' if steps.summary.count > 1 else f'The only {noun}'}".strip()
     if selection.detailed[selection.kept].any():
         return f"{text}, recorded in a detailed window."
     text = f"{text}, recorded in light mode"

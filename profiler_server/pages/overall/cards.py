@@ -74,10 +74,10 @@ def build_steps_card(steps: pa.Table, noun: str) -> StepsCard:
     )
     outliers = list_outliers(steps)
     spread = summarize_steps(steps).duration_ns
-    percentiles = [("p50", spread.p50), ("p95", spread.p95), ("max", spread.max)] if spread else []
+    percentiles = [("p50", spread.p50), ("p95", spread.p95), ("max", spread.max)] if spread and spread.count > 1 else []
     rows = tuple((label, format_duration(value)) for label, value in percentiles)
     words = " · ".join(f"{label} {text}" for label, text in rows)
-    slow = format_number_of(outliers.count, "outlier")
+    slow = format_number_of(outliers.count, "outlier") if outliers.limit_ns is not None else "too few to tell outliers"
     which = f" ({format_steps(outlier.step for outlier in outliers.shown)})" if outliers.count else ""
     caption = f"The length of every {noun}."
     chart = Chart("overall-steps", f"{noun.capitalize()} time", caption, figure, ("", f"{noun} time"), rows, "short")
@@ -92,7 +92,7 @@ def build_operators_card(rank: RankRun) -> OperatorsCard:
     total = sum(_own(row, on_device) for row in types)
     slices = _slice_types(types, on_device)
     rows = tuple((part.label, part.text, format_share(part.value / total if total else 0.0)) for part in slices)
-    caption = f"Families of operators by {measure} in the detailed windows; what is small is added up as other."
+    caption = f"Families of operators by {measure} in the detailed windows. “Other” is the sum of the small ones."
     figure = build_pie(slices, format_duration(total))
     chart = Chart("overall-types", "Operator types", caption, figure, ("Type", "Self time", "Share"), rows)
     ranked = sorted(operators, key=lambda row: -_own(row, on_device))[:OPERATORS_SHOWN]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from collector.format.run import RankRun
@@ -16,6 +16,7 @@ from profiler_server.format import (
     format_number_of,
     format_ranks,
     format_share,
+    format_steps,
     shorten_middle,
 )
 
@@ -84,7 +85,7 @@ def _facts(run: RunManifest, rank: RankManifest, ranks: int) -> Iterator[Fact]:
     if rank.host:
         yield Fact("Host", f"{shorten_middle(rank.host, 80)}, process {rank.pid}")
     yield Fact("Processors", _describe_cores(rank))
-    yield from (Fact("Device", _describe_device(device)) for device in rank.devices[:DEVICES_SHOWN])
+    yield from _list_devices(rank.devices)
     if not rank.devices:
         yield Fact("Device", "none: trained on the CPU")
     if run.world_size > 1:
@@ -116,12 +117,20 @@ def _describe_cores(rank: RankManifest) -> str:
     return f"{format_number_of(rank.cpu_count, 'core')}{usable}{threads}"
 
 
+def _list_devices(devices: Sequence[Device]) -> Iterator[Fact]:
+    """Yield one fact for all devices that are alike."""
+    alike: dict[str, list[int]] = {}
+    for device in devices[:DEVICES_SHOWN]:
+        alike.setdefault(_describe_device(device), []).append(device.index)
+    for text, numbers in alike.items():
+        many = f"{len(numbers)} × " if len(numbers) > 1 else ""
+        yield Fact("Devices" if many else "Device", f"{format_steps(numbers)}: {many}{text}")
+
+
 def _describe_device(device: Device) -> str:
     memory = f", {format_bytes(device.memory_bytes)}" if device.memory_bytes else ""
     name = shorten_middle(device.name, 80)
-    return (
-        f"{device.index}: {name}{memory}" if name else f"GPU {device.index}{memory}, whose name the trace does not tell"
-    )
+    return f"{name}{memory}" if name else f"a GPU{memory} that the trace does not name"
 
 
 def _describe_loader(loader: Loader) -> str:

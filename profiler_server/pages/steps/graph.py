@@ -135,13 +135,13 @@ def _explain_early_update(graph: StepGraph) -> str:
     first = {stretch.phase: stretch.start_ns for stretch in reversed(graph.stretches)}
     if first.get("optimizer", 0.0) >= first.get("backward", 0.0):
         return ""
-    return " The parameter update that stands before the backward is zero_grad, which belongs to the update."
+    return " The parameter update before the backward is zero_grad, which counts as parameter update."
 
 
 def _explain_order(graph: StepGraph) -> str:
     if graph.measured:
-        return f"The bars stand where they were measured, on the thread that trains.{_explain_early_update(graph)}"
-    laid_out = "The bars stand in the usual order of the phases"
+        return f"The bars show when each phase ran on the training thread.{_explain_early_update(graph)}"
+    laid_out = "The bars are drawn in the usual order of the phases"
     if graph.step is None:
-        return f"{laid_out}: means have a length, but no place."
-    return f"{laid_out}: of this step only the sums were kept. The order is kept for the first steps and in detailed windows."
+        return f"{laid_out}: an average has lengths, but no start times."
+    return f"{laid_out}: of this step only the length of each phase was recorded. Start times are recorded for the first steps and in detailed windows."

@@ -17,6 +17,7 @@ from profiler_server.analysis.steps.outliers import (
     BULK_RATIO,
     MIN_DEVIATIONS,
     MIN_EXCESS_FRAC,
+    MIN_STEPS,
     Outlier,
     explain_outlier,
     list_outliers,
@@ -152,6 +153,8 @@ def list_percentiles(duration: Distribution | None) -> tuple[Figure, ...]:
     if duration is None:
         return ()
     ends = (("min", float(duration.min)), ("max", float(duration.max)))
+    if duration.count == 1:
+        return (Figure("length", format_duration(duration.mean)),)
     named = (("mean", duration.mean), *duration.list_percentiles(), *ends)
     return tuple(Figure(label, format_duration(value)) for label, value in named)
 
@@ -159,29 +162,35 @@ def list_percentiles(duration: Distribution | None) -> tuple[Figure, ...]:
 def list_steadiness(data: StepData) -> tuple[Figure, ...]:
     """Return jitter and trend as named figures."""
     stability = summarize_stability(data.steps)
-    trend = ABSENT if stability.trend_frac is None else f"{100 * stability.trend_frac:+.1f} %"
-    return (
-        Figure("jitter", format_share(stability.jitter_frac), "standard deviation as a share of the mean"),
-        Figure("trend", trend, "median of the last quarter against that of the first"),
-    )
+    figures = []
+    if stability.jitter_frac is not None:
+        note = f"standard deviation / mean {data.noun}"
+        figures.append(Figure("jitter", format_share(stability.jitter_frac), note))
+    if stability.trend_frac is not None:
+        note = f"median of the last quarter of the {data.nouns} against the first quarter"
+        figures.append(Figure("trend", f"{100 * stability.trend_frac:+.1f} %", note))
+    return tuple(figures)
 
 
 def describe_outliers(data: StepData, interruptions: Interruptions = NOTHING) -> OutlierTable:
     """Say where outliers begin, and list the slowest of them in order with their cause."""
     outliers, noun = list_outliers(data.steps, OUTLIER_ROWS, interruptions), data.noun
     if outliers.limit_ns is None:
-        return OutlierTable(f"Too few {data.nouns} to say which of them stand out.", ())
-    margin = f"{100 * MIN_EXCESS_FRAC:.0f} % and {MIN_DEVIATIONS:.0f} robust deviations above the median"
+        return OutlierTable(f"Outliers are looked for from {MIN_STEPS} {data.nouns} on.", ())
+    limit = format_duration(outliers.limit_ns)
+    rule = (
+        f"A {noun} is an outlier above {limit}: {100 * MIN_EXCESS_FRAC:.0f} % and {MIN_DEVIATIONS:.0f} standard "
+        "deviations (estimated as 1.4826 × the median absolute deviation) above the median."
+    )
     if outliers.by_bulk:
-        margin = f"{BULK_RATIO:.0f} times what nine {data.nouns} in ten stay below"
-    rule = f"{format_duration(outliers.limit_ns)} ({margin})"
+        rule = f"A {noun} is an outlier above {limit}: {BULK_RATIO:.0f} × the 90th percentile."
     if not outliers.count:
-        return OutlierTable(f"No {noun} took longer than {rule}.", ())
+        return OutlierTable(f"None. {rule}", ())
     listed = (
         f" The {len(outliers.shown)} slowest are listed, slowest first." if outliers.count > len(outliers.shown) else ""
     )
     rows = tuple(_describe_outlier(outlier) for outlier in outliers.shown)
-    return OutlierTable(f"{format_number_of(outliers.count, noun)} took longer than {rule}.{listed}", rows)
+    return OutlierTable(f"{format_number_of(outliers.count, 'outlier')}. {rule}{listed}", rows)
 
 
 def _describe_outlier(outlier: Outlier) -> OutlierRow:
@@ -246,7 +255,7 @@ def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | N
     spread = summary.duration_ns
     text = (
         f"{format_number_of(summary.count, 'evaluation batch')} took {format_duration(summary.total_ns)}, "
-        f"{format_share(summary.share_frac)} of the recorded time. The figures above hold nothing of that."
+        f"{format_share(summary.share_frac)} of the recorded time. The figures above leave them out."
     )
     named = (("mean", spread.mean), ("p50", spread.p50), ("p95", spread.p95), ("max", spread.max))
     present = [phase for phase in summary.phases if phase.mean_ns]

@@ -119,7 +119,7 @@ def test_a_queue_opens_to_its_depth_over_time_with_both_sides(tmp_path: Path) ->
     panel = _processing(run, queue="worker_queue").panel
     assert panel is not None
     assert (panel.before, panel.after) == ("2 worker processes", "1 pin-memory thread")
-    assert "40 samples" in panel.chart.caption
+    assert "40 requests" in panel.chart.caption
     assert _processing(run, queue="nope").panel_missing == "This loader has no queue 'nope'."
 
 
@@ -261,4 +261,4 @@ def test_an_empty_queue_and_a_missing_batch_are_told_apart(tmp_path: Path) -> No
     facts = {figure.label: figure for figure in _interval(run).queues[0].facts}
     assert facts["Empty"].value == "50.0 %"
     assert facts["Empty"].note.startswith("of 8 requests")
-    assert facts["Next missing"].value == "25.0 %"
+    assert facts["Next not ready"].value == "25.0 %"

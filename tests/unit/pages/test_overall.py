@@ -14,6 +14,7 @@ from collector.format.schema.manifest import Device, Signal, encode_manifest
 from collector.traces import import_trace
 from profiler_server.page import PageRequest
 from profiler_server.pages.overall import OverallPage, Panel, build, build_panel
+from profiler_server.pages.overall.facts import list_facts
 from profiler_server.pages.timeline import build as build_timeline
 from tests.support.cases import Plant, build_case_run, rest_between_epochs
 from tests.support.runs import MS, RunPlan, build_run, slow_loader_plan
@@ -140,9 +141,7 @@ def test_a_device_without_a_window_is_not_available_rather_than_zero(tmp_path: P
 def test_a_device_that_the_trace_does_not_name_is_told_by_its_number(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "trace.json", [call(20, 2, 1), kernel("gemm", 30, 90, 1)], {"deviceProperties": []})
     page = show(import_trace(path, tmp_path / "run").path)
-    assert [fact.value for fact in page.facts if fact.label == "Device"] == [
-        "GPU 0, whose name the trace does not tell"
-    ]
+    assert [fact.value for fact in page.facts if fact.label == "Device"] == ["0: a GPU that the trace does not name"]
 
 
 def test_the_timeline_card_counts_as_the_timeline_page_does(tmp_path: Path) -> None:
@@ -211,3 +210,26 @@ def test_the_timeline_card_names_every_window(tmp_path: Path) -> None:
     card = show(path).timeline_card.body
     assert card is not None
     assert card.covered == "steps 10–12, 30–31"
+
+
+def test_the_cost_of_recording_is_a_share_of_the_mean_step_beside_it(tmp_path: Path) -> None:
+    page = show(build_run(tmp_path / "run"))
+    assert page.stats.body is not None
+    (cost,) = (entry for entry in page.stats.body if entry.label == "Recording cost")
+    assert cost.note.endswith("0.03 % of the mean step")  # 21.0 µs of 64.0 ms
+
+
+def test_the_only_step_is_no_mean_and_has_no_percentiles(tmp_path: Path) -> None:
+    page = show(build_run(tmp_path / "run", RunPlan(steps=1, operators=False)))
+    assert stat(page, "The only step") != "n/a"
+    assert page.step.body is not None
+    assert page.step.body.sentence.startswith("The only step, recorded")
+    assert page.steps_card.body is not None
+    assert "p95" not in page.steps_card.body.sentence
+
+
+def test_devices_that_are_alike_share_a_line(tmp_path: Path) -> None:
+    run = open_run(build_run(tmp_path / "run"))
+    devices = tuple(Device(index, "Tesla V100", memory_bytes=(16 << 30) - index) for index in range(4))
+    facts = list_facts(run.manifest, dataclasses.replace(run.rank(0).manifest, devices=devices), 1)
+    assert [fact.value for fact in facts if fact.label == "Devices"] == ["0–3: 4 × Tesla V100, 16.0 GiB"]

@@ -92,7 +92,7 @@ def test_shown_shares_add_up_to_the_whole(tmp_path: Path, step: str) -> None:
 
 def test_bars_of_a_recorded_step_stand_where_they_were_measured(tmp_path: Path) -> None:
     trace = show(build_run(tmp_path / "run"), step="5")
-    assert "measured" in trace.graph.note
+    assert "when each phase ran" in trace.graph.note
     ends = [float(bar.x.rstrip("%")) + float(bar.width.rstrip("%")) for bar in trace.graph.strip.bars]
     assert ends == sorted(ends)
     assert ends[-1] == pytest.approx(100.0, abs=0.01)
@@ -123,7 +123,7 @@ def test_an_outlier_is_listed_with_its_cause(tmp_path: Path) -> None:
     (row,) = trace.outliers.rows
     assert (row.step, row.ratio) == (30, "2.4×")
     assert "garbage collection" in row.cause
-    assert trace.outliers.sentence.startswith("1 step took longer than")
+    assert trace.outliers.sentence.startswith("1 outlier. A step is an outlier above")
 
 
 def test_one_step_is_enough_for_a_page(tmp_path: Path) -> None:
@@ -228,3 +228,9 @@ def test_what_held_the_training_up_has_its_share_of_the_recorded_time(tmp_path: 
     run = build_case_run(tmp_path / "run", Plant(RunPlan(steps=40), edit=rest_between_epochs(10, 100.0)))
     rows = [(row.name, row.count, row.total, row.mean, row.share) for row in show(run.path).interruptions]
     assert rows == [("time between epochs", "3", "300 ms", "100 ms", "10.5 %")]
+
+
+def test_one_step_has_a_length_but_no_percentiles(tmp_path: Path) -> None:
+    trace = show(build_run(tmp_path / "run", RunPlan(steps=1, operators=False)))
+    assert [figure.label for figure in trace.percentiles] == ["length"]
+    assert trace.steadiness == ()

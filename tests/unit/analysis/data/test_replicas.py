@@ -41,7 +41,7 @@ def test_a_worker_is_work_waits_and_the_rest_of_its_wall_time() -> None:
     )
     worker, trainer = summarize_replicas(stages)
     assert (worker.replica, worker.batches, worker.wall_ns) == (0, 2, 100)
-    assert (worker.work_ns, worker.input_wait_ns, worker.output_wait_ns, worker.other_ns) == (35, 50, 10, 5)
+    assert (worker.work_ns, worker.input_wait_ns, worker.send_ns, worker.other_ns) == (35, 50, 10, 15)
     assert (trainer.replica, trainer.work_ns) == (-1, 7)
 
 
@@ -150,3 +150,15 @@ def test_a_sample_that_passes_several_transforms_counts_once() -> None:
 def test_time_between_epochs_is_no_time_of_a_worker() -> None:
     (worker,) = summarize_replicas(_stages(_row("read", 0, 0, 90), _row("read", 0, 5_000, 60, epoch=2, batch=1)))
     assert (worker.work_ns, worker.wall_ns, worker.other_ns) == (150, 150, 0)
+
+
+def test_what_a_worker_sends_while_it_makes_the_next_batch_is_no_part_of_its_time() -> None:
+    stages = _stages(
+        _row("read", 0, 0, 40),
+        _row("collate", 0, 40, 10),
+        _row("send", 0, 50, 30),
+        _row("read", 0, 50, 40, batch=1),
+        _row("collate", 0, 90, 10, batch=1),
+    )
+    (worker,) = summarize_replicas(stages)
+    assert (worker.work_ns, worker.other_ns, worker.wall_ns, worker.send_ns) == (100, 0, 100, 30)
