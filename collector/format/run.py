@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format import parts
+from collector.format.finding import find_run
 from collector.format.lens import WHOLE, Lens, LensReader, Redactor, StepRange
 from collector.format.schema import layout
 from collector.format.schema.errors import OptionError, RunNotFoundError, TableBrokenError, TableMissingError
@@ -28,12 +29,13 @@ from collector.format.schema.reading import read_small_text
 from collector.format.schema.recovery import BROKEN_SUFFIX, spell_recovery
 from collector.format.schema.tables import TABLES
 from collector.format.schema.wording import format_ranks
-from collector.views import summaries
+from collector.views import showing, summaries
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from collector.views.operators import Operator
+    from collector.views.statistics import Statistics
 
 HEARTBEAT_LIMIT_S = 60.0
 """A rank on another host that has not written its manifest for so long counts as crashed."""
@@ -68,6 +70,9 @@ class RankRun:
         self.folder = layout.rank_path(run_path, rank)
         self._file = layout.rank_file(run_path, rank)
         self._reader = LensReader(self.folder, lens)
+
+    def __repr__(self) -> str:
+        return showing.describe_rank(self)
 
     @property
     def key(self) -> tuple[str, Lens]:
@@ -172,6 +177,12 @@ class Run:
         self.path = path
         self.redactor = redactor
 
+    def __repr__(self) -> str:
+        return showing.describe_run(self)
+
+    def _repr_html_(self) -> str:
+        return showing.render_run(self)
+
     @property
     def key(self) -> tuple[str, Redactor | None]:
         """What tells this run, as it is seen here, from every other: the key of whatever is computed from it."""
@@ -261,6 +272,17 @@ class Run:
         from collector.views.operators import OPERATOR_COLUMNS, find_operator
 
         return find_operator(self.rank(rank).table("operators", OPERATOR_COLUMNS), name)
+
+    def statistics(self, rank: int | None = None) -> Statistics:
+        """Return totals by stage and kind of time, with counters, and the true wall time; also of a run without steps.
+
+        Raises as `RankRun.table` does.
+
+        >>> run.statistics().frame().sort_values("total_ns")
+        """
+        from collector.views.statistics import sum_statistics
+
+        return sum_statistics(self.rank(rank), self.manifest.name)
 
     def device_executions(self, rank: int | None = None) -> pd.DataFrame:
         """Return total, busy and wait of each device in each step of the detailed windows; empty without a device."""
@@ -364,14 +386,19 @@ class Run:
             print(one.status(table).reason)
 
 
-def open_run(path: str | Path) -> Run:
+def open_run(path: str | Path, base_dir: str | Path | None = None) -> Run:
     """Open the run at a path: the directory that holds `profiler/`, or `profiler/` itself.
 
-    Raises RunNotFoundError if there is none, NewerSchemaError or TableBrokenError if its manifest cannot be read.
+    With a `base_dir` also by its id or name below that folder, as the commands do. Raises RunNotFoundError if there is
+    none, or if several have the name, which it lists; NewerSchemaError or TableBrokenError if its manifest cannot be read.
+
+    >>> collector.open_run("digits", base_dir="runs")
     """
     folder = Path(path).expanduser().resolve()
     if folder.name == layout.PROFILER_FOLDER and (folder / layout.RUN_FILE).is_file():
         folder = folder.parent
+    elif base_dir is not None and not layout.run_file(folder).is_file():
+        folder = find_run(Path(base_dir).expanduser(), str(path))
     run = Run(folder)
     run.manifest  # noqa: B018  fail here, not at the first use
     return run

@@ -44,7 +44,7 @@ def describe_steps(steps: pa.Table) -> str:
     left_out = explain_left_out(summary.left_out, noun)
     kind = "Training steps" if noun == "step" else "Evaluation batches"
     header = ("", "count", "min", "max", "mean", "median", *PERCENTILE_LABELS[1:])
-    return f"{kind}, in ms.{f' {left_out}.' if left_out else ''}\n" + _lay_out(header, rows)
+    return f"{kind}, in ms.{f' {left_out}.' if left_out else ''}\n" + lay_out(header, rows)
 
 
 def _spell_times(label: str, times: Distribution) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ def describe_kernels(kernels: pa.Table) -> str:
         return "No device operators were recorded: nothing ran on a device inside a detailed window.\n"
     found.sort(key=lambda row: (-row[2], row[0]))
     rows = [(_shorten(name), f"{mean / 1e3:,.1f}", f"{count:,}") for name, count, mean in found[:_MOST_ROWS]]
-    return "Device operators by mean.\n" + _lay_out(("name", "mean µs", "count"), rows) + _say_rest(len(found))
+    return "Device operators by mean.\n" + lay_out(("name", "mean µs", "count"), rows) + _say_rest(len(found))
 
 
 def describe_operators(operators: pa.Table) -> str:
@@ -83,7 +83,7 @@ def describe_operators(operators: pa.Table) -> str:
         for row in sums[:_MOST_ROWS]
     ]
     header = ("name", "count", "total ms", "self ms", "mean µs")
-    return "Operators of the detailed windows by self time.\n" + _lay_out(header, rows) + _say_rest(len(sums))
+    return "Operators of the detailed windows by self time.\n" + lay_out(header, rows) + _say_rest(len(sums))
 
 
 def describe_host_operators(slices: pa.Table) -> str:
@@ -106,7 +106,7 @@ def describe_host_operators(slices: pa.Table) -> str:
     header = ("order", "name", "count", "total ms")
     return (
         f"Host operators of step {first} in the order of their first start.\n"
-        + _lay_out(header, rows)
+        + lay_out(header, rows)
         + _say_rest(len(sums))
     )
 
@@ -126,7 +126,7 @@ def describe_each_step(steps: pa.Table) -> str:
     rest = taken.num_rows - len(rows)
     kind = "Training steps" if noun == "step" else "Evaluation batches"
     header = (noun, "total", *(phase.label for phase in PHASES))
-    return f"{kind} one by one, in ms.\n" + _lay_out(header, rows) + (f"… and {rest:,} more\n" if rest else "")
+    return f"{kind} one by one, in ms.\n" + lay_out(header, rows) + (f"… and {rest:,} more\n" if rest else "")
 
 
 def describe_executions(executions: pa.Table) -> str:
@@ -143,7 +143,7 @@ def describe_executions(executions: pa.Table) -> str:
         for row in executions.to_pylist()[:_MOST_STEPS]
     ]
     header = ("step", "device", "executions", "total ms", "busy ms", "wait ms")
-    return "Device work by step.\n" + _lay_out(header, rows)
+    return "Device work by step.\n" + lay_out(header, rows)
 
 
 def describe_ranges(ranges: pa.Table) -> str:
@@ -166,7 +166,7 @@ def describe_ranges(ranges: pa.Table) -> str:
         for row in sums[:_MOST_ROWS]
     ]
     header = ("name", "count", "failed", "host ms", "device ms", "items")
-    return "Ranges by host time.\n" + _lay_out(header, rows) + _say_rest(len(sums))
+    return "Ranges by host time.\n" + lay_out(header, rows) + _say_rest(len(sums))
 
 
 def _shorten(name: str) -> str:
@@ -177,7 +177,7 @@ def _say_rest(count: int) -> str:
     return f"… and {count - _MOST_ROWS:,} more\n" if count > _MOST_ROWS else ""
 
 
-def _lay_out(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def lay_out(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Lay a table out in columns: names to the left, figures to the right."""
     widths = [max(len(row[at]) for row in (header, *rows)) for at in range(len(header))]
     left = {at for at, name in enumerate(header) if name in ("", "name")}

@@ -31,25 +31,24 @@ def find_base_dir(given: Path | None, context: typer.Context) -> Path | None:
 def find_run(name: str, base_dir: Path | None) -> Run:
     """Open a run by its path, or by its id or name below the base directory. Raises RunNotFoundError."""
     from collector.format.run import open_run
-    from collector.format.schema import layout
 
-    path = Path(name).expanduser()
-    if layout.run_file(path).is_file() or (path / layout.RUN_FILE).is_file():
-        return open_run(path)
-    if base_dir is None:
-        raise RunNotFoundError(f"{name} is no run; give its path, or its name together with --summary-base-dir DIR")
-    from profiler_server.store.catalog import Catalog
-
-    if not base_dir.is_dir():
+    if base_dir is not None and not base_dir.is_dir():
         raise UsageError(f"--summary-base-dir {base_dir} does not exist")
-    return Catalog(base_dir).find(name)
+    try:
+        return open_run(name, base_dir)
+    except RunNotFoundError as error:
+        if base_dir is not None or Path(name).exists():
+            raise
+        raise RunNotFoundError(
+            f"{name} is no run; give its path, or its name together with --summary-base-dir DIR"
+        ) from error
 
 
 def find_runs(words: list[str], base_dir: Path | None) -> list[Run]:
     """Open the runs that words name: each a run, or a folder with runs below it. Raises as `find_run` does."""
     from collector.format.run import open_run
+    from collector.format.scan import scan_base
     from collector.format.schema import layout
-    from profiler_server.store.scan import scan_base
 
     found: list[Run] = []
     for word in words:

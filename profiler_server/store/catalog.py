@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import threading
 import time
@@ -11,16 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from collector.format.finding import find_run, locate_run, name_run
 from collector.format.run import Run, open_run
+from collector.format.scan import Scan, scan_base
 from collector.format.schema import layout
 from collector.format.schema.errors import RunNotFoundError, StepscopeError
 from profiler_server.store.headline import Headline, RunEntry, read_headline
-from profiler_server.store.scan import Scan, scan_base
 from profiler_server.store.stamps import Stamp, stamp_run
 from profiler_server.store.traces import TraceFile, TraceFinder, leave_imported
 
-BASE_ID = "@base"
-"""The id of a run that is the base directory itself, which has no path below it."""
 SCAN_INTERVAL_S = 2.0
 CLEAR_STEPS = 50
 CLEAR_FRAC = 0.1
@@ -91,34 +89,16 @@ class Catalog:
         return open_run(self.locate(run_id))
 
     def find(self, name: str) -> Run:
-        """Open a run by its id, or else the newest run of that name. Raises RunNotFoundError."""
-        try:
-            return self.open(name)
-        except RunNotFoundError as error:
-            entry = next((entry for entry in self.list_runs().runs if name in (entry.name, entry.path.name)), None)
-            if entry is None:
-                raise error from None
-            return open_run(entry.path)
+        """Open a run by its id, or else the one of that name. Raises RunNotFoundError for none, and for several."""
+        return open_run(find_run(self.base_dir, name))
 
     def locate(self, run_id: str) -> Path:
         """Return the directory of an id. Raises RunNotFoundError if it is no run, or lies outside the base directory."""
-        pieces = run_id.split("/")
-        if "\0" in run_id or "\\" in run_id or any(piece in ("", ".", "..") for piece in pieces):
-            raise RunNotFoundError(f"{run_id!r} is not the id of a run; an id is a path below the base directory")
-        path = self.base_dir if run_id == BASE_ID else self.base_dir.joinpath(*pieces)
-        try:
-            manifest = layout.run_file(path).resolve()
-            inside = manifest.is_relative_to(self.base_dir) and manifest.is_file()
-            inside = inside and not _leads_out(layout.profiler_path(path), self.base_dir)
-        except (OSError, RuntimeError, ValueError):  # a name too long for the disk, or links that run in a circle
-            inside = False
-        if not inside:
-            raise RunNotFoundError(f"There is no run {run_id!r} below {self.base_dir}")
-        return path
+        return locate_run(self.base_dir, run_id)
 
     def name_path(self, path: Path) -> str:
         """Return the id of a directory below the base directory."""
-        return BASE_ID if path == self.base_dir else path.relative_to(self.base_dir).as_posix()
+        return name_run(self.base_dir, path)
 
     def _read_entry(self, path: Path) -> RunEntry | Unreadable | None:
         stamp = stamp_run(path)
@@ -139,17 +119,6 @@ class Catalog:
             entry = Unreadable(run_id, str(error))
         self._entries[path] = (stamp, entry)
         return entry
-
-
-def _leads_out(folder: Path, base_dir: Path, depth: int = 3) -> bool:
-    """Say whether a link in the folder of a run (rank, table, part) ends outside the base directory. OSError passes."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(base_dir):
-                return True
-            if depth > 1 and entry.is_dir() and _leads_out(Path(entry.path), base_dir, depth - 1):
-                return True
-    return False
 
 
 def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ...]:

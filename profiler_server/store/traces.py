@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from collector.format.scan import JsonFile
 from profiler_server.store.headline import RunEntry
 from profiler_server.store.names import UNSAFE
-from profiler_server.store.scan import JsonFile
 
 HEAD_BYTES = 32 * 1024
 """What a job of many devices and process groups writes before its events may be tens of kilobytes."""

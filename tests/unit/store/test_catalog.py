@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from collector.format.finding import BASE_ID
 from collector.format.schema import layout
 from collector.format.schema.errors import RunNotFoundError, TableMissingError
 from profiler_server.store import catalog as catalog_module
-from profiler_server.store.catalog import BASE_ID, Catalog
+from profiler_server.store.catalog import Catalog
 from tests.support.runs import RunPlan, build_run, slow_loader_plan
 
 SHORT = RunPlan(steps=14, operators=False)
@@ -205,14 +206,18 @@ def test_a_rank_that_cannot_be_read_leaves_the_figures_of_the_others(tmp_path: P
     assert entry.headline.ranks == (0, 1)
 
 
-def test_finds_a_run_by_name_the_newest_first(tmp_path: Path) -> None:
-    for place, created in (("x/one", 1), ("y/one", 2)):
+def test_finds_a_run_by_name_and_lists_those_that_share_one(tmp_path: Path) -> None:
+    for place in ("x/one", "y/one", "y/three"):
         build_run(tmp_path / place, SHORT)
-        edit_manifest(tmp_path / place, created_unix_ns=created)
+    edit_manifest(tmp_path / "y/three", name="digits")
     catalog = Catalog(tmp_path)
-    assert catalog.find("one").path == tmp_path / "y/one"
     assert catalog.find("x/one").path == tmp_path / "x/one"
-    with pytest.raises(RunNotFoundError):
+    assert catalog.find("three").path == catalog.find("digits").path == tmp_path / "y/three"
+    with pytest.raises(
+        RunNotFoundError, match=r"2 runs below .* are called 'one'; give the id of one of them: x/one, y/one"
+    ):
+        catalog.find("one")
+    with pytest.raises(RunNotFoundError, match="There is no run 'two'"):
         catalog.find("two")
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from collector.format import scan as scan_module
+from collector.format.scan import JsonFile, scan_base
 from collector.format.schema import layout
 from collector.traces import import_trace
-from profiler_server.store import scan as scan_module
 from profiler_server.store.catalog import Catalog
-from profiler_server.store.scan import JsonFile, scan_base
 from profiler_server.store.traces import HEAD_BYTES, TraceFile, TraceFinder, group_traces, recognize_trace
 from tests.support.traces import SAMPLES, build_trace, training_steps, write_trace
 
