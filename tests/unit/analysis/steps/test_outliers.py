@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from collector.format.parts import build_table_from_rows
+from collector.format.steps import select_steps
 from profiler_server.analysis.steps.outliers import explain_outlier, list_outliers
 from tests.support.runs import MS, RunPlan, build_steps
 
@@ -79,3 +80,35 @@ def test_a_slow_step_of_the_warm_up_says_so_beside_its_cause() -> None:
     assert explain_outlier(slow).endswith("starting the loader and its workers (warm-up, not in the figures)")
     (later,) = list_outliers(build_table_from_rows("steps", _steps_with(30, backward_ns=80 * MS))).shown
     assert "warm-up" not in explain_outlier(later)
+
+
+def _find_limit_ms(spread_ms: float) -> float:
+    """The limit of steps of 100 ms, some of that length, the others `spread_ms` longer or shorter by turns."""
+    rows = build_steps(RunPlan(steps=120))
+    for number, row in enumerate(rows):
+        row["duration_ns"] = round((100.0 + spread_ms * (0, 1, -1, 1, -1)[number % 5]) * MS)
+    limit_ns = list_outliers(build_table_from_rows("steps", rows)).limit_ns
+    assert limit_ns is not None
+    return limit_ns / MS
+
+
+def test_steps_that_hardly_spread_are_outliers_from_a_quarter_more() -> None:
+    assert abs(_find_limit_ms(spread_ms=1.0) - 125.0) < 0.1
+
+
+def test_steps_that_spread_are_outliers_from_six_robust_deviations() -> None:
+    assert abs(_find_limit_ms(spread_ms=8.0) - (100 + 6 * 1.4826 * 8)) < 0.1
+
+
+def test_steps_that_spread_widely_are_outliers_from_twice_the_bulk() -> None:
+    assert abs(_find_limit_ms(spread_ms=40.0) - 2 * 140.0) < 0.1
+
+
+def test_fewer_than_ten_steps_have_no_outliers() -> None:
+    def count_kept(steps: int) -> int:
+        return int(select_steps(build_table_from_rows("steps", build_steps(RunPlan(steps=steps)))).kept.sum())
+
+    fewest = next(steps for steps in range(10, 60) if count_kept(steps) == 10)
+    few, enough = (build_table_from_rows("steps", build_steps(RunPlan(steps=steps))) for steps in (fewest - 1, fewest))
+    assert list_outliers(few).limit_ns is None
+    assert list_outliers(enough).limit_ns is not None
