@@ -21,7 +21,7 @@ from collector.ring.codes import (
     READ_START,
     SAMPLES,
 )
-from collector.ring.words import CODE_SHIFT
+from collector.ring.packing import pack_fetch
 
 
 class Source:
@@ -46,7 +46,7 @@ class TrainingInput:
         if not self._steps.has_trained:
             return False
         self._steps.fetch_starts()
-        self._log.write(LOADER >> CODE_SHIFT, OWN_QUEUE)
+        self._log.write(LOADER, OWN_QUEUE)
         self._write(FETCH_START)
         return True
 
@@ -74,7 +74,7 @@ class TrainingInput:
         self._steps.fetch_starts()
         self._write(LOADER_START)
         try:
-            return _Fetches(self, iter(iterable), epoch << 16 | number & 0xFFFF)
+            return _Fetches(self, iter(iterable), pack_fetch(epoch, number))
         finally:
             self._write(LOADER_READY)
 
@@ -83,7 +83,7 @@ class TrainingInput:
         log, steps = self._log, self._steps
         steps.fetch_starts()
         seen = steps.fetches
-        log.write(LOADER >> CODE_SHIFT, place)
+        log.write(LOADER, place)
         self._write(FETCH_START)
         try:
             item = advance()
@@ -92,9 +92,9 @@ class TrainingInput:
             if isinstance(error, StopIteration):
                 steps.fetch_stops()
             raise
-        log.write(BATCH >> CODE_SHIFT, batch)
+        log.write(BATCH, batch)
         self._write(FETCH_END)
-        log.write(SAMPLES >> CODE_SHIFT, count_samples(item))
+        log.write(SAMPLES, count_samples(item))
         return item, steps.fetches != seen
 
     def read(self, advance: Callable[[], Any]) -> Any:
@@ -110,7 +110,7 @@ class TrainingInput:
         return self._log.is_mine()
 
     def _write(self, code: int) -> None:
-        self._log.write(code >> CODE_SHIFT, time.perf_counter_ns())
+        self._log.write(code, time.perf_counter_ns())
 
 
 class _Fetches:

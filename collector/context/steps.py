@@ -20,7 +20,7 @@ from collector.ring.codes import (
     STEP_ENDED,
     STEP_ENDS_NEXT,
 )
-from collector.ring.words import CODE_SHIFT, WordLog
+from collector.ring.words import WordLog
 
 _log = logging.getLogger("stepscope")
 CYCLES_WITHOUT_FETCH = 32
@@ -203,7 +203,7 @@ class StepCounter:
 
     def _end_cycles(self, steps: int) -> None:
         """So many steps were made on one batch."""
-        self._log.write(SPLIT_UPDATES >> CODE_SHIFT, self.ended + steps)
+        self._log.write(SPLIT_UPDATES, self.ended + steps)
         self.ended += steps - 1
         self._count()
 
@@ -211,14 +211,14 @@ class StepCounter:
         """Updates are made where no hook sees them: every batch was a step. One more ends here."""
         if not self.ended:
             self.ended = self._batches - 1
-            self._log.write(SPLIT_FETCHES >> CODE_SHIFT, self.ended)
+            self._log.write(SPLIT_FETCHES, self.ended)
         self._end(STEP_ENDS_NEXT)
 
     def _end_hidden_updates(self) -> None:
         """The recording ends before it was sure that every batch is a step, but code was compiled: so it is."""
         if self._batches and not self.ended:
             self.ended = self._batches
-            self._log.write(SPLIT_FETCHES >> CODE_SHIFT, self.ended)
+            self._log.write(SPLIT_FETCHES, self.ended)
         if self.backwards > self._backwards_at_fetch:
             self._end(STEP_ENDED)
 
@@ -263,8 +263,8 @@ class StepCounter:
             self._call_one(callback, callbacks)
         after = self._now()
         if after - before > STALL_NS:
-            self._log.write(STALL_START >> CODE_SHIFT, before)
-            self._log.write(STALL_END >> CODE_SHIFT, after)
+            self._log.write(STALL_START, before)
+            self._log.write(STALL_END, after)
 
     def _call_one(self, callback: Callable[[int], None], callbacks: list[Callable[[int], None]]) -> None:
         try:

@@ -46,13 +46,13 @@ LAST_TIMED = 63 << CODE_SHIFT
 
 # Not timed: the payload is a value.
 LOADER = 64 << CODE_SHIFT
-"""Before a fetch: epoch << 16 | loader."""
+"""Before a fetch: epoch and loader, see `packing.pack_fetch`."""
 OWN_QUEUE = 0xFFFF
 """The loader of a fetch from a queue of the user's."""
 BATCH = 65 << CODE_SHIFT
 """Before a fetch: number of the batch within the epoch."""
 QUEUE = 66 << CODE_SHIFT
-"""Before a fetch: next_ready (0 no, 1 yes, 2 unknown) << 48 | out_of_order << 36 | outstanding << 24 | worker queue << 12 | pin queue."""
+"""Before a fetch: what the loader holds, see `packing.pack_queues`."""
 SAMPLES = 67 << CODE_SHIFT
 """After a fetch: samples in the batch."""
 NO_GRAD = 68 << CODE_SHIFT
@@ -66,7 +66,7 @@ REDUCED = 71 << CODE_SHIFT
 DETAILED = 72 << CODE_SHIFT
 """1: a detailed window is open from here on; 0: it is closed."""
 CALLED = 75 << CODE_SHIFT
-"""After COLLECTIVE_END, or after REDUCED: serial << 17 | a wait will follow << 16 | place in the notes' collectives."""
+"""After COLLECTIVE_END, or after REDUCED: which call it was, see `packing.pack_call`."""
 CALLED_BYTES = 76 << CODE_SHIFT
 """After CALLED: bytes of its message."""
 WAITED = 77 << CODE_SHIFT
@@ -76,7 +76,7 @@ REDUCED_FROM = 78 << CODE_SHIFT
 DEVICE_STEP = 79 << CODE_SHIFT
 """The step that the device times after it are of; it lies some steps back."""
 DEVICE_PHASE = 80 << CODE_SHIFT
-"""After DEVICE_STEP: place of a phase << 48 | ns on the device."""
+"""After DEVICE_STEP: a phase and its time, see `packing.pack_device_phase`."""
 SPLIT_FETCHES = 73 << CODE_SHIFT
 """Before STEP_ENDS_NEXT: the steps up to number n ended at the last fetches of the open row, one each."""
 SPLIT_UPDATES = 74 << CODE_SHIFT

@@ -105,9 +105,9 @@ class WordLog:
             self._mapping.detach()
             self._close()
 
-    def write(self, code: int, payload: int) -> None:
-        """Store one word; for places that are not hot."""
-        self.words[self.following() & self.mask] = (payload & PAYLOAD_MASK) | code << CODE_SHIFT
+    def write(self, event: int, payload: int) -> None:
+        """Store one word; `event` is one of `codes`. For places that are not hot."""
+        self.words[self.following() & self.mask] = (payload & PAYLOAD_MASK) | event
 
     def mark_head(self, steps: int) -> None:
         """Tell the reader how far the writer is and how many steps have ended, so that it notices what it has missed."""

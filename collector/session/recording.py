@@ -21,7 +21,7 @@ from collector.options import Options
 from collector.plugins import find_plugins
 from collector.ring.clock import Clock
 from collector.ring.codes import PAUSE, RESUME, STEP_MARK
-from collector.ring.words import CODE_SHIFT, WordLog
+from collector.ring.words import WordLog
 from collector.session.beside import Beside
 from collector.session.ending import spell_end
 from collector.session.place import Launch, Place, abandon_place, claim_place, find_launch_id
@@ -69,7 +69,7 @@ class Recording:
     def resume(self) -> None:
         """Record from here on, on the calling thread unless another one has trained before."""
         self.log.thread[0] = self._trained_on
-        self.log.write(RESUME >> CODE_SHIFT, time.perf_counter_ns())
+        self.log.write(RESUME, time.perf_counter_ns())
         self.log.mark_head(self.context.steps.ended)
         self._tell_signals("resume")
 
@@ -81,14 +81,14 @@ class Recording:
         self._tell_signals("pause")
         self._trained_on = self.log.thread[0]
         self.log.thread[0] = _NO_THREAD
-        self.log.write(PAUSE >> CODE_SHIFT, time.perf_counter_ns())
+        self.log.write(PAUSE, time.perf_counter_ns())
         self.log.mark_head(self.context.steps.ended)
 
     def mark_step(self) -> None:
         """End the step at an explicit call, on the thread that trains only."""
         if not self.log.is_mine() and not self.context.adopt_thread():
             return
-        self.log.write(STEP_MARK >> CODE_SHIFT, time.perf_counter_ns())
+        self.log.write(STEP_MARK, time.perf_counter_ns())
         self.context.steps.mark()
 
     def finish(self) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SERIAL_SHIFT, WHAT_BITS, WAITED_BIT = 17, 16, 1 << 16
+from collector.ring.packing import unpack_call
+
 _MOST_OPEN = 512
 
 
@@ -46,7 +47,7 @@ class CallLog:
 
     def add(self, word: int) -> Call:
         """Make the call that the word describes, of the last span or reduction."""
-        what, is_open, serial = word & (1 << WHAT_BITS) - 1, bool(word & WAITED_BIT), word >> SERIAL_SHIFT
+        serial, is_open, what = unpack_call(word)
         if self._reduction is not None:
             start, duration, held = self._reduction
             call = Call(what, start, start + duration, held, False)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from collector.ring import codes
+from collector.ring.packing import unpack_device_phase, unpack_fetch
 from collector.ring.words import PAYLOAD_MASK
 from collector.sidecar.calls import CallLog
 from collector.sidecar.progress import State
@@ -136,7 +137,7 @@ class StepMachine:
         self.state.step, self.state.without_gradients = fetch.step, fetch.without_gradients
         self._row = Row(fetch.time, fetch.position)
         self._at = self._fetch_start = fetch.time
-        self._loader = (fetch.loader & 0xFFFF, fetch.loader >> 16)
+        self._loader = unpack_fetch(fetch.loader)
         if fetch.queue is not None:
             self._row.queues.append(QueueSample(fetch.time, self._loader[0], fetch.queue))
         self.position = fetch.following
@@ -293,7 +294,7 @@ class StepMachine:
         elif code in (codes.LOADER, codes.QUEUE) and DATA in self._stack:
             pass  # what feeds the step is asked already; it asks something else for the batch
         elif code == codes.LOADER:
-            self._loader = (value & 0xFFFF, value >> 16)
+            self._loader = unpack_fetch(value)
             self._values_from = self.position
         elif code == codes.BATCH:
             self._batch = value
@@ -335,7 +336,7 @@ class StepMachine:
         elif code == codes.DEVICE_STEP:
             self._device_step = value
         elif code == codes.DEVICE_PHASE:
-            self.device_times.append((self._device_step, value >> 48, value & (1 << 48) - 1))
+            self.device_times.append((self._device_step, *unpack_device_phase(value)))
 
     def _add_reduction(self, value: int) -> None:
         """Count the communication of a backward; what of it the backward waited for is in the row already."""

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collector.ring import codes
+from collector.ring.packing import unpack_fetch
 from collector.ring.words import CODE_SHIFT, NOTHING, PAYLOAD_MASK
 from collector.sidecar.machine import Done, FetchStart, StepMachine
 
@@ -123,7 +124,7 @@ class _Words:
         edges = np.column_stack((times[:-1], times[1:, 0]))
         lengths = np.diff(edges)
         steps, loaders = payloads[:, pattern.place(codes.STEP_ENDS_NEXT)], payloads[:, pattern.place(codes.LOADER)]
-        if (lengths < 0).any() or (np.diff(steps) != 1).any() or (loaders & 0xFFFF == codes.OWN_QUEUE).any():
+        if (lengths < 0).any() or (np.diff(steps) != 1).any() or (unpack_fetch(loaders)[0] == codes.OWN_QUEUE).any():
             return None
         starts = edges[:, 0]
         collections = self._sum_collections(places[0, 0], places[-1, 0], starts)
@@ -137,7 +138,7 @@ class _Words:
         fetches = payloads[:-1, pattern.place(codes.FETCH_END)] - starts
         return Steady(
             pattern.example, steps[1:], starts, edges[:, -1], lengths @ pattern.phases, fetches,
-            loaders[:-1] & 0xFFFF, loaders[:-1] >> 16, batches, pick(codes.SAMPLES), pick(codes.QUEUE), collections,
+            *unpack_fetch(loaders[:-1]), batches, pick(codes.SAMPLES), pick(codes.QUEUE), collections,
         )  # fmt: skip
 
     def _sum_collections(self, first: int, last: int, starts: Ints) -> Ints | None:

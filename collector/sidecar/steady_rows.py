@@ -11,6 +11,7 @@ import pyarrow as pa
 from collector.format.parts import arrow_schema, build_table
 from collector.format.phases import PHASE_NAMES
 from collector.ring.clock import Clock
+from collector.ring.packing import READY, unpack_queues
 from collector.sidecar.steady import Steady
 
 
@@ -59,24 +60,24 @@ def list_queues(steady: Steady, capacities: Mapping[int, int], with_pin_queue: S
     """Return rows of `queues`: the worker queue of each step, and the pin queue where there is one."""
     words = steady.queues
     assert words is not None
-    ready = words >> 48 & 3
+    queues = unpack_queues(words)
     columns: dict[str, Any] = {
         "step": steady.steps,
         "start_ns": clock.to_run(steady.starts),  # type: ignore[arg-type]
         "loader": steady.loaders,
         "batch": steady.batches,
         "capacity": np.array([capacities.get(loader, 0) for loader in steady.loaders.tolist()], np.int64),
-        "next_ready": pa.array(ready == 1, pa.bool_(), mask=ready > 1),
-        "out_of_order": words >> 36 & 0xFFF,
-        "outstanding": words >> 24 & 0xFFF,
+        "next_ready": pa.array(queues.state == READY, pa.bool_(), mask=queues.state > READY),
+        "out_of_order": queues.out_of_order,
+        "outstanding": queues.outstanding,
     }
     worker = build_table(
-        "queues", {**columns, "queue": _repeat("worker_queue", len(words)), "depth": words >> 12 & 0xFFF}
+        "queues", {**columns, "queue": _repeat("worker_queue", len(words)), "depth": queues.worker_depth}
     )
     pins = np.isin(steady.loaders, list(with_pin_queue))
     if not pins.any():
         return worker
-    pin = build_table("queues", {**columns, "queue": _repeat("pin_queue", len(words)), "depth": words & 0xFFF})
+    pin = build_table("queues", {**columns, "queue": _repeat("pin_queue", len(words)), "depth": queues.pin_depth})
     both = pa.concat_tables([worker, pin.filter(pa.array(pins))]).unify_dictionaries()
     steps = np.arange(len(words))
     return both.take(np.argsort(np.concatenate((steps, steps[pins])), kind="stable"))

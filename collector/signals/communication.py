@@ -28,7 +28,7 @@ from collector.ring.codes import (
     REDUCED_FROM,
     WAITED,
 )
-from collector.ring.words import CODE_SHIFT
+from collector.ring.packing import pack_call
 
 READING_SHARE = 0.002
 """At most so much of the time of backwards goes into reading DDP's records."""
@@ -129,7 +129,7 @@ class _Calls:
         """Write which call was waited for."""
         serial = self._waited_for.pop(id(args[0]), 0)
         if serial:
-            self._context.log.write(WAITED >> CODE_SHIFT, serial)
+            self._context.log.write(WAITED, serial)
 
     def write(self, kind: tuple[str, str, Any], size: int, group: Any, waits: bool = False) -> None:
         """Write a call, and its kind into the notes if it is a new one."""
@@ -138,8 +138,8 @@ class _Calls:
             what = self._add_kind(kind, group)
         log = self._context.log
         self._serial += 1
-        log.write(CALLED >> CODE_SHIFT, self._serial << 17 | waits << 16 | what)
-        log.write(CALLED_BYTES >> CODE_SHIFT, size)
+        log.write(CALLED, pack_call(self._serial, waits, what))
+        log.write(CALLED_BYTES, size)
 
     def _describe(self, name: str, args: tuple[Any, ...], sent: Any, result: Any) -> None:
         group, (size, dtype) = args[0], _measure(sent)
@@ -231,9 +231,9 @@ class _Reductions:
         if not found:
             return
         log, first = self._context.log, found[0]
-        log.write(REDUCED >> CODE_SHIFT, sum(entry.duration_ns for entry in found))
+        log.write(REDUCED, sum(entry.duration_ns for entry in found))
         age_ns = time.time_ns() - first.start_unix_ns
-        log.write(REDUCED_FROM >> CODE_SHIFT, time.perf_counter_ns() - age_ns)
+        log.write(REDUCED_FROM, time.perf_counter_ns() - age_ns)
         group, weight = module.process_group, next(module.parameters())
         self._calls.write((_DDP, group.group_name, weight.dtype), sum(entry.bytes for entry in found), group)
 

@@ -20,7 +20,7 @@ from collector.context.signals import SignalContext
 from collector.edge import Edge
 from collector.format.phases import PHASE_PLACES
 from collector.ring.codes import DEVICE_PHASE, DEVICE_STEP
-from collector.ring.words import CODE_SHIFT
+from collector.ring.packing import pack_device_phase
 
 EVERY = 10
 _MOST_WAITING = 64
@@ -126,9 +126,9 @@ class DeviceSignal:
         for (_, before), (phase, event) in itertools.pairwise(marks):
             times[phase] = times.get(phase, 0) + max(round(before.elapsed_time(event) * 1e6), 0)
         log = self._context.log
-        log.write(DEVICE_STEP >> CODE_SHIFT, step)
+        log.write(DEVICE_STEP, step)
         for phase, time_ns in times.items():
-            log.write(DEVICE_PHASE >> CODE_SHIFT, phase << 48 | time_ns)
+            log.write(DEVICE_PHASE, pack_device_phase(phase, time_ns))
 
     def _recycle(self, marks: list[tuple[int, Any]]) -> None:
         self._pool.extend(event for _, event in marks)

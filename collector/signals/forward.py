@@ -21,7 +21,6 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from collector.context.signals import SignalContext
 from collector.edge import Edge, log_failure
 from collector.ring.codes import FORWARD_END, FORWARD_START, NO_GRAD
-from collector.ring.words import CODE_SHIFT
 
 STEPS_OF_DISCOVERY = 3
 CALLS_OF_DISCOVERY = 512
@@ -153,7 +152,7 @@ class ForwardSignal:
         self._remove_discovery()
         if self._depth[0]:
             log = self._context.log
-            log.write(FORWARD_END >> CODE_SHIFT, perf_counter_ns())
+            log.write(FORWARD_END, perf_counter_ns())
             self._depth[0] = 0
         if not patch:
             return

@@ -28,10 +28,9 @@ from collector.ring.codes import (
     QUEUE,
     SAMPLES,
 )
+from collector.ring.packing import MOST_DEPTH, NOT_READY, READY, READY_UNKNOWN, pack_fetch, pack_queues
 
-_MOST = 0xFFF
 """The largest depth that a word holds; a deeper queue reads as this."""
-_NOT_READY, _READY, _READY_UNKNOWN = range(3)
 _OWN = "_stepscope"
 
 
@@ -88,7 +87,7 @@ class LoaderSignal:
         loaders = self._context.loaders
         with self._context.shielded(self.name):
             epoch = loaders.begin_epoch(loader)
-            setattr(iterator, _OWN, epoch << 16 | loaders.number(loader) & 0xFFFF)
+            setattr(iterator, _OWN, pack_fetch(epoch, loaders.number(loader)))
             remade = loaders.remade(loader)
             if epoch == 1 or remade:
                 self._context.add_loader({**_describe_loader(loaders.number(loader), loader), "remade": remade})
@@ -149,24 +148,24 @@ class _StandIn:
 
 
 def _read_queues(iterator: Any) -> int:
-    """Pack what is ready, out of order and outstanding: see `codes.QUEUE`."""
+    """Return what is ready, out of order and outstanding, packed."""
     ready: int = iterator._worker_result_queue.qsize()
     pinned: int = iterator._data_queue.qsize() if iterator._pin_memory else 0
     tasks: dict[int, Any] = iterator._task_info
     outstanding: int = iterator._tasks_outstanding
     waiting = len(tasks) - outstanding
     if waiting and len(tasks.get(iterator._rcvd_idx, ())) == 2:
-        state = _READY  # received already, ahead of its turn
+        state = READY  # received already, ahead of its turn
     elif not (ready or pinned):
-        state = _NOT_READY
+        state = NOT_READY
     elif iterator._num_workers == 1 or ready + pinned >= outstanding:
-        state = _READY
+        state = READY
     else:
-        state = _READY_UNKNOWN  # a queue does not say which batches are in it
-    if ready | pinned | outstanding | waiting > _MOST or waiting < 0:
-        ready, pinned, outstanding = min(ready, _MOST), min(pinned, _MOST), min(outstanding, _MOST)
-        waiting = min(max(waiting, 0), _MOST)
-    return state << 48 | waiting << 36 | outstanding << 24 | ready << 12 | pinned
+        state = READY_UNKNOWN  # a queue does not say which batches are in it
+    if ready | pinned | outstanding | waiting > MOST_DEPTH or waiting < 0:
+        ready, pinned, outstanding = min(ready, MOST_DEPTH), min(pinned, MOST_DEPTH), min(outstanding, MOST_DEPTH)
+        waiting = min(max(waiting, 0), MOST_DEPTH)
+    return pack_queues(state, waiting, outstanding, ready, pinned)
 
 
 def _number_batch(iterator: Any) -> int:

@@ -21,6 +21,7 @@ from collector.ring.codes import (
     LOADER,
     SAMPLES,
 )
+from collector.ring.packing import pack_fetch
 
 STEPS_TO_LOOK = 3
 _DEPTH = 1
@@ -81,7 +82,7 @@ class TorchdataSignal:
                 return original(iterator)
             steps.fetch_starts()
             loader = iterator.loader
-            words[following() & mask] = (loaders.epoch(loader) << 16 | loaders.number(loader) & 0xFFFF) + LOADER
+            words[following() & mask] = pack_fetch(loaders.epoch(loader), loaders.number(loader)) + LOADER
             words[following() & mask] = now() + FETCH_START
             try:
                 batch = original(iterator)

@@ -24,7 +24,7 @@ from collector.options import Options
 from collector.ring.codes import DETAILED
 from collector.ring.orders import Order, decode_order
 from collector.ring.windows import WindowNote, trace_file, write_window
-from collector.ring.words import CODE_SHIFT, ORDER_SLOT
+from collector.ring.words import ORDER_SLOT
 
 _TOO_EARLY = (
     "The run ended after step {ended}, before the detailed window that was to open at step {first}; "
@@ -126,13 +126,13 @@ class WindowSignal:
             return
         if self._context.notes.signals.get(self.name, {}).get("state") == "unavailable":
             self._context.set_signal(self.name, "on")  # another profiler was in the way of an earlier window
-        self._context.log.write(DETAILED >> CODE_SHIFT, 1)
+        self._context.log.write(DETAILED, 1)
 
     def _close(self) -> None:
         window, self._window = self._window, None
         if window is None:
             return
-        self._context.log.write(DETAILED >> CODE_SHIFT, 0)
+        self._context.log.write(DETAILED, 0)
         if threading.get_ident() != window.thread:
             self._context.set_signal(self.name, "failed", _LEFT_OPEN)
             return

@@ -15,6 +15,7 @@ from collector.format.schema.layout import events_path
 from collector.notes import WORDS_FILE, read_notes
 from collector.ring.clock import Clock
 from collector.ring.codes import OWN_QUEUE
+from collector.ring.packing import NOT_READY, READY, unpack_queues
 from collector.ring.words import WordReader
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.collectives import CollectiveRows
@@ -28,7 +29,7 @@ from collector.sidecar.unseen import Seen
 
 STEPS_WITH_PHASES = 5_000
 """So many steps keep where in time their phases lie; later ones only if they are detailed."""
-NEXT_READY = {0: False, 1: True}
+NEXT_READY = {NOT_READY: False, READY: True}
 
 Rows = list[dict[str, Any]]
 
@@ -235,20 +236,20 @@ class StepsAssembler(Assembler):
     def _list_queues(self, done: Done) -> Rows:
         rows: Rows = []
         for sample in done.row.queues:
-            word = sample.word
+            queues = unpack_queues(sample.word)
             common = {
                 "step": done.step,
                 "start_ns": self.clock.to_run(sample.start),
                 "loader": sample.loader,
                 "batch": sample.batch,
                 "capacity": self._capacities.get(sample.loader, 0),
-                "next_ready": NEXT_READY.get(word >> 48 & 3),
-                "out_of_order": word >> 36 & 0xFFF,
-                "outstanding": word >> 24 & 0xFFF,
+                "next_ready": NEXT_READY.get(queues.state),
+                "out_of_order": queues.out_of_order,
+                "outstanding": queues.outstanding,
             }
-            rows.append({**common, "queue": "worker_queue", "depth": word >> 12 & 0xFFF})
+            rows.append({**common, "queue": "worker_queue", "depth": queues.worker_depth})
             if sample.loader in self._with_pin_queue:
-                rows.append({**common, "queue": "pin_queue", "depth": word & 0xFFF})
+                rows.append({**common, "queue": "pin_queue", "depth": queues.pin_depth})
         return rows
 
     def _list_device_phases(self) -> Rows:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from collector.ring.codes import STEP_MARK
 from collector.ring.words import NOTHING, PAYLOAD_MASK, WordLog, WordReader
 
 
 def write(log: WordLog, payloads: range) -> None:
     for payload in payloads:
-        log.write(1, payload)
+        log.write(STEP_MARK, payload)
 
 
 def read(reader: WordReader) -> list[int]:

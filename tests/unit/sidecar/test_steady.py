@@ -105,7 +105,7 @@ class Assembly:
 
     def take_in(self, words: list[int], method: str = "poll") -> None:
         for word in words:
-            self.log.write(word >> CODE_SHIFT, word & PAYLOAD_MASK)
+            self.log.write(word & ~PAYLOAD_MASK, word & PAYLOAD_MASK)
         for name, table in getattr(self.assembler, method)().items():
             self.pieces.setdefault(name, []).append(table)
 
