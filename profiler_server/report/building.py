@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from collector.edge import Edge
 from collector.format.evaluation import read_as_steps
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableBrokenError
@@ -19,7 +20,7 @@ from profiler_server.analysis.data.feeding import find_feeding_loaders
 from profiler_server.analysis.data.pipeline import summarize_queues, summarize_stages
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.operators.operators import summarize_kernels, summarize_operators
-from profiler_server.analysis.results import BoundBy, DeviceSummary
+from profiler_server.analysis.results import BoundBy, DeviceSummary, Diagnosis
 from profiler_server.analysis.steps.interruptions import read_interruptions, sum_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
 from profiler_server.analysis.what_if.reading import recall_what_if
@@ -32,7 +33,7 @@ T = TypeVar("T")
 def build_report(run: Run) -> dict[str, Any]:
     """Return the object that `report --json` prints. The verdict and the suggestions are those of the first rank.
 
-    A table that cannot be read is absent and named in `warnings`. Raises RunNotFoundError, TableBrokenError or
+    A part that cannot be read, or fails, is absent and named in `warnings`. Raises RunNotFoundError, TableBrokenError or
     NewerSchemaError if the manifests cannot be read.
     """
     warnings: list[str] = []
@@ -67,27 +68,34 @@ def _report_run(run: Run) -> dict[str, Any]:
 
 
 def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
-    def read(build: Callable[[], T]) -> T | None:
-        """Build a part of the report; a table that is not there or damaged leaves the part out and warns."""
-        try:
-            return build()
-        except RunError as error:
-            warnings.append(_spell_warning(rank.rank, error))
-            return None
+    def read(what: str, build: Callable[[], T]) -> T | None:
+        """Build a part of the report; one that cannot be read, or fails, is left out and named in a warning."""
+        made: list[T] = []
+        with Edge(lambda error: warnings.append(_spell_failure(rank.rank, what, error))):
+            made.append(build())
+        return made[0] if made else None
 
-    steps = read(lambda: read_steps(rank))
+    steps = read("its steps", lambda: read_steps(rank))
+    slow = read("its slow steps", lambda: _report_slow_steps(rank, steps))
+    phases = read("its phases", lambda: summarize_phases(steps) if steps is not None else ())
     return {
         "rank": rank.rank,
-        "steps": _report_steps(steps),
-        **_report_slow_steps(rank, steps),
-        "phases": _report_phases(summarize_phases(steps) if steps is not None else ()),
-        "categories": _report_categories(read(lambda: summarize_categories(rank))),
-        "device": _report_device(read(lambda: summarize_device(rank))),
-        "operators": [dataclasses.asdict(row) for row in read(lambda: summarize_operators(rank)) or ()],
-        "kernels": [_round_times(dataclasses.asdict(row)) for row in read(lambda: summarize_kernels(rank)) or ()],
-        "loaders": _report_loaders(rank),
-        "queues": [dataclasses.asdict(row) for row in read(lambda: summarize_queues(rank)) or ()],
-        "stages": [_round_times(dataclasses.asdict(row)) for row in read(lambda: summarize_stages(rank)) or ()],
+        "steps": read("the figures of its steps", lambda: _report_steps(steps)) or _report_steps(None),
+        **(slow or {"outliers": [], "interruptions": []}),
+        "phases": _report_phases(phases or ()),
+        "categories": _report_categories(read("its categories", lambda: summarize_categories(rank))),
+        "device": _report_device(read("its device", lambda: summarize_device(rank))),
+        "operators": [
+            dataclasses.asdict(row) for row in read("its operators", lambda: summarize_operators(rank)) or ()
+        ],
+        "kernels": [
+            _round_times(dataclasses.asdict(row)) for row in read("its kernels", lambda: summarize_kernels(rank)) or ()
+        ],
+        "loaders": read("its loaders", lambda: _report_loaders(rank)) or [],
+        "queues": [dataclasses.asdict(row) for row in read("its queues", lambda: summarize_queues(rank)) or ()],
+        "stages": [
+            _round_times(dataclasses.asdict(row)) for row in read("its stages", lambda: summarize_stages(rank)) or ()
+        ],
     }
 
 
@@ -105,6 +113,13 @@ def _report_loaders(rank: RankRun) -> list[dict[str, Any]]:
         }
         for loader in loaders
     ]
+
+
+def _spell_failure(rank: int, what: str, error: Exception) -> str:
+    if isinstance(error, RunError):
+        return _spell_warning(rank, error)
+    first = (str(error).splitlines() or [""])[0]
+    return f"rank {rank}: {what} cannot be reported: {type(error).__name__}: {first}"[:300]
 
 
 def _spell_warning(rank: int, error: RunError) -> str:
@@ -203,11 +218,12 @@ def _report_diagnosis(run: Run, warnings: list[str]) -> dict[str, Any]:
     nothing = {"bound_by": unknown, "suggestions": [], "abstained": []}
     if not ranks:
         return nothing
-    try:
-        diagnosis = diagnose(run, ranks[0])
-    except RunError as error:
-        warnings.append(_spell_warning(ranks[0], error))
+    found: list[Diagnosis] = []
+    with Edge(lambda error: warnings.append(_spell_failure(ranks[0], "what it is bound by", error))):
+        found.append(diagnose(run, ranks[0]))
+    if not found:
         return nothing
+    diagnosis = found[0]
     warnings += [f"rank {ranks[0]}: {line}" for line in diagnosis.warnings]
     return {
         "bound_by": dataclasses.asdict(diagnosis.bound_by),

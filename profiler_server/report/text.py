@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from collector.edge import Edge
 from collector.format.evaluation import has_training, read_as_steps, summarize_evaluation
 from collector.format.phases import PHASE_LABELS
 from collector.format.run import Run
-from collector.format.schema.errors import RunError
 from collector.format.steps import PERCENTILE_LABELS, PERCENTILES, explain_left_out, select_steps
+from profiler_server.analysis.ranks.ranks import summarize_collectives, summarize_ranks
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.analysis.steps.interruptions import Held
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.diagnosis.rank_sentences import describe_ranks
 from profiler_server.format import format_duration, format_number_of, format_phase_shares, format_ranks, format_share
 
 _MOST_HELD, _MOST_SLOW = 5, 5
@@ -28,6 +30,7 @@ def render_text(report: dict[str, Any], run: Run) -> str:
         f"{head['name']}  ({origin})",
         say_verdict(run),
         *(_render_rank(rank, run) for rank in report["ranks"]),
+        _render_comparison(run),
         _render_suggestions(report, run),
     ]
     if report["abstained"]:
@@ -54,10 +57,10 @@ def explain_silence(run: Run) -> str:
 
 
 def _diagnose(run: Run) -> Diagnosis | None:
-    try:
-        return diagnose(run, run.ranks[0]) if run.ranks else None
-    except RunError:  # said in the warnings already
-        return None
+    found: list[Diagnosis] = []
+    with Edge(lambda error: None):  # said in the warnings already
+        found += [diagnose(run, rank) for rank in run.ranks[:1]]
+    return found[0] if found else None
 
 
 def _render_rank(rank: dict[str, Any], run: Run) -> str:
@@ -78,6 +81,16 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
         lines.append(f"  {label:<28} {mean:>9}  {shares[phase['name']]:>7}  {bar}".rstrip())
     slow = _render_slow_steps(rank)
     return "\n".join([*lines, *_render_evaluation(rank, run), *slow, *_render_pipeline(rank)])
+
+
+def _render_comparison(run: Run) -> str:
+    """Say which rank is behind, who waits for whom, and what the collectives take; nothing for one rank."""
+    lines: list[str] = []
+    with Edge(lambda error: lines.append(f"The ranks cannot be compared: {type(error).__name__}: {error}"[:200])):
+        ranks = summarize_ranks(run)
+        if len(ranks) > 1:
+            lines += describe_ranks(ranks, summarize_collectives(run, ranks))
+    return "\n".join(["Ranks", *(f"  {line}" for line in lines)]) if lines else ""
 
 
 def _render_evaluation(rank: dict[str, Any], run: Run) -> list[str]:

@@ -146,6 +146,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.figures": ("profiler_server.format", "collector.format"),
     "profiler_server.page": ("collector.format", "profiler_server.store"),
     "profiler_server.report": (
+        "collector.edge",
         "collector.format",
         "profiler_server.store",
         "profiler_server.analysis",

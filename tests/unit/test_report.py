@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
+from collector.format import parts
 from collector.format.phases import PHASES
 from collector.format.run import open_run
+from collector.format.schema import layout
 from collector.format.steps import summarize_phases
 from profiler_server.format import format_phase_shares
 from profiler_server.report import build_report
 from profiler_server.report.text import render_text
 from tests.support.cases import PLANTED, build_case_run
-from tests.support.runs import RunPlan, build_run
+from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, build_steps
 
 OPTIONAL = "optional"
 NUMBER = (int, float)
@@ -207,3 +209,46 @@ def test_the_shares_of_the_phases_are_rounded_as_on_the_pages(tmp_path: Path) ->
     exact = {phase.name: phase.share_frac for phase in summarize_phases(run.rank(0).table("steps"))}
     assert [found[1] if found else "" for found in shown] == list(format_phase_shares(exact).values())
     assert sum(float(found[1][:-2]) for found in shown if found) == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [
+        ("summarize_stages", "its stages cannot be reported"),
+        ("find_feeding_loaders", "its loaders cannot be reported"),
+        ("list_outliers", "its slow steps cannot be reported"),
+        ("diagnose", "what it is bound by cannot be reported"),
+    ],
+)
+def test_a_part_that_fails_is_named_and_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, named: str
+) -> None:
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    for module in ("building", "text"):
+        monkeypatch.setattr(f"profiler_server.report.{module}.{part}", fail, raising=False)
+    run = open_run(build_run(tmp_path / "run"))
+    report = build_report(run)
+    assert f"rank 0: {named}: ZeroDivisionError: division by zero" in report["warnings"]
+    assert report["ranks"][0]["steps"]["count"] > 30
+    assert report["ranks"][0]["operators"]
+    text = render_text(report, run)
+    assert named in text
+    assert "Forward" in text
+
+
+def test_the_text_tells_of_a_slow_rank_and_of_none_in_a_job_of_one(tmp_path: Path) -> None:
+    one = open_run(build_run(tmp_path / "one"))
+    assert "\nRanks\n" not in render_text(build_report(one), one)
+    path = build_run(tmp_path / "two", RunPlan(ranks=2))
+    slow = build_steps(RunPlan(phases_ms={**HEALTHY_STEP_MS, "forward": 30.0}))
+    parts.write_table(parts.build_table_from_rows("steps", slow), layout.table_file(layout.rank_path(path, 1), "steps"))
+    two = open_run(path)
+    text = render_text(build_report(two), two)
+    assert "Rank 1 is 16 % slower than the other; its forward grew: 30.0 ms against 20.0 ms." in text
+
+
+def test_the_text_tells_how_much_of_the_step_the_ranks_are_held_in_collectives(tmp_path: Path) -> None:
+    run = open_run(build_run(tmp_path / "run", RunPlan(ranks=2, phases_ms={**HEALTHY_STEP_MS, "communication": 64.0})))
+    assert "The ranks are held in collectives for 50.0 % of the step on average" in render_text(build_report(run), run)

@@ -25,6 +25,8 @@ from profiler_server.format import format_duration, format_number_of, format_sha
 
 OPERATORS = 15
 _OPERATOR_COLUMNS = ("step", "name", "self_ns", "device_self_ns")
+CAUSE_FRAC = 0.25
+"""A phase is named as the cause where it makes up so much of the change of the step."""
 LOOP_FRAC = 0.05
 """The change of the whole loop is said where it is so much of the loop more, or less, than that of the step."""
 STEPS_RATIO = 2.0
@@ -143,7 +145,21 @@ def summarize_comparison(found: Comparison) -> str:
     word = "slower" if step.change_ns > 0 else "faster"
     change = format_duration(abs(step.change_ns))
     share = format_share(abs(step.change_ns) / step.a_ns)
-    return f"B is {word} by {change} per {noun} ({share}), noise ±{noise}, {covered}.{loop}"
+    cause = _name_cause(found)
+    return f"B is {word} by {change} per {noun} ({share}){cause}, noise ±{noise}, {covered}.{loop}"
+
+
+def _name_cause(found: Comparison) -> str:
+    """Name the phase that changed most the way the step did, and by how much; "" where none makes up a quarter of it."""
+    change_ns = found.step.change_ns
+    alike = [phase for phase in found.phases if phase.is_clear and phase.change_ns * change_ns > 0]
+    if not alike:
+        return ""
+    most = max(alike, key=lambda phase: abs(phase.change_ns))
+    if abs(most.change_ns) < CAUSE_FRAC * abs(change_ns):
+        return ""
+    size, name = format_duration(abs(most.change_ns)), most.name.lower()
+    return f", {name} alone by {size}" if abs(most.change_ns) > abs(change_ns) else f", of it {size} {name}"
 
 
 def _describe_loop(found: Comparison) -> str:

@@ -13,6 +13,7 @@ from profiler_server.analysis.ranks.ranks import (
     summarize_ranks,
 )
 from profiler_server.analysis.what_if.reading import recall_what_if
+from profiler_server.diagnosis.rank_sentences import describe_communication, describe_straggler
 from profiler_server.figures import Chart
 from profiler_server.format import format_count, format_number_of
 from profiler_server.page import Notice, Page, PageRequest
@@ -21,7 +22,7 @@ from profiler_server.pages.ranks.collectives import CollectiveTable, view_collec
 from profiler_server.pages.ranks.devices import read_devices
 from profiler_server.pages.ranks.rows import RankTable, list_rows
 from profiler_server.pages.ranks.what_if import WhatIfView, view_what_if
-from profiler_server.pages.ranks.words import Stat, describe_communication, describe_straggler, list_stats
+from profiler_server.pages.ranks.words import Stat, list_stats
 
 IMPORT = "profiler-server import a-folder-of-traces --summary-base-dir runs"
 SEVERAL = """torchrun --nproc-per-node 4 train.py

@@ -119,6 +119,17 @@ def test_the_whole_loop_is_compared_where_it_changed_otherwise_than_the_step(tmp
     assert "whole loop" not in summarize_comparison(compare_ranks(a, little))
 
 
+def test_the_sentence_names_the_phase_that_made_the_difference(tmp_path: Path) -> None:
+    slow, fast = (
+        build_rank(tmp_path / name, RunPlan(phases_ms={**HEALTHY_STEP_MS, "data_wait": wait_ms}))
+        for name, wait_ms in (("slow", 23.0), ("fast", 0.7))
+    )
+    assert ", of it 22.3 ms data wait, noise" in summarize_comparison(compare_ranks(slow, fast))
+    assert "B is slower by" in summarize_comparison(compare_ranks(fast, slow))
+    mixed = build_rank(tmp_path / "mixed", RunPlan(phases_ms={**HEALTHY_STEP_MS, "data_wait": 0.7, "forward": 25.0}))
+    assert ", data wait alone by 22.3 ms, noise" in summarize_comparison(compare_ranks(slow, mixed))
+
+
 def test_runs_that_only_infer_are_compared_by_their_batches(tmp_path: Path) -> None:
     runs = (build_run(tmp_path / "a"), build_run(tmp_path / "b", slow_loader_plan("read")))
     told = summarize_comparison(compare_ranks(*(open_run(make_inference(run)).rank() for run in runs)))
