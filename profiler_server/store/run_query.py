@@ -38,9 +38,8 @@ class RunQuery:
 
     def __post_init__(self) -> None:
         if self.sort.removeprefix("-") not in get_args(SortKey):
-            raise OptionError(
-                f"sort={self.sort[:40]!r} is unknown; choose {', '.join(get_args(SortKey))}, with - to fall"
-            )
+            there = ", ".join(get_args(SortKey))
+            raise OptionError(f"sort={self.sort[:40]!r} is no column; choose {there}, with - before it to fall")
         if self.state is not None and self.state not in get_args(RunState):
             raise OptionError(f"state={self.state[:40]!r} is unknown; choose {', '.join(get_args(RunState))}")
         if not 1 <= self.page_size <= PAGE_SIZE_LIMIT or self.page < 1:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
@@ -23,6 +23,7 @@ from profiler_server.web.compression import Compression
 from profiler_server.web.errors import ErrorView, describe_error, describe_status
 from profiler_server.web.guard import SECURITY_HEADERS, Guard
 from profiler_server.web.links import API
+from profiler_server.web.parameters import refuse_unknown_names
 from profiler_server.web.services import Services, find_services
 from profiler_server.web.shell import Shell
 
@@ -66,7 +67,7 @@ def _include_routers(app: FastAPI) -> None:
     found.sort(key=lambda route: -route.path.count("/"))
     merged = APIRouter()
     merged.routes.extend(found)
-    app.include_router(merged)
+    app.include_router(merged, dependencies=[Depends(refuse_unknown_names)])
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
@@ -82,5 +83,12 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 
 
 def _describe_validation(problems: Sequence[Any]) -> ErrorView:
-    lines = [f"{problem['loc'][-1]}: {problem['msg']}" for problem in problems[:8]]
+    lines = [f"{problem['loc'][-1]}: {_say_problem(problem)}" for problem in problems[:8]]
     return describe_status(422, "; ".join(lines))
+
+
+def _say_problem(problem: Mapping[str, Any]) -> str:
+    """Say what is wrong with a value, without the regular expression that it does not match."""
+    if problem["type"] == "string_pattern_mismatch":
+        return f"{str(problem['input'])[:40]!r} is not in the form that {API}/docs describes"
+    return str(problem["msg"])

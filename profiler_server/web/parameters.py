@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Depends, Query
+from fastapi import Depends, Query, Request
 from fastapi import Path as InPath
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 
 from collector.format.run import RankRun
+from profiler_server.web.errors import BadQueryError
+from profiler_server.web.links import API
 from profiler_server.web.services import ServicesOf
 
 LARGEST_RANK = 9_999_999
@@ -16,6 +20,32 @@ LARGEST_STEP = 2**53
 
 RunId = Annotated[str, InPath(description="The run's path below the base directory.", max_length=2000)]
 Rank = Annotated[int | None, Query(ge=0, le=LARGEST_RANK, description="Rank; the first of the run by default.")]
+
+
+def refuse_unknown_names(request: Request) -> None:
+    """Refuse parameters that a route of the API does not have: a misspelt filter would answer with everything.
+
+    Raises BadQueryError, which names them and those that there are.
+    """
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute) or not route.path.startswith(API):
+        return
+    known = _list_names(route.dependant)
+    unknown = [name[:40] for name in request.query_params if name not in known]
+    if unknown:
+        there = ", ".join(sorted(known)) or "none"
+        raise BadQueryError(f"There is no parameter {', '.join(map(repr, unknown[:8]))} here; there are: {there}")
+
+
+def _list_names(dependant: Dependant) -> set[str]:
+    own = {field.alias for field in dependant.query_params}
+    return own.union(*(_list_names(other) for other in dependant.dependencies))
+
+
+def check_page(page: int, pages: int) -> None:
+    """Raise BadQueryError for a page past the last one."""
+    if page > pages:
+        raise BadQueryError(f"page={page} is past the end: there {'are' if pages > 1 else 'is'} {pages:,} in all")
 
 
 def open_rank(run_id: RunId, services: ServicesOf, rank: Rank = None) -> RankRun:

@@ -27,13 +27,41 @@ def test_runs_are_filtered_sorted_and_paged(asker: Asker) -> None:
     assert [run["id"] for run in asker.ask(f"{RUNS}?state=crashed").json()["runs"]] == ["crashed"]
 
 
-@pytest.mark.parametrize("query", ["sort=size", "state=asleep", "page=0", "page=x", "page_size=100000"])
+@pytest.mark.parametrize("query", ["state=asleep", "page=0", "page=x", "page_size=100000"])
 def test_a_bad_value_is_named_in_the_one_error_shape(asker: Asker, query: str) -> None:
     answer = asker.ask(f"{RUNS}?{query}")
     assert answer.status_code == 422
     error = answer.json()["error"]
     assert set(error) == {"status", "kind", "message", "remedy", "detail"}
     assert error["message"].startswith(query.split("=")[0])
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        (f"{RUNS}?sort=size", "choose when, name, state"),
+        (f"{RUNS}?page=99", "page=99 is past the end: there is 1 in all"),
+        (f"{RUNS}?stat=crashed", "There is no parameter 'stat' here; there are: page, page_size, q, sort, state"),
+        (f"{RUNS}/healthy/operators?page=99&size=1", "page=99 is past the end"),
+        (f"{RUNS}/healthy/steps?columns=step", "no parameter 'columns'"),
+        (f"{RUNS}/healthy/queues/worker_queue?page=99", "page=99 is past the end"),
+        (f"{RUNS}/healthy/report?verbose=1", "there are: none"),
+    ],
+)
+def test_what_is_asked_for_and_is_not_there_is_named(asker: Asker, address: str, message: str) -> None:
+    answer = asker.ask(address)
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]["message"]
+
+
+def test_a_form_that_does_not_fit_is_told_without_a_regular_expression(asker: Asker) -> None:
+    message = asker.ask(f"{RUNS}/healthy/operators?steps=a-b").json()["error"]["message"]
+    assert message.startswith("steps: 'a-b'")
+    assert "^" not in message
+
+
+def test_the_list_says_how_many_pages_it_has(asker: Asker) -> None:
+    assert "There is no page 99: the list has 1" in asker.ask("/?page=99").text
 
 
 @pytest.mark.parametrize(

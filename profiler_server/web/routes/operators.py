@@ -16,7 +16,7 @@ from profiler_server.analysis.selection import Selection, select_rows
 from profiler_server.store.csv_rows import guard_texts
 from profiler_server.web.answers import send_json
 from profiler_server.web.errors import BadQueryError
-from profiler_server.web.parameters import RankOf
+from profiler_server.web.parameters import RankOf, check_page
 
 ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}", tags=["operators"])
 CSV_ROWS = 1_000_000
@@ -51,6 +51,7 @@ def list_operators(
         selected = select_rows(table.rows, Selection(column, descending, q, 1, CSV_ROWS), GROUPS[group].search_in)
         return _send_csv(selected.rows, f"{group}.csv")
     selected = select_rows(table.rows, Selection(column, descending, q, page, size), GROUPS[group].search_in)
+    check_page(page, selected.pages)
     answer = {
         "group": group,
         "measure": table.measure,

@@ -17,7 +17,7 @@ from profiler_server.analysis.data.replicas import read_stages, summarize_replic
 from profiler_server.analysis.selection import Selection, select_rows
 from profiler_server.web.answers import send_json
 from profiler_server.web.errors import BadQueryError
-from profiler_server.web.parameters import LARGEST_STEP, RankOf
+from profiler_server.web.parameters import LARGEST_STEP, RankOf, check_page
 
 ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}", tags=["data pipeline"])
 
@@ -55,6 +55,7 @@ def list_samples(
     inside = pc.and_(pc.greater_equal(samples["step"], first_step), pc.less_equal(samples["step"], last_step))
     selection = Selection(sort.removeprefix("-"), sort.startswith("-"), "", page, size)
     selected = select_rows(samples.filter(inside), selection, ("start_ns",))
+    check_page(page, selected.pages)
     answer = {
         "queue": name,
         "loader": _number(key),

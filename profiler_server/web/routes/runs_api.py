@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, get_args
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from collector.format.schema.manifest import RunState
 from profiler_server.store.catalog import Unreadable
 from profiler_server.store.headline import RunEntry
-from profiler_server.store.run_query import PAGE_SIZE, PAGE_SIZE_LIMIT, RunQuery, SortKey, select_runs
+from profiler_server.store.run_query import PAGE_SIZE, PAGE_SIZE_LIMIT, RunQuery, select_runs
+from profiler_server.web.parameters import check_page
 from profiler_server.web.services import ServicesOf
 
 ROUTER = APIRouter(prefix="/api/v1/runs", tags=["runs"])
@@ -53,12 +54,13 @@ def list_runs(
     services: ServicesOf,
     q: Annotated[str, Query(max_length=200, description="Words that must all occur in id, name, script or host.")] = "",
     state: RunState | None = None,
-    sort: Annotated[str, Query(pattern=f"^-?({'|'.join(get_args(SortKey))})$")] = "-when",
+    sort: Annotated[str, Query(max_length=40, description="A column of the list; `-` before it falls.")] = "-when",
     page: Annotated[int, Query(ge=1, le=10**9)] = 1,
     page_size: Annotated[int, Query(ge=1, le=PAGE_SIZE_LIMIT)] = PAGE_SIZE,
 ) -> RunItems:
     listing = services.catalog.list_runs()
     found = select_runs(listing.runs, RunQuery(q, state, sort, page, page_size))
+    check_page(page, found.pages)
     items = tuple(_describe(entry) for entry in found.runs)
     return RunItems(items, found.page, found.pages, found.total, listing.unreadable, listing.cut)
 
