@@ -118,9 +118,9 @@ def judge(case: Case) -> Diagnosis:
 
 def _explain_silence(case: Case, steady: int) -> str:
     if steady >= MIN_STEPS:
-        return "No rule fired: nothing was found that a change would make faster."
+        return "No rule found a change that would clearly make a step faster."
     if case.is_imported:
-        return "Nothing was found in these few steps that a change would make faster."
+        return "Nothing was found in these few steps that would make them faster."
     return "The rules could not judge this run, for the reason below."
 
 

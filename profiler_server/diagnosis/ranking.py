@@ -28,7 +28,7 @@ Severity = Literal["high", "medium", "low", "info"]
 _TIERS = {
     "M": "Simulated with the recorded batch times.",
     "A": "Computed from the measured times.",
-    "R": "An honest range: how much of the time a better version saves is not known beforehand.",
+    "R": "The range is wide because it is not known beforehand how much of the time a better version saves.",
 }
 
 
@@ -179,12 +179,13 @@ def _say_basis(case: Case, finding: Finding) -> str:
     assumed = f"The prediction holds if {finding.assumption}. " if finding.assumption else ""
     if finding.tier != "M":
         return assumed + _TIERS[finding.tier]
-    return f"{assumed}{_TIERS['M']} Without the change the simulation gives {format_share(case.loading.loop.check)} of the step."
+    check = format_share(case.loading.loop.check)
+    return f"{assumed}{_TIERS['M']} Simulating the run as it is gives {check} of its measured step."
 
 
 def _say_order(claim: Claim) -> str:
     if claim.instead_of:
-        return f"An alternative to “{claim.instead_of}”: on top of that it gains nothing worth the effort."
+        return f"An alternative to “{claim.instead_of}”: after that change it would save too little to matter."
     return f"Do it after “{claim.after}”." if claim.after else ""
 
 

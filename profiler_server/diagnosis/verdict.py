@@ -187,7 +187,7 @@ def _say_overhead(case: Case, bound: BoundBy) -> str:
     names = ("gap", "tail") if case.device.is_used else ("gap", "h2d", "tail")
     most = max(names, key=lambda name: case.steps.phases_ns[name])
     return (
-        f"Overhead-bound: {_of_step(case, *names)} pass outside of loading, forward, backward and update, "
+        f"Overhead-bound: {_of_step(case, *names)} are spent outside of loading, forward, backward and update, "
         f"most of it {_PLACES[most]}."
     )
 
@@ -213,9 +213,9 @@ _SENTENCES = {
     "input": _say_input,
     "receive": _say_receive,
     "processor": _say_processor,
-    "transfer": lambda case, bound: f"Transfer-bound: {_of_step(case, 'h2d')} go into copies before the forward.",
+    "transfer": lambda case, bound: f"Transfer-bound: {_of_step(case, 'h2d')} are spent on copies before the forward.",
     "communication": lambda case, bound: (
-        f"Communication-bound: the step is held {_of_step(case, 'communication')} in collectives."
+        f"Communication-bound: training waits {_of_step(case, 'communication')} in collectives."
     ),
     "overhead": _say_overhead,
     "launch": lambda case, bound: f"Launch-bound: {_say_idle(case, bound)}.",

@@ -14,14 +14,14 @@ def _judge(case: Case) -> Finding | None:
     loader = case.loading.loader
     if loader is None or not loader.pin_memory or not case.device.is_used or case.steps.share("h2d") < BLOCKING_FRAC:
         return None
-    copy_ns = case.steps.regular_phases_ns["h2d"]
+    copy_ns = case.steps.phases_ns["h2d"]
     return Finding(
         title="The step waits for each copy to the device",
         measured=f"Copies and preparation before the forward take {format_duration(copy_ns)} of "
         f"{format_duration(case.steps.mean_ns)} ({format_share(case.steps.share('h2d'))}), with pinned memory.",
-        threshold=f"More than {format_share(BLOCKING_FRAC)} of the step before the forward.",
-        advice="Copy without blocking; if the device still waits, copy the next batch on a stream of its own while "
-        "this one is computed.",
+        threshold=f"At least {format_share(BLOCKING_FRAC)} of the step is copying and preparation before the forward.",
+        advice="Copy without blocking; if the device still waits, copy the next batch on a separate stream while "
+        "this one is being used.",
         change="batch = batch.to(device, non_blocking=True)",
         fix="non_blocking=True",
         evidence=(STEPS_PAGE,),

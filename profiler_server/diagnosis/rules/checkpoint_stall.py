@@ -28,7 +28,7 @@ def _judge(case: Case) -> Finding | None:
         measured=f"Checkpoints ({most.held.name}) took {format_duration(most.total_ns)} in all, "
         f"{format_share(share)} of the steps' "
         f"time: {format_number_of(most.count, 'time')}, {format_duration(most.longest_ns)} the longest.",
-        threshold=f"More than {format_share(CHECKPOINT_FRAC)} of the time in saving.",
+        threshold=f"Saving takes at least {format_share(CHECKPOINT_FRAC)} of the steps' time.",
         advice="Save less often, or write in another thread while training goes on.",
         change="from torch.distributed.checkpoint import async_save\n\nfuture = async_save(state, checkpoint_id=path)",
         fix="saving in the background",

@@ -17,8 +17,8 @@ def _judge(case: Case) -> Finding | None:
         title="Recording slows this run down",
         measured=f"Recording takes {format_duration(overhead.training_thread_ns_per_step)} of the training thread per "
         f"step ({format_share(overhead.share_frac)}); {overhead.how}.",
-        threshold=f"More than {format_share(RECORDING_FRAC)} of the step.",
-        advice="Collect less: the figures of this run are too long by about that much.",
+        threshold=f"At least {format_share(RECORDING_FRAC)} of the step.",
+        advice="Collect less: the steps of this run are longer by about that much than without recording.",
         change='Profiler(output_path, level="important", data_pipeline=False)',
         fix="collecting less",
         evidence=(STEPS_PAGE,),

@@ -38,8 +38,8 @@ def _judge(case: Case) -> Finding | Abstention | None:
         f"(+{format_share(drift)}), most of it in {phase.replace('_', ' ')}.",
         threshold=f"The last sixth of the steps is longer than the first by more than {format_share(DRIFT_FRAC)}, it rises "
         "throughout, and the host did not get busier.",
-        advice="Something accumulates: a list of losses that keep their graph, a growing log or cache, memory that "
-        "fragments, or a processor that gets hot.",
+        advice="Look for what accumulates: a list of losses that keep their graph, a growing log or cache, fragmented memory. A "
+        "processor that gets hot slows down, too.",
         change="losses.append(loss.item())  # not loss itself, which keeps its graph alive",
         fix="steps as short as at the start",
         evidence=(STEPS_PAGE,),

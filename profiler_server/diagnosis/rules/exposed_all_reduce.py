@@ -20,20 +20,20 @@ def _judge(case: Case) -> Finding | None:
     if share < EXPOSED_FRAC:
         return None
     rest = (
-        f"{format_duration(transfer_ns)} ({format_share(share)}) remain after the wait for slower ranks is taken out."
+        f"{format_duration(transfer_ns)} ({format_share(share)}) remain after subtracting the wait for slower ranks."
         if case.ranks.peers
-        else "how much of that is waiting for slower ranks cannot be told, because no other rank is here."
+        else "how much of that is waiting for slower ranks is unknown, because no other rank was recorded here."
     )
     return Finding(
-        title="Communication is not hidden by computing",
-        measured=f"Training is held {format_duration(own_ns)} of {format_duration(case.steps.mean_ns)} in collectives; {rest}",
-        threshold=f"More than {format_share(EXPOSED_FRAC)} of the step.",
+        title="Communication does not overlap with computing",
+        measured=f"Training waits {format_duration(own_ns)} of {format_duration(case.steps.mean_ns)} in collectives; {rest}",
+        threshold=f"At least {format_share(EXPOSED_FRAC)} of the step.",
         advice="Start the reduction earlier and in larger pieces (bucket_cap_mb), reduce in half precision, or reduce "
         "less often by accumulating gradients under no_sync().",
         change="from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n\n"
         "model = DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True)\n"
         "model.register_comm_hook(None, default_hooks.fp16_compress_hook)",
-        fix="hiding half of the communication",
+        fix="overlapping half of the communication",
         evidence=(STEPS_PAGE,),
         what_if=shorten_step(case, "communication", transfer_ns, 0.5),
         gain_range=(0.3, 1.8),

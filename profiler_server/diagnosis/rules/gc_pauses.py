@@ -19,11 +19,11 @@ def _judge(case: Case) -> Finding | None:
     steps = int((gc_ns > 0).sum())
     return Finding(
         title="Garbage collection interrupts the steps",
-        measured=f"{format_duration(mean)} per step ({format_share(mean / case.steps.mean_ns)}), "
+        measured=f"It takes {format_duration(mean)} per step ({format_share(mean / case.steps.mean_ns)}), "
         f"in {steps} of {len(gc_ns)} steps; "
         f"the longest took {format_duration(int(gc_ns.max()))}.",
-        threshold=f"More than {format_share(GC_FRAC)} of the step.",
-        advice="Take what lives through the whole run out of the collector's sight, and collect at a time of your own.",
+        threshold=f"At least {format_share(GC_FRAC)} of the step.",
+        advice="Freeze the objects that live through the whole run, switch automatic collection off, and collect when it suits.",
         change="gc.collect()\ngc.freeze()\ngc.disable()\nfor step, batch in enumerate(loader):\n    ...\n"
         "    if step % 1000 == 0:\n        gc.collect()",
         fix="gc.freeze() and gc.disable()",

@@ -17,9 +17,9 @@ def _judge(case: Case) -> Finding | None:
         title="Compiled functions break into several graphs",
         measured=f"{format_number_of(breaks.count, 'graph break')} in {format_number_of(breaks.functions, 'function')}, "
         f"most of them in {breaks.function}{reason}.",
-        threshold="Any graph break: nothing is fused across it, and Python runs between the graphs.",
+        threshold="Any graph break: operators are not fused across it, and Python runs between the graphs.",
         advice="Move what breaks the graph (prints, .item(), calls into other libraries) out of the compiled function.",
-        change="torch.compile(model, fullgraph=True)  # an error at the line that breaks, while you search",
+        change="torch.compile(model, fullgraph=True)  # raises an error at the line that breaks; for searching",
         fix="one graph",
         evidence=(OPERATORS_PAGE,),
         severity="low",

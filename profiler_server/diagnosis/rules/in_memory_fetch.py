@@ -35,9 +35,9 @@ def _judge(case: Case) -> Finding | None:
         title="Samples in memory are fetched one by one",
         measured=f"{say_wait(case)} A sample takes {format_duration(case.loading.batch_ns / samples)}, a batch of "
         f"{samples:.0f} takes {format_duration(case.loading.batch_ns)}.",
-        threshold=f"Over {format_share(INPUT_WAIT_FRAC)} of the step in next(), and under {format_duration(IN_MEMORY_NS)} "
-        "per sample.",
-        advice="Index the whole batch at once; worker processes would only add the cost of moving it.",
+        threshold=f"More than {format_share(INPUT_WAIT_FRAC)} of the step waits for data, and a sample takes less than "
+        f"{format_duration(IN_MEMORY_NS)}.",
+        advice="Fetch the whole batch with one index operation; worker processes would only add the cost of moving it.",
         change="sampler = BatchSampler(RandomSampler(dataset), batch_size="
         f"{loader.batch_size or 32}, drop_last=False)\n"
         "loader = DataLoader(dataset, sampler=sampler, batch_size=None)  # dataset[list_of_indices]",

@@ -28,8 +28,9 @@ def _judge(case: Case) -> Finding | Abstention | None:
         title="The host launches kernels slower than the device runs them",
         measured=f"The device is idle {format_share(device.idle)} of the step; {format_share(host)} of that is waiting for the "
         "host to launch the next kernel.",
-        threshold=f"Device busy under {format_share(1.0 - DEVICE_IDLE_FRAC)}, more than {format_share(LAUNCH_IDLE_FRAC)} of its idle time before "
-        f"launches, the host in operators for {format_share(DISPATCH_FRAC)} of the step or more.",
+        threshold=f"The device is idle at least {format_share(DEVICE_IDLE_FRAC)} of the step, more than "
+        f"{format_share(LAUNCH_IDLE_FRAC)} of that is waiting for launches, and the host is in operators for at least "
+        f"{format_share(DISPATCH_FRAC)} of the step.",
         advice="Launch fewer and larger kernels: compile the model (CUDA graphs with mode='reduce-overhead'), or use a "
         "larger batch.",
         change='model = torch.compile(model, mode="reduce-overhead")',

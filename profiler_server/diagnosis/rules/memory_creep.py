@@ -23,10 +23,10 @@ def _judge(case: Case) -> Finding | Abstention | None:
         title="The memory of the training process keeps growing",
         measured=f"It grew from {format_bytes(growth.levels_bytes[0])} to {format_bytes(growth.levels_bytes[-1])} and in "
         f"every sixth of the run; at this pace it takes {format_bytes(per_hour)} more every hour.",
-        threshold=f"More than {format_share(GROWN_FRAC)} and {format_bytes(GROWN_BYTES)} after the first fifth of the run, "
-        "without a sixth that does not grow.",
-        advice="Something keeps what it should let go, and the run ends when memory does: losses that hold their graph, "
-        "outputs that are collected on the device, a log or a cache without a bound.",
+        threshold=f"At least {format_share(GROWN_FRAC)} and {format_bytes(GROWN_BYTES)} more than after the first fifth of the "
+        "run, growing in every sixth of the rest.",
+        advice="Something keeps references that it should drop, and the run ends when memory runs out: losses that hold their "
+        "graph, outputs that are collected, a log or a cache without a limit.",
         change="losses.append(loss.item())  # not loss itself, which keeps its graph alive",
         fix="memory that stays level",
         evidence=(Evidence("memory", "", "Memory of the processes over the steps"),),

@@ -16,7 +16,7 @@ _SPLIT = """# An IterableDataset is read whole by every worker, unless its __ite
 """
 _SPLIT_ADVICE = (
     " This dataset is an IterableDataset: split the samples among the workers first (see the code), "
-    "or every worker yields all of them and an epoch becomes as many times as long."
+    "or every worker yields all of them, and an epoch becomes that many times longer."
 )
 
 
@@ -32,10 +32,10 @@ def _judge(case: Case) -> Finding | None:
     iterable = loader.style == "iterable"
     return Finding(
         title="The training process loads its own data",
-        measured=f"{say_wait(case)} Making a batch takes {format_duration(case.loading.batch_ns)}, and no worker does it meanwhile.",
-        threshold=f"num_workers=0 and more than {format_share(INPUT_WAIT_FRAC)} of the step in next().",
+        measured=f"{say_wait(case)} Making a batch takes {format_duration(case.loading.batch_ns)}, and the step waits while it is made.",
+        threshold=f"num_workers=0, and more than {format_share(INPUT_WAIT_FRAC)} of the step waits for data.",
         advice=f"Let {workers} worker process{'es' if workers > 1 else ''} make batches while the step computes. "
-        "This is the smallest number within 3 % of the best." + (_SPLIT_ADVICE if iterable else ""),
+        "This is the smallest number whose step is within 3 % of the best." + (_SPLIT_ADVICE if iterable else ""),
         change=(_SPLIT if iterable else "") + write_loader(loader, num_workers=workers, persistent_workers=True),
         fix=f"num_workers 0 → {workers}",
         evidence=(STAGES_PAGE, STEPS_PAGE),
@@ -53,10 +53,10 @@ def _judge_trace(case: Case) -> Finding | None:
     least = format_duration(case.loading.loop.regular_step_ns - case.loading.wait_ns)
     return Finding(
         title="The training process loads its own data",
-        measured=f"{say_wait(case)} The loader's iterator in the trace is the one of num_workers=0.",
-        threshold=f"num_workers=0 and more than {format_share(INPUT_WAIT_FRAC)} of the step in next().",
+        measured=f"{say_wait(case)} The trace shows the iterator of a DataLoader with num_workers=0.",
+        threshold=f"num_workers=0, and more than {format_share(INPUT_WAIT_FRAC)} of the step waits for data.",
         advice=f"Let {workers} worker process{'es' if workers > 1 else ''} make batches while the step computes; at best, "
-        f"with no wait left, a step takes {least}. The trace does not tell how many cores there are.",
+        f"with no wait left, a step takes {least}. The trace does not say how many cores there are.",
         change=f"DataLoader(\n    dataset,\n    num_workers={workers},  # was 0\n    persistent_workers=True,\n"
         "    # your other arguments as they are\n)",
         fix=f"num_workers 0 → {workers}",

@@ -24,22 +24,20 @@ def _judge(case: Case) -> Finding | Abstention | None:
         return None
     optimizers = case.facts.get("optimizers")
     if not isinstance(optimizers, list) or not optimizers:
-        return Abstention(
-            "optimizer_loop", "which optimizer runs and how", "Record with a Stepscope that notes the optimizers."
-        )
+        return Abstention("optimizer_loop", "which optimizer runs and how", "Record with a newer version of Stepscope.")
     slow = [entry for entry in optimizers if isinstance(entry, Mapping) and _loops(case, entry)]
     if not slow:
         return None
     name, tensors = str(slow[0].get("name")), slow[0].get("tensors")
     flag = "fused" if name in _FUSED else "foreach"
-    update_ns = case.steps.regular_phases_ns["optimizer"]
+    update_ns = case.steps.phases_ns["optimizer"]
     over = f" over {format_count(tensors)} tensors" if isinstance(tensors, int) else ""
     return Finding(
         title=f"{name} updates parameters one tensor at a time",
         measured=f"The update takes {format_duration(update_ns)} of {format_duration(case.steps.mean_ns)} "
         f"({format_share(share)}); {name} loops{over} (foreach and fused are off).",
-        threshold=f"Update over {format_share(UPDATE_FRAC)} of the step and neither foreach nor fused on.",
-        advice="Update all tensors in one call. The range depends on how many and how small they are.",
+        threshold=f"The update takes at least {format_share(UPDATE_FRAC)} of the step, and neither foreach nor fused is on.",
+        advice="Update all tensors in one call. How much that saves depends on how many and how small they are.",
         change=f"optimizer = torch.optim.{name}(model.parameters(), {flag}=True)  # your other arguments as they are",
         fix=f"{flag}=True in {name}",
         evidence=(STEPS_PAGE,),

@@ -31,10 +31,10 @@ def _judge(case: Case) -> Finding | None:
         title="More workers than cores, and all of them compute",
         measured=f"{format_number_of(loader.num_workers, 'worker')} on {format_cores(case.host.cores)}; "
         f"{format_share(case.loading.cpu_need)} of their work is processor time.",
-        threshold=f"More workers than cores, processor share over {format_share(CAPPED_NEED)}, and as fast with fewer. "
-        "Workers that wait for storage do not count.",
-        advice=f"With {format_number_of(workers, 'worker')} it is as fast by simulation, takes less memory and disturbs the "
-        "training thread less.",
+        threshold=f"More workers than cores, each needing a processor for more than {format_share(CAPPED_NEED)} of its work, and as "
+        "fast with fewer. Workers that wait for storage do not count.",
+        advice=f"With {format_number_of(workers, 'worker')} the simulated step is as short; it takes less memory and disturbs "
+        "the training thread less.",
         change=write_loader(loader, num_workers=workers),
         fix=f"num_workers {loader.num_workers} → {workers}",
         evidence=(STAGES_PAGE,),

@@ -14,14 +14,14 @@ def _judge(case: Case) -> Finding | None:
     loader = case.loading.loader
     if loader is None or loader.pin_memory or not case.device.is_used:
         return None
-    copy_ns = case.steps.regular_phases_ns["h2d"]
+    copy_ns = case.steps.phases_ns["h2d"]
     if case.steps.share("h2d") < PAGEABLE_FRAC:
         return None
     return Finding(
         title="Batches are copied from pageable memory",
         measured=f"Copies and preparation before the forward take {format_duration(copy_ns)} of "
         f"{format_duration(case.steps.mean_ns)} ({format_share(case.steps.share('h2d'))}); pin_memory is off.",
-        threshold=f"More than {format_share(PAGEABLE_FRAC)} of the step before the forward, on a CUDA device.",
+        threshold=f"At least {format_share(PAGEABLE_FRAC)} of the step is copying and preparation before the forward, on a device.",
         advice="Let the loader pin its batches, and copy them without blocking. Do not pin tensors by hand in the loop.",
         change=write_loader(loader, pin_memory=True) + "\nbatch = batch.to(device, non_blocking=True)",
         fix="pin_memory=True with non_blocking copies",

@@ -42,7 +42,7 @@ def _judge(case: Case) -> Finding | None:
         measured=f"{len(stalls)} of {len(regular)} steps, one in {period}, are longer by {format_duration(each_ns)}, "
         f"most of it in {phase.replace('_', ' ')}: {format_share(excess_ns / case.steps.mean_ns)} of the time."
         f"{_name_cause(case, stalls, middle)}",
-        threshold=f"Three stalls or more at even distance that cost over {format_share(STALL_FRAC)} of the time.",
+        threshold=f"{MIN_STALLS} stalls or more at even distances that cost at least {format_share(STALL_FRAC)} of the time.",
         advice=f"Look for what the loop does every {period} steps: a checkpoint, a log flush, metrics, an evaluation. "
         "Do it less often or in another thread.",
         change=f"if step % {period * 4} == 0:  # was every {period} steps\n    save_checkpoint()",
@@ -63,7 +63,7 @@ def _name_cause(case: Case, stalls: Ints, usual_ns: float) -> str:
     if not named:
         return ""
     label, count = named.most_common(1)[0]
-    return f" What takes it: {label}." if 2 * count > len(found) else ""
+    return f" The cause is {label}." if 2 * count > len(found) else ""
 
 
 def _find_period(numbers: Ints) -> int | None:

@@ -13,8 +13,8 @@ def _judge(case: Case) -> Finding | None:
     return Finding(
         title="Pinning memory is slower than loading",
         measured=f"{say_wait(case)} {case.loading.bottleneck.reason}",
-        threshold="The queue before the pin-memory thread is full, the one after it lacks the next batch.",
-        advice="Send less: fewer and larger tensors per batch, uint8 instead of float32, or pin only what is copied.",
+        threshold="The queue before the pin-memory thread holds batches, and the one after it lacks the next batch.",
+        advice="Send fewer and larger tensors per batch, uint8 instead of float32, or pin only what is copied.",
         change="return torch.from_numpy(image), label  # uint8; convert on the device: images.float().div_(255)",
         fix="smaller batches to pin",
         evidence=(DATA_PAGE,),

@@ -33,8 +33,8 @@ def _judge(case: Case) -> Finding | None:
     return Finding(
         title="Every step spends time outside of training",
         measured=f"{format_duration(typical)} of {format_duration(case.steps.mean_ns)} ({format_share(share)}) of a usual step "
-        f"pass outside of loading, forward, backward and update, most of it {place}.",
-        threshold=f"More than {format_share(OUTSIDE_FRAC)} of the usual step.",
+        f"is spent outside of loading, forward, backward and update, most of it {place}.",
+        threshold=f"At least {format_share(OUTSIDE_FRAC)} of the usual step.",
         advice="Look at what the loop does there: logging, metrics, progress bars, copies of the weights. Do it every "
         "n-th step, or in another thread." + ("" if is_fed else _UNWATCHED),
         change="if step % 50 == 0:\n    log(loss.item())  # not in every step",

@@ -22,8 +22,8 @@ def _judge(case: Case) -> Finding | None:
         title="Functions are compiled again during training",
         measured=f"{format_number_of(again.count, 'recompilation')} took {format_duration(again.duration_ns)} in all "
         f"({format_share(share)} of the steps' time), most often of {again.function}.{reason}",
-        threshold=f"{MIN_RECOMPILES} recompilations or more that take over {format_share(RECOMPILE_FRAC)} of the steps' time.",
-        advice="Keep what the guard checks the same from step to step: pad batches to a few fixed sizes or drop the last "
+        threshold=f"{MIN_RECOMPILES} recompilations or more that take at least {format_share(RECOMPILE_FRAC)} of the steps' time.",
+        advice="Keep what the compiler checks the same from step to step: pad batches to a few fixed sizes or drop the last "
         "one, mark sizes that change as dynamic, and pass numbers that change as tensors.",
         change="DataLoader(dataset, drop_last=True)\n"
         "torch._dynamo.mark_dynamic(batch, 0)  # or torch.compile(model, dynamic=True)",

@@ -13,12 +13,12 @@ from profiler_server.format import format_duration, format_share
 def _judge(case: Case) -> Finding | None:
     if case.manifest.devices or case.steps.share("h2d") < PREPARE_FRAC:
         return None
-    work_ns = case.steps.regular_phases_ns["h2d"]
+    work_ns = case.steps.phases_ns["h2d"]
     return Finding(
         title="Batches are prepared on the training thread",
-        measured=f"Between receiving a batch and the forward pass {format_duration(work_ns)} of "
+        measured=f"Preparing the batch, before the forward starts, takes {format_duration(work_ns)} of "
         f"{format_duration(case.steps.mean_ns)} ({format_share(case.steps.share('h2d'))}).",
-        threshold=f"More than {format_share(PREPARE_FRAC)} of the step.",
+        threshold=f"At least {format_share(PREPARE_FRAC)} of the step.",
         advice="Move casts, normalisation and augmentation of the batch into the dataset or collate_fn, where workers "
         "do it while the step computes.",
         change="def collate(samples):\n    inputs, targets = default_collate(samples)\n"

@@ -20,7 +20,7 @@ def _judge(case: Case) -> Finding | None:
         title="Collating batches is slow",
         measured=f"{say_wait(case)} Collating takes {format_duration(collate_ns)} per batch of "
         f"{format_number_of(round(batches.samples), 'sample')}, {format_share(share)} of the loader's work.",
-        threshold=f"Over {format_share(INPUT_WAIT_FRAC)} of the step waits for data, and collating is the longest stage.",
+        threshold=f"More than {format_share(INPUT_WAIT_FRAC)} of the step waits for data, and collating is the longest stage.",
         advice="Stacking tensors is a copy and should cost next to nothing: return tensors of one shape from the "
         "dataset and stack them, without a Python loop over elements.",
         change="def collate(samples):\n    inputs, targets = zip(*samples)\n"

@@ -20,7 +20,7 @@ def _judge(case: Case) -> Finding | None:
         title="Reading samples is slow",
         measured=f"{say_wait(case)} Reading takes {format_duration(read_ns)} per batch of {format_number_of(round(batches.samples), 'sample')}, "
         f"{format_share(share)} of the loader's work.",
-        threshold=f"Over {format_share(INPUT_WAIT_FRAC)} of the step waits for data, and reading is the longest stage.",
+        threshold=f"More than {format_share(INPUT_WAIT_FRAC)} of the step waits for data, and reading is the longest stage.",
         advice="Read fewer, larger pieces: pack small files into shards, move the data to a local disk, or keep it in "
         "memory.",
         change="# pack samples once, then read whole shards in order, for instance:\n"

@@ -23,7 +23,7 @@ def _judge(case: Case) -> Finding | None:
         title=f"Transforms are slow: {slowest[0]}" if slowest else "Transforms are slow",
         measured=f"{say_wait(case)} Transforms take {format_duration(transform_ns)} per batch, "
         f"{format_share(share)} of the loader's work{named}.",
-        threshold=f"Over {format_share(INPUT_WAIT_FRAC)} of the step waits for data, and transforms are the longest stage.",
+        threshold=f"More than {format_share(INPUT_WAIT_FRAC)} of the step waits for data, and transforms are the longest stage.",
         advice=f"Make {target} cheaper: do it once and store the result, do it on smaller data, or do it for the whole "
         "batch at once (torchvision v2 transforms take batches, also on the device).",
         change="for images, _ in loader:\n    images = batch_transform(images.to(device))  # once per batch, not per sample",

@@ -22,9 +22,9 @@ def _judge(case: Case) -> Finding | None:
         title="More compute threads than cores",
         measured=f"torch uses {format_number_of(threads, 'thread')} on {format_cores(usable)}; forward, backward and update are "
         f"{format_share(share)} of the step.",
-        threshold="More threads than cores that the process may use (affinity and container quota counted).",
-        advice="Threads without a core of their own are waited for at every operator. Set the number of threads to "
-        "that of the cores that other programs and the workers leave.",
+        threshold="More threads than cores that the process may use (counting affinity and container quota).",
+        advice="At the end of every operator all threads wait for those that have no core. Use as many threads as there "
+        "are cores left by the workers and by other programs.",
         change=f"torch.set_num_threads({wanted})  # was {threads}; or OMP_NUM_THREADS={wanted}",
         fix=format_number_of(wanted, "thread"),
         evidence=(STEPS_PAGE,),

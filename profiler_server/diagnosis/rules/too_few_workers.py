@@ -10,8 +10,10 @@ from profiler_server.diagnosis.what_if import choose_workers, set_workers
 from profiler_server.diagnosis.wording import DATA_PAGE, STAGES_PAGE, say_wait, write_loader
 from profiler_server.format import format_cores, format_duration, format_number_of, format_share
 
-_ALIVE = " Keep them alive between epochs: starting more of them takes longer."
-_CONTESTED = " All cores are in use now, so they would take them from other programs: expect less while those run."
+_ALIVE = " Keep them alive between epochs (persistent_workers=True): starting more of them takes longer."
+_CONTESTED = (
+    " All cores are in use now, so more workers take them from other programs: expect a smaller gain while those run."
+)
 
 
 def _judge(case: Case) -> Finding | Abstention | None:
@@ -38,7 +40,8 @@ def _judge(case: Case) -> Finding | Abstention | None:
         measured=f"{say_wait(case)} The next batch was missing {format_share(case.loading.not_ready_frac)} of the time; "
         f"a batch takes {format_duration(case.loading.batch_ns)}, and {_say_workers(loader.num_workers)} busy "
         f"{format_share(min(busy, 1.0))} of the time.",
-        threshold=f"Next batch missing more than {format_share(EMPTY_QUEUE_FRAC)}, workers busy more than {format_share(WORKERS_BUSY_FRAC)}.",
+        threshold=f"The next batch is missing more than {format_share(EMPTY_QUEUE_FRAC)} of the time, and the workers are busy at "
+        f"least {format_share(WORKERS_BUSY_FRAC)} of the time.",
         advice=f"Use {format_number_of(workers, 'worker')}: the smallest number whose step is within 3 % of the best that "
         f"{format_cores(case.host.cores)} allow, of each of which a worker needs {format_share(case.loading.cpu_need)} (waiting for a core left out)."
         + ("" if loader.persistent_workers else _ALIVE)

@@ -40,12 +40,12 @@ def _judge(case: Case) -> Finding | None:
     return Finding(
         title="A few slow samples hold up the rest",
         measured=f"{say_wait(case)} The median batch takes {format_duration(middle)}, the slowest "
-        f"{format_duration(float(batches.total_ns.max()))}; batches waited for an earlier one {format_share(held)} "
-        "of the time.",
-        threshold=f"Spread of the batches over {UNEVEN_SPREAD:g} of their mean, and the median loads the workers under "
-        f"{format_share(UNEVEN_LOAD_FRAC)}.",
+        f"{format_duration(float(batches.total_ns.max()))}; in {format_share(held)} of the requests batches "
+        "that were ready waited for an earlier one.",
+        threshold=f"The times of the batches vary by more than {format_share(UNEVEN_SPREAD)} of their mean (standard deviation), and "
+        f"median batches would take less than {format_share(UNEVEN_LOAD_FRAC)} of the workers' time.",
         advice="Take batches as they are ready and ask for more ahead. The order of the data then depends on timing; "
-        "if it must not, put samples of like cost together or shorten the slow ones.",
+        "if it must not, put samples of similar cost together, or make the slow ones cheaper.",
         change=write_loader(loader, in_order=False, prefetch_factor=depth),
         fix=f"in_order=False with prefetch_factor {depth}",
         evidence=(DATA_PAGE,),

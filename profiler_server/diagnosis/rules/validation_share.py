@@ -26,9 +26,9 @@ def _judge(case: Case) -> Finding | None:
         title="Evaluation takes a large part of the run",
         measured=f"{evaluation.num_rows} evaluation batches took {format_duration(spent)}, {format_share(share)} of the "
         f"time of training and evaluation; {format_share(waited)} of that is waiting for data.",
-        threshold=f"More than {format_share(EVALUATION_FRAC)}.",
+        threshold=f"At least {format_share(EVALUATION_FRAC)} of that time.",
         advice="Evaluate less often or on a fixed part of the data; give the evaluation's loader workers of its own "
-        "and a larger batch, which needs no gradients.",
+        "and a larger batch, which fits because no gradients are kept.",
         change="if epoch % 5 == 0:\n    evaluate(model, validation_loader)",
         fix="evaluating less often",
         evidence=(STEPS_PAGE,),

@@ -26,8 +26,8 @@ def _judge(case: Case) -> Finding | None:
         title="The first steps are slow",
         measured=f"The first {'step' if steps == 1 else f'{steps} steps'} took {format_duration(extra)} more than usual, {format_share(share)} of the "
         "recorded training. They are not in the averages.",
-        threshold=f"More than {format_duration(WARM_UP_NS)} and {format_share(WARM_UP_FRAC)} of the recorded training.",
-        advice="Harmless in a long run. If runs are short: keep compiled code between runs, and start the workers early.",
+        threshold=f"At least {format_duration(WARM_UP_NS)} and {format_share(WARM_UP_FRAC)} of the recorded training.",
+        advice="This does not matter in a long run. If runs are short, keep compiled code between runs and start the workers early.",
         change="TORCHINDUCTOR_CACHE_DIR=/a/disk/that/stays python train.py",
         fix="a shorter warm-up",
         evidence=(Evidence("steps", "step=1", "The first step"),),

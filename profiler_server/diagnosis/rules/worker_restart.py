@@ -29,8 +29,8 @@ def _judge(case: Case) -> Finding | None:
         title="The DataLoader is made anew in every epoch" if loader.remade else "Workers are restarted in every epoch",
         measured=f"{int(restarts.sum())} restarts cost {format_duration(sum(saved) / len(saved))} each, once in "
         f"{steps:.0f} steps: {format_share(per_step / case.steps.mean_ns)} of the time.",
-        threshold="Two restarts or more, and persistent_workers is off, or of another DataLoader each time.",
-        advice="Make the DataLoader once, before the loop over epochs, and keep its workers alive between them; their memory "
+        threshold="Two restarts or more, because persistent_workers is off or because the DataLoader is made anew.",
+        advice="Make the DataLoader once, before the loop over epochs, and keep its workers alive between epochs; their memory "
         "stays allocated."
         if loader.remade
         else "Keep the workers alive between epochs; their memory stays allocated.",

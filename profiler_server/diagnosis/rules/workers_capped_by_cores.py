@@ -20,10 +20,10 @@ def _judge(case: Case) -> Finding | None:
         measured=f"{say_wait(case)} A worker keeps {format_share(case.loading.cpu_need)} of a core busy while it "
         f"makes a batch ({format_duration(case.loading.batch_ns)}); {case.demand_frac * case.host.cores:.1f} of {case.host.cores:g} cores "
         "are in use.",
-        threshold=f"A worker per core or more, each busy over {format_share(CAPPED_NEED)}, and over "
-        f"{format_share(CAPPED_DEMAND_FRAC)} of the usable cores in use.",
-        advice="More workers would only wait for each other. Make each sample cheaper (decode smaller images, resize "
-        "before other transforms, store what is made anew in every epoch), or give the job more cores.",
+        threshold=f"A worker per core or more, each needing a processor for more than {format_share(CAPPED_NEED)} of its work, and at "
+        f"least {format_share(CAPPED_DEMAND_FRAC)} of the usable cores in use.",
+        advice="More workers would only compete for the same cores. Make each sample cheaper (decode smaller images, resize "
+        "before other transforms, store what every epoch computes again), or give the job more cores.",
         change="# store once what every epoch computes again, and read that:\n"
         "torch.save(preprocess(sample), cache_path)",
         fix="less processor work per sample",
