@@ -56,6 +56,12 @@ def shorten_step(case: Case, part: str, part_ns: float, saved_frac: float) -> Wh
     return WhatIf(change, {part: part_ns})
 
 
+def shorten_phases(case: Case, phases: tuple[str, ...], saved_frac: float) -> WhatIf:
+    """Return the what-if of phases of which a share is saved."""
+    spent = {phase: case.steps.phases_ns[phase] for phase in phases}
+    return replace(shorten_step(case, "phases", sum(spent.values()), saved_frac), touches=spent)
+
+
 def shorten_kernels(case: Case, share: float, saved_frac: float) -> WhatIf:
     """Return the what-if of kernels, a share of the device's computing, of which a share is saved."""
     shares = case.device.shares

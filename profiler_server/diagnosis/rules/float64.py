@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import FLOAT64_FRAC, FLOAT64_SAVED_FRAC
-from profiler_server.diagnosis.what_if import shorten_step
+from profiler_server.diagnosis.what_if import shorten_phases
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_count, format_duration, format_share
 
@@ -30,7 +30,7 @@ def _judge(case: Case) -> Finding | None:
         fix="float32",
         evidence=(STEPS_PAGE,),
         assumption="operators in float32 took half as long",
-        what_if=shorten_step(case, "forward, backward and update", spent, FLOAT64_SAVED_FRAC),
+        what_if=shorten_phases(case, _COMPUTED, FLOAT64_SAVED_FRAC),
         tier="A",
         gain_range=(0.5, 1.2),
     )
