@@ -185,6 +185,9 @@ MIN_STALLS, MOST_STALLS_FRAC = 3, 0.34
 EVEN_DISTANCE_FRAC = 0.2
 """Distances between stalls count as even when they differ from the median by no more than this share of it."""
 
+EXPLAINED_FRAC = 0.5
+"""Stalls are explained by checkpoints when these take at least this share of what the stalls cost."""
+
 MIN_RECOMPILES, RECOMPILE_FRAC = 2, 0.02
 """Recompilations, and the share of the steps' time that they take."""
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.intervals import Ints
+from collector.format.intervals import Ints, Mask
 from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
@@ -19,6 +19,9 @@ from profiler_server.analysis.memory.host import HostLoad, summarize_host
 from profiler_server.analysis.results import QueueSummary, StageSummary
 
 QUEUE_ORDER = ("worker_queue", "pin_queue")
+LATE_RATIO, LATE_NS = 5.0, 1_000_000.0
+"""A request of which it was not seen whether its batch was ready lacked it when it took so many times as long as usual,
+and that much longer."""
 WORKER_STAGES = ("read", "transform", "collate", "send")
 
 _QUEUE_COLUMNS = ("step", "loader", "queue", "depth", "capacity", "next_ready", "out_of_order")
@@ -94,11 +97,39 @@ def summarize_readiness(samples: pa.Table, loader: int | None, steps: pa.Table |
     found = []
     for name in sorted(pc.unique(names).to_pylist(), key=_rank_queue):
         rows = samples.filter(pc.equal(names, name))
-        ready = pc.fill_null(rows["next_ready"], pc.greater(rows["depth"], 0)).to_numpy().astype(bool)
-        held_up = ~ready & (read_integers(rows, "out_of_order") > 0)
+        waits = _find_waits(steps, read_integers(rows, "step")) if steps is not None else None
+        ready = _find_ready(rows, waits)
+        # Batches that lie in the queue while the next one is missing wait for it.
+        unseen = ~rows["next_ready"].is_valid().to_numpy() & (read_integers(rows, "depth") > 0)
+        held_up = ~ready & ((read_integers(rows, "out_of_order") > 0) | unseen)
         late = _share_wait(steps, read_integers(rows, "step")[~ready]) if steps is not None else 0.0
         found.append(Readiness(name, len(ready), float(1 - ready.mean()), float(held_up.mean()), late))
     return tuple(found)
+
+
+def _find_ready(rows: pa.Table, waits: Ints | None) -> Mask:
+    """Say of each request whether its batch was ready.
+
+    Where that was not seen, a queue that is not empty may hold only later batches: then the wait tells, which is much
+    longer than for a batch that was ready.
+    """
+    known = rows["next_ready"].is_valid().to_numpy()
+    ready = np.asarray(pc.fill_null(rows["next_ready"], pc.greater(rows["depth"], 0)).to_numpy(), dtype=np.bool_)
+    if waits is None or known.all() or not ready[known].any():
+        return ready
+    usual_ns = float(np.median(waits[known & ready]))
+    in_time = waits <= LATE_RATIO * usual_ns + LATE_NS
+    return np.asarray(ready & (known | in_time), dtype=np.bool_)
+
+
+def _find_waits(steps: pa.Table, numbers: Ints) -> Ints:
+    """Return the wait for data of each of these steps, 0 for one that is not there."""
+    known, waits = read_integers(steps, "step"), read_integers(steps, "data_wait_ns")
+    if not len(known):
+        return np.zeros(len(numbers), np.int64)
+    order = np.argsort(known, kind="stable")
+    at = order[np.minimum(np.searchsorted(known, numbers, sorter=order), len(known) - 1)]
+    return np.where(known[at] == numbers, waits[at], 0)
 
 
 def _share_wait(steps: pa.Table, chosen: Ints) -> float:

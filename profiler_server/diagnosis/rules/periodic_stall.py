@@ -10,10 +10,16 @@ from collector.format.intervals import Ints
 from collector.format.phases import PHASE_NAMES
 from collector.format.steps import find_stall_limit, read_integers
 from profiler_server.analysis.results import Evidence
-from profiler_server.analysis.steps.interruptions import StepCauses
+from profiler_server.analysis.steps.interruptions import StepCauses, sum_interruptions
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import EVEN_DISTANCE_FRAC, MIN_STALLS, MOST_STALLS_FRAC, STALL_FRAC
+from profiler_server.diagnosis.limits import (
+    EVEN_DISTANCE_FRAC,
+    EXPLAINED_FRAC,
+    MIN_STALLS,
+    MOST_STALLS_FRAC,
+    STALL_FRAC,
+)
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.format import format_duration, format_share
 
@@ -36,6 +42,8 @@ def _judge(case: Case) -> Finding | None:
     phase = _find_phase(case, stalls, regular)
     if phase == "data_wait":  # late batches: the rules about loading know more
         return None
+    if _is_saving(case, excess_ns * len(regular)):
+        return None
     each_ns = excess_ns * len(regular) / len(stalls)
     return Finding(
         title=f"Every {period} steps one takes {format_duration(each_ns)} longer",
@@ -52,6 +60,12 @@ def _judge(case: Case) -> Finding | None:
         tier="A",
         gain_range=(0.8, 1.33),
     )
+
+
+def _is_saving(case: Case, excess_ns: float) -> bool:
+    """Say whether the stalls are checkpoints that were seen: the rule about those knows more."""
+    saves = sum_interruptions(case.steps.interruptions.of_kind("checkpoint"))
+    return bool(saves) and saves[0].total_ns >= EXPLAINED_FRAC * excess_ns
 
 
 def _name_cause(case: Case, stalls: Ints, usual_ns: float) -> str:

@@ -139,6 +139,14 @@ def saving(share: float) -> Case:
     return make.with_steps(base(), interruptions=saves)
 
 
+def saved_stalls(share: float) -> Case:
+    """Stalls of 300 ms each, of whose time checkpoints took this share."""
+    case = stall(12, 300.0)
+    one = np.array([0], np.int64)
+    took = np.array([round(share * (STEPS // 12) * 300 * MS)], np.int64)
+    return make.with_steps(case, interruptions=Interruptions((Held("checkpoint", "torch.save"),), one, one, took, one))
+
+
 def evaluating(share: float) -> Case:
     rows = base().steps.rows.slice(0, 1)
     kind = rows.schema.get_field_index("kind")
@@ -334,6 +342,7 @@ EDGES: Mapping[str, Edge] = {
     "EVEN_DISTANCE_FRAC": Edge(
         0.2, lambda x: not make.speaks(stall_at([0, 20, 40, 60 + whole(20 * x + 0.999), 80]), "periodic_stall")
     ),
+    "EXPLAINED_FRAC": Edge(0.5, lambda x: not make.speaks(saved_stalls(x), "periodic_stall")),
     "MIN_RECOMPILES": Edge(2, lambda x: make.speaks(recompiled(whole(x), 0.1), "recompiles")),
     "RECOMPILE_FRAC": Edge(0.02, lambda x: make.speaks(recompiled(9, x), "recompiles")),
     "EVALUATION_FRAC": Edge(0.25, lambda x: make.speaks(evaluating(x), "validation_share")),
