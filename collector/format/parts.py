@@ -142,6 +142,12 @@ def find_files(rank_folder: Path, table: str) -> tuple[Path, ...]:
     return tuple(part.path for part in _list_parts(folder)) if folder.is_dir() else ()
 
 
+def count_rows(path: Path) -> int:
+    """Return how many rows a file has, without reading them."""
+    with open(path, "rb") as file:
+        return int(pq.read_metadata(file).num_rows)
+
+
 class _Part(NamedTuple):
     """A file of the parts `first` to `last`: `000007.parquet`, or merged `000000-000015.parquet`."""
 

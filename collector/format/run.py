@@ -54,10 +54,7 @@ class TableStatus:
 @lru_cache(4096)
 def _count_rows(path: str, size: int, changed_ns: int) -> int:
     """Count the rows of a file as it was at a time: a footer of thousands of row groups takes milliseconds to read."""
-    import pyarrow.parquet as pq
-
-    with open(path, "rb") as file:
-        return int(pq.read_metadata(file).num_rows)
+    return parts.count_rows(Path(path))
 
 
 class RankRun:

@@ -25,10 +25,9 @@ from collector.ring.words import WordLog
 from collector.session.beside import Beside
 from collector.session.ending import spell_end
 from collector.session.place import Launch, Place, abandon_place, claim_place, find_launch_id
-from collector.session.rehearsal import time_hooks
+from collector.session.rehearsal import CostSampler
 from collector.sidecar.losses import spell_remedy
 
-HOW = "calls of each hook × its cost with cold caches, timed at the start of the run: an upper estimate"
 _NO_THREAD = -2
 _SWITCHES = ("data_pipeline", "memory", "resources", "triggers")
 _log = logging.getLogger("stepscope")
@@ -60,6 +59,7 @@ class Recording:
         self.context = SignalContext(self.place.rank_folder, options, self.log, notes)
         self._beside = Beside(self.place.rank_folder, self.log)
         self._signals: list[Any] = []
+        self._sampler: CostSampler | None = None
         self._trained_on = self.log.thread[0]
         self.log.thread[0] = _NO_THREAD
         if with_sidecar:
@@ -119,6 +119,7 @@ class Recording:
                 signal.remove()
         self._signals.clear()
         self.context.undo.restore()
+        self._end_sampling()
         self.context.notes.finished = "complete"
         self.context.save_notes()
         self.log.finish()
@@ -159,14 +160,28 @@ class Recording:
             if not self.options.is_on(name):
                 self.context.notes.signals[name] = _describe_switch(name, self.options)
         kinds = find_plugins(room, "SIGNAL")
-        self._time_hooks(kinds)
+        self._begin_sampling(kinds)
         for kind in kinds:
             self._install_signal(kind)
         self.context.save_notes()
 
-    def _time_hooks(self, kinds: tuple[Any, ...]) -> None:
-        with log_failure("the cost of the hooks could not be timed"):  # no reason not to record
-            self.context.notes.overhead = {"hook_ns": time_hooks(kinds, self.context), "how": HOW}
+    def _begin_sampling(self, kinds: tuple[Any, ...]) -> None:
+        if self._sampler is not None:
+            return
+        with log_failure("the cost of the hooks cannot be timed"):  # no reason not to record
+            self._sampler = CostSampler(kinds, self.context)
+            self.context.occasions.append(self._sample_cost)
+
+    def _sample_cost(self, step: int) -> None:
+        if self._sampler is not None and self._sampler.sample(step):
+            self.context.notes.overhead = self._sampler.describe()
+            self.context.save_notes()
+
+    def _end_sampling(self) -> None:
+        if self._sampler is not None:
+            self.context.notes.overhead = self._sampler.describe()
+            self._sampler.close()
+            self._sampler = None
 
     def _install_signal(self, kind: Any) -> None:
         name, option = kind.name, kind.option

@@ -1,8 +1,9 @@
-"""Time what the hooks cost the training thread, by calling them around nothing.
+"""Time what the hooks cost the training thread, in the training itself.
 
-A loop of nothing but hooks would find them in the processor's caches; in a training step they are not, because the
-step's own work has filled them. So the caches are filled with something else before each call. What is not counted:
-what the hooks push out of the caches, and detailed windows, which are timed by themselves.
+Between two steps of the run, now and then, one hook is called around nothing and timed. A hook in the step comes after
+work of the model, not after ours: so something else is put into the caches before. How much was chosen so that the figure
+agrees with what interleaved blocks with and without a recording show (benchmarks/light_mode.py). What is not counted:
+detailed windows, which are timed by themselves.
 """
 
 from __future__ import annotations
@@ -10,48 +11,103 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 from collector.context.signals import SignalContext
-from collector.notes import Notes
-from collector.options import Options
-from collector.ring.words import WordLog
+from collector.ring.codes import STALL_END, STALL_START
+from collector.ring.words import CODE_SHIFT, WordLog
 
-CALLS = 9
-FILLER_BYTES = 16 << 20
-"""More than a step of a small model touches: the figure is rather too high than too low."""
 _SCRATCH_WORDS = 1 << 12
+FILLER_BYTES = 1 << 20
+FIRST_STEP = 12
+"""The steps before are slower than others, and so are the hooks in them."""
+EARLY_CALLS = 60
+EARLY_NS, LATER_NS = 5_000_000, 100_000_000
+"""Calls are at least so long apart, the first ones and the others: it must not be felt."""
+LATER_STEPS = 16
+LEAST_CALLS = 2
+"""Fewer of a hook say nothing."""
+MOST_CALLS = 1000
+"""The last so many of each hook are kept."""
 
 
-def time_hooks(kinds: tuple[Any, ...], context: SignalContext) -> dict[str, float]:
-    """Return ns per call for each hook that the signals rehearse: fetch, forward, backward, update, zero."""
-    scratch = context.events / "rehearsal.ring"
-    try:
-        stage = _build_stage(scratch, context.options, context.notes, context.rank_folder)
-        calls: dict[str, Callable[[], object]] = {}
+class CostSampler:
+    """`sample` is to be called on the training thread when a step has ended."""
+
+    def __init__(self, kinds: tuple[Any, ...], context: SignalContext) -> None:
+        """Build what each signal rehearses. OSError when there is no room for a log to write to."""
+        scratch = context.events / "rehearsal.ring"
+        try:
+            self._log = WordLog(scratch, _SCRATCH_WORDS, shared=True)
+        finally:
+            scratch.unlink(missing_ok=True)
+        stage = SignalContext(context.rank_folder, context.options, self._log, context.notes)
+        self._calls: dict[str, Callable[[], object]] = {"nothing": _do_nothing}
         for kind in kinds:
             if hasattr(kind, "rehearse"):
-                calls |= kind().rehearse(stage)
-        filler = bytearray(FILLER_BYTES)
-        nothing = _time_cold(_do_nothing, filler)
-        return {name: max(_time_cold(call, filler) - nothing, 0.0) for name, call in calls.items()}
-    finally:
-        scratch.unlink(missing_ok=True)
+                self._calls |= kind().rehearse(stage)
+        self._names = tuple(self._calls)
+        self._times: dict[str, list[int]] = {name: [] for name in self._names}
+        self._taken = 0
+        self._next_step, self._next_ns = FIRST_STEP, 0
+        self._filler = bytearray(FILLER_BYTES)
+        self._run_log = context.log
 
-
-def _build_stage(scratch: Path, options: Options, notes: Notes, rank_folder: Path) -> SignalContext:
-    return SignalContext(rank_folder, options, WordLog(scratch, _SCRATCH_WORDS), notes)
-
-
-def _time_cold(call: Callable[[], object], filler: bytearray) -> float:
-    durations = []
-    for _ in range(CALLS):
-        bytes(filler)
+    def sample(self, step: int) -> bool:
+        """Time one hook if it is time to; return whether the figures are worth keeping now."""
+        begun = time.perf_counter_ns()
+        if step < self._next_step or begun < self._next_ns or not self._run_log.is_mine():
+            return False
+        name = self._names[self._taken % len(self._names)]
+        call, times = self._calls[name], self._times[name]
+        self._log.thread[0] = get_ident()
+        bytes(self._filler)
         before = time.perf_counter_ns()
         call()
-        durations.append(time.perf_counter_ns() - before)
-    return statistics.median(durations)
+        after = time.perf_counter_ns()
+        times.append(after - before)
+        del times[:-MOST_CALLS]
+        self._taken += 1
+        is_early = self._taken < EARLY_CALLS
+        self._next_step = step + (1 if is_early else LATER_STEPS)
+        self._next_ns = after + (EARLY_NS if is_early else LATER_NS)
+        # No step carries this time.
+        self._run_log.write(STALL_START >> CODE_SHIFT, begun)
+        self._run_log.write(STALL_END >> CODE_SHIFT, time.perf_counter_ns())
+        # Powers of two of rounds: a run that is killed has a figure, and few are written.
+        rounds, rest = divmod(self._taken, len(self._names))
+        return not rest and rounds >= LEAST_CALLS and not rounds & (rounds - 1)
+
+    def describe(self) -> dict[str, Any]:
+        """Return for each hook [median, low, high] in ns, and how they were timed; {} before there is enough."""
+        if min(len(times) for times in self._times.values()) < LEAST_CALLS:
+            return {}
+        nothing = statistics.median(self._times["nothing"])
+        timed = {
+            name: [max(value - nothing, 0.0) for value in _bound_median(times)]
+            for name, times in self._times.items()
+            if name != "nothing"
+        }
+        count = min(len(times) for times in self._times.values())
+        return {
+            "hook_ns": timed,
+            "how": f"each hook was timed {count:,} times between steps of this run, and its median counts for each of "
+            "its calls",
+        }
+
+    def close(self) -> None:
+        self._calls.clear()
+        self._log.close()
+
+
+def _bound_median(times: list[int]) -> tuple[float, float, float]:
+    """Return the median, and the two times between which that of all calls lies in 95 of 100 cases."""
+    ranked = sorted(times)
+    half = 0.98 * len(ranked) ** 0.5
+    middle = (len(ranked) - 1) / 2
+    low, high = max(int(middle - half), 0), min(int(middle + half + 1), len(ranked) - 1)
+    return statistics.median(ranked), ranked[low], ranked[high]
 
 
 def _do_nothing() -> None:

@@ -24,7 +24,6 @@ from collector.format.schema.layout import RANK_FILE, events_path, table_parts_f
 from collector.format.schema.manifest import (
     Device,
     Loader,
-    Overhead,
     RankManifest,
     Signal,
     Warn,
@@ -39,6 +38,7 @@ from collector.plugins import find_plugins
 from collector.ring.words import is_finished
 from collector.sidecar import assemblers as room
 from collector.sidecar.assembler import Assembler
+from collector.sidecar.cost import find_mean_step, measure_overhead
 from collector.sidecar.losses import spell_problem
 
 FLUSH_S = 3.0
@@ -67,6 +67,7 @@ class Recorder:
         self._merged: dict[str, int] = {}
         self._started = time.monotonic()
         self._flushed = self._started
+        self._mean_step_ns: float | None = None
         self._cpu_at_start = time.process_time()
         self._assemblers: dict[str, Assembler] = {}
         for kind in find_plugins(room, "ASSEMBLER"):
@@ -101,6 +102,8 @@ class Recorder:
             return  # not ended: a recorder that takes over makes the rest
         for table in TABLES:
             self._compact(table)
+        with log_failure("the mean step is not known"):
+            self._mean_step_ns = find_mean_step(self.rank_folder)
         self._write_manifest(state, ended_unix_ns=time.time_ns())
 
     def flush(self) -> None:
@@ -245,7 +248,7 @@ class Recorder:
 
     def _describe(self) -> dict[str, Any]:
         """Join what the assemblers say: lists one after the other, mappings into one, losses summed."""
-        fields: dict[str, Any] = {"warnings": []}
+        fields: dict[str, Any] = {"warnings": [], "mean_step_ns": self._mean_step_ns}
         for name in list(self._assemblers):
             for key, value in (self._call(name, "describe") or {}).items():
                 if isinstance(value, dict):
@@ -288,7 +291,7 @@ def build_manifest(
         devices=tuple(_read_all(Device, notes.devices)),
         loaders=loaders,
         signals=tuple(signals.values()),
-        overhead=measure_overhead(notes, described.get("cost", {}), windows, cpu_frac),
+        overhead=measure_overhead(notes.overhead, described, windows, cpu_frac),
         windows=windows,
         warnings=tuple(warnings.values()),
         events_lost=int(described.get("events_lost", 0)),
@@ -300,19 +303,6 @@ def build_manifest(
         torch_threads=notes.torch_threads,
         facts={**notes.facts, **described.get("facts", {})},
     )
-
-
-def measure_overhead(
-    notes: Notes, cost: dict[str, Any], windows: tuple[Window, ...], cpu_frac: float | None
-) -> Overhead:
-    """Multiply the calls of each hook by what one costs, as timed when the recording started."""
-    stall = sum(window.stall_ns for window in windows)
-    steps, hook_ns = cost.get("steps", 0), notes.overhead.get("hook_ns")
-    if not steps or not hook_ns:
-        return Overhead(window_stall_ns=stall, sidecar_cpu_frac=cpu_frac)
-    total = sum(calls * hook_ns.get(name, 0.0) for name, calls in cost["calls"].items())
-    share = total / cost["train_ns"] if cost["train_ns"] else None
-    return Overhead(total / steps, share, str(notes.overhead.get("how", "")), stall, cpu_frac)
 
 
 def _read_all(kind: Any, entries: Any) -> list[Any]:

@@ -262,8 +262,12 @@ def _report_overhead(run: Run) -> dict[str, Any]:
             "training_thread_ns_per_step": _round_or_none(overhead.training_thread_ns_per_step),
             "share_frac": overhead.share_frac,
             "how": overhead.how,
+            "training_thread_low_ns_per_step": _round_or_none(overhead.training_thread_low_ns_per_step),
+            "training_thread_high_ns_per_step": _round_or_none(overhead.training_thread_high_ns_per_step),
         }
-    return {"training_thread_ns_per_step": None, "share_frac": None, "how": ""}
+    names = ("training_thread_ns_per_step", "share_frac", "how")
+    bounds = ("training_thread_low_ns_per_step", "training_thread_high_ns_per_step")
+    return {**dict.fromkeys((*names, *bounds)), "how": ""}
 
 
 def _round_or_none(value: float | None) -> int | None:

@@ -119,7 +119,13 @@ SHAPE: dict[str, Any] = {
         **dict.fromkeys(("worker_share", "stage_share"), (*NUMBER, type(None))),
         "method": str,
     },
-    "overhead": {"training_thread_ns_per_step": int, "share_frac": NUMBER, "how": str},
+    "overhead": {
+        "training_thread_ns_per_step": int,
+        "share_frac": NUMBER,
+        "how": str,
+        "training_thread_low_ns_per_step": (int, type(None)),
+        "training_thread_high_ns_per_step": (int, type(None)),
+    },
     "warnings": [str],
 }
 

@@ -67,13 +67,18 @@ class Signal:
 
 @dataclass(frozen=True)
 class Overhead:
-    """What recording cost, as measured in the run itself. `how` says how it was measured."""
+    """What recording cost, as measured in the run itself. `how` says how it was measured.
+
+    The share is of the mean step that the run's pages and reports give. `low` and `high` bound the cost in 95 of 100 runs.
+    """
 
     training_thread_ns_per_step: float | None = None
     share_frac: float | None = None
     how: str = ""
     window_stall_ns: int = 0
     sidecar_cpu_frac: float | None = None
+    training_thread_low_ns_per_step: float | None = None
+    training_thread_high_ns_per_step: float | None = None
 
 
 @dataclass(frozen=True)
