@@ -19,6 +19,7 @@ from collector.format.schema.errors import OptionError
 from collector.format.timeline_rows import sort_place
 from collector.views.carrying import carry_tables
 from collector.views.frames import SCHEMA, SpanChoice, build_spans
+from collector.views.overlapping import spread_overlapping
 from collector.views.trace_file import replacing
 from collector.views.trace_text import (
     EventWriter,
@@ -134,27 +135,8 @@ def _find_lanes(table: pa.Table) -> Int64s:
     order = np.argsort(codes, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
         if rows.size:
-            lanes[rows] = _spread(starts[rows].tolist(), ends[rows].tolist())
+            lanes[rows] = spread_overlapping(starts[rows].tolist(), ends[rows].tolist())
     return lanes
-
-
-def _spread(starts: list[int], ends: list[int]) -> list[int]:
-    """Put each span on the first lane where it stands inside or after what is open there. Starts are in order."""
-    open_ends: list[list[int]] = []
-    lanes = []
-    for start, end in zip(starts, ends, strict=True):
-        lane = next((n for n, stack in enumerate(open_ends) if _has_room(stack, start, end)), len(open_ends))
-        if lane == len(open_ends):
-            open_ends.append([])
-        open_ends[lane].append(end)
-        lanes.append(lane)
-    return lanes
-
-
-def _has_room(open_ends: list[int], start: int, end: int) -> bool:
-    while open_ends and open_ends[-1] <= start:
-        open_ends.pop()
-    return not open_ends or end <= open_ends[-1]
 
 
 def _encode(column: pa.ChunkedArray) -> pa.DictionaryArray:

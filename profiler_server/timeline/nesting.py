@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from collector.views.overlapping import spread_overlapping
 from collector.views.trace_text import name_overlapping
 from profiler_server.timeline.lanes import Int32s
 from profiler_server.timeline.pyramid import Bins
@@ -48,12 +49,29 @@ def spread_over_threads(timeline: Timeline, tracks: set[int], between: tuple[int
         rows.setdefault(entry.track, []).append(bins)
     for track, lanes in rows.items():
         first[track] = free
-        groups = _group_lanes(lanes)
+        groups = _spread(lanes)
         for row, group in zip(lanes, groups, strict=True):
             number[row.id] = free + group
         beside[track] = max(int(group.max(initial=0)) for group in groups)
         free += beside[track] + 1
     return Threads(number, first, beside)
+
+
+def _spread(lanes: list[Bins]) -> list[Int32s]:
+    """Return how many threads beside the first each slice stands, as traces that Python writes have it."""
+    nesting = _group_lanes(lanes)
+    odd = np.concatenate(nesting) > 0
+    if not odd.any():
+        return nesting
+    start, end = (np.concatenate([getattr(row, side) for row in lanes]).astype(np.int64) for side in ("start", "end"))
+    order = np.lexsort((start - end, start))
+    start, end = start[order], end[order]
+    # A cluster begins where everything before it has ended; only those that hold a slice which does not nest are walked.
+    cluster = np.concatenate(([0], np.cumsum(start[1:] >= np.maximum.accumulate(end)[:-1])))
+    walked = np.flatnonzero(np.isin(cluster, cluster[odd[order]]))
+    beside = np.zeros(start.size, np.int32)
+    beside[order[walked]] = spread_overlapping(start[walked].tolist(), end[walked].tolist())
+    return np.split(beside, np.cumsum([row.start.size for row in lanes])[:-1])
 
 
 def _group_lanes(lanes: list[Bins]) -> list[Int32s]:

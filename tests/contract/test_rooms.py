@@ -135,6 +135,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.timeline": (
         "collector.traces",
         "collector.views.carrying",
+        "collector.views.overlapping",
         "collector.views.trace_file",
         "collector.views.trace_text",
         "collector.views.workers",

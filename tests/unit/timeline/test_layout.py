@@ -15,7 +15,7 @@ from collector.traces import import_trace
 from profiler_server.timeline.export import Part, export_timeline
 from tests.support.runs import MS, RunPlan, build_run
 from tests.support.tables import stage, write_rows
-from tests.unit.timeline.rows import build_slices_run
+from tests.unit.timeline.rows import build_slices_run, make_slice
 from tests.unit.timeline.test_round_trip import check_same_tables
 from tests.unit.timeline.test_timeline import linked_rows
 
@@ -53,6 +53,17 @@ def test_python_and_the_command_lay_a_run_out_alike(run: Run, tmp_path: Path) ->
     # The export adds what it works out of the slices and of the manifest.
     added = {process for process, _ in command.keys() - python.keys()}
     assert added == {"rank 0: Device, all streams"}
+
+
+def test_slices_that_overlap_stand_on_the_same_rows_in_both(tmp_path: Path) -> None:
+    spans = [(0, 100, 0), (50, 100, 0), (60, 10, 1), (90, 300, 0), (120, 20, 1), (140, 200, 1), (500, 10, 0)]
+    rows = [make_slice(number, start, length, depth=depth) for number, (start, length, depth) in enumerate(spans)]
+    run = build_slices_run(tmp_path / "run", rows)
+    run.write_trace(tmp_path / "python.json")
+    export_timeline(run, tmp_path / "command.json")
+    python, command = read_places(tmp_path / "python.json"), read_places(tmp_path / "command.json")
+    assert len([thread for _, thread in python if "(overlapping" in thread]) == 2
+    assert python == {key: command[key] for key in python}
 
 
 def test_every_worker_is_a_process_with_one_row_for_each_stage(run: Run, tmp_path: Path) -> None:
