@@ -40,14 +40,17 @@ class Pipeline:
     limit: Bottleneck
 
 
-def judge_wait(wait_frac: float, has_steps: bool, noun: str = "step", limit: Bottleneck | None = None) -> Reading:
+def judge_wait(
+    wait_frac: float, has_steps: bool, noun: str = "step", limit: Bottleneck | None = None, source: str = "data"
+) -> Reading:
     """Say how input-bound the run is by the share of the step, or of another noun, that waits for data.
 
+    `source` is what is waited for, where that is one loader of several.
     A step that waits for batches that are ready is not input-bound: then it is said what it waits for.
     """
     if not has_steps:
         return Reading("plain", "No step was recorded", "The waits show after the first training step.")
-    waits = f"The {noun} waits for data for {format_share(wait_frac)} of its time"
+    waits = f"The {noun} waits for {source} for {format_share(wait_frac)} of its time"
     if wait_frac < MODERATE_WAIT_FRAC:
         return Reading("good", "Not input-bound", f"{waits}, less than {format_share(MODERATE_WAIT_FRAC)}.")
     is_high = wait_frac >= HIGH_WAIT_FRAC

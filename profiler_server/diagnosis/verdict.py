@@ -105,7 +105,9 @@ def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
 def say_verdict(case: Case, bound: BoundBy, claims: Sequence[Claim], notes: Sequence[Suggestion]) -> str:
     """Return the verdict as one or two sentences with figures."""
     sentence = _SENTENCES[bound.kind](case, bound)
-    noted = f" {notes[0].title}." if notes and notes[0].severity != "info" else ""
+    # What the verdict is about already is not said twice.
+    told = [note for note in notes if note.severity != "info" and (bound.kind, note.rule) != ("receive", "ipc_bound")]
+    noted = f" {told[0].title}." if told else ""
     steady = case.steps.steady
     if steady < MIN_STEPS:
         recorded = f"{format_number_of(steady, 'steady step')} {'was' if steady == 1 else 'were'} recorded"

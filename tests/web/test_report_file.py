@@ -84,7 +84,7 @@ def test_a_short_trace_reads_as_on_the_pages(runs: Path) -> None:
     assert "Recording cost" not in shown
     for place in (shown, text, page):
         assert "Trace longer" in html.unescape(place)
-        assert "No rule fired" not in place
+        assert "No rule found" not in place
         assert "analyse()" not in place
 
 

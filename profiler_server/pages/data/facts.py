@@ -49,13 +49,17 @@ QUEUE_LABELS: Mapping[str, str] = {HOST_QUEUE: "Worker queue", DEVICE_QUEUE: "Pi
 
 @dataclass(frozen=True)
 class StepWaits:
-    """Training steps in order: what each waited for. `kept` are those that means are taken over."""
+    """Training steps in order: what each waited for. `kept` are those that means are taken over.
+
+    Where several loaders feed a step, `data_wait_ns` is the wait for one of them.
+    """
 
     steps: Ints
     data_wait_ns: Ints
     h2d_ns: Ints
     duration_ns: Ints
     selection: StepSelection
+    is_one_of_several: bool = False
 
     @property
     def wait_frac(self) -> float:
@@ -109,9 +113,10 @@ class PipelineFacts:
             read_integers(train, name) for name in ("step", "data_wait_ns", "h2d_ns", "duration_ns")
         )
         feeds = read_feeds(self.rank, train)
-        # Where several loaders feed a step, the wait is that for this one.
-        wait = next((feed.wait_ns for feed in feeds if len(feeds) > 1 and feed.loader == self.loader_id), wait)
-        return StepWaits(numbers, wait, h2d, duration, select_steps(self._steps))
+        mine = next((feed for feed in feeds if len(feeds) > 1 and feed.loader == self.loader_id), None)
+        if mine is not None:
+            wait = mine.wait_ns
+        return StepWaits(numbers, wait, h2d, duration, select_steps(self._steps), mine is not None)
 
     @cached_property
     def samples(self) -> pa.Table:

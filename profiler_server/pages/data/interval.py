@@ -84,7 +84,8 @@ def _judge(facts: PipelineFacts) -> Reading:
     waits = facts.waits
     if not len(waits.steps) and facts.own_bottleneck is not None:
         return read_bottleneck(facts.own_bottleneck)
-    return judge_wait(waits.wait_frac, bool(len(waits.steps)), facts.noun, facts.bottleneck)
+    source = "this DataLoader" if waits.is_one_of_several else "data"
+    return judge_wait(waits.wait_frac, bool(len(waits.steps)), facts.noun, facts.bottleneck, source)
 
 
 def _explain_no_queue(facts: PipelineFacts) -> str:

@@ -32,6 +32,7 @@ def test_receiving_batches_is_named_and_gets_its_rule(tmp_path: Path) -> None:
     assert (diagnosis.bound_by.kind, diagnosis.bound_by.stage) == ("receive", "send")
     assert diagnosis.sentence.startswith("Receiving batches holds up the step: it waits 40.0 ms of 104 ms (38.6 %)")
     assert "input-bound" not in diagnosis.sentence
+    assert "Receiving finished batches" not in diagnosis.sentence  # the verdict has said it
     assert [entry.rule for entry in diagnosis.suggestions] == ["ipc_bound"]
 
 

@@ -86,3 +86,4 @@ def test_the_data_page_opens_the_loader_that_starves_and_clears_the_other(starvi
     assert page.interval.verdict.title == "Highly input-bound"
     other = data.PAGE.build(PageRequest(run, "run", 0, (0,), {"loader": str(1 - starving)}))
     assert other.interval.verdict.title == "Not input-bound"
+    assert other.interval.verdict.text.startswith("The step waits for this DataLoader for 1.0 % of its time")
