@@ -35,6 +35,7 @@ class Intervals:
         return _intersect(self, np.append(_EARLIEST, other.ends), np.append(other.starts, _LATEST))
 
 
+EMPTY = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
 _EARLIEST, _LATEST = np.int64(-(1 << 62)), np.int64(1 << 62)
 
 

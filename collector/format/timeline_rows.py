@@ -16,12 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.phases import PHASE_LABELS
+from collector.format.words import STAGES
 
 TRAINING = "Training"
 MAIN_PROCESS = "Main process"
 PIPELINE = "Data pipeline"
-STAGE_ORDER = ("read", "transform", "collate", "send", "pin", "h2d", "step")
-"""The stages of a DataLoader in the order that a batch goes through them."""
 STEP_COLUMNS = ("step", "kind", "start_ns", "duration_ns")
 PHASE_COLUMNS = ("step", "phase", "start_ns", "duration_ns")
 RANGE_COLUMNS = ("id", "parent", "name", "process", "thread_id", "step", "start_ns", "duration_ns")
@@ -133,7 +132,7 @@ def find_worker(process: str) -> int | None:
 
 def sort_place(process: str, name: str) -> tuple[int, int, int, str]:
     """Return what puts the rows of a frame of spans into the order of the page, as far as names tell it."""
-    known = STAGE_ORDER.index(name) if name in STAGE_ORDER else len(STAGE_ORDER)
+    known = STAGES.index(name) if name in STAGES else len(STAGES)
     if process == TRAINING:
         return 0, 0, ("Steps", "Phases", name).index(name), name
     worker = find_worker(process)
@@ -159,7 +158,7 @@ class _StageKey:
 
     @property
     def order(self) -> tuple[int, int, int, int, str]:
-        known = STAGE_ORDER.index(self.stage) if self.stage in STAGE_ORDER else len(STAGE_ORDER)
+        known = STAGES.index(self.stage) if self.stage in STAGES else len(STAGES)
         if self.loader is None:
             return 2, 0, 0, self.replica, self.stage
         return int(self.worker is None), self.loader, self.replica, known, self.stage

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from collector.format import words
 from collector.ring.records import RecordWriter
 
 BATCH, PART, SEND, SPAN, NAME, NOTE = 1, 2, 3, 4, 5, 6
@@ -27,8 +28,7 @@ CAPACITY = 4096
 UNKNOWN = -1
 RING_PATTERN = "stages-*.ring"
 
-STAGES = ("read", "transform", "collate", "send", "pin")
-KINDS = ("work", "input_wait", "output_wait", "setup", "cleanup")
+STAGES, KINDS = words.STAGES, words.STAGE_KINDS
 
 _TEXT_WORDS = FIELDS - 2
 _TEXT_BYTES = _TEXT_WORDS * 8

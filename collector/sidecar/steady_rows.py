@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from collector.format.parts import arrow_schema, build_table
 from collector.format.phases import PHASE_NAMES
+from collector.format.words import PIN_QUEUE, WORKER_QUEUE
 from collector.ring.clock import Clock
 from collector.ring.packing import READY, unpack_queues
 from collector.sidecar.steady import Steady
@@ -72,12 +73,12 @@ def list_queues(steady: Steady, capacities: Mapping[int, int], with_pin_queue: S
         "outstanding": queues.outstanding,
     }
     worker = build_table(
-        "queues", {**columns, "queue": _repeat("worker_queue", len(words)), "depth": queues.worker_depth}
+        "queues", {**columns, "queue": _repeat(WORKER_QUEUE, len(words)), "depth": queues.worker_depth}
     )
     pins = np.isin(steady.loaders, list(with_pin_queue))
     if not pins.any():
         return worker
-    pin = build_table("queues", {**columns, "queue": _repeat("pin_queue", len(words)), "depth": queues.pin_depth})
+    pin = build_table("queues", {**columns, "queue": _repeat(PIN_QUEUE, len(words)), "depth": queues.pin_depth})
     both = pa.concat_tables([worker, pin.filter(pa.array(pins))]).unify_dictionaries()
     steps = np.arange(len(words))
     return both.take(np.argsort(np.concatenate((steps, steps[pins])), kind="stable"))

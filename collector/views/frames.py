@@ -17,15 +17,13 @@ import pyarrow.compute as pc
 from collector.format import timeline_rows
 from collector.format.parts import find_files, read_files
 from collector.format.schema.errors import OptionError
+from collector.format.words import SLICE_CATEGORIES
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ACTIVITIES = ("cpu", "device")
-CATEGORIES = (
-    *("operator", "kernel", "memcpy", "memset", "runtime", "communication", "annotation", "python", "module"),
-    *("step", "phase", "range", "stage", "wait", "overhead", "other"),
-)
+CATEGORIES = (*SLICE_CATEGORIES, "range")
 SCHEMA = pa.schema(
     [
         ("trace_id", pa.string()),

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.intervals import unite
 from collector.format.schema.errors import OptionError
 from collector.format.schema.wording import format_number_of
 
@@ -74,12 +75,10 @@ def sum_executions(spans: pa.Table) -> pa.Table:
     for rows in np.split(np.arange(known.num_rows), cuts):
         if not rows.size:
             continue
-        start, end = starts[rows], (starts + lengths)[rows]
-        reached = np.maximum.accumulate(end)
-        before = np.concatenate((start[:1], reached[:-1]))
-        busy = int(np.maximum(end - np.maximum(start, before), 0).sum())
-        total = int(reached[-1] - start[0])
-        values = (int(step[rows[0]]), int(device[rows[0]]), rows.size, int(start[0]), total, busy, total - busy)
+        ran = unite(starts[rows], (starts + lengths)[rows])
+        first, busy = int(ran.starts[0]), ran.length_ns
+        total = int(ran.ends[-1]) - first
+        values = (int(step[rows[0]]), int(device[rows[0]]), rows.size, first, total, busy, total - busy)
         for name, value in zip(found, values, strict=True):
             found[name].append(value)
     return pa.table({name: pa.array(values, pa.int64()) for name, values in found.items()})

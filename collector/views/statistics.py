@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.schema.errors import TableMissingError
-from collector.format.timeline_rows import STAGE_ORDER
+from collector.format.words import STAGES
 from collector.views.summaries import lay_out
 
 if TYPE_CHECKING:
@@ -140,6 +140,6 @@ def _sum_stages(rank: RankRun, wall_ns: int) -> pa.Table:
 
 def _place(row: dict[str, Any]) -> tuple[bool, int, int, str, int]:
     stage, kind = row["stage"], row["kind"]
-    known = STAGE_ORDER.index(stage) if stage in STAGE_ORDER else len(STAGE_ORDER)
+    known = STAGES.index(stage) if stage in STAGES else len(STAGES)
     kind_place = _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
     return row["loader"] is None, row["loader"] or 0, known, stage, kind_place

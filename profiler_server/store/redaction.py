@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from collector.format.run import Run
 from collector.format.schema.manifest import Loader, RankManifest, RunManifest, Signal, Warn
+from collector.format.words import QUEUES, STAGES
 
 _PUBLIC = re.compile(
     r"(aten|c10|c10d|prims|quantized|torch|torchvision|autograd|nccl|gloo|cuda|cudnn|cublas|mkldnn|onednn|record_param_comms)"
@@ -23,8 +24,8 @@ _PUBLIC = re.compile(
 )
 """Beginnings of names that everybody has."""
 _KEPT: Mapping[str, frozenset[str]] = {
-    "stage": frozenset({"read", "transform", "collate", "send", "pin", "h2d", "step"}),
-    "queue": frozenset({"worker_queue", "pin_queue"}),
+    "stage": frozenset(STAGES),
+    "queue": frozenset(QUEUES),
 }
 _COLUMNS: Mapping[tuple[str, str], str] = {
     ("operators", "name"): "operator",

@@ -12,11 +12,12 @@ import pyarrow.compute as pc
 from collector.format.intervals import Ints
 from collector.format.run import RankRun
 from collector.format.schema.errors import TableBrokenError, TableMissingError
+from collector.format.words import PIN_QUEUE, WORKER_QUEUE
 from profiler_server.timeline.sources import Track
 
 GROUP_QUEUES = "Queues"
 GROUP_MEMORY = "Memory"
-_QUEUE_LABELS = {"worker_queue": "worker queue", "pin_queue": "pin-memory queue"}
+_QUEUE_LABELS = {WORKER_QUEUE: "worker queue", PIN_QUEUE: "pin-memory queue"}
 _ALLOCATED = (("allocated_bytes", "allocated"),)
 _RESERVED = (("reserved_bytes", "reserved"),)
 _FIRST_ORDER = 2_100_000_000

@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[2]
 
 # Room -> rooms that it may import. The longest matching prefix decides which room a module is in.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
-    "collector.format.schema": ("collector.format.phases",),
+    "collector.format.schema": ("collector.format.phases", "collector.format.words"),
+    "collector.format.words": (),
     "collector.format.phases": (),
     "collector.format.intervals": (),
     "collector.format.steps": (
@@ -24,7 +25,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "collector.format": ("collector.views",),
     "collector.views": ("collector.format",),
-    "collector.ring": ("collector.format.schema",),
+    "collector.ring": ("collector.format.schema", "collector.format.words"),
     "collector.options": ("collector.format.schema",),
     "collector.edge": (),
     "collector.version": (),

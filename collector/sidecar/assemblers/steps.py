@@ -12,6 +12,7 @@ import pyarrow as pa
 from collector.format.parts import build_table_from_rows
 from collector.format.phases import PHASE_NAMES
 from collector.format.schema.layout import events_path
+from collector.format.words import PIN_QUEUE, WORKER_QUEUE
 from collector.notes import WORDS_FILE, read_notes
 from collector.ring.clock import Clock
 from collector.ring.codes import OWN_QUEUE
@@ -247,9 +248,9 @@ class StepsAssembler(Assembler):
                 "out_of_order": queues.out_of_order,
                 "outstanding": queues.outstanding,
             }
-            rows.append({**common, "queue": "worker_queue", "depth": queues.worker_depth})
+            rows.append({**common, "queue": WORKER_QUEUE, "depth": queues.worker_depth})
             if sample.loader in self._with_pin_queue:
-                rows.append({**common, "queue": "pin_queue", "depth": queues.pin_depth})
+                rows.append({**common, "queue": PIN_QUEUE, "depth": queues.pin_depth})
         return rows
 
     def _list_device_phases(self) -> Rows:

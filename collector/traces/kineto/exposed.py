@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from collector.format.intervals import EMPTY, Intervals, unite
 from collector.format.phases import PHASE_PLACES
 from collector.traces.families import find_family
 from collector.traces.kineto.behind import Phases
@@ -14,10 +15,8 @@ from collector.traces.kineto.phases import find_thread
 from collector.traces.kineto.scratch import blocks
 from collector.traces.kineto.steps import Steps
 
-Edges = tuple[Ints, Ints]
 _COMMUNICATION = PHASE_PLACES["communication"]
 _WAIT = PHASE_PLACES["data_wait"]
-_NOTHING: Edges = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def expose_communication(trace: Trace, steps: Steps, phases: Phases) -> Phases:
@@ -27,10 +26,10 @@ def expose_communication(trace: Trace, steps: Steps, phases: Phases) -> Phases:
     training thread, or that no operator on any thread runs beside. It is taken from the phase that the thread was in, so the phases still sum to the step; waiting
     for data stays waiting for data.
     """
-    exposed = _join(_find_on_device(trace), _find_on_host(trace, steps))
-    if not len(exposed[0]) or not len(phases.start_ns):
+    exposed = _find_on_device(trace) | _find_on_host(trace, steps)
+    if not len(exposed.starts) or not len(phases.start_ns):
         return phases
-    cuts = np.unique(np.concatenate([phases.start_ns, phases.end_ns, *exposed]))
+    cuts = np.unique(np.concatenate([phases.start_ns, phases.end_ns, exposed.starts, exposed.ends]))
     starts, ends = cuts[:-1], cuts[1:]
     row = np.searchsorted(phases.start_ns, starts, side="right") - 1
     inside = (row >= 0) & (starts < phases.end_ns[np.maximum(row, 0)])
@@ -46,9 +45,9 @@ def expose_communication(trace: Trace, steps: Steps, phases: Phases) -> Phases:
 def sum_communication(trace: Trace, steps: Steps) -> Ints | None:
     """Return the time of each step in which a collective ran, hidden or not; None for a trace without one."""
     both = _unite(trace, trace.kinds.mask(Kind.COLLECTIVE, Kind.COMMUNICATION))
-    if not len(both[0]):
+    if not len(both.starts):
         return None
-    starts, ends = both
+    starts, ends = both.starts, both.ends
     length = np.concatenate([[0], np.cumsum(ends - starts)])
 
     def before(times: Ints) -> Ints:
@@ -60,61 +59,38 @@ def sum_communication(trace: Trace, steps: Steps) -> Ints | None:
     return before(steps.end_ns) - before(steps.start_ns)
 
 
-def _find_on_device(trace: Trace) -> Edges:
+def _find_on_device(trace: Trace) -> Intervals:
     busy = _unite(trace, trace.kinds.mask(Kind.KERNEL, Kind.MEMSET))
-    return _subtract(_unite(trace, trace.kinds.mask(Kind.COLLECTIVE)), busy)
+    return _unite(trace, trace.kinds.mask(Kind.COLLECTIVE)) - busy
 
 
-def _find_on_host(trace: Trace, steps: Steps) -> Edges:
+def _find_on_host(trace: Trace, steps: Steps) -> Intervals:
     communication = trace.kinds.kind == Kind.COMMUNICATION
     if not communication.any():
-        return _NOTHING
+        return EMPTY
     held = communication & (trace.lanes.track == find_thread(trace, steps))
     waiting = np.array([find_family(name) == "communication" for name in trace.names], bool)[trace.columns.name]
     work = _unite(trace, (trace.kinds.kind == Kind.OPERATOR) & ~waiting | trace.is_device_work)
-    return _join(_unite(trace, held), _subtract(_unite(trace, communication & ~held), work))
+    return _unite(trace, held) | (_unite(trace, communication & ~held) - work)
 
 
-def _unite(trace: Trace, mask: np.ndarray) -> Edges:
+def _unite(trace: Trace, mask: np.ndarray) -> Intervals:
     rows = trace.sort(mask)
-    found: list[Edges] = []
-    open_edges = _NOTHING
+    found: list[Intervals] = []
+    last = EMPTY
     for block in blocks(len(rows)):
-        starts = np.concatenate([open_edges[0], trace.start_ns[rows[block]]])
-        ends = np.concatenate([open_edges[1], trace.end_ns[rows[block]]])
-        starts, ends = _merge(starts, ends)
+        starts = np.concatenate([last.starts, trace.start_ns[rows[block]]])
+        joined = unite(starts, np.concatenate([last.ends, trace.end_ns[rows[block]]]))
         # The last one may go on in the next block.
-        found.append((starts[:-1], ends[:-1]))
-        open_edges = starts[-1:], ends[-1:]
+        found.append(Intervals(joined.starts[:-1], joined.ends[:-1]))
+        last = Intervals(joined.starts[-1:], joined.ends[-1:])
         trace.release()
-    found.append(open_edges)
-    return np.concatenate([starts for starts, _ in found]), np.concatenate([ends for _, ends in found])
+    found.append(last)
+    return Intervals(np.concatenate([part.starts for part in found]), np.concatenate([part.ends for part in found]))
 
 
-def _join(one: Edges, other: Edges) -> Edges:
-    starts, ends = np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
-    order = np.argsort(starts, kind="stable")
-    return _merge(starts[order], ends[order])
-
-
-def _subtract(intervals: Edges, taken: Edges) -> Edges:
-    cuts = np.unique(np.concatenate([*intervals, *taken]))
-    low = cuts[:-1]
-    alone = _covers(intervals, low) & ~_covers(taken, low)
-    return _merge(low[alone], cuts[1:][alone])
-
-
-def _merge(starts: Ints, ends: Ints) -> Edges:
-    """Unite intervals that are sorted by their starts."""
-    if not len(starts):
-        return starts, ends
-    reach = np.maximum.accumulate(ends)
-    first = np.append(True, starts[1:] > reach[:-1])
-    return starts[first], reach[np.append(first[1:], True)]
-
-
-def _covers(intervals: Edges, times: Ints) -> np.ndarray:
-    starts, ends = intervals
+def _covers(intervals: Intervals, times: Ints) -> np.ndarray:
+    starts, ends = intervals.starts, intervals.ends
     if not len(starts):
         return np.zeros(len(times), bool)
     row = np.searchsorted(starts, times, side="right") - 1

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from collector.format.intervals import Ints, Mask
 from collector.format.parts import find_files, read_files
 from collector.format.run import RankRun
+from collector.format.words import QUEUES
 
-HOST_QUEUE = "worker_queue"
-DEVICE_QUEUE = "pin_queue"
+HOST_QUEUE, DEVICE_QUEUE = QUEUES
 
 _COLUMNS = ("step", "start_ns", "loader", "queue", "depth", "capacity", "next_ready", "out_of_order")
 

@@ -13,12 +13,12 @@ from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.steps import read_integers
+from collector.format.words import QUEUES
 from profiler_server.analysis.data.feeding import find_feeding_loaders
 from profiler_server.analysis.data.replicas import order_stages
 from profiler_server.analysis.memory.host import HostLoad, summarize_host
 from profiler_server.analysis.results import QueueSummary, StageSummary
 
-QUEUE_ORDER = ("worker_queue", "pin_queue")
 LATE_RATIO, LATE_NS = 5.0, 1_000_000.0
 """A request of which it was not seen whether its batch was ready lacked it when it took so many times as long as usual,
 and that much longer."""
@@ -83,7 +83,7 @@ def sum_queues(samples: pa.Table) -> tuple[QueueSummary, ...]:
 
 
 def _rank_queue(name: str) -> int:
-    return QUEUE_ORDER.index(name) if name in QUEUE_ORDER else len(QUEUE_ORDER)
+    return QUEUES.index(name) if name in QUEUES else len(QUEUES)
 
 
 def summarize_readiness(samples: pa.Table, loader: int | None, steps: pa.Table | None = None) -> tuple[Readiness, ...]:

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from collector.format.parts import find_files, read_files
 from collector.format.run import RankRun
+from collector.format.words import STAGES
 
-STAGE_ORDER = ("read", "transform", "collate", "send", "pin", "h2d", "step")
 """Stages of a DataLoader in the order in which a batch passes them; a user's stages follow in order of first use."""
 
 KINDS = ("work", "input_wait", "output_wait", "setup", "cleanup")
@@ -230,8 +230,8 @@ def _identify(row: dict[str, Any]) -> tuple[object, ...]:
 
 def order_stages(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names in the order of the pipeline, those of the user's own after them as they came."""
-    known = [name for name in STAGE_ORDER if name in names]
-    return (*known, *(name for name in names if name not in STAGE_ORDER))
+    known = [name for name in STAGES if name in names]
+    return (*known, *(name for name in names if name not in STAGES))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Queue depths."""
 
 from collector.format.schema.columns import Column, Table
+from collector.format.words import PIN_QUEUE, WORKER_QUEUE
 
 TABLE = Table(
     "queues",
@@ -13,7 +14,7 @@ TABLE = Table(
             "queue",
             "category",
             "",
-            "worker_queue (host side: done, not yet pinned or taken), pin_queue (device side), or a user's name.",
+            f"{WORKER_QUEUE} (host side: done, not yet pinned or taken), {PIN_QUEUE} (device side), or a user's name.",
         ),
         Column("depth", "int64", "batches", "Items ready."),
         Column(

@@ -1,6 +1,7 @@
 """Slices of the timeline."""
 
 from collector.format.schema.columns import Column, Table
+from collector.format.words import SLICE_CATEGORIES
 
 TABLE = Table(
     "slices",
@@ -16,8 +17,7 @@ TABLE = Table(
             "category",
             "category",
             "",
-            "operator, kernel, memcpy, memset, runtime, communication, annotation, python, module, step, phase, stage, "
-            "wait, overhead or other.",
+            f"{', '.join(SLICE_CATEGORIES[:-1])} or {SLICE_CATEGORIES[-1]}.",
         ),
         Column(
             "step",

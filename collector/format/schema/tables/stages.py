@@ -1,6 +1,7 @@
 """What the stages of the data pipeline did."""
 
 from collector.format.schema.columns import Column, Table
+from collector.format.words import STAGE_KINDS, STAGES
 
 TABLE = Table(
     "stages",
@@ -8,9 +9,9 @@ TABLE = Table(
     "Of samples under about 50 µs only every k-th batch is timed inside, and of batches under some ms that the training "
     "process makes itself only every k-th at all; the work (or the fetch) of the others is divided as theirs was.",
     (
-        Column("stage", "category", "", "read, transform, collate, send, pin, h2d, step, or a user's stage."),
+        Column("stage", "category", "", f"{', '.join(STAGES)}, or a user's stage."),
         Column("replica", "int32", "", "Worker number; -1 for the process that trains."),
-        Column("kind", "category", "", "work, input_wait, output_wait, setup or cleanup."),
+        Column("kind", "category", "", f"{', '.join(STAGE_KINDS[:-1])} or {STAGE_KINDS[-1]}."),
         Column("detail", "category", "", "Which transform, or empty.", nullable=True),
         Column("loader", "int32", "", "DataLoader, null for a user's stage.", nullable=True),
         Column("epoch", "int32", "", "Iteration of that loader, from 1.", nullable=True),
