@@ -24,7 +24,7 @@ from profiler_server.diagnosis.ranking import Fixed, make_claim, rank_claims, wr
 from profiler_server.diagnosis.verdict import find_bound, say_verdict
 from profiler_server.format import format_number_of
 from profiler_server.store.kept import Kept
-from profiler_server.store.stamps import stamp_rank
+from profiler_server.store.stamps import stamp_ranks
 
 _DIAGNOSES: Kept[Diagnosis] = Kept(64)
 Findings = list[tuple[Rule, Finding]]
@@ -40,7 +40,7 @@ def diagnose(run: Run, rank: int) -> Diagnosis:
     NewerSchemaError or TableBrokenError if the rank's manifest or its steps cannot be read.
     """
     run.rank(rank).manifest  # noqa: B018  fail on a broken rank before looking for its files
-    stamp = tuple(stamp_rank(run.path, each) for each in run.ranks)  # the other ranks are what a straggler is told by
+    stamp = stamp_ranks(run.path, run.ranks)  # the other ranks are what a straggler is told by
     return _DIAGNOSES.recall((run.key, rank), stamp, lambda: _judge_run(Run(run.path, run.redactor), rank))
 
 

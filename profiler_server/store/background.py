@@ -28,6 +28,12 @@ class Background:
             if len(self._waiting) == 1:
                 threading.Thread(target=self._run, name="background", daemon=True).start()
 
+    def drop_waiting(self) -> None:
+        """Forget what has not begun; what is under way ends by itself, or with the process."""
+        with self._lock:
+            for key in list(self._waiting)[1:]:
+                del self._waiting[key]
+
     def _run(self) -> None:
         time.sleep(HEAD_START_S)
         while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from collector.format.schema import layout
@@ -31,6 +31,11 @@ def stamp_rank(run_path: Path, rank: int) -> Stamp:
     except OSError:
         paths = []
     return tuple(_stamp_file(path) for path in (layout.run_file(run_path), *paths))
+
+
+def stamp_ranks(run_path: Path, ranks: Sequence[int]) -> tuple[Stamp, ...]:
+    """Return the stamp of several ranks, for what is computed from all of them."""
+    return tuple(stamp_rank(run_path, rank) for rank in ranks)
 
 
 def shorten_stamp(stamp: Stamp) -> str:

@@ -45,3 +45,20 @@ def test_what_is_too_much_is_not_taken() -> None:
     go.set()
     wait_until_idle(line)
     assert len(done) == MOST_WAITING - 1
+
+
+def test_what_waits_can_be_dropped_while_something_is_under_way() -> None:
+    line, begun, go, done = Background(), threading.Event(), threading.Event(), list[str]()
+
+    def hold() -> None:
+        begun.set()
+        go.wait(10)
+        done.append("held")
+
+    line.start("held", hold)
+    line.start("dropped", lambda: done.append("dropped"))
+    assert begun.wait(10)
+    line.drop_waiting()
+    go.set()
+    wait_until_idle(line)
+    assert done == ["held"]
