@@ -5,24 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from collector.format import parts
 from collector.traces.kineto.batches import split_batches
 from collector.traces.kineto.classify import Kind
 from collector.traces.kineto.clock import Ints
-from collector.traces.kineto.collectives import find_collective
 from collector.traces.kineto.context import Reading
 from collector.traces.kineto.intern import Numbers
+from collector.traces.kineto.messages import Messages
 from collector.traces.kineto.tables import encode, group, nullable, small, total
 from collector.traces.tensor_cores import uses_tensor_cores
-
-_DTYPE_BYTES = {
-    "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8": 1, "half": 2, "bfloat16": 2, "short": 2,
-    "float16": 2, "int": 4, "float": 4, "int32": 4, "float32": 4, "long": 8, "double": 8, "int64": 8, "float64": 8,
-}  # fmt: skip
-
 
 # A kernel stands among many slices of the host, so that a batch of kernels is looked up in a long stretch of the trace.
 _BATCH_ROWS = 1 << 15
@@ -117,28 +110,21 @@ def build_collectives(reading: Reading) -> pa.Table:
     if not len(rows):
         return parts.arrow_schema("collectives").empty_table()
     rows = rows[np.argsort(trace.start_ns[rows], kind="stable")]
-    args = trace.columns.args[rows]
-    arguments = trace.arguments
-    names = [
-        given or find_collective(trace.names[code])
-        for given, code in zip(_pick(arguments.texts("Collective name"), args), trace.columns.name[rows], strict=True)
-    ]
-    groups = [text or "" for text in _pick(arguments.texts("Process Group Name"), args)]
-    sizes = small(arguments.integers("Group size")[args])
-    dtypes = _pick(arguments.texts("dtype"), args)
+    messages = Messages(trace, rows)
+    groups = [text or "" for text in _pick(trace.arguments.texts("Process Group Name"), trace.columns.args[rows])]
     step, outside = reading.number_steps(reading.step_row[rows])
     return parts.build_table(
         "collectives",
         {
             "step": nullable(step, outside),
-            "name": names,
+            "name": messages.names,
             "group": groups,
             "index": _count_in_group(groups),
             "start_ns": reading.to_run(trace.start_ns[rows]),
             "duration_ns": trace.columns.duration_ns[rows],
-            "bytes": nullable(_sum_bytes(arguments.integers("In msg nelems")[args], dtypes)),
-            "dtype": dtypes,
-            "group_size": nullable(sizes),
+            "bytes": nullable(messages.sizes()),
+            "dtype": messages.dtypes,
+            "group_size": nullable(small(messages.group_sizes)),
             "on_device": trace.kinds.kind[rows] == Kind.COLLECTIVE,
         },
     )
@@ -155,9 +141,3 @@ def _count_in_group(groups: list[str]) -> list[int]:
         indices.append(seen.get(name, 0))
         seen[name] = indices[-1] + 1
     return indices
-
-
-def _sum_bytes(elements: Ints, dtypes: list[str | None]) -> Ints:
-    sizes = np.array([_DTYPE_BYTES.get((name or "").lower().removeprefix("torch."), -1) for name in dtypes], np.int64)
-    known: npt.NDArray[np.bool_] = (elements >= 0) & (sizes > 0)
-    return np.where(known, elements * sizes, -1)

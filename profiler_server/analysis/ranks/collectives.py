@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from collector.format.intervals import Ints, Mask
+from collector.format.intervals import Floats, Ints, Mask
 from collector.format.run import RankRun
 from collector.format.schema.errors import TableMissingError
 from collector.format.steps import read_integers
@@ -21,7 +21,7 @@ MOST_CALLS = 20_000
 """Calls of one rank that are looked at, from the first."""
 _COLUMNS = ("step", "name", "group", "index", "start_ns", "duration_ns", "bytes", "group_size")
 # Bus bandwidth is algorithm bandwidth times this, in (n - 1) / n.
-_BUS_FACTORS = {"allreduce": 2.0, "allgather": 1.0, "reduce_scatter": 1.0, "reducescatter": 1.0, "alltoall": 1.0}
+_BUS_FACTORS = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "alltoall": 1.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,11 @@ class Calls:
 @dataclass(frozen=True)
 class CollectiveRow:
     """The calls of one name by one rank. `wait_ns` is None where no other rank's calls match; `late` counts the calls
-    for which this rank came last. `bus_bytes_per_s` is over the transfers, None where the sizes are not known."""
+    for which this rank came last.
+
+    Bandwidths are over the transfers, None where the sizes are not known. Where no other rank's calls match they are
+    over the rank's own time, which holds its waits, and so are the least that they can be.
+    """
 
     rank: int
     name: str
@@ -52,6 +56,7 @@ class CollectiveRow:
     wait_ns: int | None
     late: int
     bytes: int | None
+    algorithm_bytes_per_s: float | None
     bus_bytes_per_s: float | None
 
 
@@ -146,6 +151,7 @@ def _sum_rows(rows: _Joined, mask: Mask, rank: int, name: str) -> CollectiveRow:
     some = bool(matched.any())
     transfer = int(rows.transfer_ns[matched].sum())
     sized = mask & (rows.bytes > 0)
+    timed = sized & (matched if some else mask)
     return CollectiveRow(
         rank=rank,
         name=name,
@@ -156,18 +162,23 @@ def _sum_rows(rows: _Joined, mask: Mask, rank: int, name: str) -> CollectiveRow:
         wait_ns=int(rows.duration_ns[matched].sum()) - transfer if some else None,
         late=int((matched & rows.is_last).sum()),
         bytes=int(rows.bytes[sized].sum()) if sized.any() else None,
-        bus_bytes_per_s=_measure_bandwidth(rows, matched & sized & (rows.group_size > 1), name),
+        algorithm_bytes_per_s=_measure_bandwidth(rows, timed),
+        bus_bytes_per_s=_measure_bus(rows, timed & (rows.group_size > 1), name),
     )
 
 
-def _measure_bandwidth(rows: _Joined, mask: Mask, name: str) -> float | None:
-    plain = name.lower().replace("_", "")
-    factor = next((value for key, value in _BUS_FACTORS.items() if key.replace("_", "") in plain), None)
+def _measure_bandwidth(rows: _Joined, mask: Mask, factors: Floats | None = None) -> float | None:
+    """Return bytes per second over the calls of a mask, each weighed with its factor."""
     spent = int(rows.transfer_ns[mask].sum())
-    if factor is None or not spent:
-        return None
+    moved = rows.bytes[mask] if factors is None else rows.bytes[mask] * factors
+    return float(moved.sum() / spent * 1e9) if spent else None
+
+
+def _measure_bus(rows: _Joined, mask: Mask, name: str) -> float | None:
+    plain = name.lower().replace("_", "")
+    factor = next((value for key, value in _BUS_FACTORS.items() if key in plain), None)
     size = rows.group_size[mask]
-    return float((rows.bytes[mask] * factor * (size - 1) / size).sum() / spent * 1e9)
+    return None if factor is None else _measure_bandwidth(rows, mask, factor * (size - 1) / size)
 
 
 def count_late(rows: Sequence[CollectiveRow]) -> dict[int, int]:

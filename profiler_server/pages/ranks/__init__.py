@@ -49,10 +49,11 @@ class Comparison:
 
 @dataclass(frozen=True)
 class RanksPage:
-    """Either a comparison, or a notice that says why there is nothing to compare."""
+    """Either a comparison, or a notice that says why there is nothing to compare, with the collectives of the one rank."""
 
     notice: Notice | None
     comparison: Comparison | None
+    alone: CollectiveTable | None = None
 
 
 def build(request: PageRequest) -> RanksPage:
@@ -60,7 +61,8 @@ def build(request: PageRequest) -> RanksPage:
     ranks = summarize_ranks(request.run)
     known = [rank for rank in ranks if rank.steps]
     if len(ranks) < 2:
-        return RanksPage(_explain_one(request), None)
+        alone = view_collectives(summarize_collectives(request.run, ranks), ranks)
+        return RanksPage(_explain_one(request), None, alone)
     if not known:
         reason = f"None of the {len(ranks)} ranks has a training step: {ranks[0].reason}"
         return RanksPage(Notice("empty", "No steps to compare", reason), None)

@@ -25,6 +25,7 @@ class CollectiveLine:
     wait_frac: float
     late: str
     bytes: str
+    algorithm: str
     bandwidth: str
 
 
@@ -58,13 +59,23 @@ def _view(row: CollectiveRow) -> CollectiveLine:
         wait_frac=row.wait_ns / row.total_ns if row.wait_ns is not None and row.total_ns else 0.0,
         late=f"{format_count(row.late)} of {format_count(row.matched)}" if row.matched else ABSENT,
         bytes=format_bytes(row.bytes),
-        bandwidth=f"{format_bytes(row.bus_bytes_per_s)}/s" if row.bus_bytes_per_s is not None else ABSENT,
+        algorithm=_format_speed(row.algorithm_bytes_per_s),
+        bandwidth=_format_speed(row.bus_bytes_per_s),
     )
+
+
+def _format_speed(bytes_per_s: float | None) -> str:
+    return ABSENT if bytes_per_s is None else f"{format_bytes(bytes_per_s)}/s"
 
 
 def _describe(rows: Sequence[CollectiveRow], ranks: Sequence[RankSummary]) -> str:
     total, matched = sum(row.count for row in rows), sum(row.matched for row in rows)
     text = "Own time is the collective as this rank saw it; the transfer is the shortest own time of that call over the ranks; the rest is waiting."
+    if not matched:
+        return (
+            "Own time is the collective as this rank saw it, waiting for the others included: without their traces the "
+            "bandwidths are the least that they can be."
+        )
     if matched < total:
         share = format_share((total - matched) / total)
         text += f" {share} of the calls have no partner in another rank: the detailed windows were not open at the same steps."
