@@ -14,6 +14,7 @@ from profiler_server.format import (
     choose_time_unit,
     format_count,
     format_duration,
+    format_number_of,
     format_share,
     format_shares,
     shorten_middle,
@@ -174,17 +175,37 @@ def _list_launches(launches: Launches | None, queue: LaunchQueue | None) -> tupl
         return (Fact("Launches", ABSENT, "no launch of this device's work is in the trace"),)
     spread = f"p95 {format_duration(launches.delay_p95_ns)}, longest {format_duration(launches.delay_max_ns)}"
     return (
-        Fact("Launches", format_count(launches.count), f"{format_count(launches.unlinked)} pieces of work without one"),
+        Fact("Launches", format_count(launches.count), _describe_unlinked(launches.unlinked)),
         Fact("Launch delay p50", format_duration(launches.delay_p50_ns), spread),
-        Fact("Late starts", format_count(launches.late), "over 100 µs after the end of the launch call"),
-        Fact("Short kernels", format_count(launches.short), "launch calls whose work took less time than the call"),
-        Fact("Slow launch calls", format_count(launches.slow), "took over 50 µs"),
+        Fact(
+            "Late starts",
+            format_count(launches.late),
+            "work that began over 100 µs after its launch call: good while the device is busy, since the host is ahead; "
+            "bad where it was idle, since something else held the work up",
+        ),
+        Fact(
+            "Short kernels",
+            format_count(launches.short),
+            "launch calls that took longer than their work: in a row of them the device waits for the host; "
+            "fuse them or launch them as a graph",
+        ),
+        Fact(
+            "Slow launch calls",
+            format_count(launches.slow),
+            "took over 50 µs: the host was held, such as by a full queue or by memory that was allocated",
+        ),
         Fact(
             "Queue length",
             f"{queue.mean:,.1f}",
             f"mean over time; {format_count(queue.most)} at most",
         ),
     )
+
+
+def _describe_unlinked(count: int) -> str:
+    if not count:
+        return "every piece of work has its call"
+    return f"{format_number_of(count, 'piece')} of work {'has' if count == 1 else 'have'} no call in the trace"
 
 
 def _draw_queue(device: int, queue: LaunchQueue | None) -> Chart | None:

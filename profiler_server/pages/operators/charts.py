@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from profiler_server.analysis.operators.kernel_names import shorten_kernel
-from profiler_server.analysis.operators.operator_groups import GROUPS, GroupTable
+from profiler_server.analysis.operators.modules import SEPARATOR
+from profiler_server.analysis.operators.operator_groups import GROUPS, NO_MODULE, GroupTable
 from profiler_server.figures import Axes, Chart, Slice, build_bars, build_pie
 from profiler_server.format import format_count, format_duration, format_share, shorten_middle
 from profiler_server.pages.operators.state import PageState
 
 TOP = 20
+_DEEPEST = 12
+_INSTANCE = re.compile(r"_\d+$")
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,8 @@ class _Part:
 
 def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None:
     """Build the chart of a group; None where no time was spent. `nouns` is what its rows are called."""
+    if state.group == "modules":
+        group = _cut_modules(group)
     parts = _largest(group, GROUPS[state.group].name, time_column(group, state.group))
     whole = sum(part.time_ns for part in parts)
     if not whole:
@@ -71,6 +77,31 @@ def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None
         ),
         size="tall" if state.chart == "bar" or len(parts) > 10 else "medium",
     )
+
+
+def _cut_modules(group: GroupTable) -> GroupTable:
+    """Sum modules up to the deepest level that has no more of them than the chart shows, so that few are Other.
+
+    On the level below, those of one class are one part if all then fit.
+    """
+    paths = group.rows["module"].to_pylist()
+    depth = 1
+    while depth < _DEEPEST and len({_cut(path, depth + 1) for path in paths}) <= TOP:
+        depth += 1
+    cut = [_join_class(_cut(path, depth + 1), depth) for path in paths]
+    if not len({*cut}) <= TOP:
+        cut = [_cut(path, depth) for path in paths]
+    at = group.rows.column_names.index("module")
+    return replace(group, rows=group.rows.set_column(at, "module", pa.array(cut, pa.string())))
+
+
+def _cut(path: str, depth: int) -> str:
+    return path if path == NO_MODULE else SEPARATOR.join(path.split(SEPARATOR)[:depth])
+
+
+def _join_class(path: str, depth: int) -> str:
+    """Take the number of the instance from a module below a depth, such as Linear_7: all of one class are one then."""
+    return _INSTANCE.sub("_*", path) if path.count(SEPARATOR) >= depth else path
 
 
 def time_column(group: GroupTable, name: str) -> str:

@@ -51,7 +51,13 @@ from profiler_server.pages.overall.cards import (
     build_timeline_card,
 )
 from profiler_server.pages.overall.data import DataCard, read_data_card
-from profiler_server.pages.overall.facts import Fact, describe_between, list_facts, list_interruption_facts
+from profiler_server.pages.overall.facts import (
+    Fact,
+    describe_between,
+    list_facts,
+    list_interruption_facts,
+    read_used_devices,
+)
 from profiler_server.store.lasting import Later
 
 log = logging.getLogger(__name__)
@@ -147,7 +153,10 @@ def build(request: PageRequest) -> OverallPage:
         operators_card=build_panel("The operators cannot be read", lambda: _read_operators(rank)),
         data_card=build_panel("The data pipeline cannot be read", lambda: _read_data(rank, read.body)),
         timeline_card=build_panel("The timeline cannot be read", lambda: _read_timeline(whole)),
-        facts=(*list_facts(request.run.manifest, rank.manifest, len(request.ranks)), *list_interruption_facts(whole)),
+        facts=(
+            *list_facts(request.run.manifest, rank.manifest, len(request.ranks), read_used_devices(whole)),
+            *list_interruption_facts(whole),
+        ),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from collector.format.run import RankRun
+from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Device, Loader, RankManifest, RunManifest, Signal
 from collector.format.steps import sum_recorded
 from profiler_server.analysis.steps.compiles import CompileEvents, summarize_compiles
@@ -36,12 +37,14 @@ class Fact:
     code: bool = False
 
 
-def list_facts(run: RunManifest, rank: RankManifest, ranks: int) -> tuple[Fact, ...]:
+def list_facts(
+    run: RunManifest, rank: RankManifest, ranks: int, used: frozenset[int] = frozenset()
+) -> tuple[Fact, ...]:
     """Return what is known of the run, in the order of what one asks first; values come from the run and are bounded.
 
     `ranks` is how many of its ranks are here.
     """
-    return tuple(fact for fact in _facts(run, rank, ranks) if fact.value)
+    return tuple(fact for fact in _facts(run, rank, ranks, used) if fact.value)
 
 
 def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
@@ -79,13 +82,21 @@ def _describe_held(entry: HeldSum) -> str:
     return f"{name}, {format_number_of(entry.count, 'time')}, {format_duration(entry.total_ns)} in all"
 
 
-def _facts(run: RunManifest, rank: RankManifest, ranks: int) -> Iterator[Fact]:
+def read_used_devices(rank: RankRun) -> frozenset[int]:
+    """Return the devices that kernels ran on; empty where none were recorded."""
+    try:
+        return frozenset(rank.table("kernels", ("device",))["device"].unique().to_pylist()) - {None}
+    except RunError:
+        return frozenset()
+
+
+def _facts(run: RunManifest, rank: RankManifest, ranks: int, used: frozenset[int]) -> Iterator[Fact]:
     command = " ".join((run.script, *run.argv))
     yield Fact("Script", shorten_middle(command, TEXT_LIMIT), code=True)
     if rank.host:
         yield Fact("Host", f"{shorten_middle(rank.host, 80)}, process {rank.pid}")
     yield Fact("Processors", _describe_cores(rank))
-    yield from _list_devices(rank.devices)
+    yield from _list_devices(rank.devices, used)
     if not rank.devices:
         yield Fact("Device", "none: trained on the CPU")
     if run.world_size > 1:
@@ -117,10 +128,13 @@ def _describe_cores(rank: RankManifest) -> str:
     return f"{format_number_of(rank.cpu_count, 'core')}{usable}{threads}"
 
 
-def _list_devices(devices: Sequence[Device]) -> Iterator[Fact]:
-    """Yield one fact for all devices that are alike."""
+def _list_devices(devices: Sequence[Device], used: frozenset[int]) -> Iterator[Fact]:
+    """Yield one fact for all devices that are alike; a trace lists those of the whole machine, of which some were used."""
+    mine = [device for device in devices if device.index in used]
+    if mine and len(mine) < len(devices):
+        yield Fact("Devices", f"{len(mine)} of {len(devices)} GPUs used")
     alike: dict[str, list[int]] = {}
-    for device in devices[:DEVICES_SHOWN]:
+    for device in (mine or devices)[:DEVICES_SHOWN]:
         alike.setdefault(_describe_device(device), []).append(device.index)
     for text, numbers in alike.items():
         many = f"{len(numbers)} × " if len(numbers) > 1 else ""
