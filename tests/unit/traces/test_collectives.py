@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,8 +45,14 @@ def test_kernels_that_move_data_between_devices_are_communication(tmp_path: Path
 
 
 def test_a_single_trace_tells_bytes_and_bandwidths_of_its_collectives(tmp_path: Path) -> None:
-    told = {"Collective name": "_allgather_base", "dtype": "BFloat16", "Group size": 4}
-    gather = kernel("ncclDevKernel_AllGather", 10, 20, 1, **told, **{"In msg nelems": 1000, "Out msg nelems": 4000})
+    told: dict[str, Any] = {
+        "Collective name": "_allgather_base",
+        "dtype": "BFloat16",
+        "Group size": 4,
+        "In msg nelems": 1000,
+        "Out msg nelems": 4000,
+    }
+    gather = kernel("ncclDevKernel_AllGather", 10, 20, 1, **told)
     span = annotation("nccl:all_to_all", 50, 30, **{"Input Dims": [[8, 1000]], "Input type": ["float"]})
     events = [step(1, 0, 300), call(5, 1, 1), gather, span, call(60, 1, 2), kernel("ncclKernel_SendRecv", 100, 16, 2)]
     # Without a group size nobody knows how much a gather brings together.
