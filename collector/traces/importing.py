@@ -26,7 +26,9 @@ from collector.traces.ranks import Placed, Placing
 from collector.traces.reading import read_trace
 from collector.version import __version__
 
-_TRACE_SUFFIXES = (".json", ".json.gz", ".parquet")
+_TRACE_SUFFIXES = (".json", ".json.gz", ".parquet", ".pkl", ".pickle")
+_RANK_DUMP = re.compile(r"rank_?\d{1,9}$")
+"""What the Flight Recorder names its dumps: a prefix that the user may choose, and the rank."""
 _SHIFTED = tuple(name for name, table in TABLES.items() if any(column.name == "start_ns" for column in table.columns))
 _MOST_FILES = 100_000
 _MOST_LISTED = 1_000
@@ -77,7 +79,7 @@ def _list_files(paths: Iterable[str | Path]) -> list[Path]:
     for given in paths:
         path = Path(given).expanduser()
         if path.is_dir():
-            found = [p for p in path.iterdir() if p.name.endswith(_TRACE_SUFFIXES) and not p.name.startswith(".")]
+            found = [p for p in path.iterdir() if _is_trace_name(p.name)]
             found.sort(key=lambda p: _order_name(p.name))
             if not found:
                 raise TraceError(f"{path} is a folder without a trace file (.json, .json.gz or .parquet)")
@@ -91,6 +93,10 @@ def _list_files(paths: Iterable[str | Path]) -> list[Path]:
     if len(files) > _MOST_FILES:
         raise TraceError(f"{len(files)} trace files are more than one run may have ({_MOST_FILES})")
     return files
+
+
+def _is_trace_name(name: str) -> bool:
+    return not name.startswith(".") and (name.endswith(_TRACE_SUFFIXES) or _RANK_DUMP.search(name) is not None)
 
 
 def _order_name(name: str) -> list[tuple[int, str]]:

@@ -44,8 +44,9 @@ def command(
         float, typer.Option(metavar="MIN", min=0.01, help="Longest that the whole import may take.")
     ] = _LIMITS.seconds / 60,
 ) -> None:
-    """Make a run of torch.profiler traces (.json, .json.gz)."""
+    """Make a run of torch.profiler traces (.json, .json.gz), operations of a job (.parquet) or Flight Recorder dumps."""
     from collector.traces.importing import import_trace
+    from profiler_server.analysis.ranks.hang import find_hang
 
     base = find_base_dir(base_dir, context)
     if base is None:
@@ -57,6 +58,8 @@ def command(
             traces, base / chosen, name=chosen, steps_from=steps_from, on_progress=on_progress, limits=limits
         )
     typer.echo(f"Imported {format_ranks(len(run.ranks), run.manifest.world_size)} as {run.path}")
+    if (hang := find_hang(run)) is not None:
+        typer.echo(hang.sentence)
     for rank in run.ranks:
         for warning in run.rank(rank).manifest.warnings:
             typer.echo(f"rank {rank}: {warning.text}", err=True)

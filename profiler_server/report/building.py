@@ -20,6 +20,7 @@ from profiler_server.analysis.data.feeding import find_feeding_loaders
 from profiler_server.analysis.data.pipeline import summarize_queues, summarize_stages
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.operators.operators import summarize_kernels, summarize_operators
+from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.analysis.results import BoundBy, DeviceSummary, Diagnosis
 from profiler_server.analysis.steps.interruptions import read_interruptions, sum_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
@@ -44,6 +45,7 @@ def build_report(run: Run) -> dict[str, Any]:
         "ranks": ranks,
         **_report_diagnosis(run, warnings),
         "what_if": _report_what_if(run, warnings),
+        "hang": _report_hang(run),
         "overhead": _report_overhead(run),
         "warnings": list(dict.fromkeys([*_collect_warnings(run), *warnings])),
     }
@@ -128,9 +130,10 @@ def _spell_warning(rank: int, error: RunError) -> str:
 
 
 def is_empty(report: dict[str, Any]) -> bool:
-    """Say whether damage left nothing to report: no rank has a step, an operator, a queue or a stage."""
+    """Say whether damage left nothing to report: no rank has a step, an operator, a queue or a stage, and none hangs."""
     parts = ("operators", "kernels", "queues", "stages")
-    return not any(rank["steps"]["count"] or any(rank[part] for part in parts) for rank in report["ranks"])
+    has_rank = any(rank["steps"]["count"] or any(rank[part] for part in parts) for rank in report["ranks"])
+    return not has_rank and report["hang"] is None
 
 
 def read_steps(rank: RankRun) -> pa.Table:
@@ -229,6 +232,22 @@ def _report_diagnosis(run: Run, warnings: list[str]) -> dict[str, Any]:
         "bound_by": dataclasses.asdict(diagnosis.bound_by),
         "suggestions": [_round_times(dataclasses.asdict(entry)) for entry in diagnosis.suggestions],
         "abstained": [dataclasses.asdict(entry) for entry in diagnosis.abstained],
+    }
+
+
+def _report_hang(run: Run) -> dict[str, Any] | None:
+    """Return why the job hangs; null where no dump of its collectives was imported, or all of them ended."""
+    found = find_hang(run)
+    if found is None:
+        return None
+    return {
+        "sentence": found.sentence,
+        "cause": found.cause,
+        "group": found.group,
+        "sequence": found.sequence,
+        "name": found.name,
+        "missing": list(found.missing),
+        "waiting": list(found.waiting),
     }
 
 

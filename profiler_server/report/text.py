@@ -28,7 +28,7 @@ def render_text(report: dict[str, Any], run: Run) -> str:
     origin = ", ".join(part for part in (state, head["source"], ranks, head["host"], f"{created} UTC") if part)
     parts = [
         f"{head['name']}  ({origin})",
-        say_verdict(run),
+        report["hang"]["sentence"] if report["hang"] else say_verdict(run),
         *(_render_rank(rank, run) for rank in report["ranks"]),
         _render_comparison(run),
         _render_suggestions(report, run),

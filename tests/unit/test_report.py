@@ -111,6 +111,7 @@ SHAPE: dict[str, Any] = {
         }
     ],
     "abstained": [{"rule": str, "missing": str, "how": str}],
+    "hang": {OPTIONAL: True, **dict.fromkeys(("sentence", "cause", "group", "name"), str)},
     "what_if": {
         OPTIONAL: True,
         **dict.fromkeys(("slowdown", "waste_frac", "discrepancy_frac"), NUMBER),

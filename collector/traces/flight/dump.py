@@ -1,0 +1,191 @@
+"""What a dump of the Flight Recorder says: the process groups of a rank, and the collectives that it entered last."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_RANK = re.compile(r"(\d{1,9})\D*$")
+_NUMBERS = re.compile(r"\d{1,9}")
+_MOST_TEXT = 300
+_MOST_RANKS = 1_000_000
+_MOST_ENTRIES = 1_000_000
+_ITEM_BYTES = {
+    "Double": 8, "ComplexFloat": 8, "Long": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2,
+    "Byte": 1, "Char": 1, "Bool": 1, "Float8_e4m3fn": 1, "Float8_e5m2": 1, "ComplexDouble": 16,
+}  # fmt: skip
+_OWN_CODE = ("torch/", "torch\\", "<frozen")
+
+
+class DumpError(ValueError):
+    """The values are no dump of the Flight Recorder; the text says what is missing."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One collective that a rank entered. `sequence` is its number in its group; point-to-point calls have their own.
+
+    Times are unix ns, None where the recorder has not seen it. `place` is the innermost call outside of torch.
+    """
+
+    group: str
+    sequence: int
+    name: str
+    is_p2p: bool
+    is_completed: bool
+    is_started: bool
+    created_ns: int
+    started_ns: int | None
+    completed_ns: int | None
+    bytes: int | None
+    dtype: str
+    shapes: str
+    place: str
+
+
+@dataclass(frozen=True)
+class Dump:
+    """The dump of one rank; `groups` are the ranks of each process group, empty where the dump does not tell."""
+
+    rank: int | None
+    version: str
+    groups: Mapping[str, tuple[int, ...]]
+    labels: Mapping[str, str]
+    entries: tuple[Entry, ...]
+
+
+def is_dump(value: Any) -> bool:
+    """Say whether values look like a dump."""
+    return isinstance(value, dict) and isinstance(value.get("entries"), list) and "pg_config" in value
+
+
+def read_dump(value: Any, file_name: str) -> Dump:
+    """Read the values of a dump. Raises DumpError if what the analysis needs is not there.
+
+    The rank is the number that the name of the file ends in, as PyTorch writes it.
+    """
+    if not is_dump(value):
+        raise DumpError("it has no list of entries with the configuration of process groups")
+    if len(value["entries"]) > _MOST_ENTRIES:
+        raise DumpError(f"it has {len(value['entries']):,} entries; up to {_MOST_ENTRIES:,} are read")
+    config = value["pg_config"] if isinstance(value["pg_config"], dict) else {}
+    status = value.get("pg_status")
+    done = {
+        str(group): _number(entry.get("last_completed_collective"), -1)
+        for group, entry in (status.items() if isinstance(status, dict) else ())
+        if isinstance(entry, dict)
+    }
+    entries = tuple(_read_entry(entry, at, done) for at, entry in enumerate(value["entries"]))
+    match = _RANK.search(file_name)
+    return Dump(
+        rank=int(match[1]) if match else None,
+        version=str(value.get("version", ""))[:20],
+        groups={_text(name): _read_ranks(entry) for name, entry in config.items()},
+        labels=_read_labels(value["entries"]),
+        entries=entries,
+    )
+
+
+def _read_entry(entry: Any, at: int, done: Mapping[str, int]) -> Entry:
+    if not isinstance(entry, dict):
+        raise DumpError(f"entry {at} is not a mapping")
+    is_p2p = bool(entry.get("is_p2p"))
+    sequence = _number(entry.get("p2p_seq_id" if is_p2p else "collective_seq_id"), -1)
+    if sequence < 0:
+        raise DumpError(f"entry {at} has no sequence number")
+    group, state = _read_group(entry), str(entry.get("state", ""))
+    number = str(entry.get("pg_id", ""))
+    # Gloo notes no state, but drops a call from its watch once it has ended.
+    is_completed = (
+        state == "completed" or bool(entry.get("retired")) or (not is_p2p and sequence <= done.get(number, -1))
+    )
+    dtype, shapes = _first(entry.get("input_dtypes")), entry.get("input_sizes")
+    return Entry(
+        group=group,
+        sequence=sequence,
+        name=_text(entry.get("profiling_name") or "collective"),
+        is_p2p=is_p2p,
+        is_completed=is_completed,
+        is_started=is_completed or state == "started",
+        created_ns=_number(entry.get("time_created_ns"), 0),
+        started_ns=_number(entry.get("time_discovered_started_ns"), 0) or None,
+        completed_ns=_number(entry.get("time_discovered_completed_ns"), 0) or None,
+        bytes=_count_bytes(shapes, dtype),
+        dtype=dtype,
+        shapes=_format_shapes(shapes),
+        place=_find_place(entry.get("frames")),
+    )
+
+
+def _read_group(entry: Mapping[Any, Any]) -> str:
+    group = entry.get("process_group")
+    if isinstance(group, (tuple, list)) and group:
+        return _text(group[0])
+    return _text(entry.get("pg_id", ""))
+
+
+def _read_labels(entries: list[Any]) -> dict[str, str]:
+    """Return what each group is for, which every entry repeats beside its group's name."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        group = entry.get("process_group") if isinstance(entry, dict) else None
+        if isinstance(group, (tuple, list)) and len(group) > 1:
+            found.setdefault(_text(group[0]), _text(group[1]))
+    return found
+
+
+def _read_ranks(entry: Any) -> tuple[int, ...]:
+    """Read the ranks of a group, which the dump tells as text: "[0, 1]"."""
+    told = entry.get("ranks", "") if isinstance(entry, dict) else ""
+    numbers = [int(number) for number in _NUMBERS.findall(told if isinstance(told, str) else str(told)[:100_000])]
+    return tuple(sorted(set(numbers)))[:_MOST_RANKS]
+
+
+def _count_bytes(shapes: Any, dtype: str) -> int | None:
+    size = _ITEM_BYTES.get(dtype)
+    if size is None or not isinstance(shapes, list):
+        return None
+    total = 0
+    for shape in shapes[:10_000]:
+        numbers = [_number(n, -1) for n in shape] if isinstance(shape, (list, tuple)) and len(shape) < 32 else [-1]
+        if min(numbers, default=0) < 0:
+            return None
+        count = 1
+        for number in numbers:
+            count *= number
+        total += count
+    return min(total * size, 1 << 62)
+
+
+def _format_shapes(shapes: Any) -> str:
+    if not isinstance(shapes, list):
+        return ""
+    known = [shape for shape in shapes[:4] if isinstance(shape, (list, tuple)) and len(shape) < 32]
+    return ", ".join("[" + ", ".join(str(_number(n, -1)) for n in shape) + "]" for shape in known)
+
+
+def _find_place(frames: Any) -> str:
+    """Return "train.py:88 in step" of the innermost frame that is not torch's own, "" where there is none."""
+    for frame in frames[:200] if isinstance(frames, list) else ():
+        if not isinstance(frame, dict):
+            continue
+        path = str(frame.get("filename", ""))
+        if path and not any(part in path for part in _OWN_CODE):
+            name = path.replace("\\", "/").rsplit("/", 1)[-1]
+            return f"{_text(name)}:{_number(frame.get('line'), 0)} in {_text(frame.get('name', ''))}"
+    return ""
+
+
+def _first(values: Any) -> str:
+    return _text(values[0]) if isinstance(values, list) and values else ""
+
+
+def _number(value: Any, absent: int) -> int:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1 << 62
+    return int(value) if is_number else absent
+
+
+def _text(value: Any) -> str:
+    return str(value)[:_MOST_TEXT] if isinstance(value, (str, int)) else ""

@@ -1,0 +1,223 @@
+"""Dumps of the Flight Recorder: why a job hangs is told, and no pickle is ever obeyed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.format.run import Run
+from collector.format.schema.errors import TraceError
+from collector.traces import import_trace
+from collector.traces.flight.pickles import PickleError, read_plain_pickle
+from profiler_server.analysis.ranks.hang import Hang, find_hang
+from profiler_server.report.building import build_report
+from profiler_server.report.text import render_text
+from tests.support.ranks import launch
+
+RECORDED = """
+import os, sys, torch, torch.distributed as dist
+from torch._C._distributed_c10d import _dump_fr_trace
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo")
+for _ in range(3):
+    dist.all_reduce(torch.ones(1000))
+if rank == 0:
+    dist.all_reduce(torch.ones(1000), async_op=True)
+open(f"{sys.argv[1]}/nccl_trace_rank_{rank}", "wb").write(_dump_fr_trace())
+dist.distributed_c10d._get_default_store().add("written", 1)
+while dist.distributed_c10d._get_default_store().add("written", 0) < 2:
+    pass
+os._exit(0)
+"""
+
+
+def make_entry(sequence: int, state: str = "completed", **changed: Any) -> dict[str, Any]:
+    entry = {
+        "frames": [
+            {"name": "all_reduce", "filename": "/lib/torch/distributed/distributed_c10d.py", "line": 10},
+            {"name": "step", "filename": "/home/me/train.py", "line": 88},
+        ],
+        "pg_id": 0,
+        "process_group": ("0", "default_pg"),
+        "collective_seq_id": sequence,
+        "p2p_seq_id": 0,
+        "profiling_name": "nccl:all_reduce",
+        "time_created_ns": 1_780_000_000_000_000_000 + sequence * 1_000_000,
+        "input_sizes": [[1024, 1600]],
+        "input_dtypes": ["Float"],
+        "state": state,
+        "time_discovered_started_ns": None,
+        "time_discovered_completed_ns": None,
+        "retired": state == "completed",
+        "is_p2p": False,
+    }
+    return {**entry, **changed}
+
+
+def make_dump(entries: list[dict[str, Any]], ranks: str = "[0, 1, 2, 3]") -> dict[str, Any]:
+    config = {"0": {"name": "0", "desc": "default_pg", "ranks": ranks}}
+    return {"version": "2.10", "pg_config": config, "pg_status": {}, "entries": entries}
+
+
+def import_dumps(folder: Path, dumps: dict[int, dict[str, Any]], *, as_json: bool = False) -> Run:
+    (folder / "dumps").mkdir()
+    for rank, dump in dumps.items():
+        path = folder / "dumps" / f"nccl_trace_rank_{rank}"
+        path.write_bytes(json.dumps(dump).encode() if as_json else pickle.dumps(dump, protocol=2))
+    return import_trace(folder / "dumps", folder / "run")
+
+
+def must_hang(run: Run) -> Hang:
+    found = find_hang(run)
+    assert found is not None
+    return found
+
+
+def test_a_job_that_really_hangs_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "100")
+    (tmp_path / "dumps").mkdir()
+    launch(RECORDED, tmp_path / "dumps")
+    found = must_hang(import_trace(tmp_path / "dumps", tmp_path / "run"))
+    assert (found.cause, found.sequence, found.missing, found.waiting) == ("missing", 4, (1,), (0,))
+    assert found.bytes == 4000
+    assert found.sentence.startswith(
+        "Rank 1 never entered collective 4 (gloo:all_reduce, 3.91 KiB) of group default_pg;"
+    )
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_rank_that_never_came_is_named_with_where_it_was(tmp_path: Path, as_json: bool) -> None:
+    whole = [make_entry(n) for n in range(1, 812)]
+    dumps = {rank: make_dump([*whole, make_entry(812, "started")]) for rank in (0, 1, 2)}
+    run = import_dumps(tmp_path, {**dumps, 3: make_dump(whole)}, as_json=as_json)
+    assert must_hang(run).sentence == (
+        "Rank 3 never entered collective 812 (nccl:all_reduce, 6.25 MiB) of group default_pg; 3 ranks wait in it. The last "
+        "that rank 3 entered is 811 (nccl:all_reduce) at train.py:88 in step."
+    )
+    report = build_report(run)
+    assert report["hang"]["missing"] == [3]
+    assert "Rank 3 never entered collective 812" in render_text(report, run)
+
+
+def test_a_rank_without_a_dump_is_told_apart(tmp_path: Path) -> None:
+    dumps = {rank: make_dump([make_entry(1), make_entry(2, "started")]) for rank in (0, 1, 2)}
+    found = must_hang(import_dumps(tmp_path, dumps))
+    assert (found.cause, found.missing) == ("no_dump", (3,))
+    assert found.sentence.startswith("Rank 3 left no dump; 3 ranks wait in collective 2")
+
+
+def test_ranks_that_call_different_collectives_are_told(tmp_path: Path) -> None:
+    dumps = {rank: make_dump([make_entry(7, "started")], "[0, 1, 2]") for rank in (0, 1)}
+    other = make_dump([make_entry(7, "started", profiling_name="nccl:broadcast")], "[0, 1, 2]")
+    found = must_hang(import_dumps(tmp_path, {**dumps, 2: other}))
+    assert (found.cause, set(found.differing)) == ("mismatch", {2})
+    assert found.sentence.startswith(
+        "Rank 2 called nccl:broadcast of [1024, 1600] Float where others called nccl:all_reduce"
+    )
+
+
+def test_shapes_that_differ_are_a_mismatch_but_not_where_pieces_may(tmp_path: Path) -> None:
+    def make(name: str, rows: int) -> dict[str, Any]:
+        return make_dump([make_entry(7, "started", profiling_name=name, input_sizes=[[rows]])], "[0, 1]")
+
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    reduced = must_hang(import_dumps(tmp_path / "a", {0: make("nccl:all_reduce", 4), 1: make("nccl:all_reduce", 8)}))
+    gathered = must_hang(import_dumps(tmp_path / "b", {0: make("nccl:all_gather", 4), 1: make("nccl:all_gather", 8)}))
+    assert (reduced.cause, gathered.cause) == ("mismatch", "network")
+
+
+def test_a_collective_that_all_entered_blames_the_network(tmp_path: Path) -> None:
+    dumps = {rank: make_dump([make_entry(5, "started")], "[0, 1]") for rank in (0, 1)}
+    found = must_hang(import_dumps(tmp_path, dumps))
+    assert found.sentence.startswith("All 2 ranks entered collective 5")
+
+
+def test_a_job_whose_collectives_ended_does_not_hang(tmp_path: Path) -> None:
+    run = import_dumps(tmp_path, {rank: make_dump([make_entry(1), make_entry(2)], "[0, 1]") for rank in (0, 1)})
+    assert find_hang(run) is None
+    assert build_report(run)["hang"] is None
+
+
+class Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("echo obeyed",)
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_pickle_that_would_run_code_is_refused(
+    tmp_path: Path, protocol: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "nccl_trace_rank_0"
+    path.write_bytes(pickle.dumps({"entries": [Evil()], "pg_config": {}}, protocol=protocol))
+    with pytest.raises(TraceError, match=r"holds the opcode (GLOBAL|STACK_GLOBAL)"):
+        import_trace(path, tmp_path / "run")
+    assert "obeyed" not in capfd.readouterr().out
+
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=8)
+    | st.binary(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4) | st.tuples(inner)
+    ),
+    max_leaves=20,
+)
+
+
+@given(PLAIN, st.sampled_from([2, 3, 4, 5]))
+def test_plain_values_are_read_as_pickle_reads_them(value: Any, protocol: int) -> None:
+    has_old_bytes = protocol == 2 and b"_codecs" in pickle.dumps(value, protocol)
+    if not has_old_bytes:
+        assert read_plain_pickle(pickle.dumps(value, protocol)) == value
+
+
+@given(st.binary(max_size=200), st.integers(0, 400))
+def test_damaged_pickles_are_refused_or_read_but_never_raise_otherwise(noise: bytes, place: int) -> None:
+    whole = pickle.dumps(make_dump([make_entry(1)]), protocol=2)
+    for data in (whole[:place], whole[:place] + noise + whole[place + len(noise) :], b"\x80\x02" + noise):
+        with suppress(PickleError):
+            read_plain_pickle(data)
+
+
+@pytest.mark.parametrize(
+    ("dump", "told"),
+    [
+        ({"entries": [1], "pg_config": {}}, "entry 0 is not a mapping"),
+        ({"entries": [{}], "pg_config": {}}, "entry 0 has no sequence number"),
+        ({"entries": {}, "pg_config": {}}, "no list of entries"),
+        ([1, 2], "no list of entries"),
+    ],
+)
+def test_values_that_are_no_dump_are_named(tmp_path: Path, dump: Any, told: str) -> None:
+    path = tmp_path / "rank_0.pkl"
+    path.write_bytes(pickle.dumps(dump, protocol=2))
+    with pytest.raises(TraceError, match=told):
+        import_trace(path, tmp_path / "run")
+
+
+def test_the_command_tells_why_the_job_hangs(tmp_path: Path) -> None:
+    (tmp_path / "dumps").mkdir()
+    for rank, entries in ((0, [make_entry(1, "started")]), (1, [])):
+        (tmp_path / "dumps" / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(make_dump(entries, "[0, 1]"), 2))
+    command = [sys.executable, "-m", "profiler_server.cli", "import", "dumps", "--summary-base-dir", "runs"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert (
+        "Rank 1 never entered collective 1 (nccl:all_reduce, 6.25 MiB) of group default_pg; 1 rank waits" in done.stdout
+    )
