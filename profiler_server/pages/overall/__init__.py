@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from collector.format.evaluation import has_training, read_as_steps
 from collector.format.phases import PHASE_LABELS
-from collector.format.run import RankRun
+from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest
 from collector.format.steps import (
@@ -24,6 +24,7 @@ from collector.format.steps import (
 )
 from profiler_server.analysis.data.pipeline import find_loader
 from profiler_server.analysis.device.device import DEVICE_SUMMARY
+from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.analysis.steps.micro_batches import count_micro_batches
 from profiler_server.analysis.steps.stability import NOTED_FRAC, summarize_spread
 from profiler_server.analysis.steps.step_graph import average_graph
@@ -174,6 +175,8 @@ def build_panel(title: str, make: Callable[[], T | Notice]) -> Panel[T]:
 
 def _read_steps(rank: RankRun) -> Steps | Notice:
     absence = explain_absence(rank, "steps", "No steps yet", RECORD_REMEDY)
+    if absence and (hang := find_hang(Run(rank.run_path))) is not None:
+        return Notice("failed", "The job hangs", hang.sentence)
     if absence:
         return absence
     every = rank.table("steps")

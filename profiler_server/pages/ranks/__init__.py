@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.analysis.ranks.ranks import (
     MOST_RANKS,
     RankSummary,
@@ -58,6 +59,9 @@ class RanksPage:
 
 def build(request: PageRequest) -> RanksPage:
     """Build the page. `?sort=-own` sorts the table by a column, falling with a dash."""
+    hang = find_hang(request.run)
+    if hang is not None:
+        return RanksPage(Notice("failed", "The job hangs", hang.sentence), None)
     ranks = summarize_ranks(request.run)
     known = [rank for rank in ranks if rank.steps]
     if len(ranks) < 2:
