@@ -27,7 +27,7 @@ from profiler_server.report.text import render_text
 from tests.support.ranks import launch
 
 RECORDED = """
-import os, sys, torch, torch.distributed as dist
+import os, sys, time, torch, torch.distributed as dist
 from torch._C._distributed_c10d import _dump_fr_trace
 rank = int(os.environ["RANK"])
 dist.init_process_group("gloo")
@@ -35,10 +35,12 @@ for _ in range(3):
     dist.all_reduce(torch.ones(1000))
 if rank == 0:
     dist.all_reduce(torch.ones(1000), async_op=True)
-open(f"{sys.argv[1]}/nccl_trace_rank_{rank}", "wb").write(_dump_fr_trace())
-dist.distributed_c10d._get_default_store().add("written", 1)
-while dist.distributed_c10d._get_default_store().add("written", 0) < 2:
-    pass
+whole = _dump_fr_trace()
+with open(f"{sys.argv[1]}/.writing_{rank}", "wb") as file:
+    file.write(whole)
+os.rename(file.name, f"{sys.argv[1]}/nccl_trace_rank_{rank}")
+while not os.path.exists(f"{sys.argv[1]}/nccl_trace_rank_{1 - rank}"):
+    time.sleep(0.02)
 os._exit(0)
 """
 
