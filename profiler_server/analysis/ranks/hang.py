@@ -91,7 +91,19 @@ class _Group:
     calls: dict[int, dict[int, Call]] = field(default_factory=dict)
 
     def list_open(self) -> list[int]:
-        return [number for calls in self.calls.values() for number, call in calls.items() if not call.is_completed]
+        """Return the number of each call that did not end, once for each rank inside of it.
+
+        One that every rank entered and one has left ends for all: the others were only not seen to leave it.
+        """
+        left = Counter(number for calls in self.calls.values() for number, call in calls.items() if call.is_completed)
+        entered = Counter(number for calls in self.calls.values() for number in calls)
+        expected = len(self.members) or len(self.calls)
+        return [
+            number
+            for calls in self.calls.values()
+            for number, call in calls.items()
+            if not call.is_completed and not (left[number] and entered[number] >= expected)
+        ]
 
 
 def _explain(group: _Group, sequence: int, dumped: Sequence[int]) -> Hang:

@@ -35,6 +35,7 @@ for _ in range(3):
     dist.all_reduce(torch.ones(1000))
 if rank == 0:
     dist.all_reduce(torch.ones(1000), async_op=True)
+time.sleep(0.5)
 whole = _dump_fr_trace()
 with open(f"{sys.argv[1]}/.writing_{rank}", "wb") as file:
     file.write(whole)
@@ -148,6 +149,12 @@ def test_a_collective_that_all_entered_blames_the_network(tmp_path: Path) -> Non
     dumps = {rank: make_dump([make_entry(5, "started")], "[0, 1]") for rank in (0, 1)}
     found = must_hang(import_dumps(tmp_path, dumps))
     assert found.sentence.startswith("All 2 ranks entered collective 5")
+
+
+def test_a_collective_that_one_rank_has_left_does_not_hold_the_others(tmp_path: Path) -> None:
+    late = make_dump([make_entry(1), make_entry(2, "started"), make_entry(3, "started")], "[0, 1]")
+    found = must_hang(import_dumps(tmp_path, {0: late, 1: make_dump([make_entry(1), make_entry(2)], "[0, 1]")}))
+    assert (found.sequence, found.missing) == (3, (1,))
 
 
 def test_a_job_whose_collectives_ended_does_not_hang(tmp_path: Path) -> None:
