@@ -10,6 +10,8 @@ from collector.context.fetches import count_samples
 from collector.context.signals import SignalContext
 from collector.ring.codes import (
     BATCH,
+    BATCH_END,
+    BATCH_START,
     FETCH_END,
     FETCH_START,
     FETCH_STOP,
@@ -40,6 +42,7 @@ class TrainingInput:
         self._steps = context.steps
         self._sources: dict[str, Source] = {}
         self._readings = 0
+        self._in_batch = False
 
     def fetch_starts(self) -> bool:
         """Write that an item of a queue is asked for, unless nothing trains: then it is no step that waits."""
@@ -63,6 +66,21 @@ class TrainingInput:
         self._readings -= 1
         if not self._readings and self._log.is_mine():
             self._write(READ_END)
+
+    def batch_starts(self) -> bool:
+        """Write that the script's own batch begins, in a loop that only infers and that no loader feeds."""
+        steps = self._steps
+        if self._in_batch or steps.has_trained or steps.fetches:
+            return False
+        self._in_batch = self._context.has_inferred = True
+        self._write(BATCH_START)
+        return True
+
+    def batch_ends(self) -> None:
+        """Write that the batch that has begun is over."""
+        self._in_batch = False
+        if self._log.is_mine():
+            self._write(BATCH_END)
 
     def iterate(self, iterable: Iterable[Any], name: str) -> Iterator[Any]:
         """Begin an epoch of a watched iterable, and return an iterator whose fetches are written."""

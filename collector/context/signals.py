@@ -19,6 +19,11 @@ from collector.ring.words import WordLog
 
 MOST_LOADERS = 32
 """A script that makes a loader for every epoch is described by its last ones."""
+_UPDATES_UNSEEN = (
+    "The parameter updates of this training are not seen, they are compiled or written by hand: each {counted} counts as "
+    "a training step, and its update lies in the gap or the tail of a step. If a step has several of them, call "
+    "profiler.step() after each step."
+)
 _log = logging.getLogger("stepscope")
 
 
@@ -40,9 +45,11 @@ class SignalContext:
         self.undo = Undo()
         self.loaders = LoaderRegistry()
         self.in_backward: list[int] = [0]
+        self.has_inferred = False  # whether a model was called, or a batch was marked; known at the end
         self.module_watchers: list[Callable[[Any], None]] = []
         self.wait_watchers: list[Callable[[int], None]] = []
         self.steps = StepCounter(log)
+        self.steps.on_guess = self._warn_of_guess
         self.boundaries: list[Callable[[int], None]] = self.steps.callbacks
         self.occasions: list[Callable[[int], None]] = self.steps.occasions
 
@@ -75,6 +82,9 @@ class SignalContext:
         if code not in self.notes.warnings:
             self.notes.warnings[code] = text
             self.save_notes()
+
+    def _warn_of_guess(self, counted: str) -> None:
+        self.warn("updates_unseen", _UPDATES_UNSEEN.format(counted=counted))
 
     def set_signal(self, name: str, state: str, reason: str = "") -> None:
         """Say whether a signal is on, off, failed or unavailable, and why."""

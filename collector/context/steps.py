@@ -13,6 +13,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 
 from collector.ring.codes import (
+    SPLIT_BACKWARDS,
     SPLIT_FETCHES,
     SPLIT_UPDATES,
     STALL_END,
@@ -28,6 +29,10 @@ CYCLES_WITHOUT_FETCH = 32
 BATCHES_WITHOUT_UPDATE = 64
 """After so many fetches with a backward and no update, updates are made where no hook sees them: each fetch is a step."""
 
+PASSES_WITHOUT_UPDATE = 64
+"""Likewise without a loader: each backward is a step."""
+LEAST_PASSES = 3
+"""A recording that ends before that takes so many batches or backwards without an update for steps, not fewer."""
 _FETCHES_OF_ONE_BATCH = 2
 """The start of the loader counts as one."""
 FIRST_IDLE = 8
@@ -80,7 +85,9 @@ class StepCounter:
         "has_trained",
         "idle_fetches",
         "occasions",
+        "on_guess",
         "on_idle",
+        "patience",
         "updated_inside",
     )
 
@@ -112,10 +119,28 @@ class StepCounter:
         self.idle_fetches = 0
         self.on_idle: Callable[[], None] = _do_nothing
         self._idle_limit = FIRST_IDLE
+        # More backwards than this in one step, and `backward_starts` is to be called at each of them.
+        self.patience = PASSES_WITHOUT_UPDATE
+        # Called with what counts as a step where no update is seen.
+        self.on_guess: Callable[[str], None] = _do_nothing
         self._cycle: dict[int, int] = {}
         self._cycle_length = 0
         self._backwards_at_update = self._backwards_at_start = 0
         self._by_closure = False
+
+    def backward_starts(self) -> None:
+        """Another backward begins in a step that has had many, or in a loop whose updates are known not to be seen."""
+        if not self.patience:
+            self.updated_inside = True
+        elif self.fetched or self._explicit:
+            self.patience *= 2  # what is fetched tells its steps apart
+        elif self.backwards - self._backwards_at_update > PASSES_WITHOUT_UPDATE:
+            self._end_passes(self.backwards - 1)
+            self.backwards = self._cycle_length = 1
+            self.patience = 0
+            self.updated_inside = True
+        else:
+            self.patience = self._backwards_at_update + PASSES_WITHOUT_UPDATE
 
     def backward_ends(self) -> None:
         """The outermost backward is over, and updates were made inside of it: they count as one, by the backward itself."""
@@ -154,6 +179,9 @@ class StepCounter:
     def update_starts(self, optimizer: int) -> None:
         """An optimizer is about to step in a loop without fetches; close a cycle that is seen to be over only now."""
         self._backwards_at_start = self.backwards
+        if not self.patience and optimizer != _BACKWARD:
+            self.patience, self._cycle_length = PASSES_WITHOUT_UPDATE, 0  # an update that is seen, after all
+            self._cycle.clear()
         if self.fetched or self._explicit or optimizer not in self._cycle:
             return
         if self.backwards > self._backwards_at_update or self._by_closure:
@@ -194,12 +222,29 @@ class StepCounter:
         """Recording stops: the step that has updated is over."""
         if self._explicit:
             return
-        if self._updated and self.fetches <= _FETCHES_OF_ONE_BATCH and self._cycle:
+        if self._has_hidden_passes():
+            self._end_passes(self.backwards)
+        elif self._updated and self.fetches <= _FETCHES_OF_ONE_BATCH and self._cycle:
             self._end_cycles(self._cycle[next(reversed(self._cycle))])
         elif self._updated:
             self._end(STEP_ENDED)
-        elif self.has_compiled and not self._ever_updated:
+        elif not self._ever_updated and (self.has_compiled or self._batches >= LEAST_PASSES):
             self._end_hidden_updates()
+
+    def _has_hidden_passes(self) -> bool:
+        """Say whether the recording ends after backwards that no update and no fetch tells apart."""
+        if self.ended or (self._batches and 2 * self._batches >= self.backwards):
+            return False
+        updates, hidden = sum(self._cycle.values()), self.backwards - self._backwards_at_update
+        usual = self._backwards_at_update / updates if updates else 0
+        return hidden > 2 * usual and hidden >= (1 if self.has_compiled else LEAST_PASSES)
+
+    def _end_passes(self, passes: int) -> None:
+        """Every one of so many backwards was a step. Nobody is called back: another one may have begun."""
+        self.ended += passes
+        self._log.write(SPLIT_BACKWARDS, self.ended)
+        self._begin_step()
+        self.on_guess("backward pass")
 
     def _end_cycles(self, steps: int) -> None:
         """So many steps were made on one batch."""
@@ -212,6 +257,7 @@ class StepCounter:
         if not self.ended:
             self.ended = self._batches - 1
             self._log.write(SPLIT_FETCHES, self.ended)
+            self.on_guess("batch")
         self._end(STEP_ENDS_NEXT)
 
     def _end_hidden_updates(self) -> None:
@@ -219,6 +265,7 @@ class StepCounter:
         if self._batches and not self.ended:
             self.ended = self._batches
             self._log.write(SPLIT_FETCHES, self.ended)
+            self.on_guess("batch")
         if self.backwards > self._backwards_at_fetch:
             self._end(STEP_ENDED)
 
@@ -234,11 +281,14 @@ class StepCounter:
 
     def _count(self) -> None:
         self.ended = ended = self.ended + 1
+        self._begin_step()
+        if self.callbacks or not ended & self._pace:
+            self._tell(ended)
+
+    def _begin_step(self) -> None:
         self._updated = False
         self.backwards = self._backwards_at_update = self._backwards_at_fetch = 0
         self._cycle.clear()
-        if self.callbacks or not ended & self._pace:
-            self._tell(ended)
 
     def _tell(self, ended: int) -> None:
         if not ended & self._pace:
@@ -274,5 +324,5 @@ class StepCounter:
             _log.warning("stepscope: a signal failed at a step boundary and is switched off: %r", error)
 
 
-def _do_nothing() -> None:
+def _do_nothing(*_: object) -> None:
     pass

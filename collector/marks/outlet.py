@@ -43,11 +43,18 @@ class Trainer(Protocol):
 
     def read_ends(self) -> None: ...
 
+    def batch_starts(self) -> bool: ...
+
+    def batch_ends(self) -> None: ...
+
     def iterate(self, iterable: Iterable[Any], name: str) -> Iterator[Any]: ...
 
 
 class Outlet:
-    """`thread[0]` is -2 while recording is paused; `step` returns the step under way, -1 if it is not known here."""
+    """`thread[0]` is -2 while recording is paused; `step` returns the step under way, -1 if it is not known here.
+
+    `open_ranges` are the ranges that wait for their end, by id.
+    """
 
     def __init__(self, events: Path, thread: list[int] | None = None, step: Callable[[], int] | None = None) -> None:
         self.events = events
@@ -59,6 +66,7 @@ class Outlet:
         self._opened: MarkLog | None = None
         self._lock = threading.Lock()
         self._ids = itertools.count()
+        self.open_ranges: dict[int, Any] = {}
         self._numbers: dict[tuple[str, int, int], int] = {}
 
     @property
@@ -107,7 +115,7 @@ class Outlet:
         self._thread = self.device = self.trainer = None
         self.step = _no_step
         self._ids = itertools.count()
-        self._numbers = {}
+        self._numbers, self.open_ranges = {}, {}
 
 
 class Waiting(Outlet):

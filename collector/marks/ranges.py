@@ -13,11 +13,13 @@ from typing import Any, TypeVar
 
 from collector.format.schema.errors import RangeError
 from collector.marks import outlet as outlets
-from collector.marks.outlet import Outlet
+from collector.marks.outlet import Outlet, Trainer
 from collector.ring.mark_log import (
     DEVICE_LATER,
+    DEVICE_UNKNOWN,
     DROP,
     FAILED,
+    LEFT_OPEN,
     NO_PARENT,
     ON_TRAINING_THREAD,
     RANGE,
@@ -29,12 +31,28 @@ from collector.ring.mark_log import (
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_KEPT = 4096
+BATCH_RANGE = "inference"
+"""A range of this name is a batch of a run that only infers, and so is one with the number of a batch."""
 
 
 class _Open:
     """A range that is open and will be written."""
 
-    __slots__ = ("batch", "id", "is_block", "log", "mark", "name", "number", "outlet", "parent", "start_ns", "step")
+    __slots__ = (
+        "batch",
+        "counts_for",
+        "id",
+        "is_block",
+        "log",
+        "mark",
+        "name",
+        "number",
+        "outlet",
+        "parent",
+        "start_ns",
+        "step",
+        "thread",
+    )
 
     def __init__(self, outlet: Outlet, name: str, batch: int, parent: _Open | None) -> None:
         self.outlet = outlet
@@ -45,12 +63,21 @@ class _Open:
         self.parent: int = NO_PARENT if parent is None else parent.id
         self.number: int = self.log.name(name, NO_PARENT if parent is None else parent.number)
         self.id: int = outlet.next_id()
+        self.thread = _local.thread
         self.step = outlet.step()
         self.mark = None if outlet.device is None else outlet.device.open(name)
+        self.counts_for: Trainer | None = None
+        trainer = outlet.trainer
+        if (batch != UNKNOWN or name == BATCH_RANGE) and trainer is not None and outlet.is_training_thread:
+            self.counts_for = trainer if trainer.batch_starts() else None
+        outlet.open_ranges[self.id] = self
         self.start_ns = perf_counter_ns()
 
     def close(self, items: int = UNKNOWN, failed: bool = False, drop: bool = False) -> None:
         took_ns = perf_counter_ns() - self.start_ns
+        self.outlet.open_ranges.pop(self.id, None)
+        if self.counts_for is not None:
+            self.counts_for.batch_ends()
         device = self.outlet.device if self.mark is not None else None
         if drop:
             self.log.add(DROP, Drop(self.id))
@@ -61,10 +88,17 @@ class _Open:
         flags = (FAILED if failed else 0) | (DEVICE_LATER if device is not None else 0)
         if self.outlet.is_training_thread:
             flags |= ON_TRAINING_THREAD
-        place = (self.id, self.parent, self.number, _local.thread)
-        self.log.add(RANGE, Range(*place, self.start_ns, took_ns, self.batch, items, self.step, flags))
+        self._write(took_ns, items, flags)
         if device is not None:
             device.close(self.mark, self.id)
+
+    def leave_open(self) -> None:
+        """Write the range up to now, for one that nobody has closed before the recording ends."""
+        self._write(perf_counter_ns() - self.start_ns, UNKNOWN, LEFT_OPEN | DEVICE_UNKNOWN)
+
+    def _write(self, took_ns: int, items: int, flags: int) -> None:
+        place = (self.id, self.parent, self.number, self.thread)
+        self.log.add(RANGE, Range(*place, self.start_ns, took_ns, self.batch, items, self.step, flags))
 
 
 class _OffBlock:
@@ -144,7 +178,8 @@ def record(name: str) -> Block:
     """Mark a range of the run by a block or a function; it is closed, as failed, when an exception passes through.
 
     Ranges nest, on each thread by itself. Where there is a CUDA device they are NVTX ranges too, and their device
-    time is measured. While nothing is recorded it costs next to nothing. Not for coroutines that interleave, and not
+    time is measured. Where a run only infers and no loader feeds it, each range named inference is one of its batches,
+    and so is each that `push_range` gives a batch. While nothing is recorded it costs next to nothing. Not for coroutines that interleave, and not
     inside of what torch.compile compiles, where it would break the graph: mark the call of the compiled function.
 
     >>> with collector.record("augment"):
@@ -222,6 +257,14 @@ def _open(outlet: Outlet, name: str, batch: int, otherwise: Entry) -> Entry:
         return otherwise
     entry.is_block = otherwise is _OFF_BLOCK
     return entry
+
+
+def close_left_open(outlet: Outlet) -> list[str]:
+    """Write the ranges that are still open where the recording ends; return the names of those that were pushed."""
+    left = [outlet.open_ranges.pop(number) for number in sorted(outlet.open_ranges, reverse=True)]
+    for entry in left:
+        entry.leave_open()
+    return [entry.name for entry in reversed(left) if not entry.is_block]
 
 
 def _is_block(entry: Entry) -> bool:

@@ -42,6 +42,9 @@ CLOSURE_END = 28 << CODE_SHIFT
 READ_START = 29 << CODE_SHIFT
 """The training thread begins to read its input by itself, outside of any fetch."""
 READ_END = 30 << CODE_SHIFT
+BATCH_START = 31 << CODE_SHIFT
+"""The user marks a batch of a loop that only infers."""
+BATCH_END = 32 << CODE_SHIFT
 LAST_TIMED = 63 << CODE_SHIFT
 
 # Not timed: the payload is a value.
@@ -56,7 +59,7 @@ QUEUE = 66 << CODE_SHIFT
 SAMPLES = 67 << CODE_SHIFT
 """After a fetch: samples in the batch."""
 NO_GRAD = 68 << CODE_SHIFT
-"""After FORWARD_START: gradients are off."""
+"""After FORWARD_START: gradients are off; which class of modules is called, in the order in which they were found."""
 STEP_ENDS_NEXT = 69 << CODE_SHIFT
 """Training step number n ends at the time of the next timed word."""
 STEP_ENDED = 70 << CODE_SHIFT
@@ -81,3 +84,5 @@ SPLIT_FETCHES = 73 << CODE_SHIFT
 """Before STEP_ENDS_NEXT: the steps up to number n ended at the last fetches of the open row, one each."""
 SPLIT_UPDATES = 74 << CODE_SHIFT
 """The steps up to number n ended at the updates of the open row: there are no fetches that could tell them apart."""
+SPLIT_BACKWARDS = 81 << CODE_SHIFT
+"""The steps up to number n ended at the last backwards of the open row, one each: their updates are not seen."""

@@ -28,7 +28,7 @@ RING_PATTERN = "marks-*.ring"
 UNKNOWN = -1
 NO_PARENT = -1
 
-FAILED, DEVICE_LATER, DEVICE_UNKNOWN, ON_TRAINING_THREAD = 1, 2, 4, 8
+FAILED, DEVICE_LATER, DEVICE_UNKNOWN, ON_TRAINING_THREAD, LEFT_OPEN = 1, 2, 4, 8, 16
 """Flags of a range."""
 KINDS = ("work", "input_wait", "output_wait")
 

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from collector.format.schema.wording import format_number_of
-from collector.sidecar.losses import STEPS_LOST
+from collector.sidecar.losses import STEPS_LOST, STEPS_UNSEEN
 
 if TYPE_CHECKING:  # profiler-run imports this before the script, which must not wait for pyarrow
     from collector.format.run import RankRun
@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # profiler-run imports this before the script, which must not
 MOST_CHARACTERS = 200
 UNTOLD = "exit"
 """The process left before analyse(): at the last line of the script or by sys.exit(), which nothing tells apart."""
+NO_STEPS = "a run without a training step"
 _exits: list[SystemExit] = []
 
 
@@ -65,9 +66,11 @@ def count_recorded(rank: RankRun) -> str:
     """Return how many training steps have a row, in words; batches, for a run that only infers."""
     steps = rank.count_steps()
     batches = 0 if steps else rank.count_steps("eval")
-    return format_number_of(batches, "batch") if batches else format_number_of(steps, "step")
+    if batches:
+        return format_number_of(batches, "batch")
+    return format_number_of(steps, "step") if steps else NO_STEPS
 
 
 def find_losses(rank: RankRun) -> tuple[str, ...]:
     """Return what of the steps of a finished rank is missing, in sentences."""
-    return tuple(warning.text for warning in rank.manifest.warnings if warning.code == STEPS_LOST)
+    return tuple(warning.text for warning in rank.manifest.warnings if warning.code in (STEPS_LOST, STEPS_UNSEEN))

@@ -30,6 +30,7 @@ from collector.options import (
 from collector.session.ending import UNTOLD, count_recorded, describe_error, find_last_error, find_losses
 from collector.session.recording import Recording
 from collector.session.trace_path import split_path, write_trace
+from collector.sidecar.losses import NO_STEP_FOUND
 
 PATH_VARIABLE = "PROFILER_OUTPUT_PATH"
 DEFAULT_PATH = "profiler_output"
@@ -284,6 +285,8 @@ class Profiler:
             self._guard(self._recording.leave)
             if self._recording.place.rank == 0:
                 self._tell_where(self._recording.count_steps())
+                if self._recording.found_nothing:
+                    say(f"stepscope: {NO_STEP_FOUND}")
 
     def _note_end(self, error: BaseException | None, otherwise: str = "") -> None:
         """Keep what ends the training; what happens after stop() does not."""

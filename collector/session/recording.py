@@ -14,6 +14,7 @@ import psutil
 from collector.context.signals import SignalContext
 from collector.edge import log_failure
 from collector.environment import count_usable_cores, find_rank, find_versions
+from collector.format.run import Run
 from collector.format.schema.errors import OutputError
 from collector.format.schema.wording import format_number_of
 from collector.notes import WORDS_FILE, Notes, write_notes
@@ -23,7 +24,7 @@ from collector.ring.clock import Clock
 from collector.ring.codes import PAUSE, RESUME, STEP_MARK
 from collector.ring.words import WordLog
 from collector.session.beside import Beside
-from collector.session.ending import spell_end
+from collector.session.ending import NO_STEPS, count_recorded, spell_end
 from collector.session.place import Launch, Place, abandon_place, claim_place, find_launch_id
 from collector.session.rehearsal import CostSampler
 from collector.sidecar.losses import spell_remedy
@@ -60,6 +61,7 @@ class Recording:
         self._beside = Beside(self.place.rank_folder, self.log)
         self._signals: list[Any] = []
         self._sampler: CostSampler | None = None
+        self._has_tables = False
         self._trained_on = self.log.thread[0]
         self.log.thread[0] = _NO_THREAD
         if with_sidecar:
@@ -98,7 +100,9 @@ class Recording:
         """
         self._end()
         try:
-            return self._beside.finish()
+            reason = self._beside.finish()
+            self._has_tables = not reason
+            return reason
         finally:
             self.log.close()
 
@@ -135,9 +139,16 @@ class Recording:
         abandon_place(self.place)
 
     def count_steps(self) -> str:
-        """Return how many training steps have ended, in words."""
+        """Return how many training steps have ended, in words; of a run that only infers, its batches once they are tables."""
         steps = self.context.steps.ended
-        return format_number_of(steps, "step") if steps else "a run without a training step"
+        if steps:
+            return format_number_of(steps, "step")
+        return count_recorded(Run(self.place.run_path).rank(self.place.rank)) if self._has_tables else NO_STEPS
+
+    @property
+    def found_nothing(self) -> bool:
+        """Say whether nothing that could be a step or a batch was seen."""
+        return not (self.context.steps.ended or self.context.steps.fetches or self.context.has_inferred)
 
     def _start_sidecar(self) -> None:
         try:

@@ -10,6 +10,8 @@ from collector.format.schema.recovery import spell_recovery
 from collector.format.schema.wording import format_number_of, format_part
 
 STEPS_LOST = "steps_lost"
+STEPS_UNSEEN = "steps_unseen"
+NO_STEP_FOUND = "No training step was found: call profiler.step() after each step."
 
 
 def warn_of_lost_steps(ended: int, recorded: int) -> tuple[Warn, ...]:

@@ -14,6 +14,7 @@ from collector.ring.packing import unpack_device_phase, unpack_fetch
 from collector.ring.words import PAYLOAD_MASK
 from collector.sidecar.calls import CallLog
 from collector.sidecar.progress import State
+from collector.sidecar.row_keeping import MOST_CUTS, Done, RowKeeper
 from collector.sidecar.rows import (
     BACKWARD,
     COMMUNICATION,
@@ -21,7 +22,6 @@ from collector.sidecar.rows import (
     FORWARD,
     OPTIMIZER,
     UNKNOWN,
-    Cut,
     Fetch,
     QueueSample,
     Row,
@@ -50,20 +50,8 @@ _CLOSES = {
 }
 MOST_CALLS = 10_000
 """Collectives of one row that are listed."""
-MOST_CUTS = 128
-"""Places in an open row that are remembered in case it has to be split."""
-_STEP_CODES = (codes.STEP_ENDS_NEXT, codes.STEP_ENDED, codes.SPLIT_FETCHES, codes.SPLIT_UPDATES)
+_STEP_CODES = (codes.STEP_ENDS_NEXT, codes.STEP_ENDED, codes.SPLIT_FETCHES, codes.SPLIT_UPDATES, codes.SPLIT_BACKWARDS)
 _UPDATES = (codes.UPDATE_END, codes.SCALER_END, codes.BACKWARD_END)
-
-
-class Done(NamedTuple):
-    """A complete row: `step` is its number, or the last one before it when `kind` is not train."""
-
-    row: Row
-    kind: str
-    step: int
-    end: int
-    markers: bool
 
 
 class FetchStart(NamedTuple):
@@ -78,33 +66,23 @@ class FetchStart(NamedTuple):
     queue: int | None
 
 
-class StepMachine:
+class StepMachine(RowKeeper):
     """Feed words in order; `emit` is called with each row in time order. `state` is that at the start of the open row.
 
     `device_times` are (step, place of the phase, ns); whoever takes them empties the list.
     """
 
     def __init__(self, emit: Callable[[Done], None], state: State | None = None) -> None:
-        self._emit = emit
-        self.state = state or State()
-        self.position = self.state.position
-        self._row: Row | None = None
-        self._at = 0
-        if self.state.start is not None:
-            self._row = Row(self.state.start, self.position, detailed=self.state.detailed)
-            self._at = self.state.start
-        self._values_from: int | None = None
+        super().__init__(emit, state)
         # Phases of the calls that are open; UNKNOWN is a closure inside of an update, which is as good as no call.
         self._stack: list[int] = []
         self._is_reading = False
         self._closes_next: int | None = None
-        self._loader = (0, 0)
         self._batch = 0
         self._queue: int | None = None
         self._gc_start = 0
         self._updates_at_scaler = 0
         self._fetch_start = 0
-        self._after_stall = False
         self._calls = CallLog()
         self.device_times: list[tuple[int, int, int]] = []
         self._device_step = 0
@@ -146,9 +124,9 @@ class StepMachine:
         """Words are missing here: nothing that was open can be trusted to be open still."""
         self._stack.clear()
         self._closes_next = None
-        self._is_reading = False
+        self._is_reading = self._is_marked = False
         if self._row is not None:
-            self._row.cuts, self._row.updates = [], []
+            self._row.forget_cuts()
 
     def finish(self) -> None:
         """The log ends here: close what is open."""
@@ -157,6 +135,8 @@ class StepMachine:
         if self._row.counters.updates and not self.state.explicit:
             self._close("train", self._at, self.state.step + 1)
         elif self._at > self._row.start:
+            if self._natural_kind() == "eval" and not self.state.step:
+                self._split_at_heads()
             self._close(self._natural_kind(), self._at)
 
     def _feed_time(self, code: int, time: int) -> None:
@@ -195,7 +175,8 @@ class StepMachine:
                 self._start(time)
             elif code in (codes.FORWARD_START, codes.ZERO_START) and self._is_evaluation_without_loader():
                 self._close("eval", time)
-            self.row.resolve(phase)
+            if code != codes.FORWARD_START or not self._note_head(time):
+                self.row.resolve(phase)
         counters = self.row.counters
         if code == codes.FETCH_START and DATA not in self._stack:
             self._fetch_start = time
@@ -206,6 +187,8 @@ class StepMachine:
             counters.forwards += 1
         elif code == codes.BACKWARD_START:
             counters.backwards += 1
+            self.state.inferring = False
+            self.row.heads = []
         elif code == codes.UPDATE_START:
             counters.updates += 1
         elif code == codes.ZERO_START:
@@ -244,6 +227,9 @@ class StepMachine:
             if code in _UPDATES and row.counters.updates > known:
                 row.updates.append(row.cut_here(time, self.position + 1))
                 del row.updates[:-MOST_CUTS]
+            if code == codes.BACKWARD_END:
+                row.passes.append(row.cut_here(time, self.position + 1))
+                del row.passes[:-MOST_CUTS]
 
     def _mark(self, code: int, time: int) -> None:
         if code == codes.STEP_MARK:
@@ -253,10 +239,12 @@ class StepMachine:
             self._mark_closure(code)
         elif code in (codes.READ_START, codes.READ_END):
             self._mark_reading(code == codes.READ_START)
+        elif code in (codes.BATCH_START, codes.BATCH_END):
+            self._mark_batch(code, time)
         elif code == codes.PAUSE:
             self.finish()
             self._stack.clear()
-            self._is_reading = False
+            self._is_reading = self._is_marked = False
             self.row.position = self.state.position = self.position + 1
         elif code == codes.RESUME:
             self._close("rest", time, after=True)
@@ -286,6 +274,19 @@ class StepMachine:
                 self.row.previous = DATA
         self._is_reading = begins
 
+    def _mark_batch(self, code: int, time: int) -> None:
+        counters = self.row.counters
+        if self._stack or self.state.step or counters.backwards or counters.updates:
+            self._is_marked = False  # it trains: then its batches are its steps
+        elif code == codes.BATCH_START:
+            if not self.state.started:
+                self._start(time)
+            self._close(self._natural_kind(), time)
+            self._is_marked, self.row.heads = True, []
+        elif self._is_marked:
+            self._close("eval", time, after=True)
+            self._is_marked = False
+
     def _feed_value(self, code: int, value: int) -> None:
         if code in _STEP_CODES and value <= self.state.step:
             return  # read again after a takeover: that step is written
@@ -312,11 +313,14 @@ class StepMachine:
             self._split_at_fetches(value)
         elif code == codes.SPLIT_UPDATES:
             self._split_at_updates(value)
+        elif code == codes.SPLIT_BACKWARDS:
+            self._split_at_backwards(value)
         elif code == codes.SAMPLES and self._row.fetches:
             self._row.counters.samples += value
             self._row.fetches[-1] = self._row.fetches[-1]._replace(samples=value)
         elif code == codes.NO_GRAD:
             self._row.counters.no_grad += 1
+            self._tell_head(value)
         elif code == codes.REDUCED:
             self._add_reduction(value)
         else:
@@ -358,129 +362,3 @@ class StepMachine:
         elif self._gc_start and self._row is not None:
             self._row.counters.gc += max(time - max(self._gc_start, self._row.start), 0)
             self._gc_start = 0
-
-    def _start(self, time: int) -> None:
-        self.state.started = True
-        self._close("startup", time)
-
-    def _close_before_fetch(self, code: int, time: int) -> None:
-        """Close the row if it is no part of a training step: a fetch, or the start of a loader, comes next."""
-        if not self.state.started:
-            self._start(time)
-            return
-        counters = self.row.counters
-        same = bool(self.row.fetches) and self.row.fetches[-1].loader == self._loader[0]
-        if code == codes.LOADER_START:
-            same = False
-        if counters.updates:
-            return
-        if counters.backwards:
-            if counters.stops and self.state.step:
-                self._close("rest", time)
-            elif not self.row.cuts or self.row.cuts[-1].counters.backwards < counters.backwards:
-                self._remember_cut(time)
-        elif counters.forwards:
-            if same or code == codes.LOADER_START or counters.stops or counters.no_grad == counters.forwards:
-                self._close(self._natural_kind(), time)
-        elif counters.fetches:
-            if counters.stops:
-                self._close("rest", time)
-            elif same and not self.state.explicit:
-                self._remember_cut(time)
-        elif counters.stops or not (counters.loader_start or self.state.explicit or self._after_stall):
-            self._close("rest", time)
-
-    def _natural_kind(self) -> str:
-        if not self.state.started:
-            return "startup"
-        counters = self.row.counters
-        # A forward with gradients after zero_grad was to be a step, which an exception has ended.
-        failed = counters.zeros and counters.no_grad < counters.forwards
-        return "eval" if counters.forwards and not (counters.backwards or failed) else "rest"
-
-    def _is_evaluation_without_loader(self) -> bool:
-        """Say whether the row holds forwards without gradients that the training steps do not have."""
-        counters, state = self.row.counters, self.state
-        if state.explicit or not state.step or state.without_gradients or counters.loader_start:
-            return False
-        others = counters.fetches + counters.stops + counters.backwards + counters.updates
-        return 0 < counters.forwards == counters.no_grad and not others
-
-    def _remember_cut(self, time: int) -> None:
-        row = self.row
-        row.cuts.append(row.cut_here(time, self._values_from or self.position))
-        if len(row.cuts) > MOST_CUTS:
-            if row.counters.backwards:
-                del row.cuts[0]
-            else:
-                self._close_head(row.cuts[MOST_CUTS // 2], "rest")
-
-    def _close_head(self, cut: Cut, kind: str, step: int | None = None) -> None:
-        """Close what lies before the cut; the rest of the row stays open."""
-        row = self.row
-        rest = row.split(cut)
-        if not rest.stretches:
-            rest.previous = UNKNOWN
-        rest.detailed = self.state.detailed
-        self._finish_row(row, kind, cut.time, step, rest)
-
-    def _close_at_update(self, step: int) -> None:
-        """End the step at its last update; what came after it begins the next row."""
-        if self.row.updates:
-            self._close_head(self.row.updates[-1], "train", step)
-        else:
-            self._close("train", self._at, step)
-
-    def _split_at_fetches(self, last: int) -> None:
-        while self.state.step < last and self.row.cuts:
-            cuts = self.row.cuts
-            self._close_head(cuts[max(len(cuts) - (last - self.state.step), 0)], "train", self.state.step + 1)
-
-    def _split_at_updates(self, last: int) -> None:
-        while self.state.step < last and self.row.updates:
-            updates, steps = self.row.updates, last - self.state.step
-            per_step = max(len(updates) // steps, 1)
-            at = max(len(updates) - (steps - 1) * per_step, 1) - 1
-            self._close_head(updates[at], "train", self.state.step + 1)
-
-    def _close(self, kind: str, time: int, step: int | None = None, after: bool = False) -> None:
-        """Close the row; the next one begins with the word at hand (and the values that belong to it), or after it."""
-        row = self.row
-        position = self.position + 1 if after else self._values_from or self.position
-        if time == row.start and step is None:
-            row.position = self.state.position = position
-            return
-        self._finish_row(row, kind, time, step, Row(time, position, detailed=self.state.detailed))
-
-    def _finish_row(self, row: Row, kind: str, time: int, step: int | None, following: Row) -> None:
-        if kind in ("train", "eval") and row.cuts:
-            row = self._drop_early_fetches(row)
-        if step is not None:
-            self.state.step = step
-            self.state.started = True
-            self.state.without_gradients = row.counters.no_grad
-        row.settle()
-        self._emit(Done(row, kind, self.state.step, time, self.state.explicit and kind == "train"))
-        self._row = following
-        self._after_stall = False
-        # A checkpoint may have been taken of the old one, which must not change any more.
-        self.state = self.state.moved(following.position, following.start)
-
-    def _drop_early_fetches(self, row: Row) -> Row:
-        """Take off the batches that were fetched before the step and for nothing in it; return the rest."""
-        counters = row.counters
-        early = counters.fetches - max(counters.backwards, counters.forwards if not counters.backwards else 1)
-        if early <= 0:
-            return row
-        cut = row.cuts[min(early, len(row.cuts)) - 1]
-        rest = row.split(cut)
-        rest.forward_point, rest.backward_point = row.forward_point, row.backward_point
-        row.forward_point = row.backward_point = None
-        row.settle()
-        self._emit(Done(row, "rest", self.state.step, cut.time, False))
-        return rest
-
-    @property
-    def row(self) -> Row:
-        assert self._row is not None
-        return self._row

@@ -13,6 +13,8 @@ class State:
     step: int = 0
     started: bool = False
     explicit: bool = False
+    inferring: bool = False
+    """Models are called again and again, and nothing has trained: each call of the first one begins a batch."""
     detailed: bool = False
     without_gradients: int = 0
     """Forwards without gradients in the last training step: a teacher's, or none."""
@@ -21,7 +23,7 @@ class State:
 
     def moved(self, position: int, start: int) -> State:
         """Return the state at the start of another row."""
-        known = (self.step, self.started, self.explicit, self.detailed, self.without_gradients)
+        known = (self.step, self.started, self.explicit, self.inferring, self.detailed, self.without_gradients)
         return State(*known, position, start)
 
 

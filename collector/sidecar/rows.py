@@ -84,6 +84,13 @@ class Cut(NamedTuple):
     counters: Counters
 
 
+class Head(NamedTuple):
+    """The start of a forward that may turn out to begin a batch; `root` is the class that was called, if it is told."""
+
+    cut: Cut
+    root: int = UNKNOWN
+
+
 @dataclass
 class Row:
     """`position` is the place in the log of the first word of the row. `previous` is the last known phase."""
@@ -103,6 +110,10 @@ class Row:
     """Where a batch was asked for before it was known what the one before it was for."""
     updates: list[Cut] = field(default_factory=list)
     """Where updates ended."""
+    passes: list[Cut] = field(default_factory=list)
+    """Where backwards ended."""
+    heads: list[Head] = field(default_factory=list)
+    """Where models were called, as long as nothing else has happened."""
     calls: list[Call] = field(default_factory=list)
     """Collectives that began in the row."""
 
@@ -126,10 +137,16 @@ class Row:
         self.calls = [call for call in self.calls if call.start < cut.time]
         rest.cuts = [_move(later, cut) for later in self.cuts if later.time > cut.time]
         rest.updates = [_move(later, cut) for later in self.updates if later.time > cut.time]
+        rest.passes = [_move(later, cut) for later in self.passes if later.time > cut.time]
+        rest.heads = [Head(_move(head.cut, cut), head.root) for head in self.heads if head.cut.time >= cut.time]
         self.stretches, self.counters = self.stretches[: cut.stretches], cut.counters
         self.fetches, self.queues = self.fetches[: cut.fetches], self.queues[: cut.queues]
-        self.cuts, self.updates = [], []
+        self.forget_cuts()
         return rest
+
+    def forget_cuts(self) -> None:
+        """Be split no more: what is remembered is used up, or cannot be trusted."""
+        self.cuts, self.updates, self.passes, self.heads = [], [], [], []
 
     def answer(self, asked: int, batch: int | None) -> None:
         """Note which batch the request of that time brought. One that only found the end is no sample of the queue."""
@@ -152,9 +169,9 @@ class Row:
 
     def _is_cut(self) -> bool:
         count = len(self.stretches)
-        return bool(
-            (self.cuts and self.cuts[-1].stretches == count) or (self.updates and self.updates[-1].stretches == count)
-        )
+        if self.heads and self.heads[-1].cut.stretches == count:
+            return True
+        return any(cuts and cuts[-1].stretches == count for cuts in (self.cuts, self.updates, self.passes))
 
     def resolve(self, following: int) -> None:
         """Give the unknown stretches at the end to a phase, now that it is known what follows them."""
@@ -201,7 +218,7 @@ class Row:
         return sums
 
     def _fold(self) -> None:
-        self.cuts, self.updates = [], []  # they count stretches that are gone
+        self.forget_cuts()  # they count stretches that are gone
         keep = self.stretches.pop()
         for phase, start, end in self.stretches:
             self.folded[phase if phase >= 0 else GAP] += end - start

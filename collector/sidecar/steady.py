@@ -18,7 +18,8 @@ import numpy.typing as npt
 from collector.ring import codes
 from collector.ring.packing import unpack_fetch
 from collector.ring.words import CODE_SHIFT, NOTHING, PAYLOAD_MASK
-from collector.sidecar.machine import Done, FetchStart, StepMachine
+from collector.sidecar.machine import FetchStart, StepMachine
+from collector.sidecar.row_keeping import Done
 
 Ints = npt.NDArray[np.int64]
 

@@ -2,44 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from collector.format.schema.manifest import Warn
+from collector.sidecar.losses import NO_STEP_FOUND, STEPS_UNSEEN
 from collector.sidecar.rows import DATA, GAP, H2D, TAIL
+
+Ints = npt.NDArray[np.int64]
 
 INPUT_UNSEEN = "input_unseen"
 UNSEEN_FRAC = 0.1
-"""Where no input is seen, and more than this of the training steps passes outside of every known call, it may be input."""
-FIRST_STEPS = 3
-"""They may take a thousand times as long as the others, and say nothing of them."""
+"""Where no input is seen, and more than this of most steps passes outside of every known call, it may be input."""
+LEAST_STEPS = 5
 _INPUT = (
-    "No input of the training was seen: no DataLoader, and nothing that the script marked. {share:.0%} of the steps "
-    "lie outside of every known call. If that gap is your input, wrap it: for batch in collector.watch(batches)."
+    "No input of the training was seen: no DataLoader, and nothing that the script marked. In {count} of {steps} steps, "
+    "more than {share:.0%} of the time lies outside of every known call. If that gap is your input, wrap it: "
+    "for batch in collector.watch(batches)."
+)
+BATCHES_GUESSED = "batches_guessed"
+_BATCHES = (
+    "Nothing trains, and no loader feeds the model: each call of the model that was called first counts as a batch. "
+    'If a batch takes several calls, mark it: with collector.record("inference"), or push_range("batch", batch_idx=i).'
 )
 
 
 @dataclass
 class Seen:
-    """Sums over the training steps: how many, their length; and of those after the first, what was in no known call."""
+    """Of the training steps: how many, their length, their input; and how many lie outside of known calls for long."""
 
     steps: int = 0
     train_ns: int = 0
-    judged_ns: int = 0
     input_ns: int = 0
-    outside_ns: int = 0
+    gapped_steps: int = 0
+    batches: int = 0
+    called_batches: int = 0
 
-    def add(self, steps: int, took_ns: int, phases_ns: Sequence[int]) -> None:
-        self.steps += steps
-        self.train_ns += took_ns
-        self.input_ns += phases_ns[DATA]
-        if self.steps <= FIRST_STEPS:
-            return
-        self.judged_ns += took_ns
-        self.outside_ns += phases_ns[GAP] + phases_ns[H2D] + phases_ns[TAIL]
+    def add(self, durations_ns: Ints, phases_ns: Ints) -> None:
+        """Count training steps: an element each, and a row each with a column for each phase."""
+        outside_ns = phases_ns[:, (GAP, H2D, TAIL)].sum(1)
+        self.steps += len(durations_ns)
+        self.train_ns += int(durations_ns.sum())
+        self.input_ns += int(phases_ns[:, DATA].sum())
+        self.gapped_steps += int((outside_ns > UNSEEN_FRAC * durations_ns).sum())
 
-    def list_warnings(self) -> tuple[Warn, ...]:
-        share = self.outside_ns / self.judged_ns if self.judged_ns else 0.0
-        if self.input_ns or share < UNSEEN_FRAC:
+    def add_batch(self, is_called: bool) -> None:
+        """Count an evaluation batch; `is_called` if only a call of the model says that it is one."""
+        self.batches += 1
+        self.called_batches += is_called
+
+    def list_warnings(self, is_over: bool) -> tuple[Warn, ...]:
+        """Say what was not seen; whether there were steps at all is known when the recording `is_over`."""
+        if is_over and not self.steps and not self.batches:
+            return (Warn(STEPS_UNSEEN, NO_STEP_FOUND),)
+        if not self.steps and self.called_batches > 1:
+            return (Warn(BATCHES_GUESSED, _BATCHES),)
+        if self.input_ns or self.steps < LEAST_STEPS or 2 * self.gapped_steps <= self.steps:
             return ()
-        return (Warn(INPUT_UNSEEN, _INPUT.format(share=share)),)
+        return (Warn(INPUT_UNSEEN, _INPUT.format(count=self.gapped_steps, steps=self.steps, share=UNSEEN_FRAC)),)

@@ -60,7 +60,9 @@ def _make_engine_hook(context: SignalContext, original: Any) -> Any:
             return original(*args, **kwargs)
         watched = None
         if not inside[0]:
-            steps.backwards += 1
+            steps.backwards = count = steps.backwards + 1
+            if count > steps.patience:
+                steps.backward_starts()
             steps.has_trained = True
             if world._default_pg is not None:
                 watched = watch_end(args)

@@ -35,7 +35,9 @@ class ForwardSignal:
     option = ""
 
     def __init__(self) -> None:
+        # Classes of outermost modules: how often each was called, and its number.
         self._roots: dict[type, int] = {}
+        self._numbers: dict[type, int] = {}
         self._patched: set[type] = set()
         self._handles: list[Any] = []
         # depth of module calls during discovery, then 1 while an outermost module of a patched class runs
@@ -65,6 +67,7 @@ class ForwardSignal:
         context.boundaries.append(self._on_step)
 
     def remove(self) -> None:
+        self._context.has_inferred |= bool(self._roots)
         self._context.steps.on_idle = _do_nothing
         self._end_discovery(patch=False)
 
@@ -99,7 +102,7 @@ class ForwardSignal:
         inside, is_root, end = self._context.in_backward, self._is_root, self._end_discovery
         now, get_ident = perf_counter_ns, threading.get_ident
         grad, compiling = torch.is_grad_enabled, torch.compiler.is_compiling
-        watchers, show = self._context.module_watchers, self._show
+        watchers, show, numbers = self._context.module_watchers, self._show, self._numbers
 
         def before(module: Any, args: Any) -> None:
             if compiling() or get_ident() != thread[0] or inside[0]:
@@ -110,7 +113,7 @@ class ForwardSignal:
                 steps.idle_fetches = 0
                 words[following() & mask] = now() + FORWARD_START
                 if not grad():
-                    words[following() & mask] = NO_GRAD
+                    words[following() & mask] = numbers[type(module)] + NO_GRAD
             depth[0] += 1
             if watchers:
                 show(module)
@@ -136,6 +139,7 @@ class ForwardSignal:
             if str(kind.__module__).startswith("torch.nn.modules.loss") or issubclass(kind, OptimizedModule):
                 return False
             self._roots[kind] = self._roots.get(kind, 0) + 1
+            self._numbers.setdefault(kind, len(self._numbers) + 1)
         except Exception as error:  # noqa: BLE001  an edge: the class of a class may refuse anything, a hash included
             _log.debug("stepscope: calls of a module are left out: %r", error)
             return False
@@ -173,15 +177,15 @@ class ForwardSignal:
             return
         self._patched.add(kind)
         with Edge(self._warn_of_sealed):
-            self._context.undo.patch(kind, "__call__", self._wrap_call(kind.__call__))
+            self._context.undo.patch(kind, "__call__", self._wrap_call(kind.__call__, self._numbers[kind]))
 
     def _warn_of_sealed(self, error: Exception) -> None:
         self._context.warn("sealed_model", f"Forward passes of a model are not timed, its class is sealed: {error!r}.")
 
-    def _wrap_call(self, original: Any) -> Any:
+    def _wrap_call(self, original: Any, number: int = 0) -> Any:
         log, depth, steps = self._context.log, self._depth, self._context.steps
         words, mask, following, thread = log.words, log.mask, log.following, log.thread
-        inside = self._context.in_backward
+        inside, without_gradients = self._context.in_backward, NO_GRAD + number
         now, get_ident = perf_counter_ns, threading.get_ident
         grad, tracing = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
 
@@ -193,7 +197,7 @@ class ForwardSignal:
             steps.idle_fetches = 0
             words[following() & mask] = now() + FORWARD_START
             if not grad():
-                words[following() & mask] = NO_GRAD
+                words[following() & mask] = without_gradients
             try:
                 return original(module, *args, **kwargs)
             finally:

@@ -12,6 +12,7 @@ from typing import Any
 from collector.context.inputs import TrainingInput
 from collector.context.signals import SignalContext
 from collector.marks.outlet import Outlet, close_outlet, open_outlet
+from collector.marks.ranges import close_left_open
 from collector.ring.mark_log import DEVICE, UNKNOWN, DeviceTime
 
 try:
@@ -21,6 +22,11 @@ except ImportError:  # a script without torch marks ranges too
 
 _MOST_EVENTS = 8192
 _FINISH_S = 2.0
+_MOST_NAME = 80
+_LEFT_OPEN = (
+    "Ranges that were pushed and never popped: {count}, the first is {name!r}. They are recorded up to where the recording "
+    "ended, as left open; call pop_range() once for each push_range()."
+)
 
 
 class MarksSignal:
@@ -28,7 +34,7 @@ class MarksSignal:
     option = ""
 
     def install(self, context: SignalContext) -> None:
-        steps = context.steps
+        self._context, steps = context, context.steps
         self._outlet = Outlet(context.events, context.log.thread, lambda: steps.ended + 1)
         self._outlet.with_pipeline = context.options.data_pipeline
         self._outlet.trainer = TrainingInput(context)
@@ -37,6 +43,9 @@ class MarksSignal:
         open_outlet(self._outlet)
 
     def remove(self) -> None:
+        names = close_left_open(self._outlet)
+        if names:
+            self._context.warn("ranges_left_open", _LEFT_OPEN.format(count=len(names), name=names[0][:_MOST_NAME]))
         if isinstance(self._outlet.device, CudaRanges):
             self._outlet.device.finish()
         close_outlet(self._outlet)

@@ -137,6 +137,7 @@ class MarkAssembler(Assembler):
             "total_items": _known(entry.items),
             "failed": bool(entry.flags & mark_log.FAILED),
             "training": bool(entry.flags & mark_log.ON_TRAINING_THREAD),
+            "left_open": bool(entry.flags & mark_log.LEFT_OPEN),
         }
         if entry.flags & mark_log.DEVICE_LATER:
             self._held[row["id"]] = row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ from collector.ring.words import WordReader
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.collectives import CollectiveRows
 from collector.sidecar.losses import warn_of_lost_steps
-from collector.sidecar.machine import Done, StepMachine
+from collector.sidecar.machine import StepMachine
 from collector.sidecar.progress import decode_state, encode_state
+from collector.sidecar.row_keeping import Done
 from collector.sidecar.rows import COMMUNICATION
 from collector.sidecar.steady import Steady, SteadyFeed
 from collector.sidecar.steady_rows import list_fetches, list_queues, list_steps
@@ -45,6 +46,7 @@ class StepsAssembler(Assembler):
         self._with_pin_queue: set[int] = set()
         self._data_pipeline: bool | None = None
         self._seen = Seen()
+        self._is_over = False
         self._ended = 0
         self._calls = dict.fromkeys(("fetch", "forward", "backward", "update", "zero"), 0)
         self._reader: WordReader | None = None
@@ -65,6 +67,7 @@ class StepsAssembler(Assembler):
     def finish(self) -> dict[str, pa.Table]:
         self._read_on()
         self._machine.finish()
+        self._is_over = True
         self._collectives.finish()
         self._ended = self._reader.steps if self._reader else 0
         return self._take()
@@ -91,7 +94,7 @@ class StepsAssembler(Assembler):
         return {
             "events_lost": self._lost,
             "cost": {"calls": self._calls, "steps": self._seen.steps, "train_ns": self._seen.train_ns},
-            "warnings": warn_of_lost_steps(steps, self._seen.steps) + self._seen.list_warnings(),
+            "warnings": warn_of_lost_steps(steps, self._seen.steps) + self._seen.list_warnings(self._is_over),
         }
 
     def checkpoint(self) -> dict[str, Any]:
@@ -153,9 +156,8 @@ class StepsAssembler(Assembler):
                 tables["queues"] = list_queues(steady, self._capacities, self._with_pin_queue, self.clock)
         for name, table in tables.items():
             self._pieces.setdefault(name, []).append(table)
-        self._count(
-            steady.example, len(steady), int((steady.ends - steady.starts).sum()), steady.phases.sum(0).tolist()
-        )
+        self._seen.add(steady.ends - steady.starts, steady.phases)
+        self._count(steady.example, len(steady))
         self._index += len(steady)
 
     def _add(self, done: Done) -> None:
@@ -164,15 +166,17 @@ class StepsAssembler(Assembler):
         if self._index < STEPS_WITH_PHASES or done.row.detailed:
             self._rows["phases"] += self._list_phases(done)
         self._look_for_loaders({sample.loader for sample in done.row.queues})
-        if done.kind == "train":
-            self._count(done, 1, done.end - done.row.start, done.row.sums())
+        if done.kind == "eval":
+            self._seen.add_batch(not (done.row.counters.fetches or done.markers))
+        elif done.kind == "train":
+            self._seen.add(np.array([done.end - done.row.start]), np.array([done.row.sums()]))
+            self._count(done, 1)
         if self._data_pipeline:
             self._rows["fetches"] += self._list_fetches(done)
             self._rows["queues"] += self._list_queues(done)
         self._index += 1
 
-    def _count(self, done: Done, steps: int, took_ns: int, phases_ns: Sequence[int]) -> None:
-        self._seen.add(steps, took_ns, phases_ns)
+    def _count(self, done: Done, steps: int) -> None:
         counters = done.row.counters
         numbers = (counters.fetches, counters.forwards, counters.backwards, counters.updates, counters.zeros)
         for name, number in zip(self._calls, numbers, strict=True):

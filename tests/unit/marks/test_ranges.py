@@ -232,3 +232,25 @@ def time_marks(count: int) -> int:
         collector.push_range("a")
         collector.pop_range()
     return time.thread_time_ns() - start
+
+
+def test_a_push_that_is_never_popped_is_kept_and_warned_of(tmp_path: Path) -> None:
+    def loop() -> None:
+        with collector.record("whole"):
+            collector.push_range("closed")
+            collector.pop_range()
+        collector.push_range("outer")
+        collector.push_range("inner")
+
+    run = record_loop(tmp_path, loop).run
+    rows = {row["name"]: row for row in run.table("ranges").to_pylist()}
+    assert {name: row["left_open"] for name, row in rows.items()} == {
+        "whole": False,
+        "closed": False,
+        "outer": True,
+        "inner": True,
+    }
+    assert rows["inner"]["parent"] == rows["outer"]["id"]
+    assert rows["inner"]["duration_ns"] <= rows["outer"]["duration_ns"]
+    (warning,) = [entry for entry in run.rank().manifest.warnings if entry.code == "ranges_left_open"]
+    assert "never popped: 2, the first is 'outer'" in warning.text

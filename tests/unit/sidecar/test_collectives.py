@@ -7,7 +7,8 @@ from pathlib import Path
 from collector.ring import codes
 from collector.ring.clock import Clock
 from collector.sidecar.collectives import THIN_FROM, CollectiveRows, is_listed
-from collector.sidecar.machine import Done, StepMachine
+from collector.sidecar.machine import StepMachine
+from collector.sidecar.row_keeping import Done
 
 
 def call_words(start: int, serial: int, *, waits: bool) -> list[int]:

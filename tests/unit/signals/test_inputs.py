@@ -23,6 +23,14 @@ READ_NS = 3_000_000
 BATCHES = 12
 
 
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def read_batches(count: int = BATCHES) -> Iterator[Any]:
     for _ in range(count):
         time.sleep(READ_NS / 1e9)

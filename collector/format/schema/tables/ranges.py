@@ -32,5 +32,6 @@ TABLE = Table(
         Column("total_items", "int64", "items", "total_items of a batch.", nullable=True),
         Column("failed", "bool", "", "An exception passed through it."),
         Column("training", "bool", "", "It held the thread that trains.", nullable=True),
+        Column("left_open", "bool", "", "Nobody closed it: it ends where the recording ended.", nullable=True),
     ),
 )

@@ -66,6 +66,11 @@ TABLE = Table(
             "",
             "The step ran inside a detailed window, so its times carry the window's cost.",
         ),
-        Column("markers", "bool", "", "The step ended at an explicit step() call."),
+        Column(
+            "markers",
+            "bool",
+            "",
+            "The step ended at an explicit step() call; the batch is a range that the script marked.",
+        ),
     ),
 )

@@ -1,0 +1,212 @@
+"""Where rows of steps begin and end: the open row, how it is closed, and how it is split once its loop is understood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from collector.ring import codes
+from collector.sidecar.progress import State
+from collector.sidecar.rows import UNKNOWN, Cut, Head, Row
+
+MOST_CUTS = 128
+"""Places in an open row that are remembered in case it has to be split."""
+SURE_FORWARDS = 8
+"""So many forwards without gradients one after the other, before anything has trained, are batches of inference."""
+MOST_FORWARDS = 256
+"""So many forwards with gradients are, too: the calls of a loss over more of them than that are told apart too soon."""
+
+
+class Done(NamedTuple):
+    """A complete row: `step` is its number, or the last one before it when `kind` is not train."""
+
+    row: Row
+    kind: str
+    step: int
+    end: int
+    markers: bool
+
+
+class RowKeeper:
+    """The open row, and those that are closed: `emit` is called with each in time order."""
+
+    def __init__(self, emit: Callable[[Done], None], state: State | None = None) -> None:
+        self._emit = emit
+        self.state = state or State()
+        self.position = self.state.position
+        self._row: Row | None = None
+        self._at = 0
+        if self.state.start is not None:
+            self._row = Row(self.state.start, self.position, detailed=self.state.detailed)
+            self._at = self.state.start
+        self._values_from: int | None = None
+        self._loader = (0, 0)
+        self._after_stall = False
+        self._is_marked = False
+
+    def _start(self, time: int) -> None:
+        self.state.started = True
+        self._close("startup", time)
+
+    def _close_before_fetch(self, code: int, time: int) -> None:
+        """Close the row if it is no part of a training step: a fetch, or the start of a loader, comes next."""
+        if not self.state.started:
+            self._start(time)
+            return
+        counters = self.row.counters
+        same = bool(self.row.fetches) and self.row.fetches[-1].loader == self._loader[0]
+        if code == codes.LOADER_START:
+            same = False
+        if counters.updates:
+            return
+        if counters.backwards:
+            if counters.stops and self.state.step:
+                self._close("rest", time)
+            elif not self.row.cuts or self.row.cuts[-1].counters.backwards < counters.backwards:
+                self._remember_cut(time)
+        elif counters.forwards:
+            if same or code == codes.LOADER_START or counters.stops or counters.no_grad == counters.forwards:
+                self._close(self._natural_kind(), time)
+        elif counters.fetches:
+            if counters.stops:
+                self._close("rest", time)
+            elif same and not self.state.explicit:
+                self._remember_cut(time)
+        elif counters.stops or not (counters.loader_start or self.state.explicit or self._after_stall):
+            self._close("rest", time)
+
+    def _natural_kind(self) -> str:
+        if not self.state.started:
+            return "startup"
+        counters = self.row.counters
+        # A forward with gradients after zero_grad was to be a step, which an exception has ended.
+        failed = counters.zeros and counters.no_grad < counters.forwards
+        return "eval" if counters.forwards and not (counters.backwards or failed) else "rest"
+
+    def _is_evaluation_without_loader(self) -> bool:
+        """Say whether the row holds forwards without gradients that the training steps do not have."""
+        counters, state = self.row.counters, self.state
+        if state.explicit or not state.step or state.without_gradients or counters.loader_start:
+            return False
+        others = counters.fetches + counters.stops + counters.backwards + counters.updates
+        return 0 < counters.forwards == counters.no_grad and not others
+
+    def _remember_cut(self, time: int) -> None:
+        row = self.row
+        row.cuts.append(row.cut_here(time, self._values_from or self.position))
+        if len(row.cuts) > MOST_CUTS:
+            if row.counters.backwards:
+                del row.cuts[0]
+            else:
+                self._close_head(row.cuts[MOST_CUTS // 2], "rest")
+
+    def _close_head(self, cut: Cut, kind: str, step: int | None = None) -> None:
+        """Close what lies before the cut; the rest of the row stays open."""
+        row = self.row
+        rest = row.split(cut)
+        if not rest.stretches:
+            rest.previous = UNKNOWN
+        rest.detailed = self.state.detailed
+        self._finish_row(row, kind, cut.time, step, rest)
+
+    def _close_at_update(self, step: int) -> None:
+        """End the step at its last update; what came after it begins the next row."""
+        if self.row.updates:
+            self._close_head(self.row.updates[-1], "train", step)
+        else:
+            self._close("train", self._at, step)
+
+    def _split_at_fetches(self, last: int) -> None:
+        while self.state.step < last and self.row.cuts:
+            cuts = self.row.cuts
+            self._close_head(cuts[max(len(cuts) - (last - self.state.step), 0)], "train", self.state.step + 1)
+
+    def _split_at_updates(self, last: int) -> None:
+        while self.state.step < last and self.row.updates:
+            updates, steps = self.row.updates, last - self.state.step
+            per_step = max(len(updates) // steps, 1)
+            at = max(len(updates) - (steps - 1) * per_step, 1) - 1
+            self._close_head(updates[at], "train", self.state.step + 1)
+
+    def _split_at_backwards(self, last: int) -> None:
+        while self.state.step < last and self.row.passes:
+            passes = self.row.passes
+            self._close_head(passes[max(len(passes) - (last - self.state.step), 0)], "train", self.state.step + 1)
+
+    def _note_head(self, time: int) -> bool:
+        """Note that a model is called; return whether what lies before it may be the end of a batch."""
+        counters, state = self.row.counters, self.state
+        fed = counters.fetches + counters.stops + counters.loader_start
+        if state.step or state.explicit or self._is_marked or fed or counters.backwards or counters.updates:
+            return False
+        if state.inferring and counters.no_grad < counters.forwards:
+            self._close("eval", time)
+        row = self.row
+        row.heads.append(Head(row.cut_here(time, self._values_from or self.position)))
+        if len(row.heads) > MOST_FORWARDS:
+            self._split_at_heads()
+        return len(self.row.heads) > 1
+
+    def _tell_head(self, root: int) -> None:
+        """The call that was noted is one without gradients, of a module of this class."""
+        row = self.row
+        if not row.heads:
+            return
+        row.heads[-1] = Head(row.heads[-1].cut, root)
+        if self.state.inferring:
+            if len(row.heads) > 1 and row.heads[0].root == root:
+                self._close_head(row.heads[-1].cut, "eval")
+        elif len(row.heads) >= SURE_FORWARDS and row.counters.no_grad == row.counters.forwards:
+            self._split_at_heads()
+
+    def _split_at_heads(self) -> None:
+        """Nothing trains: every call of the model that was called first begins a batch."""
+        self.state.inferring = True
+        while len(heads := self.row.heads) > 1:
+            cut = next((head.cut for head in heads[1:] if head.root == heads[0].root), None)
+            if cut is None:
+                return
+            self._close_head(cut, "eval")
+
+    def _close(self, kind: str, time: int, step: int | None = None, after: bool = False) -> None:
+        """Close the row; the next one begins with the word at hand (and the values that belong to it), or after it."""
+        row = self.row
+        position = self.position + 1 if after else self._values_from or self.position
+        if time == row.start and step is None:
+            row.position = self.state.position = position
+            return
+        self._finish_row(row, kind, time, step, Row(time, position, detailed=self.state.detailed))
+
+    def _finish_row(self, row: Row, kind: str, time: int, step: int | None, following: Row) -> None:
+        if kind in ("train", "eval") and row.cuts:
+            row = self._drop_early_fetches(row)
+        if step is not None:
+            self.state.step = step
+            self.state.started = True
+            self.state.without_gradients = row.counters.no_grad
+        row.settle()
+        markers = self.state.explicit if kind == "train" else self._is_marked and kind == "eval"
+        self._emit(Done(row, kind, self.state.step, time, markers))
+        self._row = following
+        self._after_stall = False
+        # A checkpoint may have been taken of the old one, which must not change any more.
+        self.state = self.state.moved(following.position, following.start)
+
+    def _drop_early_fetches(self, row: Row) -> Row:
+        """Take off the batches that were fetched before the step and for nothing in it; return the rest."""
+        counters = row.counters
+        early = counters.fetches - max(counters.backwards, counters.forwards if not counters.backwards else 1)
+        if early <= 0:
+            return row
+        cut = row.cuts[min(early, len(row.cuts)) - 1]
+        rest = row.split(cut)
+        rest.forward_point, rest.backward_point = row.forward_point, row.backward_point
+        row.forward_point = row.backward_point = None
+        row.settle()
+        self._emit(Done(row, "rest", self.state.step, cut.time, False))
+        return rest
+
+    @property
+    def row(self) -> Row:
+        assert self._row is not None
+        return self._row
