@@ -79,7 +79,7 @@ def test_a_point_opens_its_step_and_a_cell_its_place_on_the_timeline(page: Page,
     page.wait_for_url(re.compile(r"/runs/one/steps\?.*step=2\d"))
     assert "steps=10-40" in page.url
     page.goto(f"{address}/runs/ranks/ranks")
-    page.locator(".heat-image").click(position={"x": 3, "y": 3})
+    page.locator(".heat-image").first.click(position={"x": 3, "y": 3})
     page.wait_for_url(re.compile(r"/runs/ranks/timeline\?rank=0&step=1"))
 
 

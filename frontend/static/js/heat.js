@@ -1,7 +1,8 @@
 /**
  * Says what the cell of a heat map is that one points at.
  *
- * @typedef {{first: number[], size: number, ranks: number[], values: number[][]}} Cells times in ns, -1 for nothing
+ * @typedef {{first: number[], size: number, ranks: number[], values: number[][], texts?: string[][]}} Cells
+ * `values` are times in ns, -1 for nothing; `texts` say them where they are no times
  */
 
 const UNITS = /** @type {const} */ ([[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]]);
@@ -31,8 +32,9 @@ export function describeCell(cells, x, y) {
   const cell = findCell(cells, x, y);
   if (cell === null) return "";
   const { rank, step: first, value } = cell;
+  const text = cells.texts?.[cells.ranks.indexOf(rank)]?.[cells.first.indexOf(first)];
   const steps = cells.size > 1 ? `steps ${first}–${first + cells.size - 1}` : `step ${first}`;
-  return `Rank ${rank}, ${steps}: ${value < 0 ? "no step" : writeDuration(value)}`;
+  return `Rank ${rank}, ${steps}: ${value < 0 ? (cells.texts ? "not recorded" : "no step") : (text ?? writeDuration(value))}`;
 }
 
 /** The cells of each figure that was pointed at. @type {WeakMap<Element, Cells>} */

@@ -18,7 +18,7 @@ from profiler_server.diagnosis.rank_sentences import describe_communication, des
 from profiler_server.figures import Chart
 from profiler_server.format import format_count, format_number_of
 from profiler_server.page import Notice, Page, PageRequest
-from profiler_server.pages.ranks.charts import StepMap, build_charts, build_steps
+from profiler_server.pages.ranks.charts import StepMap, build_charts, build_steps, build_work_maps
 from profiler_server.pages.ranks.collectives import CollectiveTable, view_collectives
 from profiler_server.pages.ranks.devices import read_devices
 from profiler_server.pages.ranks.rows import RankTable, list_rows
@@ -42,7 +42,7 @@ class Comparison:
     stats: tuple[Stat, ...]
     table: RankTable
     charts: tuple[Chart, ...]
-    steps: StepMap
+    maps: tuple[StepMap, ...]
     collectives: CollectiveTable | None
     what_if: WhatIfView | None
     notes: tuple[str, ...]
@@ -105,7 +105,7 @@ def _compare(request: PageRequest, ranks: tuple[RankSummary, ...]) -> Comparison
         stats=list_stats(request.run.manifest, ranks, straggler),
         table=list_rows(ranks, straggler, devices.times, request.query.get("sort", "")),
         charts=build_charts(ranks, devices.times),
-        steps=build_steps(ranks),
+        maps=(build_steps(ranks), *build_work_maps(request.run, ranks)),
         collectives=view_collectives(rows, ranks),
         what_if=view_what_if(recall_what_if(request.run)),
         notes=_list_notes(request, straggler, devices.pending),

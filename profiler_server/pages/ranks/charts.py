@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from collector.format.phases import PHASE_LABELS
+from collector.format.run import Run
 from profiler_server.analysis.ranks.ranks import RankSummary, average_steps
+from profiler_server.analysis.ranks.work import RankGrid, grid_flops, grid_memory
 from profiler_server.analysis.results import DeviceTimes
 from profiler_server.figures import Axes, Chart, Figure, Heat, Stack, build_heat, build_stack
-from profiler_server.format import format_duration
+from profiler_server.format import format_bytes, format_duration, format_rate
 
 DEVICE_PARTS: Mapping[str, tuple[str, str]] = {
     "computation_ns": ("Computation", "compute"),
@@ -25,8 +27,10 @@ COLUMNS = 160
 
 @dataclass(frozen=True)
 class StepMap:
-    """The picture of every rank's steps; `data` is what its cells say when one points at them, in ns, -1 for nothing."""
+    """A picture of every rank's steps; `data` is what its cells say when one points at them, -1 for nothing."""
 
+    id: str
+    title: str
     heat: Heat
     caption: str
     data: dict[str, Any]
@@ -89,7 +93,44 @@ def build_steps(ranks: Sequence[RankSummary]) -> StepMap:
     )
     rounded = np.where(np.isfinite(values), np.round(values), -1.0).astype(np.int64)
     data = {"first": first.tolist(), "size": size, "ranks": [rank.rank for rank in known], "values": rounded.tolist()}
-    return StepMap(heat, caption, data)
+    return StepMap("steps", "Every rank, step by step", heat, caption, data)
+
+
+def build_work_maps(run: Run, ranks: Sequence[RankSummary]) -> tuple[StepMap, ...]:
+    """Build the maps of what the ranks held and computed, those that were recorded."""
+    maps = []
+    memory = grid_memory(run, ranks, COLUMNS)
+    if memory is not None:
+        what = "Most resident memory of each training process; a sample is taken every half second"
+        maps.append(_draw_work("memory", ("Memory of every rank", what), memory, format_bytes))
+    flops = grid_flops(run, ranks, COLUMNS)
+    if flops is not None:
+        what = "Floating-point operations of the steps in detailed windows, by formula from the shapes"
+        maps.append(_draw_work("flops", ("FLOPs of every rank", what), flops, _write_flops))
+    return tuple(maps)
+
+
+def _write_flops(value: float) -> str:
+    return format_rate(value, "FLOP")
+
+
+def _draw_work(name: str, words: tuple[str, str], grid: RankGrid, write: Callable[[float], str]) -> StepMap:
+    heat = build_heat(grid.first, [str(rank) for rank in grid.ranks], grid.values)
+    each = f"the most of {grid.size} steps" if grid.size > 1 else "one step"
+    most = float(np.nanmax(grid.values))
+    ends = f"from {write(heat.low_ns)} (pale) to {write(most)}" if most > heat.low_ns else f"{write(most)} everywhere"
+    full = "" if most >= heat.high_ns else f"; full red would be {write(heat.high_ns)}"
+    caption = f"{words[1]}. A cell is {each}: {ends}{full}."
+    data = {
+        "first": grid.first.tolist(),
+        "size": grid.size,
+        "ranks": list(grid.ranks),
+        "values": np.where(np.isfinite(grid.values), grid.values, -1.0).tolist(),
+        "texts": [
+            [write(value) if value >= 0 else "" for value in row] for row in np.nan_to_num(grid.values, nan=-1.0)
+        ],
+    }
+    return StepMap(name, words[0], heat, caption, data)
 
 
 def _draw_bars(stack: Stack) -> Figure:

@@ -101,10 +101,10 @@ def test_held_time_that_was_not_seen_is_not_shown_as_nothing(tmp_path: Path) -> 
 
 def test_the_picture_holds_every_rank_and_marks_the_slow_one(tmp_path: Path) -> None:
     shown = compare(build_ranks(tmp_path / "run", 4, slow=3, steps=40))
-    alpha = read_alpha(shown.steps.heat.image)
+    alpha = read_alpha(shown.maps[0].heat.image)
     assert alpha.shape == (4, 40)
     assert alpha[3].min() > alpha[:3].max()
-    assert shown.steps.data["ranks"] == [0, 1, 2, 3]
+    assert shown.maps[0].data["ranks"] == [0, 1, 2, 3]
 
 
 def read_alpha(address: str) -> np.ndarray:

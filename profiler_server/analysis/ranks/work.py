@@ -1,0 +1,95 @@
+"""What each rank held and computed along its steps, for the maps of the Ranks page.
+
+Results of one rank are kept until its files change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.format.intervals import Floats, Ints
+from collector.format.run import RankRun, Run
+from collector.format.schema.errors import RunError
+from collector.format.steps import read_integers
+from profiler_server.analysis.memory.resources import read_resources, read_scale
+from profiler_server.analysis.ranks.ranks import RankSummary
+from profiler_server.store.kept import Kept
+
+
+@dataclass(frozen=True)
+class StepValues:
+    """A figure of one rank at some of its steps."""
+
+    step: Ints
+    value: Floats
+
+
+@dataclass(frozen=True)
+class RankGrid:
+    """A figure by rank (row) and stretch of `size` steps from `first` on (column); not a number where it is not known."""
+
+    ranks: tuple[int, ...]
+    first: Ints
+    size: int
+    values: Floats
+
+
+def grid_memory(run: Run, ranks: Sequence[RankSummary], columns: int) -> RankGrid | None:
+    """Return the most resident memory of each training process, None where it was not sampled on several ranks."""
+    return _grid(run, ranks, columns, lambda rank: _MEMORY.recall_rank(rank, lambda: _read_memory(rank)))
+
+
+def grid_flops(run: Run, ranks: Sequence[RankSummary], columns: int) -> RankGrid | None:
+    """Return the floating-point operations of the steps in detailed windows, None where they are not known."""
+    return _grid(run, ranks, columns, lambda rank: _FLOPS.recall_rank(rank, lambda: _read_flops(rank)))
+
+
+def _grid(
+    run: Run, ranks: Sequence[RankSummary], columns: int, read: Callable[[RankRun], StepValues]
+) -> RankGrid | None:
+    found = {rank.rank: read(run.read_rank(rank.rank)) for rank in ranks if rank.steps}
+    found = {rank: values for rank, values in found.items() if len(values.step)}
+    if len(found) < 2:
+        return None
+    first = min(int(values.step.min()) for values in found.values())
+    last = max(int(values.step.max()) for values in found.values())
+    size = max(1, -(-(last - first + 1) // columns))
+    count = (last - first) // size + 1
+    rows = np.full((len(found), count), np.nan)
+    for row, values in zip(rows, found.values(), strict=True):
+        np.fmax.at(row, (values.step - first) // size, values.value)
+    return RankGrid(tuple(found), np.arange(count, dtype=np.int64) * size + first, size, rows)
+
+
+def _read_memory(rank: RankRun) -> StepValues:
+    """A sample counts for its step and for those until the next one: half a second may be many steps."""
+    try:
+        scale = read_scale(rank)
+        process = read_resources(rank, scale).find("process", "memory_bytes")
+    except RunError:
+        return _NOTHING
+    if process is None or not len(scale.number):
+        return _NOTHING
+    places = np.searchsorted(process.x, scale.number + 1, side="left") - 1
+    known = places >= 0
+    return StepValues(scale.number[known], process.value[places[known]])
+
+
+def _read_flops(rank: RankRun) -> StepValues:
+    try:
+        table = rank.table("operators", ("step", "flops"))
+    except RunError:
+        return _NOTHING
+    table = table.filter(table["step"].is_valid()).filter(table["flops"].filter(table["step"].is_valid()).is_valid())
+    if not table.num_rows:
+        return _NOTHING
+    steps, place = np.unique(read_integers(table, "step"), return_inverse=True)
+    return StepValues(steps, np.bincount(place, weights=table["flops"].to_numpy()).astype(np.float64))
+
+
+_NOTHING = StepValues(np.empty(0, np.int64), np.empty(0))
+_MEMORY: Kept[StepValues] = Kept(512)
+_FLOPS: Kept[StepValues] = Kept(512)
