@@ -60,6 +60,7 @@ class Options:
     triggers: bool = True
     level: Level = "info"
     activities: tuple[Activity, ...] = ACTIVITIES
+    keep_events: bool = False
 
     def is_on(self, option: str) -> bool:
         """Say whether the option of that name is on; an empty name is always on."""
@@ -85,7 +86,7 @@ def parse_options(given: Mapping[str, Any]) -> Options:
     values = dict(given)
     if values.get("level") == "important":
         values = {**_IMPORTANT, **values}
-    for name in ("data_pipeline", "memory", "resources", "triggers"):
+    for name in ("data_pipeline", "memory", "resources", "triggers", "keep_events"):
         if name in values and not isinstance(values[name], bool):
             raise OptionError(f"{name} takes True or False, not {values[name]!r}")
     if "level" in values and values["level"] not in LEVELS:

@@ -134,7 +134,7 @@ class Beside:
 
     def _finish_here(self) -> str:
         folder, log = self._rank_folder, self._events_log
-        if not events_path(folder).is_dir():
+        if not folder.is_dir():
             return f"{folder} was removed while it was recorded, and the run with it"
         shared = find_log(log.descriptor) if log.is_shared and log.descriptor is not None else None
         if finish_rank(folder, PATIENCE_S, shared):

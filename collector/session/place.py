@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
 import shutil
 import socket
 import sys
@@ -17,11 +19,15 @@ from collector.format.schema.errors import OutputError, StepscopeError
 from collector.format.schema.manifest import RunManifest, decode_manifest, encode_manifest
 from collector.notes import read_notes
 from collector.sidecar.lock import is_locked
-from collector.sidecar.process import is_running
+from collector.sidecar.process import has_ended, is_running
 from collector.version import __version__
 
 JOIN_S = 600.0
 """Ranks of one launch appear within this time of the first."""
+MOST_EARLIER = 3
+"""So many runs that later ones have set aside are kept."""
+_SET_ASIDE = re.compile(r"\d{8}-\d{6}(-\d+)?")
+_log = logging.getLogger("stepscope")
 FREE_S = 10.0
 """How long an earlier run gets to finish its files before its place is refused."""
 
@@ -130,6 +136,8 @@ def _can_join(run_path: Path, manifest: RunManifest, launch: Launch) -> bool:
 
 def _is_over(rank_folder: Path) -> bool:
     """Say whether a rank of an earlier launch has ended; one on another host, or just being made, has not."""
+    if has_ended(rank_folder):
+        return True
     try:
         notes = read_notes(rank_folder)
     except (OSError, ValueError):
@@ -159,7 +167,17 @@ def _set_aside(run_path: Path) -> None:
             os.rename(layout.profiler_path(run_path), target / layout.PROFILER_FOLDER)
         except FileNotFoundError:
             target.rmdir()  # another rank has moved it
+        _remove_oldest(run_path / layout.EARLIER_FOLDER)
         return
+
+
+def _remove_oldest(folder: Path) -> None:
+    """Keep the last runs that were set aside; what else somebody put there is none of ours."""
+    runs = [path for path in folder.iterdir() if _SET_ASIDE.fullmatch(path.name)]
+    runs.sort(key=lambda path: [int(part) for part in path.name.split("-")])
+    for path in runs[:-MOST_EARLIER]:
+        shutil.rmtree(path, ignore_errors=True)
+        _log.warning("stepscope: %s was removed: the last %s runs that were set aside are kept", path, MOST_EARLIER)
 
 
 def _create_run(run_path: Path, launch: Launch) -> RunManifest | None:

@@ -58,6 +58,7 @@ class Profiler:
     level: "info"; "important" for steps only, beside what is switched on by name; "debug" for call stacks in detailed
         windows too.
     activities: what detailed windows hold: "cpu", "device", or both.
+    keep_events: whether the event logs and raw traces that the tables were made from stay on the disk.
 
     Raises OptionError for an option that does not exist or a value it does not take, SessionError when another
     Profiler is live. A path that cannot be written is one warning on stderr, and nothing is recorded.
@@ -75,6 +76,7 @@ class Profiler:
         triggers: bool | Default = BY_LEVEL,
         level: Level | Default = BY_LEVEL,
         activities: ActivitiesValue | Default = BY_LEVEL,
+        keep_events: bool | Default = BY_LEVEL,
         **misspelt: NoReturn,
     ) -> None:
         # A type checker refuses what is not in the list above; at run time the error names the nearest option.
@@ -88,6 +90,7 @@ class Profiler:
             "triggers": triggers,
             "level": level,
             "activities": activities,
+            "keep_events": keep_events,
         }
         self.options: Options = parse_options({**given, **misspelt})
         chosen = Path(output_path or os.environ.get(PATH_VARIABLE) or DEFAULT_PATH)

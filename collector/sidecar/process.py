@@ -61,6 +61,8 @@ def main(arguments: list[str]) -> int:
         if not mine:
             logging.error("%s is recorded by another process", rank_folder)
             return 1
+        if has_ended(rank_folder):
+            return 0
         record(Recorder(rank_folder, log))
     return 0
 
@@ -89,11 +91,13 @@ def finish_rank(rank_folder: Path, timeout_s: float = TAKEOVER_S, log: Path | No
 
     `log` is the event log in memory, for the process that has it. OSError if the tables cannot be written.
     """
+    if has_ended(rank_folder):
+        return True  # there is nothing to lock any more
     with hold_lock(rank_folder, timeout_s) as mine:
-        if not mine:
-            return False
         if has_ended(rank_folder):
             return True
+        if not mine:
+            return False
         recorder = Recorder(rank_folder, log)
         if not recorder.is_finished and is_running(recorder.notes):
             return False

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import shutil
 import time
 from functools import partial
 from pathlib import Path
@@ -105,6 +106,14 @@ class Recorder:
         with log_failure("the mean step is not known"):
             self._mean_step_ns = find_mean_step(self.rank_folder)
         self._write_manifest(state, ended_unix_ns=time.time_ns())
+        if self.problem is None and not self._keeps_events():
+            shutil.rmtree(events_path(self.rank_folder), ignore_errors=True)
+
+    def _keeps_events(self) -> bool:
+        """Say whether what the tables were made from stays: it was asked for, or something could not be read from it."""
+        if self.notes.options.get("keep_events") or self._failed:
+            return True
+        return any(signal.state == "failed" for signal in _read_all(Signal, self._describe().get("signals", ())))
 
     def flush(self) -> None:
         """Write what is pending, then the checkpoint, then rank.json. What fails is `problem`."""
@@ -231,6 +240,9 @@ class Recorder:
     def _write_manifest(self, state: str, ended_unix_ns: int | None = None) -> None:
         manifest = build_manifest(self.read_notes(), self._describe(), self._failed, self._cpu_frac())
         manifest = dataclasses.replace(manifest, state=state, ended_unix_ns=ended_unix_ns)  # type: ignore[arg-type]
+        if ended_unix_ns is not None and not self._keeps_events():
+            windows = tuple(dataclasses.replace(window, trace_file=None) for window in manifest.windows)
+            manifest = dataclasses.replace(manifest, windows=windows)
         self._try_replace(self.rank_folder / RANK_FILE, encode_manifest(manifest))
 
     def _try_replace(self, path: Path, text: str) -> bool:

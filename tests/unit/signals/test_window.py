@@ -195,8 +195,8 @@ def test_damaged_window_takes_no_other_table_away(tmp_path: Path, monkeypatch: p
     assert recorded.run.rank().status("operators").state == "failed"
 
 
-def test_trace_is_kept_as_kineto_wrote_it(tmp_path: Path) -> None:
-    recorded = record(tmp_path, _train, window=(5, 3))
+def test_trace_is_kept_as_kineto_wrote_it_where_that_is_asked_for(tmp_path: Path) -> None:
+    recorded = record(tmp_path, _train, window=(5, 3), keep_events=True)
     (window,) = recorded.run.rank().manifest.windows
     assert window.trace_file is not None
     raw = json.loads((recorded.run.rank().folder / window.trace_file).read_text(encoding="utf-8"))

@@ -1,0 +1,57 @@
+"""A finished run leaves its tables and nothing else, and earlier runs in its place do not pile up."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from collector.format.run import Run
+from collector.format.schema.layout import events_path, rank_path
+from collector.session.place import MOST_EARLIER
+from collector.sidecar.process import recover_run
+from tests.support import shapes
+from tests.support.recording import record
+
+
+def train() -> None:
+    model = shapes.Net()
+    optimizer = shapes.sgd(model)
+    for _ in range(2):
+        shapes.train_on(model, optimizer, shapes.loader())
+
+
+def test_a_finished_run_holds_tables_only_and_its_window_can_be_read(tmp_path: Path) -> None:
+    recorded = record(tmp_path, train, window=(5, 3))
+    folder = rank_path(tmp_path, 0)
+    assert {path.suffix for path in folder.iterdir()} == {".parquet", ".json"}
+    (window,) = recorded.run.rank().manifest.windows
+    assert (window.first_step, window.trace_file) == (5, None)
+    assert len(recorded.run.table("operators")) > 0
+    assert recover_run(tmp_path) == {0: "complete"}
+
+
+def test_what_the_tables_were_made_from_stays_where_that_is_asked_for(tmp_path: Path) -> None:
+    recorded = record(tmp_path, train, window=(5, 3), keep_events=True)
+    folder = rank_path(tmp_path, 0)
+    assert (events_path(folder) / "words.ring").is_file()
+    (window,) = recorded.run.rank().manifest.windows
+    assert window.trace_file is not None
+    assert (folder / window.trace_file).is_file()
+
+
+def test_only_the_last_runs_that_were_set_aside_are_kept_and_the_removal_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    earlier = tmp_path / "earlier"
+    (earlier / "mine").mkdir(parents=True)
+    for number in range(MOST_EARLIER):
+        (earlier / f"20200101-00000{number}" / "profiler").mkdir(parents=True)
+    record(tmp_path, shapes.plain)
+    monkeypatch.setattr(time, "strftime", lambda form: "20210101-000000")
+    assert len(record(tmp_path, shapes.plain).train) == 10
+    kept = sorted(path.name for path in earlier.iterdir())
+    assert kept == ["20200101-000001", "20200101-000002", "20210101-000000", "mine"]
+    assert [message for message in caplog.messages if "20200101-000000 was removed" in message]
+    assert Run(earlier / "20210101-000000").rank(0).count_steps() == 10
