@@ -199,7 +199,8 @@ def _read_run(run: Run) -> _Observed:
     found = loop.batches
     size = loop.loader.batch_size or found.items or _BATCH_SIZE
     times = (found.read_ns, found.read_cpu_ns, found.collate_ns, found.collate_cpu_ns)
-    origin = f"as recorded in {run.manifest.name}, with its steps and its cores"
+    which = f" of DataLoader {loop.loader.id} ({loop.loader.dataset})" if loop.loaders > 1 else ""
+    origin = f"as recorded in {run.manifest.name}{which}, with its steps and its cores"
     return _Observed(Measured(size, *times, found.batch_bytes), loop.loader, size, loop.step_ns, loop.cores, origin)
 
 

@@ -33,9 +33,10 @@ class RecordedBatches:
 
 @dataclass(frozen=True)
 class RecordedLoop:
-    """A loader, its batches and the mean training step without its wait for data."""
+    """A loader, one of `loaders`, its batches and the mean training step without its wait for data."""
 
     loader: Loader
+    loaders: int
     batches: RecordedBatches
     step_ns: int
     cores: float
@@ -54,7 +55,9 @@ def read_loop(run: Run) -> RecordedLoop:
     found = next((loader for loader in rank.manifest.loaders if loader.id == number), None)
     loader = found or Loader(number, "", "map")
     batches = _sum_batches(rows.filter(pc.equal(rows["loader"], number)))
-    return RecordedLoop(loader, batches, _mean_step(run, rank), float(rank.manifest.usable_cores or 1.0))
+    return RecordedLoop(
+        loader, len(pc.unique(rows["loader"])), batches, _mean_step(run, rank), float(rank.manifest.usable_cores or 1.0)
+    )
 
 
 def _read_work(rank: RankRun) -> pa.Table | None:

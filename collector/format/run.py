@@ -391,14 +391,25 @@ def open_run(path: str | Path, base_dir: str | Path | None = None) -> Run:
 
     >>> collector.open_run("digits", base_dir="runs")
     """
-    folder = Path(path).expanduser().resolve()
-    if folder.name == layout.PROFILER_FOLDER and (folder / layout.RUN_FILE).is_file():
-        folder = folder.parent
-    elif base_dir is not None and not layout.run_file(folder).is_file():
+    folder = _find_folder(Path(path))
+    if base_dir is not None and (folder is None or not layout.run_file(folder).is_file()):
         folder = find_run(Path(base_dir).expanduser(), str(path))
+    if folder is None:
+        raise RunNotFoundError(f"{str(path)[:200]!r} is no path")
     run = Run(folder)
     run.manifest  # noqa: B018  fail here, not at the first use
     return run
+
+
+def _find_folder(path: Path) -> Path | None:
+    """Return the directory that holds `profiler/`; None for what can be no path, such as one with a null byte."""
+    try:
+        folder = path.expanduser().resolve()
+        is_inner = folder.name == layout.PROFILER_FOLDER and (folder / layout.RUN_FILE).is_file()
+        layout.run_file(folder).is_file()
+    except (OSError, RuntimeError, ValueError):
+        return None
+    return folder.parent if is_inner else folder
 
 
 def _check_table(name: str) -> None:

@@ -54,7 +54,7 @@ def write_trace(spans: Any, path: str | os.PathLike[str]) -> int:
 
 def write_run(run: Run, path: str | os.PathLike[str], ranks: Sequence[int], workers: Sequence[int] | None) -> int:
     """Write ranks of a run, of their workers some or all, with their tables for an import. Raises as `write_trace`."""
-    opened = [run.rank(rank) for rank in ranks]
+    opened = [run.rank(rank) for rank in dict.fromkeys(ranks)]
     chosen = None if workers is None else check_numbers("worker", list_workers(opened), workers)
     choice = SpanChoice(workers=None if chosen is None else tuple(chosen))
     spans = [build_spans(rank.folder, f"rank {rank.rank}", choice) for rank in opened]

@@ -15,7 +15,7 @@ from collector.estimating.estimation import Estimate
 from collector.estimating.simulation import bound_workers
 from collector.format.schema.errors import OptionError, UsageError
 from tests.support.runs import RunPlan, build_run
-from tests.support.tables import write_rows
+from tests.support.tables import stage, write_rows
 
 GIVEN: dict[str, Any] = {"batch_ns": 40_000_000, "batch_cpu_frac": 1.0, "batch_bytes": 1 << 20, "free_bytes": 1 << 30}
 
@@ -127,6 +127,15 @@ def test_a_recorded_run_is_estimated_without_making_a_batch(tmp_path: Path) -> N
     assert 2 <= found.num_workers <= 3
     assert found.now_step_ns == pytest.approx(123e6, rel=0.02)
     assert any("as recorded in digits" in text for text in found.formulas)
+
+
+def test_of_several_loaders_the_one_that_works_most_is_estimated_and_named(tmp_path: Path) -> None:
+    path = build_run(tmp_path / "run", RunPlan(steps=4))
+    rows = [stage("read", loader=n, batch=b, duration_ns=(1 + n) * 10**7) for n in (0, 1) for b in range(4)]
+    write_rows(path, "stages", rows)
+    found = estimate(collector.open_run(path))
+    assert found.inputs.batch_ns == 20_000_000
+    assert any("of DataLoader 1" in text for text in found.formulas)
 
 
 def test_a_run_without_a_loader_is_a_plain_error(tmp_path: Path) -> None:

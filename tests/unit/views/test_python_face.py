@@ -25,6 +25,13 @@ def test_a_run_is_opened_by_its_name_or_id_as_the_commands_do(tmp_path: Path) ->
         collector.open_run("letters", base_dir=tmp_path)
 
 
+@pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "../outside", ""])
+def test_what_can_be_no_run_is_a_plain_error(tmp_path: Path, name: str) -> None:
+    for base_dir in (None, tmp_path):
+        with pytest.raises(RunNotFoundError):
+            collector.open_run(name, base_dir=base_dir)
+
+
 def test_a_run_says_its_name_state_ranks_and_steps(tmp_path: Path) -> None:
     run = collector.open_run(build_run(tmp_path / "digits", RunPlan(steps=7, ranks=2)))
     assert repr(run) == "Run('digits', complete, 2 ranks, 7 steps)"
