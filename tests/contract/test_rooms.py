@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -301,3 +302,18 @@ def test_the_server_imports_with_torch_blocked() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "ok", done.stderr
+
+
+def test_what_is_cached_of_a_rank_is_keyed_by_how_the_rank_is_seen() -> None:
+    """Through a filter, or without its names, a rank has other figures: `RankRun.key` says so, its folder does not."""
+    # A timeline is that of the whole rank, whatever lens it was asked for through; `beside` finds a folder.
+    whole = ("profiler_server.timeline.cache", "profiler_server.timeline.tiles", "profiler_server.store.beside")
+    by_folder = re.compile(
+        r"str\((\w+\.)*(rank\.folder|run\.path)\)|@(lru_)?cache\b[^\n]*\ndef \w+\([^)]*: (RankRun|Run)\b"
+    )
+    found = [
+        module
+        for module, path in list_modules()
+        if module.startswith("profiler_server.") and module not in whole and by_folder.search(path.read_text("utf-8"))
+    ]
+    assert found == ["profiler_server.web.report_file", "profiler_server.web.shell"]  # paths in texts

@@ -36,7 +36,7 @@ _KEPT: Kept[WhatIf | None] = Kept(16)
 
 def recall_what_if(run: Run) -> WhatIf | None:
     """Return the what-if figures over all steps of a run, from what is kept if its files are the same."""
-    return _KEPT.recall(str(run.path), stamp_run(run.path), lambda: ask_what_if(run))
+    return _KEPT.recall(run.key, stamp_run(run.path), lambda: ask_what_if(run))
 
 
 def ask_what_if(run: Run) -> WhatIf | None:
