@@ -1,0 +1,112 @@
+"""Make docs/api.md from the docstrings of what `collector` offers: `python -m collector.reference docs/api.md`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import collector
+from collector.format.schema import errors
+
+_HEAD = """# What scripts call
+
+`from collector import …`. This page is made from the docstrings (`python -m collector.reference docs/api.md`); a test
+fails when it is stale. Times are integers in nanoseconds unless a name says otherwise. Nothing here raises into a
+training but what is called wrongly: each entry says which error that is.
+"""
+_PARAMETER = re.compile(r"^([a-z]\w*): ")
+_ORDER = ("Profiler", "Run", "RankRun", "Estimate")
+
+
+def build_reference() -> str:
+    """Return the whole text of docs/api.md."""
+    names = [name for name in collector.__all__ if not name.startswith("_")]
+    values = {name: getattr(collector, name) for name in names}
+    kinds = {name: value for name, value in values.items() if inspect.isclass(value) and not _is_error(value)}
+    kinds |= {kind.__name__: kind for kind in _list_answers(kinds)}
+    functions = [_describe_function(name, value) for name, value in values.items() if inspect.isfunction(value)]
+    order = sorted(kinds, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+    sections = [_HEAD, *(_describe_class(name, kinds[name]) for name in order if name == "Profiler")]
+    sections += functions
+    sections += [_describe_class(name, kinds[name]) for name in order if name != "Profiler"]
+    return "\n".join([*sections, _describe_errors()])
+
+
+def _list_answers(kinds: dict[str, Any]) -> Iterator[Any]:
+    """Yield the classes that calls return and nobody imports."""
+    from collector.estimating.estimation import Estimate
+    from collector.format.run import RankRun
+
+    yield from (kind for kind in (RankRun, Estimate) if kind.__name__ not in kinds)
+
+
+def _describe_function(name: str, function: Callable[..., Any]) -> str:
+    return "\n".join([f"## `{name}{_format_signature(function)}`", "", _read_text(function), ""])
+
+
+def _describe_class(name: str, kind: Any) -> str:
+    own = "__init__" in vars(kind) and not hasattr(kind, "__dataclass_fields__")
+    lines = [f"## `{name}{_format_signature(kind.__init__) if own else ''}`", "", _read_text(kind), ""]
+    for member, value in vars(kind).items():
+        if member.startswith("_"):
+            continue
+        if isinstance(value, property | cached_property):
+            function = value.fget if isinstance(value, property) else value.func
+            lines += [f"- `.{member}`: {_read_line(function)}"]
+        elif inspect.isfunction(value):
+            lines += [f"- `.{member}{_format_signature(value)}`: {_read_line(value)}"]
+    return "\n".join([*lines, ""])
+
+
+def _describe_errors() -> str:
+    tree = inspect.cleandoc(errors.__doc__ or "").partition("\n\n")
+    return "\n".join(["## Errors", "", tree[0], "", "```", tree[2], "```", ""])
+
+
+def _is_error(value: Any) -> bool:
+    return issubclass(value, Exception)
+
+
+def _read_text(value: Any) -> str:
+    """Return a docstring; its examples become code, and its list of parameters a list."""
+    lines: list[str] = []
+    is_code = False
+    for line in inspect.cleandoc(value.__doc__ or "").splitlines():
+        begins = line.startswith((">>>", "..."))
+        if begins != is_code:
+            lines.append("```" if is_code else "```python")
+            is_code = begins
+        lines.append(line[4:] if begins else _PARAMETER.sub(r"- `\1`: ", line))
+    return "\n".join([*lines, "```"] if is_code else lines)
+
+
+def _read_line(value: Any) -> str:
+    return " ".join(inspect.cleandoc(value.__doc__ or "").split())
+
+
+def _format_signature(function: Any) -> str:
+    signature = inspect.signature(function)
+    words = []
+    is_keyword_only = False
+    for parameter in signature.parameters.values():
+        if parameter.name == "self" or parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword_only:
+            is_keyword_only = True
+            words.append("*")
+        words.append(_format_parameter(parameter))
+    return f"({', '.join(words)})"
+
+
+def _format_parameter(parameter: inspect.Parameter) -> str:
+    text = f"{'*' * (parameter.kind is parameter.VAR_POSITIONAL)}{parameter.name}"
+    return text if parameter.default is parameter.empty else f"{text}={parameter.default!r}"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(build_reference(), encoding="utf-8")

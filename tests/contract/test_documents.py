@@ -1,0 +1,58 @@
+"""The documents name what is there: rooms of the plan, files and commands that contributors are sent to, links."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def read_rooms() -> list[Path]:
+    """Return what the first column of the tables of rooms names."""
+    found, package = [], ""
+    for line in (ROOT / "docs/architecture.md").read_text("utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("|") and cells[0].endswith("/`"):
+            package = cells[0].strip("`/")
+        elif line.startswith("| `") and package and len(cells) == 3:
+            found += [ROOT / package / name for name in _list_names(package, cells[0])]
+        elif not line.startswith("|"):
+            package = ""
+    return found
+
+
+def _list_names(package: str, cell: str) -> list[str]:
+    """A file behind one in a folder lies in that folder, where it is not in the package itself."""
+    names: list[str] = re.findall(r"`([^`]+)`", cell)
+    folder = str(Path(names[0]).parent)
+    return [name if (ROOT / package / name).exists() else f"{folder}/{name}" for name in names]
+
+
+def test_every_room_of_the_plan_is_there() -> None:
+    rooms = read_rooms()
+    assert len(rooms) > 30
+    assert [str(path.relative_to(ROOT)) for path in rooms if not path.exists()] == []
+
+
+def test_every_room_is_in_the_plan() -> None:
+    named = {path.relative_to(ROOT).parts[1] for path in read_rooms()}
+    there = {
+        path.name
+        for package in ("collector", "profiler_server")
+        for path in (ROOT / package).iterdir()
+        if (path.suffix == ".py" or (path / "__init__.py").exists()) and not path.name.startswith("__")
+    }
+    assert there - named == set()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_paths_and_links_of_a_document_lead_somewhere(document: Path) -> None:
+    text = document.read_text("utf-8")
+    paths = re.findall(r"`((?:collector|profiler_server|frontend|tests|docs)/[\w./]+)`", text)
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    assert [link for link in links if not (document.parent / link).exists()] == []
