@@ -24,7 +24,9 @@ class Planted:
 
 _FORMULAS = ("attention", "convolution", "elementwise", "embedding", "matmul", "normalization", "optimizer")
 ROOMS = {
-    "steps": Room(("collector/format/steps.py",), ("tests/unit/format/test_steps.py",)),
+    "steps": Room(
+        ("collector/format/steps.py",), ("tests/unit/format/test_steps.py", "tests/unit/format/test_step_choice.py")
+    ),
     "intervals": Room(("collector/format/intervals.py",), ("tests/unit/format/test_intervals.py",)),
     "noise": Room(("collector/format/noise.py",), ("tests/unit/format/test_noise.py",)),
     "lens": Room(("collector/format/lens.py",), ("tests/unit/format/test_lens.py",)),
@@ -39,7 +41,7 @@ ROOMS = {
     "calls": Room(("collector/traces/call.py",), ("tests/unit/traces/test_flops.py",)),
     "exposed": Room(
         ("collector/traces/kineto/exposed.py",),
-        ("tests/unit/traces/test_reading.py", "tests/unit/traces/test_collectives.py"),
+        ("tests/unit/traces/test_exposed.py", "tests/unit/traces/test_reading.py"),
     ),
     "device": Room(
         tuple(
@@ -53,7 +55,7 @@ ROOMS = {
     ),
     "outliers": Room(
         ("profiler_server/analysis/steps/outliers.py", "profiler_server/analysis/steps/throughput.py"),
-        ("tests/unit/analysis/steps",),
+        ("tests/unit/analysis/steps", "tests/unit/format/test_step_choice.py"),
     ),
     "gate": Room(("profiler_server/analysis/compare/run_statistics.py",), ("tests/unit/analysis/compare",)),
     "benchmark": Room(

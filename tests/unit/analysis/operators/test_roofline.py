@@ -121,3 +121,35 @@ def test_a_run_on_the_cpu_is_measured_by_host_self_time(run: Path) -> None:
     table = tabulate_roofline(_rank(run))
     assert (table.measure, find_roof(_rank(run))) == ("host", None)
     assert table.rows["flops_per_s"].to_pylist() == [pytest.approx(5e10)]
+
+
+def test_without_a_device_or_kernels_there_is_no_roof(run: Path) -> None:
+    write_rows(run, "kernels", [])
+    assert find_roof(_rank(run)) is None
+
+
+def test_the_roof_is_that_of_the_device_that_worked_most(run: Path) -> None:
+    devices = (Device(0, "Tesla T4", "cuda"), Device(1, "AMD Instinct MI210", "rocm"))
+    edit_manifest(run, devices=devices)
+    write_rows(run, "kernels", [kernel("a", device=0, total_ns=10), kernel("b", device=1, total_ns=30)])
+    roof = find_roof(_rank(run))
+    assert roof is not None
+    assert (roof.device, roof.is_rocm) == ("AMD Instinct MI210", True)
+
+
+def test_arguments_without_a_floating_point_type_are_whole_numbers_or_lists(run: Path) -> None:
+    rows = _measure(
+        run,
+        (H100,),
+        _work("aten::add", '["long int","long int"]', 1000, 10.0, 10.0),
+        _work("aten::_foreach_add_", '["TensorList"]', 1000, 10.0, 10.0),
+    )
+    assert set(rows) == {("aten::add", "int"), ("aten::_foreach_add_", "list")}
+
+
+def test_work_of_which_only_the_bytes_or_only_the_operations_are_known_is_measured(run: Path) -> None:
+    unknown = {**_work("aten::view", '["float"]', 1000, 0.0, 0.0), "flops": None}
+    moved = {**_work("aten::copy_", '["float"]', 1000, 0.0, 2000.0), "flops": None}
+    rows = _measure(run, (H100,), unknown, moved)
+    assert set(rows) == {("aten::copy_", "fp32")}
+    assert rows["aten::copy_", "fp32"]["bytes_per_s"] == 2e9
