@@ -22,12 +22,21 @@ HOST = (100, 100)
 Event = dict[str, Any]
 
 
+CARRIED = Path(__file__).parents[1] / "golden/traces/samples"
+"""Real traces that are small enough to be carried."""
+
+
 def find_sample(name: str) -> Path:
-    """Return a real trace; the test is skipped where the samples are not at hand."""
-    path = SAMPLES / name
-    if not path.exists():
+    """Return a real trace; the test is skipped where it is neither carried nor at hand."""
+    found = next((folder / name for folder in (CARRIED, SAMPLES) if (folder / name).exists()), None)
+    if found is None:
         pytest.skip(f"the sample {name} is not here")
-    return path
+    return found
+
+
+def list_samples() -> list[str]:
+    """Return the names of the real traces that are here."""
+    return sorted({path.name for folder in (CARRIED, SAMPLES) for path in folder.glob("*.json.gz")})
 
 
 def operator(name: str, at_us: float, length_us: float, **args: Any) -> Event:
