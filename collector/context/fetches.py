@@ -36,19 +36,20 @@ def make_iter_hook(context: SignalContext, original: Any, begin: Callable[[Any],
     return __iter__
 
 
-def count_samples(batch: Any, depth: int = 4) -> int:
+def count_samples(batch: Any, depth: int = 4, collated: bool = True) -> int:
     """Return the length of the first tensor or list found in the batch, 0 where there is none to be seen cheaply.
 
-    The first item of so many nested lists and dicts is looked into.
+    The first item of so many nested lists and dicts is looked into. Where nothing was `collated`, a vector or a number
+    is one sample.
     """
     try:
-        return _look_for_samples(batch, depth)
+        return _look_for_samples(batch, depth, collated)
     except Exception as error:  # noqa: BLE001  an edge on the hot path: a batch of the user's may be anything
         _log.debug("stepscope: the samples of a batch are not counted: %r", error)
         return 0
 
 
-def _look_for_samples(batch: Any, depth: int) -> int:
+def _look_for_samples(batch: Any, depth: int, collated: bool) -> int:
     for _ in range(depth):
         kind = type(batch)
         if kind is list or kind is tuple or isinstance(batch, (list, tuple)):
@@ -64,4 +65,6 @@ def _look_for_samples(batch: Any, depth: int) -> int:
         else:
             break
     shape = getattr(batch, "shape", None)
+    if not collated and shape is not None and len(shape) < 2:
+        return 1
     return min(max(int(shape[0]), 0), _MOST_SAMPLES) if shape is not None and len(shape) else 0

@@ -127,11 +127,11 @@ class LoaderSignal:
                 and batch
                 and type(first := batch[0]) is Tensor
                 and not first.is_nested
-                and first.ndim
+                and first.ndim > 1
             ):
                 words[following() & mask] = first.shape[0] + SAMPLES
             else:
-                words[following() & mask] = count(batch) + SAMPLES
+                words[following() & mask] = count(batch, collated=getattr(iterator, "_auto_collation", True)) + SAMPLES
             return batch
 
         return __next__

@@ -6,6 +6,7 @@ session of the user's own always comes first: it is never disturbed, and one tha
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -35,9 +36,11 @@ _NO_STEP = (
     "after each batch."
 )
 _BUSY = (
-    "Another profiler was at work when step {step} began, so no detailed window was taken. "
+    "Another profiler was at work when step {step} began and did not end in time, so no detailed window was taken. "
     "Stop it, or choose other steps with the option `window`."
 )
+_NO_DEVICE = 'activities="device" was asked for, and PyTorch sees no device here: the detailed window records the CPU.'
+_log = logging.getLogger("stepscope")
 _LEFT_OPEN = "The detailed window was closed by another thread than the one that opened it, so it could not be saved."
 _KINETO_LEVEL, _SILENT = "KINETO_LOG_LEVEL", "99"
 # What a session of the user's own calls when it is prepared and started, by whatever face.
@@ -52,6 +55,7 @@ class WindowSignal:
 
     def __init__(self) -> None:
         self._plan: Order | None = None
+        self._busy_for: Order | None = None
         self._order = 0
         self._window: _Window | None = None
         self._switching: int | None = None
@@ -65,6 +69,9 @@ class WindowSignal:
         if not torch.autograd.kineto_available():
             context.set_signal(self.name, "unavailable", "This PyTorch was built without Kineto.")
             return
+        if _lacks_device(context.options):
+            context.warn("no_device", _NO_DEVICE)
+            _log.warning("stepscope: %s", _NO_DEVICE)
         self._watch_others()
         self._silence_kineto()
         context.occasions.append(self._on_occasion)
@@ -84,7 +91,7 @@ class WindowSignal:
         for callbacks, own in ((context.boundaries, self._on_boundary), (context.occasions, self._on_occasion)):
             if own in callbacks:
                 callbacks.remove(own)
-        if self._plan is not None:
+        if self._plan is not None and self._busy_for is not self._plan:
             ended = self._context.steps.ended
             reason = _TOO_EARLY.format(ended=ended, first=self._plan.first) if ended else _NO_STEP
             self._context.set_signal(self.name, "unavailable", reason)
@@ -116,10 +123,12 @@ class WindowSignal:
             self._open(ended + 1, self._plan)
 
     def _open(self, step: int, plan: Order) -> None:
-        self._plan = None
         if self._foreign or torch.autograd._profiler_enabled():
-            self._context.set_signal(self.name, "unavailable", _BUSY.format(step=step))
+            if self._busy_for is not plan:  # said once; it is tried again at each step until the other one has ended
+                self._busy_for = plan
+                self._context.set_signal(self.name, "unavailable", _BUSY.format(step=step))
             return
+        self._plan = None
         with self._context.shielded(self.name), self._as_ours():
             self._window = _Window(step, plan, self._context.options)
         if self._window is None:  # Kineto has refused
@@ -233,6 +242,12 @@ def make_session(options: Options) -> Any:
         with_stack=stacks,
         **config,
     )
+
+
+def _lacks_device(options: Options) -> bool:
+    """Say whether only a device is to be recorded, and there is none."""
+    known = torch.profiler.ProfilerActivity
+    return "cpu" not in options.activities and not torch.profiler.supported_activities() - {known.CPU}
 
 
 def _choose_activities(options: Options) -> list[torch.profiler.ProfilerActivity]:

@@ -151,7 +151,7 @@ def test_warm_up_of_the_users_profiler_counts_as_a_session(tmp_path: Path) -> No
 
     recorded = record(tmp_path, loop, window=(5, 3))
     assert seen == [6]
-    assert recorded.run.rank().manifest.windows == ()
+    assert all(window.first_step > 10 for window in recorded.run.rank().manifest.windows)
 
 
 def test_session_that_starts_inside_the_window_ends_it(tmp_path: Path) -> None:
