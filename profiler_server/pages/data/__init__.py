@@ -59,7 +59,7 @@ def build(request: PageRequest) -> DataContext:
         facts = PipelineFacts(rank, loader)
         show_waits = tab == "interval" and (notice is None or notice.state == "off")
         return DataContext(
-            tabs=_list_tabs(tab, kept),
+            tabs=_list_tabs(tab, kept, facts.noun),
             loaders=_list_loaders(rank, loader, tab),
             problems=tuple(problems),
             notice=notice,
@@ -100,9 +100,13 @@ def _choose_loader(rank: RankRun, text: str, problems: list[str]) -> int | None:
     return find_loader(rank)
 
 
-def _list_tabs(tab: str, kept: Mapping[str, str]) -> tuple[Link, ...]:
+def _list_tabs(tab: str, kept: Mapping[str, str], noun: str = "step") -> tuple[Link, ...]:
     return tuple(
-        Link(label, {**({"tab": name} if name != "interval" else {}), **kept}, name == tab)
+        Link(
+            label.replace("Step", noun.capitalize()),
+            {**({"tab": name} if name != "interval" else {}), **kept},
+            name == tab,
+        )
         for name, label in TABS.items()
     )
 

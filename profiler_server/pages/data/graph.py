@@ -108,7 +108,7 @@ def build_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox,
     if DEVICE_QUEUE in boxes or "pin" in facts.stages:
         nodes.append(Lane("Pin-memory thread", "of the training process", _build_stages(facts, ("pin",))))
         nodes.append(boxes.get(DEVICE_QUEUE))
-    nodes.append(Lane("Training process", "one step after the other", training))
+    nodes.append(Lane("Training process", f"one {facts.noun} after the other", training))
     return tuple(node for node in nodes if node is not None)
 
 
@@ -128,7 +128,7 @@ def build_own_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | Queue
 
 def _build_own_lane(stage: OwnStage, is_bottleneck: bool) -> Lane:
     replicas = stage.summary.replicas
-    box = _build_stage(stage.summary, is_bottleneck)
+    box = _build_stage(stage.summary, is_bottleneck, "step")
     # A stage of the user's may have the name of one of a DataLoader's: it is theirs all the same.
     box = replace(box, label=stage.name, hint="", per="an item")
     return Lane(stage.name, f"{replicas} replica{'s' if replicas != 1 else ''}", (box,))
@@ -139,7 +139,7 @@ def _build_stages(facts: PipelineFacts, names: Sequence[str]) -> tuple[StageBox,
     for name in names:
         row = facts.stages.get(name) or _derive_stage(facts, name)
         if row is not None:
-            boxes.append(_build_stage(row, facts.bottleneck.stage == name))
+            boxes.append(_build_stage(row, facts.bottleneck.stage == name, facts.noun))
         elif name in ("read", "transform", "collate", "pin") and facts.loader is not None:
             boxes.append(_build_unmeasured(name, bool(facts.stages)))
     return tuple(boxes)
@@ -160,7 +160,8 @@ def _derive_stage(facts: PipelineFacts, name: str) -> StageSummary | None:
     return StageSummary(name, 1, count, work, work / whole, wait / whole, None)
 
 
-def _build_stage(row: StageSummary, is_bottleneck: bool) -> StageBox:
+def _build_stage(row: StageSummary, is_bottleneck: bool, noun: str) -> StageBox:
+    infers = row.name == "step" and noun != "step"
     kinds = (
         ("busy", row.busy_frac, "work"),
         ("waits for input", row.input_wait_frac, "input_wait"),
@@ -173,10 +174,10 @@ def _build_stage(row: StageSummary, is_bottleneck: bool) -> StageBox:
     )
     return StageBox(
         name=row.name,
-        label=STAGE_LABELS.get(row.name, row.name),
-        hint=STAGE_HINTS.get(row.name, ""),
+        label=noun.capitalize() if infers else STAGE_LABELS.get(row.name, row.name),
+        hint="forward" if infers else STAGE_HINTS.get(row.name, ""),
         work=format_duration(row.mean_ns),
-        per="a step" if row.name in ("h2d", "step") else "a batch",
+        per=f"a {noun}" if row.name in ("h2d", "step") else "a batch",
         shares=shares,
         is_bottleneck=is_bottleneck,
     )

@@ -201,7 +201,7 @@ def _list_stats(rank: RankRun, steps: Steps) -> tuple[Stat, ...]:
         Stat(f"Mean {noun}" if steps.summary.count > 1 else f"The only {noun}", mean, around, "steps"),
         Stat(
             "Throughput",
-            ABSENT if rate is None else f"{format_count(round(rate, 1))} /s",
+            ABSENT if rate is None else f"{format_count(round(rate)) if rate >= 100 else f'{rate:.1f}'} /s",
             "no batch size was recorded" if rate is None else f"samples per second inside of {form_plural(noun)}",
             None,
         ),

@@ -262,3 +262,12 @@ def test_an_empty_queue_and_a_missing_batch_are_told_apart(tmp_path: Path) -> No
     assert facts["Empty"].value == "50.0 %"
     assert facts["Empty"].note.startswith("of 8 requests")
     assert facts["Next not ready"].value == "25.0 %"
+
+
+def test_the_graph_and_the_tabs_of_an_inference_speak_of_batches(tmp_path: Path) -> None:
+    run = make_inference(build_run(tmp_path / "run", slow_loader_plan("transform")))
+    assert [tab.label for tab in _open(run).tabs] == ["Batch interval", "Data processing"]
+    lane = _processing(run).graph[-1]
+    assert lane.kind == "lane"
+    assert lane.note == "one batch after the other"
+    assert (lane.stages[-1].label, lane.stages[-1].per) == ("Batch", "a batch")
