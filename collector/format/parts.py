@@ -79,21 +79,27 @@ def _to_arrow(values: Any, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     return pa.array(values, kind)
 
 
-def write_table(data: pa.Table, path: Path, row_group_rows: int = ROWS_PER_GROUP) -> None:
+def write_table(data: pa.Table, path: Path, row_group_rows: int = ROWS_PER_GROUP, durable: bool = False) -> None:
     """Write a table as Parquet (zstd) so that a reader sees all of it or nothing. OSError passes through."""
-    with _replacing(path) as file:
+    with _replacing(path, durable) as file:
         pq.write_table(data, file, row_group_size=row_group_rows, **_choose_encodings(data.schema))
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """Give a file to write to; what is in it at the end takes the place of the one at the path."""
+def _replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
+    """Give a file to write to; what is in it at the end takes the place of the one at the path.
+
+    `durable`: it is on the disk by then, so that a loss of power leaves the one or the other.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         # Opened here: Arrow takes no name that is no UTF-8.
         with open(unfinished, "wb") as file:
             yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -202,7 +208,7 @@ def compact_parts(rank_folder: Path, table: str, revise: Callable[[pa.Table], pa
         return
     parts = find_files(rank_folder, table)
     if parts and parts[0].parent == folder and revise is not None:
-        write_table(revise(read_files(parts, table)), table_file(rank_folder, table))
+        write_table(revise(read_files(parts, table)), table_file(rank_folder, table), durable=True)
     elif parts and parts[0].parent == folder:
         _join_files(parts, table, table_file(rank_folder, table))
     for leftover in folder.iterdir():
@@ -213,7 +219,10 @@ def compact_parts(rank_folder: Path, table: str, revise: Callable[[pa.Table], pa
 def _join_files(files: Sequence[Path], table: str, target: Path) -> None:
     """Write one file of many without holding more than a few row groups."""
     schema = arrow_schema(table)
-    with _replacing(target) as file, pq.ParquetWriter(file, schema, **_choose_encodings(schema)) as writer:
+    with (
+        _replacing(target, durable=True) as file,
+        pq.ParquetWriter(file, schema, **_choose_encodings(schema)) as writer,
+    ):
         held: list[pa.Table] = []
         for path in files:
             held.append(read_files([path], table))

@@ -243,12 +243,12 @@ class Recorder:
         if ended_unix_ns is not None and not self._keeps_events():
             windows = tuple(dataclasses.replace(window, trace_file=None) for window in manifest.windows)
             manifest = dataclasses.replace(manifest, windows=windows)
-        self._try_replace(self.rank_folder / RANK_FILE, encode_manifest(manifest))
+        self._try_replace(self.rank_folder / RANK_FILE, encode_manifest(manifest), ended_unix_ns is not None)
 
-    def _try_replace(self, path: Path, text: str) -> bool:
+    def _try_replace(self, path: Path, text: str, durable: bool = False) -> bool:
         """Write a small file; a full disk keeps the old one and is False."""
         try:
-            replace_text(path, text)
+            replace_text(path, text, durable)
             return True
         except OSError as error:
             self._note(path.name, error)

@@ -6,11 +6,18 @@ import os
 from pathlib import Path
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Write a UTF-8 file, whole or not at all. OSError passes through, and what was there stays."""
+def replace_text(path: Path, text: str, durable: bool = False) -> None:
+    """Write a UTF-8 file, whole or not at all. OSError passes through, and what was there stays.
+
+    `durable`: it is on the disk before it takes the place of the other.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        partial.write_text(text, encoding="utf-8")
+        with open(partial, "w", encoding="utf-8") as file:
+            file.write(text)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from collector.options import parse_options
 from collector.session.recording import Recording
 from collector.sidecar import recorder as module
 from collector.sidecar.assemblers.steps import StepsAssembler
+from collector.sidecar.process import recover_run
 from collector.sidecar.recorder import Recorder
 from tests.support import shapes
 
@@ -86,3 +88,33 @@ def test_a_recorder_that_takes_over_writes_each_row_once(tmp_path: Path) -> None
     steps = open_run(tmp_path).frame("steps")
     assert steps[steps.kind == "train"].step.tolist() == list(range(1, 21))
     assert (steps.start_ns.shift(-1) - steps.start_ns - steps.duration_ns).dropna().eq(0).all()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("lasts", [False, True])
+def test_whatever_write_fails_the_run_opens_names_the_error_and_is_completed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, lasts: bool
+) -> None:
+    replace, done = os.replace, [0]
+
+    def fail(source: Any, target: Any) -> None:
+        done[0] += 1
+        if done[0] == first or (lasts and done[0] > first):
+            raise OSError(number, os.strerror(number), str(target))
+        replace(source, target)
+
+    for first in (1, 2, 4, 6, 9):
+        path = tmp_path / str(first)
+        recording = Recording(path, parse_options({"window": None}), with_sidecar=False)
+        recording.resume()
+        shapes.plain()
+        recording.leave()
+        Recorder(recording.place.rank_folder).flush()
+        done[0] = 0
+        with monkeypatch.context() as failing:
+            failing.setattr(os, "replace", fail)
+            problem = recording.finish()
+        assert (os.strerror(number) in problem) or not problem
+        assert open_run(path).rank(0).manifest.rank == 0
+        recover_run(path)
+        assert (open_run(path).state, count_train(path)) == ("complete", 10)
