@@ -38,7 +38,10 @@ ROOMS = {
     "formulas": Room(
         tuple(f"collector/traces/formulas/{name}.py" for name in _FORMULAS), ("tests/unit/traces/test_flops.py",)
     ),
-    "calls": Room(("collector/traces/call.py",), ("tests/unit/traces/test_flops.py",)),
+    "calls": Room(
+        ("collector/traces/call.py",),
+        ("tests/unit/traces/test_flops.py", "tests/unit/traces/test_element_bytes.py"),
+    ),
     "exposed": Room(
         ("collector/traces/kineto/exposed.py",),
         ("tests/unit/traces/test_exposed.py", "tests/unit/traces/test_reading.py"),
