@@ -144,7 +144,8 @@ class RankRun:
         _check_table(name)
         option = TABLES[name].option
         signal = next((s for s in self.manifest.signals if s.name in (option, name) and s.state != "on"), None)
-        if not parts.find_files(self.folder, name):
+        files = parts.find_files(self.folder, name)
+        if not files:
             if any(self.folder.glob(f"{name}.*{BROKEN_SUFFIX}")):
                 reason = (
                     f"The {name} table was damaged; the recovery set it aside and had nothing to make it again from."
@@ -156,7 +157,8 @@ class RankRun:
         try:
             rows = self.count_rows(name)
         except (OSError, pa.ArrowException) as error:
-            return TableStatus("broken", f"{self.folder / name} is damaged: {str(error).splitlines()[0]}")
+            file = files[0] if len(files) == 1 else self.folder / name
+            return TableStatus("broken", f"{file} is damaged: {str(error).splitlines()[0]}")
         if not rows:
             return TableStatus("empty", f"The {name} table is empty.")
         if self._reader.cuts(name) and not self.table(name, (parts.arrow_schema(name).names[0],)).num_rows:

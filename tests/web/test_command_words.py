@@ -63,7 +63,7 @@ def test_a_part_of_a_jobs_ranks_is_told_everywhere(ask: Ask, tmp_path: Path) -> 
     traces = _write_ranks(tmp_path / "job", 3, 7, world_size=128)
     assert ask("import", traces, "--summary-base-dir", tmp_path / "runs").startswith("Imported 2 of 128 ranks as ")
     first, *_, rank3, rank7 = (
-        line for line in ask("report", tmp_path / "runs/job").splitlines() if re.match(r"job|Rank", line)
+        line for line in ask("report", tmp_path / "runs/job").splitlines() if re.match(r"job|Rank \d", line)
     )
     assert first.startswith("job  (imported, kineto, 2 of 128 ranks, ")
     assert (rank3, rank7) == ("Rank 3: 3 steps", "Rank 7: 3 steps")
