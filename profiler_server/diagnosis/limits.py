@@ -87,6 +87,9 @@ CONTENTION_WEIGHT = 0.25
 CLOSE_FRAC = 0.10
 """Changes whose gain is within this share of the best are ordered by effort."""
 
+LARGE_PART_FRAC = 0.20
+"""A doubtful change is said all the same when what it shortens takes at least this share of the step."""
+
 LEAST_LOW_FRAC = 0.10
 """The lower end of a range is at least this share of the predicted step: nothing is for nothing."""
 

@@ -15,6 +15,7 @@ from profiler_server.diagnosis.limits import (
     CLOSE_FRAC,
     CONTENTION_WEIGHT,
     HIGH_GAIN_FRAC,
+    LARGE_PART_FRAC,
     LEAST_LOW_FRAC,
     LOW_GAIN_FRAC,
     MIN_GAIN_FRAC,
@@ -35,10 +36,20 @@ _TIERS = {
 def is_worth_saying(case: Case, claim: Claim) -> bool:
     """Say whether even a poor version of the fix pays, and the doubt is smaller than the gain.
 
-    While the step starves for a stage that is known, a doubtful fix of the loading is said too: with less confidence.
+    A doubtful fix is said too, with less confidence, while the step starves for a stage that is known, or where what it
+    shortens takes a large part of the step: then silence would be the wrong answer.
     """
     pays = claim.least_gain_ns >= max(MIN_GAIN_FRAC * case.steps.mean_ns, MIN_GAIN_NS)
-    return pays and (is_sure(case, claim) or (claim.feeds and case.loading.is_starved))
+    return pays and (is_sure(case, claim) or (claim.feeds and case.loading.is_starved) or _takes_much(case, claim))
+
+
+def _takes_much(case: Case, claim: Claim) -> bool:
+    what_if = claim.finding.what_if
+    return (
+        what_if is not None
+        and not what_if.feeds
+        and sum(what_if.touches.values()) >= LARGE_PART_FRAC * case.steps.mean_ns
+    )
 
 
 def is_sure(case: Case, claim: Claim) -> bool:

@@ -82,3 +82,11 @@ def test_a_thread_that_waits_longer_for_a_processor_does_not_drift(tmp_path: Pat
 
 def test_a_drift_on_a_quiet_host_is_still_told(tmp_path: Path) -> None:
     assert "drift" in list_rules(tmp_path / "run", PLANTED["drift"])
+
+
+def test_a_gap_that_takes_a_large_part_of_the_step_is_told_on_a_busy_host_too(tmp_path: Path) -> None:
+    used = cpu_cores(process=0.9, system=3.9, count=200)
+    plant = Plant(plan_of(tail=25.0), manifest={"usable_cores": 2.0, "cpu_count": 2}, tables={"resources": used})
+    found = diagnose(build_case_run(tmp_path / "run", plant), 0).suggestions[0]
+    assert (found.rule, found.severity) == ("python_gap", "medium")
+    assert "Lower confidence: other programs used 3.0 of 2 cores" in found.advice

@@ -25,10 +25,10 @@ from profiler_server.analysis.steps.interruptions import Held, Interruptions
 from profiler_server.diagnosis import limits
 from profiler_server.diagnosis.bottleneck import Bottleneck, find_bottleneck, find_own_bottleneck
 from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Claim, Effort, Finding, Rule
+from profiler_server.diagnosis.findings import Claim, Effort, Finding, Rule, WhatIf
 from profiler_server.diagnosis.judging import judge
 from profiler_server.diagnosis.measuring import measure_case
-from profiler_server.diagnosis.ranking import _choose, _is_muted, is_sure, write_suggestion
+from profiler_server.diagnosis.ranking import _choose, _is_muted, is_sure, is_worth_saying, write_suggestion
 from profiler_server.diagnosis.readings import Pipeline, judge_wait, read_queues_plainly
 from profiler_server.diagnosis.verdict import find_bound
 from tests.support import facts as make
@@ -244,6 +244,13 @@ def contended(share: float) -> bool:
     return is_sure(case, claim_of(share * base().steps.mean_ns))
 
 
+def doubtful(share: float) -> bool:
+    """Judge a change that shortens this share of the step, gains enough, and is in doubt."""
+    claim = claim_of(0.1 * base().steps.mean_ns)
+    what_if = WhatIf(lambda model: model, {"gap": share * base().steps.mean_ns})
+    return is_worth_saying(base(), replace(claim, sure_gain_ns=0.0, finding=replace(claim.finding, what_if=what_if)))
+
+
 def short_step(gain_ns: float) -> bool:
     return is_sure(make.with_steps(base(), mean_ns=2.0 * MS), claim_of(gain_ns))
 
@@ -310,6 +317,7 @@ EDGES: Mapping[str, Edge] = {
     "CLOSE_FRAC": Edge(
         0.10, lambda x: _choose([claim_of(10e6), claim_of((1 - x) * 10e6, "flag")], 64e6).rule.effort == "code"
     ),
+    "LARGE_PART_FRAC": Edge(0.20, doubtful),
     "MUTE_WAIT_FRAC": Edge(0.20, lambda x: _is_muted(starving(x), claim_of(1.0).rule)),
     "HIGH_GAIN_FRAC": Edge(0.20, lambda x: severity(x) == "high"),
     "LOW_GAIN_FRAC": Edge(0.10, lambda x: severity(x) != "low"),
