@@ -74,7 +74,9 @@ class PointsSignal:
                 words[following() & mask] = now() + BACKWARD_POINT
 
         skip_code(on_gradient.__code__)
-        parameters = [p for p in module.parameters(recurse=False) if p.requires_grad]
+        own = [p for p in module.parameters(recurse=False) if p.requires_grad]
+        # A class without parameters of its own, such as a model of layers, ends with the gradients of what it holds.
+        parameters = own or [p for p in module.parameters() if p.requires_grad][:MOST_PARAMETERS]
         for parameter in parameters:
             self._context.undo.call(parameter.register_post_accumulate_grad_hook(on_gradient).remove)
         if parameters:

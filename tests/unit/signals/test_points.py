@@ -82,3 +82,13 @@ def test_a_point_that_is_never_called_is_told(tmp_path: Path, monkeypatch: pytes
     manifest = record(tmp_path, train).run.rank(0).manifest
     assert [warning.code for warning in manifest.warnings] == ["fp_point"]
     assert manifest.forward_start == "Preparing"
+
+
+def test_a_class_without_parameters_of_its_own_ends_the_backward_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BP_POINT", "Net")
+    recorded = record(tmp_path, shapes.plain)
+    manifest = recorded.run.rank().manifest
+    assert manifest.backward_end == "Net"
+    assert not [warning for warning in manifest.warnings if warning.code == "bp_point"]
