@@ -127,7 +127,7 @@ class LoaderSignal:
                 and batch
                 and type(first := batch[0]) is Tensor
                 and not first.is_nested
-                and first.ndim > 1
+                and (first.ndim > 1 or (first.ndim and getattr(iterator, "_auto_collation", True)))
             ):
                 words[following() & mask] = first.shape[0] + SAMPLES
             else:
