@@ -19,6 +19,7 @@ from collector.version import __version__
 from profiler_server.settings import Settings
 from profiler_server.store.background import BACKGROUND
 from profiler_server.web import routes
+from profiler_server.web.bodies import BodyLimit
 from profiler_server.web.compression import Compression
 from profiler_server.web.errors import ErrorView, describe_error, describe_status
 from profiler_server.web.guard import SECURITY_HEADERS, Guard
@@ -43,6 +44,7 @@ def create_app(settings: Settings) -> FastAPI:
     for kind in (StepscopeError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _answer_error)
     app.add_middleware(Compression)
+    app.add_middleware(BodyLimit)
     app.add_middleware(Guard, settings=settings)
     return app
 

@@ -91,6 +91,7 @@ _STATUS: dict[int, tuple[str, str, str]] = {
     403: ("forbidden", "This server does not do that", "Its settings say so; see `profiler-server --help`."),
     404: ("not_found", "No such page", "Start from the list of runs."),
     405: ("method_not_allowed", "Not that way", "This address only answers to another HTTP method."),
+    408: ("too_slow", "This took too long to arrive", "Send it again."),
     409: ("not_now", "Not possible now", "The run's own page says in which state it is."),
     413: ("too_large", "This is too much", "Run `profiler-server import` on the server's machine instead."),
     422: ("invalid_query", "A value in the address does not fit", "Correct the value that is named above."),

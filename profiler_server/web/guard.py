@@ -5,10 +5,10 @@ from __future__ import annotations
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from profiler_server.settings import LOOPBACK_HOSTS, Settings
+from profiler_server.web.answers import refuse
 
 QUERY_LIMIT_BYTES = 8192
 QUERY_LIMIT_FIELDS = 64
@@ -54,7 +54,7 @@ class Guard:
         if refusal is None:
             await self._app(scope, receive, send_guarded)
         else:
-            await PlainTextResponse(refusal[1] + "\n", refusal[0])(scope, receive, send_guarded)
+            await refuse(str(scope["path"]), *refusal)(scope, receive, send_guarded)
 
     def _refuse(self, scope: Scope) -> tuple[int, str] | None:
         headers = Headers(scope=scope)

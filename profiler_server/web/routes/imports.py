@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 
 from fastapi import APIRouter, HTTPException, Request
+from starlette.requests import ClientDisconnect
 
 from profiler_server.web.services import Services, ServicesOf
 from profiler_server.web.uploads.receiving import Receiver, TooLargeError, find_boundary, receive
@@ -30,6 +31,8 @@ async def start_import(request: Request, services: ServicesOf) -> ImportStatus:
         return await _take(request, services, boundary, limit)
     except TooLargeError as error:
         raise HTTPException(413, str(error)) from None
+    except ClientDisconnect:  # hardly anyone is there to read this
+        raise HTTPException(400, "The upload broke off; send it again.") from None
     except OSError as error:
         status = 507 if error.errno in (errno.ENOSPC, errno.EDQUOT) else 500
         raise HTTPException(status, f"The upload cannot be stored: {error.strerror or error}.") from None

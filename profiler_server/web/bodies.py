@@ -1,0 +1,99 @@
+"""What a request may send: a few KiB within seconds, read before any route sees it. An upload streams, and its route
+limits how much; here it is only kept from standing still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from profiler_server.web.answers import refuse
+from profiler_server.web.links import API
+
+BODY_LIMIT_BYTES = 64 << 10
+BODY_LIMIT_S = 10.0
+UPLOAD_PATH = f"{API}/imports"
+UPLOAD_PAUSE_LIMIT_S = 30.0
+UPLOAD_SLOWEST_BYTES_PER_S = 1024
+_WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
+
+
+class BodyTooLargeError(Exception):
+    """A body, or what its header announces, is longer than is taken."""
+
+
+class BodyLimit:
+    """ASGI middleware. A route gets a body whole, from memory, or never hears of the request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in _WITHOUT_BODY:
+            await self._app(scope, receive, send)
+        elif scope["path"] == UPLOAD_PATH:
+            await self._app(scope, SteadyUpload(receive), send)
+        else:
+            await self._pass_small(scope, receive, send)
+
+    async def _pass_small(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = str(scope["path"])
+        try:
+            messages = await asyncio.wait_for(read_small(scope, receive), BODY_LIMIT_S)
+        except BodyTooLargeError:
+            cause = f"This address takes at most {BODY_LIMIT_BYTES >> 10} KiB."
+            await refuse(path, 413, cause)(scope, receive, send)
+        except (asyncio.TimeoutError, TimeoutError):
+            cause = f"The request did not arrive whole within {BODY_LIMIT_S:.0f} seconds."
+            await refuse(path, 408, cause, {"Connection": "close"})(scope, receive, send)
+        else:
+            if messages[-1]["type"] != "http.disconnect":  # else nobody waits for an answer
+                await self._app(scope, _replay(messages, receive), send)
+
+
+async def read_small(scope: Scope, receive: Receive) -> list[Message]:
+    """Read a whole body. Raises BodyTooLargeError, before anything is read if the header announces too much."""
+    announced = Headers(scope=scope).get("content-length", "")
+    if announced.isdecimal() and int(announced[:20]) > BODY_LIMIT_BYTES:
+        raise BodyTooLargeError
+    messages: list[Message] = []
+    taken = 0
+    while not messages or messages[-1].get("more_body", False):
+        messages.append(await receive())
+        taken += len(messages[-1].get("body", b""))
+        if taken > BODY_LIMIT_BYTES:
+            raise BodyTooLargeError
+    return messages
+
+
+def _replay(messages: Sequence[Message], receive: Receive) -> Receive:
+    kept = iter(messages)
+
+    async def read_again() -> Message:
+        return next(kept, None) or await receive()
+
+    return read_again
+
+
+class SteadyUpload:
+    """Receives an upload as long as it moves: one that pauses or dribbles counts as broken off."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._taken = 0
+        self._started_s = time.monotonic()
+
+    async def __call__(self) -> Message:
+        try:
+            message = await asyncio.wait_for(self._receive(), UPLOAD_PAUSE_LIMIT_S)
+        except (asyncio.TimeoutError, TimeoutError):
+            return {"type": "http.disconnect"}
+        self._taken += len(message.get("body", b""))
+        allowed_s = UPLOAD_PAUSE_LIMIT_S + self._taken / UPLOAD_SLOWEST_BYTES_PER_S
+        if message.get("more_body", False) and time.monotonic() - self._started_s > allowed_s:
+            return {"type": "http.disconnect"}
+        return message
