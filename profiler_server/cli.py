@@ -85,7 +85,7 @@ def serve_runs(
         typer.Option(
             min=0,
             metavar="MIB",
-            help="Most that a browser may send to be imported. 0 takes nothing; so it is where others reach the port.",
+            help="Most that a browser may send to be imported; 0, the default where other machines reach the port, takes nothing.",
         ),
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,

@@ -37,7 +37,9 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; times are ns.")] = False,
     gate: Annotated[
         bool,
-        typer.Option("--gate", help="Exit with 1 if the runs are slower than identical ones differ, 2 if unknown."),
+        typer.Option(
+            "--gate", help="Exit with 1 if the runs are slower by more than identical runs differ, 2 if undecided."
+        ),
     ] = False,
     max_slowdown: Annotated[
         str, typer.Option("--max-slowdown", metavar="SHARE", help="A slowdown that the gate lets pass, such as 3%.")
@@ -45,7 +47,7 @@ def command(
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the gate's verdict as JUnit XML.")] = None,
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the gate's verdict as Markdown.")] = None,
 ) -> None:
-    """Say where the mean step of B differs from A's, or whether a list of runs is slower than another."""
+    """Say where the mean step of B differs from that of A, or whether one list of runs is slower than another."""
     base, limit = find_base_dir(base_dir, context), parse_share(max_slowdown)
     if against is None and len(runs) != 2:
         raise UsageError(f"compare takes two runs, A and B, or RUN… --against RUN…; {len(runs)} were given")

@@ -34,7 +34,7 @@ def command(
         str | None,
         typer.Option(
             metavar="HOW",
-            help="What tells steps: optimizer, whole (the trace is one), or an expression for their names.",
+            help="How to find steps: optimizer, whole (the trace is one step), or a regular expression for their names.",
         ),
     ] = None,
     limit_gib: Annotated[

@@ -75,7 +75,7 @@ def command(
 
 
 def require_question(connection: duckdb.DuckDBPyConnection, query: str) -> None:
-    """Raise OptionError unless there is one statement that asks: of several, all but the last would run without a word."""
+    """Raise OptionError unless there is one statement that reads: of several, all but the last would run without a word."""
     try:
         statements = connection.extract_statements(query)
         kinds = {statement.type.name for statement in statements}
@@ -83,9 +83,9 @@ def require_question(connection: duckdb.DuckDBPyConnection, query: str) -> None:
         kinds = {"UNKNOWN"}
         statements = []
     if kinds - set(_ASKING):
-        raise OptionError("The tables of a run are read-only: QUERY can ask them (SELECT), and change nothing")
+        raise OptionError("The tables of a run are read-only: QUERY can read them (SELECT), not change them")
     if len(statements) != 1:
-        found = f"this has {len(statements)}; ask them one by one" if statements else "this is empty"
+        found = f"this has {len(statements)}; run them one by one" if statements else "this is empty"
         raise OptionError(f"QUERY takes one statement of SQL, and {found}")
 
 

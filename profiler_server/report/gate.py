@@ -15,7 +15,7 @@ _WORDS: dict[Kind, str] = {
     "same": "passed",
     "faster": "passed",
     "slower": "failed: slower",
-    "unknown": "cannot tell",
+    "unknown": "undecided",
 }
 _MOST_PARTS = 8
 
@@ -45,7 +45,7 @@ def render_markdown(verdict: Verdict) -> str:
 
 
 def render_junit(verdict: Verdict) -> str:
-    """Return the verdict as a JUnit test suite of one case; what cannot be told is skipped, a slowdown fails."""
+    """Return the verdict as a JUnit test suite of one case; an undecided one is skipped, a slowdown fails."""
     text = "\n".join(
         [verdict.reason, *(f"{name}: {change}" for name, change in _list_parts(verdict)), *verdict.cautions]
     )

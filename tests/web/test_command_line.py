@@ -158,7 +158,7 @@ def test_compare_names_what_changed_and_does_not_judge_a_single_pair(base: Path)
     assert done.returncode == 2
     assert done.stdout.startswith("B is slower by 95.6 ms per step")
     assert "Data wait" in done.stdout
-    assert "Gate cannot tell (one pair of runs). Within this pair the median step differs by +" in done.stdout
+    assert "Gate undecided (one pair of runs). Within this pair the median step differs by +" in done.stdout
     back = run("compare", "team/slow", "healthy", "--json", "--summary-base-dir", base)
     assert back.returncode == 0
     assert json.loads(back.stdout)["step"]["is_clear"] is True

@@ -80,7 +80,7 @@ class ControlAssembler(Assembler):
                 return f"{self._file} asks for a detailed window, but the option window is off for this run."
             send_order(self._log_file, Order(request.first, request.count, "control"))
         except (OSError, ValueError) as error:
-            return f"{self._file} is not obeyed: {error}. The training is not affected."
+            return f"{self._file} is ignored: {error}. The training is not affected."
         return ""
 
 

@@ -106,23 +106,19 @@ def describe_steps(steps: Steps) -> list[Warn]:
         text = (
             "No step can be told apart in this trace, so all of it counts as one step. "
             "Call prof.step() after each step, or record more steps, to get figures per step; or import it again and "
-            "tell the steps by hand: --steps-from optimizer, or a regular expression for the names that begin them."
+            "choose the steps by hand: --steps-from optimizer, or a regular expression for the names that begin them."
         )
         warnings.append(Warn("trace_without_steps", text))
     elif not steps.markers:
-        told = (
-            "The one step of this trace was told"
-            if len(steps) == 1
-            else f"The {len(steps):,} steps of this trace were told"
-        )
-        sure = f"{steps.confidence_frac:.0%} sure; import it again with --steps-from to set them by hand"
-        text = f"{told} by {steps.how}, not by step markers ({sure})."
-        warnings.append(Warn("steps_inferred", text if steps.own is None else f"{told} by {steps.how}."))
+        which = "The one step of this trace was" if len(steps) == 1 else f"The {len(steps):,} steps of this trace were"
+        sure = f"{steps.confidence_frac:.0%} sure; import it again with --steps-from to choose them by hand"
+        found = f"{which} found by {steps.how}, not by step markers ({sure})."
+        warnings.append(Warn("steps_inferred", found if steps.own is None else f"{which} chosen by {steps.how}."))
     if steps.own and len(steps) >= _MANY_PER_STEP * steps.own:
         text = (
-            f"The trace itself tells {format_number_of(steps.own, 'step')}, each of which holds about "
-            f"{len(steps) / steps.own:,.0f} of those told by hand: figures are per such part. For figures per step choose "
-            "a name that begins each step once, or import it without --steps-from."
+            f"The trace itself marks {format_number_of(steps.own, 'step')}, each of which holds about "
+            f"{len(steps) / steps.own:,.0f} of those chosen by --steps-from: figures are per such part. For figures per "
+            "step choose a name that begins each step once, or import it without --steps-from."
         )
         warnings.append(Warn("steps_within_steps", text))
     if steps.cut_off:
@@ -131,9 +127,8 @@ def describe_steps(steps: Steps) -> list[Warn]:
             f"Steps {first} to {steps.cut_off[-1]}, the last ones, are" if more else f"Step {first}, the last one, is"
         )
         text = (
-            f"{which} left out of every average: the steps after the last one with work on the device, and that one too "
-            f"where it launched under {CUT_OFF_SHARE:.0%} of the device events of the one before, were cut off by the end "
-            "of the recording."
+            f"{which} left out of every average: the recording ended before their work on the device did (a last step "
+            f"counts only if it launched at least {CUT_OFF_SHARE:.0%} of the device events of the one before)."
         )
         warnings.append(Warn("step_cut_off", text))
     return warnings

@@ -57,7 +57,7 @@ def judge(
 ) -> Verdict:
     """Judge `new` against `base`; `like` are other runs of the same program, used where there is one pair only.
 
-    It is slower if the slowdown is more than chance at 5 % and more than `max_slowdown`. It cannot be told where there
+    It is slower if the slowdown is more than chance at 5 % and more than `max_slowdown`. It is undecided where there
     are too few runs, or where a slowdown above the limit could hide in their scatter.
     """
     cautions = _find_cautions((*base, *new))
@@ -144,7 +144,7 @@ def _explain(kind: Kind, estimate: Estimate, parts: Sequence[PartChange], max_sl
     limit = f" The limit is {max_slowdown:.1%}." if max_slowdown else ""
     if kind == "same":
         return f"No slowdown: {spread}; {seen}.{limit}"
-    return f"It cannot be told: {spread}; only {seen}.{limit} Record more pairs, or on a quieter machine."
+    return f"Undecided: {spread}; only {seen}.{limit} Record more pairs, or on a quieter machine."
 
 
 def _name_parts(parts: Sequence[PartChange], *, slower: bool) -> str:
