@@ -80,6 +80,15 @@ def serve_runs(
         list[str] | None,
         typer.Option(metavar="HOST", help="A further name under which browsers may ask, such as that of a proxy."),
     ] = None,
+    token: Annotated[
+        str,
+        typer.Option(
+            metavar="TOKEN",
+            envvar="STEPSCOPE_TOKEN",
+            show_envvar=False,
+            help="What every request must bring, also $STEPSCOPE_TOKEN. Made at start where others reach the port.",
+        ),
+    ] = "",
     upload_limit: Annotated[
         int | None,
         typer.Option(
@@ -100,7 +109,7 @@ def serve_runs(
         raise UsageError("give --summary-base-dir DIR, the folder that holds your runs, or a command (see --help)")
     from profiler_server.web.serving import serve
 
-    settings = Settings(base_dir, host, port, tuple(allowed_host or ()))
+    settings = Settings(base_dir, host, port, tuple(allowed_host or ()), token=token)
     serve(replace(settings, upload_limit_bytes=choose_upload_limit(settings, upload_limit)), say)
 
 

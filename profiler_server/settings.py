@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ipaddress
+import re
+from dataclasses import dataclass, field
 from pathlib import Path
 
 UPLOAD_LIMIT_BYTES = 4 << 30
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
+WILDCARD_HOSTS = ("0.0.0.0", "::", "")
+TOKEN_FORM = re.compile(r"[A-Za-z0-9._~-]{16,256}")
+"""What passes through an address, a header and a cookie as it stands, and is too long to be guessed."""
 
 
 @dataclass(frozen=True)
@@ -14,6 +19,7 @@ class Settings:
     """`allowed_hosts` are further names under which browsers may ask for the server, such as a proxy's.
 
     `upload_limit_bytes` is the most that a browser may send to be imported; 0 takes nothing.
+    Without a `token` a server on loopback answers to all who reach it, and one on a network to nobody.
     """
 
     base_dir: Path
@@ -21,7 +27,24 @@ class Settings:
     port: int = 8080
     allowed_hosts: tuple[str, ...] = ()
     upload_limit_bytes: int = UPLOAD_LIMIT_BYTES
+    token: str = field(default="", repr=False)
 
     @property
     def is_loopback(self) -> bool:
-        return self.host in LOOPBACK_HOSTS
+        return is_loopback_host(self.host)
+
+    @property
+    def asks_for_token(self) -> bool:
+        return bool(self.token) or not self.is_loopback
+
+
+def is_loopback_host(host: str) -> bool:
+    """Say whether an address is of this machine alone: `localhost`, ::1, or any of 127.0.0.0/8."""
+    if host == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)

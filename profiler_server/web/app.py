@@ -27,6 +27,7 @@ from profiler_server.web.links import API
 from profiler_server.web.parameters import refuse_unknown_names
 from profiler_server.web.services import Services, find_services
 from profiler_server.web.shell import Shell
+from profiler_server.web.token_gate import TokenGate
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -45,6 +46,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.add_exception_handler(kind, _answer_error)
     app.add_middleware(Compression)
     app.add_middleware(BodyLimit)
+    app.add_middleware(TokenGate, settings=settings, answer=_answer_error)
     app.add_middleware(Guard, settings=settings)
     return app
 

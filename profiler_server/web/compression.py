@@ -5,6 +5,8 @@ from __future__ import annotations
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from profiler_server.settings import is_loopback_host
+
 COMPRESSED_PATHS = ("/static/", "/runs/", "/compare")
 SMALLEST_BYTES = 1024
 
@@ -28,4 +30,4 @@ def _is_text(path: str) -> bool:
 def is_loopback(scope: Scope) -> bool:
     """Say whether a request comes from this machine."""
     client = scope.get("client")
-    return client is not None and client[0] in ("127.0.0.1", "::1")
+    return client is not None and is_loopback_host(client[0])

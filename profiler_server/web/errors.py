@@ -88,6 +88,12 @@ _DOMAIN: dict[type[Exception], tuple[int, str, str, str]] = {
 }
 _STATUS: dict[int, tuple[str, str, str]] = {
     400: ("bad_request", "This address is not understood", "Correct it, or start from the list of runs."),
+    401: (
+        "token_missing",
+        "This server asks for its token",
+        "Open the link that the server printed when it started. If you have done so, the list of runs opens from here. "
+        "A program sends the header `Authorization: Bearer TOKEN`.",
+    ),
     403: ("forbidden", "This server does not do that", "Its settings say so; see `profiler-server --help`."),
     404: ("not_found", "No such page", "Start from the list of runs."),
     405: ("method_not_allowed", "Not that way", "This address only answers to another HTTP method."),

@@ -7,8 +7,10 @@ from urllib.parse import parse_qsl
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from profiler_server.settings import LOOPBACK_HOSTS, Settings
+from profiler_server.settings import Settings
 from profiler_server.web.answers import refuse
+from profiler_server.web.hosts import Hosts, strip_port
+from profiler_server.web.links import API
 
 QUERY_LIMIT_BYTES = 8192
 QUERY_LIMIT_FIELDS = 64
@@ -30,12 +32,14 @@ SECURITY_HEADERS = {
 
 
 class Guard:
-    """ASGI middleware. A page of another site can reach a loopback server only under a name of its own: the host
-    check answers none of those (DNS rebinding), and a request that changes something must come from our own pages."""
+    """ASGI middleware. A page of another site can reach a server only under a name of its own: the host check answers
+    none of those (DNS rebinding), a request that changes something must come from our own pages, and one that another
+    site's page makes by itself, such as for an image, is refused before any work is done for it."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
-        self._hosts = {*LOOPBACK_HOSTS, settings.host, *settings.allowed_hosts} if settings.is_loopback else None
+        self._hosts = Hosts(settings)
+        self._proxied = frozenset(host.lower() for host in settings.allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -58,25 +62,37 @@ class Guard:
 
     def _refuse(self, scope: Scope) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
-        host = strip_port(headers.get("host", ""))
-        if self._hosts is not None and host not in self._hosts:
-            return (
-                421,
-                f"This server answers only to {', '.join(sorted(self._hosts))}; the browser asked for another host.",
-            )
-        origin, changes = headers.get("origin"), scope["method"] not in ("GET", "HEAD", "OPTIONS")
-        if changes and not _is_own_page(origin, headers, str(scope.get("scheme", "http"))):
-            return 403, "A request that changes something must come from a page of this server."
+        if not self._hosts.take(scope, headers.get("host", "")):
+            names = ", ".join(self._hosts.names)
+            return 421, f"This server answers to {names}; the browser asked for another host. --allowed-host adds one."
+        if scope["method"] not in ("GET", "HEAD", "OPTIONS"):
+            if not self._is_own_page(headers, str(scope.get("scheme", "http"))):
+                return 403, "A request that changes something must come from a page of this server."
+        elif _is_embedded(headers, str(scope["path"])):
+            return 403, "Pages of other sites may link to this server, and load nothing from it."
         if len(scope.get("raw_path") or b"") > PATH_LIMIT:
             return 414, f"The address is longer than {PATH_LIMIT} bytes."
         return refuse_query(scope.get("query_string", b""))
 
+    def _is_own_page(self, headers: Headers, scheme: str) -> bool:
+        """Say whether a request comes from our own page, or from no page at all; another port is another origin.
 
-def _is_own_page(origin: str | None, headers: Headers, scheme: str) -> bool:
-    """Say whether a request comes from our own page, or from no page at all; another port is another origin."""
-    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        What a proxy says of the scheme is not believed, so under the names of proxies both schemes are our own.
+        """
+        if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+            return False
+        origin, host = headers.get("origin"), headers.get("host", "").lower()
+        schemes = ("http", "https") if host in self._proxied or strip_port(host) in self._proxied else (scheme,)
+        return origin is None or origin.lower() in [f"{name}://{host}" for name in schemes]
+
+
+def _is_embedded(headers: Headers, path: str) -> bool:
+    """Say whether a page of another site makes this request by itself. A link that one follows is no such request,
+    unless it leads to data of the API, some of which takes long to make."""
+    if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
         return False
-    return origin is None or origin.lower() == f"{scheme}://{headers.get('host', '')}".lower()
+    is_followed = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return not is_followed or (path.startswith(API) and path != f"{API}/docs")
 
 
 def refuse_query(query: bytes) -> tuple[int, str] | None:
@@ -90,10 +106,3 @@ def refuse_query(query: bytes) -> tuple[int, str] | None:
     if any(len(value) > VALUE_LIMIT for _, value in fields):
         return 400, f"A value of the query is longer than {VALUE_LIMIT} characters."
     return None
-
-
-def strip_port(host: str) -> str:
-    """Return the host of `host:port` or `[::1]:port`, in lower case."""
-    if host.startswith("["):
-        return host[1:].split("]", 1)[0].lower()
-    return host.rsplit(":", 1)[0].lower() if host.count(":") == 1 else host.lower()

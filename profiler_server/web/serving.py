@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import secrets
 import socket
 import sys
 from collections.abc import Callable
@@ -11,7 +12,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from collector.format.schema.errors import UsageError
-from profiler_server.settings import Settings
+from profiler_server.settings import TOKEN_FORM, WILDCARD_HOSTS, Settings
+from profiler_server.web.hosts import Hosts
 
 BACKLOG = 128
 PORTS_TRIED = 50
@@ -22,13 +24,36 @@ _LARGE_BYTES = 1 << 20
 
 def serve(settings: Settings, say: Callable[[str], None]) -> None:
     """Serve until interrupted. Raises UsageError, before anything else is done, when the server cannot start."""
+    settings = ensure_token(settings)
     check_base_dir(settings)
     listener = open_socket(settings)
     return_large_blocks()
-    say(f"Stepscope shows the runs below {settings.base_dir.resolve()} at {describe_address(settings, listener)}")
-    if not settings.is_loopback:
-        say(f"It listens on {settings.host}: everyone who can reach this port can read these runs.")
+    for line in describe_start(settings, listener.getsockname()[1]):
+        say(line)
     _run(settings, listener)
+
+
+def ensure_token(settings: Settings) -> Settings:
+    """Return the settings, with a new token if others reach the server and none was given. Raises UsageError."""
+    if settings.token and not TOKEN_FORM.fullmatch(settings.token):
+        raise UsageError("--token takes 16 to 256 letters, digits and . _ ~ -; leave it out and one is made at start")
+    if settings.token or not settings.asks_for_token:
+        return settings
+    return replace(settings, token=secrets.token_urlsafe(24))
+
+
+def describe_start(settings: Settings, port: int) -> list[str]:
+    """Return what is said at start: the link to open, and on a network who can read the runs and under which names."""
+    link = f"?token={settings.token}" if settings.token else ""
+    lines = [
+        f"Stepscope shows the runs below {settings.base_dir.resolve()} at {describe_address(settings, port)}{link}"
+    ]
+    if settings.token:
+        lines.append("Who has this link can read these runs; programs send its token as `Authorization: Bearer TOKEN`.")
+    if not settings.is_loopback:
+        names = ", ".join(Hosts(settings).names)
+        lines.append(f"It listens on {settings.host} and answers to {names}; --allowed-host adds a name.")
+    return lines
 
 
 def return_large_blocks() -> None:
@@ -51,6 +76,7 @@ def _run(settings: Settings, listener: socket.socket) -> None:
         log_level="warning",
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # anyone can send them
         timeout_graceful_shutdown=SHUTDOWN_LIMIT_S,
     )
     try:
@@ -111,10 +137,10 @@ def with_free_port(settings: Settings) -> Settings:
     return settings
 
 
-def describe_address(settings: Settings, listener: socket.socket) -> str:
+def describe_address(settings: Settings, port: int) -> str:
     """Return the address to open in a browser on this machine."""
-    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::", "") else settings.host
-    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
+    host = "127.0.0.1" if settings.host in WILDCARD_HOSTS else settings.host
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
 def _listen(host: str, port: int) -> socket.socket:

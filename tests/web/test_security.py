@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from profiler_server.settings import Settings
 from profiler_server.web.guard import CONTENT_POLICY
 from tests.support.asking import Asker
 
+TOKEN = "0123456789abcdef-test"
+BEARER = {"authorization": f"Bearer {TOKEN}"}
 EVERY_KIND = (
     "/",
     "/runs/healthy/",
@@ -57,11 +60,72 @@ def test_loopback_hosts_are_answered(asker: Asker, host: str) -> None:
     assert asker.ask("/api/v1/runs", headers={"host": host}).status_code == 200
 
 
-def test_further_hosts_can_be_allowed_and_an_open_server_takes_all(web_base: Path) -> None:
+@pytest.mark.parametrize(
+    "host",
+    ["localhost:1@evil.example", "[localhost]evil.example", "[::1", "127.0.0.1:", "127.0.0.1:8080:1", "[::1]x:80"],
+)
+def test_what_is_no_host_is_not_taken_for_loopback(asker: Asker, host: str) -> None:
+    assert asker.ask("/api/v1/runs", headers={"host": host}).status_code == 421
+
+
+def test_further_hosts_can_be_allowed(web_base: Path) -> None:
+    proxied = Asker(web_base, Settings(web_base, allowed_hosts=("runs.example", "Other.example:444")))
+    for host in ("runs.example", "runs.example:443", "other.example"):
+        assert proxied.ask("/", headers={"host": host}).status_code == 200
+    assert proxied.ask("/", headers={"host": "evil.example"}).status_code == 421
+
+
+@pytest.mark.parametrize("bound", ["0.0.0.0", "192.168.7.7", "127.0.0.2"])
+def test_the_host_is_checked_wherever_a_server_listens(web_base: Path, bound: str) -> None:
+    asker = Asker(web_base, Settings(web_base, host=bound, allowed_hosts=("runs.example",), token=TOKEN))
+    for host, status in (("evil.example", 421), ("runs.example", 200), ("localhost", 200), (bound, 200)):
+        if host != "0.0.0.0":
+            assert asker.ask("/api/v1/runs", headers={"host": host, **BEARER}).status_code == status, host
+
+
+def test_a_server_on_all_addresses_answers_to_its_own_name(web_base: Path) -> None:
+    asker = Asker(web_base, Settings(web_base, host="0.0.0.0", token=TOKEN))
+    assert asker.ask("/", headers={"host": f"{socket.gethostname()}:8080", **BEARER}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "is_loopback"),
+    [(host, True) for host in ("127.0.0.2", "::1", "localhost", "::ffff:127.0.0.1")]
+    + [(host, False) for host in ("0.0.0.0", "::", "10.1.1.1", "", "localhost.evil.example")],
+)
+def test_every_loopback_address_is_one(tmp_path: Path, host: str, is_loopback: bool) -> None:
+    assert Settings(tmp_path, host=host).is_loopback == is_loopback
+
+
+def test_headers_of_a_proxy_change_nothing(asker: Asker) -> None:
+    forwarded = {"x-forwarded-host": "127.0.0.1", "x-forwarded-proto": "https", "x-forwarded-for": "127.0.0.1"}
+    assert asker.ask("/", headers={"host": "evil.example", **forwarded}).status_code == 421
+    own = {"origin": "https://127.0.0.1:8080", **forwarded}
+    assert asker.ask("/api/v1/runs", "POST", own).status_code == 403
+
+
+def test_the_page_of_an_allowed_name_may_come_by_https(web_base: Path) -> None:
     proxied = Asker(web_base, Settings(web_base, allowed_hosts=("runs.example",)))
-    assert proxied.ask("/", headers={"host": "runs.example"}).status_code == 200
-    opened = Asker(web_base, Settings(web_base, host="0.0.0.0"))
-    assert opened.ask("/", headers={"host": "gpu-box:8080"}).status_code == 200
+    own = {"host": "runs.example", "origin": "https://runs.example"}
+    assert proxied.ask("/api/v1/runs", "POST", own).status_code == 405
+    assert proxied.ask("/api/v1/runs", "POST", {**own, "origin": "https://runs.example:8443"}).status_code == 403
+
+
+FETCHES = {
+    "image": ({"sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}, 403, 403),
+    "frame": ({"sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"}, 403, 403),
+    "link": ({"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}, 200, 403),
+}
+
+
+@pytest.mark.parametrize("kind", FETCHES)
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_another_site_may_link_to_pages_and_load_nothing(asker: Asker, kind: str, site: str) -> None:
+    headers, page, data = FETCHES[kind]
+    given = {"sec-fetch-site": site, **headers}
+    assert asker.ask("/runs/healthy/", headers=given).status_code == page
+    assert asker.ask("/api/v1/runs/healthy/timeline/export", headers=given).status_code == data
+    assert asker.ask("/api/v1/runs", headers={**given, "sec-fetch-site": "same-origin"}).status_code == 200
 
 
 def test_a_change_asked_for_by_another_site_is_refused(asker: Asker) -> None:
@@ -94,6 +158,6 @@ def test_modules_have_a_script_type(asker: Asker) -> None:
 
 
 def test_remote_clients_get_pages_packed_and_tiles_as_they_are(web_base: Path) -> None:
-    app = Asker(web_base, Settings(web_base, host="0.0.0.0"))
-    packed = {"accept-encoding": "gzip"}
+    app = Asker(web_base, Settings(web_base, host="0.0.0.0", token=TOKEN))
+    packed = {"accept-encoding": "gzip", **BEARER}
     assert "content-encoding" not in app.ask("/runs/healthy/", headers=packed).headers  # loopback client
