@@ -1,73 +1,85 @@
-"""The command: `python -m tests.mutation [--jobs N] [--sample N] ROOM…`, or `all`, or `planted`."""
+"""The command: `python -m tests.mutation [--jobs N] [--sample N] [--match TEXT] ROOM…`, or `all`, or `--planted`."""
 
 from __future__ import annotations
 
 import argparse
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
+from tests.mutation.equivalents import find_equivalent
 from tests.mutation.mutants import Mutant, list_mutants
 from tests.mutation.rooms import PLANTED, ROOMS, Planted, Room
-from tests.mutation.running import ROOT, BaselineError, Result, try_mutants
+from tests.mutation.running import ROOT, BaselineError, Result, Trial, try_mutants
 
 
 def main() -> int:
     """Run the rooms; 1 if a mutant survived, 2 if a room cannot be tried."""
     parser = argparse.ArgumentParser("python -m tests.mutation", description=__doc__)
-    parser.add_argument("rooms", nargs="*", metavar="ROOM", help=f"all, planted, or some of: {', '.join(ROOMS)}")
+    parser.add_argument("rooms", nargs="*", metavar="ROOM", help=f"all, or some of: {', '.join(ROOMS)}")
+    parser.add_argument("--planted", action="store_true", help="try the mistakes that are planted by hand")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time (default: 1)")
     parser.add_argument("--sample", type=int, default=0, help="at most so many of a room, chosen at random (seed 1)")
     parser.add_argument("--match", default="", metavar="TEXT", help="only mutants whose line of output holds this text")
     given = parser.parse_args()
-    if not given.rooms:
+    if not given.rooms and not given.planted:
         parser.print_help()
         return 0
-    names = [*ROOMS, "planted"] if given.rooms == ["all"] else given.rooms
-    unknown = [name for name in names if name not in ROOMS and name != "planted"]
+    whole = given.rooms == ["all"]
+    unknown = [name for name in given.rooms if name not in ROOMS and not whole]
     if unknown:
-        parser.error(f"no room {unknown[0]}; there are: {', '.join(ROOMS)}, planted")
+        parser.error(f"no room {unknown[0]}; there are: {', '.join(ROOMS)}")
+    results = []
     try:
-        results = [result for name in names for result in _run_room(name, given)]
+        for name in ROOMS if whole else given.rooms:
+            results += _run(name, _list_trials(ROOMS[name], given), given.jobs)
+        if given.planted or whole:
+            results += _run(
+                "planted", [Trial(build_planted(ROOT, entry), entry.tests) for entry in PLANTED], given.jobs
+            )
     except BaselineError as error:
         print(error, file=sys.stderr)
         return 2
-    if len(names) > 1:
+    if whole or len(given.rooms) + given.planted > 1:
         _print_score("all together", results)
     return int(any(result.verdict == "survived" for result in results))
 
 
-def _run_room(name: str, given: argparse.Namespace) -> list[Result]:
+def _run(name: str, trials: Sequence[Trial], jobs: int) -> list[Result]:
     results = []
-    for room, mutants in _list_planted() if name == "planted" else [(ROOMS[name], _list_mutants(ROOMS[name]))]:
-        chosen = [mutant for mutant in mutants if given.match in str(mutant)]
-        if 0 < given.sample < len(chosen):
-            chosen = random.Random(1).sample(chosen, given.sample)
-        for result in try_mutants(chosen, room.tests, given.jobs):
-            results.append(result)
-            print(f"{result.verdict:<8}  {result.mutant}", flush=True)
+    for result in try_mutants(trials, jobs) if trials else ():
+        results.append(result)
+        print(f"{result.verdict:<8}  {result.mutant}", flush=True)
     _print_score(name, results)
     return results
+
+
+def _list_trials(room: Room, given: argparse.Namespace) -> list[Trial]:
+    chosen = []
+    for mutant in _list_mutants(room):
+        equivalent = find_equivalent(mutant)
+        if given.match in str(mutant) and equivalent is None:
+            chosen.append(mutant)
+        elif given.match in str(mutant) and equivalent is not None:
+            print(f"left out  {mutant}: {equivalent.reason}")
+    if 0 < given.sample < len(chosen):
+        chosen = random.Random(1).sample(chosen, given.sample)
+    return [Trial(mutant, room.tests) for mutant in chosen]
 
 
 def _list_mutants(room: Room) -> list[Mutant]:
     return [mutant for file in room.files for mutant in list_mutants(file, (ROOT / file).read_text(encoding="utf-8"))]
 
 
-def _list_planted() -> Iterator[tuple[Room, list[Mutant]]]:
-    for planted in PLANTED:
-        room = next(room for room in ROOMS.values() if planted.file in room.files)
-        yield room, [build_planted(ROOT, planted)]
-
-
 def build_planted(root: Path, planted: Planted) -> Mutant:
-    """Return a change by hand as a mutant. ValueError if its text does not stand in the file exactly once."""
+    """Return a planted mistake as a mutant. ValueError if its text does not stand in the file exactly once."""
     source = (root / planted.file).read_text(encoding="utf-8")
     if source.count(planted.old) != 1:
         raise ValueError(f"{planted.file} holds {source.count(planted.old)} times {planted.old!r}")
     line = source[: source.index(planted.old)].count("\n") + 1
-    return Mutant(planted.file, line, planted.old, planted.new, source.replace(planted.old, planted.new))
+    changed = source.replace(planted.old, planted.new)
+    return Mutant(planted.file, line, planted.old, f"{planted.new}  ({planted.name})", changed)
 
 
 def _print_score(name: str, results: list[Result]) -> None:

@@ -15,11 +15,16 @@ class Room:
 
 @dataclass(frozen=True)
 class Planted:
-    """A change by hand: a piece of text that stands in the file once, and what takes its place."""
+    """A mistake by hand: a piece of text that stands in the file once, what takes its place, and who must notice.
 
+    `name` says what would be wrong for a user.
+    """
+
+    name: str
     file: str
     old: str
     new: str
+    tests: tuple[str, ...]
 
 
 _FORMULAS = ("attention", "convolution", "elementwise", "embedding", "matmul", "normalization", "optimizer")
@@ -31,6 +36,7 @@ ROOMS = {
     "noise": Room(("collector/format/noise.py",), ("tests/unit/format/test_noise.py",)),
     "lens": Room(("collector/format/lens.py",), ("tests/unit/format/test_lens.py",)),
     "ring": Room(("collector/ring/words.py", "collector/ring/records.py"), ("tests/unit/ring",)),
+    "packing": Room(("collector/ring/packing.py",), ("tests/unit/ring/test_packing.py",)),
     "codes": Room(
         ("collector/ring/codes.py", "collector/format/requests.py"),
         ("tests/unit/ring", "tests/unit/format/test_requests.py", "tests/unit/sidecar/test_steady.py"),
@@ -60,7 +66,18 @@ ROOMS = {
         ("profiler_server/analysis/steps/outliers.py", "profiler_server/analysis/steps/throughput.py"),
         ("tests/unit/analysis/steps", "tests/unit/format/test_step_choice.py"),
     ),
-    "gate": Room(("profiler_server/analysis/compare/run_statistics.py",), ("tests/unit/analysis/compare",)),
+    "what_if": Room(
+        (
+            "profiler_server/analysis/what_if/stragglers.py",
+            "profiler_server/analysis/what_if/replay.py",
+            "profiler_server/analysis/what_if/schedule.py",
+            "profiler_server/analysis/what_if/steps.py",
+        ),
+        ("tests/unit/analysis/what_if", "tests/golden/test_what_if.py"),
+    ),
+    "gate": Room(
+        ("profiler_server/analysis/compare/run_statistics.py",), ("tests/unit/analysis/compare/test_run_statistics.py",)
+    ),
     "benchmark": Room(
         (
             "collector/launch/benchmark/figures.py",
@@ -69,17 +86,95 @@ ROOMS = {
         ),
         ("tests/unit/launch/test_figures.py", "tests/unit/launch/test_comparison.py"),
     ),
-    "limits": Room(("profiler_server/diagnosis/limits.py",), ("tests/unit/diagnosis",)),
+    "limits": Room(("profiler_server/diagnosis/limits.py",), ("tests/unit/diagnosis/test_limits.py",)),
     "machine": Room(
         ("collector/sidecar/machine.py",), ("tests/unit/sidecar/test_classify.py", "tests/unit/sidecar/test_steady.py")
     ),
 }
 PLANTED = (
-    Planted("collector/sidecar/machine.py", "codes.ZERO_START: OPTIMIZER", "codes.ZERO_START: TAIL"),
-    Planted("collector/traces/kineto/exposed.py", " & (phase != _WAIT)", ""),
     Planted(
+        "zeroing the gradients counts as tail",
+        "collector/sidecar/machine.py",
+        "codes.ZERO_START: OPTIMIZER",
+        "codes.ZERO_START: TAIL",
+        ("tests/unit/sidecar/test_steady.py",),
+    ),
+    Planted(
+        "p99 is the 98th percentile",
+        "collector/format/steps.py",
+        '"p99": 99.0',
+        '"p99": 98.0',
+        ("tests/unit/format/test_steps.py",),
+    ),
+    Planted(
+        "a step is an outlier from twelve deviations on",
+        "profiler_server/analysis/steps/outliers.py",
+        "MIN_DEVIATIONS = 6.0",
+        "MIN_DEVIATIONS = 12.0",
+        ("tests/unit/analysis/steps/test_outliers.py",),
+    ),
+    Planted(
+        "communication takes the place of data wait",
+        "collector/traces/kineto/exposed.py",
+        " & (phase != _WAIT)",
+        "",
+        ("tests/unit/traces/test_exposed.py",),
+    ),
+    Planted(
+        "the scatter of runs is that of the sample",
+        "profiler_server/analysis/compare/run_statistics.py",
+        "ratios.std(ddof=1)",
+        "ratios.std(ddof=0)",
+        ("tests/unit/analysis/compare/test_run_statistics.py",),
+    ),
+    Planted(
+        "throughput counts the warm-up",
         "profiler_server/analysis/steps/throughput.py",
         "kept = select_steps(steps).kept",
         "kept = slice(None)",
+        ("tests/unit/format/test_step_choice.py",),
+    ),
+    Planted(
+        "a finding is high from 40 % on",
+        "profiler_server/diagnosis/limits.py",
+        "HIGH_GAIN_FRAC = 0.20",
+        "HIGH_GAIN_FRAC = 0.40",
+        ("tests/unit/diagnosis/test_limits.py",),
+    ),
+    Planted(
+        "a half has four bytes",
+        "collector/traces/call.py",
+        '("half", 2)',
+        '("half", 4)',
+        ("tests/unit/traces/test_element_bytes.py",),
+    ),
+    Planted(
+        "the depth of the workers' queue lies among that of the pinned batches",
+        "collector/ring/packing.py",
+        "worker_depth << 12",
+        "worker_depth << 11",
+        ("tests/unit/ring/test_packing.py",),
+    ),
+    Planted(
+        "a step is bound by a part from 20 % on",
+        "profiler_server/diagnosis/limits.py",
+        "BOUND_FRAC = 0.10",
+        "BOUND_FRAC = 0.20",
+        ("tests/unit/diagnosis/test_limits.py",),
+    ),
+    Planted(
+        "figures of a filter of steps are kept as those of the rank",
+        "collector/format/run.py",
+        "return str(self.folder), self.lens",
+        "return str(self.folder), Lens()",
+        ("tests/unit/format/test_lens.py",),
+    ),
+    Planted(
+        "the ideal job communicates as slowly as the mean of its ranks",
+        "profiler_server/analysis/what_if/stragglers.py",
+        "np.median if kind in _COMMUNICATION else np.mean",
+        "np.mean",
+        ("tests/unit/analysis/what_if/test_stragglers.py",),
     ),
 )
+"""Mistakes of a kind that shows a wrong figure without an error. `python -m tests.mutation --planted` tries them all."""

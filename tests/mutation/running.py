@@ -42,6 +42,14 @@ Verdict = Literal["killed", "survived", "timeout"]
 
 
 @dataclass(frozen=True)
+class Trial:
+    """A mutant and the tests that must notice it."""
+
+    mutant: Mutant
+    tests: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Result:
     mutant: Mutant
     verdict: Verdict
@@ -51,11 +59,12 @@ class BaselineError(Exception):
     """The tests of a room fail, or there are none, before anything is changed."""
 
 
-def try_mutants(mutants: Sequence[Mutant], tests: Sequence[str], jobs: int) -> Iterator[Result]:
+def try_mutants(trials: Sequence[Trial], jobs: int) -> Iterator[Result]:
     """Yield each mutant with its verdict as it is known. BaselineError if the tests do not pass as they are."""
     for name in _LIBRARIES:
         with contextlib.suppress(ImportError):
             __import__(name)
+    tests = sorted({test for trial in trials for test in trial.tests})
     with TemporaryDirectory(prefix="mutation-") as folder:
         copies = [_copy_repository(Path(folder) / str(number)) for number in range(jobs)]
         begin = time.monotonic()
@@ -64,22 +73,20 @@ def try_mutants(mutants: Sequence[Mutant], tests: Sequence[str], jobs: int) -> I
             told = _log_of(copies[0]).read_text(encoding="utf-8", errors="replace")[-2000:]
             raise BaselineError(f"{told}\n{' '.join(tests)}: exit code {code} before anything is changed")
         limit_s = max(_LEAST_S, _TIMES * (time.monotonic() - begin))
-        yield from _share_out(mutants, tests, copies, limit_s)
+        yield from _share_out(trials, copies, limit_s)
 
 
-def _share_out(
-    mutants: Sequence[Mutant], tests: Sequence[str], copies: Sequence[Path], limit_s: float
-) -> Iterator[Result]:
-    waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
+def _share_out(trials: Sequence[Trial], copies: Sequence[Path], limit_s: float) -> Iterator[Result]:
+    waiting: queue.SimpleQueue[Trial] = queue.SimpleQueue()
     done: queue.SimpleQueue[Result | BaseException] = queue.SimpleQueue()
-    for mutant in mutants:
-        waiting.put(mutant)
+    for trial in trials:
+        waiting.put(trial)
 
     def work(copy: Path) -> None:
         try:
             while True:
-                mutant = waiting.get_nowait()
-                done.put(Result(mutant, _try_mutant(copy, mutant, tests, limit_s)))
+                trial = waiting.get_nowait()
+                done.put(Result(trial.mutant, _try(copy, trial, limit_s)))
         except queue.Empty:
             pass
         except BaseException as error:
@@ -88,19 +95,19 @@ def _share_out(
 
     for copy in copies:
         threading.Thread(target=work, args=(copy,), daemon=True).start()
-    for _ in mutants:
+    for _ in trials:
         result = done.get()
         if isinstance(result, BaseException):
             raise result
         yield result
 
 
-def _try_mutant(copy: Path, mutant: Mutant, tests: Sequence[str], limit_s: float) -> Verdict:
-    path = copy / mutant.path
+def _try(copy: Path, trial: Trial, limit_s: float) -> Verdict:
+    path = copy / trial.mutant.path
     original = path.read_bytes()
-    path.write_text(mutant.source, encoding="utf-8")
+    path.write_text(trial.mutant.source, encoding="utf-8")
     try:
-        code = _run_tests(copy, tests, limit_s)
+        code = _run_tests(copy, trial.tests, limit_s)
     finally:
         path.write_bytes(original)
     return "timeout" if code is None else "survived" if code == 0 else "killed"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutation.__main__ import build_planted
+from tests.mutation.equivalents import EQUIVALENTS, Equivalent, find_equivalent
 from tests.mutation.mutants import list_mutants
 from tests.mutation.rooms import PLANTED, ROOMS, Planted
 
@@ -60,6 +61,18 @@ def test_the_files_and_tests_of_a_room_are_there(name: str) -> None:
     assert [path for path in (*ROOMS[name].files, *ROOMS[name].tests) if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.old)
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
 def test_a_change_by_hand_still_fits_its_file(planted: Planted) -> None:
     assert build_planted(ROOT, planted).source != (ROOT / planted.file).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+def test_the_tests_that_must_notice_a_planted_mistake_are_there(planted: Planted) -> None:
+    assert [path for path in planted.tests if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("equivalent", EQUIVALENTS, ids=lambda equivalent: f"{equivalent.file}: {equivalent.line}")
+def test_a_mutant_that_is_left_out_is_one_and_says_why(equivalent: Equivalent) -> None:
+    mutants = list_mutants(equivalent.file, (ROOT / equivalent.file).read_text(encoding="utf-8"))
+    assert [find_equivalent(mutant) for mutant in mutants].count(equivalent) == 1
+    assert equivalent.reason

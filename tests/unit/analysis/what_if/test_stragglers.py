@@ -1,0 +1,82 @@
+"""The what-if analysis of two replicas that meet in one reduction, with figures that can be worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from profiler_server.analysis.what_if.job import BACKWARD, FORWARD, SCATTER, UPDATE, Job, Operation
+from profiler_server.analysis.what_if.replay import measure_transfers
+from profiler_server.analysis.what_if.schedule import read_schedule
+from profiler_server.analysis.what_if.stragglers import replay_job
+
+MS = 1e6
+KINDS = (BACKWARD, FORWARD, SCATTER, UPDATE)
+
+
+def make_job(reduction_ms: tuple[float, ...] = (10, 10, 40), idle_ms: float = 0.0, offset_ms: float = 0.0) -> Job:
+    """Replica 0 works 20 ms forward and replica 1 40 ms; both work 50 ms backward, reduce, and update for 5 ms.
+
+    `idle_ms` passes before the update without an operation; the reduction of replica 0 ends `offset_ms` early.
+    """
+    forward = np.tile([20.0, 40.0], (len(reduction_ms), 1))
+    begin = np.zeros_like(forward)
+    met = (forward + 50).max(axis=1, keepdims=True)
+    ends = np.broadcast_to(met + np.array(reduction_ms)[:, None], forward.shape).copy()
+    late = ends + idle_ms
+    ends[:, 0] -= offset_ms
+    starts = np.stack([forward, begin, forward + 50, late])
+    lengths = np.stack([np.full_like(forward, 50.0), forward, ends - (forward + 50), np.full_like(forward, 5.0)])
+    operations = tuple(Operation(kind, 0, 0) for kind in KINDS)
+    chunk = np.array([0, 0, 0, -1])
+    return Job(operations, np.arange(len(reduction_ms)), starts * MS, lengths * MS, np.array([[4, 7]]), chunk, chunk)
+
+
+def test_the_ideal_job_computes_as_the_mean_and_communicates_as_the_median() -> None:
+    found = replay_job(make_job())
+    # As it was: 40 + 50 + mean(10, 10, 40) + 5 = 115 ms. Ideal: 30 + 50 + 10 + 5 = 95 ms.
+    assert found.slowdown == pytest.approx(115 / 95)
+    assert found.waste_frac == pytest.approx(20 / 115)
+    assert found.discrepancy_frac == pytest.approx(0.0)
+    assert found.method == "replay"
+
+
+def test_each_kind_of_operation_is_weighed_alone() -> None:
+    by_operation = replay_job(make_job()).by_operation
+    assert by_operation == pytest.approx({BACKWARD: 1.0, FORWARD: 105 / 95, SCATTER: 105 / 95, UPDATE: 1.0})
+
+
+def test_the_slow_rank_is_blamed_and_mending_it_gains_what_it_is_slower_than_the_mean() -> None:
+    found = replay_job(make_job())
+    assert found.by_rank == pytest.approx({4: 105 / 95, 7: 115 / 95})
+    assert found.mend_rank_gain_ns == pytest.approx({4: 0.0, 7: 10 * MS})
+    assert found.worker_share == pytest.approx(10 / 20)
+    assert found.by_stage == pytest.approx({0: 115 / 95})
+    assert found.stage_share == pytest.approx(1.0)
+
+
+def test_a_job_that_loses_nothing_has_no_shares_of_the_loss() -> None:
+    job = make_job((10, 10, 10))
+    alike = Job(job.operations, job.steps, job.start_ns.copy(), job.duration_ns.copy(), job.ranks, job.chunk, job.depth)
+    for array in (alike.start_ns, alike.duration_ns):
+        array[:, :, 0] = array[:, :, 1]
+    found = replay_job(alike)
+    assert found.slowdown == pytest.approx(1.0)
+    assert (found.worker_share, found.stage_share) == (None, None)
+
+
+@pytest.mark.parametrize(("idle_ms", "is_told"), [(5.7, True), (5.8, False)])
+def test_steps_that_are_five_percent_longer_than_their_operations_are_not_judged(idle_ms: float, is_told: bool) -> None:
+    found = replay_job(make_job(idle_ms=idle_ms))  # 5.75 ms are 5 % of 115 ms
+    assert (found.slowdown is not None) == is_told
+    assert found.discrepancy_frac == pytest.approx(idle_ms / 115)
+
+
+@pytest.mark.parametrize(("offset_ms", "length_ms"), [(4.0, 6.0), (19.0, -9.0), (20.0, 0.0), (25.0, 0.0)])
+def test_a_transfer_lasts_from_the_last_arrival_but_ten_milliseconds_below_nothing_are_nothing(
+    offset_ms: float, length_ms: float
+) -> None:
+    job = make_job((10, 10, 10), offset_ms=offset_ms)
+    lengths = measure_transfers(job, read_schedule(job))
+    assert lengths[2] / MS == pytest.approx(np.tile([length_ms, 10.0], (3, 1)))
+    assert lengths[[0, 1, 3]].tolist() == job.duration_ns[[0, 1, 3]].tolist()
