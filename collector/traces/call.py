@@ -16,7 +16,9 @@ _LARGEST_DIMENSION = 1 << 48
 _MOST_DIMENSIONS = 64
 _MOST_TENSORS = 100_000
 _ELEMENT_BYTES = (
-    ("complex<double>", 16), ("complex<float>", 8), ("complex<c10::half>", 4),
+    ("complex<double>", 16), ("complexdouble", 16), ("complex128", 16),
+    ("complex<float>", 8), ("complexfloat", 8), ("complex64", 8),
+    ("complex<c10::half>", 4), ("complexhalf", 4), ("complex32", 4),
     ("float8", 1), ("float4", 1), ("bfloat16", 2), ("half", 2), ("float16", 2), ("float64", 8), ("double", 8),
     ("float", 4), ("long", 8), ("int64", 8), ("int32", 4), ("short", 2), ("int16", 2), ("int8", 1), ("int", 4),
     ("char", 1), ("byte", 1), ("bool", 1),
@@ -45,7 +47,9 @@ class Call:
         return self.tensors[index] if index < len(self.tensors) else None
 
     def element_bytes(self, index: int) -> int:
-        return find_element_bytes(self.dtypes[index] if index < len(self.dtypes) else "")
+        """Return the size of one element of a tensor, that of float32 where its dtype is not told."""
+        known = find_element_bytes(self.dtypes[index]) if index < len(self.dtypes) else None
+        return UNKNOWN_ELEMENT_BYTES if known is None else known
 
     def tensor_bytes(self, index: int) -> int:
         """Return the size of a tensor, 0 for an argument that is none."""
@@ -101,10 +105,13 @@ def read_call(shapes: str | None, dtypes: str | None, values: str | None) -> Cal
     return Call(tuple(tensors), tuple(lists), types, tuple(_to_text(entry) for entry in _load(values) or ()))
 
 
-def find_element_bytes(dtype: str) -> int:
-    """Return the size of one element of a dtype as a trace names it, such as c10::BFloat16 or long int."""
+def find_element_bytes(dtype: str) -> int | None:
+    """Return the size of one element of a dtype, None for one that is not known.
+
+    Traces name it in many ways, such as c10::BFloat16, long int, Float8_e4m3fn or complex64.
+    """
     lowered = dtype.lower()
-    return next((size for known, size in _ELEMENT_BYTES if known in lowered), UNKNOWN_ELEMENT_BYTES)
+    return next((size for known, size in _ELEMENT_BYTES if known in lowered), None)
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape | None:

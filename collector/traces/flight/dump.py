@@ -7,15 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from collector.traces.call import find_element_bytes
+
 _RANK = re.compile(r"(\d{1,9})\D*$")
 _NUMBERS = re.compile(r"\d{1,9}")
 _MOST_TEXT = 300
 _MOST_RANKS = 1_000_000
 _MOST_ENTRIES = 1_000_000
-_ITEM_BYTES = {
-    "Double": 8, "ComplexFloat": 8, "Long": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2,
-    "Byte": 1, "Char": 1, "Bool": 1, "Float8_e4m3fn": 1, "Float8_e5m2": 1, "ComplexDouble": 16,
-}  # fmt: skip
 _OWN_CODE = ("torch/", "torch\\", "<frozen")
 
 
@@ -144,7 +142,7 @@ def _read_ranks(entry: Any) -> tuple[int, ...]:
 
 
 def _count_bytes(shapes: Any, dtype: str) -> int | None:
-    size = _ITEM_BYTES.get(dtype)
+    size = find_element_bytes(dtype)
     if size is None or not isinstance(shapes, list):
         return None
     total = 0

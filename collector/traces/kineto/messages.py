@@ -8,15 +8,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from collector.traces.call import find_element_bytes
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.collectives import find_collective
 from collector.traces.kineto.model import Trace
 
-_DTYPE_BYTES = {
-    "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8": 1, "half": 2, "bfloat16": 2, "short": 2,
-    "float16": 2, "int": 4, "float": 4, "int32": 4, "float32": 4, "long": 8, "double": 8, "int64": 8, "float64": 8,
-    "signed char": 1, "unsigned char": 1, "long int": 8,
-}  # fmt: skip
 _SPAN_PREFIXES = ("nccl:", "gloo:", "rccl:", "xccl:", "mpi:", "ucc:")
 
 
@@ -47,7 +43,7 @@ class Messages:
         elements = np.maximum(*(self._first(values) for values in self._elements))
         found = []
         for row, (count, dtype) in enumerate(zip(elements.tolist(), self.dtypes, strict=True)):
-            item_bytes = _count_bytes(dtype)
+            item_bytes = find_element_bytes(dtype or "")
             found.append(count * item_bytes if count >= 0 and item_bytes else self._measure_inputs(row))
         return np.array(found, np.int64)
 
@@ -86,12 +82,7 @@ def _sum_tensors(dims: str | None, types: str | None) -> int:
     """Return the bytes of the tensors that an operator was given, 0 if they are not known."""
     try:
         shapes, names = json.loads(dims or "[]"), json.loads(types or "[]")
-        known = [(shape, _count_bytes(name)) for shape, name in zip(shapes, names, strict=False)]
+        known = [(shape, find_element_bytes(str(name))) for shape, name in zip(shapes, names, strict=False)]
         return sum(math.prod(shape) * size for shape, size in known if shape and size)
     except (ValueError, TypeError, RecursionError):
         return 0
-
-
-def _count_bytes(dtype: object) -> int:
-    name = str(dtype or "").lower().removeprefix("torch.").removeprefix("c10::")
-    return _DTYPE_BYTES.get(name, 0)

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from collector.traces.call import find_element_bytes
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.model import Trace
 
@@ -19,15 +20,14 @@ GRANULE_BYTES = 512
 """The caching allocator of a device rounds blocks up to a multiple of it."""
 _MOST_DIMS = 12
 _TYPES = {
-    "0": ("uint8", 1), "1": ("int8", 1), "2": ("int16", 2), "3": ("int32", 4), "4": ("int64", 8), "5": ("float16", 2),
-    "6": ("float32", 4), "7": ("float64", 8), "8": ("complex32", 4), "9": ("complex64", 8), "11": ("bool", 1),
-    "15": ("bfloat16", 2), "unsigned char": ("uint8", 1), "signed char": ("int8", 1), "short": ("int16", 2),
-    "short int": ("int16", 2), "int": ("int32", 4), "long": ("int64", 8), "long int": ("int64", 8),
-    "c10::Half": ("float16", 2), "float": ("float32", 4), "double": ("float64", 8), "bool": ("bool", 1),
-    "c10::complex<float>": ("complex64", 8), "c10::BFloat16": ("bfloat16", 2),
-    "c10::Float8_e4m3fn": ("float8_e4m3fn", 1), "c10::Float8_e5m2": ("float8_e5m2", 1),
+    "0": "uint8", "1": "int8", "2": "int16", "3": "int32", "4": "int64", "5": "float16", "6": "float32", "7": "float64",
+    "8": "complex32", "9": "complex64", "11": "bool", "15": "bfloat16", "unsigned char": "uint8", "signed char": "int8",
+    "short": "int16", "short int": "int16", "int": "int32", "long": "int64", "long int": "int64",
+    "c10::Half": "float16", "float": "float32", "double": "float64", "bool": "bool",
+    "c10::complex<float>": "complex64", "c10::BFloat16": "bfloat16",
+    "c10::Float8_e4m3fn": "float8_e4m3fn", "c10::Float8_e5m2": "float8_e5m2",
 }  # fmt: skip
-"""By the number or the name that a trace has for it: name in Python, bytes of one element."""
+"""The name in Python, by the number or the name that a trace has for it."""
 _MADE_BY_SIZE = {"aten::empty": (0, 1), "aten::empty_strided": (0, 2)}
 """Where these operators have size and type among their arguments."""
 
@@ -57,14 +57,14 @@ class Tensors:
         found = _find_tensor(self._trace.names[name], values, types, dims)
         if found is None:
             return None
-        shape, (dtype, item_bytes) = found
-        whole_bytes = math.prod(shape) * item_bytes
+        shape, dtype = found
+        whole_bytes = math.prod(shape) * (find_element_bytes(dtype) or 0)
         return (json.dumps(shape), dtype) if whole_bytes <= size < whole_bytes + GRANULE_BYTES else None
 
 
 def _find_tensor(
     name: str, values: list[object], types: list[object], dims: list[object]
-) -> tuple[list[int], tuple[str, int]] | None:
+) -> tuple[list[int], str] | None:
     """Return shape and type of what an operator makes, None where its arguments do not tell."""
     if name in _MADE_BY_SIZE:
         at, of = _MADE_BY_SIZE[name]

@@ -29,9 +29,30 @@ NAMES = {
     "Int16": torch.int16,
     "Int8": torch.int8,
     "Byte": torch.uint8,
+    "Char": torch.int8,
+    "Bool": torch.bool,
+    "Half": torch.float16,
+    "BFloat16": torch.bfloat16,
+    "Short": torch.int16,
+    "Int": torch.int32,
+    "Long": torch.int64,
+    "Float": torch.float32,
+    "Double": torch.float64,
+    "ComplexHalf": torch.complex32,
+    "ComplexFloat": torch.complex64,
+    "ComplexDouble": torch.complex128,
+    "complex32": torch.complex32,
+    "complex64": torch.complex64,
+    "complex128": torch.complex128,
+    "Float8_e5m2": torch.float8_e5m2,
+    "torch.bfloat16": torch.bfloat16,
 }
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_element_has_the_bytes_that_it_has_in_torch(name: str) -> None:
     assert find_element_bytes(name) == NAMES[name].itemsize
+
+
+def test_a_type_that_is_not_known_has_no_size() -> None:
+    assert [find_element_bytes(name) for name in ("", "Scalar", "TensorList", "Undefined", "None")] == [None] * 5
