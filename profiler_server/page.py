@@ -10,7 +10,7 @@ from collector.format.lens import StepRange
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableBrokenError
 from collector.format.schema.recovery import spell_recovery
-from profiler_server.store.lasting import Later
+from profiler_server.store.cache.disk import NotReady
 
 PanelState = Literal["ready", "empty", "off", "failed", "pending"]
 
@@ -112,12 +112,12 @@ _NOTHING = {
 """What a person is told where a table was never written, or holds no row."""
 
 
-def explain_delay(later: Later) -> Notice:
+def explain_delay(delay: NotReady) -> Notice:
     """Return the notice in the place of a result that is not there yet."""
     return (
-        Notice("pending", "Being computed …", later.reason)
-        if later.coming
-        else Notice("off", "Too large", later.reason)
+        Notice("pending", "Being computed …", delay.reason)
+        if delay.pending
+        else Notice("off", "Too large", delay.reason)
     )
 
 

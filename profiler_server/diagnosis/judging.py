@@ -23,10 +23,10 @@ from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.diagnosis.ranking import Fixed, make_claim, rank_claims, write_note, write_suggestion
 from profiler_server.diagnosis.verdict import find_bound, say_verdict
 from profiler_server.format import format_number_of
-from profiler_server.store.kept import Kept
-from profiler_server.store.stamps import stamp_ranks
+from profiler_server.store.cache.memory import MemoryCache
+from profiler_server.store.cache.stamp import stamp_ranks
 
-_DIAGNOSES: Kept[Diagnosis] = Kept(64)
+_DIAGNOSES: MemoryCache[Diagnosis] = MemoryCache(64)
 Findings = list[tuple[Rule, Finding]]
 _TRACE_LONGER = "Trace longer: give torch.profiler.schedule a larger `active`, and call prof.step() after every step."
 _log = logging.getLogger("stepscope")
@@ -34,14 +34,14 @@ _SEVERITIES = ("high", "medium", "low", "info")
 
 
 def diagnose(run: Run, rank: int) -> Diagnosis:
-    """Judge one rank of a run; the result is kept until a file of the run changes.
+    """Judge one rank of a run; the result is cached until a file of the run changes.
 
     A rank without steps gets the kind `unknown` and a sentence that says why. Raises RunNotFoundError,
     NewerSchemaError or TableBrokenError if the rank's manifest or its steps cannot be read.
     """
     run.rank(rank).manifest  # noqa: B018  fail on a broken rank before looking for its files
     stamp = stamp_ranks(run.path, run.ranks)  # the other ranks are what a straggler is told by
-    return _DIAGNOSES.recall((run.key, rank), stamp, lambda: _judge_run(Run(run.path, run.redactor), rank))
+    return _DIAGNOSES.find_or_compute((run.key, rank), stamp, lambda: _judge_run(Run(run.path, run.redactor), rank))
 
 
 def _judge_run(run: Run, rank: int) -> Diagnosis:

@@ -15,8 +15,8 @@ from collector.format.run import Run, open_run
 from collector.format.scan import Scan, scan_base
 from collector.format.schema import layout
 from collector.format.schema.errors import RunNotFoundError, StepscopeError
+from profiler_server.store.cache.stamp import Stamp, stamp_run
 from profiler_server.store.headline import Headline, RunEntry, read_headline
-from profiler_server.store.stamps import Stamp, stamp_run
 from profiler_server.store.traces import TraceFile, TraceFinder, leave_imported
 
 SCAN_INTERVAL_S = 2.0

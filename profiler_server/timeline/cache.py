@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from collector.format.run import RankRun
 from collector.format.schema.errors import OutputError, StepscopeError
-from profiler_server.store.beside import list_roots, make_root
+from profiler_server.store.cache.background import Background
+from profiler_server.store.cache.folders import list_roots, make_root
 from profiler_server.timeline.build import FORMAT_VERSION, INDEX_FILE, Progress, build_timeline
 from profiler_server.timeline.sources import count_slices, find_stamp
 from profiler_server.timeline.store import Timeline
@@ -39,6 +40,7 @@ class TimelineCache:
         self._open: OrderedDict[tuple[str, str], Timeline] = OrderedDict()
         self._building: dict[tuple[str, str], threading.Lock] = {}
         self._progress: dict[tuple[str, str], float] = {}
+        self._background = Background(threads=2, head_start=False)
 
     def open(self, rank: RankRun) -> Timeline:
         """Return the timeline of a rank as its tables are now. Raises RunError, or OutputError on a full disk.
@@ -82,7 +84,7 @@ class TimelineCache:
         return count_slices(rank) > LARGE_SLICES
 
     def find_progress(self, rank: RankRun) -> float | None:
-        """Return how far building has come, 0 to 1; None if nobody builds."""
+        """Return how far building has come, 0 to 1; None if it has not begun."""
         with self._lock:
             found = [share for (folder, _), share in self._progress.items() if folder == str(rank.folder)]
         return max(found) if found else None
@@ -90,18 +92,13 @@ class TimelineCache:
     def start(self, rank: RankRun) -> None:
         """Begin to build in the background, if nobody does yet. What fails then fails again, and is told, on `open`."""
         if self.find_progress(rank) is None:
-            with self._lock:
-                self._progress[(str(rank.folder), "")] = 0.0
-            threading.Thread(target=self._open_quietly, args=(rank,), name="timeline", daemon=True).start()
+            self._background.start(rank.whole.key, lambda: self._open_quietly(rank))
 
     def _open_quietly(self, rank: RankRun) -> None:
         try:
             self.open(rank)
         except (StepscopeError, OSError) as error:
             log.warning("the timeline of %s cannot be built: %s", rank.folder, error)
-        finally:
-            with self._lock:
-                self._progress.pop((str(rank.folder), ""), None)
 
     def _find_or_build(self, rank: RankRun, stamp: str) -> Path:
         roots = list_roots(rank, CACHE_FOLDER)

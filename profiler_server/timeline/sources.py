@@ -5,11 +5,9 @@ A slice's number (`sid`) is its row in the table `slices`; derived slices are nu
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +21,7 @@ from collector.format import parts
 from collector.format.intervals import Ints
 from collector.format.run import RankRun
 from collector.format.schema.errors import TableBrokenError, TableMissingError
+from profiler_server.store.cache.stamp import shorten_stamp, stamp_tables
 from profiler_server.timeline.lanes import Int32s
 
 BATCH_ROWS = 1 << 18
@@ -202,13 +201,5 @@ def _leave_out(batch: Batch, superseded: Sequence[int]) -> Batch:
 
 
 def find_stamp(rank: RankRun, version: int) -> str:
-    """Return what changes when the tables do: names, sizes and times of their files."""
-    digest = blake2b(str(version).encode(), digest_size=8)
-    for table in MEASURED_TABLES:
-        for path in parts.find_files(rank.folder, table):
-            try:
-                stat = os.stat(path)
-            except OSError:
-                continue
-            digest.update(f"{table}/{path.name}:{stat.st_size}:{stat.st_mtime_ns};".encode())
-    return digest.hexdigest()
+    """Return what changes when the tables do, or the version of what is made of them."""
+    return shorten_stamp((version, stamp_tables(rank.folder, MEASURED_TABLES)))

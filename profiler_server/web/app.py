@@ -17,7 +17,7 @@ from collector.format.schema.errors import StepscopeError
 from collector.plugins import find_plugins
 from collector.version import __version__
 from profiler_server.settings import Settings
-from profiler_server.store.background import BACKGROUND
+from profiler_server.store.cache.background import BACKGROUND
 from profiler_server.web import routes
 from profiler_server.web.bodies import BodyLimit
 from profiler_server.web.compression import Compression

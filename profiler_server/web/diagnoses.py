@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 from collector.format.run import Run
 from collector.format.schema.errors import RunError, StepscopeError
-from profiler_server.store import lasting
-from profiler_server.store.background import BACKGROUND, Background
+from profiler_server.store.cache import disk
+from profiler_server.store.cache.background import BACKGROUND, Background
+from profiler_server.store.cache.disk import count_slices, explain_too_large
+from profiler_server.store.cache.memory import Entry, MemoryCache
+from profiler_server.store.cache.stamp import stamp_ranks
 from profiler_server.store.headline import RunEntry
-from profiler_server.store.kept import Kept, Known
-from profiler_server.store.lasting import count_slices, spell_too_large
-from profiler_server.store.stamps import stamp_ranks
 from profiler_server.web.shell import Panel
 
-KEPT = 512
+MOST_CACHED = 512
 RESTED_S = 30.0
 """A run that records changes every second; the list, which follows it, has it judged no more often than this."""
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Diagnoses:
     """Judge runs at most once per state of their files; in the background where a list needs many."""
 
     def __init__(self) -> None:
-        self._cache: Kept[_Judged] = Kept(KEPT)
+        self._cache: MemoryCache[_Judged] = MemoryCache(MOST_CACHED)
         self._list = Background()
         """Apart from what pages wait for: a rank with millions of slices must not hold up the list."""
 
@@ -46,12 +46,12 @@ class Diagnoses:
             return known.result.panel
         ranked = run.read_rank(rank)
         slices = count_slices(ranked)
-        if slices > lasting.MOST_SLICES:
-            return Panel(None, spell_too_large(ranked, slices))
-        if slices > lasting.AT_ONCE_SLICES:
+        if slices > disk.MOST_SLICES:
+            return Panel(None, explain_too_large(ranked, slices))
+        if slices > disk.AT_ONCE_SLICES:
             BACKGROUND.start(("diagnosis", *key), lambda: self._fill(key, stamp, run))
             return Panel(None, f"{slices:,} slices are read in the background; what they tell appears here.", True)
-        return self._cache.recall(key, stamp, lambda: _judge(run, rank)).panel
+        return self._cache.find_or_compute(key, stamp, lambda: _judge(run, rank)).panel
 
     def peek(self, entry: RunEntry) -> Panel | None:
         """Return the diagnosis of a run's first rank if it is known; else have it made and return None.
@@ -67,13 +67,13 @@ class Diagnoses:
             return known.result.panel
         if known is not None and entry.state == "recording" and time.monotonic() - known.result.at_s < RESTED_S:
             return known.result.panel
-        if count_slices(run.read_rank(rank)) > lasting.MOST_SLICES:
+        if count_slices(run.read_rank(rank)) > disk.MOST_SLICES:
             return self.judge(run, rank)
         self._list.start(key, lambda: self._fill(key, stamp, run))
         return None
 
     def _fill(self, key: Key, stamp: Hashable, run: Run) -> None:
-        self._cache.keep(key, Known(stamp, _judge(run, key[1])))
+        self._cache.put(key, Entry(stamp, _judge(run, key[1])))
 
     def close(self) -> None:
         self._list.drop_waiting()

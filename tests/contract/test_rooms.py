@@ -308,7 +308,7 @@ def test_the_server_imports_with_torch_blocked() -> None:
 def test_what_is_cached_of_a_rank_is_keyed_by_how_the_rank_is_seen() -> None:
     """Through a filter, or without its names, a rank has other figures: `RankRun.key` says so, its folder does not."""
     # A timeline is that of the whole rank, whatever lens it was asked for through; `beside` finds a folder.
-    whole = ("profiler_server.timeline.cache", "profiler_server.timeline.tiles", "profiler_server.store.beside")
+    whole = ("profiler_server.timeline.cache", "profiler_server.timeline.tiles", "profiler_server.store.cache.folders")
     by_folder = re.compile(
         r"str\((\w+\.)*(rank\.folder|run\.path)\)|@(lru_)?cache\b[^\n]*\ndef \w+\([^)]*: (RankRun|Run)\b"
     )

@@ -20,7 +20,7 @@ from collector.format.schema.errors import TableMissingError
 from profiler_server.analysis.accounting.categories import CATEGORIES, LOADER, STEP, list_categories, unite_each
 from profiler_server.analysis.device.device import COLLECTIVE, KERNEL, DeviceWork, account_times, read_device_work
 from profiler_server.analysis.device.slices import Texts, read_slices, read_steps, read_thread_tracks, to_ints
-from profiler_server.store.lasting import Lasting
+from profiler_server.store.cache.disk import DiskCache
 
 _DRIVER = re.compile(r"cu[A-Z]")
 _COUNTED = re.compile(r"(nccl|gloo):(broadcast|reduce|all_reduce|all_gather|reduce_scatter)$")
@@ -107,7 +107,7 @@ def _account(rank: RankRun) -> Accounts:
     )
 
 
-ACCOUNTS = Lasting("accounts", Accounts, _account, 64)
+ACCOUNTS = DiskCache("accounts", Accounts, _account, 64)
 
 
 def _list_device_accounts(work: DeviceWork, rank: RankRun) -> tuple[DeviceAccount, ...]:

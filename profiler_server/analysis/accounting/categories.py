@@ -23,7 +23,7 @@ from profiler_server.analysis.device.slices import (
     release_slices,
     to_ints,
 )
-from profiler_server.store.lasting import Lasting
+from profiler_server.store.cache.disk import DiskCache
 
 CATEGORY_LABELS: Mapping[str, str] = {
     "kernel": "Kernel",
@@ -57,7 +57,7 @@ def summarize_categories(rank: RankRun) -> dict[str, float] | None:
 def list_categories(rank: RankRun) -> dict[str, Ints] | None:
     """Return the time of each category in each step that was recorded in detail, None without a trace.
 
-    Kept until a file of the rank changes.
+    Cached until a file of the rank changes.
     """
     return LISTED_CATEGORIES.read(rank)
 
@@ -73,7 +73,7 @@ def _list_categories(rank: RankRun) -> dict[str, Ints] | None:
     return _walk(unite_each(*found), starts, ends)
 
 
-LISTED_CATEGORIES = Lasting("categories", dict[str, Ints] | None, _list_categories, 256)
+LISTED_CATEGORIES = DiskCache("categories", dict[str, Ints] | None, _list_categories, 256)
 
 
 def _find_categories(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None:

@@ -29,7 +29,7 @@ from profiler_server.analysis.device.slices import (
     to_ints,
 )
 from profiler_server.analysis.results import DeviceSummary, DeviceTimes, IdleCauses
-from profiler_server.store.lasting import Lasting
+from profiler_server.store.cache.disk import DiskCache
 
 KERNEL_WAIT_NS = 30_000
 """A gap shorter than this is the cost of starting one kernel after another (HTA's threshold)."""
@@ -76,7 +76,7 @@ Measure = Callable[["_Kernels"], float | None]
 def summarize_device(rank: RankRun) -> DeviceSummary | None:
     """Summarise the device of one rank; None without a trace, or if nothing ran on a device.
 
-    Kept until a file of the rank changes. Raises TableBrokenError or NewerSchemaError.
+    Cached until a file of the rank changes. Raises TableBrokenError or NewerSchemaError.
     """
     return DEVICE_SUMMARY.read(rank)
 
@@ -88,7 +88,7 @@ def _summarize(rank: RankRun) -> DeviceSummary | None:
     return summarize_work(work, rank)
 
 
-DEVICE_SUMMARY = Lasting("device-summary", DeviceSummary | None, _summarize, 1024)
+DEVICE_SUMMARY = DiskCache("device-summary", DeviceSummary | None, _summarize, 1024)
 
 
 def summarize_work(work: DeviceWork, rank: RankRun, device: int | None = None) -> DeviceSummary:

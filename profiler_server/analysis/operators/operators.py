@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from collector.format.parts import find_files
 from collector.format.run import RankRun
 from profiler_server.analysis.results import KernelRow, OperatorRow
-from profiler_server.store.kept import Kept
+from profiler_server.store.cache.memory import MemoryCache
 
 OPERATOR_MEASURES = ("count", "total_ns", "self_ns", "device_total_ns", "device_self_ns", "flops", "moved_bytes")
 """Columns that `sum_operators` adds up. `flops` and `moved_bytes` count the rows where they are known, null for none."""
@@ -61,12 +61,12 @@ def summarize_types(rank: RankRun) -> tuple[TypeRow, ...]:
     return tuple(TypeRow(**row) for row in sum_types(_sum_names(rank)).to_pylist())
 
 
-_SUMS: Kept[pa.Table] = Kept(64)
+_SUMS: MemoryCache[pa.Table] = MemoryCache(64)
 
 
 def _sum_names(rank: RankRun) -> pa.Table:
     """Sum the operators by name and type; cached until a file of the rank changes."""
-    return _SUMS.recall_rank(rank, lambda: sum_operators(read_operators(rank), ("name", "type")))
+    return _SUMS.find_or_compute_rank(rank, lambda: sum_operators(read_operators(rank), ("name", "type")))
 
 
 def find_dispatch_share(rank: RankRun) -> float | None:

@@ -1,6 +1,6 @@
 """Ranks side by side: the mean step of each, what it is made of, which rank is behind and by which phase.
 
-Results of one rank are kept until its files change.
+Results of one rank are cached until its files change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collector.format.steps import read_integers, select_steps, train_steps
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.ranks.collectives import Calls, CollectiveRow, match_collectives, read_calls
 from profiler_server.analysis.results import DeviceTimes
-from profiler_server.store.kept import Kept
+from profiler_server.store.cache.memory import MemoryCache
 
 MOST_RANKS = 256
 """Ranks that are set side by side, from the first."""
@@ -72,9 +72,9 @@ class Straggler:
     is_unsure: bool
 
 
-_KEPT: Kept[RankSummary] = Kept(2 * MOST_RANKS)
-_DEVICES: Kept[DeviceTimes | None] = Kept(2 * MOST_RANKS)
-_MATCHED: Kept[tuple[CollectiveRow, ...]] = Kept(16)
+_SUMMARIES: MemoryCache[RankSummary] = MemoryCache(2 * MOST_RANKS)
+_DEVICES: MemoryCache[DeviceTimes | None] = MemoryCache(2 * MOST_RANKS)
+_MATCHED: MemoryCache[tuple[CollectiveRow, ...]] = MemoryCache(16)
 
 
 def summarize_ranks(run: Run) -> tuple[RankSummary, ...]:
@@ -84,7 +84,7 @@ def summarize_ranks(run: Run) -> tuple[RankSummary, ...]:
 
 def summarize_rank(rank: RankRun) -> RankSummary:
     """Summarise one rank, from what is kept if its files are the same."""
-    summary = _KEPT.recall_rank(rank, lambda: _read_summary(rank))
+    summary = _SUMMARIES.find_or_compute_rank(rank, lambda: _read_summary(rank))
     if summary.state != "recording" or summary.reason:
         return summary
     return replace(summary, state=rank.state)  # a process that dies changes no file
@@ -127,7 +127,7 @@ def _read_steps(rank: RankRun, host: str, state: RunState) -> RankSummary:
 
 def read_device(rank: RankRun) -> DeviceTimes | None:
     """Account the device time of a rank's detailed windows, None without any. Large traces take seconds the first time."""
-    return _DEVICES.recall_rank(rank, lambda: _read_device(rank))
+    return _DEVICES.find_or_compute_rank(rank, lambda: _read_device(rank))
 
 
 def _read_device(rank: RankRun) -> DeviceTimes | None:
@@ -192,7 +192,7 @@ def summarize_collectives(run: Run, ranks: Sequence[RankSummary]) -> tuple[Colle
     calls = {rank.rank: rank.calls for rank in ranks if rank.calls is not None}
     one_clock = len({rank.host for rank in ranks if rank.calls is not None}) < 2
     # Summaries are kept, so calls from the same files are the same object.
-    return _MATCHED.recall(run.key, tuple(calls.values()), lambda: match_collectives(calls, one_clock))
+    return _MATCHED.find_or_compute(run.key, tuple(calls.values()), lambda: match_collectives(calls, one_clock))
 
 
 def average_steps(ranks: Sequence[RankSummary], columns: int = 240) -> tuple[Ints, Floats]:

@@ -1,6 +1,6 @@
 """What each rank held and computed along its steps, for the maps of the Ranks page.
 
-Results of one rank are kept until its files change.
+Results of one rank are cached until its files change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collector.format.schema.errors import RunError
 from collector.format.steps import read_integers
 from profiler_server.analysis.memory.resources import read_resources, read_scale
 from profiler_server.analysis.ranks.ranks import RankSummary
-from profiler_server.store.kept import Kept
+from profiler_server.store.cache.memory import MemoryCache
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class RankGrid:
 
 def grid_memory(run: Run, ranks: Sequence[RankSummary], columns: int) -> RankGrid | None:
     """Return the most resident memory of each training process, None where it was not sampled on several ranks."""
-    return _grid(run, ranks, columns, lambda rank: _MEMORY.recall_rank(rank, lambda: _read_memory(rank)))
+    return _grid(run, ranks, columns, lambda rank: _MEMORY.find_or_compute_rank(rank, lambda: _read_memory(rank)))
 
 
 def grid_flops(run: Run, ranks: Sequence[RankSummary], columns: int) -> RankGrid | None:
     """Return the floating-point operations of the steps in detailed windows, None where they are not known."""
-    return _grid(run, ranks, columns, lambda rank: _FLOPS.recall_rank(rank, lambda: _read_flops(rank)))
+    return _grid(run, ranks, columns, lambda rank: _FLOPS.find_or_compute_rank(rank, lambda: _read_flops(rank)))
 
 
 def _grid(
@@ -91,5 +91,5 @@ def _read_flops(rank: RankRun) -> StepValues:
 
 
 _NOTHING = StepValues(np.empty(0, np.int64), np.empty(0))
-_MEMORY: Kept[StepValues] = Kept(512)
-_FLOPS: Kept[StepValues] = Kept(512)
+_MEMORY: MemoryCache[StepValues] = MemoryCache(512)
+_FLOPS: MemoryCache[StepValues] = MemoryCache(512)

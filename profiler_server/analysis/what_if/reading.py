@@ -14,8 +14,8 @@ from profiler_server.analysis.what_if.result import WhatIf
 from profiler_server.analysis.what_if.schedule import ScheduleError
 from profiler_server.analysis.what_if.steps import JobSteps, weigh_steps
 from profiler_server.analysis.what_if.stragglers import replay_job
-from profiler_server.store.kept import Kept
-from profiler_server.store.stamps import stamp_run
+from profiler_server.store.cache.memory import MemoryCache
+from profiler_server.store.cache.stamp import stamp_run
 
 _OWN = tuple(name for name in PHASE_NAMES if name != "communication")
 _STEP_COLUMNS = (
@@ -31,12 +31,12 @@ MOST_STEPS = 1000
 """Of longer runs the last so many steps that all ranks have are weighed."""
 
 
-_KEPT: Kept[WhatIf | None] = Kept(16)
+_ANSWERS: MemoryCache[WhatIf | None] = MemoryCache(16)
 
 
 def recall_what_if(run: Run) -> WhatIf | None:
     """Return the what-if figures over all steps of a run, from what is kept if its files are the same."""
-    return _KEPT.recall(run.key, stamp_run(run.path), lambda: ask_what_if(run))
+    return _ANSWERS.find_or_compute(run.key, stamp_run(run.path), lambda: ask_what_if(run))
 
 
 def ask_what_if(run: Run) -> WhatIf | None:

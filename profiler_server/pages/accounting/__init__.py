@@ -10,7 +10,7 @@ from profiler_server.analysis.accounting.accounting import ACCOUNTS, Accounts, C
 from profiler_server.format import format_count, format_number_of
 from profiler_server.page import Notice, Page, PageRequest, explain_absence, explain_delay, find_remedy
 from profiler_server.pages.accounting.comparison import Comparison, compare_devices, compare_steps
-from profiler_server.store.lasting import Later
+from profiler_server.store.cache.disk import NotReady
 
 log = logging.getLogger(__name__)
 WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
@@ -57,10 +57,10 @@ def build(request: PageRequest) -> AccountingPage:
     rank = request.rank_run
     try:
         absence = explain_absence(rank, "slices", "No detailed window", WINDOW_REMEDY)
-        found = absence or ACCOUNTS.glance(rank)
+        found = absence or ACCOUNTS.peek(rank)
     except RunError as error:
         return _refuse(Notice("failed", "This rank cannot be accounted for", str(error), find_remedy(error)))
-    if isinstance(found, Later):
+    if isinstance(found, NotReady):
         found = explain_delay(found)
     return _refuse(found) if isinstance(found, Notice) else _describe_accounts(found)
 

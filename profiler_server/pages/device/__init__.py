@@ -13,7 +13,7 @@ from profiler_server.format import shorten_middle
 from profiler_server.page import Notice, Page, PageRequest, explain_absence, explain_delay, explain_import, find_remedy
 from profiler_server.pages.device.breakdown import Breakdown, build_breakdown
 from profiler_server.pages.device.panels import DevicePanel, build_panels
-from profiler_server.store.lasting import Later
+from profiler_server.store.cache.disk import NotReady
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -83,10 +83,10 @@ def _explain(rank: RankRun) -> Notice | None:
         return Notice("failed", "This rank cannot be read", str(error))
 
 
-def _try(title: str, make: Callable[[], T | Later]) -> tuple[T | None, Notice | None]:
+def _try(title: str, make: Callable[[], T | NotReady]) -> tuple[T | None, Notice | None]:
     try:
         made = make()
-        return (None, explain_delay(made)) if isinstance(made, Later) else (made, None)
+        return (None, explain_delay(made)) if isinstance(made, NotReady) else (made, None)
     except RunError as error:
         return None, Notice("failed", title, str(error), find_remedy(error))
     except Exception as error:  # One part that fails in any way must leave the other readable.

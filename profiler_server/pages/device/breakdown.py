@@ -13,7 +13,7 @@ from collector.format.run import RankRun
 from profiler_server.analysis.accounting.categories import CATEGORIES, CATEGORY_LABELS, LISTED_CATEGORIES
 from profiler_server.figures import Axes, Chart, Stack, build_stack
 from profiler_server.format import format_duration, format_number_of, format_shares
-from profiler_server.store.lasting import Later
+from profiler_server.store.cache.disk import NotReady
 
 COLORS: Mapping[str, str] = {
     "kernel": "compute",
@@ -65,10 +65,10 @@ class Breakdown:
     is_on_device: bool
 
 
-def build_breakdown(rank: RankRun) -> Breakdown | Later | None:
+def build_breakdown(rank: RankRun) -> Breakdown | NotReady | None:
     """Build the breakdown; None without a step in detail. Raises as `RankRun.table` does."""
-    categories = LISTED_CATEGORIES.glance(rank)
-    if isinstance(categories, Later):
+    categories = LISTED_CATEGORIES.peek(rank)
+    if isinstance(categories, NotReady):
         return categories
     numbers = _read_numbers(rank)
     if categories is None or not len(numbers):

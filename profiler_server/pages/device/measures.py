@@ -20,7 +20,7 @@ from profiler_server.analysis.device.launches import (
 )
 from profiler_server.analysis.results import DeviceSummary
 from profiler_server.figures import decimate
-from profiler_server.store.lasting import Lasting
+from profiler_server.store.cache.disk import DiskCache
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def _measure_devices(rank: RankRun) -> tuple[DeviceMeasures, ...]:
     return tuple(_measure(rank, work.pick(work.device == device), device) for device in devices)
 
 
-DEVICE_MEASURES = Lasting("device-measures", tuple[DeviceMeasures, ...], _measure_devices, 64)
+DEVICE_MEASURES = DiskCache("device-measures", tuple[DeviceMeasures, ...], _measure_devices, 64)
 """The measures of each device that did anything."""
 
 

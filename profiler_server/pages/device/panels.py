@@ -20,7 +20,7 @@ from profiler_server.format import (
     shorten_middle,
 )
 from profiler_server.pages.device.measures import DEVICE_MEASURES, DeviceMeasures, LaunchQueue
-from profiler_server.store.lasting import Later
+from profiler_server.store.cache.disk import NotReady
 
 STREAMS_SHOWN = 40
 _PARTS = (
@@ -83,10 +83,10 @@ class DevicePanel:
     queue: Chart | None
 
 
-def build_panels(rank: RankRun, linked_only: bool) -> tuple[DevicePanel, ...] | Later:
+def build_panels(rank: RankRun, linked_only: bool) -> tuple[DevicePanel, ...] | NotReady:
     """Build a panel for each device that did anything. Raises as `RankRun.table` does."""
-    devices = DEVICE_MEASURES.glance(rank)
-    if isinstance(devices, Later):
+    devices = DEVICE_MEASURES.peek(rank)
+    if isinstance(devices, NotReady):
         return devices
     names = {device.index: device.name for device in rank.manifest.devices}
     labels = _label_streams(rank)

@@ -59,7 +59,7 @@ from profiler_server.pages.overall.facts import (
     list_interruption_facts,
     read_used_devices,
 )
-from profiler_server.store.lasting import Later
+from profiler_server.store.cache.disk import NotReady
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -223,11 +223,11 @@ def _describe_device(rank: RankRun) -> Stat:
     if not rank.manifest.devices and rank.status("kernels").state != "there":
         return Stat("Device", "CPU", "no accelerator was in use", None)
     try:
-        summary = DEVICE_SUMMARY.glance(rank)
+        summary = DEVICE_SUMMARY.peek(rank)
     except RunError as error:
         return Stat("Device busy", ABSENT, str(error), None)
-    if isinstance(summary, Later):
-        if summary.coming:
+    if isinstance(summary, NotReady):
+        if summary.pending:
             return Stat("Device busy", "…", "is being computed", None, pending=True)
         return Stat("Device busy", ABSENT, "too many slices for a page", None)
     if summary is None or summary.utilization_frac is None:

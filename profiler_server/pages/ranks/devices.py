@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Hashable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
+from functools import partial
 
-from collector.format.run import RankRun, Run
-from profiler_server.analysis.ranks.ranks import RankSummary, read_device
+from collector.format.run import Run
+from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, read_device
 from profiler_server.analysis.results import DeviceTimes
+from profiler_server.store.cache.background import Background
 
 PATIENCE_S = 1.0
-_POOL = ThreadPoolExecutor(2, "ranks")
-_RUNNING: dict[Hashable, Future[DeviceTimes | None]] = {}
-_LOCK = threading.Lock()
+_READERS = Background(threads=2, head_start=False, most_waiting=2 * MOST_RANKS)
+"""Apart from what other pages wait for: this page waits a moment, and most ranks are read within it."""
 
 
 @dataclass(frozen=True)
@@ -29,17 +28,8 @@ class Devices:
 def read_devices(run: Run, ranks: Sequence[RankSummary]) -> Devices:
     """Return what is known after at most PATIENCE_S; the rest goes on being read for the next request."""
     wanted = [run.read_rank(rank.rank) for rank in ranks if rank.steps]
-    futures = {rank.rank: _start(rank) for rank in wanted}
-    deadline = time.monotonic() + PATIENCE_S
-    done, pending = wait(futures.values(), max(deadline - time.monotonic(), 0.0))
+    started = {rank.rank: _READERS.start(rank.key, partial(read_device, rank)) for rank in wanted}
+    futures = {rank: future for rank, future in started.items() if future is not None}
+    done, _ = wait(futures.values(), PATIENCE_S)
     times = {rank: found for rank, future in futures.items() if future in done and (found := future.result())}
-    return Devices(times, len(pending))
-
-
-def _start(rank: RankRun) -> Future[DeviceTimes | None]:
-    key = rank.key
-    with _LOCK:
-        future = _RUNNING.get(key)
-        if future is None or future.done():
-            future = _RUNNING[key] = _POOL.submit(read_device, rank)
-        return future
+    return Devices(times, len(started) - len(done))

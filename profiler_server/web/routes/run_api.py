@@ -11,8 +11,7 @@ from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest, RunManifest, RunState
 from collector.format.schema.tables import TABLES
-from profiler_server.store.kept import stamp_of
-from profiler_server.store.stamps import shorten_stamp
+from profiler_server.store.cache.stamp import shorten_stamp, stamp_rank
 from profiler_server.web.answers import send_json
 from profiler_server.web.parameters import Rank, RankOf, RunId
 from profiler_server.web.services import ServicesOf
@@ -74,7 +73,7 @@ def read_live(rank: RankOf) -> Live:
         last = int(steps[-1].as_py()) if len(steps) else 0
     except RunError:
         last = 0
-    return Live(rank.state, last, shorten_stamp(stamp_of(rank)))
+    return Live(rank.state, last, shorten_stamp(stamp_rank(rank.run_path, rank.rank)))
 
 
 @ROUTER.get("/{run_id:path}", summary="One run: manifests, state, and which tables are there")

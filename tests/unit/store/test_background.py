@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from profiler_server.store import background
-from profiler_server.store.background import MOST_WAITING, Background
+from profiler_server.store.cache import background
+from profiler_server.store.cache.background import MOST_WAITING, Background
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def wait_until_idle(line: Background) -> None:
     deadline = time.monotonic() + 30
-    while line._waiting:
+    while line._work:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -62,3 +62,17 @@ def test_what_waits_can_be_dropped_while_something_is_under_way() -> None:
     go.set()
     wait_until_idle(line)
     assert done == ["held"]
+
+
+def test_whoever_starts_the_same_work_shares_its_result_or_its_error() -> None:
+    line, go = Background(threads=2), threading.Event()
+    first = line.start("sum", lambda: go.wait(10) and 7)
+    second = line.start("sum", lambda: 8)
+    failing = line.start("division", lambda: 1 // 0)
+    assert first is not None
+    assert first is second
+    assert failing is not None
+    assert isinstance(failing.exception(10), ZeroDivisionError)
+    go.set()
+    assert first.result(10) == 7
+    wait_until_idle(line)

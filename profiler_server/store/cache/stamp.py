@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from collector.format.parts import find_files
 from collector.format.schema import layout
 
 Stamp = tuple[tuple[str, int, int], ...]
@@ -38,8 +39,17 @@ def stamp_ranks(run_path: Path, ranks: Sequence[int]) -> tuple[Stamp, ...]:
     return tuple(stamp_rank(run_path, rank) for rank in ranks)
 
 
-def shorten_stamp(stamp: Stamp) -> str:
-    """Return a stamp as a short text for a URL or an answer."""
+def stamp_tables(folder: Path, tables: Iterable[str]) -> Stamp:
+    """Return the stamp of some tables of a rank's folder, each file by itself."""
+    return tuple(
+        (f"{table}/{name}", changed_ns, size)
+        for table in tables
+        for name, changed_ns, size in map(_stamp_file, find_files(folder, table))
+    )
+
+
+def shorten_stamp(stamp: Hashable) -> str:
+    """Return a stamp, or a tuple that holds one, as a short text for a file name, a URL or an answer."""
     return hashlib.sha256(repr(stamp).encode()).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""Where a server keeps what it derived from a rank: beside its tables, or in a private folder where those cannot be written."""
+"""Where the files of a cache lie: beside the tables of their rank, or in a private folder where that cannot be written."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Results of a rank that take seconds where it has millions of slices.
+"""A cache on disk of what takes seconds to compute from a rank with millions of slices.
 
-Those of such a large rank are kept beside its tables between server starts, and a page does not wait for them: it says
-that they are being computed. Those of any other rank are computed at once and kept in memory.
+Results of such a large rank are cached beside its tables between server starts, and a page does not wait for them: it
+says that they are being computed. Those of any other rank are computed at once and cached in memory only.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from collector.format.lens import WHOLE
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.reading import LIMIT_BYTES, read_small_file
-from profiler_server.store.background import BACKGROUND
-from profiler_server.store.beside import list_roots, make_root
-from profiler_server.store.kept import Kept, Known, stamp_of
-from profiler_server.store.stamps import Stamp, shorten_stamp
+from profiler_server.store.cache.background import BACKGROUND
+from profiler_server.store.cache.folders import list_roots, make_root
+from profiler_server.store.cache.memory import Entry, MemoryCache
+from profiler_server.store.cache.stamp import Stamp, shorten_stamp, stamp_rank
 
 AT_ONCE_SLICES = 1_000_000
 """What takes long is computed in the background for a rank with more: its page does not wait."""
@@ -39,11 +39,11 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Later:
-    """Why a page shows no result: it is `coming`, or the rank is too large. `reason` is a sentence."""
+class NotReady:
+    """Why a page shows no result: it is `pending`, or the rank is too large. `reason` is a sentence."""
 
     reason: str
-    coming: bool
+    pending: bool
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class _Record(Generic[T]):
     result: T
 
 
-class Lasting(Generic[T]):
+class DiskCache(Generic[T]):
     """One result of each rank. `kind` is its type, made of dataclasses, numbers, texts and arrays of int64.
 
     `name` is that of its file, unlike any other's; at most `limit` results are held in memory.
@@ -64,26 +64,26 @@ class Lasting(Generic[T]):
     def __init__(self, name: str, kind: Any, compute: Callable[[RankRun], T], limit: int) -> None:
         self._name = name
         self._compute = compute
-        self._kept: Kept[T] = Kept(limit)
+        self._memory: MemoryCache[T] = MemoryCache(limit)
         self._failed: dict[Hashable, Exception] = {}
         self._decoder: Any = msgspec.msgpack.Decoder(_Record[kind], dec_hook=_decode_array)
 
     def read(self, rank: RankRun) -> T:
         """Return the result for the rank's files as they are, however long it takes. What `compute` raises passes through."""
-        key, stamp = rank.key, stamp_of(rank)
+        key, stamp = rank.key, stamp_rank(rank.run_path, rank.rank)
         if count_slices(rank) <= AT_ONCE_SLICES:
-            return self._kept.recall(key, stamp, lambda: self._compute(rank))
+            return self._memory.find_or_compute(key, stamp, lambda: self._compute(rank))
         with _ONE_LARGE:
-            known = self._find(rank, stamp)
-            if known is None or known.stamp != stamp:
-                known = Known(stamp, self._compute(rank))
-                self._kept.keep(key, known)
-                self._write(rank, stamp, known.result)
+            entry = self._find(rank, stamp)
+            if entry is None or entry.stamp != stamp:
+                entry = Entry(stamp, self._compute(rank))
+                self._memory.put(key, entry)
+                self._write(rank, stamp, entry.result)
                 # Computing takes hundreds of megabytes; the server lives on for weeks.
                 pa.default_memory_pool().release_unused()
-        return known.result
+        return entry.result
 
-    def glance(self, rank: RankRun) -> T | Later:
+    def peek(self, rank: RankRun) -> T | NotReady:
         """Return the result, or at once why it is not there yet; of a rank that records it may be some seconds old.
 
         Raises what `compute` raises, now or in the background.
@@ -91,20 +91,20 @@ class Lasting(Generic[T]):
         slices = count_slices(rank)
         if slices <= AT_ONCE_SLICES:
             return self.read(rank)
-        stamp = stamp_of(rank)
-        known = self._find(rank, stamp)
-        if known is not None and known.stamp == stamp:
-            return known.result
+        stamp = stamp_rank(rank.run_path, rank.rank)
+        entry = self._find(rank, stamp)
+        if entry is not None and entry.stamp == stamp:
+            return entry.result
         if slices > MOST_SLICES:
-            return Later(spell_too_large(rank, slices), False)
+            return NotReady(explain_too_large(rank, slices), False)
         key = rank.key
         failure = self._failed.pop(key, None)
         if failure is not None:
             raise failure
         BACKGROUND.start((self._name, key), lambda: self._read_quietly(rank))
-        if known is not None and rank.state == "recording":
-            return known.result
-        return Later(f"{slices:,} slices are read in the background; what they tell appears here.", True)
+        if entry is not None and rank.state == "recording":
+            return entry.result
+        return NotReady(f"{slices:,} slices are read in the background; what they tell appears here.", True)
 
     def _read_quietly(self, rank: RankRun) -> None:
         try:
@@ -115,33 +115,33 @@ class Lasting(Generic[T]):
             log.exception("%s of %s cannot be computed", self._name, rank.folder)
             self._failed[rank.key] = error
 
-    def _find(self, rank: RankRun, stamp: Stamp) -> Known[T] | None:
+    def _find(self, rank: RankRun, stamp: Stamp) -> Entry[T] | None:
         """Return what is known from these files, or else from earlier ones."""
-        known = self._kept.find(rank.key)
-        if known is not None and known.stamp == stamp:
-            return known
+        entry = self._memory.find(rank.key)
+        if entry is not None and entry.stamp == stamp:
+            return entry
         if rank.lens != WHOLE:
-            return known
+            return entry
         for root in list_roots(rank, FOLDER):
             try:
                 record = self._decoder.decode(read_small_file(root / self._name))
             except (OSError, msgspec.MsgspecError, RecursionError):
                 continue  # not there, or not ours: it is computed anew
             if record.code == _digest_code() and record.stamp == shorten_stamp(stamp):
-                known = Known(stamp, record.result)
-                self._kept.keep(rank.key, known)
-                return known
-        return known
+                entry = Entry(stamp, record.result)
+                self._memory.put(rank.key, entry)
+                return entry
+        return entry
 
     def _write(self, rank: RankRun, stamp: Stamp, result: T) -> None:
-        """Keep the result of a whole rank on disk where that can be done; of one that records it would be old in a second."""
+        """Write the result of a whole rank to the disk where that can be done; of one that records it would be old in a second."""
         try:
             if rank.state == "recording" or rank.lens != WHOLE:
                 return
             record = _Record(_digest_code(), shorten_stamp(stamp), result)
             raw = msgspec.msgpack.encode(record, enc_hook=_encode_array)
         except (RunError, TypeError, OverflowError) as error:
-            log.warning("%s of %s is not kept: %s", self._name, rank.folder, error)
+            log.warning("%s of %s is not cached: %s", self._name, rank.folder, error)
             return
         if len(raw) <= LIMIT_BYTES:
             any(_write_file(root, self._name, raw) for root in list_roots(rank, FOLDER))
@@ -162,7 +162,7 @@ def count_slices(rank: RankRun) -> int:
         return 0
 
 
-def spell_too_large(rank: RankRun, slices: int) -> str:
+def explain_too_large(rank: RankRun, slices: int) -> str:
     return (
         f"{slices:,} slices are not summed beside a page; `profiler-server report {rank.run_path}` does it, "
         "which takes minutes and gigabytes of memory."
@@ -172,7 +172,7 @@ def spell_too_large(rank: RankRun, slices: int) -> str:
 @cache
 def _digest_code() -> str:
     """Return what changes when this program does: a result is computed anew by another version."""
-    server = Path(__file__).parents[1]
+    server = Path(__file__).parents[2]
     digest = hashlib.sha256()
     for path in sorted([*server.rglob("*.py"), *(server.parent / "collector" / "format").rglob("*.py")]):
         digest.update(path.read_bytes())
@@ -199,7 +199,7 @@ def _encode_array(value: Any) -> Any:
         return value.astype("<i8", casting="safe").tobytes()
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"{type(value).__name__} cannot be kept")
+    raise TypeError(f"{type(value).__name__} cannot be cached")
 
 
 def _decode_array(kind: Any, raw: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Results that are kept: computed once, by one thread, until their files change."""
+"""Cached results: computed once, by one thread, until their files change."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from profiler_server.store.kept import Kept
+from profiler_server.store.cache.memory import MemoryCache
 
 
 def test_threads_that_ask_for_the_same_at_once_share_one_computation() -> None:
-    kept: Kept[int] = Kept(4)
+    cache: MemoryCache[int] = MemoryCache(4)
     begun, go = threading.Event(), threading.Event()
     calls: list[int] = []
 
@@ -22,7 +22,7 @@ def test_threads_that_ask_for_the_same_at_once_share_one_computation() -> None:
         return 7
 
     with ThreadPoolExecutor(3) as pool:
-        answers = [pool.submit(kept.recall, "key", 1, compute) for _ in range(3)]
+        answers = [pool.submit(cache.find_or_compute, "key", 1, compute) for _ in range(3)]
         assert begun.wait(10)
         go.set()
         assert [answer.result(10) for answer in answers] == [7, 7, 7]
@@ -30,13 +30,13 @@ def test_threads_that_ask_for_the_same_at_once_share_one_computation() -> None:
 
 
 def test_new_stamp_is_computed_again() -> None:
-    kept: Kept[int] = Kept(4)
-    assert (kept.recall("key", 1, lambda: 10), kept.recall("key", 1, lambda: 11)) == (10, 10)
-    assert kept.recall("key", 2, lambda: 12) == 12
+    cache: MemoryCache[int] = MemoryCache(4)
+    assert (cache.find_or_compute("key", 1, lambda: 10), cache.find_or_compute("key", 1, lambda: 11)) == (10, 10)
+    assert cache.find_or_compute("key", 2, lambda: 12) == 12
 
 
 def test_computation_that_fails_is_tried_again() -> None:
-    kept: Kept[int] = Kept(4)
+    cache: MemoryCache[int] = MemoryCache(4)
     with pytest.raises(ZeroDivisionError):
-        kept.recall("key", 1, lambda: 1 // 0)
-    assert kept.recall("key", 1, lambda: 3) == 3
+        cache.find_or_compute("key", 1, lambda: 1 // 0)
+    assert cache.find_or_compute("key", 1, lambda: 3) == 3

@@ -1,4 +1,4 @@
-"""Results of large ranks: kept beside them, computed in the background, and never in the way of the run."""
+"""Results of large ranks: cached beside them, computed in the background, and never in the way of the run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 from collector.format.intervals import Ints
 from collector.format.run import RankRun, open_run
 from collector.format.schema.errors import TableBrokenError
-from profiler_server.store import background, lasting
-from profiler_server.store.lasting import FOLDER, Lasting, Later
+from profiler_server.store.cache import background, disk
+from profiler_server.store.cache.disk import FOLDER, DiskCache, NotReady
 from tests.support.runs import RunPlan, build_run
 from tests.support.tables import edit_manifest
 
@@ -44,20 +44,20 @@ class Counter:
 @pytest.fixture
 def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RankRun:
     """A rank that counts as large; the private folder lies in the test's own."""
-    monkeypatch.setattr(lasting, "AT_ONCE_SLICES", 10)
+    monkeypatch.setattr(disk, "AT_ONCE_SLICES", 10)
     monkeypatch.setattr(background, "HEAD_START_S", 0.0)
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     return open_run(build_run(tmp_path / "run")).rank()
 
 
-def make(compute: Callable[[RankRun], Sum | None]) -> Lasting[Sum | None]:
+def make(compute: Callable[[RankRun], Sum | None]) -> DiskCache[Sum | None]:
     """Make the result as a server does that has just been started."""
-    return Lasting("sum", Sum | None, compute, 4)
+    return DiskCache("sum", Sum | None, compute, 4)
 
 
-def wait_for(result: Lasting[Sum | None], rank: RankRun) -> Sum | None:
+def wait_for(result: DiskCache[Sum | None], rank: RankRun) -> Sum | None:
     deadline = time.monotonic() + 30
-    while isinstance(found := result.glance(rank), Later):
+    while isinstance(found := result.peek(rank), NotReady):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return found
@@ -65,7 +65,7 @@ def wait_for(result: Lasting[Sum | None], rank: RankRun) -> Sum | None:
 
 def test_a_result_outlasts_the_server(rank: RankRun) -> None:
     counter = Counter()
-    first, second = make(counter.compute).read(rank), make(counter.compute).glance(rank)
+    first, second = make(counter.compute).read(rank), make(counter.compute).peek(rank)
     assert counter.calls == 1
     assert isinstance(second, Sum)
     assert (second.total, second.parts.tolist()) == (7, [3, 4])
@@ -75,9 +75,9 @@ def test_a_result_outlasts_the_server(rank: RankRun) -> None:
 
 def test_a_page_does_not_wait_and_is_given_the_result_later(rank: RankRun) -> None:
     result = make(Counter().compute)
-    later = result.glance(rank)
-    assert isinstance(later, Later)
-    assert later.coming
+    later = result.peek(rank)
+    assert isinstance(later, NotReady)
+    assert later.pending
     found = wait_for(result, rank)
     assert found is not None
     assert found.total == 7
@@ -85,7 +85,7 @@ def test_a_page_does_not_wait_and_is_given_the_result_later(rank: RankRun) -> No
 
 def test_nothing_is_written_for_a_rank_that_is_not_large(tmp_path: Path) -> None:
     small = open_run(build_run(tmp_path / "run")).rank()
-    assert isinstance(make(Counter().compute).glance(small), Sum)
+    assert isinstance(make(Counter().compute).peek(small), Sum)
     assert not (small.folder / FOLDER).exists()
 
 
@@ -101,7 +101,7 @@ def test_a_file_that_changes_has_it_computed_anew(rank: RankRun) -> None:
 def test_another_version_of_the_program_computes_it_anew(rank: RankRun, monkeypatch: pytest.MonkeyPatch) -> None:
     counter = Counter()
     make(counter.compute).read(rank)
-    monkeypatch.setattr(lasting, "_digest_code", lambda: "another")
+    monkeypatch.setattr(disk, "_digest_code", lambda: "another")
     make(counter.compute).read(rank)
     assert counter.calls == 2
 
@@ -166,12 +166,12 @@ def test_a_run_that_records_shows_what_was_known_and_leaves_no_file(rank: RankRu
     result = make(counter.compute)
     first = wait_for(result, live)
     edit_manifest(run, events_lost=1)
-    assert result.glance(open_run(run).rank()) is first
+    assert result.peek(open_run(run).rank()) is first
     assert not (live.folder / FOLDER).exists()
 
 
 def test_a_rank_beyond_measure_is_refused(rank: RankRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lasting, "MOST_SLICES", 10)
-    later = make(Counter().compute).glance(rank)
-    assert isinstance(later, Later)
-    assert (later.coming, "profiler-server report" in later.reason) == (False, True)
+    monkeypatch.setattr(disk, "MOST_SLICES", 10)
+    later = make(Counter().compute).peek(rank)
+    assert isinstance(later, NotReady)
+    assert (later.pending, "profiler-server report" in later.reason) == (False, True)

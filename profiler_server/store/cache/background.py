@@ -1,0 +1,81 @@
+"""Work that no request waits for, in threads that end when nothing is left."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from typing import Any, TypeVar, cast
+
+MOST_WAITING = 32
+"""What is started beyond that is refused; whoever needs it asks again."""
+HEAD_START_S = 0.3
+"""The page that starts something is sent first: both would share one interpreter."""
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Background:
+    """Does each piece of work once, whoever starts it again before it is done; `threads` pieces at a time."""
+
+    def __init__(self, threads: int = 1, head_start: bool = True, most_waiting: int = MOST_WAITING) -> None:
+        self._threads = threads
+        self._most_waiting = most_waiting
+        self._head_start = head_start
+        self._lock = threading.Lock()
+        self._work: dict[Hashable, tuple[Callable[[], Any], Future[Any]]] = {}
+        self._running = 0
+
+    def start(self, key: Hashable, work: Callable[[], T]) -> Future[T] | None:
+        """Have some work done; return its future result, or None if too much waits already."""
+        with self._lock:
+            if key in self._work:
+                return cast("Future[T]", self._work[key][1])
+            if len(self._work) >= self._most_waiting:
+                return None
+            future = Future[T]()
+            self._work[key] = work, future
+            if self._running < self._threads:
+                self._running += 1
+                threading.Thread(target=self._run, name="background", daemon=True).start()
+            return future
+
+    def drop_waiting(self) -> None:
+        """Cancel what has not begun; what is under way ends by itself, or with the process."""
+        with self._lock:
+            for key, (_, future) in list(self._work.items()):
+                if future.cancel():
+                    del self._work[key]
+
+    def _run(self) -> None:
+        if self._head_start:
+            time.sleep(HEAD_START_S)
+        while (taken := self._take()) is not None:
+            key, work, future = taken
+            try:
+                result = work()
+            except Exception as error:  # The thread goes on with the next; who started this may ask the future.
+                log.warning("work in the background failed", exc_info=True)
+                self._forget(key)
+                future.set_exception(error)
+            else:
+                self._forget(key)
+                future.set_result(result)
+
+    def _take(self) -> tuple[Hashable, Callable[[], Any], Future[Any]] | None:
+        with self._lock:
+            for key, (work, future) in self._work.items():
+                if not future.running() and future.set_running_or_notify_cancel():
+                    return key, work, future
+            self._running -= 1
+            return None
+
+    def _forget(self, key: Hashable) -> None:
+        with self._lock:
+            del self._work[key]
+
+
+BACKGROUND = Background()
+"""What pages of this process wait for."""
