@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 
 from collector.format.run import RankRun
@@ -59,7 +60,7 @@ class TimelineCache:
             with self._lock:
                 if key in self._open:
                     return self._open[key]
-            timeline = Timeline(self._find_or_build(rank, stamp), rank, stamp)
+            timeline = self._open_or_rebuild(rank, stamp)
             with self._lock:
                 self._open[key] = timeline
                 self._building.pop(key, None)
@@ -71,6 +72,12 @@ class TimelineCache:
         """Return a timeline of that stamp if it is open, so that tiles of one page agree while the run goes on."""
         with self._lock:
             return self._open.get((str(rank.folder), stamp))
+
+    def drop(self, timeline: Timeline) -> None:
+        """Forget a timeline that could not be read, with its files: whoever opens it next has it built again."""
+        with self._lock:
+            self._open.pop((str(timeline.rank.folder), timeline.stamp), None)
+        shutil.rmtree(timeline.folder, ignore_errors=True)
 
     def find_built(self, rank: RankRun) -> bool:
         """Say whether opening is immediate."""
@@ -99,6 +106,15 @@ class TimelineCache:
             self.open(rank)
         except (StepscopeError, OSError) as error:
             log.warning("the timeline of %s cannot be built: %s", rank.folder, error)
+
+    def _open_or_rebuild(self, rank: RankRun, stamp: str) -> Timeline:
+        folder = self._find_or_build(rank, stamp)
+        try:
+            return Timeline(folder, rank, stamp)
+        except (FileNotFoundError, ValueError, LookupError, msgspec.MsgspecError, pa.ArrowException) as error:
+            log.warning("the timeline's cache %s is damaged and is built again: %s", folder, error)
+            shutil.rmtree(folder, ignore_errors=True)
+            return Timeline(self._find_or_build(rank, stamp), rank, stamp)
 
     def _find_or_build(self, rank: RankRun, stamp: str) -> Path:
         roots = list_roots(rank, CACHE_FOLDER)

@@ -5,7 +5,6 @@ JSON: {"error": {"status", "kind", "message", "remedy", "detail"}}
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -103,11 +102,14 @@ _STATUS: dict[int, tuple[str, str, str]] = {
     422: ("invalid_query", "A value in the address does not fit", "Correct the value that is named above."),
     507: ("disk_full", "The disk is full", "Free some space below the base directory, then try again."),
 }
-_UNEXPECTED = "This is a fault in Stepscope. The raw detail below, with the version, is what a report needs."
+_UNEXPECTED = (
+    "This is a fault in Stepscope, or a damaged file of the run: `profiler-server recover` with the path of the run "
+    "checks its files. The log of the server has the details."
+)
 
 
 def describe_error(error: BaseException) -> ErrorView:
-    """Describe any error. An unexpected one gets status 500, with its traceback as detail."""
+    """Describe any error. An unexpected one gets status 500; its traceback is for the log, not for who asks."""
     for kind in type(error).__mro__:
         if kind in _DOMAIN:
             command = getattr(error, "remedy", "")
@@ -115,9 +117,8 @@ def describe_error(error: BaseException) -> ErrorView:
             return ErrorView(*_DOMAIN[kind][:3], cause=_sentence(str(error)), remedy=remedy)
     if isinstance(error, HTTPException):
         return describe_status(error.status_code, str(error.detail))
-    detail = "".join(traceback.format_exception(error))
     cause = _sentence(f"{type(error).__name__}: {error}")
-    return ErrorView(500, "internal", "Something went wrong here", cause, _UNEXPECTED, detail)
+    return ErrorView(500, "internal", "Something went wrong here", cause, _UNEXPECTED)
 
 
 def describe_status(status: int, cause: str) -> ErrorView:

@@ -70,12 +70,15 @@ def _run(settings: Settings, listener: socket.socket) -> None:
     import uvicorn  # after the socket is bound: a wrong port is told at once
 
     from profiler_server.web.app import create_app
+    from profiler_server.web.patience import HEAD_LIMIT_BYTES, PatientProtocol
 
     config = uvicorn.Config(
         create_app(settings),
         log_level="warning",
         access_log=False,
         server_header=False,
+        http=PatientProtocol,
+        h11_max_incomplete_event_size=HEAD_LIMIT_BYTES,
         proxy_headers=False,  # anyone can send them
         timeout_graceful_shutdown=SHUTDOWN_LIMIT_S,
     )

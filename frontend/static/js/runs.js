@@ -3,6 +3,8 @@ import { followRows } from "./run_rows.js";
 
 const POLL_MS = 400;
 const SLOWEST_MS = 5000;
+/** A query has at most 64 fields; the others are asked for as these are filled in. */
+const ASKED_AT_ONCE = 50;
 
 /** @typedef {{label: string, sentence: string, kind: string, pending: boolean}} Verdict */
 
@@ -46,9 +48,10 @@ async function fillVerdicts() {
 
 /** @returns {Promise<boolean>} whether verdicts were pending */
 async function askVerdicts() {
-  const cells = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-verdict]"));
+  const pending = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-verdict]"));
+  const cells = [...pending].slice(0, ASKED_AT_ONCE);
   if (cells.length === 0) return false;
-  const query = new URLSearchParams([...cells].map((cell) => ["run", cell.dataset.verdict ?? ""]));
+  const query = new URLSearchParams(cells.map((cell) => ["run", cell.dataset.verdict ?? ""]));
   try {
     const answer = await fetch(`/api/v1/verdicts?${query}`);
     const verdicts = answer.ok ? /** @type {Record<string, Verdict>} */ (await answer.json()) : {};

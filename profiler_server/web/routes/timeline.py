@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse, Response
 
 from collector.format.run import Run
-from collector.format.schema.errors import OptionError
+from collector.format.schema.errors import OptionError, StepscopeError
 from profiler_server.timeline.area import summarize_area
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.details import describe_slice
@@ -39,14 +39,23 @@ Stamp = Annotated[str, Query(max_length=32, pattern="^[0-9a-f]*$", description="
 Ns = Annotated[int, Query(ge=-_MOST_NS, le=_MOST_NS, description="Nanoseconds since `origin` of the metadata.")]
 
 
-def open_timeline(rank: RankOf, stamp: Stamp = "") -> Timeline:
-    """Open the timeline that a page was built from. Raises 409 when the run has grown since."""
+def open_timeline(rank: RankOf, stamp: Stamp = "") -> Iterator[Timeline]:
+    """Open the timeline that a page was built from. Raises 409 when the run has grown since.
+
+    Where a route fails on it, its cache counts as damaged and is built again for the next request.
+    """
     found = TIMELINES.find(rank, stamp) if stamp else None
     if found is None:
         found = TIMELINES.open(rank)
         if stamp and found.stamp != stamp:
             raise HTTPException(409, "The run has grown since this page was opened; reload it to see the rest")
-    return found
+    try:
+        yield found
+    except (HTTPException, StepscopeError):
+        raise
+    except Exception:  # raised again: only what is on the disk is in doubt
+        TIMELINES.drop(found)
+        raise
 
 
 TimelineOf = Annotated[Timeline, Depends(open_timeline)]

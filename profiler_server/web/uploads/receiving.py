@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import BinaryIO
 
-from python_multipart.exceptions import MultipartParseError
+from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from collector.format.schema.errors import UsageError
@@ -31,18 +31,24 @@ class Receiver:
         self._headers: dict[bytes, bytes] = {}
         self._field = b""
         self._open: BinaryIO | None = None
-        self._parser = MultipartParser(
-            boundary,
-            {
-                "on_part_begin": self._begin,
-                "on_header_field": self._add_field,
-                "on_header_value": self._add_value,
-                "on_header_end": self._end_header,
-                "on_headers_finished": self._open_file,
-                "on_part_data": self._write,
-                "on_part_end": self._end,
-            },
-        )
+        self._parser = self._build_parser(boundary)
+
+    def _build_parser(self, boundary: bytes) -> MultipartParser:
+        try:
+            return MultipartParser(
+                boundary,
+                {
+                    "on_part_begin": self._begin,
+                    "on_header_field": self._add_field,
+                    "on_header_value": self._add_value,
+                    "on_header_end": self._end_header,
+                    "on_headers_finished": self._open_file,
+                    "on_part_data": self._write,
+                    "on_part_end": self._end,
+                },
+            )
+        except FormParserError as error:  # a boundary that is too long
+            raise UsageError(f"the upload cannot be read: {error}") from None
 
     def take(self, piece: bytes) -> None:
         """Take one piece. Raises TooLargeError, UsageError for a body that is not multipart, or OSError of the disk."""
@@ -51,7 +57,7 @@ class Receiver:
             raise TooLargeError(f"more than {self._limit >> 20:,} MiB was sent; import the file on the server instead")
         try:
             self._parser.write(piece)
-        except MultipartParseError as error:
+        except FormParserError as error:
             raise UsageError(f"the upload cannot be read: {error}") from None
 
     def finish(self) -> tuple[Path, ...]:
