@@ -50,7 +50,8 @@ class RecordWriter:
         # What a closed descriptor was called may be a file of the user's now: nothing is written after close().
         self._lock = threading.RLock()
         self._descriptor = _create_file(path, _HEADER_BYTES + capacity * self._record_bytes)
-        os.pwrite(self._descriptor, struct.pack(f"<{len(meta)}q", *meta[:META_WORDS]), _META_OFFSET)
+        kept = meta[:META_WORDS]
+        os.pwrite(self._descriptor, struct.pack(f"<{len(kept)}q", *kept), _META_OFFSET)
         header = (words, capacity, os.getpid(), time.perf_counter_ns(), 0, 0)
         # The magic word comes last: a reader that finds it finds the rest of the header.
         os.pwrite(self._descriptor, struct.pack("<6q", *header), 8)

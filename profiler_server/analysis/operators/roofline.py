@@ -31,7 +31,7 @@ class Roof:
 
     device: str
     part: Part | None
-    is_rocm: bool = False
+    is_rocm: bool
 
 
 def find_roof(rank: RankRun) -> Roof | None:

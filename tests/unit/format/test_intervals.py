@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.format.intervals import Intervals, integrate_capped, unite
+from collector.format.intervals import EMPTY, Intervals, integrate_capped, unite
 
 pairs = st.lists(st.tuples(st.integers(0, 60), st.integers(-2, 15)), max_size=15)
 
@@ -57,3 +57,21 @@ def test_integral_caps_the_sum_of_what_is_open(rows: list[tuple[int, int]]) -> N
         min(0.4 * sum(start <= moment < start + length for start, length in solid), 1.0) for moment in range(80)
     )
     assert integrate_capped(starts, ends, weights, 1.0) == pytest.approx(expected)
+
+
+def test_nothing_has_no_length_and_no_integral() -> None:
+    nothing = np.empty(0, np.int64)
+    assert (len(EMPTY.starts), len(EMPTY.ends), EMPTY.length_ns) == (0, 0, 0)
+    assert integrate_capped(nothing, nothing, np.empty(0), 1.0) == 0.0
+
+
+def test_an_interval_that_ends_where_it_starts_is_none() -> None:
+    found = _unite([(5, 0), (7, 2), (8, -1)])
+    assert (found.starts.tolist(), found.ends.tolist()) == ([7], [9])
+
+
+def test_a_hole_is_cut_out_of_the_longest_time_there_is() -> None:
+    far = 2**62 - 1  # 146 years of nanoseconds
+    whole, hole = _unite([(-far, 2 * far)]), _unite([(10, 5)])
+    found = whole - hole
+    assert (found.starts.tolist(), found.ends.tolist()) == ([-far, 15], [10, far])

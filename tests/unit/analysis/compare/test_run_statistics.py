@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from profiler_server.analysis.compare.run_statistics import compare_lists, compare_pairs, compare_with_known_scatter
+from collector.format.intervals import Floats
+from profiler_server.analysis.compare.run_statistics import (
+    bootstrap_medians,
+    choose_block,
+    compare_lists,
+    compare_pairs,
+    compare_with_known_scatter,
+    find_changed_parts,
+)
 
 BASE = np.array([100.0, 102.0, 99.0, 101.0, 100.5])
 NEW = np.array([104.0, 103.0, 107.0, 105.5, 104.5, 106.0, 103.5])
@@ -50,3 +58,95 @@ def test_runs_that_do_not_scatter_are_what_they_are() -> None:
     assert (slower.p, slower.detectable) == (0.0, 0.0)
     assert slower.low == slower.high == pytest.approx(0.1)
     assert compare_lists(same, same).p == 1.0
+
+
+def test_what_can_be_detected_is_two_point_eight_standard_errors() -> None:
+    found = compare_with_known_scatter(100.0, 104.0, BASE)
+    assert found.detectable == pytest.approx(np.expm1(2.8 * np.log(BASE).std(ddof=1) * np.sqrt(2)))
+
+
+def list_runs(**parts: Floats) -> list[dict[str, float]]:
+    """Each run with the parts that it has a number for."""
+    count = max(map(len, parts.values()))
+    return [{name: float(values[run]) for name, values in parts.items() if run < len(values)} for run in range(count)]
+
+
+@pytest.mark.parametrize(("base", "new"), [(BASE, NEW), (NEW, BASE), (BASE[:2] - 90, NEW), (NEW, BASE[:2] + 90)])
+def test_a_part_is_compared_by_welchs_t(base: Floats, new: Floats) -> None:
+    (found,) = find_changed_parts(list_runs(forward=base), list_runs(forward=new))
+    assert found.p == pytest.approx(stats.ttest_ind(base, new, equal_var=False).pvalue, rel=1e-9)
+    assert found.change_ns == pytest.approx(new.mean() - base.mean())
+
+
+def test_parts_that_changed_are_listed_by_the_size_of_their_change() -> None:
+    same = BASE.tolist()
+    base = list_runs(forward=BASE, backward=BASE, tail=BASE, optimizer=np.array(same))
+    new = list_runs(forward=BASE + 10, backward=BASE - 30, tail=BASE + 20, optimizer=np.array(same[::-1]))
+    found = find_changed_parts(base, new)
+    assert [(part.name, round(part.change_ns)) for part in found] == [("backward", -30), ("tail", 20), ("forward", 10)]
+
+
+@pytest.mark.parametrize(("others", "is_clear"), [(0, True), (1, True), (2, False)])
+def test_the_more_parts_are_compared_the_clearer_a_change_must_be(others: int, is_clear: bool) -> None:
+    change = 2.05  # p = 0.02 alone, below 0.05 / 2 but not below 0.05 / 3
+    assert 0.05 / 3 < stats.ttest_ind(BASE, BASE + change, equal_var=False).pvalue < 0.05 / 2
+    quiet = {f"other {number}": BASE for number in range(others)}
+    found = find_changed_parts(list_runs(forward=BASE, **quiet), list_runs(forward=BASE + change, **quiet))
+    assert [part.name for part in found] == (["forward"] if is_clear else [])
+
+
+def test_after_the_clearest_change_the_next_is_compared_with_one_part_less() -> None:
+    base = list_runs(forward=BASE, backward=BASE, tail=BASE)
+    new = list_runs(forward=BASE + 30, backward=BASE + 2.05, tail=BASE)
+    assert [part.name for part in find_changed_parts(base, new)] == ["forward", "backward"]
+
+
+def test_a_part_that_the_runs_before_lack_took_no_time_in_them() -> None:
+    always = {"forward": np.full(3, 5.0)}
+    (found,) = find_changed_parts(list_runs(**always), list_runs(**always, checkpoint=np.full(3, 7.0)))
+    assert (found.name, found.change_ns, found.p) == ("checkpoint", 7.0, 0.0)
+    (gone,) = find_changed_parts(list_runs(**always, checkpoint=np.full(3, 7.0)), list_runs(**always))
+    assert (gone.name, gone.change_ns, gone.p) == ("checkpoint", -7.0, 0.0)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 5), (5, 1), (1, 1)])
+def test_a_single_run_tells_no_change_from_chance(before: int, after: int) -> None:
+    assert find_changed_parts(list_runs(forward=BASE[:before]), list_runs(forward=BASE[:after] + 50)) == ()
+
+
+SQUARE_WAVE = np.tile([0.0, 0, 0, 0, 1, 1, 1, 1], 25)
+
+
+@pytest.mark.parametrize(
+    ("values", "length"),
+    [
+        (np.array([1.0, 2, 3]), 1),
+        (np.full(50, 7.0), 1),
+        (np.tile([0.0, 1.0], 50), 1),  # neighbours differ: no block is needed
+        (np.array([0.0, 0, 1, 1]), 2),
+        (SQUARE_WAVE, 11),  # φ = 25.25 / 50 = 0.505, (1.01 / 0.744975)² · 200 = 367.6, 1.5 · 7.16 = 10.7
+        (np.arange(100.0), 50),  # at most half of the steps
+        (np.arange(1000.0), 323),  # φ counts as 0.99: (1.98 / 0.0199)² · 1000 = 9.9e6, 1.5 · 214.7 = 322.1
+    ],
+)
+def test_the_more_neighbours_are_alike_the_longer_is_a_block(values: Floats, length: int) -> None:
+    assert choose_block(values) == length
+
+
+@pytest.mark.parametrize(("length", "values"), [(1, np.tile([100.0, 110.0, 90.0], 21)), (11, SQUARE_WAVE + 100)])
+def test_medians_are_drawn_from_whole_blocks_of_steps(length: int, values: Floats) -> None:
+    random = np.random.default_rng(3)
+    count = -(-len(values) // length)
+    medians = [
+        np.median(np.concatenate([values[start : start + length] for start in starts])[: len(values)])
+        for starts in random.integers(0, len(values) - length + 1, size=(500, count))
+    ]
+    expected = np.percentile(np.log(medians) - np.log(80.0), (2.5, 97.5))
+    found = bootstrap_medians(np.full(10, 80.0), values, draws=500, seed=3)
+    assert found == pytest.approx(tuple(np.expm1(expected)), rel=1e-12)
+
+
+def test_an_interval_drawn_again_is_the_same() -> None:
+    found = bootstrap_medians(BASE, NEW)
+    assert found == bootstrap_medians(BASE, NEW, draws=1000, seed=0)
+    assert 0 < found[0] < np.median(NEW) / np.median(BASE) - 1 < found[1]

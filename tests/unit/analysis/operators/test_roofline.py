@@ -153,3 +153,41 @@ def test_work_of_which_only_the_bytes_or_only_the_operations_are_known_is_measur
     rows = _measure(run, (H100,), unknown, moved)
     assert set(rows) == {("aten::copy_", "fp32")}
     assert rows["aten::copy_", "fp32"]["bytes_per_s"] == 2e9
+
+
+def test_a_part_that_is_as_busy_with_bytes_as_with_arithmetic_is_bound_by_memory(run: Path) -> None:
+    part = find_part(H100.name)
+    assert part is not None
+    assert part.fp16 is not None
+    whole_second = _work("aten::mm", '["c10::Half"]', 1_000_000_000, part.fp16, part.bytes_per_s)
+    row = _measure(run, (H100,), whole_second)["aten::mm", "fp16"]
+    assert (row["bound"], row["efficiency_frac"]) == ("memory", 1.0)
+
+
+def test_the_smallest_work_in_the_shortest_time_is_measured(run: Path) -> None:
+    row = _measure(run, (H100,), _work("aten::fill_", '["bool"]', 1, 0.0, 1.0))["aten::fill_", "int"]
+    assert (row["time_ns"], row["flops_per_s"], row["intensity"]) == (1, 0.0, 0.0)
+    assert row["bytes_per_s"] == pytest.approx(1e9)
+
+
+def test_operations_of_which_the_bytes_are_not_known_have_no_intensity(run: Path) -> None:
+    row = _measure(run, (H100,), _work("aten::mm", '["double"]', 1000, 1e6, 0.0))["aten::mm", "fp64"]
+    assert (row["intensity"], row["flops_per_s"]) == (None, 1e12)
+
+
+def test_the_time_of_a_call_is_its_own_kernels_or_else_those_of_its_callees(run: Path) -> None:
+    own = {**_work("aten::mm", '["double"]', 1, 1.0, 1.0), "device_total_ns": 9}
+    callees = {**_work("aten::addmm", '["double"]', 0, 1.0, 1.0), "device_total_ns": 9}
+    rows = _measure(run, (H100,), own, callees)
+    assert (rows["aten::mm", "fp64"]["time_ns"], rows["aten::addmm", "fp64"]["time_ns"]) == (1, 9)
+
+
+@pytest.mark.parametrize(("on_cores_ns", "precision"), [(9, "fp32"), (10, "fp32"), (11, "tf32")])
+def test_fp32_is_tf32_where_most_of_its_kernel_time_is_on_tensor_cores(
+    run: Path, on_cores_ns: int, precision: str
+) -> None:
+    edit_manifest(run, devices=(H100,))
+    write_rows(run, "operators", [_work("aten::mm", '["float"]', 1000, 1e6, 1e3)])
+    on_cores = kernel("a", operator="aten::mm", tensor_core=True, total_ns=on_cores_ns)
+    write_rows(run, "kernels", [on_cores, kernel("b", operator="aten::mm", total_ns=10), kernel("c", operator=None)])
+    assert tabulate_roofline(_rank(run)).rows["precision"].to_pylist() == [precision]
