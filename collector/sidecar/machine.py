@@ -12,6 +12,7 @@ from typing import NamedTuple
 from collector.ring import codes
 from collector.ring.packing import unpack_device_phase, unpack_fetch
 from collector.ring.words import PAYLOAD_MASK
+from collector.sidecar.ahead import Ints, shift_samples
 from collector.sidecar.calls import CallLog
 from collector.sidecar.progress import State
 from collector.sidecar.row_keeping import MOST_CUTS, Done, RowKeeper
@@ -120,6 +121,14 @@ class StepMachine(RowKeeper):
             self._row.queues.append(QueueSample(fetch.time, self._loader[0], fetch.queue))
         self.position = fetch.following
 
+    def count_steady_samples(self, loaders: Ints, epochs: Ints, samples: Ints) -> Ints:
+        """Return the samples that steps with one fetch each have used, which are taken in otherwise."""
+        self._usual_fetches |= dict.fromkeys(loaders.tolist(), 1)
+        if not self.state.ahead:
+            return samples
+        self.state.ahead, used = shift_samples(self.state.ahead, loaders, epochs, samples)
+        return used
+
     def lose(self) -> None:
         """Words are missing here: nothing that was open can be trusted to be open still."""
         self._stack.clear()
@@ -212,6 +221,7 @@ class StepMachine(RowKeeper):
             row.answer(self._fetch_start, self._batch)
         elif code == codes.FETCH_STOP:
             row.counters.stops += 1
+            row.stopped = self._loader[0]
             row.answer(self._fetch_start, None)
         elif code == codes.COLLECTIVE_END:
             self._calls.hold(self._collective_start, time)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from collector.sidecar.ahead import Ahead, Batch
+
 
 @dataclass
 class State:
@@ -20,11 +22,13 @@ class State:
     """Forwards without gradients in the last training step: a teacher's, or none."""
     position: int = 1
     start: int | None = None
+    ahead: Ahead = ()
+    """What was fetched for steps to come."""
 
     def moved(self, position: int, start: int) -> State:
         """Return the state at the start of another row."""
         known = (self.step, self.started, self.explicit, self.inferring, self.detailed, self.without_gradients)
-        return State(*known, position, start)
+        return State(*known, position, start, self.ahead)
 
 
 def encode_state(state: State) -> dict[str, Any]:
@@ -32,4 +36,5 @@ def encode_state(state: State) -> dict[str, Any]:
 
 
 def decode_state(raw: dict[str, Any]) -> State:
-    return State(**raw)
+    ahead = tuple(Batch(*batch) for batch in raw.get("ahead", ()))
+    return State(**{**raw, "ahead": ahead})

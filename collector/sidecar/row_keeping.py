@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from collector.ring import codes
+from collector.sidecar.ahead import drop_unused, push_early, use_batches
 from collector.sidecar.progress import State
 from collector.sidecar.rows import UNKNOWN, Cut, Head, Row
 
@@ -43,6 +44,7 @@ class RowKeeper:
         self._loader = (0, 0)
         self._after_stall = False
         self._is_marked = False
+        self._usual_fetches: dict[int, int] = {}
 
     def _start(self, time: int) -> None:
         self.state.started = True
@@ -185,12 +187,21 @@ class RowKeeper:
             self.state.started = True
             self.state.without_gradients = row.counters.no_grad
         row.settle()
+        self._count_samples(row, kind)
         markers = self.state.explicit if kind == "train" else self._is_marked and kind == "eval"
         self._emit(Done(row, kind, self.state.step, time, markers))
         self._row = following
         self._after_stall = False
         # A checkpoint may have been taken of the old one, which must not change any more.
         self.state = self.state.moved(following.position, following.start)
+
+    def _count_samples(self, row: Row, kind: str) -> None:
+        """Count the samples that the row has used: of what was fetched ahead first."""
+        state = self.state
+        if kind in ("train", "eval"):
+            state.ahead, row.counters.samples = use_batches(state.ahead, row, kind == "train", self._usual_fetches)
+        elif row.counters.stops and row.stopped is not None:
+            state.ahead = drop_unused(state.ahead, row.stopped)
 
     def _drop_early_fetches(self, row: Row) -> Row:
         """Take off the batches that were fetched before the step and for nothing in it; return the rest."""
@@ -203,6 +214,7 @@ class RowKeeper:
         rest.forward_point, rest.backward_point = row.forward_point, row.backward_point
         row.forward_point = row.backward_point = None
         row.settle()
+        self.state.ahead, row.counters.samples = push_early(self.state.ahead, row.fetches), 0
         self._emit(Done(row, "rest", self.state.step, cut.time, False))
         return rest
 

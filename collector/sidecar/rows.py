@@ -116,6 +116,8 @@ class Row:
     """Where models were called, as long as nothing else has happened."""
     calls: list[Call] = field(default_factory=list)
     """Collectives that began in the row."""
+    stopped: int | None = None
+    """The loader whose epoch ended last in the row."""
 
     def cut_here(self, time: int, position: int) -> Cut:
         """Describe this moment. The stretch before it never grows any more."""
@@ -132,6 +134,7 @@ class Row:
             self.queues[cut.queues :],
             previous=self.previous,
             detailed=self.detailed,
+            stopped=self.stopped,
         )
         rest.calls = [call for call in self.calls if call.start >= cut.time]
         self.calls = [call for call in self.calls if call.start < cut.time]

@@ -8,6 +8,7 @@ of columns, many times cheaper than to feed their words one by one.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,8 @@ class Steady:
     samples: Ints | None
     queues: Ints | None
     collections: Ints
+    used: Ints | None
+    """Samples of the batches that each step trained on; `samples` are those of the batch that it fetched."""
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -140,6 +143,7 @@ class _Words:
         return Steady(
             pattern.example, steps[1:], starts, edges[:, -1], lengths @ pattern.phases, fetches,
             *unpack_fetch(loaders[:-1]), batches, pick(codes.SAMPLES), pick(codes.QUEUE), collections,
+            None,
         )  # fmt: skip
 
     def _sum_collections(self, first: int, last: int, starts: Ints) -> Ints | None:
@@ -190,6 +194,9 @@ class SteadyFeed:
         steady = log.cut(pattern, first, last) if machine.is_at_fetch else None
         if steady is None or machine.state.step != int(steady.steps[0]) - 1:
             return begin
+        if steady.samples is not None:
+            used = machine.count_steady_samples(steady.loaders, steady.epochs, steady.samples)
+            steady = dataclasses.replace(steady, used=used)
         self._take(steady)
         payloads = log.payloads[log.begins[last] :].tolist()
         loader = pattern.place(codes.LOADER)

@@ -13,7 +13,7 @@ from collector.format.phases import PHASE_NAMES
 from collector.format.words import PIN_QUEUE, WORKER_QUEUE
 from collector.ring.clock import Clock
 from collector.ring.packing import READY, unpack_queues
-from collector.sidecar.steady import Steady
+from collector.sidecar.steady import Ints, Steady
 
 
 def list_steps(steady: Steady, example: Mapping[str, Any], index: int, clock: Clock) -> pa.Table:
@@ -28,7 +28,7 @@ def list_steps(steady: Steady, example: Mapping[str, Any], index: int, clock: Cl
         "epoch": steady.epochs,
         "loader": steady.loaders,
         "batch": steady.batches,
-        "samples": _build_samples(steady),
+        "samples": _build_samples(steady.used, count),
         "gc_ns": steady.collections,
     }
     kinds = {field.name: field.type for field in arrow_schema("steps")}
@@ -52,7 +52,7 @@ def list_fetches(steady: Steady, index: int, clock: Clock) -> pa.Table:
             "batch": steady.batches,
             "start_ns": clock.to_run(steady.starts),  # type: ignore[arg-type]
             "duration_ns": steady.fetches,
-            "samples": _build_samples(steady),
+            "samples": _build_samples(steady.samples, len(steady)),
         },
     )
 
@@ -84,11 +84,11 @@ def list_queues(steady: Steady, capacities: Mapping[int, int], with_pin_queue: S
     return both.take(np.argsort(np.concatenate((steps, steps[pins])), kind="stable"))
 
 
-def _build_samples(steady: Steady) -> Any:
+def _build_samples(samples: Ints | None, count: int) -> Any:
     """Return samples; null where they are not known."""
-    if steady.samples is None:
-        return pa.nulls(len(steady), pa.int64())
-    return pa.array(steady.samples, pa.int64(), mask=steady.samples == 0)
+    if samples is None:
+        return pa.nulls(count, pa.int64())
+    return pa.array(samples, pa.int64(), mask=samples == 0)
 
 
 def _repeat(text: str, count: int) -> pa.Array:

@@ -65,9 +65,11 @@ class Loop:
         self.add_time(codes.FETCH_END)
         self.words.append(codes.SAMPLES + self.dice.choice((0, 16)))
 
-    def train(self, count: int) -> None:
-        for batch in range(count):
-            self.fetch(batch, ends=bool(self.words) and batch > 0)
+    def train(self, count: int, ahead: int = 0) -> None:
+        for batch in range(ahead):
+            self.fetch(batch, ends=False)
+        for batch in range(ahead, count):
+            self.fetch(batch, ends=bool(self.words) and batch > ahead)
             for name in HOLD:
                 self.add_call(name)
             if self.dice.random() < 0.04:
@@ -85,8 +87,8 @@ class Loop:
 
 def make_words(seed: int) -> list[int]:
     loop = Loop(seed)
-    for _ in range(3):
-        loop.train(60)
+    for ahead in (0, 1, 3):
+        loop.train(60 + ahead, ahead)
         loop.evaluate(5)
     return loop.words
 

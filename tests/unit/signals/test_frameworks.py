@@ -66,8 +66,10 @@ def test_hugging_face_trainer(tmp_path: Path, micro_batches: int, train: int) ->
     assert_sound(recorded)
     assert recorded.kinds == {"train": train, "eval": 8}
     assert recorded.count("backwards") == [micro_batches] * train
-    # The trainer fetches one batch ahead: the first of an epoch belongs to no step.
+    # The trainer fetches one batch ahead: the first fetch of an epoch lies before its steps, its samples in the first.
     assert sum(recorded.count("fetches")) == 20 - 2
+    assert recorded.count("samples") == [8 * micro_batches] * train
+    assert [row["samples"] for row in recorded.rows if row["kind"] == "eval"] == [8] * 8
 
 
 def build_lightning_module(manual: bool) -> Any:
@@ -138,6 +140,7 @@ def test_accelerate_with_accumulation(tmp_path: Path) -> None:
     assert_sound(recorded)
     assert recorded.kinds == {"train": 10}
     assert recorded.count("backwards") == [2] * 10
+    assert recorded.count("samples") == [32] * 10
 
 
 def train_two_epochs(batches: Callable[[], DataLoader[Any]]) -> Callable[[], None]:
@@ -240,6 +243,22 @@ def test_web_loader_is_seen_into_its_workers(tmp_path: Path, workers: int) -> No
     assert min(recorded.count("data_wait_ns")) > 0
     stages = recorded.run.rank().table("stages").to_pylist()
     assert {row["replica"] for row in stages if row["stage"] == "read"} == ({0} if workers else {-1})
+
+
+def test_samples_of_a_web_loader_that_batches_again_are_those_that_were_trained_on(tmp_path: Path) -> None:
+    import webdataset
+
+    shard = write_shard(tmp_path / "shard-0.tar", 64)
+
+    def build() -> Any:
+        samples = webdataset.WebDataset(shard, shardshuffle=False).decode().to_tuple("x.pth", "y.cls")
+        loader = webdataset.WebLoader(samples.batched(8), batch_size=None)
+        return loader.unbatched().shuffle(20, initial=20).batched(8)
+
+    recorded = record(tmp_path / "run", train_two_epochs(build))
+    assert_sound(recorded)
+    assert recorded.kinds == {"train": 16}
+    assert sum(samples or 0 for samples in recorded.count("samples")) == 128
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -38,7 +38,13 @@ TABLE = Table(
         Column("backwards", "int32", "", "Calls of the autograd engine."),
         Column("optimizer_steps", "int32", "", "Optimizer steps."),
         Column("skipped_updates", "int32", "", "Updates that GradScaler left out because of infinite gradients."),
-        Column("samples", "int64", "samples", "Samples in the batches of the step.", nullable=True),
+        Column(
+            "samples",
+            "int64",
+            "samples",
+            "Samples in the batches that the step trained on, also where they were fetched before it.",
+            nullable=True,
+        ),
         Column(
             "loader_start_ns",
             "int64",

@@ -1,0 +1,100 @@
+"""Batches that were fetched before the step that trains on them: their samples count in a step.
+
+A loop that reads ahead fetches one batch before its first step, and the next one in each step: the last step fetches
+none, and trains on the one that is left. Several batches that come first may as well be skipped, and which it is only
+the end of the epoch tells. So one batch is used by the next step, but several wait for steps that fetch none: either
+way each batch counts once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from collector.sidecar.rows import Fetch, Row
+
+Ints = npt.NDArray[np.int64]
+
+
+class Batch(NamedTuple):
+    """A batch that was fetched and not used yet."""
+
+    loader: int
+    epoch: int
+    samples: int
+
+
+Ahead = tuple[Batch, ...]
+
+
+def push_early(ahead: Ahead, fetches: list[Fetch]) -> Ahead:
+    """Return what is ahead after fetches that no step uses yet.
+
+    Where batches of the same epoch are ahead already, these are batches that the loop has rejected.
+    """
+    newest = {fetch.loader: fetch.epoch for fetch in fetches}
+    kept = tuple(batch for batch in ahead if batch.epoch == newest.get(batch.loader, batch.epoch))
+    taken = {batch.loader for batch in kept}
+    return kept + tuple(_hold(fetch) for fetch in fetches if fetch.loader not in taken)
+
+
+def drop_unused(ahead: Ahead, loader: int) -> Ahead:
+    """Return what is ahead after the epoch of a loader has ended outside of a step: several batches were skipped.
+
+    One may be used by the next step, which fetches the first batch of the next epoch.
+    """
+    if sum(batch.loader == loader for batch in ahead) <= 1:
+        return ahead
+    return tuple(batch for batch in ahead if batch.loader != loader)
+
+
+def use_batches(ahead: Ahead, row: Row, trains: bool, usual: dict[int, int]) -> tuple[Ahead, int]:
+    """Return what is still ahead after a step or a batch of evaluation, and the samples that it used.
+
+    A row uses as many batches as it fetches. One that fetches none, or in which the epoch ends, uses as many as the
+    one before: `usual` says how many, by loader, and is brought up to date.
+    """
+    fetched: dict[int, list[Batch]] = {}
+    for fetch in row.fetches:
+        fetched.setdefault(fetch.loader, []).append(_hold(fetch))
+    ending = row.stopped if row.counters.stops else None
+    loaders = dict.fromkeys(fetched)
+    if ending is not None:
+        loaders[ending] = None
+    if trains and not fetched:
+        loaders |= dict.fromkeys(batch.loader for batch in ahead)
+    rest, samples = [batch for batch in ahead if batch.loader not in loaders], 0
+    for loader in loaders:
+        own = fetched.get(loader, [])
+        waiting = _queue_up([batch for batch in ahead if batch.loader == loader], own)
+        count = len(own)
+        if not own or loader == ending:
+            count = max(count, usual.get(loader, 1))
+        else:
+            usual[loader] = count
+        samples += sum(batch.samples for batch in waiting[:count])
+        rest += waiting[count:]
+    return tuple(rest), samples
+
+
+def shift_samples(ahead: Ahead, loaders: Ints, epochs: Ints, samples: Ints) -> tuple[Ahead, Ints]:
+    """Do the same for consecutive steps with one fetch each; the samples are those that each used."""
+    used, rest = samples.copy(), [batch for batch in ahead if batch.loader not in loaders]
+    for loader in {batch.loader for batch in ahead} & set(loaders.tolist()):
+        rows = np.flatnonzero(loaders == loader)
+        own = zip(epochs[rows].tolist(), samples[rows].tolist(), strict=True)
+        early = [batch for batch in ahead if batch.loader == loader]
+        waiting = _queue_up(early, [Batch(loader, *pair) for pair in own])
+        used[rows] = [batch.samples for batch in waiting[: len(rows)]]
+        rest += waiting[len(rows) :]
+    return tuple(rest), used
+
+
+def _queue_up(early: list[Batch], own: list[Batch]) -> list[Batch]:
+    return early + own if len(early) == 1 else own + early
+
+
+def _hold(fetch: Fetch) -> Batch:
+    return Batch(fetch.loader, fetch.epoch, fetch.samples)
