@@ -97,6 +97,9 @@ def serve_runs(
             help="Most that a browser may send to be imported; 0, the default where other machines reach the port, takes nothing.",
         ),
     ] = None,
+    import_memory: Annotated[
+        int, typer.Option(min=100, metavar="MIB", help="Most memory that an import from a browser may take.")
+    ] = Settings.import_memory_bytes >> 20,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     context.obj = base_dir
@@ -109,7 +112,9 @@ def serve_runs(
         raise UsageError("give --summary-base-dir DIR, the folder that holds your runs, or a command (see --help)")
     from profiler_server.web.serving import serve
 
-    settings = Settings(base_dir, host, port, tuple(allowed_host or ()), token=token)
+    settings = Settings(
+        base_dir, host, port, tuple(allowed_host or ()), token=token, import_memory_bytes=import_memory << 20
+    )
     serve(replace(settings, upload_limit_bytes=choose_upload_limit(settings, upload_limit)), say)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 UPLOAD_LIMIT_BYTES = 4 << 30
+IMPORT_MEMORY_BYTES = 600 << 20
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 WILDCARD_HOSTS = ("0.0.0.0", "::", "")
 TOKEN_FORM = re.compile(r"[A-Za-z0-9._~-]{16,256}")
@@ -18,7 +19,8 @@ TOKEN_FORM = re.compile(r"[A-Za-z0-9._~-]{16,256}")
 class Settings:
     """`allowed_hosts` are further names under which browsers may ask for the server, such as a proxy's.
 
-    `upload_limit_bytes` is the most that a browser may send to be imported; 0 takes nothing.
+    `upload_limit_bytes` is the most that a browser may send to be imported; 0 takes nothing. `import_memory_bytes` is the most
+    that the process of such an import may hold.
     Without a `token` a server on loopback answers to all who reach it, and one on a network to nobody.
     """
 
@@ -27,6 +29,7 @@ class Settings:
     port: int = 8080
     allowed_hosts: tuple[str, ...] = ()
     upload_limit_bytes: int = UPLOAD_LIMIT_BYTES
+    import_memory_bytes: int = IMPORT_MEMORY_BYTES
     token: str = field(default="", repr=False)
 
     @property

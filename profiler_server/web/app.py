@@ -55,6 +55,7 @@ def create_app(settings: Settings) -> FastAPI:
 async def _run_services(app: FastAPI) -> AsyncIterator[None]:
     # Whoever opens a run has seen the run list first: by then the pages are imported.
     BACKGROUND.start("pages", lambda: app.state.services.pages)
+    app.state.services.imports.resume()
     yield
     app.state.services.diagnoses.close()
     app.state.services.imports.close()

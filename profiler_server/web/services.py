@@ -32,7 +32,9 @@ class Services:
         self.links = Links(lambda: self.static.version)
         self.templates = Templates(frontend / "templates", self.links)
         self.diagnoses = Diagnoses()
-        self.imports = Imports(self.catalog.base_dir, on_made=self.catalog.look_again)
+        self.imports = Imports(
+            self.catalog.base_dir, on_made=self.catalog.look_again, memory_bytes=settings.import_memory_bytes
+        )
         self._lock = threading.Lock()
 
     @cached_property

@@ -1,5 +1,5 @@
 // The run list takes trace files: dropped anywhere on the page or chosen. They are sent, imported, and the run is opened.
-import { describeState, followImport } from "./imports.js";
+import { cancelImport, describeState, followImport } from "./imports.js";
 
 /**
  * @param {readonly {name: string, size: number}[]} files
@@ -30,6 +30,9 @@ class Zone {
     this.status = /** @type {HTMLElement} */ (element.querySelector("[role=status]"));
     this.error = /** @type {HTMLElement} */ (element.querySelector(".drop-error"));
     this.busy = false;
+    /** What ends what is under way. */
+    this.cancel = () => {};
+    element.querySelector("[data-cancel]")?.addEventListener("click", () => this.cancel());
   }
 
   /** @param {FileList | null | undefined} list */
@@ -57,12 +60,15 @@ class Zone {
       else this.fail(request.response?.error?.message ?? `The server answered ${request.status}.`);
     });
     request.addEventListener("error", () => this.fail("The upload broke off: the server cannot be reached, or refused it."));
+    request.addEventListener("abort", () => this.fail("Cancelled."));
+    this.cancel = () => request.abort();
     request.send(body);
   }
 
   /** @param {import("./imports.js").ImportStatus} sent */
   async follow(sent) {
     this.show(0.5, describeState(sent));
+    this.cancel = () => void cancelImport(this.element.dataset.address ?? "", sent.id);
     try {
       const show = (/** @type {import("./imports.js").ImportStatus} */ job) => this.show(0.5 + 0.5 * job.progress_frac, describeState(job));
       location.assign(await followImport(this.element.dataset.address ?? "", sent.id, show));

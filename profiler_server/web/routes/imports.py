@@ -45,7 +45,7 @@ async def _take(request: Request, services: Services, boundary: bytes, limit: in
         files = await receive(request.stream(), Receiver(folder, boundary, limit))
         job = services.imports.start(folder, files)
         kept = True
-        return describe_import(job, services.links)
+        return describe_import(job, services.links, services.imports.count_before(job))
     finally:
         if not kept:  # also when the browser went away half-way
             services.imports.remove_folder(folder)
@@ -57,4 +57,14 @@ def read_import(import_id: str, services: ServicesOf) -> ImportStatus:
     job = services.imports.find(import_id)
     if job is None:
         raise HTTPException(404, "This server knows no such import.")
+    return describe_import(job, services.links, services.imports.count_before(job))
+
+
+@ROUTER.delete("/{import_id}", summary="Cancel an import that waits or runs")
+def cancel_import(import_id: str, services: ServicesOf) -> ImportStatus:
+    """Answer 404 for one that is not known, 409 for one that has ended. What was sent is removed."""
+    job = services.imports.cancel(import_id)
+    if job is None:
+        read_import(import_id, services)
+        raise HTTPException(409, "This import has ended already.")
     return describe_import(job, services.links)

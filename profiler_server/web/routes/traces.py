@@ -39,4 +39,4 @@ def import_listed(
     job = start_offered(files, catalog.list_runs(), catalog.base_dir, services.imports)
     if job is None:
         raise HTTPException(404, f"{files[0][:200]!r} is not among the traces to import; reload the list of runs.")
-    return describe_import(job, services.links)
+    return describe_import(job, services.links, services.imports.count_before(job))

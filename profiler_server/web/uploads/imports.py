@@ -16,7 +16,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
 
+from profiler_server.settings import IMPORT_MEMORY_BYTES
 from profiler_server.store.names import find_free_name, name_run
+from profiler_server.web.uploads import waiting
+from profiler_server.web.uploads.memory import WATCH_INTERVAL_S, MemoryLimitError, bound_addresses, check_memory
 
 UPLOAD_FOLDER = ".stepscope-uploads"
 KEPT = 200
@@ -24,7 +27,8 @@ _STALE_S = 24 * 3600
 _REPORT_INTERVAL_S = 0.2
 log = logging.getLogger(__name__)
 
-State = Literal["waiting", "importing", "done", "failed"]
+State = Literal["waiting", "importing", "done", "failed", "cancelled"]
+_CANCELLED = "cancelled before it was done"
 
 
 @dataclass(frozen=True)
@@ -53,20 +57,29 @@ class Imports:
     `on_made` is called once a run is there, before the import says so.
     """
 
-    def __init__(self, base_dir: Path, on_made: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, base_dir: Path, on_made: Callable[[], None] = lambda: None, memory_bytes: int = IMPORT_MEMORY_BYTES
+    ) -> None:
         self._base_dir = base_dir
         self._on_made = on_made
         self._lock = threading.Lock()
         self._jobs: OrderedDict[str, Import] = OrderedDict()
         self._pool: ThreadPoolExecutor | None = None
-        self._running: multiprocessing.process.BaseProcess | None = None
+        self._running: tuple[str, multiprocessing.process.BaseProcess] | None = None
+        self._memory_bytes = memory_bytes
+        self._is_closing = False
+
+    def resume(self) -> None:
+        """Import what a server before this one accepted and did not come to."""
+        for folder, files in waiting.list_accepted(self._base_dir / UPLOAD_FOLDER):
+            self._accept(folder, files)
 
     def make_folder(self) -> Path:
         """Make a folder for the files of one upload, beside the runs, so that a full disk is met before the import."""
         room = self._base_dir / UPLOAD_FOLDER
         room.mkdir(exist_ok=True)
         for left in room.iterdir():  # of a server that was killed
-            if time.time() - left.stat().st_mtime > _STALE_S:
+            if left.name not in self._jobs and time.time() - left.stat().st_mtime > _STALE_S:
                 shutil.rmtree(left, ignore_errors=True)
         folder = room / secrets.token_hex(8)
         folder.mkdir()
@@ -81,9 +94,13 @@ class Imports:
 
     def start(self, folder: Path, files: Sequence[Path]) -> Import:
         """Import the files of a folder that `make_folder` made; the folder is removed afterwards."""
+        waiting.accept(folder, files)
+        return self._accept(folder, tuple(files))
+
+    def _accept(self, folder: Path, files: tuple[Path, ...]) -> Import:
         job = Import(folder.name, "waiting", tuple(path.name for path in files))
         with self._lock:
-            self._enqueue(job, name_run(job.files[0]), tuple(files), folder)
+            self._enqueue(job, name_run(job.files[0]), files, folder)
         return job
 
     def start_below(self, files: Sequence[Path], name: str) -> Import:
@@ -105,14 +122,32 @@ class Imports:
         with self._lock:
             return self._jobs.get(job_id)
 
-    def close(self) -> None:
-        """Stop what runs; its folder is removed by the thread that waits for it."""
+    def count_before(self, job: Import) -> int:
+        """Return how many imports come before one that waits."""
         with self._lock:
+            going = [other.id for other in self._jobs.values() if other.is_under_way]
+        return going.index(job.id) if job.state == "waiting" and job.id in going else 0
+
+    def cancel(self, job_id: str) -> Import | None:
+        """End an import that waits or runs and return it; None if there is none to end."""
+        with self._lock:
+            job = self._jobs.get(job_id)
+            if job is None or not job.is_under_way:
+                return None
+            job = self._jobs[job_id] = replace(job, state="cancelled", error=_CANCELLED)
+            if self._running is not None and self._running[0] == job_id:
+                self._running[1].terminate()
+        return job
+
+    def close(self) -> None:
+        """Stop what runs. Uploads that wait, and the one that runs, stay for the server that comes next."""
+        with self._lock:
+            self._is_closing = True
             pool, running = self._pool, self._running
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
         if running is not None:
-            running.terminate()
+            running[1].terminate()
 
     def _find_under_way(self, files: Sequence[Path]) -> Import | None:
         going = (job for job in self._jobs.values() if job.is_under_way)
@@ -126,6 +161,8 @@ class Imports:
         self._pool.submit(self._run, job, name, files, folder)
 
     def _run(self, job: Import, name: str, files: tuple[Path, ...], folder: Path | None) -> None:
+        if folder is not None and not self._take(job, folder):
+            return
         self._note(replace(job, state="importing"))
         try:
             name = find_free_name(self._base_dir, name)
@@ -135,6 +172,9 @@ class Imports:
         except Exception as fault:  # The thread of all imports must outlive one that fails in any way.
             log.exception("traces cannot be imported")
             error = f"{type(fault).__name__}: {fault}"
+        if folder is not None and error and self._is_closing:
+            waiting.accept(folder, files)
+            return
         if folder is not None:
             self.remove_folder(folder)
         done = replace(job, state="failed", error=error) if error else replace(job, state="done", run_id=name)
@@ -147,32 +187,58 @@ class Imports:
         process = context.Process(target=import_files, args=(files, self._base_dir / name, sender), daemon=True)
         process.start()
         with self._lock:
-            self._running = process
+            self._running = (job.id, process)
+            if not self._jobs.get(job.id, job).is_under_way:
+                process.terminate()  # cancelled in this very moment
         sender.close()
-        error = "the import was ended from outside (memory may have run out); import the file on the server instead"
         try:
-            while True:
-                kind, value = receiver.recv()
-                if kind == "end":
-                    error = value
-                    break
-                self._note(replace(job, state="importing", progress_frac=value))
-        except EOFError:
-            pass  # it died without a word
+            return self._follow(job, receiver, process.pid or 0)
+        except MemoryLimitError as error:
+            process.kill()
+            return str(error)
+        except EOFError:  # it died without a word
+            return "the import was ended from outside (memory may have run out); import the file on the server instead"
         finally:
             process.join()
             with self._lock:
                 self._running = None
-        return error
+            for left in self._base_dir.glob(f".{name}.*"):  # of one that was ended half-way
+                shutil.rmtree(left, ignore_errors=True)
+
+    def _follow(self, job: Import, receiver: Connection, pid: int) -> str:
+        """Note how an import goes, until it says how it ended. Raises EOFError or MemoryLimitError."""
+        while True:
+            while not receiver.poll(WATCH_INTERVAL_S):
+                check_memory(pid, self._memory_bytes)
+            kind, value = receiver.recv()
+            if kind == "end":
+                return str(value)
+            check_memory(pid, self._memory_bytes)
+            self._note(replace(job, state="importing", progress_frac=value))
+
+    def _take(self, job: Import, folder: Path) -> bool:
+        """Say whether an upload is to be imported here and now: it may be cancelled, or taken by another server."""
+        with self._lock:
+            is_wanted = self._jobs.get(job.id, job).is_under_way
+        if not is_wanted:
+            self.remove_folder(folder)
+        elif not waiting.take(folder):
+            self._note(replace(job, state="failed", error="another server took this upload; reload the list of runs"))
+        else:
+            return True
+        return False
 
     def _note(self, job: Import) -> None:
+        """Note how a job goes; one that was cancelled stays so."""
         with self._lock:
-            if job.id in self._jobs:
+            known = self._jobs.get(job.id)
+            if known is not None and known.state != "cancelled":
                 self._jobs[job.id] = job
 
 
 def import_files(files: tuple[Path, ...], target: Path, sender: Connection) -> None:
     """Import trace files to a run. Runs in a process of its own; sends ("progress", share) and ("end", error)."""
+    bound_addresses()
     from collector.format.schema.errors import StepscopeError
     from collector.traces import import_trace
 

@@ -10,7 +10,7 @@ from profiler_server.web.uploads.imports import Import
 
 @dataclass(frozen=True)
 class ImportStatus:
-    """An import, with the address of its run once there is one."""
+    """An import, with the address of its run once there is one; `ahead` imports come before it."""
 
     id: str
     state: str
@@ -19,8 +19,9 @@ class ImportStatus:
     run_id: str | None
     error: str | None
     href: str | None
+    ahead: int = 0
 
 
-def describe_import(job: Import, links: Links) -> ImportStatus:
+def describe_import(job: Import, links: Links, ahead: int = 0) -> ImportStatus:
     href = links.page(job.run_id) if job.run_id else None
-    return ImportStatus(job.id, job.state, job.files, job.progress_frac, job.run_id, job.error, href)
+    return ImportStatus(job.id, job.state, job.files, job.progress_frac, job.run_id, job.error, href, ahead)

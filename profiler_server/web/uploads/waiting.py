@@ -1,0 +1,49 @@
+"""Uploads that were accepted and not imported yet, as a list in the folder of each: a server that is ended leaves them
+to the next. Whoever imports one takes the list away first, so that two servers never import the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+_ACCEPTED = "accepted.json"
+_TAKEN = "taken.json"
+
+
+def accept(folder: Path, files: Sequence[Path]) -> None:
+    """Note that these files, which lie below the folder, are to be imported."""
+    names = [path.relative_to(folder).as_posix() for path in files]
+    partial = folder / f".{_ACCEPTED}"
+    partial.write_bytes(msgspec.json.encode(names))
+    os.replace(partial, folder / _ACCEPTED)
+
+
+def take(folder: Path) -> bool:
+    """Take an upload to import it; False if another server has done so."""
+    try:
+        os.rename(folder / _ACCEPTED, folder / _TAKEN)
+    except OSError:
+        return False
+    return True
+
+
+def list_accepted(room: Path) -> list[tuple[Path, tuple[Path, ...]]]:
+    """Return the folders of the uploads that wait, the oldest first, with their files."""
+    found = []
+    for note in room.glob(f"*/{_ACCEPTED}"):
+        try:
+            age, names = note.stat().st_mtime, msgspec.json.decode(note.read_bytes(), type=list[str])
+        except (OSError, ValueError, msgspec.MsgspecError):
+            continue
+        files = tuple(note.parent / name for name in names)
+        if files and all(_is_inside(path, note.parent) for path in files):
+            found.append((age, note.parent, files))
+    return [(folder, files) for _, folder, files in sorted(found)]
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    return path.is_file() and path.resolve() == path and path.is_relative_to(folder)
