@@ -21,6 +21,7 @@ from profiler_server.store.cache.background import BACKGROUND
 from profiler_server.web import routes
 from profiler_server.web.bodies import BodyLimit
 from profiler_server.web.compression import Compression
+from profiler_server.web.crowding import Crowding
 from profiler_server.web.errors import ErrorView, describe_error, describe_status
 from profiler_server.web.guard import SECURITY_HEADERS, Guard
 from profiler_server.web.links import API
@@ -45,6 +46,7 @@ def create_app(settings: Settings) -> FastAPI:
     for kind in (StepscopeError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _answer_error)
     app.add_middleware(Compression)
+    app.add_middleware(Crowding)
     app.add_middleware(BodyLimit)
     app.add_middleware(TokenGate, settings=settings, answer=_answer_error)
     app.add_middleware(Guard, settings=settings)

@@ -100,6 +100,7 @@ _STATUS: dict[int, tuple[str, str, str]] = {
     409: ("not_now", "Not possible now", "The run's own page says in which state it is."),
     413: ("too_large", "This is too much", "Run `profiler-server import` on the server's machine instead."),
     422: ("invalid_query", "A value in the address does not fit", "Correct the value that is named above."),
+    503: ("busy", "The server is busy", "Wait a moment, then try again."),
     507: ("disk_full", "The disk is full", "Free some space below the base directory, then try again."),
 }
 _UNEXPECTED = (
