@@ -16,11 +16,12 @@ from collector.format.schema import errors
 _HEAD = """# What scripts call
 
 `from collector import …`. This page is made from the docstrings (`python -m collector.reference docs/api.md`); a test
-fails when it is stale. Times are integers in nanoseconds unless a name says otherwise. Nothing here raises into a
-training but what is called wrongly: each entry says which error that is.
+fails when it is stale. Times are integers in nanoseconds unless a name says otherwise. A call raises what its entry
+names and nothing else; what goes wrong while recording never reaches the training.
 """
 _PARAMETER = re.compile(r"^([a-z]\w*): ")
 _ORDER = ("Profiler", "Run", "RankRun", "Estimate")
+_PROMPTS = (">>>", "...")
 
 
 def build_reference() -> str:
@@ -73,20 +74,23 @@ def _is_error(value: Any) -> bool:
 
 
 def _read_text(value: Any) -> str:
-    """Return a docstring; its examples become code, and its list of parameters a list."""
+    """Return a docstring; its examples become code with their output as a comment, its list of parameters a list."""
     lines: list[str] = []
     is_code = False
     for line in inspect.cleandoc(value.__doc__ or "").splitlines():
-        begins = line.startswith((">>>", "..."))
-        if begins != is_code:
+        begins = line.startswith(_PROMPTS)
+        if begins != is_code and (begins or not line):
             lines.append("```" if is_code else "```python")
             is_code = begins
-        lines.append(line[4:] if begins else _PARAMETER.sub(r"- `\1`: ", line))
+        lines.append(line[4:] if begins else f"# {line}" if is_code else _PARAMETER.sub(r"- `\1`: ", line))
     return "\n".join([*lines, "```"] if is_code else lines)
 
 
 def _read_line(value: Any) -> str:
-    return " ".join(inspect.cleandoc(value.__doc__ or "").split())
+    lines = inspect.cleandoc(value.__doc__ or "").splitlines()
+    examples = [f"`{line[4:]}`" for line in lines if line.startswith(_PROMPTS)]
+    words = " ".join(line for line in lines if not line.startswith(_PROMPTS)).split()
+    return " ".join([*words, *(["For example:", *examples] if examples else [])])
 
 
 def _format_signature(function: Any) -> str:

@@ -128,7 +128,7 @@ def find_remedy(error: RunError) -> str:
 
 @dataclass(frozen=True)
 class Page:
-    """One page of a run. A module of `profiler_server/pages` declares one as PAGE and is found by its being there.
+    """One page of a run. A module of `profiler_server/pages` that declares one as PAGE is found; nothing lists it.
 
     `slug` is the last part of the URL `/runs/{id}/{slug}`, empty for Overall. `key` is the key after `g`.
     `build` returns a frozen dataclass, whose fields are the names that `template` uses, nothing more and nothing less.

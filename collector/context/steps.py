@@ -25,24 +25,23 @@ from collector.ring.words import WordLog
 
 _log = logging.getLogger("stepscope")
 CYCLES_WITHOUT_FETCH = 32
-"""After so many updates of one optimizer on one fetch, the loop has no loader (it trains on one batch over and over)."""
+"""Updates of one optimizer on one fetch after which the loop counts as one without a loader (it reuses one batch)."""
 BATCHES_WITHOUT_UPDATE = 64
-"""After so many fetches with a backward and no update, updates are made where no hook sees them: each fetch is a step."""
-
+"""Fetches with a backward and no update after which updates count as unseen by hooks: each fetch is then a step."""
 PASSES_WITHOUT_UPDATE = 64
-"""Likewise without a loader: each backward is a step."""
+"""The same without a loader, in backwards: each backward is then a step."""
 LEAST_PASSES = 3
-"""A recording that ends before that takes so many batches or backwards without an update for steps, not fewer."""
+"""If the recording ends before that, this many batches or backwards without an update are enough to count as steps."""
 _FETCHES_OF_ONE_BATCH = 2
 """The start of the loader counts as one."""
 FIRST_IDLE = 8
-"""After so many fetches without a forward, modules are looked for again: another model may have come."""
+"""Fetches without a forward after which modules are looked for again: the script may have a new model."""
 STEPS_PER_LOOK = 16
-"""The reader is told how far the writer is so often: much more often than the log goes round."""
+"""Steps after which the reader is told how far the writer is: much less than a lap of the log."""
 STEPS_OF_CARE = 64
-"""So many steps at the start of a run are looked after one by one, and so many after a compilation."""
+"""Steps at the start of a run, and after a compilation, at each of which all that is due is done."""
 SHORT_NS = 50_000_000
-"""If so many steps take less, `occasions` are called once for all of them: nobody waits longer than this."""
+"""If STEPS_PER_LOOK steps take less than this, `occasions` are called once for all of them."""
 _BACKWARD = -1
 STALL_NS = 200_000
 """A callback that takes longer is written down, so that no step carries its time."""

@@ -66,7 +66,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     if not program and not given.baseline:
         parser.error("name a script, or a module after -m")
     if given.maximize_clocks and not _is_benchmark(given):
-        parser.error("--maximize-clocks goes with -np, -ng or -w")
+        parser.error("--maximize-clocks needs -np, -ng or -w")
     given.program = Program(program[0], is_module, (*given_by_launcher, *program[1:])) if program else None
     return given
 

@@ -179,8 +179,9 @@ def record(name: str) -> Block:
 
     Ranges nest, on each thread by itself. Where there is a CUDA device they are NVTX ranges too, and their device
     time is measured. Where a run only infers and no loader feeds it, each range named inference is one of its batches,
-    and so is each that `push_range` gives a batch. While nothing is recorded it costs next to nothing. Not for coroutines that interleave, and not
-    inside of what torch.compile compiles, where it would break the graph: mark the call of the compiled function.
+    and so is each that `push_range` gives a batch. While nothing is recorded it costs next to nothing. Not for
+    coroutines that interleave, and not inside of what torch.compile compiles, where it would break the graph: mark the
+    call of the compiled function.
 
     >>> with collector.record("augment"):
     ...     images = augment(images)

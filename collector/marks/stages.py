@@ -167,8 +167,8 @@ def stage(name: str, replica: int | None = None, items: int = 1) -> Stage:
     `replica` tells apart threads and processes that run the same stage; without it each thread is one. Waits on
     queues watched by `collector.queue` are not counted as work: a `get` before or inside of the block waits for
     input, a `put` inside of or after it waits for output. On the thread that trains, the stages read, load, fetch,
-    decode, transform, augment, collate and input are data wait of the step. UsageError for a name that is no text or a replica that is
-    no number from 0 on.
+    decode, transform, augment, collate and input are data wait of the step. UsageError for a name that is no text or a
+    replica that is no number from 0 on.
 
     >>> for path in iter(paths.get, None):
     ...     with collector.stage("decode", replica=i):

@@ -12,7 +12,7 @@ FILE = "compiles.jsonl"
 
 @dataclass(frozen=True)
 class CompileNote:
-    """`kind` is compile, recompile or graph_break; `step` is the train step that ended next."""
+    """`kind` is compile, recompile or graph_break; `step` is the training step that ended next."""
 
     step: int
     kind: str

@@ -45,17 +45,17 @@ class Profiler:
 
     Create it before the training loop and call `analyse()` after it; the loop needs no change. `output_path` is by
     default the environment variable PROFILER_OUTPUT_PATH, else ./profiler_output; a path `x.json` or `x.json.gz` makes
-    the run in `x` and a trace for Perfetto in that file. With `start_profile=False` it waits
-    for `start()`. An option that is not given is as its `level` says.
+    the run in `x` and a trace for Perfetto in that file. With `start_profile=False` it waits for `start()`. Options that
+    are not given depend on `level`.
 
     window: the steps that are recorded in full detail: "auto" (3 steps from step 10), (first step, number of steps),
         or None for none.
     data_pipeline: times of the DataLoader's stages and queues.
     memory: the allocations of detailed windows.
     resources: processor, memory and GPU figures of the host and of this process, sampled.
-    triggers: whether the window opens again by itself, for a step far longer than usual, steps that wait for data, or
+    triggers: whether windows open by themselves too, at a step far longer than usual, at steps that wait for data, or at
         a drift; at most once in five minutes, five times in all.
-    level: "info"; "important" for steps only, beside what is switched on by name; "debug" for call stacks in detailed
+    level: "info"; "important" for steps only, and what is switched on by name; "debug" for call stacks in detailed
         windows too.
     activities: what detailed windows hold: "cpu", "device", or both.
     keep_events: whether the event logs and raw traces that the tables were made from stay on the disk.

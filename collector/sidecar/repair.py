@@ -99,7 +99,7 @@ def _restore(rank_folder: Path, table: str) -> str:
             count = sum(kind == "train" for kind in rows["kind"].to_pylist())
             return f"{format_number_of(count, 'step')} made again from the phases, counts of calls and samples are lost"
     left = sum(pq.read_metadata(file).num_rows for file in parts.find_files(rank_folder, table))
-    return f"{format_number_of(left, 'row')} there again or left" if left else "nothing is left to make it again from"
+    return f"{format_number_of(left, 'row')} restored or kept" if left else "nothing is left to make it again from"
 
 
 def _find_broken(rank_folder: Path, table: str) -> list[Path]:

@@ -31,7 +31,7 @@ _AFTER_WINDOW = 3
 
 
 class Step(NamedTuple):
-    """What is looked at of a train step. `starts_loader` is whether the workers were started in it."""
+    """What is looked at of a training step. `starts_loader` is whether the workers were started in it."""
 
     step: int
     duration_ns: int
@@ -63,7 +63,7 @@ class _Stretch:
 
 
 class StepWatch:
-    """Sees every train step once, in order."""
+    """Sees every training step once, in order."""
 
     def __init__(self) -> None:
         self._seen = 0

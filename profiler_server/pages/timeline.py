@@ -87,19 +87,19 @@ def build(request: PageRequest) -> TimelinePage:
 
 
 def _open_step(page: TimelinePage, rank: RankRun, asked: str) -> TimelinePage:
-    """Let the viewer begin at a train step of the address, or say that the rank has no such step."""
+    """Let the viewer begin at a training step of the address, or say that the rank has no such step."""
     if not asked:
         return page
     span = _find_step(rank, int(asked)) if asked.isascii() and asked.isdigit() and len(asked) <= 15 else None
     if span is None:
-        reason = f"This rank recorded no train step {asked[:20]}. Shown is the whole run."
+        reason = f"This rank recorded no training step {asked[:20]}. The whole run is shown."
         return replace(page, step_missing=Notice("empty", "No such step", reason))
     page.data["span"] = span
     return page
 
 
 def _find_step(rank: RankRun, number: int) -> tuple[int, int] | None:
-    """Return begin and end of a train step with a margin, in ns since the run's epoch; None if it is not there."""
+    """Return begin and end of a training step with a margin, in ns since the run's epoch; None if it is not there."""
     if rank.status("steps").state != "there":
         return None
     steps = rank.table("steps", ("step", "kind", "start_ns", "duration_ns"))
@@ -116,7 +116,7 @@ def _find_partial(rank: RankRun) -> Notice | None:
     """Say what the timeline lacks: damaged tables, or slices of operators and kernels."""
     broken = [table for table in MEASURED_TABLES if rank.status(table).state == "broken"]
     if broken:
-        reason = f"Damaged: {', '.join(broken)}. Shown is what the other tables of the run tell."
+        reason = f"Damaged: {', '.join(broken)}. The other tables of the run are shown."
         return Notice("failed", "A part of the timeline is missing", reason, spell_recovery(rank.folder))
     status = rank.status("slices")
     if status.state == "there":

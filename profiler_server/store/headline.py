@@ -22,7 +22,7 @@ COUNTED_RANKS = 8
 
 @dataclass(frozen=True)
 class Headline:
-    """`steps` are the train steps of the rank that has most of them; of a run that only infers they are its batches.
+    """`steps` are the training steps of the rank that has most of them; of a run that only infers they are its batches.
 
     `step_p50_ns` and `data_wait_frac` are over the steps that every page averages (neither warm-up nor in a detailed
     window), None without any.
@@ -108,7 +108,7 @@ def _read_rank_state(run: Run, rank: int) -> RunState:
 
 @dataclass(frozen=True)
 class _Steps:
-    """The train steps of one rank: how many, and the figures of those that are averaged."""
+    """The training steps of one rank: how many, and the figures of those that are averaged."""
 
     count: int
     duration_ns: npt.NDArray[np.int64]

@@ -77,7 +77,7 @@ def export_timeline(run: Run, output: Path | None = None, part: Part | None = No
         told = _write_ranks(writer, opened, choice)
         left_out = [*_tell_ranks(run, chosen), *told.left_out]
         if is_whole and not head:
-            left_out.append("the tables themselves, which are too long: an import works them out of the events")
+            left_out.append("the tables themselves, which are too long: an import computes them from the events")
         report = ExportReport(path, writer.events, told.slices, told.flows, tuple(left_out), tuple(chosen))
         writer.close(_describe(run, report))
     return report

@@ -99,7 +99,9 @@ def format_speed_up(speed_up: Tree) -> str:
             rows.append((path, metric, f"{value:.3f}", *_format_interval(interval)))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}  {d:<{widths[3]}}  {e}" for a, b, c, d, e in rows]
-    note = "The interval is that of this pair; how much a repeated benchmark scatters, only more of them tell."
+    note = (
+        "The interval is that of these two benchmarks; only repeating them shows how much results vary from run to run."
+    )
     return "\n".join([*(line.rstrip() for line in lines), note])
 
 

@@ -125,7 +125,7 @@ def _count_beyond(trace: Trace, parts: list[Ints], latest_start_ns: int) -> int:
 
 
 def _check_clock(trace: Trace) -> Iterator[str]:
-    """Find a hole that is far longer than all that was recorded, as a clock makes it that was set anew."""
+    """Find a hole that is far longer than all that was recorded, as a clock that is reset makes it."""
     rows = trace.sort(np.ones(len(trace.columns), bool))
     hole_ns, reached_ns, first_ns = 0, None, 0
     for block in blocks(len(rows)):
@@ -137,7 +137,7 @@ def _check_clock(trace: Trace) -> Iterator[str]:
         trace.release()
     rest_ns = (reached_ns or 0) - first_ns - hole_ns
     if hole_ns > max(HOLE_FACTOR * rest_ns, LEAST_HOLE_NS):
-        yield f"nothing happens for {hole_ns / 1e9:,.1f} s in the middle: a pause, or a clock that was set anew"
+        yield f"nothing happens for {hole_ns / 1e9:,.1f} s in the middle: a pause, or a clock that was reset"
 
 
 def _check_log(log: Log) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,11 +43,6 @@ def read_feeds(rank: RankRun, train: pa.Table) -> tuple[Feed, ...]:
         return (whole,)
     feeds = _split(fetches, train)
     return feeds if len(feeds) > 1 else (whole,)
-
-
-def find_starving(feeds: Sequence[Feed], chosen: Mask) -> Feed:
-    """Return the feed that the steps wait for longest; of equals the first."""
-    return max(feeds, key=lambda feed: feed.mean_wait_ns(chosen))
 
 
 def find_feeding_loaders(rank: RankRun) -> tuple[int, ...]:

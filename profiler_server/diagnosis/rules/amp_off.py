@@ -28,7 +28,7 @@ def _judge(case: Case) -> Finding | None:
         title="Nothing runs in mixed precision",
         measured=f"{format_share(share)} of the kernels' time (collectives left out) multiplies 32-bit floats in full "
         "precision; the tensor cores of this device multiply 16-bit ones several times faster.",
-        threshold=f"At least {format_share(FULL_PRECISION_FRAC)} of the kernels' time, told by their names.",
+        threshold=f"At least {format_share(FULL_PRECISION_FRAC)} of the kernels' time, judged by their names.",
         advice="Run forward and loss under autocast in float16 and scale the loss. Check that your loss stays as it was.",
         change=_CHANGE,
         fix="autocast in float16",

@@ -20,7 +20,7 @@ def _judge(case: Case) -> Finding | None:
         title="Matrix products do not use the tensor cores",
         measured=f"{format_share(share)} of the kernels' time (collectives left out) multiplies 32-bit floats in full precision; this device has "
         "tensor cores for them (TF32).",
-        threshold=f"At least {format_share(FULL_PRECISION_FRAC)} of the kernels' time, told by their names.",
+        threshold=f"At least {format_share(FULL_PRECISION_FRAC)} of the kernels' time, judged by their names.",
         advice="Allow TF32: the same range of numbers, 10 bits of mantissa in the products, sums in full. Check that your "
         "loss stays as it was. Autocast in bfloat16 gains more, and changes more.",
         change='torch.set_float32_matmul_precision("high")\ntorch.backends.cudnn.allow_tf32 = True',

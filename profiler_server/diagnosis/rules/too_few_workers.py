@@ -43,7 +43,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
         threshold=f"The next batch is missing more than {format_share(EMPTY_QUEUE_FRAC)} of the time, and the workers are busy at "
         f"least {format_share(WORKERS_BUSY_FRAC)} of the time.",
         advice=f"Use {format_number_of(workers, 'worker')}: the smallest number whose step is within 3 % of the best that "
-        f"{format_cores(case.host.cores)} allow, of each of which a worker needs {format_share(case.loading.cpu_need)} (waiting for a core left out)."
+        f"{format_cores(case.host.cores)} allow. A worker keeps {format_share(case.loading.cpu_need)} of a core busy."
         + ("" if loader.persistent_workers else _ALIVE)
         + (_CONTESTED if contested else ""),
         change=write_loader(

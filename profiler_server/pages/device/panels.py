@@ -122,14 +122,12 @@ def _list_facts(summary: DeviceSummary, overlap: float | None) -> tuple[Fact, ..
             format_share(summary.sm_efficiency_frac),
             "estimated from the blocks per multiprocessor"
             if summary.sm_efficiency_frac is not None
-            else "the trace does not tell blocks per multiprocessor",
+            else "the trace lacks the blocks per multiprocessor",
         ),
         Fact(
             "Occupancy",
             format_share(summary.occupancy_frac),
-            "estimated, achieved, weighted by time"
-            if summary.occupancy_frac is not None
-            else "the trace does not tell it",
+            "estimated, achieved, weighted by time" if summary.occupancy_frac is not None else "not in the trace",
         ),
         Fact("Tensor cores", format_share(summary.tensor_core_frac), "of kernel time, by the kernels' names"),
         Fact(

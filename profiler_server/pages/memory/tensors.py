@@ -225,7 +225,7 @@ def _find_window(rank: RankRun, at_ns: int, origin: int) -> str:
 def _view_moment(live: LiveMemory, when: str, is_peak: bool) -> MomentView:
     step = f", step {live.step:,}" if live.step is not None else ""
     reserved = f" of {format_bytes(live.reserved_bytes)} reserved" if live.reserved_bytes else ""
-    text = f"{format_bytes(live.allocated_bytes)} were allocated{reserved}, {format_number_of(live.count, 'block')} of it taken in this window"
+    text = f"{format_bytes(live.allocated_bytes)} were allocated{reserved}, {format_number_of(live.count, 'block')} of that taken in this window"
     if not live.has_addresses:
         text = (
             f"{format_bytes(live.allocated_bytes)} more were allocated than at the lowest level of the trace. It records "

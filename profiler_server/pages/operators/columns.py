@@ -85,7 +85,7 @@ _ROOFLINE = (
         "precision",
         "Precision",
         "text",
-        "Of its first floating-point input. int: integers; list: a list of tensors, whose dtype a trace does not tell, taken as FP32",
+        "Of its first floating-point input. int: integers; list: a list of tensors, whose dtype is not in the trace, taken as FP32",
     ),
     Column("count", "Calls", "count", "Calls whose shapes are recorded"),
     Column("time_ns", "Time", "duration", "Device self time, or host self time without a device"),
