@@ -1,33 +1,27 @@
-"""Open a run directory: typed, validated access to its manifests and tables.
+"""Open a run directory: typed, validated access to its manifest, its ranks and their tables.
 
 Pandas is imported where a frame is asked for.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
-import socket
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format import parts
 from collector.format.finding import find_run
-from collector.format.lens import WHOLE, Lens, LensReader, Redactor, StepRange
+from collector.format.lens import Lens, Redactor
+from collector.format.rank import RankRun, TableState, TableStatus
 from collector.format.schema import layout
-from collector.format.schema.errors import OptionError, RunNotFoundError, TableBrokenError, TableMissingError
-from collector.format.schema.manifest import RankManifest, RunManifest, RunState, decode_manifest
+from collector.format.schema.errors import RunNotFoundError, TableBrokenError, TableMissingError
+from collector.format.schema.manifest import RunManifest, RunState, decode_manifest
 from collector.format.schema.reading import read_small_text
-from collector.format.schema.recovery import BROKEN_SUFFIX, spell_recovery
-from collector.format.schema.tables import TABLES
+from collector.format.schema.recovery import spell_recovery
 from collector.format.schema.wording import format_ranks
 from collector.views import showing, summaries
 
@@ -37,137 +31,11 @@ if TYPE_CHECKING:
     from collector.views.operators import Operator
     from collector.views.statistics import Statistics
 
-HEARTBEAT_LIMIT_S = 60.0
-"""A rank on another host that has not written its manifest for so long counts as crashed."""
-
-TableState = Literal["there", "empty", "off", "missing", "failed", "broken"]
-
-
-@dataclass(frozen=True)
-class TableStatus:
-    """Whether a table can be shown; `reason` is a sentence for the user, empty when it is there."""
-
-    state: TableState
-    reason: str = ""
-
-
-@lru_cache(4096)
-def _count_rows(path: str, size: int, changed_ns: int) -> int:
-    """Count the rows of a file as it was at a time: a footer of thousands of row groups takes milliseconds to read."""
-    return parts.count_rows(Path(path))
-
-
-class RankRun:
-    """One rank of a run, seen through a lens. Reading is lazy: nothing is held between calls but the manifest."""
-
-    def __init__(self, run_path: Path, rank: int, lens: Lens = WHOLE) -> None:
-        self.rank = rank
-        self.run_path = run_path
-        self.lens = lens
-        self.folder = layout.rank_path(run_path, rank)
-        self._file = layout.rank_file(run_path, rank)
-        self._reader = LensReader(self.folder, lens)
-
-    def __repr__(self) -> str:
-        return showing.describe_rank(self)
-
-    @property
-    def key(self) -> tuple[str, Lens]:
-        """What tells this rank, as it is seen here, from every other: the key of whatever is computed from it."""
-        return str(self.folder), self.lens
-
-    def through(self, steps: StepRange | None) -> RankRun:
-        """Return the rank seen through a range of its steps, all of them for None."""
-        return RankRun(self.run_path, self.rank, replace(self.lens, steps=steps))
-
-    @property
-    def whole(self) -> RankRun:
-        """The rank as its files are, whatever lens this one is seen through."""
-        return RankRun(self.run_path, self.rank)
-
-    @property
-    def span_ns(self) -> tuple[int, int]:
-        """Return where the first training step that is seen begins and the last one ends; (0, 0) for none. Raises as `table` does."""
-        return self._reader.span_ns
-
-    @cached_property
-    def manifest(self) -> RankManifest:
-        """Return rank.json. Raises TableMissingError, TableBrokenError or NewerSchemaError."""
-        try:
-            text = read_small_text(self._file)
-        except (OSError, UnicodeDecodeError) as error:
-            raise TableMissingError(
-                f"{self._file} cannot be read ({error}); run `{spell_recovery(self._file)}`"
-            ) from None
-        manifest = decode_manifest(RankManifest, text, str(self._file))
-        return manifest if self.lens.redactor is None else self.lens.redactor.redact_rank(manifest)
-
-    @property
-    def state(self) -> RunState:
-        """Return the state, with `recording` turned to `crashed` when nobody is recording any more."""
-        manifest = self.manifest
-        if manifest.state == "recording" and not _is_recording(manifest):
-            return "crashed"
-        return manifest.state
-
-    @property
-    def is_recovered(self) -> bool:
-        """Say whether the rank was cut off and all that it left is in its tables."""
-        return self.state == "crashed" and self.manifest.ended_unix_ns is not None
-
-    def table(self, name: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
-        """Read a table. Raises TableMissingError, TableBrokenError or NewerSchemaError; OptionError for no such table."""
-        _check_table(name)
-        return self._reader.read(name, columns, where)
-
-    def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """Read a table as a pandas frame; whole numbers that may be absent are Int64. Raises as `table` does."""
-        from collector.views.frames import make_frame
-
-        table = self.table(name, columns)
-        return make_frame(table, [column.name for column in TABLES[name].columns if column.nullable])
-
-    def count_rows(self, name: str) -> int:
-        """Return the rows of a table's files without reading them, whatever the lens; 0 if it was never written."""
-        total = 0
-        for path in parts.find_files(self.folder, name):
-            found = path.stat()
-            total += _count_rows(str(path), found.st_size, found.st_mtime_ns)
-        return total
-
-    def count_steps(self, kind: str = "train") -> int:
-        """Return the training steps, or rows of another kind, that were recorded. Raises as `table` does."""
-        return len(self.table("steps", ["kind"], pc.field("kind") == kind))
-
-    def status(self, name: str) -> TableStatus:
-        """Say whether a table can be shown, and if not, why."""
-        _check_table(name)
-        option = TABLES[name].option
-        signal = next((s for s in self.manifest.signals if s.name in (option, name) and s.state != "on"), None)
-        files = parts.find_files(self.folder, name)
-        if not files:
-            if any(self.folder.glob(f"{name}.*{BROKEN_SUFFIX}")):
-                reason = (
-                    f"The {name} table was damaged; the recovery set it aside and had nothing to make it again from."
-                )
-                return TableStatus("missing", reason)
-            if signal is None:
-                return TableStatus("missing", f"This run has no {name} table.")
-            return TableStatus("failed" if signal.state == "failed" else "off", signal.reason)
-        try:
-            rows = self.count_rows(name)
-        except (OSError, pa.ArrowException) as error:
-            file = files[0] if len(files) == 1 else self.folder / name
-            return TableStatus("broken", f"{file} is damaged: {str(error).splitlines()[0]}")
-        if not rows:
-            return TableStatus("empty", f"The {name} table is empty.")
-        if self._reader.cuts(name) and not self.table(name, (parts.arrow_schema(name).names[0],)).num_rows:
-            return TableStatus("empty", f"Nothing of the {name} was recorded in the chosen steps, {self.lens.steps}.")
-        return TableStatus("there")
+__all__ = ["RankRun", "Run", "TableState", "TableStatus", "open_run"]
 
 
 class Run:
-    """A run directory: `manifest`, `ranks`, `rank(r)`; `table` and `frame` read rank 0 unless told otherwise.
+    """A run directory: `manifest`, `ranks`, `rank(r)`; `table` and `frame` read the first rank unless one is given.
 
     With a `redactor` neither the manifests nor the tables of its ranks hold a name of the user's.
     """
@@ -412,23 +280,3 @@ def _find_folder(path: Path) -> Path | None:
     except (OSError, RuntimeError, ValueError):
         return None
     return folder.parent if is_inner else folder
-
-
-def _check_table(name: str) -> None:
-    """Raise OptionError with the nearest table and the list of them if there is none of that name."""
-    if name not in TABLES:
-        near = difflib.get_close_matches(name, TABLES, 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise OptionError(f"there is no table {name!r}; {hint}the tables are: {', '.join(sorted(TABLES))}")
-
-
-def _is_recording(manifest: RankManifest) -> bool:
-    if manifest.host != socket.gethostname():
-        return time.time() - manifest.heartbeat_unix_ns / 1e9 < HEARTBEAT_LIMIT_S
-    try:
-        process = psutil.Process(manifest.pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        return manifest.pid_started is None or abs(process.create_time() - manifest.pid_started) < 2.0
-    except psutil.Error:
-        return False
