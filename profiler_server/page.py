@@ -109,7 +109,7 @@ _NOTHING = {
     "queues": "No queue of a DataLoader or of your own was watched in this run.",
     "stages": "No DataLoader and no stage of your own was used in this run.",
 }
-"""What a person is told where a table was never written, or holds no row."""
+"""The text shown where a table was never written, or holds no row."""
 
 
 def explain_delay(delay: NotReady) -> Notice:

@@ -43,7 +43,7 @@ class Beside:
         self._process = start_sidecar(self._rank_folder, log.descriptor if log.is_shared else None)
 
     def look_after(self) -> str:
-        """Start it again where it has ended, such as by the system for want of memory; return what there is to say."""
+        """Start it again if it has ended, for example killed when memory was full; return a warning for the run, or ""."""
         now = time.monotonic()
         if self._process is None or now - self._looked < _LOOK_S:
             return ""

@@ -1,4 +1,4 @@
-"""How a run ended: by an exception, or with the process; and what of it was recorded."""
+"""How a run ended: by an exception, or with the process; and how many of its steps were recorded."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def find_last_error() -> BaseException | None:
 def describe_error(error: BaseException | None) -> str:
     """Return the type of an exception and the start of its message, "" for none and for an exit without a failure.
 
-    An exit from within an `except` is told by what was caught there. What the message itself raises passes through.
+    An exit from within an `except` is described by what was caught there. What the message itself raises passes through.
     """
     if isinstance(error, SystemExit):
         if error.code is None or error.code == 0:
@@ -72,5 +72,5 @@ def count_recorded(rank: RankRun) -> str:
 
 
 def find_losses(rank: RankRun) -> tuple[str, ...]:
-    """Return what of the steps of a finished rank is missing, in sentences."""
+    """Return which steps of a finished rank are missing, in sentences."""
     return tuple(warning.text for warning in rank.manifest.warnings if warning.code in (STEPS_LOST, STEPS_UNSEEN))

@@ -172,7 +172,7 @@ def _set_aside(run_path: Path) -> None:
 
 
 def _remove_oldest(folder: Path) -> None:
-    """Keep the last runs that were set aside; what else somebody put there is none of ours."""
+    """Remove all but the last runs that were set aside; other files in that folder stay."""
     runs = [path for path in folder.iterdir() if _SET_ASIDE.fullmatch(path.name)]
     runs.sort(key=lambda path: [int(part) for part in path.name.split("-")])
     for path in runs[:-MOST_EARLIER]:

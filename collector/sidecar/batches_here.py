@@ -1,7 +1,7 @@
 """Batches that the training process made itself and did not time: their stages, from how long their fetch took.
 
 There, the clocks would cost more than a small batch does, so only some batches are timed. The time of the others is
-divided as theirs was, without what of a fetch is no making of a batch.
+divided as theirs was, without the part of a fetch that does not make the batch.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class StepMachine(RowKeeper):
 
     def __init__(self, emit: Callable[[Done], None], state: State | None = None) -> None:
         super().__init__(emit, state)
-        # Phases of the calls that are open; UNKNOWN is a closure inside of an update, which is as good as no call.
+        # Phases of the calls that are open; UNKNOWN is a closure inside of an update, which counts as no call.
         self._stack: list[int] = []
         self._is_reading = False
         self._closes_next: int | None = None
@@ -353,7 +353,7 @@ class StepMachine(RowKeeper):
             self.device_times.append((self._device_step, *unpack_device_phase(value)))
 
     def _add_reduction(self, value: int) -> None:
-        """Count the communication of a backward; what of it the backward waited for is in the row already."""
+        """Count the communication of a backward; the part that the backward waited for is in the row already."""
         held = 0
         for phase, start, end in reversed(self.row.stretches):
             if phase == COMMUNICATION:

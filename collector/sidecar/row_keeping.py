@@ -13,9 +13,9 @@ from collector.sidecar.rows import UNKNOWN, Cut, Head, Row
 MOST_CUTS = 128
 """Places in an open row that are remembered in case it has to be split."""
 SURE_FORWARDS = 8
-"""So many forwards without gradients one after the other, before anything has trained, are batches of inference."""
+"""Forwards without gradients in a row, before anything has trained, from which they count as batches of inference."""
 MOST_FORWARDS = 256
-"""So many forwards with gradients are, too: the calls of a loss over more of them than that are told apart too soon."""
+"""The same for forwards with gradients; a loss over the calls of more than this many is split into batches wrongly."""
 
 
 class Done(NamedTuple):

@@ -85,7 +85,7 @@ class Cut(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The start of a forward that may turn out to begin a batch; `root` is the class that was called, if it is told."""
+    """The start of a forward that may turn out to begin a batch; `root` is the class that was called, if it is known."""
 
     cut: Cut
     root: int = UNKNOWN

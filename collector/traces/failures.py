@@ -1,4 +1,4 @@
-"""What a user is told when reading a trace fails in a way that nobody foresaw."""
+"""The message for a trace whose reading fails in an unforeseen way."""
 
 from __future__ import annotations
 

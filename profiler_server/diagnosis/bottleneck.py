@@ -1,4 +1,4 @@
-"""What of the data pipeline holds the step up: a stage that makes batches, receiving them, or the processors."""
+"""Which part of the data pipeline holds the step up: a stage that makes batches, receiving them, or the processors."""
 
 from __future__ import annotations
 

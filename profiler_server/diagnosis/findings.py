@@ -17,7 +17,7 @@ EFFORTS: tuple[Effort, ...] = ("flag", "argument", "code", "format", "semantics"
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A change to the model of the loop, and what of the mean step it can save at most.
+    """A change to the model of the loop, and the most that it can save of the mean step.
 
     `touches` names each part of the step that the change can shorten, with the time of that part as measured: nothing
     else becomes shorter. `feeds` says that only making and receiving batches changes.

@@ -40,7 +40,7 @@ def diagnose(run: Run, rank: int) -> Diagnosis:
     NewerSchemaError or TableBrokenError if the rank's manifest or its steps cannot be read.
     """
     run.rank(rank).manifest  # noqa: B018  fail on a broken rank before looking for its files
-    stamp = stamp_ranks(run.path, run.ranks)  # the other ranks are what a straggler is told by
+    stamp = stamp_ranks(run.path, run.ranks)  # a straggler is found by comparing with the other ranks
     return _DIAGNOSES.find_or_compute((run.key, rank), stamp, lambda: _judge_run(Run(run.path, run.redactor), rank))
 
 

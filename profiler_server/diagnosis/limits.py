@@ -91,7 +91,7 @@ LARGE_PART_FRAC = 0.20
 """A doubtful change is said all the same when what it shortens takes at least this share of the step."""
 
 LEAST_LOW_FRAC = 0.10
-"""The lower end of a range is at least this share of the predicted step: nothing is for nothing."""
+"""The lower end of a range is at least this share of the predicted step: no change makes a step free."""
 
 MUTE_WAIT_FRAC = 0.20
 """Above this share of waiting for data, rules on the device and on the update are silent: the loop starves (XProf)."""

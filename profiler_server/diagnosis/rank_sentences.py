@@ -34,7 +34,7 @@ def describe_held(ranks: Sequence[RankSummary]) -> str:
 
 
 def describe_slowest_collective(rows: Sequence[CollectiveRow]) -> str:
-    """Name the collective that takes longest in the detailed windows, and what of it is waiting for another rank."""
+    """Name the collective that takes longest in the detailed windows, and how much of that is waiting for another rank."""
     totals: dict[str, list[int]] = {}
     for row in rows:
         total = totals.setdefault(row.name, [0, 0, 0])

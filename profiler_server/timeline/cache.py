@@ -97,7 +97,7 @@ class TimelineCache:
         return max(found) if found else None
 
     def start(self, rank: RankRun) -> None:
-        """Begin to build in the background, if nobody does yet. What fails then fails again, and is told, on `open`."""
+        """Begin to build in the background, if nobody does yet. What fails then fails again on `open`, which reports it."""
         if self.find_progress(rank) is None:
             self._background.start(rank.whole.key, lambda: self._open_quietly(rank))
 

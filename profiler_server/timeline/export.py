@@ -1,6 +1,6 @@
 """Write a run's timeline as a trace that Perfetto and chrome://tracing load, whole or a window of steps and ranks.
 
-What is left out is told: in the trace's metadata and in the report that is returned.
+What is left out is listed: in the trace's metadata and in the report that is returned.
 """
 
 from __future__ import annotations

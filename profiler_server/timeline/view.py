@@ -1,4 +1,4 @@
-"""What the viewer is told, as plain JSON: metadata, search results, details, area summaries. Times since the origin."""
+"""What the viewer gets, as plain JSON: metadata, search results, details, area summaries. Times since the origin."""
 
 from __future__ import annotations
 

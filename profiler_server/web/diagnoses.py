@@ -80,7 +80,7 @@ class Diagnoses:
 
 
 def _stamp(run: Run) -> Hashable:
-    """Return what changes with any rank's files: the other ranks are what a straggler is told by."""
+    """Return what changes with any rank's files: a straggler is found by comparing with the other ranks."""
     try:
         return stamp_ranks(run.path, run.ranks)
     except RunError:

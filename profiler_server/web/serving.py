@@ -67,7 +67,7 @@ def return_large_blocks() -> None:
 
 
 def _run(settings: Settings, listener: socket.socket) -> None:
-    import uvicorn  # after the socket is bound: a wrong port is told at once
+    import uvicorn  # after the socket is bound: a wrong port is reported at once
 
     from profiler_server.web.app import create_app
     from profiler_server.web.patience import HEAD_LIMIT_BYTES, PatientProtocol

@@ -114,7 +114,7 @@ class MarkAssembler(Assembler):
                 if row is not None:
                     rows["ranges"].append({**row, "device_ns": _known(time.device_ns)})
             elif kind == mark_log.DROP:
-                self._drop(log.number(fields[0]), rows)
+                self._drop(log.number(fields[0]))
             elif kind == mark_log.STAGE:
                 rows["stages"].append(self._place_stage(log, StageSpan(*fields[: len(StageSpan._fields)])))
             elif kind == mark_log.QUEUE:
@@ -144,8 +144,8 @@ class MarkAssembler(Assembler):
         else:
             rows["ranges"].append(row)
 
-    def _drop(self, number: int, rows: Rows) -> None:
-        """Note a range that does not count; what of it is on disk already goes when the parts become one file."""
+    def _drop(self, number: int) -> None:
+        """Note a range that does not count; its rows on disk are removed when the parts become one file."""
         self._dropped.add(number)
         self._held = {key: row for key, row in self._held.items() if row["parent"] != number}
 

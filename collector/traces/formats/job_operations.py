@@ -155,7 +155,7 @@ class _Job:
         )
 
     def _build_steps(self, rows: Ints, kinds: pa.Array) -> pa.Table:
-        """Computation is told by its kind; the rest of a step, such as waiting for other stages, is communication."""
+        """Computation is known by its kind; the rest of a step, such as waiting for other stages, is communication."""
         count = len(self.steps)
         phases = {name: np.zeros(count, np.int64) for name in PHASE_NAMES}
         left = self.lengths.copy()

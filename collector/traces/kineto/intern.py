@@ -21,7 +21,7 @@ ARGS_LIMIT_BYTES = 96 << 20
 """Different arguments are kept up to this size in all; those that come later are dropped and counted."""
 
 KEYS_LIMIT_BYTES = 64 << 20
-"""Different names, and different threads, are told apart up to this size in all."""
+"""Different names and threads get a number of their own up to this size in all."""
 _KEY_BYTES = 160
 """What a key takes beside its text."""
 

@@ -44,7 +44,7 @@ class _Sums:
 
 @dataclass(frozen=True)
 class _Texts:
-    """What calls are told apart by besides name, step and phase: numbers, and the text of each number."""
+    """What a group of calls has in common besides name, step and phase: numbers, and the text of each number."""
 
     shapes: tuple[Ints, list[str]]
     dtypes: tuple[Ints, list[str]]

@@ -1,6 +1,6 @@
 """Tell the phases of a step from what the training thread was doing.
 
-Loader, backward and optimizer leave marks in a trace. What lies between two marks is told from the marks on both
+Loader, backward and optimizer leave marks in a trace. What lies between two marks follows from the marks on both
 sides, as the declaration of the phases says; a trace without any mark is all forward. All time of the training thread
 in the loader is data wait, also while the device still works on the step: a faster loader saves so much at most.
 
@@ -34,7 +34,7 @@ Span = tuple[int, int, str]
 
 @dataclass(frozen=True)
 class _Marks:
-    """Sorted times of what phases are told from. `calls` are all operators and runtime calls of the training thread.
+    """Sorted times of what phases are found by. `calls` are all operators and runtime calls of the training thread.
 
     `busy` is when anything ran in a trace that only infers, which has neither a backward nor an optimizer; else None.
     """
@@ -126,7 +126,7 @@ def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
 
 
 def _clip(times: tuple[Ints, Ints], start: int, end: int) -> list[tuple[int, int]]:
-    """Return what of the marks lies inside a step, also of one that began before it: a step starts when the device
+    """Return the parts of the marks that lie inside a step, also of one that began before it: a step starts when the device
     has done the work of the last one, and the host may be ahead of that."""
     starts, ends = times
     first = int(np.searchsorted(np.maximum.accumulate(ends), start, side="right"))

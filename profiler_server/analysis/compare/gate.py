@@ -27,7 +27,7 @@ Kind = Literal["slower", "same", "faster", "unknown"]
 LEAST_RUNS = 3
 """Fewer runs on a side say nothing about the scatter from run to run."""
 LEAST_LIKE = 5
-"""So many earlier runs of the program tell the scatter for a single pair."""
+"""Earlier runs of the program that are needed to know the scatter for a single pair."""
 LEAST_STEPS = 10
 DETECTABLE = 0.05
 """Where no limit is given, runs that could hide a slowdown of this size do not pass as equal."""

@@ -1,6 +1,6 @@
 """A pipeline of the user's own: its stages in the order in which items pass them.
 
-Which stage fills which queue is told by the waits of the stages, each of which names its queue.
+Which stage fills which queue follows from the waits of the stages, each of which names its queue.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def summarize_transforms(stages: pa.Table) -> tuple[TransformTimes, ...]:
 
 
 def find_slow_items(stages: pa.Table, limit: int = 10) -> tuple[SlowItem, ...]:
-    """Return the slowest single items, the slowest first; an item that is slow in several stages is told once.
+    """Return the slowest single items, the slowest first; an item that is slow in several stages is listed once.
 
     The slowest item of a row of `read` was timed with its transforms: the stage is that which took most of it.
     """

@@ -17,7 +17,7 @@ _FULL = re.compile(r"sgemm|scudnn|simt_s|_engine<float|winograd\w*<float|(?<!t)f
 def find_full_precision(rank: RankRun) -> float | None:
     """Return the share of the kernels' time (collectives left out) that multiplies 32-bit floats in full.
 
-    It is told from the names, as NVIDIA's libraries give them. None without kernels. Raises TableBrokenError.
+    It is found by the names, as NVIDIA's libraries give them. None without kernels. Raises TableBrokenError.
     """
     try:
         kernels = rank.table("kernels")

@@ -49,7 +49,7 @@ class Hang:
 
     @property
     def sentence(self) -> str:
-        """What hangs, in words for every face."""
+        """What hangs, in one or two sentences for pages and reports."""
         size = f", {format_bytes(self.bytes)}" if self.bytes else ""
         what = f"collective {self.sequence:,} ({self.name}{size}) of group {self.label or self.group}"
         if self.cause == "mismatch":

@@ -12,7 +12,7 @@ def _judge(case: Case) -> Finding | None:
     if case.facts.get("anomaly_mode") is True:
         return _find_anomaly_mode(case)
     if case.facts.get("deterministic") is True and case.device.is_used:
-        return _find_deterministic(case)
+        return _find_deterministic()
     return None
 
 
@@ -33,7 +33,7 @@ def _find_anomaly_mode(case: Case) -> Finding:
     )
 
 
-def _find_deterministic(case: Case) -> Finding:
+def _find_deterministic() -> Finding:
     return Finding(
         title="Only deterministic algorithms are allowed",
         measured="torch.use_deterministic_algorithms was on while steps ran.",

@@ -26,10 +26,12 @@ def _judge(case: Case) -> Finding | None:
     steps = int(selection.kept.sum()) / int(restarts.sum())
     once = "  # made once, before the loop over epochs" if loader.remade else ""
     return Finding(
-        title="The DataLoader is made anew in every epoch" if loader.remade else "Workers are restarted in every epoch",
+        title="The DataLoader is created again in every epoch"
+        if loader.remade
+        else "Workers are restarted in every epoch",
         measured=f"{int(restarts.sum())} restarts cost {format_duration(sum(saved) / len(saved))} each, once in "
         f"{steps:.0f} steps: {format_share(per_step / case.steps.mean_ns)} of the time.",
-        threshold="Two restarts or more, because persistent_workers is off or because the DataLoader is made anew.",
+        threshold="Two restarts or more, because persistent_workers is off or because the DataLoader is created again.",
         advice="Make the DataLoader once, before the loop over epochs, and keep its workers alive between epochs; their memory "
         "stays allocated."
         if loader.remade

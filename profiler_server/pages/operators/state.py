@@ -73,7 +73,7 @@ def default_sort(group: str) -> tuple[str, bool]:
 
 
 def parse_state(query: Mapping[str, str], sortable: Mapping[str, Iterable[str]]) -> PageState:
-    """Read the URL. What is not understood is told and falls back to the default; `sortable` is columns per group."""
+    """Read the URL. What is not understood is reported and falls back to the default; `sortable` is columns per group."""
     problems: list[str] = []
     group = _choose(query, "group", tuple(GROUPS), "types", problems)
     sort, descending = _parse_sort(query.get("sort", ""), group, tuple(sortable[group]), problems)
@@ -93,7 +93,7 @@ def parse_state(query: Mapping[str, str], sortable: Mapping[str, Iterable[str]])
 
 
 def parse_steps(text: str, problems: list[str]) -> StepRange | None:
-    """Read `12` or `10-12`. Anything else is told and covers every step."""
+    """Read `12` or `10-12`. Anything else is reported and covers every step."""
     if not text:
         return None
     match = _STEPS.fullmatch(text.strip())

@@ -62,7 +62,7 @@ class RankTable:
 def list_rows(
     ranks: Sequence[RankSummary], straggler: Straggler | None, devices: Mapping[int, DeviceTimes], sort: str
 ) -> RankTable:
-    """List the ranks; an unknown column is told, and the order is that of the ranks."""
+    """List the ranks; an unknown column is reported, and the order is that of the ranks."""
     name, problem = sort.removeprefix("-"), ""
     known = (*KEYS, *DEVICE_KEYS)
     if name and name not in known:

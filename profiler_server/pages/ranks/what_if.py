@@ -73,7 +73,7 @@ def say_slowdown(found: WhatIf) -> str:
     if best is not None and gains[best] > 0:
         text += f" Mending rank {best} alone gains {format_duration(gains[best])} a step."
     if found.stage_share is not None and found.stage_share >= 0.5:
-        text += f" The last stage makes {format_share(found.stage_share)} of the loss: move layers to earlier stages."
+        text += f" The last stage accounts for {format_share(found.stage_share)} of the loss: move layers to earlier stages."
     return text
 
 

@@ -1,4 +1,4 @@
-"""An import as the browser is told of it."""
+"""The state of an import, as the browser gets it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of the data pipeline holds the step up."""
+"""Which part of the data pipeline holds the step up."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_an_even_job_has_nothing_to_mend() -> None:
 
 def test_a_last_stage_that_is_too_heavy_is_named() -> None:
     found = WhatIf(slowdown=1.2, waste_frac=0.17, discrepancy_frac=0.0, stage_share=0.9)
-    assert "The last stage makes 90.0 % of the loss" in say_slowdown(found)
+    assert "The last stage accounts for 90.0 % of the loss" in say_slowdown(found)
 
 
 def test_without_figures_the_reason_is_shown() -> None:

@@ -73,7 +73,7 @@ def test_workers_for_an_iterable_dataset_come_with_the_split_that_they_need(tmp_
 def test_a_loader_that_is_made_anew_is_to_be_made_once(tmp_path: Path) -> None:
     plant = dataclasses.replace(PLANTED["worker_restart"], loader={"remade": 9, "persistent_workers": True})
     found = {entry.rule: entry for entry in diagnose(build_case_run(tmp_path / "run", plant), 0).suggestions}
-    assert found["worker_restart"].title == "The DataLoader is made anew in every epoch"
+    assert found["worker_restart"].title == "The DataLoader is created again in every epoch"
     assert "made once, before the loop over epochs" in found["worker_restart"].change
 
 
