@@ -1,7 +1,7 @@
 """Find the plug-ins of a room: every module in a package that declares a given name. Nothing lists them.
 
-One policy for all rooms: a module that cannot be imported is one line in the log, and told to whoever can show it; it
-takes no other plug-in away.
+One policy for all rooms: a module that cannot be imported is named in the log and returned, so that a page can show it;
+the other plug-ins are not affected.
 """
 
 from __future__ import annotations
@@ -48,15 +48,33 @@ def search_room(package: ModuleType, name: str) -> Room:
         if info.name.startswith("_"):
             continue
 
-        def tell(error: Exception, own: str = info.name) -> None:
-            _log.warning("stepscope: %s.%s is left out: %s", package.__name__, own, explain_failure(error))
+        def note(error: Exception, own: str = info.name) -> None:
             broken.append(BrokenPlugin(own, error))
 
-        with Edge(tell):
+        with Edge(note):
             module = importlib.import_module(f"{package.__name__}.{info.name}")
             if hasattr(module, name):
                 modules.append(module)
+    _log_broken(package.__name__, broken)
     return Room(tuple(modules), tuple(broken))
+
+
+def _log_broken(package: str, broken: list[BrokenPlugin]) -> None:
+    """Log what is left out, a line each; several that lack the same package share one, as all signals without torch do."""
+    missing = [_find_missing(plugin.error) for plugin in broken]
+    for name in dict.fromkeys(missing):
+        without = [plugin for plugin, other in zip(broken, missing, strict=True) if other == name]
+        if name not in ("", package.partition(".")[0]) and len(without) > 1:
+            names = ", ".join(plugin.name for plugin in without)
+            _log.warning("stepscope: %s is not installed; left out of %s: %s", name, package, names)
+            continue
+        for plugin in without:
+            _log.warning("stepscope: %s.%s is left out: %s", package, plugin.name, plugin.reason)
+
+
+def _find_missing(error: Exception) -> str:
+    """Return the package that could not be imported, "" for another failure."""
+    return (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
 
 
 def find_plugins(package: ModuleType, name: str) -> tuple[Any, ...]:
