@@ -1,11 +1,14 @@
-"""The points that the user names: FP_POINT, the module class that starts the forward, and BP_POINT, the one whose
-gradients end the backward. Both are found by class name among the modules that the first steps call.
+"""The points that the user names: FP_POINT, the module that starts the forward, and BP_POINT, the one whose gradients
+end the backward. Both are found by class name among the modules that the first steps call, or by the path of one
+module inside of such a module, as `named_modules()` gives it.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from difflib import get_close_matches
+from itertools import islice
 from time import perf_counter_ns
 from typing import Any
 
@@ -19,6 +22,9 @@ STEPS_TO_FIND = 3
 MOST_PARAMETERS = 64
 """Gradients that are watched at most for BP_POINT."""
 
+MOST_NAMES = 5_000
+"""Names of classes and modules that are kept to find those near one that names nothing."""
+
 
 class PointsSignal:
     name = "points"
@@ -30,6 +36,8 @@ class PointsSignal:
         self._backward = os.environ.get("BP_POINT", "").strip()
         self._patched: set[type] = set()
         self._watched: set[int] = set()
+        self._names: dict[str, None] = {}
+        self._untrained = ""
         if self._forward or self._backward:
             context.module_watchers.append(self._on_module)
             context.boundaries.append(self._on_step)
@@ -40,6 +48,8 @@ class PointsSignal:
 
     def _on_module(self, module: Any) -> None:
         name = type(module).__name__
+        self._find_by_path(module)
+        self._names.setdefault(name)
         if name == self._forward and type(module) not in self._patched:
             self._patched.add(type(module))
             self._patch_class(type(module))
@@ -50,13 +60,27 @@ class PointsSignal:
             self._watched.add(id(module))
             self._watch_gradients(module)
 
-    def _patch_class(self, kind: Any) -> None:
+    def _find_by_path(self, module: Any) -> None:
+        """Look for the paths inside of a module; the outermost module is called first, so its paths count first."""
+        if not self._names:
+            self._names.update(dict.fromkeys(path for path, _ in islice(module.named_modules(), MOST_NAMES) if path))
+        if not self._patched and (part := _find_part(module, self._forward)) is not None:
+            self._patched.add(type(part))
+            self._patch_class(type(part), part)
+            self._set_point("forward_start", self._forward)
+        if not self._watched and (part := _find_part(module, self._backward)) is not None:
+            self._watched.add(id(part))
+            self._watch_gradients(part)
+
+    def _patch_class(self, kind: Any, only: Any = None) -> None:
+        """Note the calls of the modules of a class, or of one of them."""
+        wanted = id(only) if only is not None else 0
         original, log, inside = kind.__call__, self._context.log, self._context.in_backward
         words, mask, following, thread = log.words, log.mask, log.following, log.thread
         now, get_ident, compiling = perf_counter_ns, threading.get_ident, torch.compiler.is_compiling
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if not compiling() and not inside[0] and get_ident() == thread[0]:
+            if not compiling() and not inside[0] and get_ident() == thread[0] and wanted in (0, id(module)):
                 words[following() & mask] = now() + FORWARD_POINT
             return original(module, *args, **kwargs)
 
@@ -81,6 +105,8 @@ class PointsSignal:
             self._context.undo.call(parameter.register_post_accumulate_grad_hook(on_gradient).remove)
         if parameters:
             self._set_point("backward_end", self._backward)
+        else:
+            self._untrained = self._backward
 
     def _set_point(self, point: str, name: str) -> None:
         self._context.notes.points |= {point: name, "point_source": "environment"}
@@ -96,10 +122,25 @@ class PointsSignal:
             ("BP_POINT", self._backward, "backward_end"),
         ):
             if name and points.get(point) != name:
-                text = (
-                    f"{variable}={name} names no module class that the first steps called; the automatic point is used."
-                )
-                self._context.warn(variable.lower(), text)
+                reason = self._explain(name, is_untrained=point == "backward_end" and name == self._untrained)
+                self._context.warn(variable.lower(), f"{variable}={name}: {reason} The automatic point is used.")
+
+    def _explain(self, name: str, is_untrained: bool) -> str:
+        if is_untrained:
+            return "this module has no parameters that are trained, so no gradient ends there. Name one that has some."
+        near = get_close_matches(name, self._names, n=3)
+        return (
+            "the first steps called no module of this class, and none has this path. Name a class, or one module by "
+            f"its path in named_modules(), such as encoder.layers.3.{' Near it: ' + ', '.join(near) + '.' if near else ''}"
+        )
+
+
+def _find_part(module: Any, path: str) -> Any:
+    """Return the module at a path inside of another one; None where there is none."""
+    try:
+        return module.get_submodule(path) if path else None
+    except AttributeError:
+        return None
 
 
 SIGNAL = PointsSignal

@@ -92,3 +92,35 @@ def test_a_class_without_parameters_of_its_own_ends_the_backward_too(
     manifest = recorded.run.rank().manifest
     assert manifest.backward_end == "Net"
     assert not [warning for warning in manifest.warnings if warning.code == "bp_point"]
+
+
+def test_a_point_names_one_module_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FP_POINT", "body.layers.0")
+    monkeypatch.setenv("BP_POINT", "body.layers.2")
+    recorded = record(tmp_path, train)
+    assert_sound(recorded)
+    assert min(recorded.count("h2d_ns")) > PAUSE_S * 1e9
+    manifest = recorded.run.rank().manifest
+    assert (manifest.forward_start, manifest.backward_end) == ("body.layers.0", "body.layers.2")
+    assert not manifest.warnings
+
+
+def test_a_module_without_parameters_starts_the_forward_and_ends_no_backward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FP_POINT", "ReLU")
+    monkeypatch.setenv("BP_POINT", "ReLU")
+    manifest = record(tmp_path, train).run.rank().manifest
+    assert manifest.forward_start == "ReLU"
+    assert [warning.code for warning in manifest.warnings] == ["bp_point"]
+    assert "no parameters that are trained" in manifest.warnings[0].text
+
+
+def test_a_point_that_names_nothing_is_told_with_the_names_near_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FP_POINT", "Linaer")
+    monkeypatch.setenv("BP_POINT", "body.layer.2")
+    texts = {warning.code: warning.text for warning in record(tmp_path, train).run.rank().manifest.warnings}
+    assert "Linear" in texts["fp_point"]
+    assert "body.layers.2" in texts["bp_point"]
