@@ -17,12 +17,12 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Loader, RankManifest
 from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
+from profiler_server.analysis.data.depths import read_queues
 from profiler_server.analysis.data.feeding import Feed, read_feeds
 from profiler_server.analysis.data.loop import BatchTimes, Cores, MeasuredLoop, measure_loop, read_batches
 from profiler_server.analysis.data.pipeline import (
     Readiness,
     load_workers,
-    read_queues,
     summarize_readiness,
 )
 from profiler_server.analysis.data.replicas import read_stages, summarize_transforms
@@ -231,7 +231,7 @@ def _read_readiness(rank: RankRun, loader: Loader | None, steps: pa.Table) -> tu
         samples = read_queues(rank)
     except RunError:
         return ()
-    if samples is None or loader is None or not samples.num_rows:
+    if loader is None or not samples.num_rows:
         return ()
     return summarize_readiness(samples, loader.id, steps)
 

@@ -14,6 +14,7 @@ from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.steps import read_integers
 from collector.format.words import QUEUES
+from profiler_server.analysis.data.depths import read_queues
 from profiler_server.analysis.data.feeding import find_feeding_loaders
 from profiler_server.analysis.data.replicas import order_stages
 from profiler_server.analysis.memory.host import HostLoad, summarize_host
@@ -24,7 +25,6 @@ LATE_RATIO, LATE_NS = 5.0, 1_000_000.0
 and that much longer."""
 WORKER_STAGES = ("read", "transform", "collate", "send")
 
-_QUEUE_COLUMNS = ("step", "loader", "queue", "depth", "capacity", "next_ready", "out_of_order")
 _STAGE_COLUMNS = ("stage", "replica", "kind", "loader", "epoch", "batch", "start_ns", "duration_ns")
 
 
@@ -44,18 +44,12 @@ class Readiness:
     late_wait_frac: float = 0.0
 
 
-def read_queues(rank: RankRun) -> pa.Table | None:
-    """Read the queue samples of a rank, None if it has none. Raises TableBrokenError or NewerSchemaError."""
-    return rank.table("queues", _QUEUE_COLUMNS) if find_files(rank.folder, "queues") else None
-
-
 def summarize_queues(rank: RankRun) -> tuple[QueueSummary, ...]:
     """Return one row per queue, in the order in which a batch passes them; empty if none were sampled.
 
     Where several DataLoaders have a queue of one name, each name ends in the number of its loader.
     """
-    samples = read_queues(rank)
-    return () if samples is None else sum_queues(samples)
+    return sum_queues(read_queues(rank))
 
 
 def sum_queues(samples: pa.Table) -> tuple[QueueSummary, ...]:

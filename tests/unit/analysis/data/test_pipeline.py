@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from collector.format.run import RankRun
+from profiler_server.analysis.data.depths import read_queues
 from profiler_server.analysis.data.pipeline import (
     find_loader,
-    read_queues,
     summarize_queues,
     summarize_readiness,
     summarize_stages,
@@ -52,7 +52,6 @@ def test_stage_work_is_per_batch_and_busy_shares_add_up_within_a_worker(tmp_path
 
 def test_readiness_counts_batches_that_wait_for_an_earlier_one(tmp_path: Path) -> None:
     samples = read_queues(open_rank(tmp_path, slow("read")))
-    assert samples is not None
     (found,) = summarize_readiness(samples, 0)
     assert (found.queue, found.not_ready_frac, found.held_up_frac) == ("worker_queue", 0.75, 0.0)
     assert summarize_readiness(samples, 7) == ()
