@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -266,11 +266,7 @@ def _read_file(path: Path, table: str, wanted: pa.Schema, where: pc.Expression |
     try:
         with open(path, "rb") as file:
             stored = pq.read_schema(file)
-        version = _check_version(stored, path)
-        required = [f.name for f in wanted if f.name not in stored.names and not f.nullable]
-        later = [name for name in required if TABLES[table].column(name).since > version]
-        if lacking := [name for name in required if name not in later]:
-            raise TableBrokenError(f"{path} lacks of the table {table!r}: {', '.join(lacking)}", spell_recovery(path))
+        later = check_schema(stored, table, path, wanted.names)
         source: Any = _open_dataset(path, arrow_schema(table))
         data = source(columns=wanted.names, filter=where, use_threads=False)
     except FileNotFoundError:
@@ -284,17 +280,18 @@ def _read_file(path: Path, table: str, wanted: pa.Schema, where: pc.Expression |
     for name in later:
         place = data.schema.get_field_index(name)
         data = data.set_column(place, wanted.field(name), pc.fill_null(data[name], 0))
+    for field in wanted:
+        if not field.nullable and data[field.name].null_count:
+            raise TableBrokenError(_name_damage(path, f"the column {field.name} lacks values"), spell_recovery(path))
     return data.cast(wanted) if data.schema != wanted else data
 
 
 def _open_dataset(path: Path, schema: pa.Schema) -> Callable[..., pa.Table]:
-    """Return what reads a file. Arrow takes no name that is no UTF-8: such a file is opened here."""
+    """Return what reads a file; one whose name Arrow does not take is opened here."""
     import pyarrow.dataset as ds  # 0.2 s, for it imports pandas where that is installed
 
-    try:
-        str(path).encode("utf-8")
-    except UnicodeEncodeError:
-        fragment = ds.ParquetFileFormat().make_fragment(io.BytesIO(path.read_bytes()))
+    if not is_plain(path):
+        fragment = ds.ParquetFileFormat().make_fragment(_map_file(path))
         return partial(fragment.to_table, schema)
     reading: Callable[..., pa.Table] = ds.dataset(path, schema=schema, format="parquet").to_table
     return reading
@@ -310,10 +307,66 @@ def check_ranges(data: pa.Table | pa.RecordBatch, path: Path) -> None:
         least, most = pc.min_max(column).as_py().values()
         if least is not None and not low <= least <= most <= high:
             odd = most if most > high else least
-            raise TableBrokenError(
-                f"{path} is damaged (the column {name} holds {odd}); the other tables of the run are not affected",
-                spell_recovery(path),
-            )
+            raise TableBrokenError(_name_damage(path, f"the column {name} holds {odd}"), spell_recovery(path))
+
+
+def check_schema(stored: pa.Schema, table: str, path: Path, columns: Iterable[str]) -> list[str]:
+    """Return the columns that cannot be null but came with a later version than the file's.
+
+    Raises TableBrokenError if another column is missing or has another type, NewerSchemaError for a newer file.
+    """
+    version = _check_version(stored, path)
+    later = []
+    for field in map(arrow_schema(table).field, columns):
+        if field.name in stored.names:
+            found = stored.field(field.name).type
+            if stored.names.count(field.name) > 1 or not _holds(found, field.type):
+                what = f"the column {field.name} holds {found} in the place of {TABLES[table].column(field.name).dtype}"
+                raise TableBrokenError(_name_damage(path, what), spell_recovery(path))
+        elif TABLES[table].column(field.name).since > version:
+            later += [] if field.nullable else [field.name]
+        elif not field.nullable:
+            raise TableBrokenError(_name_damage(path, f"the column {field.name} is missing"), spell_recovery(path))
+    return later
+
+
+def _holds(found: pa.DataType, declared: pa.DataType) -> bool:
+    """Say whether values of a stored type are those of the declared one, however they are encoded."""
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if pa.types.is_null(found):
+        return True
+    if pa.types.is_signed_integer(declared):
+        return bool(pa.types.is_signed_integer(found) and found.bit_width <= declared.bit_width)
+    if pa.types.is_floating(declared) or pa.types.is_boolean(declared):
+        return bool(found == declared)
+    return bool(pa.types.is_string(found) or pa.types.is_large_string(found))
+
+
+def _name_damage(path: Path, what: str) -> str:
+    return f"{path} is damaged ({what}); the other tables of the run are not affected"
+
+
+def open_file(path: Path, table: str, columns: Iterable[str] = (), memory_map: bool = False) -> pq.ParquetFile:
+    """Open a file of a table, to read it piece by piece. Raises as `check_schema`, and what Arrow raises."""
+    file = pq.ParquetFile(path, memory_map=memory_map) if is_plain(path) else pq.ParquetFile(_map_file(path))
+    check_schema(file.schema_arrow, table, path, columns)
+    return file
+
+
+def _map_file(path: Path) -> pa.BufferReader:
+    with open(path, "rb") as file:
+        is_empty = not os.fstat(file.fileno()).st_size
+        return pa.BufferReader(b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def is_plain(path: Path) -> bool:
+    """Say whether Arrow takes a path: it takes no name that is no UTF-8."""
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check_version(stored: pa.Schema, path: Path) -> int:

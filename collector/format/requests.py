@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from collector.format.parts import arrow_schema, find_files, read_table
+from collector.format.parts import arrow_schema, find_files, open_file, read_table
 
 _REQUEST = ("loader", "start_ns")
 
@@ -36,7 +35,7 @@ def _is_old(rank_folder: Path) -> bool:
     if not files or not find_files(rank_folder, "fetches"):
         return False
     try:
-        return "batch" not in pq.read_schema(files[0]).names
+        return "batch" not in open_file(files[0], "queues").schema_arrow.names
     except (pa.ArrowException, OSError):  # whoever reads the rows says that it is damaged
         return False
 

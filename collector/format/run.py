@@ -183,7 +183,7 @@ class Run:
 
         choice = parse_choice(categories, activities, steps)
         one = self.rank(rank)
-        return build_spans(one.folder, f"{self.manifest.name} rank {one.rank}", choice)
+        return build_spans(one, f"{self.manifest.name} rank {one.rank}", choice)
 
     def _sum_executions(self, rank: int | None) -> pa.Table:
         from collector.views.operators import sum_executions

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from collector.format import parts
 from collector.format.schema.errors import NewerSchemaError, TableBrokenError
@@ -98,7 +97,7 @@ def _restore(rank_folder: Path, table: str) -> str:
             parts.write_table(rows, table_file(rank_folder, table))
             count = sum(kind == "train" for kind in rows["kind"].to_pylist())
             return f"{format_number_of(count, 'step')} made again from the phases, counts of calls and samples are lost"
-    left = sum(pq.read_metadata(file).num_rows for file in parts.find_files(rank_folder, table))
+    left = sum(parts.count_rows(file) for file in parts.find_files(rank_folder, table))
     return f"{format_number_of(left, 'row')} restored or kept" if left else "nothing is left to make it again from"
 
 
@@ -110,7 +109,7 @@ def _is_broken(file: Path, table: str) -> bool:
     """Read a file to its end, a batch at a time. One that a newer version wrote is not damaged."""
     try:
         parts.read_files([file], table, where=ds.scalar(False))
-        with pq.ParquetFile(file) as source:
+        with parts.open_file(file, table) as source:
             for batch in source.iter_batches():
                 parts.check_ranges(batch, file)
     except NewerSchemaError:

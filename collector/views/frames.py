@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,12 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format import timeline_rows
-from collector.format.parts import find_files, read_files
-from collector.format.schema.errors import OptionError
+from collector.format.parts import find_files
+from collector.format.schema.errors import OptionError, TableMissingError
 from collector.format.words import SLICE_CATEGORIES
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from collector.format.run import RankRun
 
 ACTIVITIES = ("cpu", "device")
 CATEGORIES = (*SLICE_CATEGORIES, "range")
@@ -98,13 +99,16 @@ def make_frame(table: pa.Table, optional: Collection[str]) -> pd.DataFrame:
     return frame
 
 
-def build_spans(rank_folder: Path, trace_id: str, choice: SpanChoice) -> pa.Table:
-    """Return the spans of a rank in order of start; none for tables that it does not have. Raises TableBrokenError."""
+def build_spans(rank: RankRun, trace_id: str, choice: SpanChoice) -> pa.Table:
+    """Return the spans of a rank, as it is seen, in order of start; none for tables that it does not have.
+
+    Raises TableBrokenError.
+    """
     pieces: list[pa.Table] = []
     first = 0
     stages = partial(_read_stages, workers=choice.workers)
     for read in (_read_slices, _read_steps, _read_phases, _read_ranges, _read_collectives, stages):
-        columns = read(rank_folder, first)
+        columns = read(rank, first)
         if columns is not None:
             table = _fill(columns, trace_id)
             first = max(first, int(pc.max(table["span_id"]).as_py()) + 1)
@@ -129,8 +133,11 @@ def _cast(value: Any, kind: pa.DataType) -> Any:
     return array.cast(kind)
 
 
-def _read(rank_folder: Path, table: str, columns: Sequence[str]) -> pa.Table | None:
-    rows = read_files(find_files(rank_folder, table), table, columns)
+def _read(rank: RankRun, table: str, columns: Sequence[str]) -> pa.Table | None:
+    try:
+        rows = rank.table(table, columns)
+    except TableMissingError:
+        return None
     return rows if rows.num_rows else None
 
 
@@ -138,14 +145,14 @@ def _constant(text: str, size: int) -> pa.Array:
     return pa.array([text] * size, pa.string())
 
 
-def _read_slices(rank_folder: Path, first: int) -> dict[str, Any] | None:
+def _read_slices(rank: RankRun, first: int) -> dict[str, Any] | None:
     columns = ("id", "parent", "track", "start_ns", "duration_ns", "name", "category", "step", "launched_by")
-    slices = _read(rank_folder, "slices", columns)
-    if slices is not None and find_files(rank_folder, "steps"):
+    slices = _read(rank, "slices", columns)
+    if slices is not None and find_files(rank.folder, "steps"):
         # A trace marks steps too; those of the table are the ones that have phases.
         marks = pa.array(["step", "phase"], pa.string())
         slices = slices.filter(pc.invert(pc.is_in(slices["category"].cast(pa.string()), marks)))
-    tracks = _read(rank_folder, "tracks", ("track", "kind", "name", "process", "device", "stream"))
+    tracks = _read(rank, "tracks", ("track", "kind", "name", "process", "device", "stream"))
     if slices is None or tracks is None or not slices.num_rows:
         return None
     place = pc.index_in(slices["track"], tracks["track"].combine_chunks())
@@ -166,8 +173,8 @@ def _read_slices(rank_folder: Path, first: int) -> dict[str, Any] | None:
     }
 
 
-def _read_steps(rank_folder: Path, first: int) -> dict[str, Any] | None:
-    steps = _read(rank_folder, "steps", ("index", *timeline_rows.STEP_COLUMNS))
+def _read_steps(rank: RankRun, first: int) -> dict[str, Any] | None:
+    steps = _read(rank, "steps", ("index", *timeline_rows.STEP_COLUMNS))
     if steps is None:
         return None
     train = pc.equal(steps["kind"].cast(pa.string()), "train")
@@ -178,9 +185,9 @@ def _read_steps(rank_folder: Path, first: int) -> dict[str, Any] | None:
     }
 
 
-def _read_phases(rank_folder: Path, first: int) -> dict[str, Any] | None:
-    phases = _read(rank_folder, "phases", ("index", *timeline_rows.PHASE_COLUMNS))
-    steps = _read(rank_folder, "steps", ("index", "kind"))
+def _read_phases(rank: RankRun, first: int) -> dict[str, Any] | None:
+    phases = _read(rank, "phases", ("index", *timeline_rows.PHASE_COLUMNS))
+    steps = _read(rank, "steps", ("index", "kind"))
     if phases is None or steps is None:
         return None
     return {
@@ -192,8 +199,8 @@ def _read_phases(rank_folder: Path, first: int) -> dict[str, Any] | None:
     }
 
 
-def _read_ranges(rank_folder: Path, first: int) -> dict[str, Any] | None:
-    ranges = _read(rank_folder, "ranges", timeline_rows.RANGE_COLUMNS)
+def _read_ranges(rank: RankRun, first: int) -> dict[str, Any] | None:
+    ranges = _read(rank, "ranges", timeline_rows.RANGE_COLUMNS)
     if ranges is None:
         return None
     return {
@@ -205,8 +212,8 @@ def _read_ranges(rank_folder: Path, first: int) -> dict[str, Any] | None:
     }
 
 
-def _read_collectives(rank_folder: Path, first: int) -> dict[str, Any] | None:
-    found = _read(rank_folder, "collectives", timeline_rows.COLLECTIVE_COLUMNS)
+def _read_collectives(rank: RankRun, first: int) -> dict[str, Any] | None:
+    found = _read(rank, "collectives", timeline_rows.COLLECTIVE_COLUMNS)
     light = None if found is None else timeline_rows.select_light(found)
     if light is None or not light.num_rows:
         return None
@@ -217,8 +224,8 @@ def _read_collectives(rank_folder: Path, first: int) -> dict[str, Any] | None:
     }
 
 
-def _read_stages(rank_folder: Path, first: int, workers: Collection[int] | None = None) -> dict[str, Any] | None:
-    stages = _read(rank_folder, "stages", timeline_rows.STAGE_COLUMNS)
+def _read_stages(rank: RankRun, first: int, workers: Collection[int] | None = None) -> dict[str, Any] | None:
+    stages = _read(rank, "stages", timeline_rows.STAGE_COLUMNS)
     if stages is not None and workers is not None:
         worker = timeline_rows.find_workers(stages)
         stages = stages.filter(pc.or_(pc.is_null(worker), pc.is_in(worker, pa.array(sorted(workers), pa.int32()))))

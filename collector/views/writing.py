@@ -57,7 +57,7 @@ def write_run(run: Run, path: str | os.PathLike[str], ranks: Sequence[int], work
     opened = [run.rank(rank) for rank in dict.fromkeys(ranks)]
     chosen = None if workers is None else check_numbers("worker", list_workers(opened), workers)
     choice = SpanChoice(workers=None if chosen is None else tuple(chosen))
-    spans = [build_spans(rank.folder, f"rank {rank.rank}", choice) for rank in opened]
+    spans = [build_spans(rank, f"rank {rank.rank}", choice) for rank in opened]
     table = _read_frame(pa.concat_tables([SCHEMA.empty_table(), *spans]))
     with replacing(Path(path)) as sink:
         # The tables of a few workers would tell wrong shares of the whole pipeline.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 
 from collector.format import parts
-from collector.format.run import Run
+from collector.format.lens import WHOLE
+from collector.format.run import RankRun, Run
 from collector.format.schema.tables import TABLES
 
 if TYPE_CHECKING:
@@ -25,12 +27,22 @@ def connect(run: Run) -> duckdb.DuckDBPyConnection:
     for table in TABLES:
         pieces = []
         for rank in run.ranks:
-            files = parts.find_files(run.rank(rank).folder, table)
-            if files:
+            rows = _open(run.rank(rank), table)
+            if rows is not None:
                 name = f"{table}_rank_{rank}"
-                connection.register(name, ds.dataset([str(path) for path in files], parts.arrow_schema(table)))
+                connection.register(name, rows)
                 pieces.append(f'SELECT {rank}::INTEGER AS rank, * FROM "{name}"')
         if pieces:
             connection.execute(f'CREATE VIEW "{table}" AS {" UNION ALL BY NAME ".join(pieces)}')
     connection.execute("SET enable_external_access = false; SET lock_configuration = true")
     return connection
+
+
+def _open(rank: RankRun, table: str) -> ds.Dataset | pa.Table | None:
+    """Return the rows of a table, read as the query asks for them; at once where a lens or Arrow needs that."""
+    files = parts.find_files(rank.folder, table)
+    if not files:
+        return None
+    if rank.lens != WHOLE or not all(map(parts.is_plain, files)):
+        return rank.table(table)
+    return ds.dataset([str(path) for path in files], parts.arrow_schema(table))

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from collector.format import parts
 from collector.format.intervals import Ints, unite
@@ -154,7 +153,7 @@ class RankExport:
         first = 0
         for path in parts.find_files(self._timeline.rank.folder, "slices"):
             with naming_damage(path):
-                file = pq.ParquetFile(path)
+                file = parts.open_file(path, "slices", _COLUMNS)
                 columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
                 for group in range(file.num_row_groups):
                     rows = file.metadata.row_group(group).num_rows

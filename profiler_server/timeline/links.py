@@ -38,7 +38,7 @@ def list_groups(timeline: Timeline, table: str) -> Iterator[tuple[pq.ParquetFile
     first = 0
     for path in parts.find_files(timeline.rank.folder, table):
         with naming_damage(path):
-            file = pq.ParquetFile(path, memory_map=True)
+            file = parts.open_file(path, table, parts.arrow_schema(table).names, memory_map=True)
         for group in range(file.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
             yield file, group, first, rows

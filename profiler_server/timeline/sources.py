@@ -124,7 +124,7 @@ def read_columns(rank: RankRun, columns: Sequence[str], rows: int = BATCH_ROWS) 
         return
     for path in parts.find_files(rank.folder, "slices"):
         with naming_damage(path):
-            file = pq.ParquetFile(path)
+            file = parts.open_file(path, "slices", columns)
             # One reader for all row groups would hold what it has read of each until the last.
             for groups in _split_groups(file, rows):
                 for batch in file.iter_batches(rows, row_groups=groups, columns=list(columns), use_threads=False):

@@ -8,14 +8,19 @@ import tempfile
 from hashlib import blake2b
 from pathlib import Path
 
+from collector.format.parts import is_plain
 from collector.format.run import RankRun
 
 
 def list_roots(rank: RankRun, name: str) -> list[Path]:
-    """Return the folders of that hidden name in which something derived from a rank may lie, the best first."""
-    digest = blake2b(str(rank.folder).encode(), digest_size=8).hexdigest()
+    """Return the folders of that hidden name in which something derived from a rank may lie, the best first.
+
+    Arrow, which writes the timelines, takes no folder whose name is no UTF-8.
+    """
+    digest = blake2b(os.fsencode(rank.folder), digest_size=8).hexdigest()
     private = _find_private()
-    return [rank.folder / name, *([private / f"{digest}{name}"] if _is_ours(private) else [])]
+    beside = [rank.folder / name] if is_plain(rank.folder) else []
+    return [*beside, *([private / f"{digest}{name}"] if _is_ours(private) else [])]
 
 
 def make_root(root: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from collector.format.run import open_run
 from collector.format.schema.manifest import Warn
 from profiler_server.store.redaction import Redactor, redact
+from profiler_server.store.sql import connect
 from tests.support.cases import name_transforms, write_rows
 from tests.support.runs import RunPlan, build_run, build_stages, build_steps
 from tests.support.tables import edit_manifest
@@ -52,3 +53,19 @@ def test_tables_and_manifests_hold_no_name(tmp_path: Path) -> None:
     assert all(name.startswith("transform ") for name in details)
     assert rank.table("stages").schema == plain.rank(0).table("stages").schema
     assert rank.table("stages", ("duration_ns",)) == plain.rank(0).table("stages", ("duration_ns",))
+
+
+def test_spans_traces_and_queries_hold_no_name(tmp_path: Path) -> None:
+    path = build_run(tmp_path / "run")
+    plan = RunPlan()
+    stages = build_stages(build_steps(plan), plan)
+    name_transforms(stages)
+    write_rows(path / "profiler/rank_0", "stages", stages)
+    secrets = sorted({row["detail"] for row in stages if row.get("detail")})
+    assert secrets
+    run = redact(open_run(path))
+    run.write_trace(tmp_path / "trace.json")
+    asked = connect(run).execute("SELECT DISTINCT detail FROM stages").fetchall()
+    said = run.spans().to_csv() + (tmp_path / "trace.json").read_text(encoding="utf-8") + str(asked)
+    assert [name for name in secrets if name in said] == []
+    assert "transform 1" in said
