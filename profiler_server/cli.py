@@ -86,7 +86,7 @@ def serve_runs(
             metavar="TOKEN",
             envvar="STEPSCOPE_TOKEN",
             show_envvar=False,
-            help="What every request must bring, also $STEPSCOPE_TOKEN. Made at start where others reach the port.",
+            help="What every request must bring; by default one is made at start where other machines reach the port.",
         ),
     ] = "",
     upload_limit: Annotated[

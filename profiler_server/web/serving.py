@@ -49,7 +49,9 @@ def describe_start(settings: Settings, port: int) -> list[str]:
         f"Stepscope shows the runs below {settings.base_dir.resolve()} at {describe_address(settings, port)}{link}"
     ]
     if settings.token:
-        lines.append("Who has this link can read these runs; programs send its token as `Authorization: Bearer TOKEN`.")
+        lines.append(
+            "Whoever has this link can read these runs; programs send its token as `Authorization: Bearer TOKEN`."
+        )
     if not settings.is_loopback:
         names = ", ".join(Hosts(settings).names)
         lines.append(f"It listens on {settings.host} and answers to {names}; --allowed-host adds a name.")
