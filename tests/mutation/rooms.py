@@ -42,11 +42,16 @@ ROOMS = {
         ("tests/unit/ring", "tests/unit/format/test_requests.py", "tests/unit/sidecar/test_steady.py"),
     ),
     "formulas": Room(
-        tuple(f"collector/traces/formulas/{name}.py" for name in _FORMULAS), ("tests/unit/traces/test_flops.py",)
+        tuple(f"collector/traces/formulas/{name}.py" for name in _FORMULAS),
+        ("tests/unit/traces/test_flops.py", "tests/unit/traces/test_work_by_kind.py"),
     ),
     "calls": Room(
         ("collector/traces/call.py",),
-        ("tests/unit/traces/test_flops.py", "tests/unit/traces/test_element_bytes.py"),
+        (
+            "tests/unit/traces/test_calls.py",
+            "tests/unit/traces/test_element_bytes.py",
+            "tests/unit/traces/test_flops.py",
+        ),
     ),
     "exposed": Room(
         ("collector/traces/kineto/exposed.py",),
@@ -70,11 +75,11 @@ ROOMS = {
         (
             "profiler_server/analysis/what_if/stragglers.py",
             "profiler_server/analysis/what_if/replay.py",
-            "profiler_server/analysis/what_if/schedule.py",
             "profiler_server/analysis/what_if/steps.py",
         ),
         ("tests/unit/analysis/what_if", "tests/golden/test_what_if.py"),
     ),
+    "schedule": Room(("profiler_server/analysis/what_if/schedule.py",), ("tests/golden/test_what_if.py",)),
     "gate": Room(
         ("profiler_server/analysis/compare/run_statistics.py",), ("tests/unit/analysis/compare/test_run_statistics.py",)
     ),

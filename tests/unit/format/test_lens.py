@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 
 from collector.format.lens import StepRange, parse_range
@@ -36,6 +37,8 @@ def open_rank(path: Path, plan: RunPlan | None = None) -> RankRun:
         ("7", StepRange(7, 7)),
         (" 3 – 5 ", StepRange(3, 5)),
         ("9-2", StepRange(2, 9)),
+        ("9" * 15, StepRange(10**15 - 1, 10**15 - 1)),
+        ("9" * 16, None),
         *((bad, None) for bad in ("x", "-4", "5-", "²", "9" * 50, "<script>")),
     ],
 )
@@ -53,6 +56,15 @@ def test_every_table_holds_the_rows_of_the_range(tmp_path: Path) -> None:
     assert starts
     assert all(begin <= start < end for start in starts)
     assert rank.table("tracks").num_rows == 2
+
+
+def test_rows_are_asked_for_within_the_range_only(tmp_path: Path) -> None:
+    rank = open_rank(tmp_path / "run").through(StepRange(11, 20))
+    assert set(rank.table("operators", ("step",), pc.field("step") >= 12)["step"].to_pylist()) == {12}
+
+
+def test_a_range_without_a_step_spans_no_time(tmp_path: Path) -> None:
+    assert open_rank(tmp_path / "run").through(StepRange(90, 99)).span_ns == (0, 0)
 
 
 def test_a_table_without_a_row_in_the_range_is_empty_and_says_so(tmp_path: Path) -> None:

@@ -106,3 +106,30 @@ def test_the_worst_three_percent_are_chosen_by_score_then_by_number() -> None:
     assert choose_worst({0: 1.0, 1: 1.2, 2: 1.2}) == {1}
     assert choose_worst({rank: 1.0 + (rank == 50) for rank in range(100)}) == {50, 0, 1}
     assert len(choose_worst(dict.fromkeys(range(101), 1.0))) == 4
+
+
+def make_two_ranks() -> JobSteps:
+    """Rank 4 works 80 ms and rank 7 100 ms, 40 % of it forward; then both communicate for 20 ms, in the last step 40."""
+    own = np.array([[80.0] * 5, [100.0] * 5]) * MS
+    step = np.broadcast_to(own.max(axis=0) + np.array([20, 20, 20, 20, 40]) * MS, own.shape)
+    return JobSteps(np.array([4, 7]), step.copy(), step - own, {"forward": own * 0.4, "gap": own * 0})
+
+
+def test_two_ranks_have_the_figures_that_can_be_worked_out_by_hand() -> None:
+    found = weigh_steps(make_two_ranks())
+    # As it was: 100 + mean(20, …, 40) = 124 ms. Ideal: mean(80, 100) + median(20, …, 40) = 110 ms.
+    assert found.slowdown == pytest.approx(124 / 110)
+    assert found.waste_frac == pytest.approx(14 / 124)
+    assert found.discrepancy_frac == pytest.approx(0.0)
+    assert found.by_rank == pytest.approx({4: 110 / 110, 7: 120 / 110})
+    # Forward of rank 7 lies 4 ms over the mean of both.
+    assert found.by_operation == pytest.approx({"forward": 114 / 110, "communication": 114 / 110})
+    assert found.mend_rank_gain_ns == pytest.approx({4: 0.0, 7: 10 * MS})
+    assert found.worker_share == pytest.approx(10 / 14)
+    assert found.method == "steps"
+
+
+def test_ranks_that_are_equal_have_no_share_of_a_loss() -> None:
+    own = np.full((2, 5), 80 * MS)
+    found = weigh_steps(JobSteps(np.arange(2), own + 20 * MS, own * 0 + 20 * MS, {}))
+    assert (found.slowdown, found.worker_share) == (1.0, None)
