@@ -18,6 +18,7 @@ class Equivalent:
 
 _LENGTHS = "The columns of one table are equally long."
 _THREADS = "Threads change the order of the groups at most, and whether they do differs from run to run."
+_CHANCE = "What is no change is left out: by how much it misses the limit is told nowhere."
 _INTERVALS = "collector/format/intervals.py"
 _ROOFLINE = "profiler_server/analysis/operators/roofline.py"
 _STATISTICS = "profiler_server/analysis/compare/run_statistics.py"
@@ -72,6 +73,8 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         )
         for freedom in ("0.0", "2.0")
     ),
+    Equivalent(_STATISTICS, "return (2.0)", _CHANCE),
+    Equivalent(_STATISTICS, "return (2.0) if change == 0.0 else 0.0", _CHANCE),
     Equivalent(
         _STATISTICS,
         "if len(values) < (3) or not values.std():",

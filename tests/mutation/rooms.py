@@ -169,7 +169,7 @@ PLANTED = (
     ),
     Planted(
         "figures of a filter of steps are kept as those of the rank",
-        "collector/format/run.py",
+        "collector/format/rank.py",
         "return str(self.folder), self.lens",
         "return str(self.folder), Lens()",
         ("tests/unit/format/test_lens.py",),

@@ -124,3 +124,13 @@ def test_the_gradient_of_attention_takes_five_products_for_two(name: str, causal
     values = [""] * 16
     values[causal] = "True"
     assert estimate(name, [[2, 3, 4, 5]] * 4, values) == (flops, 2 * 4 * 4 * 120)
+
+
+def test_an_activation_does_not_change_the_product_before_it() -> None:
+    assert estimate("_addmm_activation", [[4], [2, 3], [3, 4]]) == (48, 4 * (4 + 6 + 12 + 8))
+
+
+def test_a_transposed_convolution_writes_more_than_it_reads() -> None:
+    values = ["", "", "", "[2]", "[1]", "[1]", "True", "[0]", "1"]
+    # (7 - 1) · 2 - 2 · 1 + (3 - 1) + 1 = 13 results for each of 6 channels; each of 70 numbers meets 6 · 3 taps.
+    assert estimate("convolution", [[2, 5, 7], [5, 6, 3]], values) == (2 * 70 * 18, 4 * (70 + 90 + 2 * 6 * 13))
