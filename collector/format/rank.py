@@ -131,7 +131,9 @@ class RankRun:
 
     def count_steps(self, kind: str = "train") -> int:
         """Return the training steps, or rows of another kind, that were recorded. Raises as `table` does."""
-        return len(self.table("steps", ["kind"], pc.field("kind") == kind))
+        if self.lens.steps is not None:
+            return len(self.table("steps", ["kind"], pc.field("kind") == kind))
+        return parts.count_equal(self.folder, "steps", "kind", kind)
 
     def status(self, name: str) -> TableStatus:
         """Say whether a table can be shown, and if not, why."""

@@ -27,9 +27,11 @@ class Slow(torch.utils.data.Dataset):
         return torch.randn(16)
 
 def is_ordered():
-    from collector.ring.orders import read_order
-    order = read_order(pathlib.Path(output) / "profiler/rank_0/events/words.ring")
-    return order is not None and order.trigger == opened_by
+    from collector import active_profiler
+    from collector.ring.orders import decode_order
+    from collector.ring.words import ORDER_SLOT
+    word = active_profiler()._recording.log.header[ORDER_SLOT]
+    return word != 0 and decode_order(word).trigger == opened_by
 
 def train():
     model = torch.nn.Linear(16, 4)
