@@ -109,7 +109,7 @@ def test_recover_says_what_became_of_a_killed_run(ask: Ask, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("select 1; select 2", "one statement of SQL, and this has 2; ask them one by one"),
+        ("select 1; select 2", "one statement of SQL, and this has 2; run them one by one"),
         ("  ", "this is empty"),
         ("drop table steps", "The tables of a run are read-only"),
         ("update steps set step = 1", "The tables of a run are read-only"),
