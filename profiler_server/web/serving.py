@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
 import secrets
 import socket
 import sys
@@ -13,6 +14,7 @@ from dataclasses import replace
 
 from collector.format.schema.errors import UsageError
 from profiler_server.settings import TOKEN_FORM, WILDCARD_HOSTS, Settings
+from profiler_server.store.cache.background import is_working
 from profiler_server.web.hosts import Hosts
 
 BACKLOG = 128
@@ -31,6 +33,18 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
     for line in describe_start(settings, listener.getsockname()[1]):
         say(line)
     _run(settings, listener)
+    leave_background()
+
+
+def leave_background() -> None:
+    """End the process here if work goes on in the background: the results only save time.
+
+    Its threads are in Arrow's code, and Python aborts when one of them comes back while it takes itself down.
+    """
+    if is_working():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def ensure_token(settings: Settings) -> Settings:

@@ -17,6 +17,14 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
+_NAME = "background"
+
+
+def is_working() -> bool:
+    """Say whether a thread of any `Background` is at work."""
+    return any(thread.name == _NAME for thread in threading.enumerate())
+
+
 class Background:
     """Does each piece of work once, whoever starts it again before it is done; `threads` pieces at a time."""
 
@@ -39,7 +47,7 @@ class Background:
             self._work[key] = work, future
             if self._running < self._threads:
                 self._running += 1
-                threading.Thread(target=self._run, name="background", daemon=True).start()
+                threading.Thread(target=self._run, name=_NAME, daemon=True).start()
             return future
 
     def drop_waiting(self) -> None:

@@ -76,3 +76,15 @@ def test_whoever_starts_the_same_work_shares_its_result_or_its_error() -> None:
     go.set()
     assert first.result(10) == 7
     wait_until_idle(line)
+
+
+def test_it_is_known_whether_work_goes_on() -> None:
+    line, go = Background(), threading.Event()
+    line.start("held", lambda: go.wait(10))
+    assert background.is_working()
+    go.set()
+    wait_until_idle(line)
+    deadline = time.monotonic() + 30
+    while background.is_working():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
