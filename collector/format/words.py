@@ -12,3 +12,5 @@ SLICE_CATEGORIES = (
     *("operator", *DEVICE_CATEGORIES, "runtime", "communication", "annotation", "python", "module"),
     *("step", "phase", "stage", "wait", "overhead", "other"),
 )
+NO_OPERATOR = "(no operator"
+"""How the names begin under which the table of operators holds device work that no operator launched."""

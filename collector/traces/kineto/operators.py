@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from collector.format import parts
 from collector.format.phases import PHASE_NAMES
+from collector.format.words import NO_OPERATOR
 from collector.traces.families import find_family
 from collector.traces.kineto.batches import split_batches
 from collector.traces.kineto.calls import Calls
@@ -23,8 +24,8 @@ from collector.traces.kineto.scratch import blocks
 from collector.traces.kineto.tables import encode, group, nullable, total
 from collector.traces.kineto.work import Floats, sum_work
 
-LAUNCHED_BY_NONE = "(no operator: launched outside of all)"
-LAUNCH_NOT_RECORDED = "(no operator: launched before the trace began)"
+LAUNCHED_BY_NONE = f"{NO_OPERATOR}: launched outside of all)"
+LAUNCH_NOT_RECORDED = f"{NO_OPERATOR}: launched before the trace began)"
 """Rows for device work that stands in no operator. They count no call."""
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from collector.format.run import RankRun, TableStatus
 from collector.format.schema.errors import RunError
 from collector.format.schema.recovery import spell_recovery
+from collector.format.words import NO_OPERATOR
 from profiler_server.analysis.device.executions import summarize_device_steps
 from profiler_server.analysis.operators.operator_groups import GROUPS, GroupTable, has_modules
 from profiler_server.analysis.selection import SelectedRows, select_rows
@@ -214,11 +215,20 @@ def _describe_coverage(rank: RankRun, group: GroupTable) -> str:
     if windows:
         parts.append(f", recorded in {number}")
     parts.append(".")
+    if _lacks_operators(rank):
+        lack = explain_import(rank, "operators")
+        parts.append(f" {lack.reason} {lack.remedy}" if lack else "")
     if stall:
         parts.append(f" Opening and saving cost {format_duration(stall)} of training time in all.")
     if windows:
         parts.append(" Times inside a window carry its own cost, so they are a little longer than in other steps.")
     return "".join(parts)
+
+
+def _lacks_operators(rank: RankRun) -> bool:
+    """Say whether all that the table of operators holds is device work that no operator launched."""
+    names = rank.table("operators", ["name"])["name"].unique().to_pylist()
+    return bool(names) and all(name.startswith(NO_OPERATOR) for name in names)
 
 
 def _define_share(group: GroupTable, name: str) -> str:
