@@ -185,7 +185,7 @@ def describe_outliers(data: StepData, interruptions: Interruptions = NOTHING) ->
     if outliers.by_bulk:
         rule = f"A {noun} is an outlier above {limit}: {BULK_RATIO:.0f} × the 90th percentile."
     if not outliers.count:
-        return OutlierTable(f"None. {rule}", ())
+        return OutlierTable(f"There are none. {rule}", ())
     listed = (
         f" The {len(outliers.shown)} slowest are listed, slowest first." if outliers.count > len(outliers.shown) else ""
     )
