@@ -194,7 +194,9 @@ def test_both_themes_draw_in_their_colours(page: Page, server: str) -> None:
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme)
         open_page(page, f"{server}/runs/healthy/timeline")
-        pixel = "() => [...document.getElementById('timeline-lanes').getContext('2d').getImageData(3, 300, 1, 1).data]"
+        # Below all rows: those of a heading have a ground of their own.
+        lanes = "const lanes = document.getElementById('timeline-lanes');"
+        pixel = f"() => {{ {lanes} return [...lanes.getContext('2d').getImageData(3, lanes.height - 3, 1, 1).data]; }}"
         grounds.append(tuple(page.evaluate(pixel)))
     assert grounds[0] == (255, 255, 255, 255)
     assert max(grounds[1][:3]) < 40
