@@ -14,6 +14,7 @@ from collector.format.schema.errors import RunError, TableMissingError
 from collector.plugins import explain_failure, search_room
 from profiler_server.analysis.data.own_pipeline import OwnStage, select_own, summarize_own
 from profiler_server.analysis.data.replicas import read_stages
+from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.analysis.results import Abstention, BoundBy, Diagnosis, Suggestion
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck
 from profiler_server.diagnosis.facts import Case
@@ -49,7 +50,12 @@ def _judge_run(run: Run, rank: int) -> Diagnosis:
         case = measure_case(run, run.rank(rank))
     except TableMissingError:
         case = None
-    return judge(case) if case is not None else _judge_pipeline(run.rank(rank))
+    if case is not None:
+        return judge(case)
+    if (hang := find_hang(run)) is not None:
+        silence = "Mend what holds the job; advice is about steps."
+        return Diagnosis(BoundBy("unknown", None, None, 0.0), hang.sentence, (), (), silence)
+    return _judge_pipeline(run.rank(rank))
 
 
 def _judge_pipeline(rank: RankRun) -> Diagnosis:

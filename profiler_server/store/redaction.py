@@ -49,6 +49,7 @@ _COLUMNS: Mapping[tuple[str, str], str] = {
     ("tracks", "process"): "process",
     ("collectives", "name"): "collective",
     ("collectives", "group"): "group",
+    ("flight", "place"): "place",
 }
 """Column with names of the user's -> what such a name is called instead, empty for one that is left out."""
 
@@ -88,7 +89,7 @@ class Redactor:
             backward_end=self.rename(manifest.backward_end, "module"),
             signals=tuple(Signal(signal.name, signal.state) for signal in manifest.signals),
             warnings=tuple(Warn(warning.code, f"{warning.code}: left out") for warning in manifest.warnings),
-            facts={name: fact for name, fact in manifest.facts.items() if name != "ended_by"},
+            facts={name: fact for name, fact in manifest.facts.items() if name not in ("ended_by", "group_labels")},
         )
 
     def _hide_dataset(self, loader: Loader) -> Loader:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from collector.format.run import RankRun, Run
+from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from profiler_server.format import format_bytes, format_number_of
 
@@ -140,7 +140,7 @@ def _describe(call: Call) -> str:
 def _read_groups(run: Run) -> dict[str, _Group]:
     groups: dict[str, _Group] = {}
     for number in run.ranks[:MOST_RANKS]:
-        rank = RankRun(run.path, number)
+        rank = run.rank(number)
         try:
             if rank.status("flight").state != "there":
                 continue

@@ -175,7 +175,7 @@ def build_panel(title: str, make: Callable[[], T | Notice]) -> Panel[T]:
 
 def _read_steps(rank: RankRun) -> Steps | Notice:
     absence = explain_absence(rank, "steps", "No steps yet", RECORD_REMEDY)
-    if absence and (hang := find_hang(Run(rank.run_path))) is not None:
+    if absence and (hang := find_hang(Run(rank.run_path, rank.lens.redactor))) is not None:
         return Notice("failed", "The job hangs", hang.sentence)
     if absence:
         return absence

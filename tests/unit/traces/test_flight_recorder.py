@@ -20,10 +20,12 @@ from collector.format.schema.errors import TraceError
 from collector.traces import import_trace
 from collector.traces.flight.pickles import PickleError, read_plain_pickle
 from profiler_server.analysis.ranks.hang import Hang, find_hang
+from profiler_server.diagnosis.judging import diagnose
 from profiler_server.page import PageRequest
 from profiler_server.pages.ranks import build as build_ranks
 from profiler_server.report.building import build_report
 from profiler_server.report.text import render_text
+from profiler_server.store.redaction import redact
 from tests.support.ranks import launch
 
 RECORDED = """
@@ -112,6 +114,8 @@ def test_the_rank_that_never_came_is_named_with_where_it_was(tmp_path: Path, as_
     notice = build_ranks(PageRequest(run, "run", 0, run.ranks, {})).notice
     assert notice is not None
     assert (notice.title, notice.reason) == ("The job hangs", must_hang(run).sentence)
+    assert diagnose(run, 0).sentence == must_hang(run).sentence
+    assert "train.py" not in must_hang(redact(run)).sentence
     report = build_report(run)
     assert report["hang"]["missing"] == [3]
     assert "Rank 3 never entered collective 812" in render_text(report, run)
