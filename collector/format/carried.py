@@ -127,7 +127,7 @@ def _check_count(count: float | None) -> None:
 
 
 def _unpack(name: str, text: str) -> pa.Table:
-    file = pq.ParquetFile(pa.BufferReader(base64.b64decode(text, validate=True)))
+    file = pq.ParquetFile(pa.BufferReader(base64.b64decode(text, validate=True)), pre_buffer=False)
     if file.metadata.num_rows > MOST_ROWS:
         raise ValueError(f"the table {name} has {file.metadata.num_rows} rows")
-    return file.read().cast(arrow_schema(name))
+    return file.read(use_threads=False).cast(arrow_schema(name))

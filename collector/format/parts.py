@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -251,7 +250,8 @@ def count_equal(rank_folder: Path, table: str, column: str, value: str) -> int:
     """Count the rows of a table with a value in a column of texts. Raises as `read_table` does.
 
     Without Arrow's datasets, which import pandas: that takes time, and it runs source texts, after which Python no longer
-    knows that Ctrl-C ended a script. So this may be asked while a training ends.
+    knows that Ctrl-C ended a script. And without Arrow's threads: one that still held memory of Python's would end the
+    process with an abort, if Python ended first. So this may be asked while a training ends.
     """
     found = 0
     files = find_files(rank_folder, table)
@@ -259,7 +259,7 @@ def count_equal(rank_folder: Path, table: str, column: str, value: str) -> int:
         raise TableMissingError(f"{rank_folder} has no table {table!r}")
     for path in files:
         try:
-            with open(path, "rb") as file, pq.ParquetFile(file) as parquet:
+            with _open_native(path) as file, pq.ParquetFile(file, pre_buffer=False) as parquet:
                 _check_version(parquet.schema_arrow, path)
                 values = parquet.read([column], use_threads=False).column(0).cast(pa.string())
         except (pa.ArrowException, OSError, ValueError, IndexError) as error:
@@ -286,7 +286,7 @@ def read_files(
 
 def _read_file(path: Path, table: str, wanted: pa.Schema, where: pc.Expression | None) -> pa.Table:
     try:
-        with open(path, "rb") as file:
+        with _open_native(path) as file:
             stored = pq.read_schema(file)
         later = check_schema(stored, table, path, wanted.names)
         source: Any = _open_dataset(path, arrow_schema(table))
@@ -313,7 +313,7 @@ def _open_dataset(path: Path, schema: pa.Schema) -> Callable[..., pa.Table]:
     import pyarrow.dataset as ds  # 0.2 s, for it imports pandas where that is installed
 
     if not is_plain(path):
-        fragment = ds.ParquetFileFormat().make_fragment(_map_file(path))
+        fragment = ds.ParquetFileFormat().make_fragment(_open_native(path))
         return partial(fragment.to_table, schema)
     reading: Callable[..., pa.Table] = ds.dataset(path, schema=schema, format="parquet").to_table
     return reading
@@ -371,15 +371,17 @@ def _name_damage(path: Path, what: str) -> str:
 
 def open_file(path: Path, table: str, columns: Iterable[str] = (), memory_map: bool = False) -> pq.ParquetFile:
     """Open a file of a table, to read it piece by piece. Raises as `check_schema`, and what Arrow raises."""
-    file = pq.ParquetFile(path, memory_map=memory_map) if is_plain(path) else pq.ParquetFile(_map_file(path))
+    file = pq.ParquetFile(path, memory_map=memory_map) if is_plain(path) else pq.ParquetFile(_open_native(path))
     check_schema(file.schema_arrow, table, path, columns)
     return file
 
 
-def _map_file(path: Path) -> pa.BufferReader:
+def _open_native(path: Path) -> pa.NativeFile:
+    """Open a file so that Arrow reads it by itself: nothing of Python's is held by its threads, whose end may come late."""
+    if is_plain(path):
+        return pa.OSFile(str(path))
     with open(path, "rb") as file:
-        is_empty = not os.fstat(file.fileno()).st_size
-        return pa.BufferReader(b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        return pa.OSFile(f"/dev/fd/{file.fileno()}")
 
 
 def is_plain(path: Path) -> bool:
