@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from collector.format import parts
+from collector.format.arrow_schemas import arrow_schema
 from collector.format.phases import PHASE_NAMES
 from collector.format.schema import layout
 from collector.format.schema.manifest import Device, RankManifest, RunManifest, Signal, encode_manifest
@@ -150,7 +151,7 @@ def write_slices(path: Path, template: Template, slices: int, seed: int) -> npt.
         "category": np.array([categories.index(row[5]) for row in template.rows], np.int32),
         "launcher": np.array([row[6] for row in template.rows], np.int64),
     }
-    schema = parts.arrow_schema("slices")
+    schema = arrow_schema("slices")
     first = 0
     with pq.ParquetWriter(path, schema, compression="zstd", compression_level=1) as writer:
         for step in range(0, steps, STEPS_PER_CHUNK):

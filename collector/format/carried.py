@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from collector.format.parts import arrow_schema
+from collector.format.arrow_schemas import arrow_schema
 from collector.format.schema.manifest import Loader, RankManifest, decode_manifest, encode_manifest
 from collector.format.schema.tables import TABLES
 from collector.format.schema.version import SCHEMA_VERSION

@@ -14,7 +14,8 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.parts import arrow_schema, read_table
+from collector.format.arrow_schemas import arrow_schema
+from collector.format.parts import read_table
 from collector.format.requests import read_requests
 from collector.format.schema.manifest import RankManifest, RunManifest
 from collector.format.steps import SELECTED_COLUMNS, mark_judged, select_steps, train_steps

@@ -1,4 +1,4 @@
-"""Tables on disk: Arrow schemas made from the declarations, Parquet parts written whole or not at all, and read back."""
+"""Tables on disk: Parquet parts, written whole or not at all, merged, and read back as the declared tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -14,37 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from collector.format.schema.columns import Dtype
-from collector.format.schema.errors import NewerSchemaError, TableBrokenError, TableMissingError
+from collector.format.arrow_schemas import arrow_schema
+from collector.format.schema.errors import TableBrokenError, TableMissingError
 from collector.format.schema.layout import table_file, table_parts_folder
 from collector.format.schema.recovery import spell_recovery
-from collector.format.schema.tables import TABLES
-from collector.format.schema.version import SCHEMA_VERSION
+from collector.format.stored_files import check_ranges, check_schema, check_version, is_plain, name_damage, open_native
 
-_ARROW_TYPES: dict[Dtype, pa.DataType] = {
-    "int64": pa.int64(),
-    "int32": pa.int32(),
-    "float64": pa.float64(),
-    "bool": pa.bool_(),
-    "string": pa.string(),
-    "category": pa.dictionary(pa.int32(), pa.string()),
-}
-_VERSION_KEY = b"stepscope.schema_version"
 ROWS_PER_GROUP = 1 << 17
 PARTS_PER_MERGE = 16
 MERGED_BYTES = 2 << 20
 """Parts that are so large together are not merged: merging must not take much memory or time."""
-FARTHEST_NS = 1 << 61
-"""No time lies so far from a run's epoch (73 years); sums and differences of such times still fit 64 bits."""
-MOST_TRACKS = 1 << 24
-"""Tracks are numbered from 0; a number beyond this is damage, and no reason to make room for as many."""
-
-
-@cache
-def arrow_schema(table: str) -> pa.Schema:
-    """Return the Arrow schema of a declared table, with the format version in its metadata."""
-    fields = [pa.field(c.name, _ARROW_TYPES[c.dtype], nullable=c.nullable) for c in TABLES[table].columns]
-    return pa.schema(fields, metadata={_VERSION_KEY: str(SCHEMA_VERSION).encode()})
 
 
 def build_table(table: str, columns: Mapping[str, Any]) -> pa.Table:
@@ -259,8 +238,8 @@ def count_equal(rank_folder: Path, table: str, column: str, value: str) -> int:
         raise TableMissingError(f"{rank_folder} has no table {table!r}")
     for path in files:
         try:
-            with _open_native(path) as file, pq.ParquetFile(file, pre_buffer=False) as parquet:
-                _check_version(parquet.schema_arrow, path)
+            with open_native(path) as file, pq.ParquetFile(file, pre_buffer=False) as parquet:
+                check_version(parquet.schema_arrow, path)
                 values = parquet.read([column], use_threads=False).column(0).cast(pa.string())
         except (pa.ArrowException, OSError, ValueError, IndexError) as error:
             raise TableBrokenError(f"{path} is damaged ({str(error).splitlines()[0]})", spell_recovery(path)) from None
@@ -286,7 +265,7 @@ def read_files(
 
 def _read_file(path: Path, table: str, wanted: pa.Schema, where: pc.Expression | None) -> pa.Table:
     try:
-        with _open_native(path) as file:
+        with open_native(path) as file:
             stored = pq.read_schema(file)
         later = check_schema(stored, table, path, wanted.names)
         source: Any = _open_dataset(path, arrow_schema(table))
@@ -304,7 +283,7 @@ def _read_file(path: Path, table: str, wanted: pa.Schema, where: pc.Expression |
         data = data.set_column(place, wanted.field(name), pc.fill_null(data[name], 0))
     for field in wanted:
         if not field.nullable and data[field.name].null_count:
-            raise TableBrokenError(_name_damage(path, f"the column {field.name} lacks values"), spell_recovery(path))
+            raise TableBrokenError(name_damage(path, f"the column {field.name} lacks values"), spell_recovery(path))
     return data.cast(wanted) if data.schema != wanted else data
 
 
@@ -313,92 +292,7 @@ def _open_dataset(path: Path, schema: pa.Schema) -> Callable[..., pa.Table]:
     import pyarrow.dataset as ds  # 0.2 s, for it imports pandas where that is installed
 
     if not is_plain(path):
-        fragment = ds.ParquetFileFormat().make_fragment(_open_native(path))
+        fragment = ds.ParquetFileFormat().make_fragment(open_native(path))
         return partial(fragment.to_table, schema)
     reading: Callable[..., pa.Table] = ds.dataset(path, schema=schema, format="parquet").to_table
     return reading
-
-
-def check_ranges(data: pa.Table | pa.RecordBatch, path: Path) -> None:
-    """Raise TableBrokenError if a time or a track of the file can be none. Nulls are left to the caller."""
-    for name in data.schema.names:
-        low, high = (0, MOST_TRACKS) if name == "track" else (-FARTHEST_NS, FARTHEST_NS)
-        column = data.column(name)
-        if not (name == "track" or name.endswith("_ns")) or not pa.types.is_integer(column.type):
-            continue
-        least, most = pc.min_max(column).as_py().values()
-        if least is not None and not low <= least <= most <= high:
-            odd = most if most > high else least
-            raise TableBrokenError(_name_damage(path, f"the column {name} holds {odd}"), spell_recovery(path))
-
-
-def check_schema(stored: pa.Schema, table: str, path: Path, columns: Iterable[str]) -> list[str]:
-    """Return the columns that cannot be null but came with a later version than the file's.
-
-    Raises TableBrokenError if another column is missing or has another type, NewerSchemaError for a newer file.
-    """
-    version = _check_version(stored, path)
-    later = []
-    for field in map(arrow_schema(table).field, columns):
-        if field.name in stored.names:
-            found = stored.field(field.name).type
-            if stored.names.count(field.name) > 1 or not _holds(found, field.type):
-                what = f"the column {field.name} holds {found} in the place of {TABLES[table].column(field.name).dtype}"
-                raise TableBrokenError(_name_damage(path, what), spell_recovery(path))
-        elif TABLES[table].column(field.name).since > version:
-            later += [] if field.nullable else [field.name]
-        elif not field.nullable:
-            raise TableBrokenError(_name_damage(path, f"the column {field.name} is missing"), spell_recovery(path))
-    return later
-
-
-def _holds(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Say whether values of a stored type are those of the declared one, however they are encoded."""
-    if pa.types.is_dictionary(found):
-        found = found.value_type
-    if pa.types.is_null(found):
-        return True
-    if pa.types.is_signed_integer(declared):
-        return bool(pa.types.is_signed_integer(found) and found.bit_width <= declared.bit_width)
-    if pa.types.is_floating(declared) or pa.types.is_boolean(declared):
-        return bool(found == declared)
-    return bool(pa.types.is_string(found) or pa.types.is_large_string(found))
-
-
-def _name_damage(path: Path, what: str) -> str:
-    return f"{path} is damaged ({what}); the other tables of the run are not affected"
-
-
-def open_file(path: Path, table: str, columns: Iterable[str] = (), memory_map: bool = False) -> pq.ParquetFile:
-    """Open a file of a table, to read it piece by piece. Raises as `check_schema`, and what Arrow raises."""
-    file = pq.ParquetFile(path, memory_map=memory_map) if is_plain(path) else pq.ParquetFile(_open_native(path))
-    check_schema(file.schema_arrow, table, path, columns)
-    return file
-
-
-def _open_native(path: Path) -> pa.NativeFile:
-    """Open a file so that Arrow reads it by itself: nothing of Python's is held by its threads, whose end may come late."""
-    if is_plain(path):
-        return pa.OSFile(str(path))
-    with open(path, "rb") as file:
-        return pa.OSFile(f"/dev/fd/{file.fileno()}")
-
-
-def is_plain(path: Path) -> bool:
-    """Say whether Arrow takes a path: it takes no name that is no UTF-8."""
-    try:
-        str(path).encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _check_version(stored: pa.Schema, path: Path) -> int:
-    """Return the format version of a file. Raises NewerSchemaError."""
-    raw = (stored.metadata or {}).get(_VERSION_KEY, b"1")
-    version = int(raw) if raw.isdigit() else 1
-    if version > SCHEMA_VERSION:
-        raise NewerSchemaError(
-            f"{path} has format version {version}, this Stepscope reads up to {SCHEMA_VERSION}; upgrade Stepscope"
-        )
-    return version

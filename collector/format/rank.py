@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format import parts
+from collector.format.arrow_schemas import arrow_schema
 from collector.format.lens import WHOLE, Lens, LensReader, StepRange
 from collector.format.schema import layout
 from collector.format.schema.errors import OptionError, TableMissingError
@@ -157,7 +158,7 @@ class RankRun:
             return TableStatus("broken", f"{file} is damaged: {str(error).splitlines()[0]}")
         if not rows:
             return TableStatus("empty", f"The {name} table is empty.")
-        if self._reader.cuts(name) and not self.table(name, (parts.arrow_schema(name).names[0],)).num_rows:
+        if self._reader.cuts(name) and not self.table(name, (arrow_schema(name).names[0],)).num_rows:
             return TableStatus("empty", f"Nothing of the {name} was recorded in the chosen steps, {self.lens.steps}.")
         return TableStatus("there")
 

@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.parts import arrow_schema, find_files, open_file, read_table
+from collector.format.arrow_schemas import arrow_schema
+from collector.format.parts import find_files, read_table
+from collector.format.stored_files import open_file
 
 _REQUEST = ("loader", "start_ns")
 

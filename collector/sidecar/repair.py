@@ -22,6 +22,7 @@ from collector.format.schema.recovery import BROKEN_SUFFIX
 from collector.format.schema.tables import TABLES
 from collector.format.schema.wording import format_number_of
 from collector.format.schema.writing import replace_text
+from collector.format.stored_files import check_ranges, open_file
 from collector.notes import Notes, read_notes
 from collector.sidecar.assemblers import window
 from collector.sidecar.lock import hold_lock
@@ -109,9 +110,9 @@ def _is_broken(file: Path, table: str) -> bool:
     """Read a file to its end, a batch at a time. One that a newer version wrote is not damaged."""
     try:
         parts.read_files([file], table, where=ds.scalar(False))
-        with parts.open_file(file, table) as source:
+        with open_file(file, table) as source:
             for batch in source.iter_batches():
-                parts.check_ranges(batch, file)
+                check_ranges(batch, file)
     except NewerSchemaError:
         return False
     except (TableBrokenError, pa.ArrowException, OSError, ValueError):

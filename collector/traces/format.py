@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from collector.format.parts import arrow_schema
+from collector.format.arrow_schemas import arrow_schema
 from collector.format.schema.errors import TraceError
 from collector.format.schema.manifest import Device, RankManifest, Warn
 

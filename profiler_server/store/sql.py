@@ -8,9 +8,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from collector.format import parts
+from collector.format.arrow_schemas import arrow_schema
 from collector.format.lens import WHOLE
 from collector.format.run import RankRun, Run
 from collector.format.schema.tables import TABLES
+from collector.format.stored_files import is_plain
 
 if TYPE_CHECKING:
     import duckdb
@@ -43,6 +45,6 @@ def _open(rank: RankRun, table: str) -> ds.Dataset | pa.Table | None:
     files = parts.find_files(rank.folder, table)
     if not files:
         return None
-    if rank.lens != WHOLE or not all(map(parts.is_plain, files)):
+    if rank.lens != WHOLE or not all(map(is_plain, files)):
         return rank.table(table)
-    return ds.dataset([str(path) for path in files], parts.arrow_schema(table))
+    return ds.dataset([str(path) for path in files], arrow_schema(table))

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from collector.format import parts
 from collector.format.intervals import Ints, unite
 from collector.format.run import RankRun
+from collector.format.stored_files import open_file
 from collector.format.timeline_rows import find_worker
 from collector.views.trace_text import (
     EventWriter,
@@ -153,7 +154,7 @@ class RankExport:
         first = 0
         for path in parts.find_files(self._timeline.rank.folder, "slices"):
             with naming_damage(path):
-                file = parts.open_file(path, "slices", _COLUMNS)
+                file = open_file(path, "slices", _COLUMNS)
                 columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
                 for group in range(file.num_row_groups):
                     rows = file.metadata.row_group(group).num_rows

@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from collector.format import parts
+from collector.format.arrow_schemas import arrow_schema
+from collector.format.stored_files import open_file
 from profiler_server.timeline.sources import naming_damage
 from profiler_server.timeline.store import Place, Timeline
 
@@ -38,7 +40,7 @@ def list_groups(timeline: Timeline, table: str) -> Iterator[tuple[pq.ParquetFile
     first = 0
     for path in parts.find_files(timeline.rank.folder, table):
         with naming_damage(path):
-            file = parts.open_file(path, table, parts.arrow_schema(table).names, memory_map=True)
+            file = open_file(path, table, arrow_schema(table).names, memory_map=True)
         for group in range(file.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
             yield file, group, first, rows

@@ -21,6 +21,7 @@ from collector.format import parts
 from collector.format.intervals import Ints
 from collector.format.run import RankRun
 from collector.format.schema.errors import TableBrokenError, TableMissingError
+from collector.format.stored_files import check_ranges, open_file
 from profiler_server.store.cache.stamp import shorten_stamp, stamp_tables
 from profiler_server.timeline.lanes import Int32s
 
@@ -124,11 +125,11 @@ def read_columns(rank: RankRun, columns: Sequence[str], rows: int = BATCH_ROWS) 
         return
     for path in parts.find_files(rank.folder, "slices"):
         with naming_damage(path):
-            file = parts.open_file(path, "slices", columns)
+            file = open_file(path, "slices", columns)
             # One reader for all row groups would hold what it has read of each until the last.
             for groups in _split_groups(file, rows):
                 for batch in file.iter_batches(rows, row_groups=groups, columns=list(columns), use_threads=False):
-                    parts.check_ranges(batch, path)
+                    check_ranges(batch, path)
                     yield batch
 
 

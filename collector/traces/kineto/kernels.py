@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from collector.format import parts
+from collector.format.arrow_schemas import arrow_schema
 from collector.traces.kineto.batches import split_batches
 from collector.traces.kineto.classify import Kind
 from collector.traces.kineto.clock import Ints
@@ -108,7 +109,7 @@ def build_collectives(reading: Reading) -> pa.Table:
     trace = reading.trace
     rows = np.flatnonzero(trace.kinds.mask(Kind.COLLECTIVE, Kind.COMMUNICATION))
     if not len(rows):
-        return parts.arrow_schema("collectives").empty_table()
+        return arrow_schema("collectives").empty_table()
     rows = rows[np.argsort(trace.start_ns[rows], kind="stable")]
     messages = Messages(trace, rows)
     groups = [text or "" for text in _pick(trace.arguments.texts("Process Group Name"), trace.columns.args[rows])]

@@ -8,8 +8,8 @@ import tempfile
 from hashlib import blake2b
 from pathlib import Path
 
-from collector.format.parts import is_plain
 from collector.format.run import RankRun
+from collector.format.stored_files import is_plain
 
 
 def list_roots(rank: RankRun, name: str) -> list[Path]:

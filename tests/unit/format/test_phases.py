@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from collector.format import parts
+from collector.format import arrow_schemas, stored_files
+from collector.format.arrow_schemas import arrow_schema
 from collector.format.colors import PALETTE
 from collector.format.phases import PHASE_PLACES, PHASES, Phase
 from collector.format.run import open_run
@@ -29,16 +30,17 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = TABLES["steps"]
     column = Column("upload_ns", "int64", "ns", "Uploads.", since=2)
     monkeypatch.setitem(TABLES, "steps", replace(steps, columns=(*steps.columns, column)))
-    monkeypatch.setattr(parts, "SCHEMA_VERSION", 2)
-    parts.arrow_schema.cache_clear()
+    for module in (arrow_schemas, stored_files):
+        monkeypatch.setattr(module, "SCHEMA_VERSION", 2)
+    arrow_schema.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def forget_schemas() -> Iterator[None]:
     """The schema of a table is made once; a changed declaration must not outlive its test."""
-    parts.arrow_schema.cache_clear()
+    arrow_schema.cache_clear()
     yield
-    parts.arrow_schema.cache_clear()
+    arrow_schema.cache_clear()
 
 
 @pytest.fixture

@@ -1,0 +1,106 @@
+"""Parquet files that are there already: opening one, and whether it holds what its table declares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from collector.format.arrow_schemas import VERSION_KEY, arrow_schema
+from collector.format.schema.errors import NewerSchemaError, TableBrokenError
+from collector.format.schema.recovery import spell_recovery
+from collector.format.schema.tables import TABLES
+from collector.format.schema.version import SCHEMA_VERSION
+
+FARTHEST_NS = 1 << 61
+"""No time lies so far from a run's epoch (73 years); sums and differences of such times still fit 64 bits."""
+MOST_TRACKS = 1 << 24
+"""Tracks are numbered from 0; a number beyond this is damage, and no reason to make room for as many."""
+
+
+def open_file(path: Path, table: str, columns: Iterable[str] = (), memory_map: bool = False) -> pq.ParquetFile:
+    """Open a file of a table, to read it piece by piece. Raises as `check_schema`, and what Arrow raises."""
+    file = pq.ParquetFile(path, memory_map=memory_map) if is_plain(path) else pq.ParquetFile(open_native(path))
+    check_schema(file.schema_arrow, table, path, columns)
+    return file
+
+
+def open_native(path: Path) -> pa.NativeFile:
+    """Open a file so that Arrow reads it by itself: nothing of Python's is held by its threads, whose end may come late."""
+    if is_plain(path):
+        return pa.OSFile(str(path))
+    with open(path, "rb") as file:
+        return pa.OSFile(f"/dev/fd/{file.fileno()}")
+
+
+def is_plain(path: Path) -> bool:
+    """Say whether Arrow takes a path: it takes no name that is no UTF-8."""
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_ranges(data: pa.Table | pa.RecordBatch, path: Path) -> None:
+    """Raise TableBrokenError if a time or a track of the file can be none. Nulls are left to the caller."""
+    for name in data.schema.names:
+        low, high = (0, MOST_TRACKS) if name == "track" else (-FARTHEST_NS, FARTHEST_NS)
+        column = data.column(name)
+        if not (name == "track" or name.endswith("_ns")) or not pa.types.is_integer(column.type):
+            continue
+        least, most = pc.min_max(column).as_py().values()
+        if least is not None and not low <= least <= most <= high:
+            odd = most if most > high else least
+            raise TableBrokenError(name_damage(path, f"the column {name} holds {odd}"), spell_recovery(path))
+
+
+def check_schema(stored: pa.Schema, table: str, path: Path, columns: Iterable[str]) -> list[str]:
+    """Return the columns that cannot be null but came with a later version than the file's.
+
+    Raises TableBrokenError if another column is missing or has another type, NewerSchemaError for a newer file.
+    """
+    version = check_version(stored, path)
+    later = []
+    for field in map(arrow_schema(table).field, columns):
+        if field.name in stored.names:
+            found = stored.field(field.name).type
+            if stored.names.count(field.name) > 1 or not _holds(found, field.type):
+                what = f"the column {field.name} holds {found} in the place of {TABLES[table].column(field.name).dtype}"
+                raise TableBrokenError(name_damage(path, what), spell_recovery(path))
+        elif TABLES[table].column(field.name).since > version:
+            later += [] if field.nullable else [field.name]
+        elif not field.nullable:
+            raise TableBrokenError(name_damage(path, f"the column {field.name} is missing"), spell_recovery(path))
+    return later
+
+
+def _holds(found: pa.DataType, declared: pa.DataType) -> bool:
+    """Say whether values of a stored type are those of the declared one, however they are encoded."""
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if pa.types.is_null(found):
+        return True
+    if pa.types.is_signed_integer(declared):
+        return bool(pa.types.is_signed_integer(found) and found.bit_width <= declared.bit_width)
+    if pa.types.is_floating(declared) or pa.types.is_boolean(declared):
+        return bool(found == declared)
+    return bool(pa.types.is_string(found) or pa.types.is_large_string(found))
+
+
+def name_damage(path: Path, what: str) -> str:
+    return f"{path} is damaged ({what}); the other tables of the run are not affected"
+
+
+def check_version(stored: pa.Schema, path: Path) -> int:
+    """Return the format version of a file. Raises NewerSchemaError."""
+    raw = (stored.metadata or {}).get(VERSION_KEY, b"1")
+    version = int(raw) if raw.isdigit() else 1
+    if version > SCHEMA_VERSION:
+        raise NewerSchemaError(
+            f"{path} has format version {version}, this Stepscope reads up to {SCHEMA_VERSION}; upgrade Stepscope"
+        )
+    return version
