@@ -130,13 +130,18 @@ def format_cores(cores: float) -> str:
 
 def format_steps(numbers: Iterable[int], limit: int = 6) -> str:
     """Return step numbers as runs, `1–9, 12`; what is past `limit` runs is counted."""
+    return format_runs(find_runs(numbers), limit)
+
+
+def find_runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the first and the last of each run of numbers without a gap."""
     runs: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1] + 1:
             runs[-1] = (runs[-1][0], number)
         else:
             runs.append((number, number))
-    return format_runs(runs, limit)
+    return runs
 
 
 def format_runs(runs: Sequence[tuple[int, int]], limit: int = 6) -> str:

@@ -17,6 +17,7 @@ from collector.format import timeline_rows
 from collector.format.parts import find_files
 from collector.format.schema.errors import OptionError, TableMissingError
 from collector.format.words import SLICE_CATEGORIES
+from collector.format.workers import keep_workers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -227,8 +228,7 @@ def _read_collectives(rank: RankRun, first: int) -> dict[str, Any] | None:
 def _read_stages(rank: RankRun, first: int, workers: Collection[int] | None = None) -> dict[str, Any] | None:
     stages = _read(rank, "stages", timeline_rows.STAGE_COLUMNS)
     if stages is not None and workers is not None:
-        worker = timeline_rows.find_workers(stages)
-        stages = stages.filter(pc.or_(pc.is_null(worker), pc.is_in(worker, pa.array(sorted(workers), pa.int32()))))
+        stages = keep_workers(stages, workers)
     if stages is None or not stages.num_rows:
         return None
     placed = timeline_rows.place_stages(stages)

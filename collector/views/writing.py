@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from collector.format.schema.errors import OptionError
 from collector.format.timeline_rows import sort_place
+from collector.format.workers import check_numbers, list_workers
 from collector.views.carrying import carry_tables
 from collector.views.frames import SCHEMA, SpanChoice, build_spans
 from collector.views.overlapping import spread_overlapping
@@ -29,7 +30,6 @@ from collector.views.trace_text import (
     write_flows,
     write_slices,
 )
-from collector.views.workers import check_numbers, list_workers
 
 if TYPE_CHECKING:
     from collector.format.run import Run

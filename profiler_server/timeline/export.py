@@ -5,29 +5,27 @@ What is left out is listed: in the trace's metadata and in the report that is re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import OptionError, RunError
+from collector.format.workers import check_numbers, list_workers
 from collector.views.carrying import carry_tables
 from collector.views.trace_file import replacing
 from collector.views.trace_text import EventWriter
-from collector.views.workers import check_numbers, list_workers
+from profiler_server.analysis.choice import Numbers, choose_workers, parse_numbers
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.export_rank import RankExport, Shown, StepWindow
 
 Detail = Literal["steps", "device", "full"]
-Numbers = str | Sequence[int] | None
-"""Such as `"0,2-5"` or `[0, 2, 3]`; None for all."""
 KINDS: dict[str, frozenset[str]] = {
     "steps": frozenset({"step", "phase"}),
     "device": frozenset({"step", "phase", "device", "stream", "worker", "stage"}),
 }
 """Kinds of track that a detail shows; `full` shows all."""
-_MOST_RANGES = 1000
 
 
 @dataclass(frozen=True)
@@ -97,36 +95,12 @@ def count_export(run: Run, ranks: Numbers = None, between_ns: tuple[int, int] | 
     return total
 
 
-def parse_numbers(value: Numbers, what: str) -> tuple[tuple[int, int], ...] | None:
-    """Return ranges, both ends included, of `0,2-5` or a list. Raises OptionError."""
-    if value is None or value == "":
-        return None
-    if not isinstance(value, str):
-        return tuple((int(number), int(number)) for number in value)
-    ranges = []
-    for piece in value.split(","):
-        ends = [end.strip() for end in piece.split("-")]
-        if len(ends) > 2 or not all(end.isascii() and end.isdigit() and len(end) < 16 for end in ends):
-            raise OptionError(f"{what}={value[:80]!r} is not understood at {piece[:20]!r}; write such as 0,2-5")
-        ranges.append((int(ends[0]), int(ends[-1])))
-    if len(ranges) > _MOST_RANGES or any(first > last for first, last in ranges):
-        raise OptionError(f"{what}={value[:80]!r} is not a list of rising ranges such as 0,2-5")
-    return tuple(ranges)
-
-
 def _choose_ranks(run: Run, wanted: tuple[tuple[int, int], ...] | None) -> list[int]:
     there = run.ranks
     if wanted is None:
         return list(there)
     check_numbers("rank", there, (rank for first, last in wanted for rank in range(first, last + 1)))
     return [rank for rank in there if any(first <= rank <= last for first, last in wanted)]
-
-
-def _choose_workers(ranks: list[RankRun], wanted: tuple[tuple[int, int], ...] | None) -> frozenset[int] | None:
-    if wanted is None:
-        return None
-    numbers = (number for first, last in wanted for number in range(first, last + 1))
-    return frozenset(check_numbers("worker", list_workers(ranks), numbers))
 
 
 @dataclass
@@ -147,7 +121,7 @@ class _Choice:
     def of(cls, part: Part, ranks: list[RankRun]) -> _Choice:
         ranges = parse_numbers(part.steps, "steps")
         stretch = StepWindow.between(*part.between_ns) if part.between_ns and ranges is None else None
-        return cls(ranges, stretch, part.detail, _choose_workers(ranks, parse_numbers(part.workers, "workers")))
+        return cls(ranges, stretch, part.detail, choose_workers(ranks, part.workers))
 
     @property
     def shown(self) -> Shown:

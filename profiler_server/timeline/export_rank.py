@@ -143,7 +143,11 @@ class RankExport:
 
     def _write_names(self, writer: EventWriter) -> None:
         rank = self._timeline.rank.rank
+        counters = self._timeline.index.counters if self._shown.has_counters else ()
+        shown = {track.group for track in (*self._tracks, *counters)}
         for group, place in self._groups.items():
+            if group not in shown:
+                continue
             pid = rank * _GROUPS_PER_RANK + place + 1
             writer.write_process(pid, name_process(f"rank {rank}", group), pid)
         for place, track in enumerate(self._tracks):

@@ -20,6 +20,7 @@ LARGEST_STEP = 2**53
 
 RunId = Annotated[str, InPath(description="The run's path below the base directory.", max_length=2000)]
 Rank = Annotated[int | None, Query(ge=0, le=LARGEST_RANK, description="Rank; the first of the run by default.")]
+Workers = Annotated[str | None, Query(max_length=200, description="DataLoader workers, such as 0,2-3; all by default.")]
 
 
 def refuse_unknown_names(request: Request) -> None:

@@ -141,7 +141,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.views.overlapping",
         "collector.views.trace_file",
         "collector.views.trace_text",
-        "collector.views.workers",
+        "collector.format.workers",
         "collector.format",
         "profiler_server.store",
         "profiler_server.format",

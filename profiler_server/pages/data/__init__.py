@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from collector.format.run import RankRun
-from collector.format.schema.errors import RunError
+from collector.format.schema.errors import OptionError, RunError
+from profiler_server.analysis.choice import choose_workers, spell_numbers
 from profiler_server.analysis.data.pipeline import find_loader
 from profiler_server.format import shorten_middle
 from profiler_server.page import Notice, Page, PageRequest, find_remedy
@@ -56,7 +57,10 @@ def build(request: PageRequest) -> DataContext:
         notice = _find_notice(rank)
         loader = _choose_loader(rank, query.get("loader", ""), problems)
         kept = {"loader": str(loader)} if loader is not None and "loader" in query else {}
-        facts = PipelineFacts(rank, loader)
+        workers = _choose_workers(rank, query.get("workers", ""), problems)
+        if workers is not None:
+            kept["workers"] = spell_numbers(workers)
+        facts = PipelineFacts(rank, loader, workers)
         show_waits = tab == "interval" and (notice is None or notice.state == "off")
         return DataContext(
             tabs=_list_tabs(tab, kept, facts.noun),
@@ -98,6 +102,14 @@ def _choose_loader(rank: RankRun, text: str, problems: list[str]) -> int | None:
     if text:
         problems.append(f"loader={text[:40]} is no DataLoader of this run; the one that fed the steps is shown.")
     return find_loader(rank)
+
+
+def _choose_workers(rank: RankRun, text: str, problems: list[str]) -> frozenset[int] | None:
+    try:
+        return choose_workers((rank,), text)
+    except OptionError as error:
+        problems.append(f"{error}. All workers are shown.")
+        return None
 
 
 def _list_tabs(tab: str, kept: Mapping[str, str], noun: str = "step") -> tuple[Link, ...]:

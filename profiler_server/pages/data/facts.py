@@ -14,6 +14,7 @@ from collector.format.intervals import Ints
 from collector.format.run import RankRun
 from collector.format.schema.manifest import Loader
 from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
+from collector.format.workers import keep_workers
 from profiler_server.analysis.data import depths
 from profiler_server.analysis.data.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
 from profiler_server.analysis.data.feeding import read_feeds
@@ -81,11 +82,15 @@ class StepWaits:
 
 
 class PipelineFacts:
-    """Reads of one rank for one loader, each done when first asked for. Raises as `RankRun.table` does."""
+    """Reads of one rank for one loader, each done when first asked for. Raises as `RankRun.table` does.
 
-    def __init__(self, rank: RankRun, loader: int | None) -> None:
+    `workers` are those whose rows `chosen_rows` has, None for all; everything else is of all workers.
+    """
+
+    def __init__(self, rank: RankRun, loader: int | None, workers: frozenset[int] | None = None) -> None:
         self.rank = rank
         self.loader_id = loader
+        self.workers = workers
 
     @property
     def loader(self) -> Loader | None:
@@ -137,6 +142,11 @@ class PipelineFacts:
     def stage_rows(self) -> pa.Table:
         """Return what the stages of the loader did."""
         return self._all_rows.filter(pc.is_valid(self._all_rows["loader"]))
+
+    @cached_property
+    def chosen_rows(self) -> pa.Table:
+        """Return what the stages of the loader did in the chosen workers, and outside of all workers."""
+        return self.stage_rows if self.workers is None else keep_workers(self.stage_rows, self.workers)
 
     @cached_property
     def own_rows(self) -> pa.Table:

@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.schema.manifest import Loader
+from collector.format.timeline_rows import find_workers
+from profiler_server.analysis.choice import spell_numbers
 from profiler_server.analysis.data.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
 from profiler_server.analysis.data.own_pipeline import OwnStage
 from profiler_server.analysis.data.replicas import (
@@ -28,6 +30,7 @@ from profiler_server.format import (
     format_number_of,
     format_share,
     format_shares,
+    format_steps,
     shorten_middle,
 )
 from profiler_server.pages.data.depth_chart import chart_depths
@@ -48,12 +51,21 @@ class Segment:
 
 @dataclass(frozen=True)
 class WorkerBar:
-    """One worker: its bar, and the same as text."""
+    """One worker: its bar, and the same as text. `number` is that of a DataLoader worker, by which it can be chosen."""
 
     label: str
+    number: int | None
     batches: str
     segments: tuple[Segment, ...]
     shares: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WorkerChoice:
+    """Which workers the tables cover: `text` as it is typed, empty for all; `sentence` says what is of all workers."""
+
+    text: str
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -89,6 +101,7 @@ class ProcessingView:
     panel_missing: str
     workers: tuple[WorkerBar, ...]
     workers_left_out: int
+    choice: WorkerChoice | None
     transforms: TextTable | None
     stages: TextTable | None
     slow_items: TextTable | None
@@ -97,7 +110,7 @@ class ProcessingView:
 
 def build_processing(facts: PipelineFacts, open_queue: str) -> ProcessingView:
     """Build the tab; `open_queue` is the queue that the URL opens. Raises as `RankRun.table` does."""
-    replicas = [row for row in summarize_replicas(facts.stage_rows) if row.replica >= 0]
+    replicas = [row for row in summarize_replicas(facts.chosen_rows) if row.replica >= 0]
     bars = [*_build_workers(replicas[:WORKER_LIMIT]), *_build_own_replicas(facts)]
     key = next((key for key in facts.queue_keys if key.name == open_queue), None)
     return ProcessingView(
@@ -107,11 +120,28 @@ def build_processing(facts: PipelineFacts, open_queue: str) -> ProcessingView:
         panel=_build_panel(facts, key) if key else None,
         panel_missing=f"This loader has no queue {open_queue[:60]!r}." if open_queue and key is None else "",
         workers=tuple(bars[:WORKER_LIMIT]),
+        choice=_describe_choice(facts),
         workers_left_out=max(0, len(replicas) - WORKER_LIMIT) + max(0, len(bars) - WORKER_LIMIT),
         transforms=_tabulate_transforms(facts),
         stages=_tabulate_stages(facts),
         slow_items=_tabulate_slow_items(facts),
         arguments=list_arguments(facts.loader) if facts.loader else (),
+    )
+
+
+def _describe_choice(facts: PipelineFacts) -> WorkerChoice | None:
+    """Return what is chosen of the workers; None where there is nothing to choose."""
+    every = {row for row in pc.unique(find_workers(facts.stage_rows)).to_pylist() if row is not None}
+    if len(every) < 2 and facts.workers is None:
+        return None
+    if facts.workers is None:
+        return WorkerChoice("", "")
+    which = format_steps(facts.workers, 12)
+    noun = "worker" if len(facts.workers) == 1 else "workers"
+    return WorkerChoice(
+        spell_numbers(facts.workers),
+        f"The tables show {noun} {which} of {format_count(len(every))}, and what other processes did. "
+        "The verdict, the stages and the queues above are of all workers.",
     )
 
 
@@ -149,7 +179,7 @@ def _count_replicas(stage: OwnStage) -> str:
 
 def _build_workers(replicas: list[ReplicaTimes]) -> tuple[WorkerBar, ...]:
     longest = max((row.wall_ns for row in replicas), default=0) or 1
-    return tuple(_build_worker(row, longest, f"Worker {row.replica}") for row in replicas)
+    return tuple(_build_worker(row, longest, f"Worker {row.replica}", row.replica) for row in replicas)
 
 
 def _build_own_replicas(facts: PipelineFacts) -> tuple[WorkerBar, ...]:
@@ -167,7 +197,7 @@ def has_loop(facts: PipelineFacts) -> bool:
     return facts.loader is not None or bool(len(facts.waits.steps)) or not facts.own_stages
 
 
-def _build_worker(row: ReplicaTimes, longest_ns: int, label: str) -> WorkerBar:
+def _build_worker(row: ReplicaTimes, longest_ns: int, label: str, number: int | None = None) -> WorkerBar:
     parts = {
         "work": row.work_ns,
         "setup": row.setup_ns,
@@ -185,16 +215,16 @@ def _build_worker(row: ReplicaTimes, longest_ns: int, label: str) -> WorkerBar:
     wall = row.wall_ns or 1
     shown = ("work", "input_wait", "output_wait", "setup", "other")
     shares = (*format_shares([parts[kind] / wall for kind in shown]), format_share(row.send_ns / wall))
-    return WorkerBar(label, f"{format_count(row.batches)}", tuple(segments), shares)
+    return WorkerBar(label, number, f"{format_count(row.batches)}", tuple(segments), shares)
 
 
 def _tabulate_transforms(facts: PipelineFacts) -> TextTable | None:
-    rows = summarize_transforms(facts.stage_rows)
+    rows = summarize_transforms(facts.chosen_rows)
     if not rows:
         return None
     return TextTable(
         "Transforms by name",
-        "Time that each transform took itself, in all workers.",
+        "Time that each transform took itself, summed over the workers.",
         ("Transform", "Time", "Share", "On a processor", "Calls", "Slowest call"),
         tuple(
             (
@@ -212,7 +242,7 @@ def _tabulate_transforms(facts: PipelineFacts) -> TextTable | None:
 
 
 def _tabulate_stages(facts: PipelineFacts) -> TextTable | None:
-    loading, own = summarize_totals(facts.stage_rows), summarize_totals(facts.own_rows)
+    loading, own = summarize_totals(facts.chosen_rows), summarize_totals(facts.own_rows)
     rows = [
         *(_format_totals(row, STAGE_LABELS.get(row.stage, row.stage)) for row in loading),
         *(_format_totals(row, row.stage) for row in own),
@@ -266,7 +296,7 @@ def _measure_wall(facts: PipelineFacts) -> int:
 
 
 def _tabulate_slow_items(facts: PipelineFacts) -> TextTable | None:
-    rows = find_slow_items(facts.stage_rows)
+    rows = find_slow_items(facts.chosen_rows)
     if not rows:
         return None
     return TextTable(

@@ -10,6 +10,8 @@ from fastapi import APIRouter, Query
 from fastapi import Path as InPath
 from starlette.responses import Response
 
+from collector.format.workers import keep_workers
+from profiler_server.analysis.choice import choose_workers
 from profiler_server.analysis.data import depths
 from profiler_server.analysis.data.depths import QueueKey
 from profiler_server.analysis.data.pipeline import sum_queues, sum_stages
@@ -17,7 +19,7 @@ from profiler_server.analysis.data.replicas import read_stages, summarize_replic
 from profiler_server.analysis.selection import Selection, select_rows
 from profiler_server.web.answers import send_json
 from profiler_server.web.errors import BadQueryError
-from profiler_server.web.parameters import LARGEST_STEP, RankOf, check_page
+from profiler_server.web.parameters import LARGEST_STEP, RankOf, Workers, check_page
 
 ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}", tags=["data pipeline"])
 
@@ -68,8 +70,12 @@ def list_samples(
 
 
 @ROUTER.get("/stages", summary="Stages, workers and transforms of the data pipeline")
-def list_stages(rank: RankOf, loader: Loader = None) -> Response:
+def list_stages(rank: RankOf, loader: Loader = None, workers: Workers = None) -> Response:
+    """Answer with what some workers did, or all; what other processes did is always there."""
     stages = read_stages(rank, loader)
+    chosen = choose_workers((rank,), workers)
+    if chosen is not None:
+        stages = keep_workers(stages, chosen)
     answer = {
         "stages": sum_stages(stages),
         "workers": summarize_replicas(stages),

@@ -15,9 +15,11 @@ from starlette.responses import Response, StreamingResponse
 
 from collector.format.run import RankRun
 from collector.format.schema.tables import TABLES
+from collector.format.workers import keep_workers
+from profiler_server.analysis.choice import choose_workers
 from profiler_server.store.csv_rows import write_rows
 from profiler_server.web.answers import send_json
-from profiler_server.web.parameters import RankOf
+from profiler_server.web.parameters import RankOf, Workers
 
 ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}", tags=["runs"])
 NAMES = ", ".join(sorted(TABLES))
@@ -35,6 +37,7 @@ class Cut:
     page: int
     page_size: int
     format: Literal["json", "csv"] = "json"
+    workers: frozenset[int] | None = None
 
 
 @ROUTER.get("/tables/{name}", summary="Rows of a table, paged, as JSON or CSV")
@@ -44,10 +47,16 @@ def read_table(
     page: Page = 1,
     page_size: PageSize = 1000,
     format: Format = "json",
+    workers: Workers = None,
 ) -> Response:
+    """Of the table `stages` the rows of some workers can be asked for; those of no worker are there all the same."""
     if name not in TABLES:
         raise HTTPException(404, f"There is no table {name[:60]!r}; there are {NAMES}")
-    return send_rows(rank, name, Cut(page, page_size, format))
+    if workers and name != "stages":
+        raise HTTPException(
+            400, f"The table {name} has no rows of workers; ask for workers={workers!r} of the table stages"
+        )
+    return send_rows(rank, name, Cut(page, page_size, format, choose_workers((rank,), workers)))
 
 
 @ROUTER.get("/steps", summary="The steps table, paged")
@@ -58,6 +67,8 @@ def read_steps(rank: RankOf, page: Page = 1, page_size: PageSize = 1000) -> Resp
 def send_rows(rank: RankRun, name: str, cut: Cut) -> Response:
     """Send the rows of a table. Raises TableMissingError, TableBrokenError or NewerSchemaError."""
     table = rank.table(name)
+    if cut.workers is not None:
+        table = keep_workers(table, cut.workers)
     rows = table.slice((cut.page - 1) * cut.page_size, cut.page_size)
     if cut.format == "csv":
         headers = {"Content-Disposition": f'attachment; filename="{name}-rank{rank.rank}.csv"'}

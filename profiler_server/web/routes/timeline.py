@@ -24,7 +24,7 @@ from profiler_server.timeline.store import Timeline
 from profiler_server.timeline.tiles import MEDIA_TYPE, TileCache
 from profiler_server.timeline.view import view_area, view_details, view_meta, view_search
 from profiler_server.web.compression import is_loopback
-from profiler_server.web.parameters import RankOf, RunId
+from profiler_server.web.parameters import RankOf, RunId, Workers
 from profiler_server.web.services import ServicesOf
 
 ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}/timeline", tags=["timeline"])
@@ -125,6 +125,7 @@ def download(
     begin: Annotated[int | None, Query(ge=-_MOST_NS, le=_MOST_NS, description="ns since the run's epoch.")] = None,
     end: Annotated[int | None, Query(ge=-_MOST_NS, le=_MOST_NS)] = None,
     packed: Annotated[Literal["json", "json.gz"], Query()] = "json.gz",
+    workers: Workers = None,
 ) -> Response:
     """Write the trace to a temporary file, then send it. `X-Left-Out` says what is not in it."""
     run = services.catalog.open(run_id)
@@ -134,7 +135,7 @@ def download(
     folder = tempfile.TemporaryDirectory(prefix="stepscope-export-")
     try:
         path = Path(folder.name) / f"trace.{packed}"
-        report = export_timeline(run, path, Part(ranks, steps, detail, between))
+        report = export_timeline(run, path, Part(ranks, steps, detail, between, workers))
     except BaseException:
         folder.cleanup()
         raise

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.schema.errors import OptionError, TableMissingError
@@ -26,6 +27,12 @@ def list_workers(ranks: Sequence[RankRun]) -> list[int]:
             continue
         found |= set(pc.unique(pc.drop_null(find_workers(stages))).to_pylist())
     return sorted(found)
+
+
+def keep_workers(stages: pa.Table, workers: Collection[int]) -> pa.Table:
+    """Return the rows of `stages` that tell of some workers, and those that tell of no worker."""
+    worker = find_workers(stages)
+    return stages.filter(pc.or_(pc.is_null(worker), pc.is_in(worker, pa.array(sorted(workers), pa.int32()))))
 
 
 def check_numbers(what: str, there: Sequence[int], wanted: Iterable[int]) -> list[int]:
