@@ -31,8 +31,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.browser)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    # As long as Playwright runs, asyncio.run() is refused in this thread: it ends with the tests of this folder.
     if CHROMIUM is None:
         pytest.skip("no chromium: apt-get install chromium")
     with sync_playwright() as playwright:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,7 @@ class Asker:
     def ask(
         self, path: str, method: str = "GET", headers: dict[str, str] | None = None, body: bytes = b""
     ) -> httpx.Response:
-        # In a thread of its own: the browser tests leave a running loop in the main one.
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(lambda: asyncio.run(self._ask(path, method, headers or {}, body))).result()
+        return asyncio.run(self._ask(path, method, headers or {}, body))
 
     async def _ask(self, path: str, method: str, headers: dict[str, str], body: bytes) -> httpx.Response:
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False, client=("127.0.0.1", 5000))

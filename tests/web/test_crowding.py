@@ -31,12 +31,13 @@ class Slow:
         await PlainTextResponse("done")(scope, receive, send)
 
 
-async def _crowd(app: Slow) -> tuple[list[httpx.Response], httpx.Response]:
-    """Ask for nine downloads and for a page; let the downloads go once the page is there."""
+async def _crowd(app: Slow, served: int) -> tuple[list[httpx.Response], httpx.Response]:
+    """Ask for nine downloads and, once all but those served are refused, for a page; then let the downloads go."""
     transport = httpx.ASGITransport(Crowding(app))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         asked = [asyncio.create_task(client.get(EXPORT)) for _ in range(9)]
-        await asyncio.sleep(0.5)
+        while app.running < crowding.AT_ONCE or sum(task.done() for task in asked) < len(asked) - served:
+            await asyncio.sleep(0.01)
         page = await client.get("/runs/team/a/")
         app.open.set()
         return list(await asyncio.gather(*asked)), page
@@ -50,7 +51,7 @@ def test_downloads_take_turns_and_pages_do_not_wait(
 
     async def ask() -> tuple[Slow, list[httpx.Response], httpx.Response]:
         app = Slow()
-        return app, *await _crowd(app)
+        return app, *await _crowd(app, served)
 
     app, answers, page = asyncio.run(ask())
     assert page.text == "done"

@@ -6,7 +6,6 @@ import asyncio
 import json
 import time
 from collections.abc import MutableMapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +57,7 @@ def _post(asker: Asker, path: str, sender: Sender, **headers: str) -> Sender:
         "server": ("127.0.0.1", 8080),
         "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in given.items()],
     }
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(lambda: asyncio.run(asker.app(scope, sender.receive, sender.send))).result()
+    asyncio.run(asker.app(scope, sender.receive, sender.send))
     return sender
 
 
