@@ -12,11 +12,12 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from collector.format.run import open_run
+from profiler_server.diagnosis.judging import diagnose
 from tests.support.serving import serve
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples/digits_cnn.py"
-EPOCHS = 2
+EPOCHS = 1
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +51,10 @@ def test_run_list_shows_the_run_as_complete(page: Page, address: str) -> None:
     expect(page).to_have_url(re.compile(r"/runs/digits/"))
 
 
-def test_overall_gives_a_verdict_and_phases_that_sum_to_the_step(page: Page, address: str) -> None:
+def test_overall_gives_the_verdict_and_phases_that_sum_to_the_step(page: Page, address: str, recorded: Path) -> None:
     page.goto(f"{address}/runs/digits/")
-    expect(page.locator("main h1, main h2").first).to_contain_text(
-        re.compile("bound|limit|healthy|balanced", re.IGNORECASE)
-    )
+    said = diagnose(open_run(recorded / "digits"), 0).sentence  # which one depends on how busy the machine was
+    expect(page.locator("main h1, main h2").first).to_have_text(said)
     shares = [
         float(text) for text in re.findall(r"(\d+\.\d+) %", page.locator("main").inner_text().split("Whole step")[0])
     ]
