@@ -169,7 +169,7 @@ def test_a_recorder_that_takes_over_knows_what_was_ordered(tmp_path: Path) -> No
 
 
 TRAINING = """
-import sys, time, torch
+import itertools, sys, time, torch
 from pathlib import Path
 from collector import Profiler
 torch.set_num_threads(1)
@@ -177,35 +177,43 @@ profiler = Profiler(sys.argv[1], window=(2, 1))
 model = torch.nn.Linear(16, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 events = Path(sys.argv[1]) / "profiler/rank_0/events"
-for step in range(1, 150 if sys.argv[2] == "healthy" else 600):
+began_s = time.monotonic()
+for step in range(1, 151) if sys.argv[2] == "healthy" else itertools.count(1):
     optimizer.zero_grad()
     model(torch.randn(8, 16)).sum().backward()
     time.sleep(3.0 if step == 80 and sys.argv[2] == "planted" else 0.02)
     optimizer.step()
-    if len(list(events.glob("window-*.note.json"))) > 1:
+    if len(list(events.glob("window-*.note.json"))) > 1 or time.monotonic() > began_s + 90:
         break
 profiler.analyse()
 """
 
 
-def train(path: Path, kind: str) -> RankManifest:
+def train(path: Path, kind: str) -> tuple[RankManifest, list[Finding]]:
+    """Return what was recorded, and what a watch finds in its steps: a busy machine may plant outliers of its own."""
     command = [sys.executable, "-c", TRAINING, str(path), kind]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stderr
-    return open_run(path).rank().manifest
+    rank = open_run(path).rank()
+    rows = [row for row in rank.table("steps").to_pylist() if row["kind"] == "train"]
+    steps = [
+        Step(row["step"], row["duration_ns"], row["data_wait_ns"], row["loader_start_ns"] > 0, row["detailed"])
+        for row in rows
+    ]
+    return rank.manifest, see_all(StepWatch(), steps)
 
 
 def test_a_planted_outlier_opens_a_window_in_a_real_training(tmp_path: Path) -> None:
-    manifest = train(tmp_path / "run", "planted")
+    manifest, (found, *_) = train(tmp_path / "run", "planted")
     assert [window.trigger for window in manifest.windows] == ["option", "outlier"]
-    assert manifest.windows[1].first_step > 80
+    assert found.step <= 80
+    assert found.step < manifest.windows[1].first_step
     (entry,) = manifest.facts["triggers"]
-    assert entry["text"].startswith("step 80 took ")
+    assert (entry["step"], entry["text"]) == (found.step, found.text)
 
 
 def test_a_healthy_training_opens_none_unless_the_host_stalls_it(tmp_path: Path) -> None:
-    manifest = train(tmp_path / "run", "healthy")
-    steps = open_run(tmp_path / "run").frame("steps").query("kind == 'train'").duration_ns
-    stalled = bool((steps.iloc[30:] > 4 * steps.median()).any())
-    opened = [window.trigger for window in manifest.windows]
-    assert opened == ["option"] or (stalled and opened == ["option", "outlier"])
+    manifest, found = train(tmp_path / "run", "healthy")
+    first, *others = manifest.windows
+    assert first.trigger == "option"
+    assert [window.trigger for window in others] in ([], [finding.trigger for finding in found[:1]])
