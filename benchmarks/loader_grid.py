@@ -1,0 +1,240 @@
+"""Is the step predicted for another number of workers the one that is then measured? On a grid of loops that compete.
+
+    python benchmarks/loader_grid.py [--whole] [--steps 120] [--json PATH]
+
+Each cell is a real training process with a real DataLoader: so many cores (by affinity), workers, programs of others on
+the same cores, work that computes against work that waits, samples of fixed or varying length. From the recording of
+each cell the step of every other number of workers is predicted, by the model that the pages use, and set beside the
+step measured there. Printed per group of cells: the median and the 90th percentile of the error, and how often the
+measured step lies in the range that would be shown. Takes 8 minutes, 25 with `--whole`; nothing else may run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+BATCH_MS = 16.0
+"""Making a batch: on a processor and waiting together."""
+STEP_MS = 8.0
+"""A step: half on a processor, half as a device would take it."""
+SAMPLES = 4
+STRANGER = "import time\nwhile True:\n    end = time.thread_time() + {busy}\n    while time.thread_time() < end: pass\n    time.sleep({idle})\n"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One loop. `ratio` is processor time over waiting of a batch, `others` the cores that another program asks for."""
+
+    cores: int
+    workers: int
+    others: float
+    ratio: float
+    varying: bool
+
+    @property
+    def host(self) -> Cell:
+        """The same loop, whatever its workers."""
+        return replace(self, workers=0)
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A step of another cell, ms: as predicted from the recording of `source`, its range (if shown), and as measured."""
+
+    source: Cell
+    workers: int
+    step_ms: float
+    low_ms: float
+    high_ms: float
+    is_shown: bool
+    measured_ms: float
+
+    @property
+    def error(self) -> float:
+        return abs(self.step_ms / self.measured_ms - 1.0)
+
+    @property
+    def is_covered(self) -> bool:
+        return self.low_ms <= self.measured_ms <= self.high_ms
+
+
+def burn(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+class Samples:
+    """A data set whose samples compute and wait; the same index always takes the same time."""
+
+    def __init__(self, cell: Cell, count: int) -> None:
+        self.cell, self.count = cell, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> int:
+        scale = random.Random(index).choice((0.4, 0.7, 1.0, 1.9)) if self.cell.varying else 1.0
+        whole_s = scale * BATCH_MS / SAMPLES / 1e3
+        computing = self.cell.ratio / (1.0 + self.cell.ratio)
+        burn(whole_s * computing)
+        time.sleep(whole_s * (1.0 - computing))
+        return index
+
+
+def train(cell: Cell, folder: Path, steps: int) -> None:
+    """Train in this process, as a user would."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: cell.cores])
+    import torch
+
+    from collector import Profiler
+
+    torch.set_num_threads(1)
+    model, profiler = torch.nn.Linear(4, 1), Profiler(folder, window=None)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = torch.utils.data.DataLoader(Samples(cell, SAMPLES * steps), batch_size=SAMPLES, num_workers=cell.workers)
+    for batch in loader:
+        optimizer.zero_grad()
+        loss = model(torch.ones(SAMPLES, 4) * batch[:, None]).mean()
+        burn(STEP_MS / 2e3)
+        time.sleep(STEP_MS / 2e3)
+        loss.backward()
+        optimizer.step()
+    profiler.analyse()
+
+
+@contextmanager
+def disturb(cell: Cell) -> Iterator[None]:
+    """Let another program use the cell's cores, as much as the cell says."""
+    if not cell.others:
+        yield
+        return
+    slot_s = 0.02
+    text = STRANGER.format(busy=slot_s * cell.others, idle=slot_s * (1.0 - cell.others))
+    stranger = subprocess.Popen([sys.executable, "-c", text])
+    os.sched_setaffinity(stranger.pid, sorted(os.sched_getaffinity(0))[: cell.cores])
+    try:
+        yield
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def record(cell: Cell, folder: Path, steps: int) -> None:
+    words = [__file__, "--train", json.dumps(asdict(cell)), "--folder", str(folder), "--steps", str(steps)]
+    with disturb(cell):
+        subprocess.run([sys.executable, *words], check=True, capture_output=True, text=True, timeout=300)
+
+
+def predict(cell: Cell, folder: Path, measured_ms: dict[Cell, float]) -> Iterator[Predicted]:
+    """Predict the steps of the other cells of this loop from what the collector wrote in this one."""
+    from collector import open_run
+    from profiler_server.diagnosis.findings import Finding, Rule
+    from profiler_server.diagnosis.measuring import measure_case
+    from profiler_server.diagnosis.ranking import Fixed, make_claim
+    from profiler_server.diagnosis.what_if import set_workers
+
+    run = open_run(folder)
+    case = measure_case(run, run.rank())
+    if case is None:
+        raise SystemExit(f"{cell} recorded no steps")
+    rule = Rule("grid", knob="workers", effort="argument", judge=lambda _: None)
+    loop = case.loading.loop
+    for other, step_ms in measured_ms.items():
+        if other.host != cell.host or other == cell:
+            continue
+        what_if = set_workers(case, other.workers)
+        finding = Finding("", "", "", "", "", "", (), what_if=what_if, tier="M", gain_range=(0.85, 1.05))
+        claim = make_claim(case, rule, finding, Fixed(loop.model, case.steps.mean_ns, {}))
+        predicted_ns = loop.predict_ns(what_if.change(loop.model))
+        shown = predicted_ns < 0.97 * case.steps.mean_ns
+        step_ns = claim.step_ns if shown else predicted_ns
+        yield Predicted(cell, other.workers, step_ns / 1e6, claim.low_ns / 1e6, claim.high_ns / 1e6, shown, step_ms)
+
+
+def measure(folder: Path) -> float:
+    from collector import open_run
+    from collector.format.steps import summarize_steps
+
+    duration = summarize_steps(open_run(folder).table("steps")).duration_ns
+    if duration is None:
+        raise SystemExit(f"{folder} holds no steps")
+    return duration.mean / 1e6
+
+
+def list_cells(whole: bool) -> list[Cell]:
+    workers = (0, 1, 2, 4, 8) if whole else (0, 1, 2, 4)
+    kinds = (False, True) if whole else (True,)
+    cells = itertools.product((1, 2), workers, (0.0, 0.5, 1.0), (0.1, 1.0, 10.0), kinds)
+    return [Cell(*values) for values in cells if values[0] <= len(os.sched_getaffinity(0))]
+
+
+def say(name: str, found: Iterable[Predicted]) -> None:
+    rows = list(found)
+    if not rows:
+        return
+    errors = np.array([row.error for row in rows])
+    shown = [row for row in rows if row.is_shown]
+    covered = f"{np.mean([row.is_covered for row in shown]):6.0%} of {len(shown)}" if shown else "–"
+    print(f"{name:28} {len(rows):4}  {np.median(errors):6.1%}  {np.quantile(errors, 0.9):6.1%}  {covered}")
+
+
+def report(found: list[Predicted]) -> None:
+    print(f"{'predictions':28} {'n':>4}  {'median':>6}  {'p90':>6}  measured step in the range shown")
+    say("all", found)
+    for cores in (1, 2):
+        say(f"{cores} core{'s' if cores > 1 else ''}", (row for row in found if row.source.cores == cores))
+    for others in (0.0, 0.5, 1.0):
+        say(f"others on {others:g} cores", (row for row in found if row.source.others == others))
+    for ratio in (0.1, 1.0, 10.0):
+        say(f"computing / waiting {ratio:g}", (row for row in found if row.source.ratio == ratio))
+    say("from no workers", (row for row in found if not row.source.workers))
+    say("to fewer workers", (row for row in found if row.workers < row.source.workers))
+    say("shown as a gain", (row for row in found if row.is_shown))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--keep", type=Path, help="keep the recordings there; those that are there are not made again")
+    parser.add_argument("--train", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.train:
+        train(Cell(**json.loads(options.train)), options.folder, options.steps)
+        return
+    cells = list_cells(options.whole)
+    random.Random(0).shuffle(cells)  # a change of the machine's speed must not fall on one group
+    with tempfile.TemporaryDirectory() as temporary:
+        place = options.keep or Path(temporary)
+        folders = {cell: place / "-".join(map(str, asdict(cell).values())) for cell in cells}
+        for number, (cell, folder) in enumerate(folders.items()):
+            if not folder.exists():
+                record(cell, folder, options.steps)
+            if number % 20 == 19:
+                print(f"{number + 1} of {len(cells)} cells", file=sys.stderr, flush=True)
+        measured_ms = {cell: measure(folder) for cell, folder in folders.items()}
+        found = [row for cell, folder in folders.items() for row in predict(cell, folder, measured_ms)]
+    report(found)
+    if options.json:
+        options.json.write_text(json.dumps([asdict(row) for row in found], indent=1))
+
+
+if __name__ == "__main__":
+    main()
