@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import enum
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -51,7 +52,7 @@ ActivitiesValue = Activity | Collection[Activity]
 @dataclass(frozen=True)
 class Options:
     """What to collect. `level` is how much: important (steps, and what is switched on by name), info, debug (call stacks
-    and modules in windows too)."""
+    and modules in windows too). `baseline` is the path of the run that this one tries to improve, "" for none named."""
 
     window: WindowOption = WindowOption()
     data_pipeline: bool = True
@@ -61,6 +62,7 @@ class Options:
     level: Level = "info"
     activities: tuple[Activity, ...] = ACTIVITIES
     keep_events: bool = False
+    baseline: str = ""
 
     def is_on(self, option: str) -> bool:
         """Say whether the option of that name is on; an empty name is always on."""
@@ -93,6 +95,8 @@ def parse_options(given: Mapping[str, Any]) -> Options:
         raise OptionError(f"level takes one of {', '.join(LEVELS)}, not {values['level']!r}")
     if "activities" in values:
         values["activities"] = _parse_activities(values["activities"])
+    if "baseline" in values:
+        values["baseline"] = _parse_baseline(values["baseline"])
     if "window" in values:
         values["window"] = parse_window(values["window"])
     return Options(**values)
@@ -125,6 +129,13 @@ def _parse_activities(value: Any) -> tuple[Activity, ...]:
     if not isinstance(items, (tuple, list, set)) or not items or not set(items) <= set(ACTIVITIES):
         raise OptionError(f"activities takes some of {', '.join(ACTIVITIES)}, not {value!r}")
     return tuple(name for name in ACTIVITIES if name in items)
+
+
+def _parse_baseline(value: Any) -> str:
+    if not isinstance(value, (str, os.PathLike)):
+        raise OptionError(f"baseline takes the path of a run, not {value!r}")
+    path = os.fsdecode(value)
+    return os.path.abspath(os.path.expanduser(path)) if path else ""
 
 
 def _suggest(name: str, names: list[str]) -> str:

@@ -59,6 +59,7 @@ class Profiler:
         windows too.
     activities: what detailed windows hold: "cpu", "device", or both.
     keep_events: whether the event logs and raw traces that the tables were made from stay on the disk.
+    baseline: the path of the run that this one tries to improve: its pages say whether the advice given there was right.
 
     Raises OptionError for an option that does not exist or a value it does not take, SessionError when another
     Profiler is live. A path that cannot be written is one warning on stderr, and nothing is recorded.
@@ -77,6 +78,7 @@ class Profiler:
         level: Level | Default = BY_LEVEL,
         activities: ActivitiesValue | Default = BY_LEVEL,
         keep_events: bool | Default = BY_LEVEL,
+        baseline: str | os.PathLike[str] | Default = BY_LEVEL,
         **misspelt: NoReturn,
     ) -> None:
         # A type checker refuses what is not in the list above; at run time the error names the nearest option.
@@ -91,6 +93,7 @@ class Profiler:
             "level": level,
             "activities": activities,
             "keep_events": keep_events,
+            "baseline": baseline,
         }
         self.options: Options = parse_options({**given, **misspelt})
         chosen = Path(output_path or os.environ.get(PATH_VARIABLE) or DEFAULT_PATH)

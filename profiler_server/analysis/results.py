@@ -5,7 +5,8 @@ Field names are the keys of `report --json` (see docs/format.md): times are ns, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 BoundKind = Literal[
@@ -120,7 +121,7 @@ class Suggestion:
     """A claim about a step time that a re-run can check. `rule` is a stable id.
 
     `measured` and `threshold` are sentences with figures; `change` is the code to copy; predictions are step times,
-    None where the rule makes no claim.
+    None where the rule makes no claim. `settings` are the arguments of the DataLoader that it asks for, with their values.
     """
 
     rule: str
@@ -134,6 +135,7 @@ class Suggestion:
     predicted_low_ns: float | None
     predicted_high_ns: float | None
     evidence: tuple[Evidence, ...]
+    settings: Mapping[str, int | bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

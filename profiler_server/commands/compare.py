@@ -72,11 +72,14 @@ def command(
 def print_pair(a: Run, b: Run, rank: int | None, *, is_quiet: bool) -> dict[str, Any]:
     """Compare two runs and return the comparison as plain data; print it as a table unless `is_quiet`."""
     from profiler_server.analysis.compare.comparison import compare_ranks
+    from profiler_server.diagnosis.outcome import describe_outcome, find_outcome, say_outcome
 
-    found = compare_ranks(a.rank(rank), b.rank(rank))
+    found, outcome = compare_ranks(a.rank(rank), b.rank(rank)), find_outcome(a, b)
     if not is_quiet:
         typer.echo(render(found))
-    return describe(found)
+        for line in say_outcome(outcome) if outcome is not None else ():
+            typer.echo(f"Advice of A that B took: {line}")
+    return {**describe(found), "outcome": describe_outcome(outcome)}
 
 
 def print_documents(documents: dict[str, Any], as_json: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from profiler_server.analysis.data.loader_simulation import LoopModel
@@ -35,7 +35,8 @@ class Finding:
     `fix` is the change in a few words ("num_workers 2 → 6"). `what_if` None claims no step time. `gain_range` bounds
     the part of the simulated gain that can be expected: a step time is predicted by a rule that is sure of its fix,
     a range by one that is not. `severity` is set by rules that claim nothing. `assumption` is what the prediction
-    takes for granted ("transforms took half as long"), where reaching it is up to the user.
+    takes for granted ("transforms took half as long"), where reaching it is up to the user. `settings` are the arguments of
+    the DataLoader that the change sets, empty for a change to other code.
     """
 
     title: str
@@ -50,6 +51,7 @@ class Finding:
     tier: Tier = "R"
     gain_range: tuple[float, float] = (0.9, 1.05)
     severity: Literal["medium", "low", "info"] = "info"
+    settings: Mapping[str, int | bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -182,6 +182,7 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
         predicted_low_ns=claim.low_ns,
         predicted_high_ns=claim.high_ns,
         evidence=finding.evidence,
+        settings=finding.settings,
     )
 
 

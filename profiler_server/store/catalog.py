@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import threading
@@ -78,6 +79,21 @@ class Catalog:
         unreadable += [Unreadable(self.name_path(path), reason) for path, reason in self._scan.refused]
         runs.sort(key=lambda entry: (-entry.manifest.created_unix_ns, entry.id))
         return Listing(_compare_to_previous(runs), tuple(unreadable), self._scan.cut, leave_imported(traces, runs))
+
+    def find_baseline(self, run_id: str) -> str | None:
+        """Return the id of the run that a run tries to improve: the one it names, or else the one before of its script."""
+        entry = self.list_runs().find(run_id)
+        if entry is None:
+            return None
+        named = entry.manifest.options.get("baseline")
+        if not isinstance(named, str) or not named:
+            return entry.previous_id
+        path = Path(named)
+        for name in ([self.name_path(path)] if path.is_relative_to(self.base_dir) else []) + [path.name]:
+            with contextlib.suppress(RunNotFoundError):
+                found = self.name_path(find_run(self.base_dir, name))
+                return found if found != run_id else None
+        return None
 
     def look_again(self) -> None:
         """Walk the tree for the next list, however short ago the last walk was."""

@@ -78,7 +78,9 @@ class Redactor:
         return pa.chunked_array([names.take(encoded.indices)]).cast(column.type)
 
     def redact_run(self, manifest: RunManifest) -> RunManifest:
-        return replace(manifest, id="run", name="run", host="host", script="script.py", argv=(), launch_id="")
+        options = {name: value for name, value in manifest.options.items() if name != "baseline"}
+        shown = replace(manifest, id="run", name="run", host="host", script="script.py", argv=(), launch_id="")
+        return replace(shown, options=options)
 
     def redact_rank(self, manifest: RankManifest) -> RankManifest:
         return replace(

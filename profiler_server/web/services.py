@@ -15,6 +15,7 @@ from profiler_server.store.catalog import Catalog
 from profiler_server.web.diagnoses import Diagnoses
 from profiler_server.web.discovery import PageSet, find_pages
 from profiler_server.web.links import Links
+from profiler_server.web.outcomes import Outcomes
 from profiler_server.web.shell import Shell
 from profiler_server.web.static import StaticFiles, find_frontend
 from profiler_server.web.templating import Templates
@@ -32,6 +33,7 @@ class Services:
         self.links = Links(lambda: self.static.version)
         self.templates = Templates(frontend / "templates", self.links)
         self.diagnoses = Diagnoses()
+        self.outcomes = Outcomes(self.catalog)
         self.imports = Imports(
             self.catalog.base_dir, on_made=self.catalog.look_again, memory_bytes=settings.import_memory_bytes
         )

@@ -12,6 +12,7 @@ from collector.format.schema.manifest import Overhead, RunManifest, RunState, Wa
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.web.discovery import PageSet
 from profiler_server.web.links import Links, QueryValue, encode_query, quote_id
+from profiler_server.web.outcomes import OutcomeView
 
 STATE_LABELS: dict[str, str] = {
     "recording": "Recording",
@@ -95,6 +96,10 @@ class Shell:
     nav: tuple[NavItem, ...] = ()
     panel: Panel | None = None
     steps: StepFilter = StepFilter()
+    outcome: OutcomeView | None = None
+    """What became of the advice that the run before was given; on the Overall page only."""
+    track_records: Mapping[str, str] = field(default_factory=dict)
+    """For each rule how often its predictions were right in this base directory, a sentence."""
     links: Links | None = None
     """Links that keep the rank and the steps of the request, None where there are none."""
 

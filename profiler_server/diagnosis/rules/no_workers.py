@@ -38,6 +38,7 @@ def _judge(case: Case) -> Finding | None:
         "This is the smallest number whose step is within 3 % of the best." + (_SPLIT_ADVICE if iterable else ""),
         change=(_SPLIT if iterable else "") + write_loader(loader, num_workers=workers, persistent_workers=True),
         fix=f"num_workers 0 → {workers}",
+        settings={"num_workers": workers},
         evidence=(STAGES_PAGE, STEPS_PAGE),
         what_if=set_workers(case, workers),
         tier="R" if case.loading.loop.assumed else "M",

@@ -25,6 +25,7 @@ def _judge(case: Case) -> Finding | None:
         advice="Let the loader pin its batches, and copy them without blocking. Do not pin tensors by hand in the loop.",
         change=write_loader(loader, pin_memory=True) + "\nbatch = batch.to(device, non_blocking=True)",
         fix="pin_memory=True with non_blocking copies",
+        settings={"pin_memory": True},
         evidence=(STEPS_PAGE,),
         what_if=shorten_step(case, "h2d", copy_ns, 0.7),
         gain_range=(0.5, 1.3),

@@ -44,6 +44,7 @@ def _judge(case: Case) -> Finding | None:
         advice=f"Let each worker prepare {depth} batches ahead; memory for batches grows in proportion.",
         change=write_loader(loader, prefetch_factor=depth),
         fix=f"prefetch_factor {case.loading.loop.model.prefetch} → {depth}",
+        settings={"prefetch_factor": depth},
         evidence=(DATA_PAGE,),
         what_if=feed(case, _deepen(depth)),
         tier="M",

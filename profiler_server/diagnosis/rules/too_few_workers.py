@@ -50,6 +50,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
             loader, num_workers=workers, **({} if loader.persistent_workers else {"persistent_workers": True})
         ),
         fix=f"num_workers {loader.num_workers} → {workers}",
+        settings={"num_workers": workers},
         evidence=(DATA_PAGE, STAGES_PAGE),
         what_if=set_workers(case, workers),
         tier="R" if guessed else "M",

@@ -48,6 +48,7 @@ def _judge(case: Case) -> Finding | None:
         "if it must not, put samples of similar cost together, or make the slow ones cheaper.",
         change=write_loader(loader, in_order=False, prefetch_factor=depth),
         fix=f"in_order=False with prefetch_factor {depth}",
+        settings={"in_order": False, "prefetch_factor": depth},
         evidence=(DATA_PAGE,),
         what_if=feed(case, change),
         tier="M",

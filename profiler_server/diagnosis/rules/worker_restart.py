@@ -38,6 +38,7 @@ def _judge(case: Case) -> Finding | None:
         else "Keep the workers alive between epochs; their memory stays allocated.",
         change=f"loader = {write_loader(loader, persistent_workers=True)}{once}",
         fix="one DataLoader with persistent_workers=True" if loader.remade else "persistent_workers=True",
+        settings={"persistent_workers": True},
         evidence=(STEPS_PAGE,),
         what_if=drop_extra(case, per_step),
         tier="A",

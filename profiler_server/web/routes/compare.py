@@ -45,7 +45,10 @@ class Line:
 
 @dataclass(frozen=True)
 class CompareView:
-    """The context of `compare.html`; `sentence` is empty and `notice` set where there is nothing to compare."""
+    """The context of `compare.html`; `sentence` is empty and `notice` set where there is nothing to compare.
+
+    `outcome` says what became of A's advice in B.
+    """
 
     a: str
     b: str
@@ -59,6 +62,7 @@ class CompareView:
     operators: tuple[Line, ...] = ()
     measure: Measure = "host"
     average: str = ""
+    outcome: tuple[str, ...] = ()
     notice: Notice | None = None
 
 
@@ -104,6 +108,7 @@ def _build_view(services: Services, a: str, b: str) -> CompareView:
         operators=_scale(found.operators),
         measure=found.measure,
         average=found.average,
+        outcome=services.outcomes.judge(*opened, a, b),
     )
 
 

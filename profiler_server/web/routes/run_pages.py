@@ -101,6 +101,8 @@ def _build_shell(services: Services, run: Run, at: PageAddress, rank: int, page:
         ranks=run.ranks,
         nav=build_nav(services.pages, services.links, at.run_id, at.slug, kept),
         panel=services.diagnoses.judge(run, rank),
+        outcome=services.outcomes.peek(at.run_id) if not at.slug else None,
+        track_records=services.outcomes.say_track_records() if not at.slug else {},
         links=KeptLinks(services.links, at.run_id, kept.rank, kept.steps),
     )
 

@@ -100,11 +100,18 @@ def test_analyse_twice_returns_the_same_run(tmp_path: Path, caplog: pytest.LogCa
         ({"memory": "yes"}, "memory takes True or False"),
         ({"level": "loud"}, "level takes one of debug, info, important"),
         ({"activities": ["gpu"]}, "activities takes some of cpu, device"),
+        ({"baseline": 3}, "baseline takes the path of a run"),
     ],
 )
 def test_an_option_that_does_not_exist_or_fit_is_named(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         Profiler(tmp_path, **options)
+
+
+def test_the_run_to_improve_is_kept_as_a_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = Profiler("second", window=None, baseline=Path("first")).analyse()
+    assert run.manifest.options["baseline"] == str(tmp_path / "first")
 
 
 def test_a_path_that_cannot_be_written_is_one_warning_and_training_goes_on(

@@ -1,0 +1,111 @@
+"""What predictions came to below a base directory: one entry for each run that shows whether an earlier one's advice was right.
+
+The file outlives the runs. One that cannot be read counts as empty, and one that cannot be written is not: the entries
+are then made again from the runs that are looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from collector.format.schema.reading import read_small_file
+
+NAME = ".stepscope-ledger"
+MOST_ENTRIES = 5_000
+NEAR_FRAC = 0.15
+"""A prediction counts as right where it is off by no more of the measured step."""
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """A prediction and what came of it. `run` is the id of the later run, `earlier` of the one that was told; ns."""
+
+    run: str
+    earlier: str
+    rule: str
+    predicted_ns: float
+    low_ns: float
+    high_ns: float
+    measured_ns: float
+
+    @property
+    def error_frac(self) -> float:
+        return self.predicted_ns / self.measured_ns - 1.0
+
+
+@dataclass(frozen=True)
+class TrackRecord:
+    """How often a rule's predictions were right here: of `cases`, `near` within 15 % and `covered` in the range shown."""
+
+    cases: int
+    near: int
+    covered: int
+
+
+class Ledger:
+    """The entries of one base directory. Safe to use from several threads."""
+
+    def __init__(self, base_dir: Path) -> None:
+        self._path = base_dir / NAME
+        self._lock = threading.Lock()
+        self._entries: dict[str, LedgerEntry] | None = None
+
+    def note(self, entry: LedgerEntry) -> None:
+        """Keep an entry in the place of an earlier one of the same run."""
+        if not (entry.measured_ns > 0 and entry.predicted_ns > 0):
+            return
+        with self._lock:
+            known = self._read()
+            if known.get(entry.run) == entry:
+                return
+            known.pop(entry.run, None)
+            known[entry.run] = entry
+            for run in list(known)[:-MOST_ENTRIES]:
+                del known[run]
+            self._write(known)
+
+    def summarize(self) -> Mapping[str, TrackRecord]:
+        """Return each rule's track record."""
+        with self._lock:
+            entries = tuple(self._read().values())
+        found: dict[str, TrackRecord] = {}
+        for entry in entries:
+            before = found.get(entry.rule, TrackRecord(0, 0, 0))
+            found[entry.rule] = TrackRecord(
+                before.cases + 1,
+                before.near + (abs(entry.error_frac) <= NEAR_FRAC),
+                before.covered + (entry.low_ns <= entry.measured_ns <= entry.high_ns),
+            )
+        return found
+
+    def _read(self) -> dict[str, LedgerEntry]:
+        if self._entries is None:
+            entries: list[LedgerEntry] = []
+            with contextlib.suppress(OSError, msgspec.MsgspecError, RecursionError):
+                entries = msgspec.json.decode(read_small_file(self._path), type=list[LedgerEntry])
+            self._entries = {e.run: e for e in entries[-MOST_ENTRIES:] if e.measured_ns > 0 and e.predicted_ns > 0}
+        return self._entries
+
+    def _write(self, entries: Mapping[str, LedgerEntry]) -> None:
+        partial = self._path.with_name(f"{NAME}.{os.getpid()}.partial")
+        with contextlib.suppress(OSError):
+            try:
+                partial.write_bytes(msgspec.json.encode(list(entries.values())))
+                os.replace(partial, self._path)
+            finally:
+                partial.unlink(missing_ok=True)
+
+
+def say_track_record(found: TrackRecord) -> str:
+    """Return a track record in a sentence."""
+    return (
+        f"Here its predictions came within 15 % of the measured step in {found.near} of {found.cases} "
+        f"case{'' if found.cases == 1 else 's'}; {found.covered} lay in the range that was shown."
+    )

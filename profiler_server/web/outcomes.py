@@ -1,0 +1,73 @@
+"""What became of the advice of an earlier run, for the pages of a later one; each case is noted in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from collector.format.run import Run
+from collector.format.schema.errors import RunError
+from profiler_server.store.cache.background import BACKGROUND
+from profiler_server.store.cache.disk import AT_ONCE_SLICES, count_slices
+from profiler_server.store.cache.memory import Entry, MemoryCache
+from profiler_server.store.cache.stamp import stamp_ranks
+from profiler_server.store.catalog import Catalog
+from profiler_server.store.ledger import Ledger, LedgerEntry, say_track_record
+
+MOST_CACHED = 256
+
+
+@dataclass(frozen=True)
+class OutcomeView:
+    """Sentences about the advice of the run `earlier` that was taken, none where none was; `pending` until that is known."""
+
+    earlier: str
+    sentences: tuple[str, ...] = ()
+    pending: bool = False
+
+
+class Outcomes:
+    """Set runs beside the ones that they try to improve; in the background where a page would wait."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._ledger = Ledger(catalog.base_dir)
+        self._cache: MemoryCache[tuple[str, ...]] = MemoryCache(MOST_CACHED)
+
+    def peek(self, run_id: str) -> OutcomeView | None:
+        """Return what became of the advice of the run before, or that it is being judged; None where there is no such run."""
+        earlier = self._catalog.find_baseline(run_id)
+        if earlier is None:
+            return None
+        try:
+            before, after = self._catalog.open(earlier), self._catalog.open(run_id)
+            stamp = tuple(stamp_ranks(run.path, run.ranks) for run in (before, after))
+            if max(count_slices(run.rank()) for run in (before, after)) > AT_ONCE_SLICES:
+                return None
+        except RunError:
+            return None
+        known = self._cache.find((earlier, run_id))
+        if known is not None and (known.stamp == stamp or after.state == "recording"):
+            return OutcomeView(earlier, known.result)
+        work = BACKGROUND.start(
+            ("outcome", earlier, run_id),
+            lambda: self._cache.put((earlier, run_id), Entry(stamp, self.judge(before, after, earlier, run_id))),
+        )
+        return OutcomeView(earlier, pending=True) if work is not None else None
+
+    def judge(self, before: Run, after: Run, earlier: str, run_id: str) -> tuple[str, ...]:
+        """Return what became of the advice, in sentences, and note it."""
+        from profiler_server.diagnosis.outcome import find_outcome, say_outcome  # the rules take long to import
+
+        found = find_outcome(before, after)
+        if found is None:
+            return ()
+        taken = found.judged
+        if taken is not None and after.state in ("complete", "crashed"):
+            times = (taken.predicted_ns, taken.low_ns, taken.high_ns, found.step.b_ns)
+            self._ledger.note(LedgerEntry(run_id, earlier, taken.rule, *times))
+        return say_outcome(found)
+
+    def say_track_records(self) -> Mapping[str, str]:
+        """Return for each rule of which the ledger knows a case how often it was right here."""
+        return {rule: say_track_record(found) for rule, found in self._ledger.summarize().items()}

@@ -1,0 +1,96 @@
+"""A later run that took an earlier one's advice: what its pages, the comparison and the command say of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from collector.format.run import open_run
+from collector.format.schema import layout
+from profiler_server.diagnosis.judging import diagnose
+from profiler_server.store.redaction import redact
+from tests.support.asking import PATIENCE_S, Asker
+from tests.support.cases import Plant, build_case_run
+from tests.support.runs import HEALTHY_STEP_MS, slow_loader_plan
+
+HOST = {"usable_cores": 8.0, "cpu_count": 8}
+SLOW = dataclasses.replace(slow_loader_plan("read"), steps=100)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    before = build_case_run(tmp_path / "fit-1", Plant(SLOW, manifest=HOST))
+    workers = diagnose(before, 0).suggestions[0].settings["num_workers"]
+    fed = dataclasses.replace(SLOW, workers=workers, phases_ms={**HEALTHY_STEP_MS, "data_wait": 1.0})
+    build_case_run(tmp_path / "fit-2", Plant(fed, manifest=HOST))
+    build_case_run(tmp_path / "other", Plant(fed, manifest=HOST))
+    for number, name in enumerate(("fit-1", "fit-2", "other")):
+        edit(tmp_path / name, created_unix_ns=number)
+    return tmp_path
+
+
+def edit(run: Path, **changes: object) -> None:
+    path = layout.run_file(run)
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def wait_for(asker: Asker, address: str, words: str) -> str:
+    deadline = time.monotonic() + PATIENCE_S
+    while words not in (text := asker.ask(address).text) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert words in text
+    return text
+
+
+def test_the_next_run_of_a_script_says_what_the_advice_came_to(base: Path) -> None:
+    asker = Asker(base)
+    text = wait_for(asker, "/runs/fit-2/", "that was taken here")
+    assert "as predicted" in text
+    assert 'href="/compare?a=fit-1&amp;b=fit-2"' in text
+    # From then on the rule's own card says how often it was right here.
+    assert "in 1 of 1 case; 1 lay in the range" in asker.ask("/runs/fit-1/").text
+    assert "in 1 of 1 case" in Asker(base).ask("/runs/fit-1/").text
+
+
+def test_a_run_names_its_baseline_itself(base: Path) -> None:
+    asker = Asker(base)
+    assert "taken here" not in asker.ask("/runs/other/").text
+    edit(base / "other", options={"baseline": str(base / "fit-1")})
+    wait_for(Asker(base), "/runs/other/", "taken here")
+    # The base directory was moved, or is mounted elsewhere: the name is left.
+    edit(base / "other", options={"baseline": "/somewhere/else/fit-1"})
+    wait_for(Asker(base), "/runs/other/", "taken here")
+
+
+@pytest.mark.parametrize("named", ["/etc", "../../etc/passwd", "nowhere", "other", 7, "\x00", "x" * 5000])
+def test_a_baseline_that_is_none_is_left_out(base: Path, named: object) -> None:
+    edit(base / "other", options={"baseline": named})
+    answer = Asker(base).ask("/runs/other/")
+    assert answer.status_code == 200
+    assert "taken here" not in answer.text
+
+
+def test_the_comparison_says_it_too(base: Path) -> None:
+    text = Asker(base).ask("/compare?a=fit-1&b=fit-2").text
+    assert "Advice of A that B took" in text
+    assert "Advice of A" not in Asker(base).ask("/compare?a=fit-2&b=fit-1").text
+
+
+def test_the_command_says_it_and_prints_it_as_data(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from profiler_server.commands.compare import print_pair
+
+    before, after = open_run(base / "fit-1"), open_run(base / "fit-2")
+    told = print_pair(before, after, None, is_quiet=False)["outcome"]
+    assert "Advice of A that B took: “" in capsys.readouterr().out
+    assert told["is_as_predicted"] is True
+    assert told["taken"][0]["rule"] == "too_few_workers"
+    assert print_pair(after, before, None, is_quiet=True)["outcome"] is None
+
+
+def test_a_shared_copy_names_no_folder_of_the_user(base: Path) -> None:
+    edit(base / "other", options={"baseline": "/home/me/secret", "level": "info"})
+    assert redact(open_run(base / "other")).manifest.options == {"level": "info"}
