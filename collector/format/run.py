@@ -28,6 +28,7 @@ from collector.views import showing, summaries
 if TYPE_CHECKING:
     import pandas as pd
 
+    from collector.views.advice import Advice
     from collector.views.operators import Operator
     from collector.views.statistics import Statistics
 
@@ -150,6 +151,17 @@ class Run:
         from collector.views.statistics import sum_statistics
 
         return sum_statistics(self.rank(rank), self.manifest.name)
+
+    def suggestions(self, rank: int | None = None) -> Advice:
+        """Return what bounds the run, what to change and the step that is predicted then, as its pages say it.
+
+        It can be printed, shown in a notebook, and iterated over. Raises as `RankRun.table` does.
+
+        >>> print(run.suggestions())
+        """
+        from collector.views.advice import judge
+
+        return judge(self, self.rank(rank).rank)
 
     def device_executions(self, rank: int | None = None) -> pd.DataFrame:
         """Return total, busy and wait of each device in each step of the detailed windows; empty without a device."""

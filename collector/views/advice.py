@@ -1,0 +1,100 @@
+"""What the pages say of a run, as a value: what it is bound by, what to change, and what that would gain.
+
+The judging is the server's, which is installed beside this package. It is imported by its name when it is asked for, so
+that a training never loads it.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collector.format.run import Run
+
+_JUDGING = "profiler_server.diagnosis.judging"
+_FORMAT = "profiler_server.format"
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """One change. The step times are ns of the mean step, None where none is predicted; `change` is code to copy.
+
+    `settings` are the arguments of the DataLoader that it asks for, with their values.
+    """
+
+    rule: str
+    title: str
+    severity: str
+    measured: str
+    threshold: str
+    advice: str
+    change: str
+    predicted_step_ns: float | None
+    predicted_low_ns: float | None
+    predicted_high_ns: float | None
+    settings: dict[str, int | bool]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The verdict on a rank and its suggestions, the best first. `silence` says why there are none.
+
+    It is shown as text by print() and as a list that unfolds in a notebook.
+    """
+
+    verdict: str
+    suggestions: tuple[Suggestion, ...]
+    silence: str
+
+    def __iter__(self) -> Iterator[Suggestion]:
+        return iter(self.suggestions)
+
+    def __len__(self) -> int:
+        return len(self.suggestions)
+
+    def __getitem__(self, place: int) -> Suggestion:
+        return self.suggestions[place]
+
+    def __str__(self) -> str:
+        lines = [self.verdict]
+        for number, entry in enumerate(self.suggestions, 1):
+            lines += [f"{number}. {entry.title}. {_say_gain(entry)}", f"   {entry.measured}", f"   {entry.advice}"]
+            lines += [f"       {line}" for line in entry.change.splitlines()]
+        return "\n".join(lines if self.suggestions else [*lines, self.silence])
+
+    def _repr_html_(self) -> str:
+        items = "".join(_render(entry) for entry in self.suggestions)
+        listed = f"<ol>{items}</ol>" if items else f"<p>{html.escape(self.silence)}</p>"
+        return f"<p><b>{html.escape(self.verdict)}</b></p>{listed}"
+
+
+def judge(run: Run, rank: int) -> Advice:
+    """Return what the pages say of a rank. Raises as `RankRun.table` does."""
+    found: Any = importlib.import_module(_JUDGING).diagnose(run, rank)
+    names = Suggestion.__dataclass_fields__
+    suggestions = (Suggestion(**{name: getattr(entry, name) for name in names}) for entry in found.suggestions)
+    return Advice(found.sentence, tuple(suggestions), found.silence)
+
+
+def _say_gain(entry: Suggestion) -> str:
+    if entry.predicted_step_ns is None:
+        return "No step time is predicted."
+    format_duration = importlib.import_module(_FORMAT).format_duration
+    predicted = f"Predicted step: {format_duration(entry.predicted_step_ns)}"
+    if entry.predicted_low_ns is None or entry.predicted_high_ns is None:
+        return f"{predicted}."
+    return f"{predicted} ({format_duration(entry.predicted_low_ns)} to {format_duration(entry.predicted_high_ns)})."
+
+
+def _render(entry: Suggestion) -> str:
+    title, gain, measured, advice, change = map(
+        html.escape, (entry.title, _say_gain(entry), entry.measured, entry.advice, entry.change)
+    )
+    code = f"<pre>{change}</pre>" if change else ""
+    return (
+        f"<li><details><summary><b>{title}</b>. {gain}</summary><p>{measured}</p><p>{advice}</p>{code}</details></li>"
+    )
