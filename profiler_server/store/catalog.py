@@ -7,7 +7,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,11 +16,18 @@ from collector.format.run import Run, open_run
 from collector.format.scan import Scan, scan_base
 from collector.format.schema import layout
 from collector.format.schema.errors import RunNotFoundError, StepscopeError
+from collector.format.schema.manifest import RunManifest
+from profiler_server.store.cache.background import Background
 from profiler_server.store.cache.stamp import Stamp, stamp_run
+from profiler_server.store.cache.summaries import Summaries, Summary
 from profiler_server.store.headline import Headline, RunEntry, read_headline
 from profiler_server.store.traces import TraceFile, TraceFinder, leave_imported
 
 SCAN_INTERVAL_S = 2.0
+SLICE_S = 0.1
+"""How long the background reads runs before it lets a list through."""
+WORTH_KEEPING = 50
+"""Runs that were read since summaries were last written; fewer are read again sooner than a file is written."""
 CLEAR_STEPS = 50
 CLEAR_FRAC = 0.1
 """Two runs of one script on one machine differ by so much, and by more where they are short."""
@@ -39,16 +46,26 @@ class Unreadable:
 class Listing:
     """All runs, newest first. `cut` says where the search for them stopped, empty when it did not.
 
-    `traces` are files that begin like a trace and that no run was made of.
+    `traces` are files that begin like a trace and that no run was made of. `unread` counts the runs whose files are still
+    to be read; until they are, no run is compared with the one before it, and no trace is listed.
     """
 
     runs: tuple[RunEntry, ...]
     unreadable: tuple[Unreadable, ...]
     cut: str
     traces: tuple[TraceFile, ...] = ()
+    unread: int = 0
 
     def find(self, run_id: str) -> RunEntry | None:
         return next((entry for entry in self.runs if entry.id == run_id), None)
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What the line of a run is made of, as it is kept on disk."""
+
+    manifest: RunManifest
+    headline: Headline
 
 
 class Catalog:
@@ -62,23 +79,34 @@ class Catalog:
         self._finder = TraceFinder()
         self._traces: tuple[TraceFile, ...] = ()
         self._entries: dict[Path, tuple[Stamp, RunEntry | Unreadable]] = {}
+        self._latest: tuple[float, Listing] | None = None
+        self._summaries: Summaries[RunSummary] = Summaries(self.base_dir, RunSummary)
+        self._kept: Mapping[str, Summary[RunSummary]] | None = None
+        self._worth_keeping = 0
+        self._background = Background()
+        self._is_closing = False
 
-    def list_runs(self) -> Listing:
-        """Return every run. The tree is walked again after two seconds, a run read again when its files changed."""
+    def list_runs(self, within_s: float = math.inf) -> Listing:
+        """Return every run. The tree is walked again after two seconds, a run read again when its files changed.
+
+        Runs that are new and cannot be read within that time are listed without figures, and read in the background.
+        """
+        asked_s = time.monotonic()
         with self._lock:
-            if time.monotonic() - self._scanned > SCAN_INTERVAL_S:
-                self._scan = scan_base(self.base_dir)
-                self._traces = self._finder.find(self._scan.json_files)
-                self._scanned = time.monotonic()
-            paths = self._scan.paths
-            self._entries = {path: self._entries[path] for path in paths if path in self._entries}
-            found = [entry for path in paths if (entry := self._read_entry(path)) is not None]
-            traces = self._traces
-        runs = [entry for entry in found if isinstance(entry, RunEntry)]
-        unreadable = [entry for entry in found if isinstance(entry, Unreadable)]
-        unreadable += [Unreadable(self.name_path(path), reason) for path, reason in self._scan.refused]
-        runs.sort(key=lambda entry: (-entry.manifest.created_unix_ns, entry.id))
-        return Listing(_compare_to_previous(runs), tuple(unreadable), self._scan.cut, leave_imported(traces, runs))
+            if self._latest is not None and self._latest[0] >= asked_s and not self._latest[1].unread:
+                return self._latest[1]  # made for another request, while this one waited
+            begun_s = time.monotonic()
+            self._walk()
+            unread = self._read_until(self._find_unread(), begun_s + within_s)
+            listing = self._make_listing(unread)
+            self._latest = begun_s, listing
+        if unread or self._worth_keeping >= WORTH_KEEPING:
+            self._background.start("rest", self._read_rest)
+        return listing
+
+    def close(self) -> None:
+        """Read no more in the background."""
+        self._is_closing = True
 
     def find_baseline(self, run_id: str) -> str | None:
         """Return the id of the run that a run tries to improve: the one it names, or else the one before of its script."""
@@ -116,12 +144,77 @@ class Catalog:
         """Return the id of a directory below the base directory."""
         return name_run(self.base_dir, path)
 
-    def _read_entry(self, path: Path) -> RunEntry | Unreadable | None:
-        stamp = stamp_run(path)
+    def _walk(self) -> None:
+        if time.monotonic() - self._scanned > SCAN_INTERVAL_S:
+            self._scan = scan_base(self.base_dir)
+            self._traces = self._finder.find(self._scan.json_files)
+            self._scanned = time.monotonic()
+        there = set(self._scan.paths)
+        self._entries = {path: entry for path, entry in self._entries.items() if path in there}
+
+    def _find_unread(self) -> list[Path]:
+        """Bring what is known up to date; return the runs of which nothing is known, the last changed first."""
+        if self._kept is None:
+            self._kept = self._summaries.read()
+        unread = [path for path in self._scan.paths if not self._refresh(path)]
+        return sorted(unread, key=_find_changed_ns, reverse=True)
+
+    def _refresh(self, path: Path) -> bool:
         known = self._entries.get(path)
-        recording = known is not None and isinstance(known[1], RunEntry) and known[1].state == "recording"
-        if known is not None and known[0] == stamp and not recording:
-            return known[1]
+        kept = self._kept.get(self.name_path(path)) if known is None and self._kept else None
+        if known is None and kept is None:
+            return False
+        stamp = stamp_run(path)
+        if known is None and kept is not None:
+            if kept.stamp != stamp:
+                return False
+            value = kept.value
+            self._entries[path] = stamp, RunEntry(self.name_path(path), path, value.manifest, value.headline)
+        elif known is not None and (known[0] != stamp or _is_recording(known[1])):
+            self._read_entry(path, stamp)
+        return True
+
+    def _read_until(self, unread: Sequence[Path], deadline_s: float) -> Sequence[Path]:
+        """Read runs for the first time; return those that there was no time for."""
+        for index, path in enumerate(unread):
+            if time.monotonic() > deadline_s:
+                return unread[index:]
+            self._read_entry(path, stamp_run(path))
+            self._worth_keeping += 1
+        return ()
+
+    def _read_rest(self) -> None:
+        """Read what no page waited for, a little at a time, so that lists come in between; then keep it on disk."""
+        with self._lock:
+            unread: Sequence[Path] = self._find_unread()
+        while unread and not self._is_closing:
+            with self._lock:
+                unread = self._read_until(unread, time.monotonic() + SLICE_S)
+            time.sleep(SLICE_S / 4)
+        with self._lock:
+            entries = [(stamp, entry) for stamp, entry in self._entries.values() if isinstance(entry, RunEntry)]
+            is_new, self._worth_keeping = self._worth_keeping >= WORTH_KEEPING, 0
+        if is_new:
+            self._summaries.write(
+                (entry.id, Summary(stamp, RunSummary(entry.manifest, entry.headline)))
+                for stamp, entry in entries
+                if not _is_recording(entry)
+            )
+
+    def _make_listing(self, unread: Sequence[Path]) -> Listing:
+        found = [self._entries[path][1] for path in self._scan.paths if path in self._entries]
+        unreadable = [entry for entry in found if isinstance(entry, Unreadable)]
+        unreadable += [Unreadable(self.name_path(path), reason) for path, reason in self._scan.refused]
+        runs = [entry for entry in found if isinstance(entry, RunEntry)]
+        runs += [_announce(self.name_path(path), path) for path in unread]
+        runs.sort(key=lambda entry: (-entry.manifest.created_unix_ns, entry.id))
+        if unread:
+            return Listing(tuple(runs), tuple(unreadable), self._scan.cut, unread=len(unread))
+        traces = leave_imported(self._traces, runs)
+        return Listing(_compare_to_previous(runs), tuple(unreadable), self._scan.cut, traces)
+
+    def _read_entry(self, path: Path, stamp: Stamp) -> None:
+        self._entries.pop(path, None)
         run_id = self.name_path(path)
         entry: RunEntry | Unreadable
         try:
@@ -129,12 +222,29 @@ class Catalog:
             entry = RunEntry(run_id, path, run.manifest, read_headline(run))
         except RunNotFoundError:
             if not layout.run_file(path).exists():
-                return None  # it vanished between the walk and now
+                return  # it vanished between the walk and now
             entry = Unreadable(run_id, "Its files are links that lead out of the base directory.")
         except (StepscopeError, OSError) as error:
             entry = Unreadable(run_id, str(error))
         self._entries[path] = (stamp, entry)
-        return entry
+
+
+def _is_recording(entry: RunEntry | Unreadable) -> bool:
+    return isinstance(entry, RunEntry) and entry.state == "recording"
+
+
+def _find_changed_ns(path: Path) -> int:
+    try:
+        return layout.run_file(path).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _announce(run_id: str, path: Path) -> RunEntry:
+    """Return the line of a run whose files are still to be read."""
+    changed_ns = _find_changed_ns(path)
+    manifest = RunManifest(run_id, path.name, changed_ns, changed_ns, "collector", 1, "")
+    return RunEntry(run_id, path, manifest, Headline("complete", (), 0, None, None), is_read=False)
 
 
 def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ...]:

@@ -43,7 +43,8 @@ class Headline:
 class RunEntry:
     """One line of the run list. `delta_frac` is the change of the median step against the run `previous_id`.
 
-    `delta_is_clear` says that it is more than what two runs of one script differ by.
+    `delta_is_clear` says that it is more than what two runs of one script differ by. One that is not read yet has the
+    name of its folder, the time of its file, and no figures.
     """
 
     id: str
@@ -53,6 +54,7 @@ class RunEntry:
     previous_id: str | None = None
     delta_frac: float | None = None
     delta_is_clear: bool = False
+    is_read: bool = True
 
     @property
     def name(self) -> str:

@@ -24,6 +24,7 @@ _VALUES: dict[SortKey, Callable[[RunEntry], Any]] = {
     "delta": lambda run: run.delta_frac,
     "wait": lambda run: run.headline.data_wait_frac,
 }
+_ALWAYS_KNOWN = ("when", "name")
 
 
 @dataclass(frozen=True)
@@ -57,17 +58,24 @@ class RunPage:
 
 
 def select_runs(runs: tuple[RunEntry, ...], query: RunQuery) -> RunPage:
-    """Return the page of runs that a query asks for. Runs that lack the sorted value come last either way."""
+    """Return the page of runs that a query asks for. Runs that lack the sorted value, or are not read yet, come last."""
     words = query.q.casefold().split()
-    chosen = [run for run in runs if query.state in (None, run.state) and _matches(run, words)]
-    value = _VALUES[query.sort.removeprefix("-")]  # type: ignore[index]
+    chosen = [run for run in runs if _has_state(run, query.state) and _matches(run, words)]
+    key = query.sort.removeprefix("-")
+    value = _VALUES[key]  # type: ignore[index]
     falling = query.sort.startswith("-")
-    present = sorted((run for run in chosen if value(run) is not None), key=value, reverse=falling)
-    ordered = [*present, *(run for run in chosen if value(run) is None)]
+    known = [run for run in chosen if (run.is_read or key in _ALWAYS_KNOWN) and value(run) is not None]
+    present = sorted(known, key=value, reverse=falling)
+    placed = set(map(id, known))
+    ordered = [*present, *(run for run in chosen if id(run) not in placed)]
     pages = max(1, -(-len(ordered) // query.page_size))
     page = min(query.page, pages)
     first = (page - 1) * query.page_size
     return RunPage(tuple(ordered[first : first + query.page_size]), page, pages, len(ordered))
+
+
+def _has_state(run: RunEntry, state: RunState | None) -> bool:
+    return state is None or (run.is_read and run.state == state)
 
 
 def _matches(run: RunEntry, words: list[str]) -> bool:

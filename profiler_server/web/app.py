@@ -59,6 +59,7 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
     BACKGROUND.start("pages", lambda: app.state.services.pages)
     app.state.services.imports.resume()
     yield
+    app.state.services.catalog.close()
     app.state.services.diagnoses.close()
     app.state.services.imports.close()
 

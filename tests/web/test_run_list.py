@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from collector.format.schema import layout
+from profiler_server.web.routes import run_list
 from tests.support.asking import Asker
 from tests.support.runs import build_run
 
@@ -71,3 +72,25 @@ def test_a_trace_that_lies_beside_the_runs_is_listed_with_its_import(tmp_path: P
     assert "notes.json" not in page
     assert "worker &lt;b&gt;.pt.trace.json" in page
     assert "profiler-server import" in page
+
+
+def test_runs_that_were_never_read_do_not_hold_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_run(tmp_path / "a")
+    build_run(tmp_path / "b")
+    monkeypatch.setattr(run_list, "FIRST_LOOK_S", -1.0)
+    asker = Asker(tmp_path)
+    text = asker.ask("/").text
+    assert "2 of 2 runs are still being read" in text
+    assert text.count("data-reading") == 2
+    deadline = time.monotonic() + 60
+    while "data-unread" in text and time.monotonic() < deadline:
+        time.sleep(0.05)
+        text = asker.ask("/").text
+    assert "data-reading" not in text
+    assert "40" in text
+
+
+def test_the_api_answers_with_every_run_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_run(tmp_path / "a")
+    monkeypatch.setattr(run_list, "FIRST_LOOK_S", -1.0)
+    assert [run["steps"] for run in Asker(tmp_path).ask("/api/v1/runs").json()["runs"]] == [40]

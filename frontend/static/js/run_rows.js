@@ -1,4 +1,4 @@
-// The list of runs while one of them records: its row follows, cell by cell, and is left alone once the run has ended.
+// The list of runs while one of them records, or is still to be read: its row follows, cell by cell, until it has all.
 // What one ticked, focused or scrolled to stays as it is.
 
 const POLL_MS = 3000;
@@ -11,15 +11,15 @@ function listRows(page) {
 }
 
 /** @returns {[string, HTMLTableRowElement][]} */
-function listRecording() {
-  return [...listRows(document)].filter(([, row]) => row.querySelector(".badge-recording"));
+function listUnfinished() {
+  return [...listRows(document)].filter(([, row]) => row.dataset.reading !== undefined || row.querySelector(".badge-recording"));
 }
 
-/** @param {string} address @returns {Promise<Map<string, HTMLTableRowElement>>} */
-async function fetchRows(address) {
+/** @param {string} address @returns {Promise<Document>} */
+async function fetchList(address) {
   const answer = await fetch(address, { headers: { Accept: "text/html" } });
   if (!answer.ok) throw new Error(`status ${answer.status}`);
-  return listRows(new DOMParser().parseFromString(await answer.text(), "text/html"));
+  return new DOMParser().parseFromString(await answer.text(), "text/html");
 }
 
 /** @param {HTMLTableRowElement} row @param {HTMLTableRowElement} fresh */
@@ -31,24 +31,39 @@ function renewRow(row, fresh) {
     if (next.dataset.verdict) cell.dataset.verdict = next.dataset.verdict;
     else cell.replaceWith(document.importNode(next, true));
   }
+  if (fresh.dataset.reading === undefined) delete row.dataset.reading;
 }
 
-async function renewRecording() {
-  const shown = await fetchRows(location.href);
-  for (const [id, row] of listRecording()) {
-    // A run that has ended may belong to another page of the list by now.
-    const fresh = shown.get(id) ?? (await fetchRows(`${location.pathname}?${new URLSearchParams({ q: id })}`)).get(id);
+/**
+ * Say how many runs are still to be read. When none is, the order of the list is known: it is shown from the start.
+ * @param {Document} fresh
+ */
+function renewCount(fresh) {
+  const [count, next] = [document, fresh].map((page) => page.querySelector("[data-unread]"));
+  if (count && next) count.textContent = next.textContent;
+  else if (count && !document.querySelector("#compare input[name=run]:checked")) location.reload();
+  else count?.remove();
+}
+
+async function renewUnfinished() {
+  const page = await fetchList(location.href);
+  const shown = listRows(page);
+  for (const [id, row] of listUnfinished()) {
+    // A run that has ended, or was read, may belong to another page of the list by now.
+    const search = `${location.pathname}?${new URLSearchParams({ q: id })}`;
+    const fresh = shown.get(id) ?? listRows(await fetchList(search)).get(id);
     if (fresh) renewRow(row, fresh);
   }
+  renewCount(page);
 }
 
 /** @param {() => void} changed called after the rows were renewed */
 export function followRows(changed) {
   let wait = POLL_MS;
   const poll = async () => {
-    if (!listRecording().length) return;
+    if (!listUnfinished().length && !document.querySelector("[data-unread]")) return;
     try {
-      await renewRecording();
+      await renewUnfinished();
       wait = POLL_MS;
       changed();
     } catch {

@@ -127,7 +127,7 @@ class DiskCache(Generic[T]):
                 record = self._decoder.decode(read_small_file(root / self._name))
             except (OSError, msgspec.MsgspecError, RecursionError):
                 continue  # not there, or not ours: it is computed anew
-            if record.code == _digest_code() and record.stamp == shorten_stamp(stamp):
+            if record.code == digest_code() and record.stamp == shorten_stamp(stamp):
                 entry = Entry(stamp, record.result)
                 self._memory.put(rank.key, entry)
                 return entry
@@ -138,13 +138,13 @@ class DiskCache(Generic[T]):
         try:
             if rank.state == "recording" or rank.lens != WHOLE:
                 return
-            record = _Record(_digest_code(), shorten_stamp(stamp), result)
+            record = _Record(digest_code(), shorten_stamp(stamp), result)
             raw = msgspec.msgpack.encode(record, enc_hook=_encode_array)
         except (RunError, TypeError, OverflowError) as error:
             log.warning("%s of %s is not cached: %s", self._name, rank.folder, error)
             return
         if len(raw) <= LIMIT_BYTES:
-            any(_write_file(root, self._name, raw) for root in list_roots(rank, FOLDER))
+            any(write_file(root, self._name, raw) for root in list_roots(rank, FOLDER))
 
 
 _ONE_LARGE = threading.RLock()
@@ -170,7 +170,7 @@ def explain_too_large(rank: RankRun, slices: int) -> str:
 
 
 @cache
-def _digest_code() -> str:
+def digest_code() -> str:
     """Return what changes when this program does: a result is computed anew by another version."""
     server = Path(__file__).parents[2]
     digest = hashlib.sha256()
@@ -179,7 +179,7 @@ def _digest_code() -> str:
     return digest.hexdigest()
 
 
-def _write_file(root: Path, name: str, raw: bytes) -> bool:
+def write_file(root: Path, name: str, raw: bytes) -> bool:
     """Write a file so that a reader sees all of it or nothing; say whether that could be done."""
     partial = root / f".{name}.{os.getpid()}.partial"
     try:

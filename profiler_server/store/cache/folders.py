@@ -18,15 +18,20 @@ def list_roots(rank: RankRun, name: str) -> list[Path]:
     Arrow, which writes the timelines, takes no folder whose name is no UTF-8.
     """
     digest = blake2b(os.fsencode(rank.folder), digest_size=8).hexdigest()
-    private = _find_private()
     beside = [rank.folder / name] if is_plain(rank.folder) else []
-    return [*beside, *([private / f"{digest}{name}"] if _is_ours(private) else [])]
+    return [*beside, *(private / f"{digest}{name}" for private in find_private())]
+
+
+def find_private() -> list[Path]:
+    """Return the private folder of this user in the temporary directory; none if others can write there."""
+    private = _find_private()
+    return [private] if _is_ours(private) else []
 
 
 def make_root(root: Path) -> None:
     """Make the folder. Raises OSError; PermissionError if it would lie where others can write."""
     private = _find_private()
-    if root.parent == private:
+    if private in (root, root.parent):
         private.mkdir(mode=0o700, exist_ok=True)
         if not _is_ours(private):
             raise PermissionError(f"{private} is not a private folder of this user")

@@ -27,6 +27,8 @@ from profiler_server.web.templating import read_fields
 
 ROUTER = APIRouter(tags=["runs"])
 CHOICES = 500
+FIRST_LOOK_S = 0.3
+"""How long the page waits for runs that were never read: they can be chosen by the name of their folder."""
 # What the bars of a part are drawn in; operators are host work.
 CATEGORIES = {phase.label: phase.color for phase in PHASES}
 RunOf = Annotated[str, Query(max_length=1000, description="The run's path below the base directory.")]
@@ -86,7 +88,7 @@ def read_comparison(services: ServicesOf, a: RunOf, b: RunOf, rank: Rank = None)
 
 
 def _build_view(services: Services, a: str, b: str) -> CompareView:
-    runs = services.catalog.list_runs().runs[:CHOICES]
+    runs = services.catalog.list_runs(FIRST_LOOK_S).runs[:CHOICES]
     if not a or not b:
         notice = Notice("empty", "Choose two runs", "A is the run to compare with, B the one to judge.")
         return CompareView(a, b, runs, notice=notice)

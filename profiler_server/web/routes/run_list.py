@@ -21,6 +21,8 @@ from profiler_server.web.templating import read_fields
 from profiler_server.web.uploads.offers import TraceOffer, list_offers
 
 ROUTER = APIRouter()
+FIRST_LOOK_S = 0.3
+"""How long the page waits for runs that were never read; the rest of them fills in behind it."""
 VERDICT_LABELS = {
     "input": "Input",
     "receive": "Receiving",
@@ -65,6 +67,7 @@ class RunList:
     query: RunQuery
     states: Mapping[str, str]
     total: int
+    unread: int
     unreadable: tuple[Unreadable, ...]
     cut: str
     offers: tuple[TraceOffer, ...]
@@ -77,7 +80,7 @@ class RunList:
 @ROUTER.get("/", include_in_schema=False)
 def show_runs(request: Request, services: ServicesOf) -> HTMLResponse:
     query = parse_query(request.query_params)
-    listing = services.catalog.list_runs()
+    listing = services.catalog.list_runs(FIRST_LOOK_S)
     found = select_runs(listing.runs, query)
     base = str(services.catalog.base_dir)
     context = RunList(
@@ -86,6 +89,7 @@ def show_runs(request: Request, services: ServicesOf) -> HTMLResponse:
         query=query,
         states=STATE_LABELS,
         total=len(listing.runs),
+        unread=listing.unread,
         unreadable=listing.unreadable,
         cut=listing.cut,
         offers=list_offers(listing, services.catalog.base_dir, services.imports),
@@ -102,13 +106,15 @@ def show_runs(request: Request, services: ServicesOf) -> HTMLResponse:
 def read_verdicts(
     services: ServicesOf, run: Annotated[list[str], Query(max_length=100, description="Ids of runs.")]
 ) -> dict[str, Verdict]:
-    listing = services.catalog.list_runs()
+    listing = services.catalog.list_runs(FIRST_LOOK_S)
     entries = [entry for run_id in run if (entry := listing.find(run_id)) is not None]
     return {entry.id: peek_verdict(services, entry) for entry in entries}
 
 
 def peek_verdict(services: Services, entry: RunEntry) -> Verdict:
     """Return the verdict if it is known, else one that is pending, and have it judged."""
+    if not entry.is_read:
+        return Verdict("", "", pending=True)
     try:
         panel = services.diagnoses.peek(entry)
     except RunError as error:  # the run may vanish at any moment

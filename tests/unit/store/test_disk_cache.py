@@ -101,7 +101,7 @@ def test_a_file_that_changes_has_it_computed_anew(rank: RankRun) -> None:
 def test_another_version_of_the_program_computes_it_anew(rank: RankRun, monkeypatch: pytest.MonkeyPatch) -> None:
     counter = Counter()
     make(counter.compute).read(rank)
-    monkeypatch.setattr(disk, "_digest_code", lambda: "another")
+    monkeypatch.setattr(disk, "digest_code", lambda: "another")
     make(counter.compute).read(rank)
     assert counter.calls == 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +57,11 @@ def test_a_page_past_the_end_is_the_last_page() -> None:
 def test_an_unknown_value_is_refused(query: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         RunQuery(**query)
+
+
+def test_a_run_that_is_not_read_yet_has_no_state_and_no_figure_to_sort_by() -> None:
+    unread = replace(entry("new", 9, 99.0), is_read=False)
+    runs = (unread, *RUNS)
+    assert [run.id for run in select_runs(runs, RunQuery(state="complete")).runs] == ["cnn", "team/gpt-1"]
+    assert [run.id for run in select_runs(runs, RunQuery(sort="-steps")).runs][-1] == "new"
+    assert select_runs(runs, RunQuery()).runs[0].id == "new"
