@@ -21,6 +21,7 @@ from collector.format.run import RankRun
 from collector.format.schema.errors import OutputError, StepscopeError
 from profiler_server.store.cache.background import Background
 from profiler_server.store.cache.folders import list_roots, make_root
+from profiler_server.store.cache.provisional import note_provisional
 from profiler_server.timeline.build import FORMAT_VERSION, INDEX_FILE, Progress, build_timeline
 from profiler_server.timeline.sources import count_slices, find_stamp
 from profiler_server.timeline.store import Timeline
@@ -98,6 +99,7 @@ class TimelineCache:
 
     def start(self, rank: RankRun) -> None:
         """Begin to build in the background, if nobody does yet. What fails then fails again on `open`, which reports it."""
+        note_provisional()
         if self.find_progress(rank) is None:
             self._background.start(rank.whole.key, lambda: self._open_quietly(rank))
 

@@ -26,6 +26,7 @@ from profiler_server.web.errors import ErrorView, describe_error, describe_statu
 from profiler_server.web.guard import SECURITY_HEADERS, Guard
 from profiler_server.web.links import API
 from profiler_server.web.parameters import refuse_unknown_names
+from profiler_server.web.revalidation import Revalidation
 from profiler_server.web.services import Services, find_services
 from profiler_server.web.shell import Shell
 from profiler_server.web.token_gate import TokenGate
@@ -45,8 +46,10 @@ def create_app(settings: Settings) -> FastAPI:
     _include_routers(app)
     for kind in (StepscopeError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _answer_error)
-    app.add_middleware(Compression)
     app.add_middleware(Crowding)
+    services: Services = app.state.services
+    app.add_middleware(Revalidation, base_dir=services.catalog.base_dir, version=services.find_version)
+    app.add_middleware(Compression)
     app.add_middleware(BodyLimit)
     app.add_middleware(TokenGate, settings=settings, answer=_answer_error)
     app.add_middleware(Guard, settings=settings)

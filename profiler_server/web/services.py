@@ -30,6 +30,7 @@ class Services:
         self.settings = settings
         self.catalog = Catalog(settings.base_dir)
         self.static = StaticFiles(frontend / "static")
+        self._templates_files = StaticFiles(frontend / "templates")
         self.links = Links(lambda: self.static.version)
         self.templates = Templates(frontend / "templates", self.links)
         self.diagnoses = Diagnoses()
@@ -48,6 +49,10 @@ class Services:
         """Return the pages, found at first use: the run list is shown before pandas and DuckDB are imported."""
         with self._lock:
             return self._pages
+
+    def find_version(self) -> str:
+        """Return what changes with any file that pages are drawn with."""
+        return f"{self.static.version}-{self._templates_files.version}"
 
     def respond(self, template: str, shell: Shell, status: int = 200, **context: Any) -> HTMLResponse:
         """Render a page."""

@@ -9,6 +9,8 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Any, TypeVar, cast
 
+from profiler_server.store.cache.provisional import note_provisional
+
 MOST_WAITING = 32
 """What is started beyond that is refused; whoever needs it asks again."""
 HEAD_START_S = 0.3
@@ -37,7 +39,11 @@ class Background:
         self._running = 0
 
     def start(self, key: Hashable, work: Callable[[], T]) -> Future[T] | None:
-        """Have some work done; return its future result, or None if too much waits already."""
+        """Have some work done; return its future result, or None if too much waits already.
+
+        The answer that is being made lacks this result: it counts as provisional.
+        """
+        note_provisional()
         with self._lock:
             if key in self._work:
                 return cast("Future[T]", self._work[key][1])

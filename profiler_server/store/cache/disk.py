@@ -27,6 +27,7 @@ from collector.format.schema.reading import LIMIT_BYTES, read_small_file
 from profiler_server.store.cache.background import BACKGROUND
 from profiler_server.store.cache.folders import list_roots, make_root
 from profiler_server.store.cache.memory import Entry, MemoryCache
+from profiler_server.store.cache.provisional import note_provisional
 from profiler_server.store.cache.stamp import Stamp, shorten_stamp, stamp_rank
 
 AT_ONCE_SLICES = 1_000_000
@@ -100,6 +101,7 @@ class DiskCache(Generic[T]):
         key = rank.key
         failure = self._failed.pop(key, None)
         if failure is not None:
+            note_provisional()  # it is tried again for the next request
             raise failure
         BACKGROUND.start((self._name, key), lambda: self._read_quietly(rank))
         if entry is not None and rank.state == "recording":

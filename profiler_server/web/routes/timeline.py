@@ -67,7 +67,7 @@ def read_meta(rank: RankOf) -> Response:
     if not TIMELINES.find_built(rank) and TIMELINES.is_large(rank):
         TIMELINES.start(rank)
         return JSONResponse({"building": TIMELINES.find_progress(rank) or 0.0}, 202, _FRESH)
-    return JSONResponse(view_meta(TIMELINES.open(rank)), headers=_FRESH)
+    return JSONResponse(view_meta(TIMELINES.open(rank)))
 
 
 @ROUTER.get("/tile", summary="1,024 bins of every lane, packed (see profiler_server/timeline/tiles.py)")
@@ -92,7 +92,7 @@ def find_slice(
     place: Annotated[int, Query(ge=-1, le=2**40)] = -1,
     direction: Annotated[Direction, Query()] = "next",
 ) -> Response:
-    return JSONResponse(view_search(search(timeline, q, (start, place), direction)), headers=_FRESH)
+    return JSONResponse(view_search(search(timeline, q, (start, place), direction)))
 
 
 @ROUTER.get("/slice", summary="Everything about one slice")
@@ -100,7 +100,7 @@ def read_slice(timeline: TimelineOf, id: Annotated[int, Query(ge=0, le=2**32)]) 
     found = describe_slice(timeline, id)
     if found is None:
         raise HTTPException(404, f"There is no slice {id} in rank {timeline.rank.rank}")
-    return JSONResponse(view_details(found), headers=_FRESH)
+    return JSONResponse(view_details(found))
 
 
 @ROUTER.get("/area", summary="What runs in a stretch of time on some lanes, by name")
@@ -112,7 +112,7 @@ def read_area(
     last: Annotated[int, Query(ge=0, le=2**31, description="Last lane.")] = 2**31,
 ) -> Response:
     lanes = range(first, min(last + 1, len(timeline.index.lanes), first + _MOST_LANES))
-    return JSONResponse(view_area(summarize_area(timeline, begin, max(end, begin), lanes)), headers=_FRESH)
+    return JSONResponse(view_area(summarize_area(timeline, begin, max(end, begin), lanes)))
 
 
 @ROUTER.get("/export", summary="A trace for Perfetto or chrome://tracing", response_class=FileResponse)

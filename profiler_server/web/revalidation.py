@@ -1,0 +1,172 @@
+"""Pages and data of runs that have ended: each carries an ETag, is not made again while nothing changed, and is not even
+sent again to who has it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from pathlib import Path
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from collector.format.finding import BASE_ID
+from collector.format.schema import layout
+from profiler_server.store.cache.finished import FinishedRuns
+from profiler_server.store.cache.provisional import Watch, watch_request
+from profiler_server.web.links import API
+
+_BELOW = (f"{API}/runs/", "/runs/")
+_CACHE_CONTROL = "private, no-cache"
+"""A browser keeps the answer for this user alone, and asks each time whether it still holds."""
+MOST_KEPT_BYTES = 64 << 20
+LARGEST_KEPT_BYTES = 2 << 20
+_MOST_PIECES = 64
+_OWN_TERMS = ("cache-control", "content-encoding", "etag", "set-cookie", "vary")
+"""Headers of an answer that says itself how long it holds, or that is not the same for everyone."""
+
+RawHeaders = Sequence[tuple[bytes, bytes]]
+
+
+class Revalidation:
+    """ASGI middleware. `version` is of what the pages are made with; tags of another process are never taken for ours.
+
+    It stands behind the token and the host check, so that nobody is told that what he may not see has not changed.
+    """
+
+    def __init__(self, app: ASGIApp, base_dir: Path, version: Callable[[], str]) -> None:
+        self._app = app
+        self._tags = _Tags(base_dir, version)
+        self._kept = _KeptAnswers()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or not scope["path"].startswith(_BELOW):
+            await self._app(scope, receive, send)
+            return
+        tag = await run_in_threadpool(self._tags.find, scope["path"], scope.get("query_string", b""))
+        if tag is None:
+            await self._app(scope, receive, send)
+        elif tag in _list_known(Headers(scope=scope).get("if-none-match", "")):
+            await Response(status_code=304, headers=_describe(tag))(scope, receive, send)
+        elif (kept := self._kept.find(tag)) is not None:
+            await _send_kept(kept, scope, send)
+        else:
+            await self._app(scope, receive, _Tagger(tag, send, self._kept, scope["method"] == "GET"))
+
+
+def _describe(tag: str) -> dict[str, str]:
+    return {"ETag": tag, "Cache-Control": _CACHE_CONTROL}
+
+
+def _list_known(header: str) -> set[str]:
+    return {tag.strip() for tag in header.split(",")}
+
+
+async def _send_kept(kept: tuple[RawHeaders, bytes], scope: Scope, send: Send) -> None:
+    headers, body = kept
+    await send({"type": "http.response.start", "status": 200, "headers": list(headers)})
+    await send({"type": "http.response.body", "body": body if scope["method"] == "GET" else b""})
+
+
+class _Tags:
+    """What an address answers with, as a tag that changes with the answer. Safe to use from several threads."""
+
+    def __init__(self, base_dir: Path, version: Callable[[], str]) -> None:
+        self._base_dir = base_dir
+        self._version = version
+        # Rules, pages and settings are those of this process; another may have others.
+        self._process = secrets.token_hex(8)
+        self._finished = FinishedRuns()
+
+    def find(self, path: str, query: bytes) -> str | None:
+        """Return the tag of an address; None unless it is of runs that have ended."""
+        runs = self._list_runs(path)
+        stamps = [self._finished.find_stamp(run) for run in runs]
+        if not stamps or None in stamps:
+            return None
+        digest = blake2b(digest_size=16)
+        for part in (self._process, self._version(), path, query.decode("latin-1"), *map(str, runs), *map(str, stamps)):
+            digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
+        return f'W/"{digest.hexdigest()}"'
+
+    def _list_runs(self, path: str) -> list[Path]:
+        """Return every run that the address may mean: ids hold slashes, so that which it is only its route decides."""
+        pieces = path.removeprefix(API).removeprefix("/runs/").split("/")
+        found = []
+        folder = self._base_dir
+        for index, piece in enumerate(pieces[:_MOST_PIECES]):
+            if piece in ("", ".", "..") or "\0" in piece or "\\" in piece:
+                break
+            if index or piece != BASE_ID:
+                folder = folder / piece
+            try:
+                if layout.run_file(folder).is_file():
+                    found.append(folder)
+            except OSError:  # a name too long for the disk
+                break
+        return found
+
+
+class _KeptAnswers:
+    """Answers by their tag, the oldest go first. To be used from the event loop."""
+
+    def __init__(self) -> None:
+        self._answers: OrderedDict[str, tuple[RawHeaders, bytes]] = OrderedDict()
+        self._bytes = 0
+
+    def find(self, tag: str) -> tuple[RawHeaders, bytes] | None:
+        if tag in self._answers:
+            self._answers.move_to_end(tag)
+        return self._answers.get(tag)
+
+    def put(self, tag: str, headers: RawHeaders, body: bytes) -> None:
+        if tag in self._answers:
+            return
+        self._answers[tag] = headers, body
+        self._bytes += len(body)
+        while self._bytes > MOST_KEPT_BYTES:
+            self._bytes -= len(self._answers.popitem(last=False)[1][1])
+
+
+class _Tagger:
+    """Sends an answer on, with its tag if it is whole: nothing of it is still being computed."""
+
+    def __init__(self, tag: str, send: Send, kept: _KeptAnswers, is_kept: bool) -> None:
+        self._tag, self._send, self._kept = tag, send, kept
+        self._watch: Watch = watch_request()
+        self._headers: RawHeaders | None = None
+        self._body: list[bytes] = []
+        self._size = 0
+        self._may_keep = is_kept
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._begin(message)
+        elif message["type"] == "http.response.body" and self._headers is not None:
+            self._collect(message)
+        await self._send(message)
+
+    def _begin(self, message: Message) -> None:
+        headers = MutableHeaders(scope=message)
+        own_terms = any(name in headers for name in _OWN_TERMS)
+        if message["status"] != 200 or self._watch.is_provisional or own_terms:
+            return
+        for name, value in _describe(self._tag).items():
+            headers[name] = value
+        if self._may_keep:
+            self._headers = tuple(message["headers"])
+
+    def _collect(self, message: Message) -> None:
+        body = message.get("body", b"")
+        self._size += len(body)
+        if self._size > LARGEST_KEPT_BYTES or self._headers is None:
+            self._headers, self._body = None, []
+            return
+        self._body.append(body)
+        if not message.get("more_body", False) and not self._watch.is_provisional:
+            self._kept.put(self._tag, self._headers, b"".join(self._body))
