@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.run import RankRun
-from collector.format.schema.errors import TableBrokenError, TableMissingError
+from collector.format.schema.errors import RunError, StepscopeError, TableBrokenError, TableMissingError
 from collector.format.schema.recovery import spell_recovery
 from profiler_server.analysis.operators.operators import summarize_operators
 from profiler_server.analysis.results import OperatorRow
@@ -63,14 +63,15 @@ def build(request: PageRequest) -> TimelinePage:
     if request.steps is not None and not {"step", "t0", "t1"} & set(request.query):
         base.data["span"] = rank.through(request.steps).span_ns
     if not TIMELINES.find_built(rank) and TIMELINES.is_large(rank):
+        failure = TIMELINES.take_failure(rank)
+        if failure is not None:
+            return _show_failure(base, rank, failure, "Reload the page to have it prepared again.")
         TIMELINES.start(rank)
         return base
     try:
         timeline = TIMELINES.open(rank)
     except (TableBrokenError, OverflowError, pa.ArrowException) as error:
-        remedy = find_remedy(error) if isinstance(error, TableBrokenError) else spell_recovery(rank.folder)
-        notice = Notice("failed", "The timeline cannot be read", str(error), remedy)
-        return TimelinePage(notice, None, (), (), data, None, "", base.export_name)
+        return _show_failure(base, rank, error)
     if not timeline.index.slices and not timeline.index.counters:
         return TimelinePage(_explain_empty(rank), None, (), (), data, None, "", base.export_name)
     meta = view_meta(timeline)
@@ -84,6 +85,15 @@ def build(request: PageRequest) -> TimelinePage:
     }
     totals = _sum_totals(timeline)
     return replace(base, totals=totals, longest=list_longest(timeline), first_tile=first)
+
+
+def _show_failure(page: TimelinePage, rank: RankRun, error: Exception, advice: str = "") -> TimelinePage:
+    remedy = find_remedy(error) if isinstance(error, RunError) else ""
+    if not isinstance(error, StepscopeError):
+        remedy = spell_recovery(rank.folder)
+    reason = " ".join(filter(None, (f"{str(error).rstrip('.')}.", advice)))
+    notice = Notice("failed", "The timeline cannot be prepared", reason, remedy)
+    return replace(page, notice=notice, partial=None, search="")
 
 
 def _open_step(page: TimelinePage, rank: RankRun, asked: str) -> TimelinePage:

@@ -12,13 +12,16 @@ import shutil
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Hashable
+from concurrent.futures import Future
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 
 from collector.format.run import RankRun
-from collector.format.schema.errors import OutputError, StepscopeError
+from collector.format.schema.errors import OutputError, StepscopeError, TableBrokenError
+from collector.format.schema.recovery import spell_recovery
 from profiler_server.store.cache.background import Background
 from profiler_server.store.cache.folders import list_roots, make_root
 from profiler_server.store.cache.provisional import note_provisional
@@ -42,6 +45,7 @@ class TimelineCache:
         self._open: OrderedDict[tuple[str, str], Timeline] = OrderedDict()
         self._building: dict[tuple[str, str], threading.Lock] = {}
         self._progress: dict[tuple[str, str], float] = {}
+        self._failed: dict[Hashable, StepscopeError] = {}
         self._background = Background(threads=2, head_start=False)
 
     def open(self, rank: RankRun) -> Timeline:
@@ -98,16 +102,26 @@ class TimelineCache:
         return max(found) if found else None
 
     def start(self, rank: RankRun) -> None:
-        """Begin to build in the background, if nobody does yet. What fails then fails again on `open`, which reports it."""
+        """Begin to build in the background, if nobody does yet. `take_failure` says why that failed."""
         note_provisional()
         if self.find_progress(rank) is None:
-            self._background.start(rank.whole.key, lambda: self._open_quietly(rank))
+            future = self._background.start(rank.whole.key, lambda: self.open(rank))
+            if future is not None:
+                future.add_done_callback(lambda done: self._note_failure(rank, done))
 
-    def _open_quietly(self, rank: RankRun) -> None:
-        try:
-            self.open(rank)
-        except (StepscopeError, OSError) as error:
-            log.warning("the timeline of %s cannot be built: %s", rank.folder, error)
+    def take_failure(self, rank: RankRun) -> StepscopeError | None:
+        """Return why the timeline could not be built in the background; whoever asks next has it built again."""
+        with self._lock:
+            failure = self._failed.pop(rank.whole.key, None)
+        if failure is not None:
+            note_provisional()
+        return failure
+
+    def _note_failure(self, rank: RankRun, done: Future[Timeline]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if error is not None:
+            with self._lock:
+                self._failed[rank.whole.key] = _explain_failure(rank, error)
 
     def _open_or_rebuild(self, rank: RankRun, stamp: str) -> Timeline:
         folder = self._find_or_build(rank, stamp)
@@ -160,6 +174,17 @@ def _build(rank: RankRun, stamp: str, roots: list[Path], note: Progress) -> Path
             shutil.rmtree(partial, ignore_errors=True)
     tried = " nor ".join(map(str, roots))
     raise OutputError(f"the timeline's cache cannot be written to {tried} ({problem}); make room")
+
+
+def _explain_failure(rank: RankRun, error: BaseException) -> StepscopeError:
+    """Return the error with what to do about it."""
+    if isinstance(error, StepscopeError):
+        return error
+    if isinstance(error, OSError):
+        return OutputError(f"the timeline cannot be prepared: {error}; make room, or see who may write there")
+    remedy = spell_recovery(rank.folder)
+    kind = f"{type(error).__name__}: {error}"
+    return TableBrokenError(f"the timeline cannot be prepared ({kind[:300]}); run `{remedy}`", remedy)
 
 
 def _remove_old(root: Path) -> None:

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { describeState } from "../../frontend/static/js/imports.js";
 import { describeChoice } from "../../frontend/static/js/runs.js";
 import { readChoice, writeChoice } from "../../frontend/static/js/storage.js";
 import { addressOf, opensElsewhere } from "../../frontend/static/js/swap.js";
@@ -42,4 +43,14 @@ test("files that are no traces or too large are refused before they are sent", (
   assert.match(refuse([], 100), /No file was dropped/);
   assert.match(refuse([{ name: "a.txt", size: 1 }], 100), /^a\.txt is not a trace/);
   assert.match(refuse([{ name: "a.json", size: 2 ** 20 + 1 }], 2 ** 20), /^2 MiB are more than this server takes \(1 MiB\)/);
+});
+
+test("an import that waits says its place in the queue", () => {
+  const job = { id: "a", state: "waiting", progress_frac: 0, error: null, href: null };
+  const places = [0, 1, 2, 3, 10, 20, 21].map((ahead) => describeState({ ...job, ahead }));
+  assert.deepEqual(places[0], "Waiting");
+  const named = places.slice(1).map((text) => text.split(" ")[0]);
+  assert.deepEqual(named, ["2nd", "3rd", "4th", "11th", "21st", "22nd"]);
+  assert.equal(places[1], "2nd in the queue");
+  assert.equal(describeState({ ...job, state: "importing", ahead: 1 }), "Importing");
 });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shutil
 import time
@@ -11,6 +12,7 @@ import pytest
 
 from collector.traces import import_trace
 from profiler_server.store.cache import background, disk
+from profiler_server.timeline import cache as timeline_cache
 from tests.support.asking import Asker
 from tests.support.traces import training_steps, write_trace
 
@@ -80,3 +82,43 @@ def test_a_damaged_table_is_told_where_its_figures_would_be(large: Asker, tmp_pa
     text = ask_until_there(large, "/runs/large/accounting")
     assert "cannot be accounted for" in text
     assert "is damaged" in text
+
+
+@pytest.mark.parametrize(
+    ("failure", "words", "remedy"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), ("No space left on device", "make room"), ""),
+        (ValueError("odd level"), ("ValueError: odd level",), "profiler-server recover"),
+        (MemoryError(), ("MemoryError",), "profiler-server recover"),
+    ],
+)
+def test_a_timeline_that_cannot_be_prepared_says_why_and_what_to_do(
+    large: Asker, monkeypatch: pytest.MonkeyPatch, failure: Exception, words: tuple[str, ...], remedy: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(timeline_cache, "LARGE_SLICES", 10)
+    with monkeypatch.context() as failing:
+        failing.setattr(timeline_cache, "build_timeline", fail)
+        assert "Preparing the timeline" in large.ask("/runs/large/timeline").text
+        text = ask_until_failed(large, "/runs/large/timeline", "The timeline cannot be prepared")
+        assert all(word in text for word in (*words, "Reload the page", remedy))
+        data = ask_until_failed(large, "/api/v1/runs/large/timeline/meta", "error")
+        assert all(word in data for word in words)
+        assert "Traceback" not in text + data
+        # What still fails in the background ends before the mend.
+        ask_until_failed(large, "/api/v1/runs/large/timeline/meta", "error")
+    deadline = time.monotonic() + 60
+    while large.ask("/api/v1/runs/large/timeline/meta").status_code != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert "cannot be prepared" not in large.ask("/runs/large/timeline").text
+
+
+def ask_until_failed(asker: Asker, path: str, words: str) -> str:
+    deadline = time.monotonic() + 60
+    while words not in (text := asker.ask(path).text):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return text

@@ -26,7 +26,13 @@ export async function followImport(address, id, show) {
 /** @param {ImportStatus} job */
 export function describeState(job) {
   if (job.state !== "waiting") return "Importing";
-  return job.ahead ? `Waiting behind ${job.ahead} ${job.ahead === 1 ? "import" : "imports"}` : "Waiting";
+  return job.ahead ? `${writePlace(job.ahead + 1)} in the queue` : "Waiting";
+}
+
+/** @param {number} place @returns {string} 2nd, 3rd, 11th */
+function writePlace(place) {
+  const teen = place % 100 > 10 && place % 100 < 14;
+  return `${place}${(!teen && ["", "st", "nd", "rd"][place % 10]) || "th"}`;
 }
 
 /**

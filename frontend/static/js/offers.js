@@ -1,5 +1,5 @@
 // Traces that lie below the base directory: a click imports one, and its run appears in the list above.
-import { describeState, followImport } from "./imports.js";
+import { cancelImport, describeState, followImport } from "./imports.js";
 
 /** One line of the table. */
 class Offer {
@@ -9,6 +9,12 @@ class Offer {
     this.addresses = { start: table.dataset.address ?? "", state: table.dataset.state ?? "" };
     this.button = /** @type {HTMLButtonElement} */ (row.querySelector("[data-import-trace]"));
     this.state = /** @type {HTMLElement} */ (row.querySelector(".offer-state"));
+    this.cancel = /** @type {HTMLButtonElement} */ (row.querySelector("[data-cancel-import]"));
+    /** @type {string | undefined} */
+    this.id = undefined;
+    this.cancel?.addEventListener("click", () => {
+      if (this.id) cancelImport(this.addresses.state, this.id).catch(() => {});
+    });
   }
 
   async start() {
@@ -29,7 +35,9 @@ class Offer {
     this.button.disabled = true;
     this.say("Waiting");
     try {
-      const href = await followImport(this.addresses.state, await findId(), (job) => {
+      this.id = await findId();
+      this.cancel.hidden = false;
+      const href = await followImport(this.addresses.state, this.id, (job) => {
         this.say(`${describeState(job)}, ${Math.round(100 * job.progress_frac)} %`);
       });
       this.link(href);
@@ -37,6 +45,8 @@ class Offer {
       this.button.disabled = false;
       this.say(error instanceof Error ? error.message : String(error), true);
       return;
+    } finally {
+      this.cancel.hidden = true;
     }
     // Without an answer the list stays as it is: the link to the run is there.
     await renewList().catch(() => {});

@@ -63,8 +63,11 @@ TimelineOf = Annotated[Timeline, Depends(open_timeline)]
 
 @ROUTER.get("/meta", summary="Tracks, levels and the dictionary of a rank's timeline")
 def read_meta(rank: RankOf) -> Response:
-    """Answer 202 with `building`, a share of 1, while a large timeline is prepared."""
+    """Answer 202 with `building`, a share of 1, while a large timeline is prepared, and once with why that failed."""
     if not TIMELINES.find_built(rank) and TIMELINES.is_large(rank):
+        failure = TIMELINES.take_failure(rank)
+        if failure is not None:
+            raise failure
         TIMELINES.start(rank)
         return JSONResponse({"building": TIMELINES.find_progress(rank) or 0.0}, 202, _FRESH)
     return JSONResponse(view_meta(TIMELINES.open(rank)))

@@ -161,7 +161,7 @@ class Imports:
         self._pool.submit(self._run, job, name, files, folder)
 
     def _run(self, job: Import, name: str, files: tuple[Path, ...], folder: Path | None) -> None:
-        if folder is not None and not self._take(job, folder):
+        if not self._take(job, folder):
             return
         self._note(replace(job, state="importing"))
         try:
@@ -216,10 +216,12 @@ class Imports:
             check_memory(pid, self._memory_bytes)
             self._note(replace(job, state="importing", progress_frac=value))
 
-    def _take(self, job: Import, folder: Path) -> bool:
-        """Say whether an upload is to be imported here and now: it may be cancelled, or taken by another server."""
+    def _take(self, job: Import, folder: Path | None) -> bool:
+        """Say whether to import here and now: a job may be cancelled, and an upload be taken by another server."""
         with self._lock:
             is_wanted = self._jobs.get(job.id, job).is_under_way
+        if folder is None:
+            return is_wanted
         if not is_wanted:
             self.remove_folder(folder)
         elif not waiting.take(folder):

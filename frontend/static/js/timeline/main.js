@@ -17,10 +17,19 @@ async function waitForMeta(api, rank, status) {
     if (answer.status === 200 && !waited) return found;
     // The page itself has more to say now: the totals, and the names with the most time.
     if (answer.status === 200) return location.reload(), new Promise(() => {});
-    if (!answer.ok) throw new Error(found.error?.message ?? "The timeline cannot be prepared.");
+    if (!answer.ok) throw new Error(explainFailure(found));
     status.textContent = `Preparing the timeline: ${Math.round(100 * found.building)} %. This is done once for a run.`;
     await new Promise((resolve) => setTimeout(resolve, POLL_MS));
   }
+}
+
+/**
+ * @param {{error?: {message?: string, remedy?: string}}} answer
+ * @returns {string} why there is no timeline, and what to do about it
+ */
+function explainFailure({ error }) {
+  const said = [error?.message ?? "The timeline cannot be prepared.", error?.remedy, "Reload the page to have it prepared again."];
+  return said.filter(Boolean).join(" ");
 }
 
 /** @param {Viewer} viewer @param {string} api @param {string} title */
