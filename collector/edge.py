@@ -37,3 +37,15 @@ class Edge:
 def log_failure(text: str, *args: object, level: int = logging.WARNING) -> Edge:
     """Return an edge that only logs: `text` says what does not happen then, the exception follows it."""
     return Edge(lambda error: _log.log(level, f"stepscope: {text}: %r", *args, error))
+
+
+def hide_frame(error: BaseException) -> None:
+    """Take the calling function out of the traceback of an error that it has just caught and is to raise again.
+
+    For what stands between the user's code and torch: `except BaseException as error: hide_frame(error); raise`, with
+    nothing else before the `raise`. Under Python 3.10 the frame stays: there a bare `raise` brings it back.
+    """
+    traceback = error.__traceback__
+    if traceback is not None:
+        # Not by assignment: the class of the user's error may refuse it, as a frozen dataclass does.
+        BaseException.with_traceback(error, traceback.tb_next)

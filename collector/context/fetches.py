@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from collector.context.signals import SignalContext
+from collector.edge import hide_frame
 from collector.ring.codes import LOADER_READY, LOADER_START
 
 _MOST_SAMPLES = (1 << 32) - 1
@@ -23,13 +24,20 @@ def make_iter_hook(context: SignalContext, original: Any, begin: Callable[[Any],
 
     def __iter__(loader: Any) -> Any:
         if get_ident() != thread[0]:
-            return original(loader)
+            try:
+                return original(loader)
+            except BaseException as error:
+                hide_frame(error)
+                raise
         if begin is not None:
             begin(loader)
         steps.fetch_starts()
         words[following() & mask] = now() + LOADER_START
         try:
             return original(loader)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
             words[following() & mask] = now() + LOADER_READY
 

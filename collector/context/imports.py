@@ -10,6 +10,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from collector.edge import hide_frame
+
 
 class ImportWatch:
     """A finder that calls `then` once, when the import of a module has succeeded; what it raises reaches the importer."""
@@ -45,7 +47,11 @@ class ImportWatch:
 
         def execute_then(module: ModuleType) -> None:
             del loader.exec_module  # the instance's own attribute, set below: the loader is as it was
-            execute(module)
+            try:
+                execute(module)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             self._then()
 
         loader.exec_module = execute_then

@@ -8,6 +8,7 @@ from typing import Any
 
 from collector.context.fetches import count_samples
 from collector.context.signals import SignalContext
+from collector.edge import hide_frame
 from collector.ring.codes import (
     BATCH,
     BATCH_END,
@@ -93,6 +94,9 @@ class TrainingInput:
         self._write(LOADER_START)
         try:
             return _Fetches(self, iter(iterable), pack_fetch(epoch, number))
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
             self._write(LOADER_READY)
 
@@ -109,6 +113,7 @@ class TrainingInput:
             self._write(FETCH_STOP)
             if isinstance(error, StopIteration):
                 steps.fetch_stops()
+            hide_frame(error)
             raise
         log.write(BATCH, batch)
         self._write(FETCH_END)
@@ -120,6 +125,9 @@ class TrainingInput:
         self.read_starts()
         try:
             return advance()
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
             self.read_ends()
 
@@ -146,11 +154,15 @@ class _Fetches:
 
     def __next__(self) -> Any:
         training = self._training
-        if not training.is_recording():
-            return self._advance()
-        if self._has_loader:
-            return training.read(self._advance)
-        item, self._has_loader = training.fetch(self._place, self._batch, self._advance)
+        try:
+            if not training.is_recording():
+                return self._advance()
+            if self._has_loader:
+                return training.read(self._advance)
+            item, self._has_loader = training.fetch(self._place, self._batch, self._advance)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         self._batch += 1
         return item
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import Any
 
+from collector.edge import hide_frame
 from collector.format.schema.errors import UsageError
 from collector.marks import outlet as outlets
 from collector.marks.outlet import Outlet
@@ -31,39 +32,67 @@ class WatchedQueue:
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
         """Return the next item, as the queue's own `get` does."""
+        try:
+            return self._get(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    def put(self, item: Any, *args: Any, **kwargs: Any) -> None:
+        """Put an item, as the queue's own `put` does."""
+        try:
+            self._put(item, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    def get_nowait(self) -> Any:
+        """Return the next item if there is one, as the queue's own `get_nowait` does."""
+        try:
+            return self._get(block=False)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    def put_nowait(self, item: Any) -> None:
+        """Put an item if there is room, as the queue's own `put_nowait` does."""
+        try:
+            self._put(item, block=False)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    def _get(self, *args: Any, **kwargs: Any) -> Any:
         outlet = outlets.current
-        if outlet is None or not outlet.takes_pipeline:
-            return self._queue.get(*args, **kwargs)
-        self._sample(outlet)
-        trainer = outlet.trainer if outlet.is_training_thread else None
+        watched = outlet is not None and outlet.takes_pipeline
+        trainer = None
+        if outlet is not None and watched:
+            self._sample(outlet)
+            trainer = outlet.trainer if outlet.is_training_thread else None
         feeds_step = trainer is not None and trainer.fetch_starts()
         start_ns = perf_counter_ns()
         try:
             return self._queue.get(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
             if trainer is not None and feeds_step:
                 trainer.fetch_ends()
-            add_wait(outlet, Wait(INPUT_WAIT, self._name, start_ns, perf_counter_ns()))
+            if outlet is not None and watched:
+                add_wait(outlet, Wait(INPUT_WAIT, self._name, start_ns, perf_counter_ns()))
 
-    def put(self, item: Any, *args: Any, **kwargs: Any) -> None:
-        """Put an item, as the queue's own `put` does."""
+    def _put(self, item: Any, *args: Any, **kwargs: Any) -> None:
         outlet = outlets.current
-        if outlet is None or not outlet.takes_pipeline:
-            self._queue.put(item, *args, **kwargs)
-            return
         start_ns = perf_counter_ns()
         try:
             self._queue.put(item, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
-            add_wait(outlet, Wait(OUTPUT_WAIT, self._name, start_ns, perf_counter_ns()))
-
-    def get_nowait(self) -> Any:
-        """Return the next item if there is one, as the queue's own `get_nowait` does."""
-        return self.get(block=False)
-
-    def put_nowait(self, item: Any) -> None:
-        """Put an item if there is room, as the queue's own `put_nowait` does."""
-        self.put(item, block=False)
+            if outlet is not None and outlet.takes_pipeline:
+                add_wait(outlet, Wait(OUTPUT_WAIT, self._name, start_ns, perf_counter_ns()))
 
     def _sample(self, outlet: Outlet) -> None:
         try:

@@ -11,6 +11,7 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, TypeVar
 
+from collector.edge import hide_frame
 from collector.format.schema.errors import RangeError
 from collector.marks import outlet as outlets
 from collector.marks.outlet import Outlet, Trainer
@@ -159,14 +160,22 @@ class Block:
 
             @functools.wraps(function)
             async def call(*args: Any, **kwargs: Any) -> Any:
-                with self:
-                    return await function(*args, **kwargs)
+                try:
+                    with self:
+                        return await function(*args, **kwargs)
+                except BaseException as error:
+                    hide_frame(error)
+                    raise
         else:
 
             @functools.wraps(function)
             def call(*args: Any, **kwargs: Any) -> Any:
-                with self:
-                    return function(*args, **kwargs)
+                try:
+                    with self:
+                        return function(*args, **kwargs)
+                except BaseException as error:
+                    hide_frame(error)
+                    raise
 
         return call  # type: ignore[return-value]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter_ns, thread_time_ns
 from types import TracebackType
 from typing import NamedTuple
@@ -115,15 +114,7 @@ class Stage:
         return self._wait(OUTPUT_WAIT)
 
     def _wait(self, kind: int) -> AbstractContextManager[None]:
-        return nullcontext() if self._replica is None else self._time_wait(kind)
-
-    @contextmanager
-    def _time_wait(self, kind: int) -> Iterator[None]:
-        start_ns = perf_counter_ns()
-        try:
-            yield
-        finally:
-            self._add_wait(Wait(kind, "", start_ns, perf_counter_ns()))
+        return nullcontext() if self._replica is None else _TimedWait(self, kind)
 
     def _add_wait(self, wait: Wait) -> None:
         """End the stretch of work before the wait, and begin one after it."""
@@ -140,6 +131,24 @@ class Stage:
     def _go_on(self) -> None:
         self._cpu_ns = thread_time_ns()
         self._from_ns = perf_counter_ns()
+
+
+class _TimedWait:
+    """A block that waits. No generator: contextlib sets the traceback of an error, which one of the user's may refuse."""
+
+    __slots__ = ("_kind", "_stage", "_start_ns")
+
+    def __init__(self, of: Stage, kind: int) -> None:
+        self._stage = of
+        self._kind = kind
+
+    def __enter__(self) -> None:
+        self._start_ns = perf_counter_ns()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stage._add_wait(Wait(self._kind, "", self._start_ns, perf_counter_ns()))
 
 
 class _Local(threading.local):

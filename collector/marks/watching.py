@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from collector.edge import hide_frame
 from collector.format.schema.errors import UsageError
 from collector.marks import outlet as outlets
 
@@ -22,9 +23,13 @@ class Watched(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         outlet = outlets.current
         trainer = None if outlet is None or not outlet.is_training_thread else outlet.trainer
-        if trainer is None or _is_seen_anyway(self._iterable):
-            return iter(self._iterable)
-        return trainer.iterate(self._iterable, self._name)
+        try:
+            if trainer is None or _is_seen_anyway(self._iterable):
+                return iter(self._iterable)
+            return trainer.iterate(self._iterable, self._name)
+        except BaseException as error:
+            hide_frame(error)
+            raise
 
     def __len__(self) -> int:
         return len(self._iterable)  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from torch._dynamo import compiled_autograd
 from torch._dynamo.eval_frame import skip_code
 
 from collector.context.signals import SignalContext
+from collector.edge import hide_frame
 from collector.ring.codes import BACKWARD_END, BACKWARD_START, COLLECTIVE_END, COLLECTIVE_START
 
 LEAST_WAIT_NS = 20_000
@@ -57,7 +58,11 @@ def _make_engine_hook(context: SignalContext, original: Any) -> Any:
 
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
         if get_ident() != thread[0] and not adopt():
-            return original(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
         watched = None
         if not inside[0]:
             steps.backwards = count = steps.backwards + 1
@@ -71,6 +76,9 @@ def _make_engine_hook(context: SignalContext, original: Any) -> Any:
         words[following() & mask] = before + BACKWARD_START
         try:
             return original(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
             after = now()
             if watched is not None and watched.close() and after - watched.computed > LEAST_WAIT_NS:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from collector.context.signals import SignalContext
-from collector.edge import Edge
+from collector.edge import Edge, hide_frame
 from collector.ring.codes import (
     CALLED,
     CALLED_BYTES,
@@ -276,10 +276,17 @@ def _make_hook(context: SignalContext, original: Any, describe: _Describe) -> An
     @functools.wraps(original)
     def collective(*args: Any, **kwargs: Any) -> Any:
         if get_ident() != thread[0]:
-            return original(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
         words[following() & mask] = now() + COLLECTIVE_START
         try:
             result = original(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
             words[following() & mask] = now() + COLLECTIVE_END
         describe(args, result)

@@ -17,7 +17,7 @@ from torch._dynamo.eval_frame import skip_code
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from collector.context.signals import SignalContext
-from collector.edge import Edge
+from collector.edge import Edge, hide_frame
 from collector.format.phases import PHASE_PLACES
 from collector.ring.codes import DEVICE_PHASE, DEVICE_STEP
 from collector.ring.packing import pack_device_phase
@@ -53,10 +53,17 @@ class DeviceSignal:
 
         def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
             if not measuring[0] or not is_mine() or context.in_backward[0]:
-                return original(*args, **kwargs)
+                try:
+                    return original(*args, **kwargs)
+                except BaseException as error:
+                    hide_frame(error)
+                    raise
             mark(FORWARD)
             try:
                 return original(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             finally:
                 mark(BACKWARD)
 

@@ -19,7 +19,7 @@ from torch._dynamo.eval_frame import OptimizedModule, skip_code
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from collector.context.signals import SignalContext
-from collector.edge import Edge, log_failure
+from collector.edge import Edge, hide_frame, log_failure
 from collector.ring.codes import FORWARD_END, FORWARD_START, NO_GRAD
 
 STEPS_OF_DISCOVERY = 3
@@ -50,7 +50,11 @@ class ForwardSignal:
 
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
             self._end_discovery()
-            return compiled_call(module, *args, **kwargs)
+            try:
+                return compiled_call(module, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
 
         def on_compile(event: Any) -> None:
             context.steps.compile_starts()
@@ -191,8 +195,14 @@ class ForwardSignal:
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
             # tracing() comes first: Dynamo must fold it before it sees a cell of this function.
-            if tracing() or depth[0] or inside[0] or get_ident() != thread[0]:
+            if tracing():
                 return original(module, *args, **kwargs)
+            if depth[0] or inside[0] or get_ident() != thread[0]:
+                try:
+                    return original(module, *args, **kwargs)
+                except BaseException as error:
+                    hide_frame(error)
+                    raise
             depth[0] = 1
             steps.idle_fetches = 0
             words[following() & mask] = now() + FORWARD_START
@@ -200,6 +210,9 @@ class ForwardSignal:
                 words[following() & mask] = without_gradients
             try:
                 return original(module, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             finally:
                 depth[0] = 0
                 words[following() & mask] = now() + FORWARD_END

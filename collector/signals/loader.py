@@ -19,6 +19,7 @@ from torch.utils.data import dataloader as module
 
 from collector.context.fetches import count_samples, make_iter_hook
 from collector.context.signals import SignalContext
+from collector.edge import hide_frame
 from collector.ring.codes import (
     BATCH,
     FETCH_END,
@@ -71,7 +72,11 @@ class LoaderSignal:
     def _make_init(self, original: Any) -> Any:
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             self._begin_epoch(iterator, loader)
-            original(iterator, loader, *args, **kwargs)
+            try:
+                original(iterator, loader, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
 
         return __init__
 
@@ -79,7 +84,11 @@ class LoaderSignal:
         def _reset(iterator: Any, loader: Any, first_iter: bool = False) -> None:
             if not first_iter:
                 self._begin_epoch(iterator, loader)
-            original(iterator, loader, first_iter)
+            try:
+                original(iterator, loader, first_iter)
+            except BaseException as error:
+                hide_frame(error)
+                raise
 
         return _reset
 
@@ -101,7 +110,11 @@ class LoaderSignal:
 
         def __next__(iterator: Any) -> Any:
             if get_ident() != thread[0]:
-                return original(iterator)
+                try:
+                    return original(iterator)
+                except BaseException as error:
+                    hide_frame(error)
+                    raise
             starts()
             try:
                 words[following() & mask] = iterator._stepscope + LOADER
@@ -116,8 +129,9 @@ class LoaderSignal:
                 words[following() & mask] = now() + FETCH_STOP
                 steps.fetch_stops()
                 raise
-            except BaseException:
+            except BaseException as error:
                 words[following() & mask] = now() + FETCH_STOP
+                hide_frame(error)
                 raise
             words[following() & mask] = number_batch(iterator) + BATCH
             words[following() & mask] = now() + FETCH_END
@@ -203,9 +217,17 @@ def _describe_loader(number: int, loader: Any) -> dict[str, Any]:
         "persistent_workers": bool(loader.persistent_workers),
         "in_order": bool(getattr(loader, "in_order", True)),
         "shuffle": None if iterable else shuffle,
-        "length_batches": None if iterable else len(loader),
+        "length_batches": None if iterable else _count_batches(loader),
         "start_method": _find_start_method(loader) if workers else None,
     }
+
+
+def _count_batches(loader: Any) -> int | None:
+    """Return how many batches an epoch has; None where the batch sampler does not say, as a generator does not."""
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def _read_integer(value: Any) -> int | None:

@@ -13,7 +13,7 @@ from torch._dynamo.eval_frame import skip_code
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from collector.context.signals import SignalContext
-from collector.edge import Edge
+from collector.edge import Edge, hide_frame
 from collector.ring.codes import (
     CLOSURE_END,
     CLOSURE_START,
@@ -103,11 +103,18 @@ class OptimizerSignal:
         @functools.wraps(original)
         def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             if get_ident() != thread[0]:
-                return original(self, optimizer, *args, **kwargs)
+                try:
+                    return original(self, optimizer, *args, **kwargs)
+                except BaseException as error:
+                    hide_frame(error)
+                    raise
             earlier = updates[0]
             words[following() & mask] = now() + SCALER_START
             try:
                 return original(self, optimizer, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             finally:
                 words[following() & mask] = now() + SCALER_END
                 if updates[0] == earlier:
@@ -153,10 +160,17 @@ def _make_closure_wrapper(context: SignalContext) -> Callable[[Any, Any], Any]:
     def time_closure(closure: Any) -> Any:
         def timed(*args: Any, **kwargs: Any) -> Any:
             if get_ident() != thread[0]:
-                return closure(*args, **kwargs)
+                try:
+                    return closure(*args, **kwargs)
+                except BaseException as error:
+                    hide_frame(error)
+                    raise
             words[following() & mask] = now() + CLOSURE_START
             try:
                 return closure(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             finally:
                 words[following() & mask] = now() + CLOSURE_END
 
@@ -186,6 +200,9 @@ def _make_zero_hook(context: SignalContext, original: Any) -> Any:
         words[following() & mask] = now() + ZERO_START
         try:
             original(self, set_to_none)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
             words[following() & mask] = now() + ZERO_END
 

@@ -16,6 +16,7 @@ import torch
 from torch._dynamo.eval_frame import skip_code
 
 from collector.context.signals import SignalContext
+from collector.edge import hide_frame
 from collector.ring.codes import BACKWARD_POINT, FORWARD_POINT
 
 STEPS_TO_FIND = 3
@@ -80,9 +81,15 @@ class PointsSignal:
         now, get_ident, compiling = perf_counter_ns, threading.get_ident, torch.compiler.is_compiling
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if not compiling() and not inside[0] and get_ident() == thread[0] and wanted in (0, id(module)):
+            if compiling():
+                return original(module, *args, **kwargs)
+            if not inside[0] and get_ident() == thread[0] and wanted in (0, id(module)):
                 words[following() & mask] = now() + FORWARD_POINT
-            return original(module, *args, **kwargs)
+            try:
+                return original(module, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
 
         skip_code(__call__.__code__)
         self._context.undo.patch(kind, "__call__", __call__)

@@ -11,7 +11,7 @@ import torch
 
 from collector.context.imports import ImportWatch
 from collector.context.signals import SignalContext
-from collector.edge import log_failure
+from collector.edge import hide_frame, log_failure
 from collector.marks.ranges import record
 
 RANGE = "torch.save"
@@ -77,11 +77,18 @@ class SavingSignal:
         @functools.wraps(save)
         def watched(*args: Any, **kwargs: Any) -> Any:
             if not is_mine() or saves[0]:
-                return save(*args, **kwargs)
+                try:
+                    return save(*args, **kwargs)
+                except BaseException as error:
+                    hide_frame(error)
+                    raise
             saves[0] = True
             try:
                 with block:
                     return save(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             finally:
                 saves[0] = False
 

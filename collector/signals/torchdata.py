@@ -13,6 +13,7 @@ from typing import Any
 
 from collector.context.fetches import count_samples, make_iter_hook
 from collector.context.signals import SignalContext
+from collector.edge import hide_frame
 from collector.ring.codes import (
     BATCH,
     FETCH_END,
@@ -79,7 +80,11 @@ class TorchdataSignal:
 
         def __next__(iterator: Any) -> Any:
             if get_ident() != thread[0]:
-                return original(iterator)
+                try:
+                    return original(iterator)
+                except BaseException as error:
+                    hide_frame(error)
+                    raise
             steps.fetch_starts()
             loader = iterator.loader
             words[following() & mask] = pack_fetch(loaders.epoch(loader), loaders.number(loader)) + LOADER
@@ -90,6 +95,7 @@ class TorchdataSignal:
                 words[following() & mask] = now() + FETCH_STOP
                 if isinstance(error, StopIteration):
                     steps.fetch_stops()
+                hide_frame(error)
                 raise
             words[following() & mask] = iterator._num_yielded - 1 + BATCH
             words[following() & mask] = now() + FETCH_END

@@ -21,6 +21,7 @@ from torch.autograd import profiler as autograd_profiler
 
 from collector.context.signals import SignalContext
 from collector.context.undo import Undo
+from collector.edge import hide_frame
 from collector.options import Options
 from collector.ring.codes import DETAILED
 from collector.ring.orders import Order, decode_order
@@ -175,7 +176,11 @@ class WindowSignal:
         def watched(*args: Any, **kwargs: Any) -> Any:
             if self._switching != threading.get_ident():
                 notice(name)
-            return original(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
 
         self._undo.patch(autograd_profiler, name, watched)
 

@@ -11,8 +11,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from torch.utils.data import dataloader as module
@@ -20,6 +19,7 @@ from torch.utils.data._utils import pin_memory as pin_module
 from torch.utils.data._utils import worker as worker_module
 
 from collector.context.signals import SignalContext
+from collector.edge import hide_frame
 from collector.ring.stage_log import SharedStageLog
 from collector.workers.entry import WorkerEntry, WorkerPlan
 from collector.workers.fetch_here import FetchHere
@@ -78,17 +78,29 @@ class WorkersSignal:
 
     def _make_init_with_workers(self, original: Any, holder: Any) -> Any:
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-            if not self._is_here():
-                original(iterator, loader, *args, **kwargs)
-                return
-            with self._lock, self._stand_in(loader, holder):
-                original(iterator, loader, *args, **kwargs)
+            try:
+                if not self._is_here():
+                    original(iterator, loader, *args, **kwargs)
+                    return
+                with self._lock:
+                    put_back = self._stand_in(loader, holder)
+                    try:
+                        original(iterator, loader, *args, **kwargs)
+                    finally:
+                        put_back()
+            except BaseException as error:
+                hide_frame(error)
+                raise
 
         return __init__
 
     def _make_reset(self, original: Any) -> Any:
         def _reset(iterator: Any, *args: Any, **kwargs: Any) -> None:
-            original(iterator, *args, **kwargs)
+            try:
+                original(iterator, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             if self._is_here() and not getattr(iterator, "_in_order", True):
                 iterator._task_info = _Tasks(iterator._task_info)
 
@@ -96,26 +108,30 @@ class WorkersSignal:
 
     def _make_init_without(self, original: Any) -> Any:
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-            original(iterator, loader, *args, **kwargs)
+            try:
+                original(iterator, loader, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             if self._is_here():
                 with self._context.shielded(self.name):
                     self._watch(iterator, loader)
 
         return __init__
 
-    @contextmanager
-    def _stand_in(self, loader: Any, holder: Any) -> Iterator[None]:
-        """Exchange the worker's loop and the pin thread's loop, and put both back."""
+    def _stand_in(self, loader: Any, holder: Any) -> Callable[[], None]:
+        """Exchange the worker's loop and the pin thread's loop; return what puts both back."""
         loop, pin_loop = holder._worker_loop, pin_module._pin_memory_loop
+
+        def put_back() -> None:
+            holder._worker_loop, pin_module._pin_memory_loop = loop, pin_loop
+
         with self._context.shielded(self.name):
             plan = self._plan(loader)
             holder._worker_loop = WorkerEntry(loop, plan)
             if loader.pin_memory:
                 pin_module._pin_memory_loop = PinEntry(pin_loop, self._open_log(), plan.loader, plan.epoch)
-        try:
-            yield
-        finally:
-            holder._worker_loop, pin_module._pin_memory_loop = loop, pin_loop
+        return put_back
 
     def _plan(self, loader: Any) -> WorkerPlan:
         loaders = self._context.loaders

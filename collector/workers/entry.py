@@ -16,7 +16,7 @@ from pathlib import Path
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
-from collector.edge import log_failure
+from collector.edge import hide_frame, log_failure
 from collector.ring.stage_log import KINDS, SEND, SPAN, STAGES, UNKNOWN, Span, StageLog
 from collector.workers.fetching import FetchProbe, Place
 from collector.workers.guard import Guard
@@ -53,7 +53,11 @@ class WorkerEntry:
     def __call__(self, *args: Any) -> Any:
         original = self._original
         setattr(sys.modules[original.__module__], original.__qualname__, original)
-        return run_worker(original, self._plan, args)
+        try:
+            return run_worker(original, self._plan, args)
+        except BaseException as error:
+            hide_frame(error)
+            raise
 
 
 def _restore_entry(module: str, name: str, plan: WorkerPlan) -> WorkerEntry:
@@ -66,7 +70,11 @@ def run_worker(original: Callable[..., Any], plan: WorkerPlan, args: tuple[Any, 
     with log_failure("worker %s is not profiled", os.getpid()):
         given = inspect.signature(original).bind(*args).arguments
         WorkerSession(plan, given)
-    return original(*args)
+    try:
+        return original(*args)
+    except BaseException as error:
+        hide_frame(error)
+        raise
 
 
 def silence_inherited_profiler() -> None:

@@ -14,6 +14,7 @@ from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
+from collector.edge import hide_frame
 from collector.ring.stage_log import StageLog
 from collector.workers.fetching import FetchProbe, Place
 from collector.workers.guard import Guard
@@ -50,21 +51,32 @@ class FetchHere:
 
     def _watched_fetch(self, index: Any) -> Any:
         timed = self._rhythm.is_due()
-        if timed or self._thread[0] != get_ident():
-            return self._timed_fetch(index, timed)
-        self._batch += 1
-        return self._fetch(self._fetcher(), index)
+        try:
+            if timed or self._thread[0] != get_ident():
+                return self._timed_fetch(index, timed)
+            self._batch += 1
+            return self._fetch(self._fetcher(), index)
+        except BaseException as error:
+            hide_frame(error)
+            raise
 
     def _timed_fetch(self, index: Any, timed: bool) -> Any:
         fetcher = self._fetcher()
         # A child that was forked from here must not write into its parent's log.
         if os.getpid() != self._pid:
-            return self._fetch(fetcher, index)
+            try:
+                return self._fetch(fetcher, index)
+            except BaseException as error:
+                hide_frame(error)
+                raise
         run, probe = self._guard.run, self._probe
         run(probe.begin, len(index) if hasattr(index, "__len__") else 1, timed)
         picked_ns = perf_counter_ns()
         try:
             batch = self._fetch(fetcher, index)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
             run(probe.end)
             run(probe.leave_all)

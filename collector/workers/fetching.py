@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
+from collector.edge import hide_frame
 from collector.ring.stage_log import BATCH, PART, Batch, StageLog
 from collector.ring.stage_log import Part as PartRecord
 from collector.workers.reading import ReadCounter
@@ -137,6 +138,9 @@ class FetchProbe:
         self._collate_start_ns = start_ns = perf_counter_ns()
         try:
             return self._collate(samples)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
             # A transform that collate calls is a transform's time, not collate's.
             inside_ns, inside_cpu_ns = tally.nested_ns - nested_ns, tally.nested_cpu_ns - nested_cpu_ns
@@ -197,6 +201,9 @@ class _TimedItems:
         start_ns = perf_counter_ns()
         try:
             return self._dataset[index]
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
             tally.add_item(perf_counter_ns() - start_ns)
 
@@ -212,6 +219,9 @@ class _TimedBatches:
         start_ns = perf_counter_ns()
         try:
             return self._dataset.__getitems__(indices)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
             self._tally.add_item(perf_counter_ns() - start_ns)
 
@@ -230,5 +240,8 @@ class _TimedIterator:
         start_ns = perf_counter_ns()
         try:
             return next(self._samples)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
             self._tally.add_item(perf_counter_ns() - start_ns)

@@ -8,6 +8,8 @@ from threading import get_ident
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
+from collector.edge import hide_frame
+
 UNKNOWN = -1
 
 # Measured cost of the clocks around one sample, and around one call of a transform (with the thread's CPU clock).
@@ -58,7 +60,11 @@ def time_calls(raw: Callable[..., Any], part: Part, tally: Tally) -> Callable[..
 
     def timed(*args: Any, **kwargs: Any) -> Any:
         if get_ident() != tally.thread:  # a thread pool of the user's: its calls overlap and have no place in a sum
-            return raw(*args, **kwargs)
+            try:
+                return raw(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
         outer_ns, outer_cpu_ns = tally.nested_ns, tally.nested_cpu_ns
         tally.nested_ns = tally.nested_cpu_ns = 0
         # The CPU clock is a system call, and a busy kernel likes to switch there: that wait belongs to the call that
@@ -67,6 +73,9 @@ def time_calls(raw: Callable[..., Any], part: Part, tally: Tally) -> Callable[..
         cpu_start_ns = thread_time_ns()
         try:
             return raw(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
             cpu_ns = thread_time_ns() - cpu_start_ns
             took_ns = perf_counter_ns() - start_ns

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, MutableMapping, MutableSequence
 from dataclasses import dataclass
 from typing import Any
 
+from collector.edge import hide_frame
 from collector.workers.tally import Part, Tally, time_calls
 
 # An attribute or a method with one of these in its name holds transforms. Whatever else can be called is taken for a
@@ -106,7 +107,11 @@ class _StandIn:
         self._timed = timed
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._timed(*args, **kwargs)
+        try:
+            return self._timed(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_raw"], name)

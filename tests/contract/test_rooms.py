@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.options",
     ),
     "collector.workers": ("collector.ring", "collector.edge"),
-    "collector.marks": ("collector.ring", "collector.format.schema"),
+    "collector.marks": ("collector.ring", "collector.format.schema", "collector.edge"),
     "collector.estimating.simulation": (),
     "collector.estimating": ("collector.format", "collector.environment"),
     "collector.signals": (
