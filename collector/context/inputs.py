@@ -19,6 +19,7 @@ from collector.ring.codes import (
     LOADER,
     LOADER_READY,
     LOADER_START,
+    NOT_COUNTED,
     OWN_QUEUE,
     READ_END,
     READ_START,
@@ -43,7 +44,7 @@ class TrainingInput:
         self._steps = context.steps
         self._sources: dict[str, Source] = {}
         self._readings = 0
-        self._in_batch = False
+        self._in_batch = self._is_marked = False
 
     def fetch_starts(self) -> bool:
         """Write that an item of a queue is asked for, unless nothing trains: then it is no step that waits."""
@@ -69,18 +70,24 @@ class TrainingInput:
             self._write(READ_END)
 
     def batch_starts(self) -> bool:
-        """Write that the script's own batch begins, in a loop that only infers and that no loader feeds."""
+        """Write that the script's own batch begins, in a loop that only infers; one that a loader feeds is seen anyway."""
         steps = self._steps
-        if self._in_batch or steps.has_trained or steps.fetches:
+        if self._in_batch or steps.has_trained:
             return False
         self._in_batch = self._context.has_inferred = True
-        self._write(BATCH_START)
+        self._is_marked = not steps.fetches
+        if self._is_marked:
+            self._write(BATCH_START)
         return True
 
-    def batch_ends(self) -> None:
-        """Write that the batch that has begun is over."""
+    def batch_ends(self, counts: bool = True) -> None:
+        """Write that the batch that has begun is over, and whether it counts."""
         self._in_batch = False
-        if self._log.is_mine():
+        if not self._log.is_mine():
+            return
+        if not counts:
+            self._log.write(NOT_COUNTED, 0)
+        if self._is_marked:
             self._write(BATCH_END)
 
     def iterate(self, iterable: Iterable[Any], name: str) -> Iterator[Any]:

@@ -78,7 +78,7 @@ class _Open:
         took_ns = perf_counter_ns() - self.start_ns
         self.outlet.open_ranges.pop(self.id, None)
         if self.counts_for is not None:
-            self.counts_for.batch_ends()
+            self.counts_for.batch_ends(counts=not drop and items != 0)
         device = self.outlet.device if self.mark is not None else None
         if drop:
             self.log.add(DROP, Drop(self.id))

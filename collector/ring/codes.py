@@ -86,3 +86,5 @@ SPLIT_UPDATES = 74 << CODE_SHIFT
 """The steps up to number n ended at the updates of the open row: there are no fetches that could tell them apart."""
 SPLIT_BACKWARDS = 81 << CODE_SHIFT
 """The steps up to number n ended at the last backwards of the open row, one each: their updates are not seen."""
+NOT_COUNTED = 82 << CODE_SHIFT
+"""The user says that the batch of the open row does not count, in a loop that only infers."""

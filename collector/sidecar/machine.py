@@ -328,6 +328,8 @@ class StepMachine(RowKeeper):
         elif code == codes.SAMPLES and self._row.fetches:
             self._row.counters.samples += value
             self._row.fetches[-1] = self._row.fetches[-1]._replace(samples=value)
+        elif code == codes.NOT_COUNTED:
+            self._row.counted = False
         elif code == codes.NO_GRAD:
             self._row.counters.no_grad += 1
             self._tell_head(value)

@@ -188,6 +188,8 @@ class RowKeeper:
             self.state.without_gradients = row.counters.no_grad
         row.settle()
         self._count_samples(row, kind)
+        if kind == "eval" and not row.counted:
+            kind, row.counters.samples = "rest", 0
         markers = self.state.explicit if kind == "train" else self._is_marked and kind == "eval"
         self._emit(Done(row, kind, self.state.step, time, markers))
         self._row = following

@@ -116,6 +116,8 @@ class Row:
     """Where models were called, as long as nothing else has happened."""
     calls: list[Call] = field(default_factory=list)
     """Collectives that began in the row."""
+    counted: bool = True
+    """False where the user says that this batch is none."""
     stopped: int | None = None
     """The loader whose epoch ended last in the row."""
 

@@ -219,6 +219,64 @@ def test_marked_batches_are_the_batches_of_an_inference(
     assert len(capsys.readouterr().out.splitlines()) >= COUNT
 
 
+def take_away(number: int) -> None:
+    """The ways to say that a batch is none."""
+    if number % 4 == 0:
+        collector.pop_range(delete_range=True)
+    elif number % 4 == 1:
+        collector.pop_range(total_items=0)
+    else:
+        collector.pop_range(total_items=16)
+
+
+def mark_and_take_away() -> None:
+    model = shapes.Net()
+    for number in range(COUNT):
+        collector.push_range("batch", batch_idx=number)
+        with collector.record("inference"), torch.no_grad():
+            model(torch.randn(16, 16))
+        take_away(number)
+
+
+def take_away_of_a_loader() -> None:
+    model = shapes.Net()
+    batches = iter(shapes.loader(COUNT * shapes.BATCH))
+    for number in range(COUNT + 1):
+        collector.push_range("batch", batch_idx=number)
+        try:
+            x, _ = next(batches)
+        except StopIteration:
+            collector.pop_range(total_items=0, delete_range=True)
+            return
+        with torch.no_grad():
+            model(x)
+        take_away(number)
+
+
+@pytest.mark.parametrize("loop", [mark_and_take_away, take_away_of_a_loader])
+def test_a_batch_that_was_taken_away_is_in_no_figure(tmp_path: Path, loop: Callable[[], None]) -> None:
+    recorded = record(tmp_path, loop)
+    assert_sound(recorded)
+    kept = [number for number in range(COUNT) if number % 4 > 1]
+    assert recorded.kinds == {"eval": len(kept)}
+    counted = sum(row["samples"] or 0 for row in recorded.rows)
+    assert counted == (0 if loop is mark_and_take_away else len(kept) * shapes.BATCH)
+
+
+def test_a_range_that_is_taken_away_from_a_training_changes_no_step(tmp_path: Path) -> None:
+    def loop() -> None:
+        model = shapes.Net()
+        optimizer = shapes.sgd(model)
+        for number, batch in enumerate(generate()):
+            collector.push_range("batch", batch_idx=number)
+            shapes.train_on(model, optimizer, [batch])
+            take_away(number)
+
+    recorded = record(tmp_path, loop)
+    assert_sound(recorded)
+    assert recorded.kinds == {"train": COUNT}
+
+
 def test_marks_around_training_steps_change_no_step(tmp_path: Path) -> None:
     def loop() -> None:
         model = shapes.Net()
