@@ -110,7 +110,7 @@ class TrainingInput:
     def fetch(self, place: int, batch: int, advance: Callable[[], Any]) -> tuple[Any, bool]:
         """Call `advance` as a fetch of this batch; also return whether a DataLoader was asked inside of it."""
         log, steps = self._log, self._steps
-        steps.fetch_starts()
+        steps.fetch_starts(place)
         seen = steps.fetches
         log.write(LOADER, place)
         self._write(FETCH_START)

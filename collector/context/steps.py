@@ -3,7 +3,8 @@
 A step ends where the next batch is fetched after an update. Where there is no loader, it ends with the last update
 of a cycle of optimizers: when one that has stepped already steps again after a backward, a new cycle has begun, and
 from then on the length of the cycle is known. What kind of loop it is may be known only after many batches or
-updates; the steps before are then told apart afterwards (`SPLIT_FETCHES`, `SPLIT_UPDATES`).
+updates; the steps before are then told apart afterwards (`SPLIT_FETCHES`, `SPLIT_UPDATES`). Batches that are fetched as
+a group, and then trained on one by one, are told apart by the same cycles.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class StepCounter:
         "_explicit",
         "_following",
         "_idle_limit",
+        "_key",
         "_log",
         "_looked_ns",
         "_mask",
@@ -80,6 +82,7 @@ class StepCounter:
         "ended",
         "fetched",
         "fetches",
+        "grouped",
         "has_compiled",
         "has_trained",
         "idle_fetches",
@@ -106,6 +109,9 @@ class StepCounter:
         self.has_trained = False
         # Whether the loop fetches batches: then an update that begins ends nothing.
         self.fetched = False
+        # Whether several batches were fetched with nothing done between them: then updates may end steps all the same.
+        self.grouped = False
+        self._key = 0
         self.updated_inside = False
         self._updated = False
         self.backwards = 0
@@ -147,8 +153,11 @@ class StepCounter:
         self.update_starts(_BACKWARD)
         self.update_ends(_BACKWARD)
 
-    def fetch_starts(self) -> None:
-        """A batch is asked for, or a loader is started: the step that has updated ends here."""
+    def fetch_starts(self, key: int = 0) -> None:
+        """A batch is asked for, or a loader is started: the step that has updated ends here.
+
+        `key` is that of the loader in this epoch, 0 for what gives no batch of a loader.
+        """
         if self._updated and not self._explicit:
             # `_end` and `_count` written out: nothing of this is in the processor's caches now, and each function more
             # would have to be brought there, too.
@@ -159,11 +168,15 @@ class StepCounter:
             self._cycle.clear()
             if self.callbacks or not ended & self._pace:
                 self._tell(ended)
+            self.grouped = False
+        elif key and key == self._key and self.idle_fetches and self.backwards == self._backwards_at_fetch:
+            self.grouped = True
         elif not (self._ever_updated or self._explicit) and self.backwards > self._backwards_at_fetch:
             self._batches += 1
             if self._batches > BATCHES_WITHOUT_UPDATE:
                 self._end_batches()
         self._backwards_at_fetch = self.backwards
+        self._key = key
         self.fetches += 1
         self.fetched = True
         self.idle_fetches += 1
@@ -173,15 +186,15 @@ class StepCounter:
 
     def fetch_stops(self) -> None:
         """The iteration ended without a batch."""
-        self.fetched = False
+        self.fetched = self.grouped = False
 
     def update_starts(self, optimizer: int) -> None:
-        """An optimizer is about to step in a loop without fetches; close a cycle that is seen to be over only now."""
+        """An optimizer is about to step in a loop without fetches, or of groups; close a cycle that is over, as is seen now."""
         self._backwards_at_start = self.backwards
         if not self.patience and optimizer != _BACKWARD:
             self.patience, self._cycle_length = PASSES_WITHOUT_UPDATE, 0  # an update that is seen, after all
             self._cycle.clear()
-        if self.fetched or self._explicit or optimizer not in self._cycle:
+        if (self.fetched and not self.grouped) or self._explicit or optimizer not in self._cycle:
             return
         if self.backwards > self._backwards_at_update or self._by_closure:
             self._cycle_length = len(self._cycle)
@@ -196,7 +209,7 @@ class StepCounter:
             return
         count = self._cycle[optimizer] = self._cycle.get(optimizer, 0) + 1
         self._backwards_at_update = self.backwards
-        if self.fetched:
+        if self.fetched and not self.grouped:
             if count > CYCLES_WITHOUT_FETCH and optimizer == next(reversed(self._cycle)):
                 self.fetched = False
                 self._cycle_length = len(self._cycle)

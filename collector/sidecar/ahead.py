@@ -53,8 +53,9 @@ def drop_unused(ahead: Ahead, loader: int) -> Ahead:
 def use_batches(ahead: Ahead, row: Row, trains: bool, usual: dict[int, int]) -> tuple[Ahead, int]:
     """Return what is still ahead after a step or a batch of evaluation, and the samples that it used.
 
-    A row uses as many batches as it fetches. One that fetches none, or in which the epoch ends, uses as many as the
-    one before: `usual` says how many, by loader, and is brought up to date.
+    A row uses as many batches as it fetches; the first of a group, as many as it has backwards for each update. One that
+    fetches none, or in which the epoch ends, uses as many as the one before: `usual` says how many, by loader, and is
+    brought up to date.
     """
     fetched: dict[int, list[Batch]] = {}
     for fetch in row.fetches:
@@ -70,7 +71,11 @@ def use_batches(ahead: Ahead, row: Row, trains: bool, usual: dict[int, int]) -> 
         own = fetched.get(loader, [])
         waiting = _queue_up([batch for batch in ahead if batch.loader == loader], own)
         count = len(own)
-        if not own or loader == ending:
+        if row.grouped and own:
+            # What is left of the group before this one was used by it: it must count somewhere.
+            count = usual[loader] = max(row.counters.backwards // max(row.counters.updates, 1), 1)
+            count += len(waiting) - len(own)
+        elif not own or loader == ending:
             count = max(count, usual.get(loader, 1))
         else:
             usual[loader] = count

@@ -113,8 +113,11 @@ class RowKeeper:
 
     def _close_at_update(self, step: int) -> None:
         """End the step at its last update; what came after it begins the next row."""
-        if self.row.updates:
-            self._close_head(self.row.updates[-1], "train", step)
+        row = self.row
+        if row.updates:
+            cut = row.updates[-1]
+            row.grouped = cut.counters.fetches > max(cut.counters.backwards, 1)
+            self._close_head(cut, "train", step)
         else:
             self._close("train", self._at, step)
 
@@ -180,7 +183,7 @@ class RowKeeper:
         self._finish_row(row, kind, time, step, Row(time, position, detailed=self.state.detailed))
 
     def _finish_row(self, row: Row, kind: str, time: int, step: int | None, following: Row) -> None:
-        if kind in ("train", "eval") and row.cuts:
+        if kind in ("train", "eval") and row.cuts and not row.grouped:
             row = self._drop_early_fetches(row)
         if step is not None:
             self.state.step = step

@@ -118,6 +118,8 @@ class Row:
     """Collectives that began in the row."""
     counted: bool = True
     """False where the user says that this batch is none."""
+    grouped: bool = False
+    """Several batches were fetched as a group, for this step and those that follow."""
     stopped: int | None = None
     """The loader whose epoch ended last in the row."""
 

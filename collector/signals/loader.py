@@ -115,7 +115,7 @@ class LoaderSignal:
                 except BaseException as error:
                     hide_frame(error)
                     raise
-            starts()
+            starts(getattr(iterator, _OWN, 0))
             try:
                 words[following() & mask] = iterator._stepscope + LOADER
                 if reads[0] and iterator._num_workers:

@@ -78,7 +78,7 @@ class OptimizerSignal:
                 return None
             if id(optimizer) not in seen and len(seen) < MOST_OPTIMIZERS:
                 describe(optimizer)
-            if not (steps.fetched or inside[0]):
+            if (steps.grouped or not steps.fetched) and not inside[0]:
                 steps.update_starts(id(optimizer))
             words[following() & mask] = now() + UPDATE_START
             return wrap(args, kwargs) if kwargs or len(args) > 1 else None

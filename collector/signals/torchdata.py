@@ -85,9 +85,10 @@ class TorchdataSignal:
                 except BaseException as error:
                     hide_frame(error)
                     raise
-            steps.fetch_starts()
             loader = iterator.loader
-            words[following() & mask] = pack_fetch(loaders.epoch(loader), loaders.number(loader)) + LOADER
+            place = pack_fetch(loaders.epoch(loader), loaders.number(loader))
+            steps.fetch_starts(place)
+            words[following() & mask] = place + LOADER
             words[following() & mask] = now() + FETCH_START
             try:
                 batch = original(iterator)

@@ -39,6 +39,13 @@ def _one_thread() -> Iterator[None]:
         (shapes.one_batch_a_few_times, 12, 0),
         (shapes.gan_on_one_batch, 50, 0),
         (shapes.batches_fetched_before_they_are_used, 5, 0),
+        (shapes.a_step_for_each_batch_of_a_group, 20, 0),
+        (shapes.groups_to_the_end_of_each_epoch, 20, 0),
+        (shapes.gan_in_groups, 20, 0),
+        (shapes.lbfgs_in_groups, 10, 0),
+        (shapes.two_updates_for_each_group, 10, 0),
+        (shapes.several_updates_on_each_batch, 10, 0),
+        (shapes.batches_that_are_skipped, 5, 0),
         (shapes.loader_read_before_training, 10, 0),
         (shapes.without_loader_with_validation, 10, 6),
         (shapes.without_loader_with_a_teacher, 10, 0),
@@ -156,3 +163,22 @@ def test_a_model_that_comes_late_is_found_after_some_batches(tmp_path: Path) -> 
     assert_sound(recorded)
     assert len(recorded.train) == 10
     assert recorded.kinds["eval"] >= 20
+
+
+@pytest.mark.parametrize(
+    ("loop", "fetches", "samples"),
+    [
+        (shapes.a_step_for_each_batch_of_a_group, [5, 0, 0, 0, 0] * 4, [16] * 20),
+        (shapes.groups_to_the_end_of_each_epoch, [4, 0, 0, 0, 4, 0, 0, 0, 2, 0] * 2, [16] * 20),
+        (shapes.gan_in_groups, [4, 0, 0, 0] * 5, [16] * 20),
+        (shapes.two_updates_for_each_group, [4, 0] * 5, [32] * 10),
+    ],
+)
+def test_the_first_step_of_a_group_waits_for_all_of_it(
+    tmp_path: Path, loop: Callable[[], None], fetches: list[int], samples: list[int]
+) -> None:
+    recorded = record(tmp_path, loop)
+    assert recorded.count("fetches") == fetches
+    assert recorded.count("samples") == samples
+    for number, wait_ns in zip(fetches, recorded.count("data_wait_ns"), strict=True):
+        assert (wait_ns > 0) >= (number > 0)
