@@ -113,6 +113,8 @@ class ForwardSignal:
                 return
             if not depth[0]:
                 if not is_root(type(module)):
+                    if watchers:
+                        show(module)
                     return
                 steps.idle_fetches = 0
                 words[following() & mask] = now() + FORWARD_START
