@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from collector.context.fetches import count_samples
+from collector.context.making import Making
 from collector.context.signals import SignalContext
 from collector.edge import hide_frame
 from collector.ring.codes import (
@@ -33,6 +34,8 @@ class Source:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.making = Making()
+        self.description: dict[str, Any] = {}
 
 
 class TrainingInput:
@@ -96,11 +99,12 @@ class TrainingInput:
         loaders = self._context.loaders
         epoch, number = loaders.begin_epoch(source), loaders.number(source)
         if epoch == 1:
-            self._context.add_loader(_describe_source(number, name, iterable))
+            source.description = _describe_source(number, name, iterable)
+            self._context.add_loader(source.description)
         self._steps.fetch_starts()
         self._write(LOADER_START)
         try:
-            return _Fetches(self, iter(iterable), pack_fetch(epoch, number))
+            return _Fetches(self, iter(iterable), pack_fetch(epoch, number), source)
         except BaseException as error:
             hide_frame(error)
             raise
@@ -127,6 +131,10 @@ class TrainingInput:
         log.write(SAMPLES, count_samples(item))
         return item, steps.fetches != seen
 
+    def tell(self, source: Source) -> None:
+        """Say of a watched iterable what is known of who makes its items."""
+        self._context.add_loader({**source.description, **source.making.describe()})
+
     def read(self, advance: Callable[[], Any]) -> Any:
         """Call `advance` as reading: what it fetches from a DataLoader are the step's fetches."""
         self.read_starts()
@@ -149,9 +157,10 @@ class TrainingInput:
 class _Fetches:
     """The iterator of a watched iterable."""
 
-    def __init__(self, training: TrainingInput, iterator: Iterator[Any], place: int) -> None:
+    def __init__(self, training: TrainingInput, iterator: Iterator[Any], place: int, source: Source) -> None:
         self._training = training
         self._advance = iterator.__next__
+        self._source = source
         self._place = place
         self._batch = 0
         self._has_loader = False
@@ -166,7 +175,11 @@ class _Fetches:
                 return self._advance()
             if self._has_loader:
                 return training.read(self._advance)
+            making = self._source.making
+            before = making.start() if making.is_on else None
             item, self._has_loader = training.fetch(self._place, self._batch, self._advance)
+            if before is not None and making.stop(before):
+                training.tell(self._source)
         except BaseException as error:
             hide_frame(error)
             raise

@@ -119,7 +119,8 @@ class Device:
 
 @dataclass(frozen=True)
 class Loading:
-    """How the steps are fed by one DataLoader; `loader` is None for a run without any.
+    """How the steps are fed by one DataLoader; `loader` is None for a run without any. `watched` is the iterable that
+    the script gave to `collector.watch` in its place.
 
     `wait_ns` is the wait for its batches in a regular step, `mean_wait_ns` in the mean step. `batches` is None where
     its work was not recorded.
@@ -133,10 +134,13 @@ class Loading:
     loop: MeasuredLoop
     wait_ns: float
     mean_wait_ns: float
+    watched: Loader | None = None
 
     @property
     def name(self) -> str:
         """The loader as the user may know it: its number and its dataset."""
+        if self.watched is not None:
+            return self.watched.dataset
         return f"DataLoader {self.loader.id} ({self.loader.dataset})" if self.loader is not None else "the loader"
 
     @property

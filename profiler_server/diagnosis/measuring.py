@@ -19,7 +19,14 @@ from collector.format.schema.manifest import Loader, RankManifest
 from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
 from profiler_server.analysis.data.depths import read_queues
 from profiler_server.analysis.data.feeding import Feed, read_feeds
-from profiler_server.analysis.data.loop import BatchTimes, Cores, MeasuredLoop, measure_loop, read_batches
+from profiler_server.analysis.data.loop import (
+    BatchTimes,
+    Cores,
+    MeasuredLoop,
+    estimate_batches,
+    measure_loop,
+    read_batches,
+)
 from profiler_server.analysis.data.pipeline import (
     Readiness,
     load_workers,
@@ -108,14 +115,16 @@ def _measure_loading(
     rank: RankRun, feed: Feed, train: pa.Table, selection: StepSelection, device: Device, host: HostLoad | None
 ) -> Loading | None:
     manifest = rank.manifest
+    fed = next((entry for entry in manifest.loaders if entry.id == feed.loader), None)
     # An iterable that the script watches has no arguments to change.
-    loader = next((entry for entry in manifest.loaders if entry.id == feed.loader and not entry.watched), None)
+    loader, watched = (None, fed) if fed is not None and fed.watched else (fed, None)
     batches = _read_batches(rank, loader)
     # In a trace a step lasts until its device work is done, and the wait for data may lie beside that.
     summary = device.summary
     busy_frac = (summary.utilization_frac or 0.0) if summary is not None and manifest.is_trace else 0.0
-    model_of = loader or _assume_loader(manifest)
-    loop = measure_loop(feed, selection, model_of, batches, _find_cores(manifest, host), busy_frac)
+    model_of = loader or _find_reader(watched) or _assume_loader(manifest)
+    made = batches if watched is None else estimate_batches(feed, selection, watched)
+    loop = measure_loop(feed, selection, model_of, made, _find_cores(manifest, host), busy_frac)
     if loop is None:
         return None
     wait_ns = feed.mean_wait_ns(selection.regular)
@@ -131,7 +140,13 @@ def _measure_loading(
         loop=loop,
         wait_ns=wait_ns,
         mean_wait_ns=feed.mean_wait_ns(selection.kept),
+        watched=watched,
     )
+
+
+def _find_reader(watched: Loader | None) -> Loader | None:
+    """Return a watched input that the training thread reads by itself: a loader without workers in all but name."""
+    return watched if watched is not None and watched.reads_ahead is False else None
 
 
 def _find_bottleneck(

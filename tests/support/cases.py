@@ -231,6 +231,11 @@ def vary_samples(stages: list[Row]) -> None:
 
 PLANTED: Mapping[str, Plant] = {
     "no_workers": Plant(plan_of(workers=0, data_wait=33.0)),
+    "watched_input": Plant(
+        plan_of(workers=0, data_wait=33.0),
+        edit_stages=forget_all,
+        loader={"watched": True, "style": "iterable", "cpu_frac": 0.1, "reads_ahead": False},
+    ),
     "too_few_workers": Plant(slow("read")),
     "workers_capped_by_cores": Plant(
         slow("transform"), edit_stages=compute_all, manifest={"usable_cores": 2.0, "torch_threads": 1}
@@ -348,6 +353,11 @@ HEALTHY: Mapping[str, Plant] = {
     "deterministic on a processor": Plant(manifest={"facts": {"deterministic": True}}),
     "a cache that fills": Plant(tables={"resources": process_memory(1.0e9, 1.1e9, 1.3e9, *[1.5e9] * 7)}),
     "quiet host": Plant(tables={"resources": cpu_cores(process=2.0, system=2.1)}),
+    "a watched input that others read": Plant(
+        plan_of(workers=0, data_wait=3.0),
+        edit_stages=forget_all,
+        loader={"watched": True, "style": "iterable", "cpu_frac": 0.1, "reads_ahead": True},
+    ),
     "no workers, cheap samples": Plant(
         dataclasses.replace(plan_of(workers=0, data_wait=2.0), read_ms=1.0, transform_ms=0.8, collate_ms=0.2)
     ),

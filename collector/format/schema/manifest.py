@@ -37,7 +37,9 @@ class Loader:
     """One DataLoader of the run: the arguments that advice refers to. `id` is the `loader` column.
 
     `remade` counts the DataLoaders like it that the script made in its place, one after the other. `watched` is an
-    iterable of the script's that it gave to `collector.watch`: no DataLoader, so nothing of one is known.
+    iterable of the script's that it gave to `collector.watch`: no DataLoader, so nothing of one is known. Of such a one,
+    `cpu_frac` is the share of the time in `next()` that the training thread was on a processor, and `reads_ahead` says
+    whether it mostly waited there while threads or processes were there that may make the items.
     """
 
     id: int
@@ -54,6 +56,8 @@ class Loader:
     start_method: str | None = None
     remade: int = 0
     watched: bool = False
+    cpu_frac: float | None = None
+    reads_ahead: bool | None = None
 
 
 @dataclass(frozen=True)

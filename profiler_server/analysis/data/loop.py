@@ -64,6 +64,17 @@ def read_batches(rank: RankRun, loader: int) -> BatchTimes | None:
     return _pivot(rows.slice(max(0, rows.num_rows - _MAX_ROWS)))
 
 
+def estimate_batches(feed: Feed, selection: StepSelection, watched: Loader) -> BatchTimes | None:
+    """Return what the items of a watched input cost: the time in `next()`, where the training thread makes them there."""
+    fetched = feed.fetches[selection.regular]
+    fed = fetched > 0
+    if watched.reads_ahead is not False or not fed.any():
+        return None
+    took = feed.wait_ns[selection.regular][fed] / fetched[fed]
+    cpu = None if watched.cpu_frac is None else took * min(max(watched.cpu_frac, 0.0), 1.0)
+    return BatchTimes({"read": took}, took, cpu, 0.0)
+
+
 def _pivot(rows: pa.Table) -> BatchTimes | None:
     key = (read_integers(rows, "epoch") << 36) + read_integers(rows, "batch")
     batches, place = np.unique(key, return_inverse=True)

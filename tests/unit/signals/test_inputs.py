@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +18,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import collector
+from collector.format.run import open_run
 from collector.format.schema.errors import UsageError
 from tests.support import shapes
 from tests.support.recording import Recorded, assert_sound, record
@@ -227,3 +231,37 @@ def test_a_detailed_window_opens_in_a_loop_of_closures(tmp_path: Path) -> None:
     check_lbfgs(recorded)
     assert [(window.first_step, window.last_step) for window in recorded.run.rank().manifest.windows] == [(4, 5)]
     assert recorded.run.table("operators").num_rows
+
+
+WATCHING = """
+import collector, time, torch
+from tests.unit.signals.test_inputs import Prefetcher, read_batches, train
+
+def compute_batches():
+    for x, y in list(read_batches()):
+        until = time.thread_time() + 0.003
+        while time.thread_time() < until:
+            pass
+        yield x, y
+
+profiler = collector.Profiler("run", window=None)
+train(collector.watch(read_batches(), name="sleeps"))
+train(collector.watch(compute_batches(), name="computes"))
+train(collector.watch(Prefetcher(), name="reads ahead"))
+profiler.analyse()
+"""
+
+
+def test_a_run_tells_who_makes_the_items_of_a_watched_input(tmp_path: Path) -> None:
+    """In a process of its own: threads that other tests have left would be taken for those that make the items."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", WATCHING]
+    subprocess.run(command, check=True, cwd=tmp_path, env=environment, timeout=120, capture_output=True)
+    loaders = {loader.dataset: loader for loader in open_run(tmp_path / "run").rank().manifest.loaders}
+    assert {name: loader.reads_ahead for name, loader in loaders.items()} == {
+        "sleeps": False,
+        "computes": False,
+        "reads ahead": True,
+    }
+    shares = {name: loader.cpu_frac or 0.0 for name, loader in loaders.items()}
+    assert shares["sleeps"] < shares["computes"]

@@ -82,3 +82,29 @@ def test_more_workers_are_to_be_kept_alive(tmp_path: Path) -> None:
     found = {entry.rule: entry for entry in diagnose(build_case_run(tmp_path / "run", plant), 0).suggestions}
     assert "persistent_workers=True,  # was default" in found["too_few_workers"].change
     assert "Keep them alive between epochs" in found["too_few_workers"].advice
+
+
+@pytest.mark.parametrize("told", [{"reads_ahead": True}, {"reads_ahead": None}])
+def test_no_reader_is_asked_for_where_others_may_read(told: dict[str, bool | None], tmp_path: Path) -> None:
+    """Nor in a run of an earlier version, which does not say who reads."""
+    plant = PLANTED["watched_input"]
+    plant = dataclasses.replace(plant, loader={**plant.loader, **told})
+    assert "watched_input" not in {
+        entry.rule for entry in diagnose(build_case_run(tmp_path / "run", plant), 0).suggestions
+    }
+
+
+@pytest.mark.parametrize(
+    ("cpu_frac", "where"), [(0.1, "thread with a queue"), (0.9, "in a worker process: it computes")]
+)
+def test_a_reader_beside_the_training_saves_no_more_than_the_wait(cpu_frac: float, where: str, tmp_path: Path) -> None:
+    plant = PLANTED["watched_input"]
+    plant = dataclasses.replace(plant, loader={**plant.loader, "cpu_frac": cpu_frac})
+    run = build_case_run(tmp_path / "run", plant)
+    (said,) = [entry for entry in diagnose(run, 0).suggestions if entry.rule == "watched_input"]
+    assert where in said.advice
+    steps = run.rank(0).table("steps").to_pandas()
+    own_ns = float((steps["duration_ns"] - steps["data_wait_ns"]).mean())
+    assert said.predicted_step_ns is not None
+    assert said.predicted_low_ns is not None
+    assert own_ns <= said.predicted_low_ns <= said.predicted_step_ns < steps["duration_ns"].mean()
