@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from collector.format.schema.writing import replace_text
 from collector.ring.clock import Clock
 
 NOTES_FILE = "notes.json"
+SAVED_FILE = "notes.saved.json"
+"""A copy that a loss of power does not take away: the training process never waits for the disk, so the sidecar makes it."""
 WORDS_FILE = "words.ring"
 
 
@@ -50,14 +53,32 @@ class Notes:
 
 def write_notes(notes: Notes, rank_folder: Path) -> None:
     """Write the file, whole or not at all. OSError passes through."""
-    replace_text(events_path(rank_folder) / NOTES_FILE, json.dumps(dataclasses.asdict(notes), default=str))
+    replace_text(events_path(rank_folder) / NOTES_FILE, _encode(notes))
 
 
 def read_notes(rank_folder: Path) -> Notes:
-    """Read the file. OSError or ValueError if it is not there or damaged."""
-    raw = json.loads(read_small_text(events_path(rank_folder) / NOTES_FILE))
+    """Read the file, or else its copy. OSError or ValueError if neither can be read."""
+    try:
+        return _read_file(events_path(rank_folder) / NOTES_FILE)
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            return _read_file(events_path(rank_folder) / SAVED_FILE)
+        raise
+
+
+def save_copy(notes: Notes, rank_folder: Path) -> None:
+    """Write the copy so that it is on the disk. OSError passes through."""
+    replace_text(events_path(rank_folder) / SAVED_FILE, _encode(notes), durable=True)
+
+
+def _encode(notes: Notes) -> str:
+    return json.dumps(dataclasses.asdict(notes), default=str)
+
+
+def _read_file(path: Path) -> Notes:
+    raw = json.loads(read_small_text(path))
     names = {entry.name for entry in dataclasses.fields(Notes)}
     try:
         return Notes(**{name: value for name, value in raw.items() if name in names})
     except (TypeError, AttributeError) as error:
-        raise ValueError(f"{rank_folder / NOTES_FILE} is damaged: {error}") from None
+        raise ValueError(f"{path} is damaged: {error}") from None

@@ -71,13 +71,14 @@ class LoaderRegistry:
             self._known[key] = entry
             return entry
 
-    def _forget(self, key: int, gone: weakref.ref[Any]) -> None:
-        # Without the lock, which this thread may hold: a collection can come at any time.
+    def _forget(self, key: int, gone: weakref.ref[Any], most: int = _MOST_GONE) -> None:
+        # Without the lock, which this thread may hold: a collection can come at any time, and the end of the interpreter,
+        # when this module has no names any more.
         entry = self._known.get(key)
         if entry is None or entry.loader is not gone:
             return
         self._known.pop(key, None)
-        if entry.traits is not None and len(self._gone) < _MOST_GONE:
+        if entry.traits is not None and len(self._gone) < most:
             self._gone[entry.traits] = entry
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from collector.format.arrow_schemas import arrow_schema
 from collector.format.schema.errors import TableBrokenError, TableMissingError
 from collector.format.schema.layout import table_file, table_parts_folder
 from collector.format.schema.recovery import spell_recovery
+from collector.format.schema.writing import replacing, sync_folder, sync_tree
 from collector.format.stored_files import check_ranges, check_schema, check_version, is_plain, name_damage, open_native
 
 ROWS_PER_GROUP = 1 << 17
@@ -65,22 +65,11 @@ def write_table(data: pa.Table, path: Path, row_group_rows: int = ROWS_PER_GROUP
 
 @contextmanager
 def _replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
-    """Give a file to write to; what is in it at the end takes the place of the one at the path.
-
-    `durable`: it is on the disk by then, so that a loss of power leaves the one or the other.
-    """
+    """Do as `replacing`, and make the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        # Opened here: Arrow takes no name that is no UTF-8.
-        with open(unfinished, "wb") as file:
-            yield file
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    # Opened there: Arrow takes no name that is no UTF-8.
+    with replacing(path, durable) as file:
+        yield file
 
 
 def _choose_encodings(schema: pa.Schema) -> dict[str, Any]:
@@ -112,9 +101,15 @@ def write_batches(batches: Iterable[pa.RecordBatch], table: str, path: Path) -> 
             writing.result()
 
 
-def write_part(data: pa.Table, rank_folder: Path, table: str, part: int) -> None:
-    """Write one part of a table: `rank_<r>/<table>/<part>.parquet`."""
-    write_table(data, table_parts_folder(rank_folder, table) / f"{part:06d}.parquet")
+def write_part(data: pa.Table, rank_folder: Path, table: str, part: int, durable: bool = False) -> None:
+    """Write one part of a table: `rank_<r>/<table>/<part>.parquet`. `durable`: no loss of power takes it away."""
+    folder = table_parts_folder(rank_folder, table)
+    is_new = not folder.is_dir()
+    write_table(data, folder / f"{part:06d}.parquet", durable=durable)
+    if durable:
+        sync_folder(folder)
+        if is_new:
+            sync_folder(rank_folder)
 
 
 def find_files(rank_folder: Path, table: str) -> tuple[Path, ...]:
@@ -174,24 +169,44 @@ def merge_parts(rank_folder: Path, table: str) -> None:
         if sum(part.path.stat().st_size for part in last) > MERGED_BYTES:
             return
         paths = [part.path for part in last]
-        write_table(read_files(paths, table), folder / f"{last[0].first:06d}-{last[-1].last:06d}.parquet")
+        merged = folder / f"{last[0].first:06d}-{last[-1].last:06d}.parquet"
+        write_table(read_files(paths, table), merged, durable=True)
+        sync_folder(folder)
         for path in paths:
             path.unlink(missing_ok=True)
 
 
-def compact_parts(rank_folder: Path, table: str, revise: Callable[[pa.Table], pa.Table] | None = None) -> None:
-    """Make one file of the parts of a table, revised, then remove the parts. A reader sees one or the other."""
+def join_parts(rank_folder: Path, table: str, revise: Callable[[pa.Table], pa.Table] | None = None) -> None:
+    """Make one file of the parts of a table, revised. A reader sees one or the other; the parts stay."""
     folder = table_parts_folder(rank_folder, table)
-    if not folder.is_dir():
-        return
     parts = find_files(rank_folder, table)
-    if parts and parts[0].parent == folder and revise is not None:
+    if not parts or parts[0].parent != folder:
+        return
+    if revise is not None:
         write_table(revise(read_files(parts, table)), table_file(rank_folder, table), durable=True)
-    elif parts and parts[0].parent == folder:
+    else:
         _join_files(parts, table, table_file(rank_folder, table))
-    for leftover in folder.iterdir():
-        leftover.unlink(missing_ok=True)
-    folder.rmdir()
+
+
+def remove_parts(rank_folder: Path, tables: Iterable[str]) -> None:
+    """Remove the parts of the tables of which there is one file, once no loss of power takes that file away.
+
+    Parts of which none could be made stay, and are brought to the disk. OSError passes through.
+    """
+    folders = [folder for table in tables if (folder := table_parts_folder(rank_folder, table)).is_dir()]
+    kept = [
+        folder
+        for folder in folders
+        if find_files(rank_folder, folder.name)[:1] != (table_file(rank_folder, folder.name),)
+    ]
+    for folder in kept:
+        sync_tree(folder)
+    sync_folder(rank_folder)
+    for folder in folders:
+        if folder not in kept:
+            for leftover in folder.iterdir():
+                leftover.unlink(missing_ok=True)
+            folder.rmdir()
 
 
 def _join_files(files: Sequence[Path], table: str, target: Path) -> None:

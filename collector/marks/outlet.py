@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from collector.format.schema.reading import read_small_text
 from collector.ring.mark_log import MarkLog
 
 EVENTS_VARIABLE = "STEPSCOPE_EVENTS"
@@ -199,7 +200,7 @@ def _find_inherited() -> Outlet | None:
         return None
     events = Path(folder)
     try:
-        notes = json.loads((events / "notes.json").read_text(encoding="utf-8"))
+        notes = json.loads(read_small_text(events / "notes.json"))
     except (OSError, ValueError):
         return None
     if notes.get("finished"):

@@ -49,6 +49,16 @@ class Mapping:
         self._taken_away.atexit = False  # daemon threads may still write
         self.view = memoryview(block).cast("B")
 
+    def move(self, descriptor: int) -> None:
+        """Take all that is here to another file of the same size, and stay at the same place in memory. OSError passes through.
+
+        What a thread writes meanwhile may be lost.
+        """
+        written = 0
+        while written < self._size:
+            written += os.pwrite(descriptor, self.view[written:], written)
+        _call_mmap(self._address, self._size, mmap.MAP_SHARED | _FIXED, descriptor)
+
     def detach(self) -> None:
         """Let go of the file: what anybody still writes to a view is seen by nobody, and takes no memory from now on."""
         _call_mmap(self._address, self._size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _FIXED | _NO_RESERVE, -1)

@@ -16,13 +16,16 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from collector.ring.descriptors import close_ours, is_ours, keep
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
 
 META_WORDS = 16
 _MAGIC = 0x5354_5245_4331
@@ -38,7 +41,7 @@ _WORD = struct.Struct("<q")
 class RecordWriter:
     """The one producer of a ring. Not safe for two threads at once: a second one needs a lock or a ring of its own."""
 
-    __slots__ = ("_capacity", "_descriptor", "_lock", "_pack", "_record_bytes", "_written")
+    __slots__ = ("_capacity", "_descriptor", "_lock", "_pack", "_path", "_record_bytes", "_written")
 
     def __init__(self, path: Path, fields: int, capacity: int, meta: Sequence[int] = ()) -> None:
         """Create the file whole. OSError when there is no room, or one is there."""
@@ -49,6 +52,7 @@ class RecordWriter:
         self._written = 0
         # What a closed descriptor was called may be a file of the user's now: nothing is written after close().
         self._lock = threading.RLock()
+        self._path = path
         self._descriptor = _create_file(path, _HEADER_BYTES + capacity * self._record_bytes)
         kept = meta[:META_WORDS]
         os.pwrite(self._descriptor, struct.pack(f"<{len(kept)}q", *kept), _META_OFFSET)
@@ -71,17 +75,28 @@ class RecordWriter:
         with self._lock:
             self._write(_WORD.pack(1), _CLOSED_OFFSET)
             descriptor, self._descriptor = self._descriptor, -1
-            if descriptor >= 0:
-                os.close(descriptor)
+            close_ours(descriptor)
 
     def _write(self, data: bytes, offset: int) -> None:
         if self._descriptor >= 0:
             with contextlib.suppress(OSError):  # the file was cut off, and the disk is full now: the record is lost
+                if not is_ours(self._descriptor):
+                    self._open_again()
                 os.pwrite(self._descriptor, data, offset)
 
-    def __del__(self) -> None:
-        if getattr(self, "_descriptor", -1) >= 0:
-            os.close(self._descriptor)
+    def _open_again(self) -> None:
+        """Open the file again after the script has closed the descriptor. OSError if it is gone: nothing more is written."""
+        self._descriptor = -1
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._descriptor = keep(descriptor)
+        except OSError:
+            os.close(descriptor)
+            raise
+
+    def __del__(self, close: Callable[[int], None] = close_ours) -> None:
+        # Named above: when the interpreter ends, this module has no names any more.
+        close(getattr(self, "_descriptor", -1))
 
 
 class RecordReader:
@@ -158,9 +173,9 @@ class RecordReader:
         slots: npt.NDArray[np.int64] = np.frombuffer(data, np.int64, whole * self._words).reshape(whole, self._words)
         return slots
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if getattr(self, "_descriptor", -1) >= 0:
-            os.close(self._descriptor)
+            close(self._descriptor)
 
 
 def open_reader(path: Path, position: int = 0) -> RecordReader | None:
@@ -186,11 +201,11 @@ def _create_file(path: Path, size: int) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         _reserve(descriptor, size)
+        return keep(descriptor)
     except OSError:
         path.unlink(missing_ok=True)
         os.close(descriptor)
         raise
-    return descriptor
 
 
 def _reserve(descriptor: int, size: int) -> None:

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from collector.format.schema.reading import read_small_text
 from collector.format.schema.writing import replace_text
 
 _NOTE_SUFFIX = ".note.json"
@@ -42,7 +43,7 @@ def find_windows(events: Path) -> tuple[Path, ...]:
 
 def read_window(path: Path) -> WindowNote:
     """Read a note. OSError or ValueError if it is damaged."""
-    raw = json.loads(path.read_text(encoding="utf-8"))
+    raw = json.loads(read_small_text(path))
     try:
         return WindowNote(**{**raw, "ends_unix_ns": tuple(raw["ends_unix_ns"])})
     except (TypeError, KeyError) as error:

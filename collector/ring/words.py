@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from collector.ring.descriptors import close_ours, is_ours, keep
 from collector.ring.memory import Mapping, can_share, create_shared
 
 CODE_SHIFT = 56
@@ -69,24 +70,45 @@ class WordLog:
                 memory = create_shared(size)
                 os.close(self._descriptor)
                 self._descriptor = memory
+            self._descriptor = keep(self._descriptor)
             self._mapping = Mapping(self._descriptor, size)
+            header = struct.pack("<4q", _MAGIC, capacity, os.getpid(), time.perf_counter_ns())
+            self._mapping.view[: len(header)] = header
+            if self.is_shared:
+                path.write_bytes(header + bytes(size - len(header)))
         except OSError:
             os.close(self._descriptor)
             raise
-        header = struct.pack("<4q", _MAGIC, capacity, os.getpid(), time.perf_counter_ns())
-        self._mapping.view[: len(header)] = header
-        if self.is_shared:
-            path.write_bytes(header + bytes(size - len(header)))
         self.header = self._mapping.view[:HEADER_BYTES].cast("q")
         self.words = self._mapping.view[HEADER_BYTES:].cast("q")
-        self._close = weakref.finalize(self, os.close, self._descriptor)
-        self._close.atexit = False
+        self._close = self._plan_close()
         _live.add(self)
 
-    @property
-    def descriptor(self) -> int | None:
-        """The memory or the file that the words are in; None after close()."""
-        return self._descriptor if self._close.alive else None
+    def _plan_close(self) -> weakref.finalize[[int], WordLog]:
+        close = weakref.finalize(self, close_ours, self._descriptor)
+        close.atexit = False
+        return close
+
+    def share(self) -> int | None:
+        """Return the descriptor of the memory that the words are in, to be given to a process; None if they are in the file.
+
+        Where the script has closed it, the words move to other memory: a process that has the old one sees no new word,
+        so call this only if there is none. OSError if there is no memory.
+        """
+        if not self.is_shared or not self._close.alive:
+            return None
+        if not is_ours(self._descriptor):
+            memory = create_shared(len(self._mapping.view))
+            try:
+                memory = keep(memory)
+                self._mapping.move(memory)
+            except OSError:
+                os.close(memory)
+                raise
+            self._close.detach()
+            self._descriptor = memory
+            self._close = self._plan_close()
+        return self._descriptor
 
     def save(self) -> None:
         """Write all that the log holds into its file, for a reader that cannot get at the memory. OSError passes through."""
@@ -292,7 +314,7 @@ def _write_at(descriptor: int, words: npt.NDArray[np.int64], offset: int) -> Non
 
 def is_finished(path: Path) -> bool:
     """Say whether the training thread has said that nothing will follow. OSError if the log is not there."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         return any(os.pread(descriptor, 8, _FINISHED_SLOT * 8))
     finally:

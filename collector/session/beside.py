@@ -38,9 +38,8 @@ class Beside:
 
     def start(self) -> None:
         """Start it. OSError if it cannot be."""
-        log = self._events_log
         self._starts += 1
-        self._process = start_sidecar(self._rank_folder, log.descriptor if log.is_shared else None)
+        self._process = start_sidecar(self._rank_folder, self._events_log.share())
 
     def look_after(self) -> str:
         """Start it again if it has ended, for example killed when memory was full; return a warning for the run, or ""."""
@@ -133,11 +132,11 @@ class Beside:
             return False
 
     def _finish_here(self) -> str:
-        folder, log = self._rank_folder, self._events_log
+        folder = self._rank_folder
         if not folder.is_dir():
             return f"{folder} was removed while it was recorded, and the run with it"
-        shared = find_log(log.descriptor) if log.is_shared and log.descriptor is not None else None
-        if finish_rank(folder, PATIENCE_S, shared):
+        memory = self._events_log.share()
+        if finish_rank(folder, PATIENCE_S, None if memory is None else find_log(memory)):
             return ""
         return f"another process records {folder}; when it has ended, {spell_recovery(folder)} completes the run"
 

@@ -17,6 +17,7 @@ from typing import Any
 from collector.format.schema import layout
 from collector.format.schema.errors import OutputError, StepscopeError
 from collector.format.schema.manifest import RunManifest, decode_manifest, encode_manifest
+from collector.format.schema.reading import read_small_text
 from collector.notes import read_notes
 from collector.sidecar.lock import is_locked
 from collector.sidecar.process import has_ended, is_running
@@ -111,11 +112,15 @@ def _read_run(run_path: Path) -> RunManifest | None:
 def _read_manifest(run_path: Path) -> RunManifest | None:
     path = layout.run_file(run_path)
     try:
-        return decode_manifest(RunManifest, path.read_text(encoding="utf-8"), str(path))
+        return decode_manifest(RunManifest, read_small_text(path), str(path))
     except FileNotFoundError:
         return None
     except (StepscopeError, ValueError):
         return _UNKNOWN
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        return _UNKNOWN  # a pipe, or gigabytes: no manifest
 
 
 def _has_ranks(run_path: Path) -> bool:

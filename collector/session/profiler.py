@@ -302,9 +302,10 @@ class Profiler:
 
 
 def say(text: str) -> None:
-    # A script may have closed its stderr: then there is nobody to tell.
-    with contextlib.suppress(OSError, ValueError):
-        print(text, file=sys.stderr)
+    # A script may have closed its stderr, or taken it away (print would write to stdout then): there is nobody to tell.
+    if sys.stderr is not None:
+        with contextlib.suppress(Exception):
+            sys.stderr.write(text + "\n")
 
 
 def active_profiler() -> Profiler | None:

@@ -14,6 +14,7 @@ import psutil
 from collector.format.schema.errors import StepscopeError
 from collector.format.schema.layout import RANK_FILE, events_path, find_ranks, rank_path
 from collector.format.schema.manifest import RankManifest, decode_manifest
+from collector.format.schema.reading import read_small_text
 from collector.notes import Notes
 from collector.sidecar.lock import hold_lock
 from collector.sidecar.recorder import Recorder
@@ -63,7 +64,11 @@ def main(arguments: list[str]) -> int:
             return 1
         if has_ended(rank_folder):
             return 0
-        record(Recorder(rank_folder, log))
+        try:
+            record(Recorder(rank_folder, log))
+        except OSError as error:
+            logging.error("%s is not recorded any more: %s", rank_folder, error)
+            return 1
     return 0
 
 
@@ -111,7 +116,7 @@ def has_ended(rank_folder: Path) -> bool:
     """Say whether a recorder has finished this rank."""
     path = rank_folder / RANK_FILE
     try:
-        return decode_manifest(RankManifest, path.read_text(encoding="utf-8"), str(path)).ended_unix_ns is not None
+        return decode_manifest(RankManifest, read_small_text(path), str(path)).ended_unix_ns is not None
     except (OSError, ValueError, StepscopeError):
         return False
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
 import logging
+import os
 import shutil
 import time
 from functools import partial
@@ -21,7 +23,7 @@ import pyarrow as pa
 from collector.edge import Edge, log_failure
 from collector.format import parts
 from collector.format.schema.errors import StepscopeError
-from collector.format.schema.layout import RANK_FILE, events_path, table_parts_folder
+from collector.format.schema.layout import RANK_FILE, RUN_FILE, events_path, table_parts_folder
 from collector.format.schema.manifest import (
     Device,
     Loader,
@@ -31,10 +33,11 @@ from collector.format.schema.manifest import (
     Window,
     encode_manifest,
 )
+from collector.format.schema.reading import read_small_text
 from collector.format.schema.tables import TABLES
 from collector.format.schema.wording import format_number_of
-from collector.format.schema.writing import replace_text
-from collector.notes import WORDS_FILE, Notes, read_notes
+from collector.format.schema.writing import replace_text, sync_file, sync_folder, sync_parents
+from collector.notes import WORDS_FILE, Notes, read_notes, save_copy
 from collector.plugins import find_plugins
 from collector.ring.words import is_finished
 from collector.sidecar import assemblers as room
@@ -43,6 +46,10 @@ from collector.sidecar.cost import find_mean_step, measure_overhead
 from collector.sidecar.losses import spell_problem
 
 FLUSH_S = 3.0
+"""How often what is new is written to the disk, and waited for."""
+MOST_FLUSH_S = 30.0
+_FLUSHES_APART = 20.0
+"""A disk that takes long for it is left alone for so many times as long, up to MOST_FLUSH_S: the training needs it, too."""
 MOST_PENDING_ROWS = 400_000
 """Rows held while the disk is full, of all tables together; the oldest go first."""
 CHECKPOINT_FILE = "checkpoint.json"
@@ -68,6 +75,10 @@ class Recorder:
         self._merged: dict[str, int] = {}
         self._started = time.monotonic()
         self._flushed = self._started
+        self._flush_s = FLUSH_S
+        self._is_anchored = False
+        self._saved_notes: Notes | None = None
+        self._recorded_until_ns: int | None = None
         self._mean_step_ns: float | None = None
         self._cpu_at_start = time.process_time()
         self._assemblers: dict[str, Assembler] = {}
@@ -90,24 +101,41 @@ class Recorder:
         for table, rows in self._collect("poll"):
             for name in list(self._assemblers):
                 self._call(name, "watch", table, rows)
-        if time.monotonic() - self._flushed >= FLUSH_S:
+        if time.monotonic() - self._flushed >= self._flush_s:
             self.flush()
 
     def finish(self, state: str) -> None:
-        """Take in the rest, write it, make one file of each table, and say how the rank ended."""
+        """Take in the rest, write it, make one file of each table, and say how the rank ended.
+
+        Until the very end the last checkpoint stands, and what it was made from: who takes over makes the rest again.
+        """
         self._collect("finish")
-        self.flush()
-        if self.problem is not None:
-            self.flush()  # once more: it may have been for a moment
-        if self.problem is not None:
-            return  # not ended: a recorder that takes over makes the rest
+        self.problem = None
+        if not (self._write_pending() or self._write_pending()):  # once more: it may have been for a moment
+            self._write_manifest("recording")
+            return
         for table in TABLES:
-            self._compact(table)
+            self._join(table)
         with log_failure("the mean step is not known"):
             self._mean_step_ns = find_mean_step(self.rank_folder)
+        self.problem = None
+        if not self._settle():
+            self._write_manifest("recording")
+            return
+        if self._keeps_events():
+            self._save_checkpoint()
         self._write_manifest(state, ended_unix_ns=time.time_ns())
         if self.problem is None and not self._keeps_events():
             shutil.rmtree(events_path(self.rank_folder), ignore_errors=True)
+
+    def _settle(self) -> bool:
+        """Leave one file of each table, which no loss of power takes away; False if the disk fails."""
+        try:
+            parts.remove_parts(self.rank_folder, TABLES)
+        except OSError as error:
+            self._note("the tables", error)
+        self._anchor()
+        return self.problem is None
 
     def _keeps_events(self) -> bool:
         """Say whether what the tables were made from stays: it was asked for, or something could not be read from it."""
@@ -116,16 +144,47 @@ class Recorder:
         return any(signal.state == "failed" for signal in _read_all(Signal, self._describe().get("signals", ())))
 
     def flush(self) -> None:
-        """Write what is pending, then the checkpoint, then rank.json. What fails is `problem`."""
-        self._flushed = time.monotonic()
+        """Write what is pending, then the checkpoint, then rank.json, all of it to the disk. What fails is `problem`."""
+        begun = time.monotonic()
         self.problem = None
-        if self._write_pending():
-            is_saved = self._save_checkpoint()
+        self._anchor()
+        self._sync_log()
+        if self._write_pending(durable=True) and self._save_notes() and self._save_checkpoint():
             for name in list(self._assemblers):
                 self._call(name, "release")
-            if is_saved:
-                self._merge()
+            self._merge()
         self._write_manifest("recording")
+        self._flushed = time.monotonic()
+        self._flush_s = min(max(FLUSH_S, _FLUSHES_APART * (self._flushed - begun)), MOST_FLUSH_S)
+
+    def _anchor(self) -> None:
+        """Bring what the training process has made, which waits for no disk, to the disk: run.json and the folders."""
+        if self._is_anchored:
+            return
+        self._is_anchored = True
+        profiler = self.rank_folder.parent
+        with log_failure("what is recorded may not outlive a loss of power", level=logging.DEBUG):
+            sync_file(profiler / RUN_FILE)
+            sync_folder(self.rank_folder)
+            sync_parents(self.rank_folder)
+
+    def _sync_log(self) -> None:
+        """Bring the words that are in no row yet to the disk, and the emptiness of those that are."""
+        with log_failure("the event log may not outlive a loss of power", level=logging.DEBUG):
+            sync_file(events_path(self.rank_folder) / WORDS_FILE)
+
+    def _save_notes(self) -> bool:
+        """Keep what the training process says: it changes its own file at any time, and waits for no disk."""
+        notes = self.read_notes()
+        if notes == self._saved_notes:
+            return True
+        try:
+            save_copy(notes, self.rank_folder)
+        except OSError as error:
+            self._note("the notes", error)
+            return False
+        self._saved_notes = dataclasses.replace(notes)
+        return True
 
     def read_notes(self) -> Notes:
         """Read again what the training process says."""
@@ -153,6 +212,9 @@ class Recorder:
         return Edge(partial(self._fail, name))
 
     def _fail(self, name: str, error: Exception) -> None:
+        if isinstance(error, MemoryError):
+            # No fault of the assembler's: another process may have the memory, and go on from the last checkpoint.
+            raise _lack_memory() from error
         _log.warning("stepscope: the assembler %s failed and is switched off", name, exc_info=error)
         self._failed[name] = f"Making its tables failed: {error!r}. The other tables are not affected."
         self._assemblers.pop(name, None)
@@ -167,6 +229,8 @@ class Recorder:
         made = [(table, rows) for table, rows in made if rows.num_rows]
         for table, rows in made:
             self._pending.setdefault(table, []).append(rows)
+            if table == "steps":
+                self._recorded_until_ns = rows["start_ns"][-1].as_py() + rows["duration_ns"][-1].as_py()
         self._bound_pending()
         return made
 
@@ -178,15 +242,16 @@ class Recorder:
             total -= gone
             self._dropped += gone
 
-    def _write_pending(self) -> bool:
+    def _write_pending(self, durable: bool = False) -> bool:
         for table in list(self._pending):
             pieces = self._pending[table]
             if not pieces:
                 continue
             number = self._next_part.get(table, 0)
             try:
-                parts.write_part(pa.concat_tables(pieces).unify_dictionaries(), self.rank_folder, table, number)
-            except OSError as error:
+                rows = pa.concat_tables(pieces).unify_dictionaries()
+                parts.write_part(rows, self.rank_folder, table, number, durable)
+            except (OSError, MemoryError) as error:
                 self._note(f"the table {table}", error)
                 return False
             self._next_part[table] = number + 1
@@ -195,7 +260,8 @@ class Recorder:
 
     def _save_checkpoint(self) -> bool:
         states = {name: self._call(name, "checkpoint") or {} for name in list(self._assemblers)}
-        text = json.dumps({"parts": self._next_part, "dropped": self._dropped, "states": states})
+        saved = {"parts": self._next_part, "dropped": self._dropped, "until_ns": self._recorded_until_ns}
+        text = json.dumps({**saved, "states": states})
         return self._try_replace(events_path(self.rank_folder) / CHECKPOINT_FILE, text)
 
     def _merge(self) -> None:
@@ -206,16 +272,17 @@ class Recorder:
             self._merged[table] = number
             try:
                 parts.merge_parts(self.rank_folder, table)
-            except (OSError, StepscopeError) as error:
+            except (OSError, MemoryError, StepscopeError) as error:
                 _log.warning("stepscope: the parts of %s stay as they are: %s", table, error)
 
     def _take_over(self) -> None:
         """Go on after the last checkpoint; parts written after it are made again."""
         try:
-            saved = json.loads((events_path(self.rank_folder) / CHECKPOINT_FILE).read_text(encoding="utf-8"))
+            saved = json.loads(read_small_text(events_path(self.rank_folder) / CHECKPOINT_FILE))
         except (OSError, ValueError):
             saved = {"parts": {}, "dropped": 0, "states": {}}
         self._next_part, self._dropped = dict(saved["parts"]), saved["dropped"]
+        self._recorded_until_ns = saved.get("until_ns")
         for table in TABLES:
             folder = table_parts_folder(self.rank_folder, table)
             for path in folder.glob("*.parquet") if folder.is_dir() else ():
@@ -225,11 +292,11 @@ class Recorder:
             if name in self._assemblers and state:
                 self._call(name, "restore", state)
 
-    def _compact(self, table: str) -> None:
+    def _join(self, table: str) -> None:
         with log_failure("the parts of %s stay as they are", table):  # they are read just as well
             is_revised = any(table in assembler.revises for assembler in self._assemblers.values())
             revise = (lambda rows: self._revise(table, rows)) if is_revised else None
-            parts.compact_parts(self.rank_folder, table, revise)
+            parts.join_parts(self.rank_folder, table, revise)
 
     def _revise(self, table: str, rows: pa.Table) -> pa.Table:
         for name in list(self._assemblers):
@@ -239,24 +306,30 @@ class Recorder:
 
     def _write_manifest(self, state: str, ended_unix_ns: int | None = None) -> None:
         manifest = build_manifest(self.read_notes(), self._describe(), self._failed, self._cpu_frac())
-        manifest = dataclasses.replace(manifest, state=state, ended_unix_ns=ended_unix_ns)  # type: ignore[arg-type]
+        manifest = dataclasses.replace(
+            manifest,
+            state=state,  # type: ignore[arg-type]
+            ended_unix_ns=ended_unix_ns,
+            flush_s=self._flush_s,
+            recorded_until_ns=self._recorded_until_ns,
+        )
         if ended_unix_ns is not None and not self._keeps_events():
             windows = tuple(dataclasses.replace(window, trace_file=None) for window in manifest.windows)
             manifest = dataclasses.replace(manifest, windows=windows)
-        self._try_replace(self.rank_folder / RANK_FILE, encode_manifest(manifest), ended_unix_ns is not None)
+        self._try_replace(self.rank_folder / RANK_FILE, encode_manifest(manifest))
 
-    def _try_replace(self, path: Path, text: str, durable: bool = False) -> bool:
-        """Write a small file; a full disk keeps the old one and is False."""
+    def _try_replace(self, path: Path, text: str) -> bool:
+        """Write a small file to the disk; a full one keeps the old file and is False."""
         try:
-            replace_text(path, text, durable)
+            replace_text(path, text, durable=True)
             return True
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             self._note(path.name, error)
             return False
 
-    def _note(self, what: str, error: OSError) -> None:
-        self.problem = error
-        _log.warning("stepscope: %s is not written: %s", what, error)
+    def _note(self, what: str, error: OSError | MemoryError) -> None:
+        self.problem = error if isinstance(error, OSError) else _lack_memory()
+        _log.warning("stepscope: %s is not written: %s", what, self.problem)
 
     def _describe(self) -> dict[str, Any]:
         """Join what the assemblers say: lists one after the other, mappings into one, losses summed."""
@@ -279,6 +352,10 @@ class Recorder:
     def _cpu_frac(self) -> float | None:
         elapsed = time.monotonic() - self._started
         return (time.process_time() - self._cpu_at_start) / elapsed if elapsed > 1.0 else None
+
+
+def _lack_memory() -> OSError:
+    return OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
 
 def build_manifest(

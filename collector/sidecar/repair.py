@@ -18,6 +18,7 @@ from collector.format import parts
 from collector.format.schema.errors import NewerSchemaError, TableBrokenError
 from collector.format.schema.layout import RANK_FILE, events_path, find_ranks, rank_path, run_file, table_file
 from collector.format.schema.manifest import RankManifest, RunManifest, Warn, decode_manifest, encode_manifest
+from collector.format.schema.reading import read_small_text
 from collector.format.schema.recovery import BROKEN_SUFFIX
 from collector.format.schema.tables import TABLES
 from collector.format.schema.wording import format_number_of
@@ -39,7 +40,7 @@ def repair_manifest(run_path: Path) -> str:
     """
     path = run_file(run_path)
     try:
-        decode_manifest(RunManifest, path.read_text(encoding="utf-8"), str(path))
+        decode_manifest(RunManifest, read_small_text(path), str(path))
         return ""
     except (OSError, UnicodeDecodeError, TableBrokenError):
         pass
@@ -60,7 +61,7 @@ def repair_manifest(run_path: Path) -> str:
     )
     if path.exists():
         _set_aside(path)
-    replace_text(path, encode_manifest(manifest))
+    replace_text(path, encode_manifest(manifest), durable=True)
     return f"{path.name} was damaged and is made again; the names of the script and its versions are lost"
 
 
@@ -95,7 +96,7 @@ def _restore(rank_folder: Path, table: str) -> str:
         manifest = read_manifest(rank_folder)
         rows = rebuild_steps(rank_folder, manifest.windows if manifest else ())
         if rows is not None:
-            parts.write_table(rows, table_file(rank_folder, table))
+            parts.write_table(rows, table_file(rank_folder, table), durable=True)
             count = sum(kind == "train" for kind in rows["kind"].to_pylist())
             return f"{format_number_of(count, 'step')} made again from the phases, counts of calls and samples are lost"
     left = sum(parts.count_rows(file) for file in parts.find_files(rank_folder, table))
@@ -130,7 +131,7 @@ def _rebuild_windows(rank_folder: Path) -> None:
             file.unlink(missing_ok=True)
     path = events_path(rank_folder) / CHECKPOINT_FILE
     try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
+        saved = json.loads(read_small_text(path))
         saved["states"].pop("window", None)
         saved["parts"] = {table: n for table, n in saved["parts"].items() if table not in window.TABLES}
         replace_text(path, json.dumps(saved))
@@ -139,7 +140,7 @@ def _rebuild_windows(rank_folder: Path) -> None:
         return
     after = read_manifest(rank_folder)
     if before and after:
-        replace_text(rank_folder / RANK_FILE, encode_manifest(dataclasses.replace(before, windows=after.windows)))
+        replace_text(rank_folder / RANK_FILE, encode_manifest(dataclasses.replace(before, windows=after.windows)), True)
 
 
 def _repair_rank_manifest(rank_folder: Path) -> list[str]:
@@ -155,7 +156,7 @@ def _repair_rank_manifest(rank_folder: Path) -> list[str]:
         number = int(rank_folder.name.partition("_")[2])
         now = rank_folder.stat().st_mtime_ns
         manifest = RankManifest(number, "", 0, "crashed", now, now, ended_unix_ns=now)
-        replace_text(path, encode_manifest(manifest))
+        replace_text(path, encode_manifest(manifest), durable=True)
         return [f"{path.name} was damaged; only the tables are left, its devices, loaders and settings are lost"]
 
 
@@ -163,7 +164,7 @@ def read_manifest(rank_folder: Path) -> RankManifest | None:
     """Read rank.json; None if it is damaged or gone."""
     path = rank_folder / RANK_FILE
     try:
-        return decode_manifest(RankManifest, path.read_text(encoding="utf-8"), str(path))
+        return decode_manifest(RankManifest, read_small_text(path), str(path))
     except (OSError, UnicodeDecodeError, TableBrokenError):
         return None
 
@@ -173,7 +174,7 @@ def _remember(rank_folder: Path, warnings: list[Warn]) -> None:
     if manifest is not None and warnings:
         kept = {warn.code: warn for warn in (*manifest.warnings, *warnings)}
         repaired = dataclasses.replace(manifest, warnings=tuple(kept.values()))
-        replace_text(rank_folder / RANK_FILE, encode_manifest(repaired))
+        replace_text(rank_folder / RANK_FILE, encode_manifest(repaired), durable=True)
 
 
 def _read_first_notes(run_path: Path, ranks: tuple[int, ...]) -> Notes | None:

@@ -20,6 +20,7 @@ from collector.format.schema import layout
 from collector.format.schema.errors import OutputError, TraceError
 from collector.format.schema.manifest import RankManifest, RunManifest, Signal, Warn, decode_manifest, encode_manifest
 from collector.format.schema.tables import TABLES
+from collector.format.schema.writing import sync_parents, sync_tree
 from collector.traces.failures import explain_failure
 from collector.traces.format import Progress, ReadLimits, ReadOptions, TraceTables
 from collector.traces.ranks import Placed, Placing
@@ -223,11 +224,13 @@ def _shift_windows(file: Path, shift_ns: int) -> None:
 
 def _move(scratch: Path, target: Path) -> None:
     """Put the finished run in its place. A target that is there may hold other files, which stay."""
+    sync_tree(scratch)
     if not target.exists():
         scratch.chmod(0o755)
         os.rename(scratch, target)
     else:
         os.rename(layout.profiler_path(scratch), layout.profiler_path(target))
+    sync_parents(layout.profiler_path(target))
 
 
 def _share(on_progress: Progress | None, index: int, count: int) -> Progress | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from collector.format.schema import writing
 from collector.format.schema.errors import OutputError
 from collector.views.trace_text import Sink
 
@@ -18,18 +19,16 @@ def replacing(path: Path) -> Iterator[Sink]:
 
     OutputError if it cannot be written; then nothing is there.
     """
-    partial = path.with_name(f".{path.name[:200]}.{os.getpid()}.partial") if path.name else path
     try:
         if not path.name or path.is_dir():
             raise IsADirectoryError(21, "it is a directory")
-        with partial.open("wb") as raw:
+        with writing.replacing(path) as raw:
             if path.suffix == ".gz":
                 # The name inside of the file is the one that unpacking gives it.
                 with gzip.GzipFile(path.name, "wb", compresslevel=1, fileobj=raw) as packed:
                     yield packed
             else:
                 yield raw
-        os.replace(partial, path)
     except (OSError, ValueError) as error:
         if isinstance(error, ValueError) and "\0" not in str(path):
             raise
@@ -37,6 +36,3 @@ def replacing(path: Path) -> Iterator[Sink]:
         raise OutputError(
             f"{path} cannot be written ({reason}); choose a path in a folder that you can write"
         ) from None
-    finally:
-        if partial != path and "\0" not in str(path):
-            partial.unlink(missing_ok=True)

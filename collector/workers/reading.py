@@ -26,9 +26,16 @@ class ReadCounter:
         return after - self._before - self._look_bytes if after >= self._before >= 0 else UNKNOWN
 
     def close(self) -> None:
-        if self._descriptor >= 0:
+        if self._descriptor >= 0 and self._is_ours():
             os.close(self._descriptor)
-            self._descriptor = UNKNOWN
+        self._descriptor = UNKNOWN
+
+    def _is_ours(self) -> bool:
+        """Say whether the script has not closed the descriptor and given its number to another file."""
+        try:
+            return os.readlink(f"/proc/self/fd/{self._descriptor}").endswith("/io")
+        except OSError:
+            return False
 
     def _open(self) -> None:
         # Opened by the thread that reads: the name stands for whoever opens it.

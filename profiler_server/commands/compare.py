@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collector.format.schema.errors import OutputError, RunError, UsageError
+from collector.format.schema.writing import write_output
 from profiler_server.commands import BaseDir, find_base_dir, find_run, find_runs
 from profiler_server.report.gate import EXIT_CODES, describe_verdict, render_junit, render_markdown, render_verdict
 
@@ -131,7 +132,7 @@ def write_documents(verdict: Verdict, junit: Path | None, markdown: Path | None)
         if path is None:
             continue
         try:
-            path.write_text(render_file(verdict), encoding="utf-8")
+            write_output(path, render_file(verdict))
         except OSError as error:
             raise OutputError(f"{path} cannot be written: {error.strerror or error}") from None
 

@@ -10,6 +10,7 @@ import typer
 
 from collector.format.run import Run
 from collector.format.schema.errors import OutputError, RunError, UsageError
+from collector.format.schema.writing import write_output
 from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run
 
 NAME = "report"
@@ -52,7 +53,7 @@ def _write_html(run: Run, path: Path, redact: bool) -> None:
 
     text = render_report(run, redact)
     try:
-        path.write_text(text, encoding="utf-8")
+        write_output(path, text)
     except OSError as error:
         reason = error.strerror or error
         raise OutputError(

@@ -134,6 +134,7 @@ class RankManifest:
     """`rank_<r>/rank.json`, rewritten while the rank records. `heartbeat_unix_ns` is when that was last done.
 
     `recorded_whole` marks an import that holds all that Stepscope had recorded: it is judged as the run itself is.
+    `recorded_until_ns` is the end of the last step or rest that is in the tables, `flush_s` how often they are written.
     """
 
     rank: int
@@ -158,6 +159,8 @@ class RankManifest:
     usable_cores: float | None = None
     torch_threads: int | None = None
     recorded_whole: bool = False
+    flush_s: float | None = None
+    recorded_until_ns: int | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     """Settings that rules read: parameters, optimizers (name, foreach, fused), matmul precision, cudnn.benchmark …; `ended_by` is what ended the training before analyse()."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from collector.format.lens import WHOLE
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.reading import LIMIT_BYTES, read_small_file
+from collector.format.schema.writing import replacing
 from profiler_server.store.cache.background import BACKGROUND
 from profiler_server.store.cache.folders import list_roots, make_root
 from profiler_server.store.cache.memory import Entry, MemoryCache
@@ -183,14 +183,10 @@ def digest_code() -> str:
 
 def write_file(root: Path, name: str, raw: bytes) -> bool:
     """Write a file so that a reader sees all of it or nothing; say whether that could be done."""
-    partial = root / f".{name}.{os.getpid()}.partial"
     try:
         make_root(root)
-        try:
-            partial.write_bytes(raw)
-            os.replace(partial, root / name)
-        finally:
-            partial.unlink(missing_ok=True)
+        with replacing(root / name) as file:
+            file.write(raw)
     except OSError:
         return False
     return True

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from collector.format.schema.writing import replace_text, sync_tree
+
 _ACCEPTED = "accepted.json"
 _TAKEN = "taken.json"
 
@@ -17,9 +19,8 @@ _TAKEN = "taken.json"
 def accept(folder: Path, files: Sequence[Path]) -> None:
     """Note that these files, which lie below the folder, are to be imported."""
     names = [path.relative_to(folder).as_posix() for path in files]
-    partial = folder / f".{_ACCEPTED}"
-    partial.write_bytes(msgspec.json.encode(names))
-    os.replace(partial, folder / _ACCEPTED)
+    sync_tree(folder)
+    replace_text(folder / _ACCEPTED, msgspec.json.encode(names).decode(), durable=True)
 
 
 def take(folder: Path) -> bool:

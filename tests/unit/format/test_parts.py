@@ -10,10 +10,11 @@ from collector.format import parts
 from collector.format.parts import (
     PARTS_PER_MERGE,
     build_table,
-    compact_parts,
     find_files,
+    join_parts,
     merge_parts,
     read_table,
+    remove_parts,
     write_part,
 )
 
@@ -57,6 +58,7 @@ def test_large_parts_are_left_as_they_are(tmp_path: Path, monkeypatch: pytest.Mo
 def test_one_file_of_many_groups_holds_every_row_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "ROWS_PER_GROUP", 5)
     write_parts(tmp_path, 0, 23)
-    compact_parts(tmp_path, "phases")
+    join_parts(tmp_path, "phases")
+    remove_parts(tmp_path, ["phases"])
     assert [path.name for path in tmp_path.iterdir()] == ["phases.parquet"]
     assert read_order(tmp_path) == list(range(23))

@@ -69,7 +69,7 @@ def test_a_log_in_memory_is_saved_whole(tmp_path: Path) -> None:
     log.save()
     assert read_numbers(log.path, 4096, 2) == [0, 3 << 56 | 5]
     log.close()
-    assert log.descriptor is None
+    assert log.share() is None
 
 
 def read_copy(path: Path) -> list[int]:

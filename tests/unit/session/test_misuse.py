@@ -247,3 +247,12 @@ def test_a_script_that_changes_its_directory_finds_its_run(tmp_path: Path, monke
     shapes.plain()
     monkeypatch.chdir("/")
     assert profiler.analyse().rank(0).count_steps() == 10
+
+
+def test_a_script_without_stderr_keeps_its_stdout_to_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    profiler = Profiler(tmp_path, window=None)
+    profiler.analyse()
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,1 @@
+"""What a hostile machine, user or script does to a recording while a training runs."""
