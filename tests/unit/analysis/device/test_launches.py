@@ -29,6 +29,22 @@ def test_a_delay_runs_from_the_end_of_the_call_to_the_start_of_the_work(tmp_path
     assert found is not None
     assert (found.count, found.unlinked, found.short, found.late, found.slow) == (3, 0, 1, 1, 1)
     assert (found.delay_p50_ns, found.delay_max_ns) == (5_000, 200_000)  # b began inside of its call: no delay
+    assert found.delay_mean_ns == pytest.approx(205_000 / 3)
+    assert found.delay_p95_ns == pytest.approx(5_000 + 0.9 * 195_000)
+
+
+@pytest.mark.parametrize(
+    ("call_us", "delay_us", "work_us", "counted"),
+    [(50, 100, 50, (0, 0, 0)), (50.001, 100, 50, (1, 0, 1)), (50, 100.001, 50, (0, 1, 0))],
+)
+def test_a_launch_counts_as_short_late_or_slow_beyond_the_mark_only(
+    tmp_path: Path, call_us: float, delay_us: float, work_us: float, counted: tuple[int, int, int]
+) -> None:
+    found = summarize_launches(
+        _read(tmp_path, [call(10, call_us, 1), kernel("a", 10 + call_us + delay_us, work_us, 1)])
+    )
+    assert found is not None
+    assert (found.short, found.late, found.slow) == counted
 
 
 def test_work_without_a_known_launch_is_counted_apart(tmp_path: Path) -> None:
@@ -54,6 +70,17 @@ def test_the_queue_grows_with_launches_and_shrinks_with_starts(tmp_path: Path) -
         [1, 2, 1, 0],
     )
     assert queue.mean == pytest.approx((10 * 1 + 10 * 2 + 20 * 1) / 40)
+
+
+def test_work_that_seems_to_start_before_its_launch_waits_in_no_queue(tmp_path: Path) -> None:
+    queue = trace_queue(_read(tmp_path, [call(10, 2, 1), kernel("a", 5, 20, 1)]))
+    assert queue.lengths.tolist() == [0]
+    assert queue.mean == 0.0
+
+
+def test_a_queue_of_nothing_is_empty(tmp_path: Path) -> None:
+    queue = trace_queue(_read(tmp_path, [kernel("a", 5, 20, 99)]))
+    assert (len(queue.times_ns), queue.mean) == (0, 0.0)
 
 
 def test_overlap_is_the_part_of_communication_that_computation_hides(tmp_path: Path) -> None:
