@@ -105,7 +105,7 @@ class RecordReader:
     `position` is the number of the next record, `lost` counts those that were overwritten before they were read.
     """
 
-    def __init__(self, path: Path, descriptor: int, position: int = 0) -> None:
+    def __init__(self, path: Path, descriptor: int, position: int) -> None:
         self.path = path
         self._descriptor = descriptor
         header = os.pread(descriptor, _HEADER_BYTES, 0)

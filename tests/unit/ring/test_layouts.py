@@ -35,7 +35,9 @@ def test_the_header_of_a_word_log_lies_where_older_versions_have_it(tmp_path: Pa
     log = WordLog(tmp_path / "log", 64)
     log.write(3 << 56, 5)
     log.mark_head(9)
+    log.header[ORDER_SLOT] = -1
     assert not is_finished(log.path)
+    log.header[ORDER_SLOT] = 0
     log.finish()
     magic, capacity, pid, started_ns, *slots = read_numbers(log.path, 0, 8)
     assert (magic, capacity, pid) == (WORD_MAGIC, 64, os.getpid())
@@ -51,9 +53,9 @@ def test_words_follow_the_header_with_their_code_in_the_highest_byte(tmp_path: P
     log = WordLog(tmp_path / "log", 64)
     log.write(3 << 56, 5)
     log.write(4 << 56, (1 << 56) - 1)
-    log.write(1 << 56, 1 << 56 | 8)  # what does not fit into the payload is cut off
+    log.write(2 << 56, 1 << 56 | 8)  # what does not fit into the payload is cut off
     log.mark_head(0)
-    expected = [0, 3 << 56 | 5, (4 << 56) + (1 << 56) - 1, 1 << 56 | 8, NOTHING << 56]
+    expected = [0, 3 << 56 | 5, (4 << 56) + (1 << 56) - 1, 2 << 56 | 8, NOTHING << 56]
     assert read_numbers(log.path, 4096, 5) == expected
     assert (NOTHING, DEFAULT_CAPACITY, FIRST_PIECE) == (127, 1_048_576, 4096)
 

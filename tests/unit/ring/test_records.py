@@ -61,6 +61,66 @@ def test_a_torn_record_is_lost_not_returned(tmp_path: Path) -> None:
     assert reader.lost == 1
 
 
+def test_a_record_that_is_being_written_is_lost_only_once_a_later_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "ring"
+    writer = RecordWriter(path, fields=1, capacity=4)
+    writer.append(0)
+    writer.append(1)
+    last_word_at = 4096 + 2 * 3 * 8 - 8
+    with path.open("r+b") as file:
+        file.seek(last_word_at)
+        file.write(struct.pack("<q", 0))
+    reader = _open(path)
+    assert reader.read().ravel().tolist() == [0]
+    assert (reader.position, reader.lost) == (1, 0)
+    writer.append(2)
+    assert reader.read().ravel().tolist() == [2]
+    assert (reader.position, reader.lost) == (3, 1)
+
+
+def test_the_order_of_records_is_that_of_their_writing_whatever_they_hold(tmp_path: Path) -> None:
+    writer = RecordWriter(tmp_path / "ring", fields=1, capacity=4)
+    for number in range(11):
+        writer.append(-number)
+    reader = _open(tmp_path / "ring")
+    assert reader.read().ravel().tolist() == [-7, -8, -9, -10]
+
+
+def test_a_ring_works_and_gives_its_descriptor_back_where_there_is_no_standard_input(tmp_path: Path) -> None:
+    def is_free() -> bool:
+        try:
+            os.fstat(0)
+        except OSError:
+            return True
+        return False
+
+    kept = os.dup(0)
+    os.close(0)
+    try:
+        writer = RecordWriter(tmp_path / "ring", fields=1, capacity=4)
+        assert not is_free()
+        writer.append(5)
+        assert _open(tmp_path / "ring").read().tolist() == [[5]]
+        writer.close()
+        assert is_free()
+        reader = _open(tmp_path / "ring")
+        assert not is_free()
+        del reader
+        assert is_free()
+        unclosed = RecordWriter(tmp_path / "another", fields=1, capacity=4)
+        assert not is_free()
+        del unclosed
+        assert is_free()
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+
+
+def test_a_pipe_is_no_ring_and_holds_nobody(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "ring")
+    assert open_reader(tmp_path / "ring") is None
+
+
 def test_close_is_seen_by_the_reader(tmp_path: Path) -> None:
     writer = RecordWriter(tmp_path / "ring", fields=1, capacity=4)
     reader = _open(tmp_path / "ring")

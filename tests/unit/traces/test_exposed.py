@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +37,29 @@ def test_two_collectives_at_once_count_once(tmp_path: Path) -> None:
     both = [kernel("ncclDevKernel_AllReduce", at, 40, 99, stream=stream) for at, stream in ((1460, 20), (1480, 21))]
     row = read_step(tmp_path, *both)
     assert row["communication_ns"] == row["communication_total_ns"] == 60 * US
+
+
+def test_communication_counts_in_the_step_in_which_it_ran_and_nowhere_between(tmp_path: Path) -> None:
+    """Steps run from 1,000, 3,000 and 5,000 µs for 999 µs each, so that a collective may begin or end outside of one."""
+    steps = training_steps(3)
+    events = [{**event, "ts": event["ts"] + 1000 * (number // 11)} for number, event in enumerate(steps)]
+    spans = ((950, 100), (1950, 100), (2500, 100), (2950, 400), (3460, 20), (3720, 30))
+    events += [kernel("ncclDevKernel_AllReduce", *span, 900 + span[0], stream=20) for span in spans]
+    tables = read_trace(write_trace(tmp_path / "t.json", events)).tables
+    rows = [row for row in tables["steps"].to_pylist() if row["kind"] == "train"]
+    assert [row["communication_total_ns"] for row in rows] == [99 * US, 400 * US, 0]
+    assert [row["communication_ns"] for row in rows] == [59 * US, 210 * US, 0]
+    phases = tables["phases"].to_pylist()
+    first_ns = rows[0]["start_ns"] - 1000 * US
+    assert [
+        ((row["start_ns"] - first_ns) // US, row["duration_ns"] // US)
+        for row in phases
+        if row["phase"] == "communication"
+    ] == [(1000, 10), (1950, 49), (3000, 10), (3200, 150), (3460, 20), (3720, 30)]
+    assert [row["phase"] for row in phases if row["step"] == 2][2:6] == ["communication", "forward"] * 2
+    for row in rows:
+        own = [phase for phase in phases if phase["step"] == row["step"]]
+        ends = [phase["start_ns"] + phase["duration_ns"] for phase in own]
+        assert [phase["start_ns"] for phase in own] == [row["start_ns"], *ends[:-1]]
+        assert ends[-1] == row["start_ns"] + row["duration_ns"]
+        assert all(a["phase"] != b["phase"] for a, b in itertools.pairwise(own))
