@@ -171,6 +171,17 @@ def test_no_room_is_an_error_at_creation_and_leaves_no_file(tmp_path: Path) -> N
     assert not (tmp_path / "ring").exists()
 
 
+@pytest.mark.parametrize("fields", [1, 998])
+def test_the_room_is_taken_at_creation_where_no_call_reserves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: int
+) -> None:
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    RecordWriter(tmp_path / "ring", fields=fields, capacity=20)
+    status = (tmp_path / "ring").stat()
+    assert status.st_size == 4096 + 20 * (fields + 2) * 8
+    assert status.st_blocks * 512 >= status.st_size
+
+
 def test_a_file_that_is_cut_off_ends_neither_the_writer_nor_the_reader(tmp_path: Path) -> None:
     writer = RecordWriter(tmp_path / "ring", fields=1, capacity=64)
     reader = _open(tmp_path / "ring")
