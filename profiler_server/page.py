@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from collector.format.lens import StepRange
 from collector.format.run import RankRun, Run
@@ -12,6 +13,8 @@ from collector.format.schema.errors import RunError, TableBrokenError
 from collector.format.schema.recovery import spell_recovery
 from profiler_server.store.cache.disk import NotReady
 
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 PanelState = Literal["ready", "empty", "off", "failed", "pending"]
 
 
@@ -119,6 +122,20 @@ def explain_delay(delay: NotReady) -> Notice:
         if delay.pending
         else Notice("off", "Too large", delay.reason)
     )
+
+
+def build_part(title: str, make: Callable[[], T | Notice | NotReady]) -> tuple[T | None, Notice | None]:
+    """Make one part of a page, or a notice in its place: whatever goes wrong in it, the other parts stand."""
+    try:
+        made = make()
+    except RunError as error:
+        return None, Notice("failed", title, str(error), find_remedy(error))
+    except Exception as error:  # One part that fails in any way must leave the others readable.
+        log.exception("%s", title)
+        return None, Notice("failed", title, f"{type(error).__name__}: {error}")
+    if isinstance(made, NotReady):
+        return None, explain_delay(made)
+    return (None, made) if isinstance(made, Notice) else (made, None)
 
 
 def find_remedy(error: RunError) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from collector.context.fetches import count_samples
 from collector.context.making import Making
 from collector.context.signals import SignalContext
-from collector.edge import hide_frame
+from collector.edge import hide_frame, log_failure
 from collector.ring.codes import (
     BATCH,
     BATCH_END,
@@ -189,10 +190,10 @@ class _Fetches:
 
 def _describe_source(number: int, name: str, iterable: Any) -> dict[str, Any]:
     """Return the fields of `schema.manifest.Loader` that are known of an iterable."""
-    try:
-        length = len(iterable)
-    except Exception:  # noqa: BLE001  an edge: most have no length, and one of the user's may raise anything
-        length = None
+    length = None
+    if hasattr(type(iterable), "__len__"):
+        with log_failure("the length of watched input is unknown", level=logging.DEBUG):
+            length = len(iterable)
     return {
         "id": number,
         "dataset": name,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
+
+from collector.edge import log_failure
 
 _MOST_GONE = 32
 
@@ -84,11 +87,10 @@ class LoaderRegistry:
 
 def _list_traits(loader: Any) -> Hashable:
     """Return what two loaders have in common of which one was made in place of the other; None for no DataLoader."""
-    try:
+    with log_failure("two data loaders cannot be compared", level=logging.DEBUG):
         kinds = (loader, loader.dataset, loader.sampler, loader.collate_fn)
         names = tuple(f"{type(kind).__module__}.{type(kind).__qualname__}" for kind in kinds)
         length = len(loader.dataset) if hasattr(type(loader.dataset), "__len__") else None
         settings = (loader.batch_size, loader.num_workers, loader.prefetch_factor, loader.pin_memory, length)
         return names, tuple(map(repr, settings))
-    except Exception:  # noqa: BLE001  an edge: a loader of the user's may be anything
-        return None
+    return None

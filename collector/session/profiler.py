@@ -268,11 +268,12 @@ class Profiler:
         say(f"stepscope: nothing is recorded: {reason}. The training is not affected.")
 
     def _guard(self, action: Any) -> None:
-        try:
-            action()
-        except Exception as error:  # noqa: BLE001  an edge: the training must go on whatever happens here
+        def fail(error: Exception) -> None:
             self._fall_silent(f"{getattr(action, '__name__', 'a step')} failed: {error!r}")
-            _log.debug("stepscope: failed", exc_info=True)
+            _log.debug("stepscope: failed", exc_info=error)
+
+        with Edge(fail):
+            action()
 
     def _is_live(self) -> bool:
         running = self._state in ("recording", "paused", "stopped") and self._recording is not None

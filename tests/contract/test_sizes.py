@@ -13,11 +13,9 @@ PARAMETERS = 6
 # Edges where anything may come; everywhere else `collector.edge.Edge` is the edge, or the errors are named.
 BROAD_EXCEPT_ROOMS = (
     "collector/context",
-    "collector/session/profiler.py",
     "collector/signals",
     "collector/workers/guard.py",
-    "profiler_server/pages/device/__init__.py",
-    "profiler_server/pages/overall/__init__.py",
+    "profiler_server/page.py",
     "profiler_server/store",
     "profiler_server/web",
 )

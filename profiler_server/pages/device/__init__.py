@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from profiler_server.format import shorten_middle
-from profiler_server.page import Notice, Page, PageRequest, explain_absence, explain_delay, explain_import, find_remedy
+from profiler_server.page import Notice, Page, PageRequest, build_part, explain_absence, explain_import
 from profiler_server.pages.device.breakdown import Breakdown, build_breakdown
 from profiler_server.pages.device.panels import DevicePanel, build_panels
-from profiler_server.store.cache.disk import NotReady
 
-log = logging.getLogger(__name__)
-T = TypeVar("T")
 WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
 NO_DEVICE = (
     "Nothing ran on an accelerator while this run was recorded in detail, so there is no kernel, copy or stream to show. "
@@ -49,8 +43,8 @@ def build(request: PageRequest) -> DevicePage:
     absence = _explain(rank)
     if absence is not None:
         return DevicePage(None, absence, (), None, linked_only)
-    breakdown, breakdown_notice = _try("The breakdown cannot be made", lambda: build_breakdown(rank))
-    panels, device_notice = _try("The device's figures cannot be made", lambda: build_panels(rank, linked_only))
+    breakdown, breakdown_notice = build_part("The breakdown cannot be made", lambda: build_breakdown(rank))
+    panels, device_notice = build_part("The device's figures cannot be made", lambda: build_panels(rank, linked_only))
     if not panels and device_notice is None and breakdown_notice is None:
         nothing = _explain_nothing(rank)
         if breakdown and breakdown.is_on_device:
@@ -81,17 +75,6 @@ def _explain(rank: RankRun) -> Notice | None:
         return explain_absence(rank, "slices", "No detailed window", WINDOW_REMEDY)
     except RunError as error:
         return Notice("failed", "This rank cannot be read", str(error))
-
-
-def _try(title: str, make: Callable[[], T | NotReady]) -> tuple[T | None, Notice | None]:
-    try:
-        made = make()
-        return (None, explain_delay(made)) if isinstance(made, NotReady) else (made, None)
-    except RunError as error:
-        return None, Notice("failed", title, str(error), find_remedy(error))
-    except Exception as error:  # One part that fails in any way must leave the other readable.
-        log.exception("%s", title)
-        return None, Notice("failed", title, f"{type(error).__name__}: {error}")
 
 
 PAGE = Page(slug="device", title="Device", order=35, key="v", template="device.html", build=build)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -42,7 +41,7 @@ from profiler_server.format import (
     format_share,
     format_steps,
 )
-from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy
+from profiler_server.page import Notice, Page, PageRequest, build_part, explain_absence
 from profiler_server.pages.overall.cards import (
     OperatorsCard,
     StepsCard,
@@ -61,7 +60,6 @@ from profiler_server.pages.overall.facts import (
 )
 from profiler_server.store.cache.disk import NotReady
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RECORD_REMEDY = 'from collector import Profiler\n\nwith Profiler("runs/my-run"):\n    train()'
@@ -163,14 +161,7 @@ def build(request: PageRequest) -> OverallPage:
 
 def build_panel(title: str, make: Callable[[], T | Notice]) -> Panel[T]:
     """Build one part of the page; whatever goes wrong in it becomes a notice of that title."""
-    try:
-        made = make()
-    except RunError as error:
-        return Panel(None, Notice("failed", title, str(error), find_remedy(error)))
-    except Exception as error:  # One part that fails in any way must leave the others readable.
-        log.exception("%s", title)
-        return Panel(None, Notice("failed", title, f"{type(error).__name__}: {error}"))
-    return Panel(None, made) if isinstance(made, Notice) else Panel(made, None)
+    return Panel(*build_part(title, make))
 
 
 def _read_steps(rank: RankRun) -> Steps | Notice:

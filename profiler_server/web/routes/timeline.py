@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -135,19 +136,15 @@ def download(
     between = (begin, end) if begin is not None and end is not None else None
     if not steps and detail == "full":
         _refuse_too_large(run, ranks, between)
-    folder = tempfile.TemporaryDirectory(prefix="stepscope-export-")
-    try:
-        path = Path(folder.name) / f"trace.{packed}"
+    with ExitStack() as opened:
+        folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="stepscope-export-"))
+        path = Path(folder) / f"trace.{packed}"
         report = export_timeline(run, path, Part(ranks, steps, detail, between, workers))
-    except BaseException:
-        folder.cleanup()
-        raise
+        remove_folder = opened.pop_all().close
     kind = "application/gzip" if packed == "json.gz" else "application/json"
     name = f"{_name_trace(run.path.name, report.ranks)}.{packed}"
     headers = {**_FRESH, "X-Left-Out": "; ".join(report.left_out).encode("ascii", "replace").decode() or "nothing"}
-    return FileResponse(
-        path, media_type=kind, filename=name, headers=headers, background=BackgroundTask(folder.cleanup)
-    )
+    return FileResponse(path, media_type=kind, filename=name, headers=headers, background=BackgroundTask(remove_folder))
 
 
 def _refuse_too_large(run: Run, ranks: str | None, between: tuple[int, int] | None) -> None:
