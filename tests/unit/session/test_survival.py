@@ -23,6 +23,7 @@ from collector.session import recording
 from collector.sidecar.process import recover_run
 from tests.support import shapes
 from tests.support.recording import assert_sound, record
+from tests.support.shapes import few_batches
 
 TRAINING = """
 import sys, torch
@@ -195,7 +196,7 @@ def test_a_signal_that_raises_is_switched_off_and_named(tmp_path: Path, monkeypa
 
 def test_a_second_launch_sets_the_first_run_aside(tmp_path: Path) -> None:
     record(tmp_path, shapes.plain)
-    recorded = record(tmp_path, shapes.without_loader)
+    recorded = record(tmp_path, few_batches.without_loader)
     assert len(recorded.train) == 10
     (earlier,) = (tmp_path / "earlier").iterdir()
     assert (open_run(earlier).frame("steps").kind == "train").sum() == 10

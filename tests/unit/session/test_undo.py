@@ -15,6 +15,7 @@ from torch.utils.data import dataloader
 from collector.context.undo import Undo
 from tests.support import shapes
 from tests.support.recording import record
+from tests.support.shapes import held_out
 
 OWNERS: tuple[Any, ...] = (
     torch.autograd,
@@ -54,14 +55,14 @@ def look() -> dict[str, Any]:
 
 
 def test_a_run_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    shapes.validation_inside_and_after()
+    held_out.validation_inside_and_after()
     before = look()
     public = (torch.nn.Module.__call__, torch.autograd.backward, torch.Tensor.backward, torch.optim.SGD.step)
 
     def loop() -> None:
         now = (torch.nn.Module.__call__, torch.autograd.backward, torch.Tensor.backward, torch.optim.SGD.step)
         assert all(a is b for a, b in zip(public, now, strict=True))
-        shapes.validation_inside_and_after()
+        held_out.validation_inside_and_after()
 
     record(tmp_path, loop)
     after = look()

@@ -11,6 +11,7 @@ from torch._dynamo.utils import counters
 
 from tests.support import shapes
 from tests.support.recording import assert_sound, record
+from tests.support.shapes import compiled, fetching, few_batches, groups, held_out, updates
 
 Loop = Callable[[], None]
 
@@ -28,41 +29,41 @@ def _one_thread() -> Iterator[None]:
     ("loop", "train", "evaluation"),
     [
         (shapes.plain, 10, 0),
-        (shapes.workers_persistent_two_epochs, 20, 0),
-        (shapes.accumulation_with_a_rest, 2, 0),
-        (shapes.accumulation_by_hand, 5, 0),
-        (shapes.scaler_with_an_infinite_gradient, 10, 0),
-        (shapes.gan, 10, 0),
-        (shapes.gan_without_loader, 10, 0),
-        (shapes.without_loader, 10, 0),
-        (shapes.one_batch_over_and_over, 100, 0),
-        (shapes.one_batch_a_few_times, 12, 0),
-        (shapes.gan_on_one_batch, 50, 0),
-        (shapes.batches_fetched_before_they_are_used, 5, 0),
-        (shapes.a_step_for_each_batch_of_a_group, 20, 0),
-        (shapes.groups_to_the_end_of_each_epoch, 20, 0),
-        (shapes.gan_in_groups, 20, 0),
-        (shapes.lbfgs_in_groups, 10, 0),
-        (shapes.two_updates_for_each_group, 10, 0),
-        (shapes.several_updates_on_each_batch, 10, 0),
-        (shapes.batches_that_are_skipped, 5, 0),
-        (shapes.loader_read_before_training, 10, 0),
-        (shapes.without_loader_with_validation, 10, 6),
-        (shapes.without_loader_with_a_teacher, 10, 0),
-        (shapes.validation_inside_and_after, 20, 16),
-        (shapes.validation_that_stops_early, 10, 2),
-        (shapes.inference_before_training, 10, 4),
-        (shapes.two_loaders_zipped, 10, 0),
-        (shapes.lbfgs_with_closure, 10, 0),
-        (shapes.checkpointed, 10, 0),
-        (shapes.optimizer_in_backward, 10, 0),
-        (shapes.gradient_penalty, 10, 0),
-        (shapes.iterable_with_workers, 10, 0),
-        (shapes.loader_in_another_thread, 10, 0),
-        (shapes.one_batch_ahead, 10, 0),
-        (shapes.broken_off_and_failed, 18, 0),
-        (shapes.in_another_thread, 10, 0),
-        (shapes.workers_out_of_order, 10, 0),
+        (fetching.workers_persistent_two_epochs, 20, 0),
+        (updates.accumulation_with_a_rest, 2, 0),
+        (updates.accumulation_by_hand, 5, 0),
+        (updates.scaler_with_an_infinite_gradient, 10, 0),
+        (updates.gan, 10, 0),
+        (few_batches.gan_without_loader, 10, 0),
+        (few_batches.without_loader, 10, 0),
+        (few_batches.one_batch_over_and_over, 100, 0),
+        (few_batches.one_batch_a_few_times, 12, 0),
+        (few_batches.gan_on_one_batch, 50, 0),
+        (groups.batches_fetched_before_they_are_used, 5, 0),
+        (groups.a_step_for_each_batch_of_a_group, 20, 0),
+        (groups.groups_to_the_end_of_each_epoch, 20, 0),
+        (groups.gan_in_groups, 20, 0),
+        (groups.lbfgs_in_groups, 10, 0),
+        (groups.two_updates_for_each_group, 10, 0),
+        (groups.several_updates_on_each_batch, 10, 0),
+        (groups.batches_that_are_skipped, 5, 0),
+        (few_batches.loader_read_before_training, 10, 0),
+        (held_out.without_loader_with_validation, 10, 6),
+        (held_out.without_loader_with_a_teacher, 10, 0),
+        (held_out.validation_inside_and_after, 20, 16),
+        (held_out.validation_that_stops_early, 10, 2),
+        (held_out.inference_before_training, 10, 4),
+        (fetching.two_loaders_zipped, 10, 0),
+        (updates.lbfgs_with_closure, 10, 0),
+        (updates.checkpointed, 10, 0),
+        (updates.optimizer_in_backward, 10, 0),
+        (updates.gradient_penalty, 10, 0),
+        (fetching.iterable_with_workers, 10, 0),
+        (fetching.loader_in_another_thread, 10, 0),
+        (fetching.one_batch_ahead, 10, 0),
+        (fetching.broken_off_and_failed, 18, 0),
+        (fetching.in_another_thread, 10, 0),
+        (fetching.workers_out_of_order, 10, 0),
     ],
     ids=lambda value: value.__name__ if callable(value) else None,
 )
@@ -77,11 +78,11 @@ def test_steps_are_found(tmp_path: Path, loop: Loop, train: int, evaluation: int
 @pytest.mark.parametrize(
     ("loop", "train", "evaluation"),
     [
-        (shapes.compiled_model, 20, 4),
-        (shapes.compiled_in_place, 10, 0),
-        (shapes.compiled_step, 10, 0),
-        (shapes.compiled_step_for_long, 90, 0),
-        (shapes.trained_then_compiled, 20, 0),
+        (compiled.compiled_model, 20, 4),
+        (compiled.compiled_in_place, 10, 0),
+        (compiled.compiled_step, 10, 0),
+        (compiled.compiled_step_for_long, 90, 0),
+        (compiled.trained_then_compiled, 20, 0),
     ],
     ids=lambda value: value.__name__ if callable(value) else None,
 )
@@ -106,31 +107,31 @@ def _count_graphs(loop: Loop) -> tuple[int, int]:
 
 
 def test_micro_batches_belong_to_the_step_that_updates(tmp_path: Path) -> None:
-    recorded = record(tmp_path, shapes.accumulation_by_hand)
+    recorded = record(tmp_path, updates.accumulation_by_hand)
     assert recorded.count("fetches") == recorded.count("backwards") == [4] * 5
     assert recorded.count("samples") == [64] * 5
 
 
 def test_an_update_that_was_left_out_is_a_step_and_is_counted(tmp_path: Path) -> None:
-    recorded = record(tmp_path, shapes.scaler_with_an_infinite_gradient)
+    recorded = record(tmp_path, updates.scaler_with_an_infinite_gradient)
     assert recorded.count("skipped_updates") == [0, 0, 0, 0, 0, 1, 0, 0, 0, 0]
 
 
-@pytest.mark.parametrize("loop", [shapes.gan, shapes.gan_without_loader])
+@pytest.mark.parametrize("loop", [updates.gan, few_batches.gan_without_loader])
 def test_both_optimizers_of_a_pair_belong_to_one_step(tmp_path: Path, loop: Loop) -> None:
     assert record(tmp_path, loop).count("optimizer_steps") == [2] * 10
 
 
 def test_a_recomputed_forward_is_part_of_the_backward(tmp_path: Path) -> None:
-    assert record(tmp_path, shapes.checkpointed).count("forwards") == [1] * 10
+    assert record(tmp_path, updates.checkpointed).count("forwards") == [1] * 10
 
 
 def test_updates_inside_the_backward_are_counted(tmp_path: Path) -> None:
-    assert record(tmp_path, shapes.optimizer_in_backward).count("optimizer_steps") == [4] * 10
+    assert record(tmp_path, updates.optimizer_in_backward).count("optimizer_steps") == [4] * 10
 
 
 def test_every_backward_of_a_step_is_counted(tmp_path: Path) -> None:
-    assert record(tmp_path, shapes.gradient_penalty).count("backwards") == [2] * 10
+    assert record(tmp_path, updates.gradient_penalty).count("backwards") == [2] * 10
 
 
 def test_phases_lie_where_the_work_is(tmp_path: Path) -> None:
@@ -141,14 +142,14 @@ def test_phases_lie_where_the_work_is(tmp_path: Path) -> None:
 
 
 def test_epochs_and_batches_are_numbered(tmp_path: Path) -> None:
-    recorded = record(tmp_path, shapes.workers_persistent_two_epochs)
+    recorded = record(tmp_path, fetching.workers_persistent_two_epochs)
     assert recorded.count("epoch") == [1] * 10 + [2] * 10
     assert recorded.count("batch") == [*range(10), *range(10)]
     assert set(recorded.count("loader")) == {0}
 
 
 def test_queues_are_sampled_at_each_fetch_that_brings_a_batch(tmp_path: Path) -> None:
-    run = record(tmp_path, shapes.workers_persistent_two_epochs).run
+    run = record(tmp_path, fetching.workers_persistent_two_epochs).run
     queues = run.table("queues").to_pylist()
     assert {row["capacity"] for row in queues} == {4}
     assert all(0 <= row["depth"] <= 4 for row in queues)
@@ -159,7 +160,7 @@ def test_queues_are_sampled_at_each_fetch_that_brings_a_batch(tmp_path: Path) ->
 
 
 def test_a_model_that_comes_late_is_found_after_some_batches(tmp_path: Path) -> None:
-    recorded = record(tmp_path, shapes.another_model_comes_late)
+    recorded = record(tmp_path, held_out.another_model_comes_late)
     assert_sound(recorded)
     assert len(recorded.train) == 10
     assert recorded.kinds["eval"] >= 20
@@ -168,10 +169,10 @@ def test_a_model_that_comes_late_is_found_after_some_batches(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("loop", "fetches", "samples"),
     [
-        (shapes.a_step_for_each_batch_of_a_group, [5, 0, 0, 0, 0] * 4, [16] * 20),
-        (shapes.groups_to_the_end_of_each_epoch, [4, 0, 0, 0, 4, 0, 0, 0, 2, 0] * 2, [16] * 20),
-        (shapes.gan_in_groups, [4, 0, 0, 0] * 5, [16] * 20),
-        (shapes.two_updates_for_each_group, [4, 0] * 5, [32] * 10),
+        (groups.a_step_for_each_batch_of_a_group, [5, 0, 0, 0, 0] * 4, [16] * 20),
+        (groups.groups_to_the_end_of_each_epoch, [4, 0, 0, 0, 4, 0, 0, 0, 2, 0] * 2, [16] * 20),
+        (groups.gan_in_groups, [4, 0, 0, 0] * 5, [16] * 20),
+        (groups.two_updates_for_each_group, [4, 0] * 5, [32] * 10),
     ],
 )
 def test_the_first_step_of_a_group_waits_for_all_of_it(

@@ -18,6 +18,7 @@ import collector
 from collector.format.run import Run
 from tests.support import shapes
 from tests.support.recording import Recorded, assert_sound, record
+from tests.support.shapes import compiled, held_out
 
 COUNT = 20
 Train = Callable[[Any], None]
@@ -56,7 +57,7 @@ def compiled_update(batches: Any) -> None:
 
 
 def compiled_step(batches: Any) -> None:
-    step = shapes.compile_step()
+    step = compiled.compile_step()
     for x, y in batches:
         step(x, y)
 
@@ -182,7 +183,7 @@ def test_calls_of_a_model_are_batches_where_nothing_trains(tmp_path: Path, loop:
 def test_a_training_that_infers_first_keeps_its_steps(tmp_path: Path) -> None:
     def loop() -> None:
         infer(10)
-        shapes.without_loader_with_a_teacher()
+        held_out.without_loader_with_a_teacher()
 
     recorded = record(tmp_path, loop)
     assert_sound(recorded)

@@ -12,9 +12,9 @@ import pytest
 from collector.format.run import Run, open_run
 from collector.format.schema.errors import OptionError, OutputError
 from profiler_server.timeline.export import Part, count_export, export_timeline
+from tests.support.linked_slices import HOSTILE, linked_rows
 from tests.support.runs import RunPlan, build_run
 from tests.unit.timeline.rows import build_slices_run, make_slice
-from tests.unit.timeline.test_timeline import HOSTILE, linked_rows
 
 
 @pytest.fixture

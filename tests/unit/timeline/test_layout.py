@@ -13,11 +13,11 @@ from collector.format.run import Run, open_run
 from collector.format.schema.errors import OptionError
 from collector.traces import import_trace
 from profiler_server.timeline.export import Part, export_timeline
+from tests.support.linked_slices import linked_rows
 from tests.support.runs import MS, RunPlan, build_run
 from tests.support.tables import stage, write_rows
 from tests.unit.timeline.rows import build_slices_run, make_slice
 from tests.unit.timeline.test_round_trip import check_same_tables
-from tests.unit.timeline.test_timeline import linked_rows
 
 Event = dict[str, Any]
 

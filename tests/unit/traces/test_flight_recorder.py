@@ -183,31 +183,6 @@ def test_a_pickle_that_would_run_code_is_refused(
     assert "obeyed" not in capfd.readouterr().out
 
 
-def nest(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.recursive(
-        leaves,
-        lambda inner: (
-            st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4) | st.tuples(inner)
-        ),
-        max_leaves=20,
-    )
-
-
-TEXTS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
-
-
-@settings(deadline=None)
-@given(nest(TEXTS))
-def test_plain_values_are_read_as_pickle_reads_them(value: Any) -> None:
-    assert read_plain_pickle(pickle.dumps(value, 2)) == value
-
-
-@settings(deadline=None)
-@given(nest(TEXTS | st.binary(max_size=8)), st.sampled_from([3, 4, 5]))
-def test_bytes_are_plain_from_protocol_3_on(value: Any, protocol: int) -> None:
-    assert read_plain_pickle(pickle.dumps(value, protocol)) == value
-
-
 @settings(deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 400))
 def test_damaged_pickles_are_refused_or_read_but_never_raise_otherwise(noise: bytes, place: int) -> None:

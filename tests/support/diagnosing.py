@@ -1,0 +1,16 @@
+"""A diagnosis of a planted run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from profiler_server.analysis.results import Diagnosis
+from profiler_server.diagnosis.judging import diagnose
+from tests.support.cases import (
+    Plant,
+    build_case_run,
+)
+
+
+def diagnose_plant(path: Path, plant: Plant) -> Diagnosis:
+    return diagnose(build_case_run(path, plant), 0)

@@ -1,0 +1,88 @@
+"""Thresholds of the rules on the course of a run: stalls, warm-up, drift, growth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from profiler_server.analysis.memory.host import MemoryGrowth
+from profiler_server.analysis.steps.interruptions import Held, Interruptions
+from profiler_server.diagnosis.facts import Case
+from tests.support import facts as make
+from tests.support.runs import MS
+from tests.unit.diagnosis.edges.base import STEPS, Edge, base, whole
+
+
+def stall(every: int, by_ms: float, count: int = 1000) -> Case:
+    def lengthen(durations: np.ndarray) -> np.ndarray:
+        durations[every - 1 :: every][:count] += by_ms * MS
+        return durations
+
+    return make.with_durations(base(), lengthen)
+
+
+def stall_at(places: list[int]) -> Case:
+    def lengthen(durations: np.ndarray) -> np.ndarray:
+        durations[places] += 200.0 * MS
+        return durations
+
+    return make.with_durations(base(), lengthen)
+
+
+def drift(growth: float, steps: int = STEPS, falls: int = 0) -> Case:
+    """Steps that grow in sixths; `falls` of the sixths in the middle do not grow."""
+    levels = np.linspace(1.0, 1.0 + growth, 6)
+    levels[1 : 1 + falls] = [1.0 - 0.001 * n for n in range(falls)]
+    case = make.with_load(make.with_durations(base(), lambda d: d * levels[np.arange(STEPS) * 6 // STEPS]))
+    if steps == STEPS:
+        return case
+    chosen = np.arange(STEPS) % 2 == 0
+    chosen[np.flatnonzero(~chosen)[: steps - int(chosen.sum())]] = True
+    chosen[np.flatnonzero(chosen)[steps:]] = False
+    return make.with_steps(case, selection=replace(case.steps.selection, regular=chosen))
+
+
+def warm(extra_ns: float, whole_ns: float) -> Case:
+    """A first step that takes so much longer than the others, in a recording of that length."""
+    rest = (whole_ns - extra_ns) / STEPS
+    case = make.with_durations(base(), lambda d: np.concatenate([[rest + extra_ns], np.full(STEPS - 1, rest)]))
+    case = make.with_steps(case, selection=replace(case.steps.selection, warm_up=np.arange(STEPS) == 0))
+    return make.with_loop(case, regular_step_ns=rest)
+
+
+def saved_stalls(share: float) -> Case:
+    """Stalls of 300 ms each, of whose time checkpoints took this share."""
+    case = stall(12, 300.0)
+    one = np.array([0], np.int64)
+    took = np.array([round(share * (STEPS // 12) * 300 * MS)], np.int64)
+    return make.with_steps(case, interruptions=Interruptions((Held("checkpoint", "torch.save"),), one, one, took, one))
+
+
+def growth(levels: tuple[float, ...]) -> Case:
+    return make.with_load(base(), growth=MemoryGrowth(levels, 10**9))
+
+
+EDGES: Mapping[str, Edge] = {
+    "STALL_FRAC": Edge(0.05, lambda x: make.speaks(stall(10, 10 * 64 * x / (1 - x)), "periodic_stall")),
+    "MIN_STALLS": Edge(3, lambda x: make.speaks(stall(12, 300.0, whole(x)), "periodic_stall")),
+    "MOST_STALLS_FRAC": Edge(
+        0.34, lambda x: not make.speaks(stall_at([*range(2, 122, 3), 0][: whole(x * STEPS + 0.2)]), "periodic_stall")
+    ),
+    "EVEN_DISTANCE_FRAC": Edge(
+        0.2, lambda x: not make.speaks(stall_at([0, 20, 40, 60 + whole(20 * x + 0.999), 80]), "periodic_stall")
+    ),
+    "EXPLAINED_FRAC": Edge(0.5, lambda x: not make.speaks(saved_stalls(x), "periodic_stall")),
+    "WARM_UP_FRAC": Edge(0.10, lambda x: make.speaks(warm(20e9, 20e9 / x), "warm_up")),
+    "WARM_UP_NS": Edge(10e9, lambda x: make.speaks(warm(x, 2 * x), "warm_up")),
+    "DRIFT_FRAC": Edge(0.15, lambda x: make.speaks(drift(x), "drift")),
+    "DRIFT_STEPS": Edge(60, lambda x: make.speaks(drift(0.4, whole(x)), "drift")),
+    "DRIFT_RISES": Edge(4, lambda x: make.speaks(drift(0.4, falls=5 - whole(x)), "drift")),
+    "GROWN_FRAC": Edge(
+        0.10, lambda x: make.speaks(growth(tuple(1e9 * (1 + x * n / 5) for n in range(6))), "memory_creep")
+    ),
+    "GROWN_BYTES": Edge(
+        67_108_864, lambda x: make.speaks(growth(tuple(1e8 + x * n / 5 for n in range(6))), "memory_creep")
+    ),
+}

@@ -1,0 +1,48 @@
+"""Thresholds of the rules on the device, on several ranks and on precision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from profiler_server.analysis.ranks.ranks import Straggler
+from profiler_server.diagnosis.facts import Case
+from tests.support import facts as make
+from tests.unit.diagnosis.edges.base import Edge, base
+
+
+def straggling(share: float) -> Case:
+    own = base().steps.mean_ns
+    found = Straggler(1, own + share * own, own, share, "forward", 0.0, 0.0, 1, True, False)
+    return replace(base(), ranks=replace(base().ranks, world_size=2, straggler=found))
+
+
+def copying(share: float, pinned: bool) -> Case:
+    return make.with_loader(make.with_share(make.with_device(base()), "h2d", share), pin_memory=pinned)
+
+
+def doubles(share: float) -> Case:
+    counts = {"float64": round(share * 1_000_000), "float32": 1_000_000 - round(share * 1_000_000)}
+    return make.with_manifest(base(), facts={"optimizers": [{"name": "SGD", "dtypes": counts}]})
+
+
+EDGES: Mapping[str, Edge] = {
+    "DISPATCH_FRAC": Edge(0.15, lambda x: make.speaks(make.with_device(base(), dispatch_frac=x), "launch_bound")),
+    "DEVICE_IDLE_FRAC": Edge(0.30, lambda x: make.speaks(make.with_device(base(), busy=1 - x), "launch_bound")),
+    "LAUNCH_IDLE_FRAC": Edge(0.5, lambda x: make.speaks(make.with_device(base(), host_wait=x), "launch_bound")),
+    "FULL_PRECISION_FRAC": Edge(
+        0.3, lambda x: make.speaks(make.with_device(base(), full_precision_frac=x), "tf32_off")
+    ),
+    "PAGEABLE_FRAC": Edge(0.05, lambda x: make.speaks(copying(x, False), "pageable_copy")),
+    "BLOCKING_FRAC": Edge(0.08, lambda x: make.speaks(copying(x, True), "blocking_copy")),
+    "PREPARE_FRAC": Edge(0.10, lambda x: make.speaks(make.with_share(base(), "h2d", x), "serial_copy")),
+    "EXPOSED_FRAC": Edge(
+        0.10,
+        lambda x: make.speaks(
+            replace(make.with_share(base(), "communication", x), ranks=replace(base().ranks, world_size=2)),
+            "exposed_all_reduce",
+        ),
+    ),
+    "STRAGGLER_FRAC": Edge(0.10, lambda x: make.speaks(straggling(x), "fixed_straggler")),
+    "FLOAT64_FRAC": Edge(0.5, lambda x: make.speaks(doubles(x), "float64")),
+}

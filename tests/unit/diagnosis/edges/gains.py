@@ -1,0 +1,65 @@
+"""Thresholds of what a change must gain to be said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Claim, Effort, Finding, Rule, WhatIf
+from profiler_server.diagnosis.judging import judge
+from profiler_server.diagnosis.ranking import _choose, _is_muted, is_sure, is_worth_saying, write_suggestion
+from profiler_server.diagnosis.verdict import find_bound
+from tests.support import facts as make
+from tests.support.runs import MS
+from tests.unit.diagnosis.edges.base import STEPS, Edge, base, starving, whole
+
+
+def claim_of(gain_ns: float, effort: Effort = "code") -> Claim:
+    finding = Finding("t", "m", "t", "a", "c", "f", (), tier="M")
+    rule = Rule("x", "x", effort, lambda case: None, muted_when_input_bound=True)
+    step_ns = base().steps.mean_ns - gain_ns
+    return Claim(rule, finding, step_ns, step_ns, step_ns, gain_ns, gain_ns)
+
+
+def steady(count: int) -> Case:
+    case = base()
+    return make.with_steps(case, selection=replace(case.steps.selection, regular=np.arange(STEPS) < count))
+
+
+def severity(share: float) -> str:
+    return write_suggestion(base(), claim_of(share * base().steps.mean_ns)).severity
+
+
+def contended(share: float) -> bool:
+    case = make.with_loop(base(), contention_frac=0.4)
+    return is_sure(case, claim_of(share * base().steps.mean_ns))
+
+
+def doubtful(share: float) -> bool:
+    """Judge a change that shortens this share of the step, gains enough, and is in doubt."""
+    claim = claim_of(0.1 * base().steps.mean_ns)
+    what_if = WhatIf(lambda model: model, {"gap": share * base().steps.mean_ns})
+    return is_worth_saying(base(), replace(claim, sure_gain_ns=0.0, finding=replace(claim.finding, what_if=what_if)))
+
+
+def short_step(gain_ns: float) -> bool:
+    return is_sure(make.with_steps(base(), mean_ns=2.0 * MS), claim_of(gain_ns))
+
+
+EDGES: Mapping[str, Edge] = {
+    "MIN_STEPS": Edge(20, lambda x: "all" not in [entry.rule for entry in judge(steady(whole(x))).abstained]),
+    "MIN_GAIN_FRAC": Edge(0.05, lambda x: is_sure(base(), claim_of(x * base().steps.mean_ns))),
+    "MIN_GAIN_NS": Edge(500_000.0, short_step),
+    "CONTENTION_WEIGHT": Edge(0.25, lambda x: contended(0.05 + 0.4 * x)),
+    "CLOSE_FRAC": Edge(
+        0.10, lambda x: _choose([claim_of(10e6), claim_of((1 - x) * 10e6, "flag")], 64e6).rule.effort == "code"
+    ),
+    "LARGE_PART_FRAC": Edge(0.20, doubtful),
+    "MUTE_WAIT_FRAC": Edge(0.20, lambda x: _is_muted(starving(x), claim_of(1.0).rule)),
+    "HIGH_GAIN_FRAC": Edge(0.20, lambda x: severity(x) == "high"),
+    "LOW_GAIN_FRAC": Edge(0.10, lambda x: severity(x) != "low"),
+    "BOUND_FRAC": Edge(0.10, lambda x: find_bound(make.split_step(base(), tail=x)).kind == "overhead"),
+}
