@@ -14,11 +14,11 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format import parts
+from collector.format.alive import is_alive
 from collector.format.arrow_schemas import arrow_schema
 from collector.format.lens import WHOLE, Lens, LensReader, StepRange
 from collector.format.schema import layout
@@ -174,10 +174,4 @@ def _check_table(name: str) -> None:
 def _is_recording(manifest: RankManifest) -> bool:
     if manifest.host != socket.gethostname():
         return time.time() - manifest.heartbeat_unix_ns / 1e9 < HEARTBEAT_LIMIT_S
-    try:
-        process = psutil.Process(manifest.pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        return manifest.pid_started is None or abs(process.create_time() - manifest.pid_started) < 2.0
-    except psutil.Error:
-        return False
+    return is_alive(manifest.pid, manifest.pid_started)

@@ -9,8 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
-
+from collector.format.alive import is_alive
 from collector.format.schema.errors import StepscopeError
 from collector.format.schema.layout import RANK_FILE, events_path, find_ranks, rank_path
 from collector.format.schema.manifest import RankManifest, decode_manifest
@@ -141,10 +140,4 @@ def _recover_rank(rank_folder: Path) -> str:
 
 def is_running(notes: Notes) -> bool:
     """Say whether the training process is alive; a number that was given to another process is not it."""
-    try:
-        process = psutil.Process(notes.pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        return notes.pid_started is None or abs(process.create_time() - notes.pid_started) < 2.0
-    except psutil.Error:
-        return False
+    return is_alive(notes.pid, notes.pid_started)

@@ -13,6 +13,7 @@ from collector.format.run import RankRun
 from profiler_server.analysis.accounting.categories import CATEGORIES, CATEGORY_LABELS, LISTED_CATEGORIES
 from profiler_server.figures import Axes, Chart, Stack, build_stack
 from profiler_server.format import format_duration, format_number_of, format_shares
+from profiler_server.pages.device.part import Part
 from profiler_server.store.cache.disk import NotReady
 
 COLORS: Mapping[str, str] = {
@@ -37,18 +38,6 @@ MEANING: Mapping[str, str] = {
 }
 ON_DEVICE = ("kernel", "memcpy", "memset", "communication", "runtime")
 TABLE_STEPS = 200
-
-
-@dataclass(frozen=True)
-class Part:
-    """One category of the mean step."""
-
-    label: str
-    color: str
-    duration: str
-    share: str
-    share_frac: float
-    meaning: str
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from profiler_server.format import (
     shorten_middle,
 )
 from profiler_server.pages.device.measures import DEVICE_MEASURES, DeviceMeasures, LaunchQueue
+from profiler_server.pages.device.part import Part
 from profiler_server.store.cache.disk import NotReady
 
 STREAMS_SHOWN = 40
@@ -44,18 +45,6 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Account:
-    """One part of the device's time."""
-
-    label: str
-    color: str
-    duration: str
-    share: str
-    share_frac: float
-    meaning: str
-
-
-@dataclass(frozen=True)
 class StreamLine:
     """One stream with its idle causes, formatted."""
 
@@ -75,7 +64,7 @@ class DevicePanel:
     title: str
     facts: tuple[Fact, ...]
     total: str
-    accounts: tuple[Account, ...]
+    accounts: tuple[Part, ...]
     linked: str
     streams: tuple[StreamLine, ...]
     streams_left_out: int
@@ -138,12 +127,12 @@ def _list_facts(summary: DeviceSummary, overlap: float | None) -> tuple[Fact, ..
     )
 
 
-def _list_accounts(times: DeviceTimes) -> tuple[Account, ...]:
+def _list_accounts(times: DeviceTimes) -> tuple[Part, ...]:
     values = [int(getattr(times, field)) for field, *_ in _PARTS]
     fractions = [value / times.total_ns if times.total_ns else 0.0 for value in values]
     shares = format_shares(fractions)
     return tuple(
-        Account(label, color, format_duration(value), share, fraction, meaning)
+        Part(label, color, format_duration(value), share, fraction, meaning)
         for (_, label, color, meaning), value, fraction, share in zip(_PARTS, values, fractions, shares, strict=True)
     )
 

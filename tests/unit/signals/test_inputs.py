@@ -23,16 +23,10 @@ from collector.format.schema.errors import UsageError
 from tests.support import shapes
 from tests.support.recording import Recorded, assert_sound, record
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 READ_NS = 3_000_000
 BATCHES = 12
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def read_batches(count: int = BATCHES) -> Iterator[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,16 +13,9 @@ from tests.support import shapes
 from tests.support.recording import assert_sound, record
 from tests.support.shapes import compiled, fetching, few_batches, groups, held_out, updates
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Loop = Callable[[], None]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize(

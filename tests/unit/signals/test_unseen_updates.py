@@ -20,17 +20,10 @@ from tests.support import shapes
 from tests.support.recording import Recorded, assert_sound, record
 from tests.support.shapes import compiled, held_out
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 COUNT = 20
 Train = Callable[[Any], None]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-    torch._dynamo.reset()
 
 
 def generate(count: int = COUNT) -> Iterator[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,10 @@ from collector.ring.windows import find_windows, trace_file, write_window
 from collector.session.recording import Recording
 from tests.support.recording import Recorded, record
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 MODEL = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
 OPTIMIZER = torch.optim.SGD(MODEL.parameters(), lr=0.01)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def _train(steps: int = 12) -> None:

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from collector.format.run import RankRun, open_run
+from collector.format.run import RankRun
 from profiler_server.analysis.device.device import (
     summarize_device,
     summarize_work,
 )
-from tests.support.runs import RunPlan, build_run
 from tests.support.slices import launch_shape, slice_row, write_work
-from tests.support.tables import edit_manifest, write_rows
-
-
-@pytest.fixture
-def rank(tmp_path: Path) -> RankRun:
-    run = build_run(tmp_path / "run", RunPlan())
-    edit_manifest(run, windows=())
-    return open_run(run).rank(0)
+from tests.support.tables import write_rows
 
 
 def detail(rank: RankRun, *steps: int) -> tuple[int, int]:

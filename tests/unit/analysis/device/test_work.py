@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -20,16 +18,8 @@ from profiler_server.analysis.device.device import (
     summarize_work,
 )
 from profiler_server.analysis.results import DeviceTimes, IdleCauses
-from tests.support.runs import RunPlan, build_run
 from tests.support.slices import launch_shape, slice_row, write_work
 from tests.support.tables import edit_manifest
-
-
-@pytest.fixture
-def rank(tmp_path: Path) -> RankRun:
-    run = build_run(tmp_path / "run", RunPlan())
-    edit_manifest(run, windows=())
-    return open_run(run).rank(0)
 
 
 def test_work_is_what_a_stream_computed_or_moved(rank: RankRun) -> None:

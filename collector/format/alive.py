@@ -1,0 +1,19 @@
+"""Whether a process that a run names is still there."""
+
+from __future__ import annotations
+
+import psutil
+
+_SAME_START_S = 2.0
+"""Two readings of when a process started differ by less than this."""
+
+
+def is_alive(pid: int, started: float | None) -> bool:
+    """Say whether a process of this host runs; `started` is its start in Unix seconds: another may have its number."""
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return started is None or abs(process.create_time() - started) < _SAME_START_S
+    except psutil.Error:
+        return False
