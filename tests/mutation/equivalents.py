@@ -22,8 +22,99 @@ _CHANCE = "What is no change is left out: by how much it misses the limit is tol
 _INTERVALS = "collector/format/intervals.py"
 _ROOFLINE = "profiler_server/analysis/operators/roofline.py"
 _STATISTICS = "profiler_server/analysis/compare/run_statistics.py"
+_DEVICE = "profiler_server/analysis/device/device.py"
+
+
+def _list_same(file: str, reason: str, *lines: str) -> tuple[Equivalent, ...]:
+    return tuple(Equivalent(file, line, reason) for line in lines)
+
+
+_RING = (
+    *_list_same(
+        "collector/ring/words.py",
+        "What follows in the header is zero, and so is the highest byte of a count of steps.",
+        "_HEADER_USED = (63)",
+        "_HEADER_USED = (128)",
+    ),
+    *_list_same(
+        "collector/ring/words.py",
+        "No thread has that identifier.",
+        "self.thread[0] = (1)",
+        "self.thread[0] = -(0)",
+        "self.thread[0] = -(2)",
+    ),
+    *_list_same("collector/ring/words.py", "A log of one word was never of use.", "if capacity & (capacity - (2)):"),
+    *_list_same("collector/ring/words.py", "A process that ends gives it back.", "self._close.atexit = (True)"),
+    *_list_same(
+        "collector/ring/words.py", "How much is looked at at a time is no matter.", "size *= (1)", "size *= (4)"
+    ),
+    *_list_same(
+        "collector/ring/words.py",
+        "Nothing is cleared then, or nothing is there to skip.",
+        "if (last < first):",
+        "if (start + count >= self.capacity):",
+        "if (self.position > head and self._words[self.position % self.capacity]):",
+    ),
+    *_list_same(
+        "collector/ring/words.py",
+        "All slots are cleared, whichever comes first.",
+        "self._copy.add((1), np.zeros(self.capacity, np.int64))",
+    ),
+    *_list_same(
+        "collector/ring/words.py",
+        "Python lets no child inherit a descriptor; the flag is in the lowest byte.",
+        "descriptor = os.open(path, (os.O_RDONLY & os.O_CLOEXEC))",
+        "return any(os.pread(descriptor, (7), _FINISHED_SLOT * 8))",
+    ),
+    *_list_same(
+        "collector/ring/records.py",
+        "How much is looked at at a time is no matter, and a look ends with the file.",
+        "_FIRST_LOOK = (63)",
+        "_FIRST_LOOK = (128)",
+        "size *= (1)",
+        "size *= (4)",
+        "size = min(count, self._capacity - first) * self._words * (16)",
+        "size = (max(count, self._capacity - first)) * self._words * 8",
+        "size = min(count, (self._capacity + first)) * self._words * 8",
+    ),
+    *_list_same(
+        "collector/ring/records.py",
+        "No descriptor is negative.",
+        "descriptor, self._descriptor = self._descriptor, -(2)",
+    ),
+    *_list_same(
+        "collector/ring/records.py",
+        "The flag is in the lowest byte, and the word after it is zero.",
+        "return any(os.pread(self._descriptor, (7), _CLOSED_OFFSET))",
+        "return any(os.pread(self._descriptor, (16), _CLOSED_OFFSET))",
+    ),
+    *_list_same(
+        "collector/ring/records.py",
+        "Looking at all slots finds no other records; it only takes longer.",
+        "if (records[count:, 0] > (self.position - 1)).any():",
+        "if ((records[count:, 0] >= self.position + 1)).any():",
+        "if (records[count:, 0] > self.position + (0)).any():",
+    ),
+    *_list_same("collector/ring/records.py", "Without a header the size is not asked.", 'header, size = b"", (1)'),
+)
+_WORK = (
+    *_list_same(
+        _DEVICE,
+        "How many results are kept in memory.",
+        'DEVICE_SUMMARY = DiskCache("device-summary", DeviceSummary | None, _summarize, (1023))',
+        'DEVICE_SUMMARY = DiskCache("device-summary", DeviceSummary | None, _summarize, (2048))',
+    ),
+    *_list_same(
+        _DEVICE,
+        "Room for a track that there is not.",
+        "device_of = np.zeros(max(streams, default=0) + (2), np.int64)",
+        "device_of = np.zeros(max(streams, default=(1)) + 1, np.int64)",
+    ),
+)
 
 EQUIVALENTS: tuple[Equivalent, ...] = (
+    *_RING,
+    *_WORK,
     Equivalent(
         _INTERVALS,
         "_EARLIEST, _LATEST = np.int64(-((2) << 62)), np.int64(1 << 62)",
