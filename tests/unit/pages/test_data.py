@@ -2,62 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from collector.format.run import open_run
-from collector.format.schema.manifest import Loader, Signal
+from collector.format.schema.manifest import Loader
 from profiler_server.diagnosis.readings import judge_wait
-from profiler_server.page import PageRequest
-from profiler_server.pages.data import DataContext, build
-from profiler_server.pages.data.interval import IntervalView
-from profiler_server.pages.data.processing import ProcessingView
-from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, slow_loader_plan
-from tests.support.tables import edit_manifest, make_inference, remove_tables, sample, stage, write_rows
-
-NO_WORKERS = RunPlan(workers=0, phases_ms={**HEALTHY_STEP_MS, "data_wait": 33.0})
-
-
-def _open(run: Path, **query: str) -> DataContext:
-    return build(PageRequest(open_run(run), "run", 0, (0,), query))
-
-
-def _interval(run: Path, **query: str) -> IntervalView:
-    view = _open(run, **query).interval
-    assert view is not None
-    return view
-
-
-def _processing(run: Path, **query: str) -> ProcessingView:
-    view = _open(run, tab="processing", **query).processing
-    assert view is not None
-    return view
-
-
-def _labels(view: ProcessingView) -> list[str]:
-    """Name stages and queues from left to right."""
-    labels: list[str] = []
-    for node in view.graph:
-        labels += [box.label for box in node.stages] if node.kind == "lane" else [node.label]
-    return labels
-
-
-def test_empty_steps_are_counted_and_marked(tmp_path: Path) -> None:
-    view = _interval(build_run(tmp_path / "run", slow_loader_plan("transform")))
-    queue = view.queues[0]
-    assert (queue.empty, queue.is_starved) == ("empty in 30 of 40 steps", True)
-    marks = next(trace for trace in queue.chart.figure["data"] if trace["mode"] == "markers")
-    assert len(marks["x"]) == 30
-
-
-def test_without_a_pin_queue_the_host_queue_is_what_the_step_reads(tmp_path: Path) -> None:
-    host_only = _interval(build_run(tmp_path / "a", RunPlan()))
-    pinned = _interval(build_run(tmp_path / "b", RunPlan(pin_memory=True)))
-    assert "no pin queue" in host_only.queues[0].role
-    assert [queue.title for queue in pinned.queues] == ["Worker queue", "Pin queue"]
-    assert pinned.queues[1].role.startswith("Device side")
+from tests.support.data_page import label_queues, open_data_page, show_interval, show_processing
+from tests.support.runs import RunPlan, build_run, slow_loader_plan
+from tests.support.tables import edit_manifest, make_inference, sample, stage, write_rows
 
 
 @pytest.mark.parametrize(
@@ -76,8 +29,8 @@ def test_the_wait_is_worded_as_users_know_it(wait_frac: float, title: str) -> No
 @pytest.mark.parametrize("slow", ["read", "transform", "collate"])
 def test_the_slow_stage_is_named_on_both_tabs(tmp_path: Path, slow: str) -> None:
     run = build_run(tmp_path / "run", slow_loader_plan(slow))
-    assert f"Limited by {slow}" in [reading.title for reading in _interval(run).readings]
-    view = _processing(run)
+    assert f"Limited by {slow}" in [reading.title for reading in show_interval(run).readings]
+    view = show_processing(run)
     assert view.lead.title == f"Limited by {slow}"
     marked = [box.name for node in view.graph if node.kind == "lane" for box in node.stages if box.is_bottleneck]
     assert marked == [slow]
@@ -85,46 +38,21 @@ def test_the_slow_stage_is_named_on_both_tabs(tmp_path: Path, slow: str) -> None
 
 def test_a_healthy_run_names_no_stage(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", RunPlan())
-    assert _interval(run).verdict.title == "Not input-bound"
-    assert _processing(run).lead.title == "No stage holds the step up"
-
-
-def test_queues_are_read_by_their_two_sides(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run", RunPlan(pin_memory=True))
-    both_dry = [sample(s, 0, queue=name) for s in range(1, 41) for name in ("worker_queue", "pin_queue")]
-    write_rows(run, "queues", both_dry)
-    assert _interval(run).readings[0].title == "The processing is the limit"
-    write_rows(run, "queues", [{**row, "depth": 4 if row["queue"] == "worker_queue" else 0} for row in both_dry])
-    assert _interval(run).readings[0].title == "The transfer is the limit"
-
-
-def test_a_queue_that_holds_only_later_batches_is_told(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run", RunPlan())
-    write_rows(run, "queues", [sample(s, 2, next_ready=s > 20, out_of_order=2) for s in range(1, 41)])
-    titles = [reading.title for reading in _interval(run).readings]
-    assert "Batches wait for an earlier one" in titles
+    assert show_interval(run).verdict.title == "Not input-bound"
+    assert show_processing(run).lead.title == "No stage holds the step up"
 
 
 def test_the_graph_follows_a_batch_from_read_to_step(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", RunPlan(pin_memory=True))
-    view = _processing(run)
+    view = show_processing(run)
     loading = ["Read", "Transform", "Collate", "Worker queue", "Pin", "Pin queue"]
-    assert _labels(view) == [*loading, "Host-to-device", "Step"]
+    assert label_queues(view) == [*loading, "Host-to-device", "Step"]
     assert view.graph[0].kind == "lane"
     assert view.graph[0].title == "2 worker processes"
 
 
-def test_a_queue_opens_to_its_depth_over_time_with_both_sides(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run", RunPlan(pin_memory=True))
-    panel = _processing(run, queue="worker_queue").panel
-    assert panel is not None
-    assert (panel.before, panel.after) == ("2 worker processes", "1 pin-memory thread")
-    assert "40 requests" in panel.chart.caption
-    assert _processing(run, queue="nope").panel_missing == "This loader has no queue 'nope'."
-
-
 def test_each_worker_has_a_bar_of_work_and_waits(tmp_path: Path) -> None:
-    workers = _processing(build_run(tmp_path / "run", RunPlan(workers=3))).workers
+    workers = show_processing(build_run(tmp_path / "run", RunPlan(workers=3))).workers
     assert [worker.label for worker in workers] == ["Worker 0", "Worker 1", "Worker 2"]
     assert {segment.kind for segment in workers[0].segments} <= {"work", "input_wait", "output_wait", "setup", "other"}
     assert all(segment.start + segment.width <= 100.01 for worker in workers for segment in worker.segments)
@@ -138,7 +66,7 @@ def test_transforms_and_slow_samples_are_named(tmp_path: Path) -> None:
         stage("read", longest_ns=9_000_000, longest_item=17),
     ]
     write_rows(run, "stages", rows)
-    view = _processing(run)
+    view = show_processing(run)
     assert view.transforms is not None
     assert view.slow_items is not None
     assert [row[:4] for row in view.transforms.rows] == [
@@ -148,104 +76,19 @@ def test_transforms_and_slow_samples_are_named(tmp_path: Path) -> None:
     assert view.slow_items.rows[0][:3] == ("dataset[17]", "Read", "9.00 ms")
 
 
-def test_no_workers_is_a_state_of_its_own(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run", NO_WORKERS)
-    view = _interval(run)
-    assert "num_workers=0" in view.no_queue
-    assert view.verdict.title == "Highly input-bound"
-    graph = _processing(run)
-    assert _labels(graph) == ["Read", "Transform", "Collate", "Host-to-device", "Step"]
-    assert graph.workers == ()
-
-
-def test_no_dataloader_at_all_is_said(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run", replace(NO_WORKERS, phases_ms=HEALTHY_STEP_MS))
-    remove_tables(run, "queues", "stages", "fetches")
-    edit_manifest(run, loaders=())
-    assert "No DataLoader was used" in _interval(run).no_queue
-    assert _processing(run).lead.title == "No DataLoader was used"
-    assert _labels(_processing(run)) == ["Host-to-device", "Step"]
-
-
-def test_an_iterable_dataset_says_so(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run", RunPlan())
-    edit_manifest(run, loaders=(Loader(0, "Stream", "iterable", num_workers=2),))
-    arguments = dict(_processing(run).arguments)
-    assert "IterableDataset" in arguments["dataset"]
-    assert arguments["length"] == "unknown"
-
-
-def test_a_pipeline_that_was_switched_off_names_the_option(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run", RunPlan())
-    remove_tables(run, "queues", "stages", "fetches")
-    edit_manifest(run, signals=(Signal("data_pipeline", "off", ""),))
-    page = _open(run)
-    assert page.notice is not None
-    assert page.notice.state == "off"
-    assert "data_pipeline=True" in page.notice.remedy
-
-
-def test_a_damaged_table_is_a_failure(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run", RunPlan())
-    (open_run(run).rank(0).folder / "stages.parquet").write_bytes(b"broken")
-    page = _open(run, tab="processing")
-    assert page.notice is not None
-    assert page.notice.state == "failed"
-
-
 def test_several_loaders_can_be_chosen(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", RunPlan())
     loaders = (Loader(0, "Train", "map", num_workers=2), Loader(1, "Val", "map", num_workers=1))
     edit_manifest(run, loaders=loaders)
     write_rows(run, "queues", [sample(1, 1), sample(1, 0, loader=1)])
-    page = _open(run)
+    page = open_data_page(run)
     assert [(link.label, link.current) for link in page.loaders] == [("0: Train", True), ("1: Val", False)]
-    assert _interval(run, loader="1").queues[0].empty == "empty in 1 of 1 step"
-    assert _open(run, loader="9").problems
-
-
-def test_the_users_own_queues_and_stages_are_drawn_apart(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run", RunPlan())
-    write_rows(run, "queues", [sample(s, s % 2, loader=-1, queue="decoded") for s in range(1, 5)])
-    write_rows(run, "stages", [stage("read"), stage("decode", loader=None)])
-    own = _processing(run, queue="decoded")
-    assert own.panel is not None
-    lane, queue = own.own_graph
-    assert lane.kind == "lane"
-    assert queue.kind == "queue"
-    assert ([box.label for box in lane.stages], queue.label) == (["decode"], "decoded")
-
-
-def test_a_wrong_tab_is_told(tmp_path: Path) -> None:
-    page = _open(build_run(tmp_path / "run", RunPlan()), tab="cake")
-    assert page.problems
-    assert page.interval is not None
-
-
-def test_a_run_without_the_pipeline_still_shows_what_the_steps_waited_for(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run", NO_WORKERS)
-    remove_tables(run, "queues", "stages", "fetches")
-    edit_manifest(run, signals=(Signal("data_pipeline", "off", "An imported trace has none."),), loaders=())
-    page = _open(run)
-    assert page.notice is not None
-    assert page.interval is not None
-    assert page.interval.verdict.title == "Highly input-bound"
-    assert (page.interval.readings, page.interval.no_queue) == ((), "")
-    assert _open(run, tab="processing").processing is None
-
-
-def test_a_wait_beside_a_full_queue_is_blamed_on_receiving_the_batch(tmp_path: Path) -> None:
-    plan = RunPlan(phases_ms={**HEALTHY_STEP_MS, "data_wait": 8.0})
-    view = _interval(build_run(tmp_path / "run", plan))
-    assert view.verdict.title == "Receiving batches takes long"
-    assert [entry.title for entry in view.readings] == [
-        "Batches are ready, yet receiving one takes long",
-        "Limited by receiving batches",
-    ]
+    assert show_interval(run, loader="1").queues[0].empty == "empty in 1 of 1 step"
+    assert open_data_page(run, loader="9").problems
 
 
 def test_batches_stand_for_the_steps_of_a_run_that_only_infers(tmp_path: Path) -> None:
-    view = _interval(make_inference(build_run(tmp_path / "run", slow_loader_plan("transform"))))
+    view = show_interval(make_inference(build_run(tmp_path / "run", slow_loader_plan("transform"))))
     assert view.verdict.title == "Highly input-bound"
     assert view.verdict.text.startswith("The batch waits for data")
     assert [figure.label for figure in view.figures] == ["Mean batch", "Wait for batch", "Host-to-device"]
@@ -254,20 +97,10 @@ def test_batches_stand_for_the_steps_of_a_run_that_only_infers(tmp_path: Path) -
     assert view.coverage == "Means are over batches 1–40."
 
 
-def test_an_empty_queue_and_a_missing_batch_are_told_apart(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run")
-    rows = [sample(step, int(step > 4), next_ready=step > 2, out_of_order=0) for step in range(1, 9)]
-    write_rows(run, "queues", rows)
-    facts = {figure.label: figure for figure in _interval(run).queues[0].facts}
-    assert facts["Empty"].value == "50.0 %"
-    assert facts["Empty"].note.startswith("of 8 requests")
-    assert facts["Next not ready"].value == "25.0 %"
-
-
 def test_the_graph_and_the_tabs_of_an_inference_speak_of_batches(tmp_path: Path) -> None:
     run = make_inference(build_run(tmp_path / "run", slow_loader_plan("transform")))
-    assert [tab.label for tab in _open(run).tabs] == ["Batch interval", "Data processing"]
-    lane = _processing(run).graph[-1]
+    assert [tab.label for tab in open_data_page(run).tabs] == ["Batch interval", "Data processing"]
+    lane = show_processing(run).graph[-1]
     assert lane.kind == "lane"
     assert lane.note == "one batch after the other"
     assert (lane.stages[-1].label, lane.stages[-1].per) == ("Batch", "a batch")

@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import gc
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from collector import Profiler, active_profiler
-from collector.format.schema.errors import OptionError, RunError, SessionError
+from collector import Profiler
+from collector.format.schema.errors import OptionError, SessionError
 from tests.support import shapes
-
-
-@pytest.fixture
-def profiler(tmp_path: Path) -> Iterator[Profiler]:
-    profiler = Profiler(tmp_path / "run", window=None)
-    yield profiler
-    profiler.analyse()
-
-
-def test_a_second_live_profiler_is_refused_by_name_of_the_first(profiler: Profiler, tmp_path: Path) -> None:
-    with pytest.raises(SessionError, match=r"already recording to .*run; call its analyse\(\)") as refused:
-        Profiler(tmp_path / "other")
-    assert "if you no longer hold it: collector.active_profiler().analyse()" in str(refused.value)
-
-
-def test_a_profiler_that_could_not_record_is_in_nobodys_way(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    Profiler(tmp_path / "file", window=None)
-    assert active_profiler() is None
-    Profiler(tmp_path / "run", window=None).analyse()
-
-
-def test_a_profiler_that_was_lost_is_found_again(profiler: Profiler) -> None:
-    assert active_profiler() is profiler
-    profiler.analyse()
-    assert active_profiler() is None
 
 
 def test_analyse_says_where_the_run_is_and_how_to_look_at_it(
@@ -114,22 +82,6 @@ def test_the_run_to_improve_is_kept_as_a_whole_path(tmp_path: Path, monkeypatch:
     assert run.manifest.options["baseline"] == str(tmp_path / "first")
 
 
-def test_a_path_that_cannot_be_written_is_one_warning_and_training_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("in the way")
-    profiler = Profiler(tmp_path / "file" / "run", window=None)
-    shapes.plain()
-    profiler.step()
-    run = profiler.analyse()
-    warnings = capsys.readouterr().err.splitlines()
-    assert len(warnings) == 1
-    assert "nothing is recorded" in warnings[0]
-    assert "cannot be written" in warnings[0]
-    with pytest.raises(RunError):
-        run.manifest  # noqa: B018
-
-
 def test_the_context_manager_closes_the_run(tmp_path: Path) -> None:
     with Profiler(tmp_path, window=None) as profiler:
         shapes.plain()
@@ -176,83 +128,3 @@ def test_no_steps_at_all_is_an_empty_run_that_opens(tmp_path: Path) -> None:
     run = Profiler(tmp_path, window=None).analyse()
     assert run.state == "complete"
     assert run.rank(0).manifest.overhead.training_thread_ns_per_step is None
-
-
-def test_a_forked_child_records_nothing_and_its_calls_do_nothing(profiler: Profiler) -> None:
-    optimizer = shapes.sgd(shapes.Net())
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            # Nothing that computes: torch's own threads do not survive a fork.
-            optimizer.zero_grad()
-            optimizer.step()
-            gc.collect()
-            profiler.step()
-            profiler.stop()
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
-    steps = profiler.analyse().frame("steps")
-    assert (steps.kind == "train").sum() == 0
-
-
-def test_a_script_that_is_run_again_to_spawn_records_once(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import multiprocessing\n"
-        "from collector import Profiler\n"
-        f"profiler = Profiler({str(tmp_path / 'run')!r}, window=None)\n"
-        "def work(): pass\n"
-        "if __name__ == '__main__':\n"
-        "    child = multiprocessing.get_context('spawn').Process(target=work)\n"
-        "    child.start(); child.join()\n"
-        "    print(child.exitcode, profiler.analyse().state)\n"
-    )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=60)
-    assert done.stdout.split() == ["0", "complete"], done.stderr
-    assert not (tmp_path / "run" / "earlier").exists()
-
-
-def test_a_full_disk_is_one_warning_and_leaves_no_empty_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*arguments: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", refuse)
-    profiler = Profiler(tmp_path / "run", window=None)
-    shapes.plain()
-    profiler.analyse()
-    warnings = capsys.readouterr().err.splitlines()
-    assert len(warnings) == 1
-    assert "No space left on device" in warnings[0]
-    assert list((tmp_path / "run").iterdir()) == []
-
-
-def test_a_script_that_closed_its_stderr_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open(tmp_path / "stderr", "w", encoding="utf-8") as closed:
-        pass
-    monkeypatch.setattr(sys, "stderr", closed)
-    (tmp_path / "file").touch()
-    profiler = Profiler(tmp_path / "file", window=None)
-    shapes.plain()
-    assert profiler.analyse().path == tmp_path / "file"
-
-
-def test_a_script_that_changes_its_directory_finds_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    profiler = Profiler("run", window=None)
-    shapes.plain()
-    monkeypatch.chdir("/")
-    assert profiler.analyse().rank(0).count_steps() == 10
-
-
-def test_a_script_without_stderr_keeps_its_stdout_to_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "stderr", None)
-    profiler = Profiler(tmp_path, window=None)
-    profiler.analyse()
-    assert capsys.readouterr().out == ""
