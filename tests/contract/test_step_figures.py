@@ -22,7 +22,7 @@ from profiler_server.pages import overall, steps
 from profiler_server.report import build_report
 from profiler_server.report.text import render_text
 from profiler_server.store.headline import read_headline
-from tests.support.cases import Row, lay_end_to_end, write_rows
+from tests.support.row_edits import Row, lay_end_to_end, write_rows
 from tests.support.runs import MS, RunPlan, build_run, build_steps
 from tests.support.traces import training_steps, write_trace
 

@@ -81,7 +81,7 @@ ROOMS = {
     ),
     "schedule": Room(
         ("profiler_server/analysis/what_if/schedule.py",),
-        ("tests/unit/analysis/what_if/test_schedule.py", "tests/golden/test_what_if.py"),
+        ("tests/unit/analysis/what_if", "tests/golden/test_what_if.py"),
     ),
     "gate": Room(
         ("profiler_server/analysis/compare/run_statistics.py",), ("tests/unit/analysis/compare/test_run_statistics.py",)

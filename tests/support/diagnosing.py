@@ -6,10 +6,7 @@ from pathlib import Path
 
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.judging import diagnose
-from tests.support.cases import (
-    Plant,
-    build_case_run,
-)
+from tests.support.cases import Plant, build_case_run
 
 
 def diagnose_plant(path: Path, plant: Plant) -> Diagnosis:

@@ -10,7 +10,7 @@ from typing import Any
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.manifest import Device, encode_manifest
-from tests.support.cases import lay_end_to_end, write_rows
+from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import HEALTHY_STEP_MS, MS, RunPlan, build_run, build_steps
 
 Row = dict[str, Any]

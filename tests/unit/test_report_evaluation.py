@@ -9,7 +9,8 @@ from collector.format import parts
 from collector.format.schema import layout
 from profiler_server.report import build_report
 from profiler_server.report.text import render_text
-from tests.support.cases import Plant, build_case_run, rest_between_epochs
+from tests.support.cases import Plant, build_case_run
+from tests.support.row_edits import rest_between_epochs
 from tests.support.runs import RunPlan, build_run, build_steps
 
 

@@ -13,8 +13,8 @@ from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.manifest import encode_manifest
 from tests.support.asking import Asker
-from tests.support.cases import write_rows
 from tests.support.machines import build_machine, build_memory, build_ranks, build_resources
+from tests.support.row_edits import write_rows
 from tests.support.runs import RunPlan, build_run, build_steps
 
 Ask = Callable[[str], httpx.Response]

@@ -7,15 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cases import (
-    PLANTED,
-    Plant,
-    compute_all,
-    cpu_cores,
-    plan_of,
-    stall,
-)
+from tests.support.cases import PLANTED, Plant, plan_of
 from tests.support.diagnosing import diagnose_plant
+from tests.support.row_edits import compute_all, cpu_cores, stall
 from tests.support.runs import MS
 
 BUSY = cpu_cores(process=0.5, system=3.9, count=200)

@@ -14,7 +14,8 @@ from profiler_server.diagnosis import judging
 from profiler_server.diagnosis.judging import Room, diagnose, find_rules
 from profiler_server.report.building import build_report
 from profiler_server.report.text import render_text
-from tests.support.cases import PLANTED, Plant, Row, build_case_run, plan_of
+from tests.support.cases import PLANTED, Plant, build_case_run, plan_of
+from tests.support.row_edits import Row
 from tests.support.runs import RunPlan, build_run
 
 FAILING = 'from profiler_server.diagnosis.findings import Rule\n\ndef _judge(case):\n    return 1 / 0\n\nRULE = Rule("bad", "bad", "code", _judge)\n'

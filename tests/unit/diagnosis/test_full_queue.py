@@ -11,7 +11,8 @@ from collector.format.run import Run
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.page import PageRequest
 from profiler_server.pages import data
-from tests.support.cases import Plant, Row, build_case_run, cpu_cores, plan_of
+from tests.support.cases import Plant, build_case_run, plan_of
+from tests.support.row_edits import Row, cpu_cores
 
 FULL = plan_of(2, (4, 4, 4, 3), data_wait=40.0)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from profiler_server.diagnosis.judging import diagnose
-from tests.support.cases import PLANTED, Plant, Row, build_case_run, compute_all, cpu_cores, plan_of, slow, slow_down
+from tests.support.cases import PLANTED, Plant, build_case_run, plan_of, slow
+from tests.support.row_edits import Row, compute_all, cpu_cores, slow_down
 from tests.support.runs import MS
 
 

@@ -11,15 +11,9 @@ import pytest
 from profiler_server.analysis.data.loader_simulation import Job, LoopModel, simulate
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.measuring import measure_case
-from tests.support.cases import (
-    HEALTHY,
-    PLANTED,
-    Plant,
-    build_case_run,
-    evaluate,
-    plan_of,
-)
+from tests.support.cases import HEALTHY, PLANTED, Plant, build_case_run, plan_of
 from tests.support.diagnosing import diagnose_plant
+from tests.support.row_edits import evaluate
 from tests.support.runs import MS
 
 

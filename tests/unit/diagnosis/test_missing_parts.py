@@ -10,12 +10,7 @@ import pytest
 from collector.format.run import open_run
 from collector.format.schema.errors import RunNotFoundError, TableBrokenError
 from profiler_server.diagnosis.judging import diagnose
-from tests.support.cases import (
-    A100,
-    PLANTED,
-    Plant,
-    plan_of,
-)
+from tests.support.cases import A100, PLANTED, Plant, plan_of
 from tests.support.diagnosing import diagnose_plant
 from tests.support.runs import RunPlan, build_run
 

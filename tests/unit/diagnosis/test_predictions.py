@@ -17,7 +17,8 @@ from profiler_server.diagnosis.findings import Claim
 from profiler_server.diagnosis.judging import diagnose, hear_rules
 from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.diagnosis.ranking import Fixed, make_claim, rank_claims
-from tests.support.cases import A100, Plant, Row, build_case_run, cpu_cores, plan_of, slow
+from tests.support.cases import A100, Plant, build_case_run, plan_of, slow
+from tests.support.row_edits import Row, cpu_cores
 from tests.support.runs import MS
 
 MOST_UNTOUCHED = {

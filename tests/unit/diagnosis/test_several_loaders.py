@@ -15,7 +15,8 @@ from profiler_server.page import PageRequest
 from profiler_server.pages import data
 from profiler_server.report.building import build_report
 from profiler_server.report.text import render_text
-from tests.support.cases import Row, plan_of, write_rows
+from tests.support.cases import plan_of
+from tests.support.row_edits import Row, write_rows
 from tests.support.runs import MS, build_fetches, build_queues, build_run, build_stages, build_steps
 
 

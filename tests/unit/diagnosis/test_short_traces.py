@@ -10,11 +10,7 @@ from collector.format.schema import layout
 from collector.format.schema.manifest import encode_manifest
 from collector.traces import import_trace
 from profiler_server.diagnosis.judging import diagnose
-from tests.support.cases import (
-    Plant,
-    build_case_run,
-    plan_of,
-)
+from tests.support.cases import Plant, build_case_run, plan_of
 from tests.support.diagnosing import diagnose_plant
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import training_steps, write_trace

@@ -12,7 +12,8 @@ from collector.format.run import Run, open_run
 from profiler_server.analysis.ranks.ranks import find_straggler, summarize_ranks
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_straggler
-from tests.support.cases import lay_end_to_end, plan_of, write_rows
+from tests.support.cases import plan_of
+from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import MS, build_run, build_steps
 
 

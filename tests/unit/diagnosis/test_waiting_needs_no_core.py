@@ -9,7 +9,8 @@ import pytest
 
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.measuring import measure_case
-from tests.support.cases import Plant, Row, build_case_run, compute_all, cpu_cores, plan_of
+from tests.support.cases import Plant, build_case_run, plan_of
+from tests.support.row_edits import Row, compute_all, cpu_cores
 from tests.support.runs import MS
 
 TWO_CORES = {"usable_cores": 2.0, "torch_threads": 2}

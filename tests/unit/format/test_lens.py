@@ -21,7 +21,7 @@ from profiler_server.analysis.ranks.ranks import summarize_rank
 from profiler_server.analysis.steps.extent import find_step_span
 from profiler_server.store.cache import disk
 from profiler_server.store.redaction import redact
-from tests.support.cases import lay_end_to_end, write_rows
+from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import MS, RunPlan, build_run, build_steps
 from tests.support.traces import call, kernel, operator, step, write_trace
 

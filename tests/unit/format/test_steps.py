@@ -7,7 +7,7 @@ import pytest
 
 from collector.format.parts import build_table_from_rows
 from collector.format.steps import select_steps, summarize_durations, summarize_phases, summarize_steps
-from tests.support.cases import begin_epochs, lay_end_to_end
+from tests.support.row_edits import begin_epochs, lay_end_to_end
 from tests.support.runs import MS, RunPlan, build_steps
 
 

@@ -104,3 +104,15 @@ def test_the_graph_and_the_tabs_of_an_inference_speak_of_batches(tmp_path: Path)
     assert lane.kind == "lane"
     assert lane.note == "one batch after the other"
     assert (lane.stages[-1].label, lane.stages[-1].per) == ("Batch", "a batch")
+
+
+def test_the_users_own_queues_and_stages_are_drawn_apart(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan())
+    write_rows(run, "queues", [sample(s, s % 2, loader=-1, queue="decoded") for s in range(1, 5)])
+    write_rows(run, "stages", [stage("read"), stage("decode", loader=None)])
+    own = show_processing(run, queue="decoded")
+    assert own.panel is not None
+    lane, queue = own.own_graph
+    assert lane.kind == "lane"
+    assert queue.kind == "queue"
+    assert ([box.label for box in lane.stages], queue.label) == (["decode"], "decoded")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.support.data_page import show_interval, show_processing
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, slow_loader_plan
-from tests.support.tables import sample, stage, write_rows
+from tests.support.tables import sample, write_rows
 
 
 def test_empty_steps_are_counted_and_marked(tmp_path: Path) -> None:
@@ -48,18 +48,6 @@ def test_a_queue_opens_to_its_depth_over_time_with_both_sides(tmp_path: Path) ->
     assert (panel.before, panel.after) == ("2 worker processes", "1 pin-memory thread")
     assert "40 requests" in panel.chart.caption
     assert show_processing(run, queue="nope").panel_missing == "This loader has no queue 'nope'."
-
-
-def test_the_users_own_queues_and_stages_are_drawn_apart(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run", RunPlan())
-    write_rows(run, "queues", [sample(s, s % 2, loader=-1, queue="decoded") for s in range(1, 5)])
-    write_rows(run, "stages", [stage("read"), stage("decode", loader=None)])
-    own = show_processing(run, queue="decoded")
-    assert own.panel is not None
-    lane, queue = own.own_graph
-    assert lane.kind == "lane"
-    assert queue.kind == "queue"
-    assert ([box.label for box in lane.stages], queue.label) == (["decode"], "decoded")
 
 
 def test_a_wait_beside_a_full_queue_is_blamed_on_receiving_the_batch(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from collector.format.run import open_run
 from collector.format.schema import layout
-from tests.support.cases import write_rows
 from tests.support.machines import build_machine, build_resources
 from tests.support.memory_page import change_manifest, show
+from tests.support.row_edits import write_rows
 from tests.support.runs import RunPlan, build_steps
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from collector.format.run import open_run
 from collector.format.schema import layout
-from tests.support.cases import write_rows
 from tests.support.machines import build_machine, build_memory, build_resources
 from tests.support.memory_page import change_manifest, show
+from tests.support.row_edits import write_rows
 from tests.support.runs import MS, RunPlan, build_steps
 
 

@@ -10,8 +10,9 @@ from collector.format.schema import layout
 from collector.format.schema.manifest import Device, encode_manifest
 from collector.traces import import_trace
 from profiler_server.pages.overall.facts import list_facts
-from tests.support.cases import Plant, build_case_run, rest_between_epochs
+from tests.support.cases import Plant, build_case_run
 from tests.support.overall_page import show, stat
+from tests.support.row_edits import rest_between_epochs
 from tests.support.runs import MS, RunPlan, build_run
 from tests.support.traces import call, kernel, training_steps, write_trace
 

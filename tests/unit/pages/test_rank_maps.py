@@ -9,7 +9,7 @@ from collector.format.run import open_run
 from collector.format.schema import layout
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.pages.ranks.charts import build_work_maps
-from tests.support.cases import process_memory
+from tests.support.row_edits import process_memory
 from tests.support.runs import RunPlan, build_operators, build_run, build_steps
 
 GIB = float(1 << 30)

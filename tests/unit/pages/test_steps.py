@@ -9,7 +9,8 @@ import pytest
 from collector.format.schema import layout
 from profiler_server.analysis.steps.step_graph import StepGraph, Stretch
 from profiler_server.pages.steps.graph import view_graph
-from tests.support.cases import Plant, build_case_run, rest_between_epochs, write_rows
+from tests.support.cases import Plant, build_case_run
+from tests.support.row_edits import rest_between_epochs, write_rows
 from tests.support.runs import MS, RunPlan, build_run
 from tests.support.steps_page import show
 

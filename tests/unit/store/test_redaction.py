@@ -10,7 +10,7 @@ from collector.format.run import open_run
 from collector.format.schema.manifest import Warn
 from profiler_server.store.redaction import Redactor, redact
 from profiler_server.store.sql import connect
-from tests.support.cases import name_transforms, write_rows
+from tests.support.row_edits import name_transforms, write_rows
 from tests.support.runs import RunPlan, build_run, build_stages, build_steps
 from tests.support.tables import edit_manifest
 

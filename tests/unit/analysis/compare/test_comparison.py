@@ -10,7 +10,8 @@ import pytest
 from collector.format.noise import measure_noise
 from collector.format.run import RankRun, open_run
 from profiler_server.analysis.compare.comparison import Comparison, compare_ranks, summarize_comparison
-from tests.support.cases import Plant, build_case_run, rest_between_epochs, write_rows
+from tests.support.cases import Plant, build_case_run
+from tests.support.row_edits import rest_between_epochs, write_rows
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, slow_loader_plan
 from tests.support.tables import make_inference
 

@@ -12,8 +12,8 @@ from collector.format.run import open_run
 from collector.format.schema import layout
 from profiler_server.analysis.ranks.collectives import Calls, match_collectives
 from profiler_server.analysis.ranks.ranks import average_steps, find_straggler, summarize_collectives, summarize_ranks
-from tests.support.cases import lay_end_to_end, write_rows
 from tests.support.machines import build_ranks
+from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import RunPlan, build_run, build_steps
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from collector.format.run import RankRun
 from profiler_server.analysis.steps.interruptions import read_interruptions, sum_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, list_outliers
-from tests.support.cases import Plant, build_case_run, rest_between_epochs
+from tests.support.cases import Plant, build_case_run
+from tests.support.row_edits import rest_between_epochs
 from tests.support.runs import MS, RunPlan, build_steps
 
 PLAN = RunPlan(steps=60, operators=False)

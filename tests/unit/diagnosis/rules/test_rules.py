@@ -9,7 +9,8 @@ import pytest
 
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.judging import diagnose, find_rules
-from tests.support.cases import HEALTHY, PLANTED, build_case_run, lay_end_to_end, write_rows
+from tests.support.cases import HEALTHY, PLANTED, build_case_run
+from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import MS, build_steps
 
 OF_DEVICE = ("launch_bound", "tf32_off", "amp_off")
