@@ -13,7 +13,10 @@ import pytest
 
 from profiler_server.diagnosis import limits
 from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.ranking import Fixed, make_claim
 from profiler_server.diagnosis.verdict import find_bound
+from profiler_server.diagnosis.what_if import shorten_step
 from tests.support import facts as make
 from tests.unit.diagnosis.edges import course, device, gains, loading, thread, waiting
 from tests.unit.diagnosis.edges.base import STEPS, Edge, base
@@ -27,8 +30,7 @@ EDGES: Mapping[str, Edge] = {
     **course.EDGES,
 }
 EXACT = {
-    *("VOLTA", "AMPERE", "LEAST_LOW_FRAC", "SURE_FRAC", "LIKELY_FRAC"),
-    *("UNSEEN_DEVICE", "FLOAT64_SAVED_FRAC", "DRIFT_PARTS"),
+    *("VOLTA", "AMPERE", "LEAST_LOW_FRAC", "UNSEEN_DEVICE", "FLOAT64_SAVED_FRAC", "DRIFT_PARTS"),
 }
 """Figures that are no threshold of one quantity; those with a consequence have a test of their own below."""
 
@@ -83,3 +85,32 @@ def test_a_verdict_on_computing_is_unsure_while_the_device_was_not_seen() -> Non
     case = make.with_device(base(), summary=None)
     found = find_bound(case)
     assert (found.confidence_frac, found.confidence) == (0.6, "unsure: the times of the device were not recorded")
+
+
+def test_a_range_ends_at_a_tenth_of_its_prediction_at_the_lowest() -> None:
+    """A change that may gain ten times what is predicted promises no step that takes next to nothing."""
+    case = base()
+    what_if = shorten_step(case, "gap", case.loading.loop.own_ns, 0.5)
+    finding = Finding("t", "m", "t", "a", "c", "f", (), tier="M", what_if=what_if, gain_range=(1.0, 10.0))
+    rule = Rule("x", knob="x", effort="code", judge=lambda case: None)
+    claim = make_claim(case, rule, finding, Fixed(case.loading.loop.model, case.steps.mean_ns, {}))
+    assert claim.step_ns < case.steps.mean_ns
+    assert claim.low_ns == pytest.approx(0.1 * claim.step_ns)
+
+
+def test_float32_is_expected_to_halve_the_computing() -> None:
+    case = device.doubles(1.0)
+    model, own_ns = case.loading.loop.model, case.loading.loop.own_ns
+    computed = sum(case.steps.phases_ns[name] for name in ("forward", "backward", "optimizer"))
+    changed = make.find(case, "float64").what_if.change(model)
+    share = sum(step.wall_ns for step in changed.steps) / sum(step.wall_ns for step in model.steps)
+    assert share == pytest.approx(1 - 0.5 * computed / own_ns)
+
+
+def test_a_few_short_steps_at_the_end_hide_no_drift() -> None:
+    """The last sixth counts, by its median: nine of its twenty steps are as short as the first."""
+    case = course.drift(0.4)
+    durations = case.steps.selection.duration_ns.copy()
+    durations[-9:] = durations[0]
+    selection = replace(case.steps.selection, duration_ns=durations)
+    assert make.speaks(make.with_steps(case, selection=selection), "drift")

@@ -11,7 +11,7 @@ from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Claim, Effort, Finding, Rule, WhatIf
 from profiler_server.diagnosis.judging import judge
 from profiler_server.diagnosis.ranking import _choose, _is_muted, is_sure, is_worth_saying, write_suggestion
-from profiler_server.diagnosis.verdict import find_bound
+from profiler_server.diagnosis.verdict import _say_confidence, find_bound
 from tests.support import facts as make
 from tests.support.runs import MS
 from tests.unit.diagnosis.edges.base import STEPS, Edge, base, starving, whole
@@ -61,5 +61,7 @@ EDGES: Mapping[str, Edge] = {
     "MUTE_WAIT_FRAC": Edge(0.20, lambda x: _is_muted(starving(x), claim_of(1.0).rule)),
     "HIGH_GAIN_FRAC": Edge(0.20, lambda x: severity(x) == "high"),
     "LOW_GAIN_FRAC": Edge(0.10, lambda x: severity(x) != "low"),
+    "SURE_FRAC": Edge(0.90, lambda x: _say_confidence(1000, round(1000 * x), False).startswith("sure")),
+    "LIKELY_FRAC": Edge(0.60, lambda x: _say_confidence(1000, round(1000 * x), False).startswith("fairly sure")),
     "BOUND_FRAC": Edge(0.10, lambda x: find_bound(make.split_step(base(), tail=x)).kind == "overhead"),
 }
