@@ -1,22 +1,34 @@
-"""How long a connection may take to say what it wants. uvicorn waits for ever, so that a thousand clients which send a
-byte a minute would use up the descriptors of the process.
+"""How long a connection may take to say what it wants, and to take the answer. uvicorn waits for ever, so that a thousand
+clients which send or read a byte a minute would use up the descriptors and the memory of the process.
 """
 
 from __future__ import annotations
 
 import asyncio
+from array import array
+from contextlib import suppress
+from typing import ClassVar
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_LIMIT_S = 10.0
 HEAD_LIMIT_BYTES = 32 << 10
+TAKE_LIMIT_S = 30.0
+SLOWEST_BYTES_PER_S = 4 << 10
+"""A client that takes less of its answer for so long is not waited for; a modem of 1998 took more."""
+MOST_UNSENT_BYTES = 256 << 20
+"""What all clients together may leave in memory; the one that waits longest goes first."""
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 where the head of a request, and what is left of a body that was refused, arrive in time or never."""
+    """HTTP/1.1 where the head of a request, and what is left of a body that was refused, arrive in time or never, and
+    where an answer is taken in time or dropped."""
 
     _timer: asyncio.TimerHandle | None = None
+    _taking: asyncio.TimerHandle | None = None
+    _unsent_bytes = 0
+    _waiting: ClassVar[dict[PatientProtocol, None]] = {}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -29,9 +41,15 @@ class PatientProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._watch()
+        self._watch_taking()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_taking()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
+        self._stop_taking()
         super().connection_lost(exc)
 
     def _watch(self) -> None:
@@ -51,3 +69,51 @@ class PatientProtocol(H11Protocol):
     def _give_up(self) -> None:
         if not self.transport.is_closing():
             self.transport.close()
+
+    def _watch_taking(self) -> None:
+        """Look now and then how much the client has taken, until it has all."""
+        if self._taking is not None or not self.transport.get_write_buffer_size():
+            return
+        self._waiting[self] = None
+        self._look_again()
+        while sum(other.transport.get_write_buffer_size() for other in self._waiting) > MOST_UNSENT_BYTES:
+            longest = next(iter(self._waiting))
+            if longest is self:
+                break  # the only one: the time limit is enough
+            longest._drop()
+
+    def _look_again(self) -> None:
+        self._unsent_bytes = _count_unsent(self.transport)
+        self._taking = self.loop.call_later(TAKE_LIMIT_S, self._check_taking)
+
+    def _check_taking(self) -> None:
+        unsent = _count_unsent(self.transport)
+        taken = self._unsent_bytes - unsent
+        if not self.transport.get_write_buffer_size():
+            self._stop_taking()
+        elif 0 <= taken < SLOWEST_BYTES_PER_S * TAKE_LIMIT_S:
+            self._drop()
+        else:  # more was written meanwhile, which happens only when the rest was taken
+            self._look_again()
+
+    def _stop_taking(self) -> None:
+        self._waiting.pop(self, None)
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+
+    def _drop(self) -> None:
+        self._stop_taking()
+        self.transport.abort()
+
+
+def _count_unsent(transport: asyncio.Transport) -> int:
+    """Return the bytes that the other end has not confirmed, those in the system's buffer included where it says so: it
+    asks for more only when a third of it is free, which takes a slow reader minutes."""
+    queued = array("i", [0])
+    with suppress(ImportError, AttributeError, OSError, ValueError):
+        import fcntl
+        import termios
+
+        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, queued)
+    return transport.get_write_buffer_size() + queued[0]

@@ -4,9 +4,12 @@ sent again to who has it.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
@@ -26,6 +29,8 @@ _CACHE_CONTROL = "private, no-cache"
 """A browser keeps the answer for this user alone, and asks each time whether it still holds."""
 MOST_KEPT_BYTES = 64 << 20
 LARGEST_KEPT_BYTES = 2 << 20
+PATIENCE_S = 10.0
+"""How long a request waits for another one that makes the same answer."""
 _MOST_PIECES = 64
 _OWN_TERMS = ("cache-control", "content-encoding", "etag", "set-cookie", "vary")
 """Headers of an answer that says itself how long it holds, or that is not the same for everyone."""
@@ -43,6 +48,7 @@ class Revalidation:
         self._app = app
         self._tags = _Tags(base_dir, version)
         self._kept = _KeptAnswers()
+        self._making: dict[str, asyncio.Event] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or not scope["path"].startswith(_BELOW):
@@ -53,10 +59,28 @@ class Revalidation:
             await self._app(scope, receive, send)
         elif tag in _list_known(Headers(scope=scope).get("if-none-match", "")):
             await Response(status_code=304, headers=_describe(tag))(scope, receive, send)
-        elif (kept := self._kept.find(tag)) is not None:
-            await _send_kept(kept, scope, send)
         else:
-            await self._app(scope, receive, _Tagger(tag, send, self._kept, scope["method"] == "GET"))
+            await self._send(tag, scope, receive, send)
+
+    async def _send(self, tag: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send what is kept; what another request is making is waited for, so that a crowd has a page made once."""
+        making = self._making.get(tag)
+        if making is not None:
+            with suppress(asyncio.TimeoutError, TimeoutError):
+                await asyncio.wait_for(making.wait(), PATIENCE_S)
+        kept = self._kept.find(tag)
+        if kept is not None:
+            await _send_kept(kept, scope, send)
+            return
+        made = asyncio.Event()
+        if scope["method"] == "GET":
+            self._making.setdefault(tag, made)
+        try:
+            await self._app(scope, receive, _Tagger(tag, send, _Keeping(self._kept, scope["method"] == "GET", made)))
+        finally:
+            made.set()
+            if self._making.get(tag) is made:
+                del self._making[tag]
 
 
 def _describe(tag: str) -> dict[str, str]:
@@ -133,16 +157,24 @@ class _KeptAnswers:
             self._bytes -= len(self._answers.popitem(last=False)[1][1])
 
 
+@dataclass(frozen=True)
+class _Keeping:
+    """Where an answer is kept, whether it may be, and what says that it is known if it was."""
+
+    answers: _KeptAnswers
+    is_wanted: bool
+    known: asyncio.Event
+
+
 class _Tagger:
     """Sends an answer on, with its tag if it is whole: nothing of it is still being computed."""
 
-    def __init__(self, tag: str, send: Send, kept: _KeptAnswers, is_kept: bool) -> None:
-        self._tag, self._send, self._kept = tag, send, kept
+    def __init__(self, tag: str, send: Send, keeping: _Keeping) -> None:
+        self._tag, self._send, self._keeping = tag, send, keeping
         self._watch: Watch = watch_request()
         self._headers: RawHeaders | None = None
         self._body: list[bytes] = []
         self._size = 0
-        self._may_keep = is_kept
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -155,10 +187,11 @@ class _Tagger:
         headers = MutableHeaders(scope=message)
         own_terms = any(name in headers for name in _OWN_TERMS)
         if message["status"] != 200 or self._watch.is_provisional or own_terms:
+            self._keeping.known.set()
             return
         for name, value in _describe(self._tag).items():
             headers[name] = value
-        if self._may_keep:
+        if self._keeping.is_wanted:
             self._headers = tuple(message["headers"])
 
     def _collect(self, message: Message) -> None:
@@ -166,7 +199,10 @@ class _Tagger:
         self._size += len(body)
         if self._size > LARGEST_KEPT_BYTES or self._headers is None:
             self._headers, self._body = None, []
+            self._keeping.known.set()
             return
         self._body.append(body)
-        if not message.get("more_body", False) and not self._watch.is_provisional:
-            self._kept.put(self._tag, self._headers, b"".join(self._body))
+        if not message.get("more_body", False):
+            if not self._watch.is_provisional:
+                self._keeping.answers.put(self._tag, self._headers, b"".join(self._body))
+            self._keeping.known.set()

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from collector.format.schema import layout
 from profiler_server.settings import Settings
 from profiler_server.store.cache import finished
 from profiler_server.web import revalidation
-from tests.support.asking import Asker
+from tests.support.asking import ADDRESS, Asker
 from tests.support.large import build_large_run
 from tests.support.runs import RunPlan, build_run
 
@@ -75,8 +80,6 @@ def rewrite_in_place(run: Path) -> None:
     file = layout.rank_file(run, 1)
     before = file.stat()
     file.write_text(file.read_text().replace("complete", "COMPLETE".lower()))
-    import os
-
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
@@ -201,3 +204,27 @@ def test_what_is_kept_is_bounded(base: Path, monkeypatch: pytest.MonkeyPatch) ->
     for number in range(9):
         kept.put(str(number), (), bytes(size))
     assert [kept.find(str(number)) is not None for number in range(9)] == [False] * 6 + [True] * 3
+
+
+def test_a_page_that_many_ask_for_at_once_is_made_once(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asker = Asker(base)
+    made: list[str] = []
+    respond = asker.app.state.services.respond
+
+    def note(template: str, *given: Any, **context: Any) -> Any:
+        made.append(template)
+        time.sleep(0.2)
+        return respond(template, *given, **context)
+
+    monkeypatch.setattr(asker.app.state.services, "respond", note)
+    with ThreadPoolExecutor(1) as pool:  # not in the main thread, where a loop may be running
+        texts = pool.submit(lambda: asyncio.run(ask_at_once(asker, PAGES[1], 12))).result()
+    assert made == ["steps.html"]
+    assert len(set(texts)) == 1
+
+
+async def ask_at_once(asker: Asker, path: str, times: int) -> list[str]:
+    transport = httpx.ASGITransport(asker.app)
+    async with httpx.AsyncClient(transport=transport, base_url=ADDRESS) as client:
+        answers = await asyncio.gather(*(client.get(path) for _ in range(times)))
+    return [answer.text for answer in answers]

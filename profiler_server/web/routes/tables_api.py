@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import msgspec
 import pyarrow as pa
 from fastapi import APIRouter, Query
 from fastapi import Path as InPath
@@ -23,7 +24,7 @@ from profiler_server.web.parameters import RankOf, Workers
 
 ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}", tags=["runs"])
 NAMES = ", ".join(sorted(TABLES))
-CSV_BATCH_ROWS = 10_000
+BATCH_ROWS = 10_000
 
 Page = Annotated[int, Query(ge=1, le=10**9, description="Page, from 1.")]
 PageSize = Annotated[int, Query(ge=1, le=1_000_000, description="Rows on a page.")]
@@ -73,27 +74,37 @@ def send_rows(rank: RankRun, name: str, cut: Cut) -> Response:
     if cut.format == "csv":
         headers = {"Content-Disposition": f'attachment; filename="{name}-rank{rank.rank}.csv"'}
         return StreamingResponse(write_csv(rows), media_type="text/csv; charset=utf-8", headers=headers)
-    return send_json(
-        {
-            "rank": rank.rank,
-            "table": name,
-            "page": cut.page,
-            "pages": max(1, -(-table.num_rows // cut.page_size)),
-            "total": table.num_rows,
-            "columns": describe_columns(name),
-            "rows": rows.to_pylist(),
-        }
-    )
+    head = {
+        "rank": rank.rank,
+        "table": name,
+        "page": cut.page,
+        "pages": max(1, -(-table.num_rows // cut.page_size)),
+        "total": table.num_rows,
+        "columns": describe_columns(name),
+    }
+    if rows.num_rows <= BATCH_ROWS:
+        return send_json({**head, "rows": rows.to_pylist()})
+    return StreamingResponse(write_json(head, rows), media_type="application/json")
 
 
 def describe_columns(name: str) -> list[dict[str, Any]]:
     return [{"name": c.name, "dtype": c.dtype, "unit": c.unit, "meaning": c.meaning} for c in TABLES[name].columns]
 
 
+def write_json(head: dict[str, Any], rows: pa.Table) -> Iterator[bytes]:
+    """Yield an object that ends with `rows`, a batch at a time: as Python objects a million rows take gigabytes."""
+    yield msgspec.json.encode(head)[:-1] + b',"rows":'
+    opening = b"["
+    for batch in rows.to_batches(BATCH_ROWS):
+        yield opening + msgspec.json.encode(batch.to_pylist())[1:-1]
+        opening = b","
+    yield b"]}"
+
+
 def write_csv(rows: pa.Table) -> Iterator[str]:
     """Yield a table as CSV (RFC 4180), null as the empty field."""
     yield ",".join(rows.column_names) + "\r\n"
-    for batch in rows.to_batches(CSV_BATCH_ROWS):
+    for batch in rows.to_batches(BATCH_ROWS):
         text = io.StringIO()
         write_rows(text, zip(*(column.to_pylist() for column in batch.columns), strict=True))
         yield text.getvalue()
