@@ -16,6 +16,7 @@ from collector.format.schema.errors import RunError, TableBrokenError
 from collector.format.schema.version import SCHEMA_VERSION
 from collector.format.steps import Distribution, PhaseShare, sum_recorded, summarize_phases, summarize_steps
 from profiler_server.analysis.accounting.categories import summarize_categories
+from profiler_server.analysis.accounting.completeness import read_completeness
 from profiler_server.analysis.data.feeding import find_feeding_loaders
 from profiler_server.analysis.data.pipeline import summarize_queues, summarize_stages
 from profiler_server.analysis.device.device import summarize_device
@@ -82,6 +83,7 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
     phases = read("its phases", lambda: summarize_phases(steps) if steps is not None else ())
     return {
         "rank": rank.rank,
+        "completeness": read("whether its trace is complete", lambda: read_completeness(rank)),
         "steps": read("the figures of its steps", lambda: _report_steps(steps)) or _report_steps(None),
         **(slow or {"outliers": [], "interruptions": []}),
         "phases": _report_phases(phases or ()),

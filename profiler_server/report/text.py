@@ -9,6 +9,7 @@ from collector.format.evaluation import has_training, read_as_steps, summarize_e
 from collector.format.phases import PHASE_LABELS
 from collector.format.run import Run
 from collector.format.steps import PERCENTILE_LABELS, PERCENTILES, explain_left_out, select_steps
+from profiler_server.analysis.accounting.completeness import say_completeness
 from profiler_server.analysis.ranks.ranks import summarize_collectives, summarize_ranks
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.analysis.steps.interruptions import Held
@@ -65,13 +66,15 @@ def _diagnose(run: Run) -> Diagnosis | None:
 
 def _render_rank(rank: dict[str, Any], run: Run) -> str:
     steps, times = rank["steps"], rank["steps"]["duration_ns"]
+    trace = [f"  trace     {say_completeness(rank['completeness'])}"] if rank["completeness"] else []
     if times is None:
-        return "\n".join([f"Rank {rank['rank']}: {_explain_no_steps(rank, run)}", *_render_pipeline(rank)])
+        return "\n".join([f"Rank {rank['rank']}: {_explain_no_steps(rank, run)}", *trace, *_render_pipeline(rank)])
     table = run.rank(rank["rank"]).table("steps")
     noun = "step" if has_training(table) else "batch"
     left_out = explain_left_out(select_steps(read_as_steps(table)).left_out, noun)
     lines = [
         f"Rank {rank['rank']}: {format_number_of(steps['count'], noun)}{f'; {left_out}' if left_out else ''}",
+        *trace,
         f"  {noun:<9} {_render_times(steps['duration_ns'])}",
     ]
     shares = format_phase_shares({phase["name"]: phase["share_frac"] for phase in rank["phases"]})

@@ -36,6 +36,7 @@ SHAPE: dict[str, Any] = {
     "ranks": [
         {
             "rank": int,
+            "completeness": (str, type(None)),
             "steps": {
                 "count": int,
                 "first": int,

@@ -142,9 +142,9 @@ def _check_clock(trace: Trace) -> Iterator[str]:
 
 def _check_log(log: Log) -> Iterator[str]:
     if log.duplicates:
-        yield f"{format_number_of(log.duplicates, 'event')} were listed twice and count once"
+        yield f"{format_number_of(log.duplicates, 'event')} listed twice, counted once"
     if log.unmeasured:
-        yield f"{format_number_of(log.unmeasured, 'event')} have no length, or one below 0, and count as 0 ns"
+        yield f"{format_number_of(log.unmeasured, 'event')} without a length, or with one below 0, counted as 0 ns"
     dropped = log.names.dropped + log.threads.dropped + log.categories.dropped
     if dropped:
         yield f"{format_number_of(dropped, 'event')} have lost a name or a thread: there are too many different ones"

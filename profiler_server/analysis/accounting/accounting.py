@@ -18,6 +18,7 @@ from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
 from collector.format.schema.errors import TableMissingError
 from profiler_server.analysis.accounting.categories import CATEGORIES, LOADER, STEP, list_categories, unite_each
+from profiler_server.analysis.accounting.completeness import read_completeness
 from profiler_server.analysis.device.device import COLLECTIVE, KERNEL, DeviceWork, account_times, read_device_work
 from profiler_server.analysis.device.slices import Texts, read_slices, read_steps, read_thread_tracks, to_ints
 from profiler_server.store.cache.disk import DiskCache
@@ -97,13 +98,12 @@ def _account(rank: RankRun) -> Accounts:
     steps = _list_step_accounts(rank)
     work = read_device_work(rank)
     devices = _list_device_accounts(work, rank) if work is not None and len(work) else ()
-    completeness = rank.manifest.facts.get("completeness")
     return Accounts(
         devices,
         steps,
         tuple(_check_conservation(rank, devices, steps)),
         _count_events(rank, work),
-        completeness if isinstance(completeness, str) else "",
+        read_completeness(rank) or "",
     )
 
 

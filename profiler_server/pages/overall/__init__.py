@@ -56,6 +56,7 @@ from profiler_server.pages.overall.facts import (
     describe_between,
     list_facts,
     list_interruption_facts,
+    list_trace_facts,
     read_used_devices,
 )
 from profiler_server.store.cache.disk import NotReady
@@ -153,6 +154,7 @@ def build(request: PageRequest) -> OverallPage:
         data_card=build_panel("The data pipeline cannot be read", lambda: _read_data(rank, read.body)),
         timeline_card=build_panel("The timeline cannot be read", lambda: _read_timeline(whole)),
         facts=(
+            *list_trace_facts(whole),
             *list_facts(request.run.manifest, rank.manifest, len(request.ranks), read_used_devices(whole)),
             *list_interruption_facts(whole),
         ),

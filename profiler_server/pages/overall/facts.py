@@ -9,6 +9,7 @@ from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Device, Loader, RankManifest, RunManifest, Signal
 from collector.format.steps import sum_recorded
+from profiler_server.analysis.accounting.completeness import read_completeness, say_completeness
 from profiler_server.analysis.steps.compiles import CompileEvents, summarize_compiles
 from profiler_server.analysis.steps.interruptions import HeldSum, read_between, read_interruptions, sum_interruptions
 from profiler_server.format import (
@@ -60,6 +61,13 @@ def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
     held = sum_interruptions(read_interruptions(rank).of_kind("checkpoint", "validation", "between"))
     if held:
         yield Fact("Held up by", "; ".join(_describe_held(entry) for entry in held[:_HELD_SHOWN]))
+
+
+def list_trace_facts(rank: RankRun) -> Iterator[Fact]:
+    """Yield what an imported trace lacks, or that it is complete."""
+    found = read_completeness(rank)
+    if found is not None:
+        yield Fact("Trace", say_completeness(found))
 
 
 def describe_between(rank: RankRun, noun: str) -> str:

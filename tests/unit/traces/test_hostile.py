@@ -55,7 +55,7 @@ def test_lengths_that_are_missing_or_below_nothing_count_as_nothing_and_are_said
             del event["dur"]
     read = _read(tmp_path / "t.json", events)
     assert sum(read.tables["kernels"]["total_ns"].to_pylist()) < sum(whole)
-    assert "3 events have no length" in _find(read, "trace_incomplete")
+    assert "3 events without a length" in _find(read, "trace_incomplete")
 
 
 def test_events_that_are_listed_twice_count_once_and_are_said(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_events_that_are_listed_twice_count_once_and_are_said(tmp_path: Path) ->
     whole, read = _read(tmp_path / "once.json", events), _read(tmp_path / "twice.json", [*events, *events])
     for table in ("slices", "operators", "kernels", "steps"):
         assert read.tables[table].to_pylist() == whole.tables[table].to_pylist()
-    assert f"{len(events)} events were listed twice" in _find(read, "trace_incomplete")
+    assert f"{len(events)} events listed twice" in _find(read, "trace_incomplete")
     assert whole.facts.facts["completeness"] == "complete"
     assert read.facts.facts["events"]["duplicates"] == len(events)
 
