@@ -69,11 +69,16 @@ def build(request: PageRequest) -> TimelinePage:
         TIMELINES.start(rank)
         return base
     try:
-        timeline = TIMELINES.open(rank)
+        return TIMELINES.ask(rank, lambda timeline: _fill(base, request, timeline))
     except (TableBrokenError, OverflowError, pa.ArrowException) as error:
         return _show_failure(base, rank, error)
+
+
+def _fill(base: TimelinePage, request: PageRequest, timeline: Timeline) -> TimelinePage:
+    """Put what a timeline holds on the page."""
+    data = dict(base.data)
     if not timeline.index.slices and not timeline.index.counters:
-        return TimelinePage(_explain_empty(rank), None, (), (), data, None, "", base.export_name)
+        return TimelinePage(_explain_empty(request.rank_run), None, (), (), data, None, "", base.export_name)
     meta = view_meta(timeline)
     if len(meta["names"]) <= MOST_NAMES_IN_PAGE:
         data["meta"] = meta
@@ -84,7 +89,7 @@ def build(request: PageRequest) -> TimelinePage:
         "number": 0,
     }
     totals = _sum_totals(timeline)
-    return replace(base, totals=totals, longest=list_longest(timeline), first_tile=first)
+    return replace(base, data=data, totals=totals, longest=list_longest(timeline), first_tile=first)
 
 
 def _show_failure(page: TimelinePage, rank: RankRun, error: Exception, advice: str = "") -> TimelinePage:

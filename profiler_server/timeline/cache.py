@@ -12,9 +12,10 @@ import shutil
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -26,6 +27,7 @@ from profiler_server.store.cache.background import Background
 from profiler_server.store.cache.folders import list_roots, make_root
 from profiler_server.store.cache.provisional import note_provisional
 from profiler_server.timeline.build import FORMAT_VERSION, INDEX_FILE, Progress, build_timeline
+from profiler_server.timeline.seal import check_seal, seal_folder
 from profiler_server.timeline.sources import count_slices, find_stamp
 from profiler_server.timeline.store import Timeline
 
@@ -35,6 +37,18 @@ LARGE_SLICES = 150_000
 _KEPT_STAMPS = 2
 _OPEN_TIMELINES = 32
 _STALE_S = 6 * 3600.0
+DAMAGE = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    ArithmeticError,
+    MemoryError,
+    msgspec.MsgspecError,
+    pa.ArrowException,
+)
+"""What reading files raises that were cut or changed, or whose folder somebody removed."""
+T = TypeVar("T")
 
 
 class TimelineCache:
@@ -57,14 +71,13 @@ class TimelineCache:
         stamp = find_stamp(rank, FORMAT_VERSION)
         key = (str(rank.folder), stamp)
         with self._lock:
-            if key in self._open:
-                self._open.move_to_end(key)
-                return self._open[key]
+            if (known := self._find(key)) is not None:
+                return known
             lock = self._building.setdefault(key, threading.Lock())
         with lock:
             with self._lock:
-                if key in self._open:
-                    return self._open[key]
+                if (known := self._find(key)) is not None:
+                    return known
             timeline = self._open_or_rebuild(rank, stamp)
             with self._lock:
                 self._open[key] = timeline
@@ -76,7 +89,30 @@ class TimelineCache:
     def find(self, rank: RankRun, stamp: str) -> Timeline | None:
         """Return a timeline of that stamp if it is open, so that tiles of one page agree while the run goes on."""
         with self._lock:
-            return self._open.get((str(rank.folder), stamp))
+            return self._find((str(rank.folder), stamp))
+
+    def _find(self, key: tuple[str, str]) -> Timeline | None:
+        """Return a timeline that is open and whose files are still there; `_remove_old` may have taken them away."""
+        known = self._open.get(key)
+        if known is None or not (known.folder / INDEX_FILE).is_file():
+            self._open.pop(key, None)
+            return None
+        self._open.move_to_end(key)
+        return known
+
+    def ask(self, rank: RankRun, question: Callable[[Timeline], T], open_: Callable[[], Timeline] | None = None) -> T:
+        """Return what a question finds in the timeline of a rank, or in the one that `open_` returns.
+
+        Where that fails its files count as damaged: they are built again, and the question is asked once more. Raises
+        what `open` raises, and what the question does by itself.
+        """
+        timeline = open_() if open_ is not None else self.open(rank)
+        try:
+            return question(timeline)
+        except DAMAGE as error:
+            log.warning("the timeline's cache %s is damaged and is built again: %r", timeline.folder, error)
+            self.drop(timeline)
+            return question(self.open(rank))
 
     def drop(self, timeline: Timeline) -> None:
         """Forget a timeline that could not be read, with its files: whoever opens it next has it built again."""
@@ -126,9 +162,10 @@ class TimelineCache:
     def _open_or_rebuild(self, rank: RankRun, stamp: str) -> Timeline:
         folder = self._find_or_build(rank, stamp)
         try:
+            check_seal(folder)
             return Timeline(folder, rank, stamp)
-        except (FileNotFoundError, ValueError, LookupError, msgspec.MsgspecError, pa.ArrowException) as error:
-            log.warning("the timeline's cache %s is damaged and is built again: %s", folder, error)
+        except DAMAGE as error:
+            log.warning("the timeline's cache %s is damaged and is built again: %r", folder, error)
             shutil.rmtree(folder, ignore_errors=True)
             return Timeline(self._find_or_build(rank, stamp), rank, stamp)
 
@@ -159,14 +196,16 @@ def _build(rank: RankRun, stamp: str, roots: list[Path], note: Progress) -> Path
             make_root(root)
             _remove_old(root)
             build_timeline(rank, partial, note)
+            seal_folder(partial)
             # Building takes hundreds of megabytes; the server lives on for weeks.
             pa.default_memory_pool().release_unused()
             try:
                 os.replace(partial, root / stamp)
             except OSError:
-                # Another server was faster: its cache is as good.
+                # Another server was faster: its cache is as good. One without an index is what somebody left of a cache.
                 if not (root / stamp / INDEX_FILE).is_file():
-                    raise
+                    _remove(root / stamp)
+                    os.replace(partial, root / stamp)
             return root / stamp
         except OSError as error:
             problem = error
@@ -185,6 +224,14 @@ def _explain_failure(rank: RankRun, error: BaseException) -> StepscopeError:
     remedy = spell_recovery(rank.folder)
     kind = f"{type(error).__name__}: {error}"
     return TableBrokenError(f"the timeline cannot be prepared ({kind[:300]}); run `{remedy}`", remedy)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, or the file or link in its place. OSError passes."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def _remove_old(root: Path) -> None:

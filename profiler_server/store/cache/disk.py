@@ -35,6 +35,7 @@ AT_ONCE_SLICES = 1_000_000
 MOST_SLICES = 20_000_000
 """It is not computed for a page for a rank with more: that takes gigabytes, and the timeline needs none of them."""
 FOLDER = ".results"
+_DIGEST_BYTES = 16
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -126,9 +127,9 @@ class DiskCache(Generic[T]):
             return entry
         for root in list_roots(rank, FOLDER):
             try:
-                record = self._decoder.decode(read_small_file(root / self._name))
-            except (OSError, msgspec.MsgspecError, RecursionError):
-                continue  # not there, or not ours: it is computed anew
+                record = self._decoder.decode(unseal(read_small_file(root / self._name)))
+            except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
+                continue  # not there, damaged, or not ours: it is computed anew
             if record.code == digest_code() and record.stamp == shorten_stamp(stamp):
                 entry = Entry(stamp, record.result)
                 self._memory.put(rank.key, entry)
@@ -145,8 +146,7 @@ class DiskCache(Generic[T]):
         except (RunError, TypeError, OverflowError) as error:
             log.warning("%s of %s is not cached: %s", self._name, rank.folder, error)
             return
-        if len(raw) <= LIMIT_BYTES:
-            any(write_file(root, self._name, raw) for root in list_roots(rank, FOLDER))
+        any(write_file(root, self._name, raw) for root in list_roots(rank, FOLDER))
 
 
 _ONE_LARGE = threading.RLock()
@@ -181,12 +181,26 @@ def digest_code() -> str:
     return digest.hexdigest()
 
 
+def _digest(raw: bytes) -> bytes:
+    return hashlib.blake2b(raw, digest_size=_DIGEST_BYTES).digest()
+
+
+def unseal(sealed: bytes) -> bytes:
+    """Return what `write_file` was given. Raises ValueError for a file that was cut or changed since."""
+    raw = sealed[_DIGEST_BYTES:]
+    if sealed[:_DIGEST_BYTES] != _digest(raw):
+        raise ValueError("the file is not as it was written")
+    return raw
+
+
 def write_file(root: Path, name: str, raw: bytes) -> bool:
-    """Write a file so that a reader sees all of it or nothing; say whether that could be done."""
+    """Write a file, after its digest, so that a reader sees all of it or nothing; say whether that could be done."""
+    if len(raw) + _DIGEST_BYTES > LIMIT_BYTES:
+        return False
     try:
         make_root(root)
         with replacing(root / name) as file:
-            file.write(raw)
+            file.write(_digest(raw) + raw)
     except OSError:
         return False
     return True

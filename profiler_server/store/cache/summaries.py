@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from collector.format.stored_files import is_plain
-from profiler_server.store.cache.disk import digest_code, write_file
+from profiler_server.store.cache.disk import digest_code, unseal, write_file
 from profiler_server.store.cache.folders import find_private
 from profiler_server.store.cache.stamp import Stamp
 
@@ -59,8 +59,8 @@ class Summaries(Generic[T]):
         """Return what is kept, nothing where that cannot be read."""
         for folder, name in self._places:
             try:
-                found: _File[T] = self._decoder.decode(_read_file(folder / name))
-            except (OSError, msgspec.MsgspecError, RecursionError):
+                found: _File[T] = self._decoder.decode(unseal(_read_file(folder / name)))
+            except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
                 continue
             if found.code == digest_code() and found.base_dir == str(self._base_dir):
                 return found.summaries
@@ -70,8 +70,7 @@ class Summaries(Generic[T]):
         """Keep these and no others, where that can be done."""
         file = _File(digest_code(), str(self._base_dir), dict(summaries))
         raw = msgspec.msgpack.encode(file, enc_hook=_encode_number)
-        if len(raw) <= LIMIT_BYTES:
-            any(write_file(folder, name, raw) for folder, name in self._places)
+        any(write_file(folder, name, raw) for folder, name in self._places)
 
 
 def _read_file(path: Path) -> bytes:

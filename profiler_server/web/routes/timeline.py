@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import pyarrow as pa
 from fastapi import APIRouter, Depends, Query, Request
@@ -14,8 +15,8 @@ from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from collector.format.run import Run
-from collector.format.schema.errors import OptionError, StepscopeError
+from collector.format.run import RankRun, Run
+from collector.format.schema.errors import OptionError
 from profiler_server.timeline.area import summarize_area
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.details import describe_slice
@@ -35,31 +36,37 @@ _FRESH = {"Cache-Control": "no-store"}
 _MOST_LANES = 4096
 _MOST_NS = 2**62
 _MOST_EXPORTED = 5_000_000
+T = TypeVar("T")
 
 Stamp = Annotated[str, Query(max_length=32, pattern="^[0-9a-f]*$", description="`stamp` of the metadata.")]
 Ns = Annotated[int, Query(ge=-_MOST_NS, le=_MOST_NS, description="Nanoseconds since `origin` of the metadata.")]
 
 
-def open_timeline(rank: RankOf, stamp: Stamp = "") -> Iterator[Timeline]:
-    """Open the timeline that a page was built from. Raises 409 when the run has grown since.
+@dataclass(frozen=True)
+class Asked:
+    """The timeline of a rank that a request asks: that of the page's stamp, or as the tables are now."""
 
-    Where a route fails on it, its cache counts as damaged and is built again for the next request.
-    """
-    found = TIMELINES.find(rank, stamp) if stamp else None
-    if found is None:
-        found = TIMELINES.open(rank)
-        if stamp and found.stamp != stamp:
-            raise HTTPException(409, "The run has grown since this page was opened; reload it to see the rest")
-    try:
-        yield found
-    except (HTTPException, StepscopeError):
-        raise
-    except Exception:  # raised again: only what is on the disk is in doubt
-        TIMELINES.drop(found)
-        raise
+    rank: RankRun
+    stamp: str
+
+    def answer(self, question: Callable[[Timeline], T]) -> T:
+        """Return what is found; files that turn out damaged are built again. 409 when the run has grown since."""
+        return TIMELINES.ask(self.rank, question, self._open)
+
+    def _open(self) -> Timeline:
+        found = TIMELINES.find(self.rank, self.stamp) if self.stamp else None
+        if found is None:
+            found = TIMELINES.open(self.rank)
+            if self.stamp and found.stamp != self.stamp:
+                raise HTTPException(409, "The run has grown since this page was opened; reload it to see the rest")
+        return found
 
 
-TimelineOf = Annotated[Timeline, Depends(open_timeline)]
+def find_asked(rank: RankOf, stamp: Stamp = "") -> Asked:
+    return Asked(rank, stamp)
+
+
+TimelineOf = Annotated[Asked, Depends(find_asked)]
 
 
 @ROUTER.get("/meta", summary="Tracks, levels and the dictionary of a rank's timeline")
@@ -71,7 +78,7 @@ def read_meta(rank: RankOf) -> Response:
             raise failure
         TIMELINES.start(rank)
         return JSONResponse({"building": TIMELINES.find_progress(rank) or 0.0}, 202, _FRESH)
-    return JSONResponse(view_meta(TIMELINES.open(rank)))
+    return JSONResponse(TIMELINES.ask(rank, view_meta))
 
 
 @ROUTER.get("/tile", summary="1,024 bins of every lane, packed (see profiler_server/timeline/tiles.py)")
@@ -82,10 +89,14 @@ def read_tile(
     number: Annotated[int, Query(ge=0, le=2**52)],
     stamp: Stamp = "",
 ) -> Response:
-    index = timeline.index
-    if not index.raw_level <= level <= index.top_level:
-        raise HTTPException(400, f"level={level} is not between {index.raw_level} and {index.top_level}")
-    return _send_packed(request, TILES.read(timeline, level, number), _FOREVER if stamp else _FRESH)
+
+    def read(opened: Timeline) -> bytes:
+        index = opened.index
+        if not index.raw_level <= level <= index.top_level:
+            raise HTTPException(400, f"level={level} is not between {index.raw_level} and {index.top_level}")
+        return TILES.read(opened, level, number)
+
+    return _send_packed(request, timeline.answer(read), _FOREVER if stamp else _FRESH)
 
 
 @ROUTER.get("/search", summary="The next or previous slice whose name contains a text")
@@ -96,12 +107,13 @@ def find_slice(
     place: Annotated[int, Query(ge=-1, le=2**40)] = -1,
     direction: Annotated[Direction, Query()] = "next",
 ) -> Response:
-    return JSONResponse(view_search(search(timeline, q, (start, place), direction)))
+    found = timeline.answer(lambda opened: view_search(search(opened, q, (start, place), direction)))
+    return JSONResponse(found)
 
 
 @ROUTER.get("/slice", summary="Everything about one slice")
 def read_slice(timeline: TimelineOf, id: Annotated[int, Query(ge=0, le=2**32)]) -> Response:
-    found = describe_slice(timeline, id)
+    found = timeline.answer(lambda opened: describe_slice(opened, id))
     if found is None:
         raise HTTPException(404, f"There is no slice {id} in rank {timeline.rank.rank}")
     return JSONResponse(view_details(found))
@@ -115,8 +127,12 @@ def read_area(
     first: Annotated[int, Query(ge=0, le=2**31, description="First lane.")] = 0,
     last: Annotated[int, Query(ge=0, le=2**31, description="Last lane.")] = 2**31,
 ) -> Response:
-    lanes = range(first, min(last + 1, len(timeline.index.lanes), first + _MOST_LANES))
-    return JSONResponse(view_area(summarize_area(timeline, begin, max(end, begin), lanes)))
+
+    def sum_up(opened: Timeline) -> Any:
+        lanes = range(first, min(last + 1, len(opened.index.lanes), first + _MOST_LANES))
+        return view_area(summarize_area(opened, begin, max(end, begin), lanes))
+
+    return JSONResponse(timeline.answer(sum_up))
 
 
 @ROUTER.get("/export", summary="A trace for Perfetto or chrome://tracing", response_class=FileResponse)
