@@ -10,6 +10,8 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+_MOST_RANKS = 1 << 24
+"""What a variable says beyond that is no number of a rank, but a mistake; nor is a negative one."""
 _RANK_VARIABLES = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -59,6 +61,7 @@ def find_versions() -> tuple[str | None, str | None]:
 
 def _read_int(name: str, default: int) -> int:
     try:
-        return int(os.environ.get(name, default))
+        value = int(os.environ.get(name, default))
     except ValueError:
         return default
+    return value if 0 <= value < _MOST_RANKS else default

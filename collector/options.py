@@ -126,7 +126,7 @@ def _is_count(value: object) -> bool:
 
 def _parse_activities(value: Any) -> tuple[Activity, ...]:
     items = (value,) if isinstance(value, str) else value
-    if not isinstance(items, (tuple, list, set)) or not items or not set(items) <= set(ACTIVITIES):
+    if not isinstance(items, (tuple, list, set)) or not items or not all(item in ACTIVITIES for item in items):
         raise OptionError(f"activities takes some of {', '.join(ACTIVITIES)}, not {value!r}")
     return tuple(name for name in ACTIVITIES if name in items)
 

@@ -21,6 +21,8 @@ TIMEOUT_S = 120.0
 BEGIN, MARK = "begin", "mark"
 _GONE, _OPEN = "gone", "open"
 _LOOK_S = 0.005
+_MOST = (1 << 20, TIMEOUT_S)
+"""The most processes, and the longest that they may wait."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,21 @@ def find_barrier() -> Barrier | None:
     """Return the barrier that this process was given, once; None if it is in no benchmark."""
     text = os.environ.pop(VARIABLE, "")
     try:
-        return Barrier(**json.loads(text)) if text else None
-    except (ValueError, TypeError):
+        barrier = Barrier(**json.loads(text)) if text else None
+    except (ValueError, TypeError, RecursionError):
         return None
+    return barrier if barrier is not None and _is_sound(barrier) else None
+
+
+def _is_sound(barrier: Barrier) -> bool:
+    """Say whether a training may wait there: the variable may be of anybody."""
+    numbers = (barrier.processes, barrier.timeout_s)
+    if not all(
+        isinstance(number, (int, float)) and 0 <= number <= most for number, most in zip(numbers, _MOST, strict=True)
+    ):
+        return False
+    texts = (barrier.folder, barrier.name)
+    return all(isinstance(text, str) and text.isprintable() and len(text) < 4096 for text in texts)
 
 
 def hold(barrier: Barrier, place: str) -> None:

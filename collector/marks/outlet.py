@@ -201,12 +201,14 @@ def _find_inherited() -> Outlet | None:
     events = Path(folder)
     try:
         notes = json.loads(read_small_text(events / "notes.json"))
-    except (OSError, ValueError):
+        is_finished, options = bool(notes.get("finished")), notes.get("options", {})
+        with_pipeline = bool(options.get("data_pipeline", True))
+    except (OSError, ValueError, AttributeError, RecursionError):
         return None
-    if notes.get("finished"):
+    if is_finished:
         return None
     outlet = Outlet(events)
-    outlet.with_pipeline = bool(notes.get("options", {}).get("data_pipeline", True))
+    outlet.with_pipeline = with_pipeline
     return outlet
 
 
