@@ -67,8 +67,10 @@ def check_schema(stored: pa.Schema, table: str, path: Path, columns: Iterable[st
     later = []
     for field in map(arrow_schema(table).field, columns):
         if field.name in stored.names:
+            if stored.names.count(field.name) > 1:
+                raise TableBrokenError(name_damage(path, f"it has two columns {field.name}"), spell_recovery(path))
             found = stored.field(field.name).type
-            if stored.names.count(field.name) > 1 or not _holds(found, field.type):
+            if not _holds(found, field.type):
                 what = f"the column {field.name} holds {found} in the place of {TABLES[table].column(field.name).dtype}"
                 raise TableBrokenError(name_damage(path, what), spell_recovery(path))
         elif TABLES[table].column(field.name).since > version:
@@ -98,7 +100,7 @@ def name_damage(path: Path, what: str) -> str:
 def check_version(stored: pa.Schema, path: Path) -> int:
     """Return the format version of a file. Raises NewerSchemaError."""
     raw = (stored.metadata or {}).get(VERSION_KEY, b"1")
-    version = int(raw) if raw.isdigit() else 1
+    version = int(raw[:9]) if raw.isdigit() else 1  # Python makes no number of thousands of digits
     if version > SCHEMA_VERSION:
         raise NewerSchemaError(
             f"{path} has format version {version}, this Stepscope reads up to {SCHEMA_VERSION}; upgrade Stepscope"

@@ -52,6 +52,16 @@ class PatientProtocol(H11Protocol):
         self._stop_taking()
         super().connection_lost(exc)
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP. A body that turns out so has a request at work, whose answer has no place any more."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
     def _watch(self) -> None:
         """Run the timer exactly while the client has something to send that nobody else waits for."""
         theirs = self.conn.their_state

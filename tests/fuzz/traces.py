@@ -1,56 +1,40 @@
-"""Mutate traces and read them: only errors of our own may come out, and memory stays bounded.
-
-    python -m tests.fuzz.traces 10000 [--seed 1]
+"""Traces: Kineto's and our own exports as JSON, operations of a job as Parquet, dumps of the Flight Recorder.
 
 Real samples are taken where they are at hand, cut to a size that can be read thousands of times.
 """
 
 from __future__ import annotations
 
-import argparse
 import base64
 import gzip
 import json
+import pickle
 import random
-import resource
+import shutil
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pyarrow.parquet as pq
 
 from collector.format import carried
 from collector.format.schema.errors import TraceError
 from collector.traces import import_trace, read_trace
 from profiler_server.timeline.export import export_timeline
+from tests.fuzz.frame import Case, HarmError
+from tests.fuzz.mutations import ODD_VALUES, Mutation, cut, drop, flip, insert, repeat, spoil_bytes, spoil_json
+from tests.fuzz.tables import mutate_table
+from tests.support.dumps import make_dump, make_entry
+from tests.support.traces import CARRIED as SAMPLES_CARRIED
 from tests.support.traces import SAMPLES, build_trace, training_steps, write_trace
 
-MOST_GROWTH_MB = 400
+JOB = SAMPLES_CARRIED.parent / "pipeline_job.parquet"
 _SAMPLE_EVENTS = 120
-_ODD_VALUES: tuple[Any, ...] = (
-    None, [], {}, "", "x", True, -1, 0, 1e308, -1e308, 0.1, 1 << 31, 1 << 63, 1 << 64, "0x7", "-5", "9" * 40, "\x00",
-    "ProfilerStep#1", "nccl:all_reduce", [[1]] * 3, {"a": {"b": []}}, "1e400", 1e18, 1_700_000_000_000_000, "NaN",
-)  # fmt: skip
-_ODD_BYTES = (
-    b"NaN",
-    b"Infinity",
-    b"\xff\xfe",
-    b"\\",
-    b'"',
-    b"}, {",
-    b"]}",
-    b"\x00",
-    b",",
-    b"[[[[",
-    b"[" * 1500 + b"]" * 1500,
-    b"5, null, ",
-    b'\\"' * 2000,
-    b"1e999",
-    b"\xef\xbb\xbf",
-)
 _KEYS = ("ph", "name", "cat", "pid", "tid", "ts", "dur", "id", "args")
 
 Trace = dict[str, Any]
-Mutation = Callable[[random.Random, bytes], bytes]
 
 
 def load_seeds() -> list[bytes]:
@@ -79,34 +63,8 @@ def mutate(chance: random.Random, content: bytes) -> bytes:
     if chance.random() < 0.1:
         content = gzip.compress(content, 1)
         if chance.random() < 0.5:
-            content = _cut(chance, content)
+            content = cut(chance, content)
     return content
-
-
-def _cut(chance: random.Random, content: bytes) -> bytes:
-    return content[: chance.randint(0, len(content))]
-
-
-def _drop(chance: random.Random, content: bytes) -> bytes:
-    at = chance.randint(0, len(content))
-    return content[:at] + content[at + chance.randint(1, 80) :]
-
-
-def _insert(chance: random.Random, content: bytes) -> bytes:
-    at = chance.randint(0, len(content))
-    return content[:at] + chance.choice((chance.choice(_ODD_BYTES), chance.randbytes(8))) + content[at:]
-
-
-def _repeat(chance: random.Random, content: bytes) -> bytes:
-    at = chance.randint(0, len(content))
-    return content[:at] + content[max(at - chance.randint(1, 400), 0) :]
-
-
-def _flip(chance: random.Random, content: bytes) -> bytes:
-    changed = bytearray(content)
-    for _ in range(min(chance.randint(1, 6), len(changed))):
-        changed[chance.randrange(len(changed))] = chance.randrange(256)
-    return bytes(changed)
 
 
 def _distort(chance: random.Random, content: bytes) -> bytes:
@@ -119,9 +77,9 @@ def _distort(chance: random.Random, content: bytes) -> bytes:
     for event in chance.sample(events, min(len(events), chance.randint(1, 20))):
         place = event["args"] if chance.random() < 0.5 and isinstance(event.get("args"), dict) else event
         key = chance.choice(list(place) or list(_KEYS)) if chance.random() < 0.8 else chance.choice(_KEYS)
-        place[key] = chance.choice(_ODD_VALUES)
+        place[key] = chance.choice(ODD_VALUES)
     if chance.random() < 0.3:
-        trace[chance.choice(list(trace))] = chance.choice(_ODD_VALUES)
+        trace[chance.choice(list(trace))] = chance.choice(ODD_VALUES)
     return json.dumps(trace).encode()
 
 
@@ -134,12 +92,12 @@ def _distort_carried(chance: random.Random, content: bytes) -> bytes:
         tables, name = rank["tables"], chance.choice(list(rank["tables"]))
         manifest = json.loads(rank["manifest"])
         faults: list[Callable[[], Any]] = [
-            lambda: head.update({chance.choice(list(head)): chance.choice(_ODD_VALUES)}),
-            lambda: manifest.update({chance.choice(list(manifest)): chance.choice(_ODD_VALUES)}),
+            lambda: head.update({chance.choice(list(head)): chance.choice(ODD_VALUES)}),
+            lambda: manifest.update({chance.choice(list(manifest)): chance.choice(ODD_VALUES)}),
             lambda: tables.update({name: tables[chance.choice(list(tables))]}),
-            lambda: tables.update({name: chance.choice(_ODD_VALUES)}),
+            lambda: tables.update({name: chance.choice(ODD_VALUES)}),
             lambda: tables.pop(name),
-            lambda: tables.update({name: base64.b64encode(_flip(chance, base64.b64decode(tables[name]))).decode()}),
+            lambda: tables.update({name: base64.b64encode(flip(chance, base64.b64decode(tables[name]))).decode()}),
             lambda: head["ranks"].update({chance.choice(("1", "x", "-1")): rank}),
         ]
         chance.choice(faults)()
@@ -150,18 +108,75 @@ def _distort_carried(chance: random.Random, content: bytes) -> bytes:
 
 
 MUTATIONS: tuple[Mutation, ...] = (
-    *(_cut, _drop, _insert, _repeat, _flip, _distort, _distort, _distort),
+    *(cut, drop, insert, repeat, flip, _distort, _distort, _distort),
     *(_distort_carried, _distort_carried),
 )
 
 
-def make_cases(count: int, seed: int) -> Iterator[bytes]:
-    """Yield so many mutated traces, the same for the same seed."""
-    chance = random.Random(seed)
-    seeds = load_seeds()
-    own = [seed for seed in seeds if seed.startswith(carried.START)]
-    for _ in range(count):
-        yield mutate(chance, chance.choice(seeds if chance.random() < 0.7 else own))
+def _make_seeds() -> dict[str, list[bytes]]:
+    traces = load_seeds()
+    dump = make_dump([make_entry(number) for number in range(1, 6)])
+    return {
+        "t.json": traces,
+        "own.json": [trace for trace in traces if trace.startswith(carried.START)],
+        "job.parquet": [JOB.read_bytes()],
+        "trace_rank_0": [pickle.dumps(dump, protocol=2), pickle.dumps(dump, protocol=4)],
+        "trace_rank_1.json": [json.dumps(dump).encode()],
+    }
+
+
+class Traces:
+    """Imports a file; what is refused leaves nothing behind."""
+
+    name = "traces"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seeds = _make_seeds()
+        self._job = pq.read_table(JOB)
+
+    def make(self, chance: random.Random) -> Case:
+        name = chance.choice(("t.json", "t.json", "t.json", "own.json", "own.json", *self._seeds))
+        seed = chance.choice(self._seeds[name])
+        if name == "job.parquet" and chance.random() < 0.7:
+            return Case(name, mutate_table(chance, self._job))
+        if name == "trace_rank_1.json":
+            return Case(name, spoil_json(chance, seed))
+        if name in ("job.parquet", "trace_rank_0"):
+            return Case(name, spoil_bytes(chance, seed))
+        return Case(name, mutate(chance, seed))
+
+    def check(self, case: Case) -> bool:
+        path = self._folder / case.place
+        path.write_bytes(case.content)
+        try:
+            return check(path) if len(case.content) % 4 else self._import(path)
+        finally:
+            path.unlink()
+
+    def _import(self, path: Path) -> bool:
+        target = self._folder / "run"
+        try:
+            run = import_trace(path, target)
+            sys.stdout.flush()
+            assert all(
+                run.rank(rank).table("steps").num_rows >= 0 for rank in run.ranks if run.rank(rank).count_rows("steps")
+            )
+            return True
+        except TraceError as error:
+            _check_line(error)
+            if target.exists():
+                raise HarmError("a refused trace leaves a run") from None
+            return False
+        finally:
+            shutil.rmtree(target, ignore_errors=True)
+
+    def verify(self) -> None:
+        left = [path.name for path in self._folder.iterdir()]
+        if left:
+            raise HarmError(f"left behind: {left[:5]}")
+
+    def close(self) -> None: ...
 
 
 def check(path: Path) -> bool:
@@ -170,32 +185,13 @@ def check(path: Path) -> bool:
         trace = read_trace(path)
         return all(one.tables[name].num_rows >= 0 for one in (trace, *trace.beside) for name in one.tables)
     except TraceError as error:
-        if "\n" in str(error) or not str(error):
-            raise AssertionError(f"not one line: {error!r}") from error
+        _check_line(error)
         return False
 
 
-def run(count: int, seed: int, keep: Path | None = None) -> int:
-    """Check so many cases; a case that fails is left at `keep`. Return how many could be read."""
-    readable = 0
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "t.json"
-        for number, content in enumerate(make_cases(count, seed)):
-            path.write_bytes(content)
-            try:
-                readable += check(path)
-            except BaseException:
-                (keep or Path(f"fuzz-{seed}-{number}.json")).write_bytes(content)
-                raise
-    grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    assert grown_mb < MOST_GROWTH_MB, f"memory grew by {grown_mb:.0f} MB"
-    return readable
+def _check_line(error: TraceError) -> None:
+    if "\n" in str(error) or not str(error):
+        raise HarmError(f"not one line: {error!r}") from error
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("count", type=int, nargs="?", default=10_000)
-    parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    print(f"{run(given.count, given.seed):,} of {given.count:,} could be read; the others were refused in one line")
+KIND = Traces
