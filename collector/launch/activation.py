@@ -27,6 +27,7 @@ KINETO_LEVEL_VARIABLE = "KINETO_LOG_LEVEL"
 ERRORS_ONLY = "99"
 """Kineto prints lines of its own at any lower level whenever a window opens or closes."""
 DEFAULT_PATH = "profiler_output"
+_LONGEST_LINE = 600
 _is_active = False
 _log = logging.getLogger("stepscope")
 
@@ -143,4 +144,7 @@ def _say_if_unused(watch: ImportWatch) -> None:
 
 
 def _report(text: str) -> None:
-    print(f"profiler-run: {text}", file=sys.stderr)
+    """Say something in one line, however much it repeats of what was given."""
+    line = " ".join(text.split())
+    short = line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE // 2]} … {line[-_LONGEST_LINE // 2 :]}"
+    print(f"profiler-run: {short}", file=sys.stderr)
