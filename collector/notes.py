@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from collector.format.schema.layout import events_path
+from collector.format.schema.manifest import Device, Loader, Signal, check_values
 from collector.format.schema.reading import read_small_text
 from collector.format.schema.writing import replace_text
 from collector.ring.clock import Clock
@@ -76,9 +79,25 @@ def _encode(notes: Notes) -> str:
 
 
 def _read_file(path: Path) -> Notes:
-    raw = json.loads(read_small_text(path))
-    names = {entry.name for entry in dataclasses.fields(Notes)}
     try:
-        return Notes(**{name: value for name, value in raw.items() if name in names})
-    except (TypeError, AttributeError) as error:
+        raw = json.loads(read_small_text(path))
+        check_values(raw, "")
+        notes = msgspec.convert(raw, Notes)
+        _check_entries(notes)
+    except (ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
         raise ValueError(f"{path} is damaged: {error}") from None
+    return notes
+
+
+def _check_entries(notes: Notes) -> None:
+    """Raise if rank.json could not be made of these notes."""
+    msgspec.convert(notes.devices, list[Device])
+    msgspec.convert([{"name": name, **entry} for name, entry in notes.signals.items()], list[Signal])
+    # NumPy's numbers were noted as text, which the reader of rank.json makes numbers of.
+    written = ("batch_size", "prefetch_factor")
+    loaders = [
+        {name: value for name, value in loader.items() if not (name in written and isinstance(value, str))}
+        for loader in notes.loaders
+    ]
+    msgspec.convert(loaders, list[Loader])
+    msgspec.convert(notes.options.get("window", {}), dict[str, int])

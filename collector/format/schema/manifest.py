@@ -214,7 +214,7 @@ def decode_manifest(kind: type[M], text: str, where: str) -> M:
     if missing:
         raise TableBrokenError(f"{where} lacks {', '.join(missing)}; run `{spell_recovery(Path(where))}`")
     try:
-        _check_values(raw, "")
+        check_values(raw, "")
         _read_written_numbers(raw)
         manifest = msgspec.convert(raw, kind)
         _check_counts(manifest)
@@ -238,7 +238,7 @@ def _required_names(kind: type[M]) -> list[str]:
     return [entry.name for entry in fields if entry.default is unset and entry.default_factory is unset]
 
 
-def _check_values(value: Any, where: str) -> None:
+def check_values(value: Any, where: str) -> None:
     """Raise ValueError for a number that no table could hold, or a text that no page could show, wherever it stands."""
     if isinstance(value, int) and not _LEAST <= value <= _GREATEST:
         raise ValueError(f"{where}: a whole number of more than 64 bits")
@@ -249,11 +249,11 @@ def _check_values(value: Any, where: str) -> None:
             raise ValueError(f"{where}: half of a character") from None
     if isinstance(value, dict):
         for name, inner in value.items():
-            _check_values(name, where)
-            _check_values(inner, f"{where}.{name}".lstrip("."))
+            check_values(name, where)
+            check_values(inner, f"{where}.{name}".lstrip("."))
     elif isinstance(value, list):
         for place, inner in enumerate(value):
-            _check_values(inner, f"{where}[{place}]")
+            check_values(inner, f"{where}[{place}]")
 
 
 def _read_written_numbers(raw: dict[str, Any]) -> None:
