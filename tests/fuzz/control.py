@@ -10,6 +10,8 @@ import io
 import json
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,6 +72,31 @@ _WORDS = (
     "a" * 100_000,
     "1\n2",
 )
+
+ROOT = Path(__file__).parents[2]
+
+TRAINING = """
+import sys, time
+from pathlib import Path
+import collector.auto, collector
+for number in range(6):
+    with collector.record("step"):
+        time.sleep(0.05)
+    for folder in Path("out").glob("profiler"):
+        (folder / "control.json").write_bytes(Path("control").read_bytes())
+print("trained")
+sys.exit(7)
+"""
+
+
+def train(folder: Path, variables: dict[str, str], control: bytes) -> subprocess.CompletedProcess[bytes]:
+    """Run a small training of its own among hostile words; the caller looks at how it ended."""
+    (folder / "control").write_bytes(control)
+    (folder / "train.py").write_text(TRAINING, "utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PROFILER_OUTPUT_PATH": "out", **variables}
+    return subprocess.run(
+        [sys.executable, "train.py"], cwd=folder, env=environment, capture_output=True, timeout=120, check=False
+    )
 
 
 class Control:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from tests.support.runs import EPOCH_UNIX_NS, RunPlan, build_run
 
 _RUNS = ("rich", "imported", "ranks")
 _ASKED = 2
+_CACHED = re.compile(r"/\.(timeline|results)/|/\.stepscope-summaries")
 
 
 class Manifests:
@@ -128,7 +130,7 @@ class Manifests:
 
     def _take_stock(self) -> dict[str, tuple[int, int]]:
         found = take_stock(self.base)
-        return {path: at for path, at in found.items() if "/.timeline/" not in path and "/.results/" not in path}
+        return {path: at for path, at in found.items() if not _CACHED.search(path)}
 
     def close(self) -> None:
         self._server.close()

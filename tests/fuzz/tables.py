@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import random
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from tests.support.runs import RunPlan, build_run
 
 RUNS = ("rich", "imported", "ranks")
 _ASKED = 2
+_CACHED = re.compile(r"/\.(timeline|results)/|/\.stepscope-summaries")
 _INTEGERS = (
     0,
     -1,
@@ -245,7 +247,7 @@ class Tables:
 
     def _take_stock(self) -> dict[str, tuple[int, int]]:
         found = take_stock(self.base)
-        return {path: at for path, at in found.items() if "/.timeline/" not in path and "/.results/" not in path}
+        return {path: at for path, at in found.items() if not _CACHED.search(path)}
 
     def close(self) -> None:
         self._server.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from collector.format.schema.reading import read_small_file
 from collector.format.schema.writing import replace_text, sync_tree
 
 _ACCEPTED = "accepted.json"
@@ -34,16 +35,20 @@ def take(folder: Path) -> bool:
 
 def list_accepted(room: Path) -> list[tuple[Path, tuple[Path, ...]]]:
     """Return the folders of the uploads that wait, the oldest first, with their files."""
-    found = []
-    for note in room.glob(f"*/{_ACCEPTED}"):
-        try:
-            age, names = note.stat().st_mtime, msgspec.json.decode(note.read_bytes(), type=list[str])
-        except (OSError, ValueError, msgspec.MsgspecError):
-            continue
-        files = tuple(note.parent / name for name in names)
-        if files and all(_is_inside(path, note.parent) for path in files):
-            found.append((age, note.parent, files))
+    found = [entry for note in room.glob(f"*/{_ACCEPTED}") if (entry := _read_accepted(note)) is not None]
     return [(folder, files) for _, folder, files in sorted(found)]
+
+
+def _read_accepted(note: Path) -> tuple[float, Path, tuple[Path, ...]] | None:
+    """Return time, folder and files of an upload; None for a list that is not ours, or damaged."""
+    try:
+        names = msgspec.json.decode(read_small_file(note), type=list[str])
+        files = tuple(note.parent / name for name in names)
+        if not files or not all(_is_inside(path, note.parent) for path in files):
+            return None
+        return note.stat().st_mtime, note.parent, files
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return None
 
 
 def _is_inside(path: Path, folder: Path) -> bool:
