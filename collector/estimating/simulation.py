@@ -197,10 +197,13 @@ class _Contended:
         need = self.model.others + sum(job.cores for job in running)
         factor = max(1.0, need / self.model.cores)
         slow = [1.0 - job.share + job.share * factor for job in running]
-        took = min(job.left_ns * by for job, by in zip(running, slow, strict=True))
+        lasts = [job.left_ns * by for job, by in zip(running, slow, strict=True)]
+        took = min(lasts)
         self.now += took
         for job, by in zip(running, slow, strict=True):
             job.left_ns -= took / by
+        # However numbers are rounded: with times of years some of it would be left for ever.
+        running[lasts.index(took) if took in lasts else 0].left_ns = 0.0
         self._finish()
 
     def _finish(self) -> None:

@@ -124,7 +124,10 @@ def find_files(rank_folder: Path, table: str) -> tuple[Path, ...]:
 def count_rows(path: Path) -> int:
     """Return how many rows a file has, without reading them."""
     with open(path, "rb") as file:
-        return int(pq.read_metadata(file).num_rows)
+        try:
+            return int(pq.read_metadata(file).num_rows)
+        except UnicodeDecodeError as error:  # which Arrow lets through for the name of a column
+            raise pa.ArrowInvalid(f"a name in it is no text: {error}") from None
 
 
 class _Part(NamedTuple):

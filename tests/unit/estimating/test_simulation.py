@@ -125,3 +125,10 @@ def test_both_ways_to_simulate_agree_without_contention(
     quick, general = simulate(model, 90), _Contended(model, 90).run()
     assert general.step_ns == pytest.approx(quick.step_ns, rel=1e-3, abs=0.1)
     assert general.wait_ns == pytest.approx(quick.wait_ns, rel=1e-2, abs=0.5)
+
+
+@pytest.mark.parametrize("others", [1e300, float("inf"), float("nan")])
+def test_the_simulation_ends_whatever_others_are_said_to_take(others: float) -> None:
+    job = Job(1e6, 1.0)
+    model = LoopModel((job,), (job,), workers=2, cores=2.0, others=others)
+    assert len(simulate(model, 30).steps_ns) == 20
