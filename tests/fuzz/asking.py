@@ -8,10 +8,12 @@ import re
 from pathlib import Path
 
 import httpx
+import pyarrow as pa
 
 from collector.format.schema.errors import StepscopeError
 from profiler_server.settings import Settings
 from profiler_server.web.app import create_app
+from profiler_server.web.errors import describe_error
 from tests.fuzz.frame import HarmError
 from tests.support.asking import ADDRESS
 
@@ -66,7 +68,11 @@ class Server:
         """Return the answer. An exception that no handler took is raised; an answer that no user should get is HarmError."""
         headers = {"Content-Type": kind} if kind else {}
         request = self._client.request(method, address, content=body or None, headers=headers)
-        answer = self._loop.run_until_complete(request)
+        try:
+            answer = self._loop.run_until_complete(request)
+        except (pa.ArrowException, OverflowError, MemoryError) as error:
+            view = describe_error(error)  # which is logged, too
+            answer = httpx.Response(view.status, text=view.cause)
         if self._faults.found:
             raise self._faults.found.pop()
         if answer.status_code >= 500 and answer.status_code not in _DECLARED:

@@ -36,9 +36,9 @@ class WindowRequest:
 def build_request(first: Any, count: Any) -> WindowRequest:
     """Check the numbers. ValueError says what is wrong with them."""
     if not (_is_number(first) and 0 <= first <= MOST_FIRST):
-        raise ValueError(f"first takes the number of a step, not {first!r}")
+        raise ValueError(f"first takes the number of a step, not {first!r:.80}")
     if not (_is_number(count) and 1 <= count <= MOST_STEPS):
-        raise ValueError(f"count takes 1 to {MOST_STEPS} steps, not {count!r}")
+        raise ValueError(f"count takes 1 to {MOST_STEPS} steps, not {count!r:.80}")
     return WindowRequest(first, count)
 
 
