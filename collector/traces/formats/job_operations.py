@@ -58,10 +58,13 @@ def _read_columns(path: Path) -> pa.Table:
             missing = [name for name in _COLUMNS if name not in file.schema_arrow.names]
             if missing:
                 raise TraceError(f"{path} is Parquet, but not the operations of a job: it has no column {missing[0]!r}")
+            double = [name for name in _COLUMNS if file.schema_arrow.names.count(name) > 1]
+            if double:
+                raise TraceError(f"{path} is damaged: it has two columns {double[0]!r}")
             if file.metadata.num_rows > _MOST_ROWS:
                 raise TraceError(f"{path} has {file.metadata.num_rows:,} rows; up to {_MOST_ROWS:,} are read")
             return file.read(list(_COLUMNS))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise TraceError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
 
 
