@@ -27,6 +27,19 @@ class FetchHere:
     `thread` holds the number of the thread that trains: only its fetches are in the word log.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_batch",
+        "_fetch",
+        "_fetcher",
+        "_guard",
+        "_pid",
+        "_place",
+        "_probe",
+        "_rhythm",
+        "_thread",
+    )
+
     def __init__(self, fetcher: Any, log: StageLog, place: tuple[int, int], thread: Sequence[int]) -> None:
         # Weakly: the fetcher holds this, and must die when its iterator does, as it would without us.
         self._fetcher = weakref.ref(fetcher)
@@ -50,10 +63,12 @@ class FetchHere:
                 del fetcher.fetch
 
     def _watched_fetch(self, index: Any) -> Any:
-        timed = self._rhythm.is_due()
+        rhythm = self._rhythm
         try:
-            if timed or self._thread[0] != get_ident():
-                return self._timed_fetch(index, timed)
+            # `rhythm.is_due()` is written out for the usual batch: another function would have to come into the caches.
+            if not rhythm.left or self._thread[0] != get_ident():
+                return self._timed_fetch(index, rhythm.is_due())
+            rhythm.left -= 1
             self._batch += 1
             return self._fetch(self._fetcher(), index)
         except BaseException as error:

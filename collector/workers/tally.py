@@ -94,22 +94,22 @@ def time_calls(raw: Callable[..., Any], part: Part, tally: Tally) -> Callable[..
 class Rhythm:
     """Which batches to time inside: all, or every k-th so that the clocks stay below one percent of the work.
 
-    A sample without transforms reaches that at 50 µs.
+    A sample without transforms reaches that at 50 µs. `left` batches more are not to be timed.
     """
 
-    __slots__ = ("_batch_cost_ns", "_left", "period")
+    __slots__ = ("_batch_cost_ns", "left", "period")
 
     def __init__(self, batch_cost_ns: int = 0) -> None:
         self.period = 1
         self._batch_cost_ns = batch_cost_ns
-        self._left = 0
+        self.left = 0
 
     def is_due(self) -> bool:
         """Say whether to time the batch that begins now."""
-        if self._left:
-            self._left -= 1
+        if self.left:
+            self.left -= 1
             return False
-        self._left = self.period - 1
+        self.left = self.period - 1
         return True
 
     def learn(self, work_ns: int, samples: int, calls: int) -> None:
@@ -118,4 +118,4 @@ class Rhythm:
             cost_ns = self._batch_cost_ns + samples * _SAMPLE_COST_NS + calls * _CALL_COST_NS
             wanted = math.ceil(cost_ns / (_BUDGET_FRAC * work_ns))
             self.period = min(max(wanted, 1), _LONGEST_PERIOD)
-            self._left = self.period - 1
+            self.left = self.period - 1
