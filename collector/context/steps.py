@@ -207,7 +207,8 @@ class StepCounter:
         self._updated = self._ever_updated = self.has_trained = True
         if self._explicit:
             return
-        count = self._cycle[optimizer] = self._cycle.get(optimizer, 0) + 1
+        cycle = self._cycle
+        count = cycle[optimizer] = cycle[optimizer] + 1 if optimizer in cycle else 1
         self._backwards_at_update = self.backwards
         if self.fetched and not self.grouped:
             if count > CYCLES_WITHOUT_FETCH and optimizer == next(reversed(self._cycle)):

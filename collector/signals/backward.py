@@ -64,14 +64,15 @@ def _make_engine_hook(context: SignalContext, original: Any) -> Any:
                 hide_frame(error)
                 raise
         watched = None
-        if not inside[0]:
+        is_inner = inside[0]
+        if not is_inner:
             steps.backwards = count = steps.backwards + 1
             if count > steps.patience:
                 steps.backward_starts()
             steps.has_trained = True
             if world._default_pg is not None:
                 watched = watch_end(args)
-        inside[0] += 1
+        inside[0] = is_inner + 1
         before = now()
         words[following() & mask] = before + BACKWARD_START
         try:
@@ -85,8 +86,8 @@ def _make_engine_hook(context: SignalContext, original: Any) -> Any:
                 words[following() & mask] = watched.computed + COLLECTIVE_START
                 words[following() & mask] = after + COLLECTIVE_END
             words[following() & mask] = after + BACKWARD_END
-            inside[0] -= 1
-            if not inside[0]:
+            inside[0] = is_inner
+            if not is_inner:
                 if watched is not None:
                     for watch in waits:
                         watch(after - before)

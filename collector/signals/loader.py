@@ -135,15 +135,14 @@ class LoaderSignal:
                 raise
             words[following() & mask] = number_batch(iterator) + BATCH
             words[following() & mask] = now() + FETCH_END
-            # The usual batch is looked at here: another function would have to come into the processor's caches.
-            if (
-                type(batch) is list
-                and batch
-                and type(first := batch[0]) is Tensor
-                and not first.is_nested
-                and (first.ndim > 1 or (first.ndim and getattr(iterator, "_auto_collation", True)))
-            ):
-                words[following() & mask] = first.shape[0] + SAMPLES
+            # The usual batch is looked at here, and asked one thing only: each function more, and each attribute of a
+            # tensor, would have to come into the processor's caches.
+            try:
+                sizes: Any = first.shape if type(batch) is list and batch and type(first := batch[0]) is Tensor else ()
+            except Exception:  # noqa: BLE001  an edge: a nested tensor has none, a mode of the user's may refuse
+                sizes = ()
+            if len(sizes) > 1 or (sizes and getattr(iterator, "_auto_collation", True)):
+                words[following() & mask] = sizes[0] + SAMPLES
             else:
                 words[following() & mask] = count(batch, collated=getattr(iterator, "_auto_collation", True)) + SAMPLES
             return batch

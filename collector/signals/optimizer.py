@@ -35,7 +35,7 @@ class OptimizerSignal:
 
     def __init__(self) -> None:
         self._seen: dict[int, dict[str, Any]] = {}
-        self._updates = [0]
+        self._has_stepped = [False]
 
     def install(self, context: SignalContext) -> None:
         self._context = context
@@ -67,7 +67,7 @@ class OptimizerSignal:
         return {"update": update, "zero": lambda: zero_grad(None)}
 
     def _make_step_hooks(self, context: SignalContext) -> tuple[Any, Any]:
-        log, seen, updates = context.log, self._seen, self._updates
+        log, seen, has_stepped = context.log, self._seen, self._has_stepped
         words, mask, following, thread = log.words, log.mask, log.following, log.thread
         steps, inside, adopt, describe = context.steps, context.in_backward, context.adopt_thread, self._describe
         now, get_ident, tracing = time.perf_counter_ns, threading.get_ident, torch.compiler.is_dynamo_compiling
@@ -76,8 +76,6 @@ class OptimizerSignal:
         def before(optimizer: Any, args: Any, kwargs: Any) -> Any:
             if tracing() or (get_ident() != thread[0] and not adopt()):
                 return None
-            if id(optimizer) not in seen and len(seen) < MOST_OPTIMIZERS:
-                describe(optimizer)
             if (steps.grouped or not steps.fetched) and not inside[0]:
                 steps.update_starts(id(optimizer))
             words[following() & mask] = now() + UPDATE_START
@@ -87,16 +85,19 @@ class OptimizerSignal:
             if tracing() or get_ident() != thread[0]:
                 return
             words[following() & mask] = now() + UPDATE_END
-            updates[0] += 1
+            has_stepped[0] = True
+            key = id(optimizer)
+            if key not in seen and len(seen) < MOST_OPTIMIZERS:
+                describe(optimizer)
             if inside[0]:
                 steps.update_in_backward()
             else:
-                steps.update_ends(id(optimizer))
+                steps.update_ends(key)
 
         return before, after
 
     def _make_scaler_hook(self, context: SignalContext, original: Any) -> Any:
-        log, updates, steps = context.log, self._updates, context.steps
+        log, has_stepped, steps = context.log, self._has_stepped, context.steps
         words, mask, following, thread = log.words, log.mask, log.following, log.thread
         now, get_ident = time.perf_counter_ns, threading.get_ident
 
@@ -108,7 +109,7 @@ class OptimizerSignal:
                 except BaseException as error:
                     hide_frame(error)
                     raise
-            earlier = updates[0]
+            has_stepped[0] = False
             words[following() & mask] = now() + SCALER_START
             try:
                 return original(self, optimizer, *args, **kwargs)
@@ -117,7 +118,7 @@ class OptimizerSignal:
                 raise
             finally:
                 words[following() & mask] = now() + SCALER_END
-                if updates[0] == earlier:
+                if not has_stepped[0]:
                     # The gradients were infinite: no hook has fired, and still the step has had its update.
                     steps.update_starts(id(optimizer))
                     steps.update_ends(id(optimizer))
