@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from collector.format.schema.wording import format_number_of
-from collector.sidecar.losses import STEPS_LOST, STEPS_UNSEEN
+from collector.sidecar.losses import INPUT_UNSEEN, STEPS_LOST, STEPS_UNSEEN
 
 if TYPE_CHECKING:  # profiler-run imports this before the script, which must not wait for pyarrow
     from collector.format.run import RankRun
@@ -71,6 +71,7 @@ def count_recorded(rank: RankRun) -> str:
     return format_number_of(steps, "step") if steps else NO_STEPS
 
 
-def find_losses(rank: RankRun) -> tuple[str, ...]:
-    """Return which steps of a finished rank are missing, in sentences."""
-    return tuple(warning.text for warning in rank.manifest.warnings if warning.code in (STEPS_LOST, STEPS_UNSEEN))
+def find_missing(rank: RankRun) -> tuple[str, ...]:
+    """Return what of a finished rank was not seen, its steps or its input, in sentences."""
+    codes = (STEPS_LOST, STEPS_UNSEEN, INPUT_UNSEEN)
+    return tuple(warning.text for warning in rank.manifest.warnings if warning.code in codes)

@@ -27,7 +27,7 @@ from collector.options import (
     WindowValue,
     parse_options,
 )
-from collector.session.ending import UNTOLD, count_recorded, describe_error, find_last_error, find_losses
+from collector.session.ending import UNTOLD, count_recorded, describe_error, find_last_error, find_missing
 from collector.session.recording import Recording
 from collector.session.trace_path import split_path, write_trace
 from collector.sidecar.losses import NO_STEP_FOUND
@@ -225,7 +225,7 @@ class Profiler:
     def _tell_losses(self) -> None:
         """Say what was lost, if the tables are there already."""
         with log_failure("what was lost is not known", level=logging.DEBUG):
-            for loss in find_losses(self._open_run().rank(0)):
+            for loss in find_missing(self._open_run().rank(0)):
                 say(f"stepscope: {loss}")
 
     def __enter__(self) -> Profiler:

@@ -11,6 +11,7 @@ from collector.format.schema.wording import format_number_of, format_part
 
 STEPS_LOST = "steps_lost"
 STEPS_UNSEEN = "steps_unseen"
+INPUT_UNSEEN = "input_unseen"
 NO_STEP_FOUND = "No training step was found: call profiler.step() after each step."
 
 

@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from collector.format.schema.manifest import Warn
-from collector.sidecar.losses import NO_STEP_FOUND, STEPS_UNSEEN
+from collector.sidecar.losses import INPUT_UNSEEN, NO_STEP_FOUND, STEPS_UNSEEN
 from collector.sidecar.rows import DATA, GAP, H2D, TAIL
 
 Ints = npt.NDArray[np.int64]
 
-INPUT_UNSEEN = "input_unseen"
 UNSEEN_FRAC = 0.1
 """Where no input is seen, and more than this of most steps passes outside of every known call, it may be input."""
 LEAST_STEPS = 5

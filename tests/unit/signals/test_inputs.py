@@ -25,7 +25,7 @@ from tests.support.recording import Recorded, assert_sound, record
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-READ_NS = 3_000_000
+READ_NS = 10_000_000
 BATCHES = 12
 
 
@@ -173,7 +173,56 @@ def test_fetches_of_a_data_loader_inside_of_a_stage_stay_fetches(tmp_path: Path)
     assert recorded.count("fetches") == [1] * 10
 
 
-@pytest.mark.parametrize(("loop", "advised"), [(lambda: train(read_batches()), True), (read_in_a_stage, False)])
+class Reader:
+    """An iterator of the script's own."""
+
+    def __init__(self) -> None:
+        self.batches = read_batches()
+
+    def __iter__(self) -> Reader:
+        return self
+
+    def __next__(self) -> Any:
+        time.sleep(READ_NS / 1e9)
+        return next(self.batches)
+
+
+def take_from_a_slow_thread() -> Iterator[Any]:
+    for batch in Prefetcher():
+        time.sleep(READ_NS / 1e9)
+        yield batch
+
+
+def read_shards() -> Iterator[Any]:
+    """A pipeline as webdataset builds them, of stages that pull from each other."""
+    webdataset = pytest.importorskip("webdataset")
+    samples = ({"__key__": str(index), "x": torch.randn(16), "y": index % 4} for index in range(16 * BATCHES))
+    stages = (webdataset.to_tuple("x", "y"), webdataset.map(_wait_a_little), webdataset.batched(16, partial=False))
+    for x, y in webdataset.DataPipeline(lambda: samples, *stages):
+        yield x, torch.as_tensor(y)
+
+
+def _wait_a_little(sample: Any) -> Any:
+    time.sleep(READ_NS / 16e9)
+    return sample
+
+
+def stream_rows() -> Iterator[Any]:
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.IterableDataset.from_generator(
+        lambda: ({"x": [float(index)] * 16, "y": index % 4} for index in range(16 * BATCHES))
+    )
+    for batch in rows.map(_wait_a_little).iter(batch_size=16):
+        yield torch.tensor(batch["x"]), torch.tensor(batch["y"])
+
+
+UNSEEN = (read_batches, Reader, take_from_a_slow_thread, read_shards, stream_rows)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("loop", "advised"), [*((lambda make=make: train(make()), True) for make in UNSEEN), (read_in_a_stage, False)]
+)
 def test_a_run_whose_gap_may_be_its_input_says_how_to_watch_it(
     tmp_path: Path, loop: Callable[[], None], advised: bool
 ) -> None:
@@ -244,6 +293,18 @@ train(collector.watch(compute_batches(), name="computes"))
 train(collector.watch(Prefetcher(), name="reads ahead"))
 profiler.analyse()
 """
+
+
+def test_an_input_that_was_not_seen_is_told_when_the_run_ends(tmp_path: Path) -> None:
+    script = (
+        "import collector\nfrom tests.unit.signals.test_inputs import read_batches, train\n"
+        "profiler = collector.Profiler('run', window=None)\ntrain(read_batches())\nprofiler.analyse()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, cwd=tmp_path, env=environment, timeout=120, capture_output=True
+    )
+    assert b"for batch in collector.watch(batches)" in done.stderr
 
 
 def test_a_run_tells_who_makes_the_items_of_a_watched_input(tmp_path: Path) -> None:
