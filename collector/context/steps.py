@@ -218,7 +218,8 @@ class StepCounter:
         else:
             # LBFGS and its like: the backwards are made inside of the update.
             self._by_closure = self.backwards > self._backwards_at_start
-            if len(self._cycle) == self._cycle_length and self.backwards:
+            # A batch that is fetched next ends the step, too: then what came early was read ahead, and is no group.
+            if len(self._cycle) == self._cycle_length and self.backwards and not self.grouped:
                 self._end(STEP_ENDED)
 
     def update_in_backward(self) -> None:
