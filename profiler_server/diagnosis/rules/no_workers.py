@@ -9,14 +9,15 @@ from profiler_server.diagnosis.what_if import choose_workers, set_workers
 from profiler_server.diagnosis.wording import STAGES_PAGE, STEPS_PAGE, say_wait, write_loader
 from profiler_server.format import format_duration, format_share
 
-_SPLIT = """# An IterableDataset is read whole by every worker, unless its __iter__ splits the work:
+_SPLIT = """# An IterableDataset is read whole by every worker, unless its __iter__ splits the work. Split what is cheap
+# (file names, indices), before the work on each sample: one that is made and then skipped costs as much.
 #     info = torch.utils.data.get_worker_info()
 #     if info is not None:
-#         samples = itertools.islice(samples, info.id, None, info.num_workers)
+#         names = itertools.islice(names, info.id, None, info.num_workers)
 """
 _SPLIT_ADVICE = (
-    " This dataset is an IterableDataset: split the samples among the workers first (see the code), "
-    "or every worker yields all of them, and an epoch becomes that many times longer."
+    " This dataset is an IterableDataset: split the samples among the workers first, before the "
+    "work on them (see the code), or every worker yields all of them, and an epoch becomes that many times longer."
 )
 
 

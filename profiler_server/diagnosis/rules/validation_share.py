@@ -13,6 +13,25 @@ from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_duration, format_share
 
 
+def _advise_on_calls(calls: int, spent_ns: int, share: float) -> Finding:
+    """Return what is said where no loader feeds the calls: they may be a rollout as well as an evaluation."""
+    return Finding(
+        title="Calls of the model without gradients take a large part of the run",
+        measured=f"{calls} calls of the model without gradients, between the steps and fed by no loader, took "
+        f"{format_duration(spent_ns)} with all that is done between them, {format_share(share)} of the time of such "
+        "calls and training.",
+        threshold=f"At least {format_share(EVALUATION_FRAC)} of that time.",
+        advice="If they collect experience, as a rollout of reinforcement learning does: step several environments at "
+        "once, in processes of their own if they compute, so that one call of the model serves all of them. If they "
+        "evaluate: do it less often or on fewer samples.",
+        change="observations = torch.stack([environment.observe() for environment in environments])\n"
+        "actions = policy(observations)  # one call for all of them",
+        fix="fewer calls without gradients",
+        evidence=(STEPS_PAGE,),
+        severity="low",
+    )
+
+
 def _judge(case: Case) -> Finding | None:
     rows = case.steps.other_rows
     evaluation = rows.filter(pc.equal(rows["kind"].cast(pa.string()), "eval"))
@@ -21,6 +40,8 @@ def _judge(case: Case) -> Finding | None:
     share = spent / (spent + trained) if spent else 0.0
     if share < EVALUATION_FRAC:
         return None
+    if not read_integers(evaluation, "fetches").any() and evaluation["loader"].null_count == evaluation.num_rows:
+        return _advise_on_calls(evaluation.num_rows, spent, share)
     waited = int(read_integers(evaluation, "data_wait_ns").sum()) / spent
     return Finding(
         title="Evaluation takes a large part of the run",

@@ -9,8 +9,8 @@ import pytest
 
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.judging import diagnose, find_rules
-from tests.support.cases import HEALTHY, PLANTED, build_case_run
-from tests.support.row_edits import lay_end_to_end, write_rows
+from tests.support.cases import HEALTHY, PLANTED, Plant, build_case_run
+from tests.support.row_edits import lay_end_to_end, roll_out, write_rows
 from tests.support.runs import MS, build_steps
 
 OF_DEVICE = ("launch_bound", "tf32_off", "amp_off")
@@ -109,3 +109,11 @@ def test_a_reader_beside_the_training_saves_no_more_than_the_wait(cpu_frac: floa
     assert said.predicted_step_ns is not None
     assert said.predicted_low_ns is not None
     assert own_ns <= said.predicted_low_ns <= said.predicted_step_ns < steps["duration_ns"].mean()
+
+
+def test_calls_without_gradients_that_no_loader_feeds_may_be_a_rollout(tmp_path: Path) -> None:
+    diagnosis = diagnose(build_case_run(tmp_path / "run", Plant(edit=roll_out)), 0)
+    (said,) = [entry for entry in diagnosis.suggestions if entry.rule == "validation_share"]
+    assert "loader" not in said.advice
+    assert "several environments at once" in said.advice
+    assert "50 calls of the model without gradients" in said.measured
