@@ -9,7 +9,7 @@ import pytest
 
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.judging import diagnose, find_rules
-from tests.support.cases import HEALTHY, PLANTED, Plant, build_case_run
+from tests.support.cases import HEALTHY, PLANTED, Plant, build_case_run, plan_of
 from tests.support.row_edits import lay_end_to_end, roll_out, write_rows
 from tests.support.runs import MS, build_steps
 
@@ -117,3 +117,14 @@ def test_calls_without_gradients_that_no_loader_feeds_may_be_a_rollout(tmp_path:
     assert "loader" not in said.advice
     assert "several environments at once" in said.advice
     assert "50 calls of the model without gradients" in said.measured
+
+
+def test_a_watched_input_slower_than_the_step_is_split_among_workers(tmp_path: Path) -> None:
+    plant = PLANTED["watched_input"]
+    plant = dataclasses.replace(plant, plan=plan_of(workers=0, data_wait=200.0))
+    run = build_case_run(tmp_path / "run", plant)
+    (said,) = [entry for entry in diagnose(run, 0).suggestions if entry.rule == "watched_input"]
+    assert "info.num_workers" in said.change
+    assert "each its own part" in said.advice
+    assert said.predicted_step_ns is not None
+    assert said.predicted_step_ns < 200 * MS  # which one reader alone would take
