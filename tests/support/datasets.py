@@ -41,7 +41,7 @@ def add_one(sample: Any) -> Any:
 
 
 def slow_collate(samples: list[Any]) -> torch.Tensor:
-    time.sleep(0.02)
+    time.sleep(0.06)
     return torch.stack(samples)
 
 
