@@ -6,8 +6,10 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from collector.traces import read_trace
-from tests.support.traces import Event, call, kernel, training_steps, write_trace
+from tests.support.traces import Event, call, kernel, operator, training_steps, write_trace
 
 US = 1000
 
@@ -63,3 +65,13 @@ def test_communication_counts_in_the_step_in_which_it_ran_and_nowhere_between(tm
         assert [phase["start_ns"] for phase in own] == [row["start_ns"], *ends[:-1]]
         assert ends[-1] == row["start_ns"] + row["duration_ns"]
         assert all(a["phase"] != b["phase"] for a, b in itertools.pairwise(own))
+
+
+@pytest.mark.parametrize(("thread", "exposed_us"), [(100, 100), (200, 50)])
+def test_a_collective_of_the_host_is_hidden_by_operators_unless_it_holds_the_training_thread(
+    tmp_path: Path, thread: int, exposed_us: int
+) -> None:
+    """It lasts 100 µs, and an operator of another thread runs beside 50 of them."""
+    beside = {**operator("aten::mul", 1830, 50), "tid": 300}
+    row = read_step(tmp_path, {**operator("gloo:all_reduce", 1820, 100), "tid": thread}, beside)
+    assert (row["communication_ns"], row["communication_total_ns"]) == (exposed_us * US, 100 * US)
