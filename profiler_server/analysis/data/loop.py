@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.intervals import Floats
+from collector.format.intervals import Floats, Ints
 from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.schema.manifest import Loader
@@ -188,7 +188,7 @@ def measure_loop(
         return None
     duration, wait = selection.duration_ns[regular], feed.wait_ns[regular]
     wait = np.minimum(wait, (duration * (1.0 - busy_frac)).astype(np.int64))
-    fetched = np.maximum(feed.fetches[regular], 1)
+    fetched = _count_batches(feed.fetches[regular])
     fetches = float(fetched.mean())
     own = ((duration - wait) / fetched)[-_MODEL_BATCHES:]
     stretch = cores.stretch or (batches.stretch if batches is not None else 1.0)
@@ -210,6 +210,13 @@ def measure_loop(
     model, check = _calibrate(model, regular_ns / fetches)
     own_ns = float((duration - wait).mean())
     return MeasuredLoop(model, fetches, regular_ns, own_ns, check, assumed, _find_contention(model))
+
+
+def _count_batches(fetches: Ints) -> Floats:
+    """Return the batches of each step. Where a step fetches a group for those that follow, each uses as many as the mean."""
+    if fetches.max() > 1 and not fetches.min():
+        return np.full(len(fetches), fetches.mean())
+    return np.maximum(fetches, 1).astype(np.float64)
 
 
 def _find_making(loader: Loader | None, batches: BatchTimes | None, fetches: float) -> float | None:

@@ -10,7 +10,7 @@ import pytest
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.judging import diagnose, find_rules
 from tests.support.cases import HEALTHY, PLANTED, Plant, build_case_run, plan_of
-from tests.support.row_edits import lay_end_to_end, roll_out, write_rows
+from tests.support.row_edits import fetch_in_groups, lay_end_to_end, roll_out, write_rows
 from tests.support.runs import MS, build_steps
 
 OF_DEVICE = ("launch_bound", "tf32_off", "amp_off")
@@ -128,3 +128,14 @@ def test_a_watched_input_slower_than_the_step_is_split_among_workers(tmp_path: P
     assert "each its own part" in said.advice
     assert said.predicted_step_ns is not None
     assert said.predicted_step_ns < 200 * MS  # which one reader alone would take
+
+
+def test_a_loop_that_fetches_groups_gets_the_prediction_of_one_that_does_not(tmp_path: Path) -> None:
+    plant = PLANTED["too_few_workers"]
+    found = []
+    for name, edit in (("plain", None), ("groups", fetch_in_groups)):
+        diagnosis = diagnose(build_case_run(tmp_path / name, dataclasses.replace(plant, edit=edit)), 0)
+        found += [entry.predicted_step_ns for entry in diagnosis.suggestions if entry.rule == "too_few_workers"]
+    plain, groups = found
+    assert plain is not None
+    assert groups == pytest.approx(plain, rel=0.1)
