@@ -75,10 +75,11 @@ def repair_rank(rank_folder: Path) -> tuple[str, ...]:
 
 def _repair_rank(rank_folder: Path) -> tuple[str, ...]:
     broken = {table: files for table in TABLES if (files := _find_broken(rank_folder, table))}
-    said = [] if read_manifest(rank_folder) else _repair_rank_manifest(rank_folder)
+    # First of all: a recorder that makes rank.json again goes through the parts, too.
     for files in broken.values():
         for file in files:
             _set_aside(file, rank_folder)
+    said = [] if read_manifest(rank_folder) else _repair_rank_manifest(rank_folder)
     if broken.keys() & set(window.TABLES):
         _rebuild_windows(rank_folder)
     for table in broken:

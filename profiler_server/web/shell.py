@@ -67,6 +67,8 @@ class RunView:
     windows: int
     is_assembled: bool = False
     """Its recorder has finished: there is nothing left that a recovery could assemble."""
+    recorded_until_unix_ns: int | None = None
+    flush_s: float | None = None
 
     @property
     def name(self) -> str:
@@ -114,6 +116,7 @@ def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
     try:
         ranked = run.rank(rank)
         manifest = ranked.manifest
+        until_ns = manifest.recorded_until_ns
         return RunView(
             run_id,
             path,
@@ -123,6 +126,8 @@ def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
             manifest.warnings,
             len(manifest.windows),
             manifest.ended_unix_ns is not None,
+            None if until_ns is None else run.manifest.epoch_unix_ns + until_ns,
+            manifest.flush_s,
         )
     except RunError as error:
         return RunView(run_id, path, run.manifest, "crashed", Overhead(), (Warn("rank_unreadable", str(error)),), 0)

@@ -18,9 +18,7 @@ class Attempt:
     after: str = ""
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    arguments: tuple[str, ...] = ()
     is_quick: bool = False
-    loader: str = "None"
 
 
 _FILES = (
@@ -43,7 +41,7 @@ _DAMAGES = {
     "replace by a pipe": "os.unlink(path); os.mkfifo(path)",
     "replace by a link to /dev/full": "os.unlink(path); os.symlink('/dev/full', path)",
 }
-_QUICK_DAMAGES = {("truncate", "rank_0/events/words.ring"), ("replace by a pipe", "rank_0/events/notes.json")}
+_QUICK_DAMAGES = {("replace by a pipe", "rank_0/events/notes.json")}
 
 
 def _damage_files() -> list[Attempt]:
@@ -95,7 +93,6 @@ _DURING = {
     "no more processes": "resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))",
     "no file size": "resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))",
     "no more memory": "resource.setrlimit(resource.RLIMIT_AS, (size_now() + (8 << 20), resource.RLIM_INFINITY))",
-    "no core, no stack": "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))",
     "umask 777": "os.umask(0o777)",
     "handlers of every signal replaced": (
         "for n in set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}: signal.signal(n, lambda *_: None)"
@@ -124,22 +121,17 @@ _DURING = {
     "logging raises": "import logging; logging.raiseExceptions = True; logging.Logger.handle = refuse",
     "warnings are errors": "import warnings; warnings.simplefilter('error')",
     "print is gone": "import builtins; builtins.print = (lambda real: lambda *a, **k: real(*a, **k) if not k else refuse())(print)",
-    "exit through os._exit in a thread": "atexit.register(lambda: None)",
     "no atexit": "atexit._clear()",
     "our modules removed": "[sys.modules.pop(m) for m in list(sys.modules) if m.startswith('collector')]",
     "the hooks removed": "torch.nn.modules.module._global_forward_hooks.clear(); torch.nn.modules.module._global_forward_pre_hooks.clear()",
     "the optimizer's step restored": "type(optimizer).step = torch.optim.SGD.step",
-    "shared memory filled": "fill('/dev/shm')",
     "hard links to our files": "[os.link(p, f'link{n}') for n, p in enumerate(files('rank_0/events/words.ring'))]",
     "a thousand foreign files": "[open(f'{d}/x{n}.ring', 'wb').close() for d in files('rank_0/events') for n in range(1000)]",
     "foreign rings": "[open(f'{d}/stages-0-0-0-1-{n}.ring', 'wb').write(os.urandom(9000)) for d in files('rank_0/events') for n in range(20)]",
     "orders that are none": "[open(f'{d}/control.json', 'w').write('[' * 5000) for d in files('')]",
     "an exception in a thread": "threading.excepthook = refuse; threading.Thread(target=refuse).start()",
 }
-_QUICK_DURING = {
-    "stop the sidecar", "kill the sidecar", "close every descriptor and open as many files", "remove the output",
-    "no more processes", "no more files", "an empty environment", "give the sidecar no memory",
-}  # fmt: skip
+_QUICK_DURING = {"close every descriptor and open as many files", "an empty environment", "give the sidecar no memory"}
 _BEFORE = {
     "few descriptors": "resource.setrlimit(resource.RLIMIT_NOFILE, (16, HARD))",
     "no descriptor": "resource.setrlimit(resource.RLIMIT_NOFILE, (3, HARD))",
@@ -152,7 +144,6 @@ _BEFORE = {
     "a home that is none": "os.environ['HOME'] = '/dev/null'",
     "a current folder that is gone": "os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')",
     "little recursion": "sys.setrecursionlimit(60)",
-    "shared memory filled": "fill('/dev/shm')",
     "stdin, stdout's copy and stderr closed": "os.close(0); os.close(2)",
     "children ignored": "signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
     "a folder where the run goes": "os.makedirs('out/profiler/rank_0/events')",
@@ -172,7 +163,7 @@ _BEFORE = {
     "warnings are errors": "import warnings; warnings.simplefilter('error')",
     "a trace function": "sys.settrace(lambda *_: None); threading.settrace(lambda *_: None)",
 }  # fmt: skip
-_QUICK_BEFORE = {"few descriptors", "umask 777", "4 KiB of file size", "a current folder that is gone"}
+_QUICK_BEFORE = {"few descriptors", "umask 777", "4 KiB of file size"}
 _STARTS: dict[str, dict[str, object]] = {
     "PYTHONOPTIMIZE=2": {"flags": ("-OO",)},
     "isolated": {"flags": ("-I",)},
@@ -199,7 +190,7 @@ _STARTS: dict[str, dict[str, object]] = {
     "an exit while a thread runs": {"after": "threading.Thread(target=time.sleep, args=(1,)).start()"},
     "daemon threads at the end": {"after": "[threading.Thread(target=spin, daemon=True).start() for _ in range(4)]"},
 }
-_QUICK_STARTS = {"PYTHONOPTIMIZE=2", "os._exit"}
+_QUICK_STARTS = {"os._exit"}
 
 
 def list_attempts() -> tuple[Attempt, ...]:

@@ -61,9 +61,6 @@ def reap():
 def size_now():
     return int(opened('/proc/self/statm').read().split()[0]) * 4096
 
-def fill(folder):
-    pass
-
 def spin():
     while True:
         pass
@@ -121,7 +118,8 @@ except OSError:
 
 def build_script(attempt: Attempt, root: str, is_recorded: bool) -> str:
     """Return the script, recorded or plain, with the attempt made in it."""
-    begin = "profiler = Profiler('out', window=None) if IS_RECORDED else None\n"
+    # A plain training makes a folder, too: Python looks anew into the folder of a script that has changed.
+    begin = "profiler = Profiler('out', window=None) if IS_RECORDED else os.path.lexists('out') or os.mkdir('out')\n"
     wait = "if IS_RECORDED:\n    pause(4.5)\n" if "parquet" in attempt.name else "if IS_RECORDED:\n    pause(1.2)\n"
     parts = (
         _HEAD.format(root=root, is_recorded=is_recorded),

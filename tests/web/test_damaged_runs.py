@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from collector import open_run
 from collector.format.schema import layout
 from profiler_server.web.errors import describe_error
+from profiler_server.web.templating import format_clock
 from tests.support.asking import Asker
 from tests.support.runs import RunPlan, build_run
 
@@ -35,6 +37,17 @@ def test_a_crashed_run_that_was_assembled_is_not_sent_to_recovery_again(asker: A
     text = asker.ask("/runs/crashed/").text
     assert "All that it left is shown." in text
     assert "profiler-server recover" not in text
+
+
+def test_a_crashed_run_says_up_to_when_it_is_recorded_and_how_often_it_was_flushed(tmp_path: Path) -> None:
+    build_run(tmp_path / "run", RunPlan(steps=12, state="crashed"))
+    manifest = tmp_path / "run" / "profiler" / "rank_0" / "rank.json"
+    epoch_ns = open_run(tmp_path / "run").manifest.epoch_unix_ns
+    raw = {**json.loads(manifest.read_text()), "recorded_until_ns": 90_000_000_000, "flush_s": 3.0}
+    manifest.write_text(json.dumps(raw))
+    text = " ".join(Asker(tmp_path).ask("/runs/run/").text.split())
+    assert f"It is recorded up to {format_clock(epoch_ns + 90_000_000_000)}" in text
+    assert "written to the disk every 3 s." in text
 
 
 def test_overall_and_timeline_count_the_same_operators(client: Asker, tmp_path: Path) -> None:

@@ -33,6 +33,20 @@ def count_train(path: Path) -> int:
     return int((open_run(path).frame("steps").kind == "train").sum())
 
 
+def test_a_flush_says_up_to_when_the_tables_go_and_how_far_flushes_are_apart(
+    tmp_path: Path, recording: Recording
+) -> None:
+    recorder = Recorder(recording.place.rank_folder)
+    recorder.poll()
+    recorder.flush()
+    rank = open_run(tmp_path).rank(0)
+    last = rank.table("steps").to_pylist()[-1]
+    assert rank.manifest.recorded_until_ns == last["start_ns"] + last["duration_ns"]
+    assert rank.manifest.flush_s is not None
+    assert module.FLUSH_S <= rank.manifest.flush_s <= module.MOST_FLUSH_S
+    assert Recorder(recording.place.rank_folder)._recorded_until_ns == rank.manifest.recorded_until_ns
+
+
 def test_rows_wait_while_the_disk_is_full(
     tmp_path: Path, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +86,21 @@ def test_an_assembler_that_raises_is_named_and_the_rest_goes_on(
     failed = {signal.name: signal.reason for signal in manifest.signals if signal.state == "failed"}
     assert "a fault" in failed["steps"]
     assert manifest.state == "complete"
+
+
+def test_a_lack_of_memory_is_no_fault_of_an_assembler_and_costs_no_row(
+    tmp_path: Path, recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lack(self: StepsAssembler) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as lacking:
+        lacking.setattr(StepsAssembler, "poll", lack)
+        with pytest.raises(OSError, match=os.strerror(errno.ENOMEM)):
+            Recorder(recording.place.rank_folder).poll()
+    Recorder(recording.place.rank_folder).finish("complete")
+    assert count_train(tmp_path) == 10
+    assert [signal for signal in open_run(tmp_path).rank(0).manifest.signals if signal.state == "failed"] == []
 
 
 def test_a_recorder_that_takes_over_writes_each_row_once(tmp_path: Path) -> None:
