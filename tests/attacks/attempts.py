@@ -3,13 +3,15 @@ the loop, or after it; or a way to start the interpreter."""
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """`is_quick` marks those that the gate makes. `ends` is the exit code of the training, plain or recorded."""
+    """`is_quick` marks those that the gate makes, `is_watched` those below the library of `tests.disk`."""
 
     name: str
     before_torch: str = ""
@@ -19,6 +21,7 @@ class Attempt:
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     is_quick: bool = False
+    is_watched: bool = False
 
 
 _FILES = (
@@ -54,6 +57,29 @@ def _damage_files() -> list[Attempt]:
         for damage, code in _DAMAGES.items()
         for file in _FILES
     ]
+
+
+_NUMBERS = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENOMEM)
+_CALLS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 40)
+_FOR_EVER = 1 << 40
+_WATCH = "import ctypes; disk = ctypes.CDLL(None); disk.disk_watch(os.fsencode(OUT), -1);"
+
+
+def _fail_calls() -> list[Attempt]:
+    """Let a call to the disk fail, once or for good, in the training or in the sidecar."""
+    attempts = []
+    for place, call in enumerate(_CALLS):
+        for last in (call, _FOR_EVER):
+            number = _NUMBERS[(place + (last > call)) % len(_NUMBERS)]
+            name = f"{os.strerror(number)} at call {call}{' and after' if last > call else ''}"
+            here = f"{_WATCH} disk.disk_fail(ctypes.c_long({call}), ctypes.c_long({last}), {number})"
+            there = (
+                f"os.environ.update(DISK_ROOT=OUT, DISK_FAIL_AT='{call}', DISK_FAIL_UNTIL='{last}', "
+                f"DISK_FAIL_WITH='{number}')"
+            )
+            attempts.append(Attempt(f"{name} of the training", before=here, is_watched=True))
+            attempts.append(Attempt(f"{name} of the sidecar", before=there, is_watched=True))
+    return attempts
 
 
 _DURING = {
@@ -197,4 +223,4 @@ def list_attempts() -> tuple[Attempt, ...]:
     during = [Attempt(name, during=code, is_quick=name in _QUICK_DURING) for name, code in _DURING.items()]
     before = [Attempt(f"{name}, before", before=code, is_quick=name in _QUICK_BEFORE) for name, code in _BEFORE.items()]
     starts = [Attempt(name, is_quick=name in _QUICK_STARTS, **given) for name, given in _STARTS.items()]  # type: ignore[arg-type]
-    return (*during, *before, *starts, *_damage_files())
+    return (*during, *before, *starts, *_damage_files(), *_fail_calls())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,7 @@ from collector.sidecar.repair import repair_manifest, repair_rank
 from profiler_server.report import build_report
 from tests.attacks.attempts import Attempt
 from tests.attacks.training import EXIT_CODE, build_script
+from tests.disk.watching import build_watch
 
 STEPS = 60
 MOST_SECONDS = 300
@@ -90,7 +93,7 @@ def _train(attempt: Attempt, folder: Path, is_recorded: bool) -> tuple[int | Non
     process = subprocess.Popen(
         [sys.executable, *attempt.flags, str(script)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": _ROOT, **attempt.environment},
+        env={**os.environ, "PYTHONPATH": _ROOT, **attempt.environment, **(_preload() if attempt.is_watched else {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -105,6 +108,13 @@ def _train(attempt: Attempt, folder: Path, is_recorded: bool) -> tuple[int | Non
         code = None
     said = (folder / "said.txt").read_text() if (folder / "said.txt").exists() else ""
     return code, out, err.decode(errors="replace"), float(said or 0)
+
+
+@cache
+def _preload() -> dict[str, str]:
+    folder = tempfile.mkdtemp(prefix="watch")
+    atexit.register(shutil.rmtree, folder)
+    return {"LD_PRELOAD": str(build_watch(Path(folder)))}
 
 
 def _read(folder: Path) -> tuple[int, str]:

@@ -1,4 +1,5 @@
-/* Preloaded into a process: writes down every change that it makes below a folder, and lets the n-th of them fail.
+/* Preloaded into a process: writes down every change that it makes below a folder, and lets the n-th of them fail. Which
+   is said by calls, or by the environment to a process that another one starts.
 
    The log holds records of three lines' worth of fields: kind, path, second path or offset, length, then the bytes. */
 #define _GNU_SOURCE
@@ -7,6 +8,7 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,6 +24,13 @@ static ssize_t (*real_write)(int, const void *, size_t);
 void disk_watch(const char *folder, int log) { snprintf(root, sizeof root, "%s", folder); log_to = log; done = 0; }
 void disk_fail(long at, long until, int with) { done = 0; fails_at = at; fails_until = until; fails_with = with; }
 long disk_count(void) { return done; }
+
+__attribute__((constructor)) static void begin(void) {
+    const char *folder = getenv("DISK_ROOT");
+    if (!folder) return;
+    disk_watch(folder, -1);
+    disk_fail(atol(getenv("DISK_FAIL_AT")), atol(getenv("DISK_FAIL_UNTIL")), atoi(getenv("DISK_FAIL_WITH")));
+}
 
 static int is_ours(const char *path) { return root[0] && !strncmp(path, root, strlen(root)); }
 
