@@ -11,7 +11,7 @@ import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from collector.format.schema.control import MOST_FIRST, build_request
@@ -23,11 +23,15 @@ TRIGGERS = ("option", "control", "outlier", "starvation", "drift")
 
 @dataclass(frozen=True)
 class Order:
-    """Open a window before step `first`, or at the next step if that has passed, for `count` steps."""
+    """Open a window before step `first`, or at the next step if that has passed, for `count` steps.
+
+    `serial` tells one that was sent from the same, sent again.
+    """
 
     first: int
     count: int
     trigger: str = "control"
+    serial: int = field(default=0, compare=False)
 
     @property
     def last(self) -> int:
@@ -63,4 +67,4 @@ def _open_header(log: Path) -> Iterator[memoryview]:
 
 def decode_order(word: int) -> Order:
     """Read the word of an order."""
-    return Order(word >> 16 & MOST_FIRST, word & 0xFFFF, TRIGGERS[word >> 52 & 0xF])
+    return Order(word >> 16 & MOST_FIRST, word & 0xFFFF, TRIGGERS[word >> 52 & 0xF], word >> 56)

@@ -10,6 +10,7 @@ rank.json, `facts` → `triggers`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from collector.sidecar.triggers import Finding, Step, StepWatch
 MOST_WINDOWS = 5
 LEAST_APART_NS = 300_000_000_000
 _COLUMNS = ("kind", "step", "start_ns", "duration_ns", "data_wait_ns", "loader_start_ns", "detailed")
+_TAKEN_AFTER = 2
+"""Batches of steps that may come before the training thread has seen an order."""
 _log = logging.getLogger("stepscope")
 
 
@@ -43,6 +46,8 @@ class TriggerAssembler(Assembler):
         self._log_file = events_path(rank_folder) / WORDS_FILE
         self._watch = StepWatch()
         self._sent: list[dict[str, Any]] = []
+        self._last_serial = 0
+        self._hold = 0
 
     def attach(self, log: Path) -> None:
         self._log_file = log
@@ -56,6 +61,7 @@ class TriggerAssembler(Assembler):
     def watch(self, table: str, rows: pa.Table) -> None:
         if not self._is_on or table != "steps":
             return
+        self._see_orders()
         for row in rows.select(_COLUMNS).to_pylist():
             if row["kind"] != "train":
                 continue
@@ -73,8 +79,17 @@ class TriggerAssembler(Assembler):
     def restore(self, state: dict[str, Any]) -> None:
         self._sent = list(state["sent"])
 
+    def _see_orders(self) -> None:
+        """Look for a new order by hand: until it is taken, one from here would replace it."""
+        self._hold = max(self._hold - 1, 0)
+        with contextlib.suppress(OSError):
+            order = read_order(self._log_file)
+            if order is not None and order.serial != self._last_serial:
+                self._last_serial = order.serial
+                self._hold = _TAKEN_AFTER if order.trigger == "control" else 0
+
     def _order(self, finding: Finding, at_ns: int) -> None:
-        if finding.step < self._from_step or len(self._sent) >= MOST_WINDOWS:
+        if self._hold or finding.step < self._from_step or len(self._sent) >= MOST_WINDOWS:
             return
         if self._sent and at_ns - self._sent[-1]["at_ns"] < LEAST_APART_NS:
             return

@@ -154,6 +154,16 @@ def test_an_order_by_hand_that_still_waits_is_not_replaced(tmp_path: Path) -> No
     assert read_order(rank.log_file) == Order(500, 2)
 
 
+def test_an_order_by_hand_for_the_next_step_is_not_replaced_before_it_can_be_taken(tmp_path: Path) -> None:
+    rank = Recorded(tmp_path)
+    send_order(rank.log_file, Order(0, 2))
+    rank.watch({120: 700})
+    rank.watch({120: 1400})
+    assert read_order(rank.log_file) == Order(0, 2)
+    rank.watch({120: 2800})
+    assert read_order(rank.log_file) == Order(0, 3, "outlier")
+
+
 def test_the_window_of_the_option_comes_first(tmp_path: Path) -> None:
     rank = Recorded(tmp_path, window=(150, 3))
     rank.watch({120: 700})
