@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from tests.support.panorama import PANORAMA
 from tests.support.runs import RunPlan, build_run, slow_loader_plan
@@ -23,6 +23,9 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+PATIENCE_MS = 60_000
+"""How long a page may take to show what is asserted, and to do what it is told, on a machine that is busy."""
+expect.set_options(timeout=PATIENCE_MS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,6 +56,7 @@ def page(browser: Browser) -> Iterator[Page]:
             errors.append(message.text)
 
     context = browser.new_context(viewport={"width": 1400, "height": 900})
+    context.set_default_timeout(PATIENCE_MS)
     opened = context.new_page()
     opened.on("console", note)
     opened.on("pageerror", lambda error: errors.append(str(error)))

@@ -82,7 +82,7 @@ def measure_shift(page: Page) -> tuple[float, list[list[object]]]:
     return sum(float(entry[0]) for entry in shifts), shifts
 
 
-def wait_for_text(page: Page, wanted: str, limit_s: float = 10.0) -> str:
+def wait_for_text(page: Page, wanted: str, limit_s: float = 60.0) -> str:
     """Return what the page's main part reads once it holds the text: some of it is drawn by scripts."""
     deadline = time.monotonic() + limit_s
     while wanted not in (text := page.inner_text("main")):
@@ -91,7 +91,7 @@ def wait_for_text(page: Page, wanted: str, limit_s: float = 10.0) -> str:
     return text
 
 
-def wait_for_charts(page: Page, limit_s: float = 15.0) -> None:
+def wait_for_charts(page: Page, limit_s: float = 60.0) -> None:
     """Wait until the charts in view are drawn. Polls: the content policy forbids Playwright's own waiting."""
     drawn = """() => [...document.querySelectorAll("figure.chart")].filter((chart) => {
       const box = chart.getBoundingClientRect();

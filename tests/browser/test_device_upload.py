@@ -13,7 +13,7 @@ from playwright.sync_api import Page
 from tests.support.serving import serve
 from tests.support.traces import build_trace, training_steps
 
-PATIENCE_S = 40.0
+PATIENCE_S = 120.0
 
 
 def _upload(page: Page, server: str, path: Path) -> None:

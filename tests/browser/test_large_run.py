@@ -11,7 +11,7 @@ from tests.browser.looking import find_faults, wait_for_charts
 from tests.support.large import build_large_run
 from tests.support.serving import serve
 
-PATIENT_MS = 30_000
+PATIENT_MS = 90_000
 
 
 @pytest.fixture(scope="module")

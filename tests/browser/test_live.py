@@ -12,7 +12,7 @@ from tests.support.runs import RunPlan, build_run
 from tests.support.serving import serve
 from tests.support.tables import take_window
 
-PATIENT_MS = 20_000
+PATIENT_MS = 90_000
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from collector.traces import import_trace
 from tests.support.serving import serve
 from tests.support.traces import training_steps, write_trace
 
-PATIENCE_MS = 40_000
+PATIENCE_MS = 90_000
 
 
 def test_the_first_import_makes_the_list(page: Page, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 
-DRAW_LIMIT_S = 15.0
+DRAW_LIMIT_S = 60.0
 
 
 def wait_until(page: Page, expression: str) -> None:
@@ -135,7 +135,7 @@ def measure(page: Page, server: str) -> Callable[[str], float]:
 
 def test_the_first_chart_is_there_soon(measure: Callable[[str], float]) -> None:
     measure("/runs/healthy/")
-    assert min(measure("/runs/healthy/") for _ in range(3)) < 3.0
+    assert min(measure("/runs/healthy/") for _ in range(3)) < 10.0
 
 
 def test_the_figure_of_the_api_is_the_one_of_the_page(page: Page, server: str) -> None:

@@ -29,7 +29,7 @@ def test_search_and_compare_two_runs(page: Page, server: str) -> None:
 def test_verdicts_are_filled_in(page: Page, server: str) -> None:
     page.goto(server)
     line = page.locator("tr", has_text="slow-transform")
-    expect(line.locator(".verdict-cell")).to_have_text("Input", timeout=20_000)
+    expect(line.locator(".verdict-cell")).to_have_text("Input")
 
 
 def test_the_theme_is_kept_and_goes_back_to_the_systems(page: Page, server: str) -> None:
@@ -114,14 +114,14 @@ def test_a_live_run_is_followed_without_moving_the_view(page: Page, server: str,
     build_run(base_dir / "live/now", RunPlan(steps=20, state="recording"))
     page.goto(f"{server}/runs/live/now/steps")
     badge = page.locator("[data-live-steps]")
-    expect(badge).to_have_text("20 steps", timeout=10_000)
+    expect(badge).to_have_text("20 steps")
     update = page.get_by_role("button", name="Show new data")
     expect(update).to_be_hidden()
     page.mouse.wheel(0, 300)
     page.wait_for_timeout(300)
     place = page.evaluate("scrollY")
     build_run(base_dir / "live/now", RunPlan(steps=30, state="recording"))
-    expect(update).to_be_visible(timeout=10_000)
+    expect(update).to_be_visible()
     expect(badge).to_have_text("30 steps")
     expect(page.locator("#content")).to_contain_text("of 1 to 20")
     box = update.bounding_box()
@@ -134,11 +134,11 @@ def test_a_live_run_is_followed_without_moving_the_view(page: Page, server: str,
 def test_a_deleted_run_is_said_to_be_gone(page: Page, server: str, base_dir: Path) -> None:
     folder = build_run(base_dir / "live/short", RunPlan(steps=20, state="recording"))
     page.goto(f"{server}/runs/live/short/steps")
-    expect(page.locator("[data-live-steps]")).to_have_text("20 steps", timeout=10_000)
+    expect(page.locator("[data-live-steps]")).to_have_text("20 steps")
     page.keyboard.press("/")
     expect(page.locator("#step-number")).to_be_focused()
     shutil.rmtree(folder)
-    expect(page.get_by_role("alert")).to_contain_text("This run is gone", timeout=15_000)
+    expect(page.get_by_role("alert")).to_contain_text("This run is gone")
     expect(page.locator("#content")).to_contain_text("of 1 to 20")
 
 

@@ -19,7 +19,7 @@ LONG = "x<script>alert(1)</script>\u202e🔥" * 300
 
 def wait_for(page: Page, condition: str) -> None:
     """Wait for what the page's policy does not let the browser's own waiting evaluate."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while not page.evaluate(
         f"() => {{ const viewer = document.getElementById('timeline')?.viewer; return {condition}; }}"
     ):

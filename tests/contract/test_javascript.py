@@ -16,5 +16,5 @@ NODE = shutil.which("node")
 @pytest.mark.skipif(NODE is None or not COMPILER.is_file(), reason="no TypeScript: npm ci --prefix tests/js")
 def test_every_module_keeps_to_its_declared_types() -> None:
     command = [NODE or "node", str(COMPILER), "--project", str(CHECKS)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-6000:]

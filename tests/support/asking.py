@@ -14,7 +14,7 @@ from profiler_server.settings import Settings
 from profiler_server.web.app import create_app
 
 ADDRESS = "http://127.0.0.1:8080"
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 class Asker:

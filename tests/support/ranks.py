@@ -27,5 +27,5 @@ def launch(script: str, path: Path, ranks: int = 2) -> None:
         for rank in range(ranks)
     ]
     for process in processes:
-        errors = process.communicate(timeout=90)[1]
+        errors = process.communicate(timeout=300)[1]
         assert process.returncode == 0, errors

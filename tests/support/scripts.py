@@ -12,6 +12,6 @@ def run_script(folder: Path, text: str, expected: int = 0) -> str:
     """Run a script in a folder and return what it printed; it must end with the expected exit code."""
     script = folder / "script.py"
     script.write_text(textwrap.dedent(text), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(script)], cwd=folder, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, str(script)], cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == expected, done.stderr
     return done.stdout

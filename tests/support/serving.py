@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-START_LIMIT_S = 30.0
+START_LIMIT_S = 120.0
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def serve(base_dir: Path) -> Iterator[str]:
         yield _wait_for_address(process, log)
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def _wait_for_address(process: subprocess.Popen[bytes], log: Path) -> str:

@@ -29,7 +29,7 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asker:
 
 
 def ask_until_there(asker: Asker, path: str) -> str:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while "data-pending" in (text := asker.ask(path).text):
         assert time.monotonic() < deadline
         time.sleep(0.05)

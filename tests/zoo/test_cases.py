@@ -20,7 +20,7 @@ STAGED = [case for case in CASES if case.script in ("leaves", "maps", "letters")
 def record(case: Case, folder: Path, steps: int = 20) -> pd.DataFrame:
     """Run a script and return its rows of `stages`."""
     command = [sys.executable, str(case.path), "--output", str(folder), "--steps", str(steps)]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
     return open_run(folder).frame("stages")
 
 

@@ -58,7 +58,7 @@ def run_entry(function: str, *words: str, path: Path = ROOT) -> subprocess.Compl
     code = f"import sys; from profiler_server.entry import {function}; sys.exit({function}())"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(path), str(ROOT)))}
     command = [sys.executable, "-P" if sys.version_info >= (3, 11) else "-s", "-c", code, *words]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
 
 
 @pytest.mark.parametrize("function", ["run_profiler", "run_server"])

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 LOOP = """
 import sys, torch
 torch.set_num_threads(1)

@@ -28,7 +28,7 @@ def test_nobody_passes_before_all_are_there(tmp_path: Path) -> None:
     thread.join(0.1)
     assert told == []
     assert second.wait(BEGIN) == ""
-    thread.join(30)
+    thread.join(60)
     assert told == [""]
 
 
@@ -43,7 +43,7 @@ def test_one_that_ends_before_it_is_ready_holds_nobody(tmp_path: Path) -> None:
     told: list[str] = []
     thread = wait_in_thread(first, told)
     assert second.leave()
-    thread.join(30)
+    thread.join(60)
     assert told == [""]
     assert not first.leave()
 

@@ -31,7 +31,7 @@ WINDOW_OFF = '{"window": null}'
 def run_python(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
     return subprocess.run(
-        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
     )
 
 

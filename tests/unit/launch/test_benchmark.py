@@ -133,10 +133,10 @@ def test_clocks_are_set_back_when_the_benchmark_is_killed(tmp_path: Path) -> Non
     notes = tmp_path / "notes"
     paths = os.pathsep.join((str(tmp_path), str(ROOT)))
     environment = {**os.environ, "PYTHONPATH": paths, "NVML_NOTES": str(notes)}
-    done = subprocess.run([sys.executable, str(holder)], env=environment, timeout=60)
+    done = subprocess.run([sys.executable, str(holder)], env=environment, timeout=300)
     assert done.returncode == -signal.SIGKILL
     expected = ["set 0 1980 1980", "set 1 1980 1980", "reset 0", "reset 1"]
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while notes.read_text().splitlines() != expected and time.monotonic() < deadline:
         time.sleep(0.05)
     assert notes.read_text().splitlines() == expected

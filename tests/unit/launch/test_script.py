@@ -20,7 +20,7 @@ print(json.dumps([sys.argv, sys.path[0], __name__, __file__, __package__, spec, 
 
 
 def run_python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=folder, timeout=60)
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=folder, timeout=300)
 
 
 @pytest.mark.parametrize(

@@ -20,5 +20,5 @@ def test_pure_functions_of_the_pages() -> None:
     files = [str(path) for path in sorted((ROOT / "tests/js").glob("*.test.mjs")) if path.name != VIEWER]
     assert len(files) >= 3
     command = [NODE, "--no-warnings", "--experimental-default-type=module", "--test", *files]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]

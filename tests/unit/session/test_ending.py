@@ -52,7 +52,7 @@ def run_script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     script = write_script(folder, text)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [sys.executable, script.name], capture_output=True, text=True, cwd=folder, env=environment, timeout=120
+        [sys.executable, script.name], capture_output=True, text=True, cwd=folder, env=environment, timeout=300
     )
 
 

@@ -15,7 +15,7 @@ RANKS, ROUNDS = 4, 60
 
 def claim_all(rank: int, base: Path, barrier: Barrier) -> None:
     for number in range(ROUNDS):
-        barrier.wait(30)
+        barrier.wait(60)
         claim_place(base / str(number), Launch(rank, RANKS, "launch", None, None, {}))
 
 

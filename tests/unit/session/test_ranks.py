@@ -54,7 +54,7 @@ def launch(path: Path) -> None:
         for rank in range(2)
     ]
     for process in ranks:
-        errors = process.communicate(timeout=90)[1]
+        errors = process.communicate(timeout=300)[1]
         assert process.returncode == 0, errors
 
 

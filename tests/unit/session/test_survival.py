@@ -56,7 +56,7 @@ def wait_for_epochs(training: subprocess.Popen[str], epochs: int) -> None:
         assert training.stdout.readline()
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

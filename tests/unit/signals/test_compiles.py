@@ -44,7 +44,7 @@ print(json.dumps([counters["stats"], sorted(counters["graph_break"].items())]))
 
 def train(path: str) -> Any:
     command = [sys.executable, "-c", TRAINING, path]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -56,7 +56,7 @@ def make(compute: Callable[[RankRun], Sum | None]) -> DiskCache[Sum | None]:
 
 
 def wait_for(result: DiskCache[Sum | None], rank: RankRun) -> Sum | None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while isinstance(found := result.peek(rank), NotReady):
         assert time.monotonic() < deadline
         time.sleep(0.01)

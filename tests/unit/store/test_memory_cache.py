@@ -18,12 +18,12 @@ def test_threads_that_ask_for_the_same_at_once_share_one_computation() -> None:
     def compute() -> int:
         calls.append(1)
         begun.set()
-        assert go.wait(10)
+        assert go.wait(60)
         return 7
 
     with ThreadPoolExecutor(3) as pool:
         answers = [pool.submit(cache.find_or_compute, "key", 1, compute) for _ in range(3)]
-        assert begun.wait(10)
+        assert begun.wait(60)
         go.set()
         assert [answer.result(10) for answer in answers] == [7, 7, 7]
     assert len(calls) == 1

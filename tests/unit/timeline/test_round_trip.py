@@ -94,5 +94,5 @@ def test_perfetto_reads_every_slice_without_a_fault(tmp_path: Path, engine: Path
     run = import_trace(find_sample(name), tmp_path / "run")
     report = export_timeline(run, tmp_path / "t.json")
     command = ["node", str(QUERY), str(engine), str(tmp_path / "t.json"), "select count(*) from slice", FAULTS]
-    found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert json.loads(found.stdout.splitlines()[-1]) == [[[report.slices]], []]

@@ -16,5 +16,5 @@ NODE = shutil.which("node")
 def test_pure_functions_of_the_viewer() -> None:
     assert NODE is not None
     command = [NODE, "--no-warnings", "--experimental-default-type=module", "--test", "tests/js/timeline.test.mjs"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]

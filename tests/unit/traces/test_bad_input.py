@@ -36,7 +36,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def _import(base: Path, traces: list[Path], *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "profiler_server.cli", "import", *map(str, traces), *options]
-    return subprocess.run([*command, "--summary-base-dir", base], capture_output=True, text=True, timeout=60)
+    return subprocess.run([*command, "--summary-base-dir", base], capture_output=True, text=True, timeout=300)
 
 
 def _check_refused(base: Path, traces: list[Path], message: str, *options: str) -> None:

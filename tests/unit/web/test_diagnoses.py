@@ -24,7 +24,7 @@ def look(kept: Diagnoses, base: Path) -> Panel | None:
 
 
 def wait_for_panel(kept: Diagnoses, base: Path) -> Panel:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while (panel := look(kept, base)) is None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
