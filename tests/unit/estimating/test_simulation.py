@@ -94,7 +94,7 @@ def replay(batches: list[float], steps: list[float], workers: int, prefetch: int
     return LoopModel(jobs, own, workers, prefetch, cores=MANY)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(batches=times, steps=times, workers=st.integers(1, 6), prefetch=st.integers(1, 4))
 def test_simulated_step_lies_between_its_bounds(
     batches: list[float], steps: list[float], workers: int, prefetch: int
@@ -108,7 +108,7 @@ def test_simulated_step_lies_between_its_bounds(
     assert found.wait_ns >= 0.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(batch=st.floats(1.0, 500.0), step=st.floats(1.0, 500.0), workers=st.integers(0, 7))
 def test_another_worker_never_slows_a_loader_that_has_cores(batch: float, step: float, workers: int) -> None:
     fewer = simulate(model_of(batch, step, workers=workers), 120).step_ns
@@ -116,7 +116,7 @@ def test_another_worker_never_slows_a_loader_that_has_cores(batch: float, step: 
     assert more <= fewer * 1.02
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(batches=times, steps=times, workers=st.integers(1, 5), prefetch=st.integers(1, 3))
 def test_both_ways_to_simulate_agree_without_contention(
     batches: list[float], steps: list[float], workers: int, prefetch: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.format.intervals import unite
@@ -34,7 +34,6 @@ def sum_up(rows: list[tuple[int, int, int, int]], size: int) -> dict[str, list[t
     return summed
 
 
-@settings(deadline=None)
 @given(SLICES, st.integers(1, 9))
 def test_batches_give_what_the_whole_gives(drawn: list[tuple[int, int, int, int]], size: int) -> None:
     rows = sorted(drawn)

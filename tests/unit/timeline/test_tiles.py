@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.traces import import_trace
@@ -25,7 +25,7 @@ SLICE = st.tuples(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25)
 @given(st.lists(SLICE, min_size=1, max_size=300))
 def test_every_slice_is_in_the_tiles_it_runs_in(drawn: list[tuple[int, int, int]]) -> None:
     rows = [make_slice(i, a, n, track=t) for i, (a, n, t) in enumerate(sorted(drawn))]

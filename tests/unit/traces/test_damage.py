@@ -6,7 +6,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.format.schema.errors import TraceError
@@ -43,7 +43,7 @@ def damages(draw: st.DrawFn) -> bytes:
     return bytes(text)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=250)
 @given(damages())
 def test_damage_gives_tables_or_our_error(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

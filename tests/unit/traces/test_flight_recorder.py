@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.format.run import Run
@@ -156,7 +156,6 @@ def test_a_pickle_that_would_run_code_is_refused(
     assert "obeyed" not in capfd.readouterr().out
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 400))
 def test_damaged_pickles_are_refused_or_read_but_never_raise_otherwise(noise: bytes, place: int) -> None:
     whole = pickle.dumps(make_dump([make_entry(1)]), protocol=2)

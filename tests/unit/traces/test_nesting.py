@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.traces.kineto.nest import Spans, nest
@@ -20,13 +20,13 @@ def _nest(rows: list[tuple[int, int, int]]) -> list[tuple[int, int, int, int, in
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(slices)
 def test_slices_of_a_track_and_depth_never_overlap(rows: list[tuple[int, int, int]]) -> None:
     _check_overlaps(rows)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(slices)
 def test_parent_encloses_its_child_from_above(rows: list[tuple[int, int, int]]) -> None:
     _check_parents(rows)
@@ -63,7 +63,7 @@ def test_parent_may_end_a_rounded_microsecond_early() -> None:
     assert nest(track, Spans(start, length, (), 1000)).parent.tolist() == [-1, 0]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 @given(slices)
 def test_blocks_of_any_size_nest_without_overlap(
     monkeypatch: pytest.MonkeyPatch, rows: list[tuple[int, int, int]]
@@ -73,7 +73,7 @@ def test_blocks_of_any_size_nest_without_overlap(
     _check_parents(rows)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40))
 def test_slices_that_nest_are_the_same_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch, moves: list[int]) -> None:
     rows = _grow_nested(moves)
