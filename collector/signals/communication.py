@@ -32,6 +32,8 @@ from collector.ring.packing import pack_call
 
 READING_SHARE = 0.002
 """At most so much of the time of backwards goes into reading DDP's records."""
+TRIALS = 5
+"""So many readings are made before they are counted as dear."""
 _DEFAULT_RATE = 100
 _MOST_KINDS = 1000
 _MOST_WAITS = 512
@@ -191,7 +193,7 @@ class _Reductions:
         self._calls = calls
         self._modules: weakref.WeakSet[Any] = weakref.WeakSet()
         self._count = 0
-        self._cost_ns = 0
+        self._pace = ReadingPace()
 
     def find(self, module: Any) -> None:
         if not isinstance(module, self._kind) or module in self._modules or module.device_type != "cpu":
@@ -208,7 +210,7 @@ class _Reductions:
         Every so many, a power of two: ranks that read at different rates still read some of the same backwards.
         """
         self._count += 1
-        if self._count % self._choose_every(backward_ns):
+        if self._count % self._pace.choose_every(backward_ns):
             return
         modules = [module for module in self._modules if module.require_backward_grad_sync]
         if not modules:
@@ -217,15 +219,11 @@ class _Reductions:
             before = time.perf_counter_ns()
             found = [entry for module in modules if (entry := _read_reduction(module, backward_ns))]
             self._write(found, modules[0])
-            took_ns = time.perf_counter_ns() - before
-            self._cost_ns = min(took_ns, self._cost_ns or took_ns)
+            self._pace.note(time.perf_counter_ns() - before)
 
     def _give_up(self, error: Exception) -> None:
         self._modules.clear()
         self._context.warn("ddp_records", f"DDP's records could not be read: {error!r}.")
-
-    def _choose_every(self, backward_ns: int) -> int:
-        return _next_power(math.ceil(self._cost_ns / (READING_SHARE * max(backward_ns, 1))))
 
     def _write(self, found: list[_Reduction], module: Any) -> None:
         if not found:
@@ -236,6 +234,23 @@ class _Reductions:
         log.write(REDUCED_FROM, time.perf_counter_ns() - age_ns)
         group, weight = module.process_group, next(module.parameters())
         self._calls.write((_DDP, group.group_name, weight.dtype), sum(entry.bytes for entry in found), group)
+
+
+class ReadingPace:
+    """How often to read. The cheapest reading counts: on a busy machine one alone may be interrupted for long."""
+
+    def __init__(self) -> None:
+        self._readings = 0
+        self._cost_ns = 0
+
+    def note(self, took_ns: int) -> None:
+        self._readings += 1
+        self._cost_ns = min(took_ns, self._cost_ns or took_ns)
+
+    def choose_every(self, backward_ns: int) -> int:
+        if self._readings < TRIALS:
+            return 1
+        return _next_power(math.ceil(self._cost_ns / (READING_SHARE * max(backward_ns, 1))))
 
 
 class _Reduction(NamedTuple):
