@@ -26,14 +26,19 @@ make_environment() {  # make_environment EXTRAS
     fi
     # The stamp spares the second start the look at every package.
     local stamp=".venv/stepscope-$1" wanted
-    wanted=$(cat pyproject.toml .ci/setup.sh | cksum)
+    wanted=$(cat pyproject.toml .ci/setup.sh .ci/versions.txt | cksum)
     if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
         say "Installing Stepscope and its '$1' packages (a few minutes the first time)"
-        # One line for each package: what is downloaded here takes minutes, and a silent gate looks like one that hangs.
-        .venv/bin/pip install --disable-pip-version-check --progress-bar off -e ".[$1]" |
-            sed -u -n -e 's/^Collecting /   looking for /p' -e 's/^ *Downloading /   downloading /p' -e 's/^\(Building\|Installing\) /   \1 /p'
+        # The versions that the gate was last green with; others only where an index lacks one of them.
+        install_packages "$1" -c .ci/versions.txt || { say "Not with these versions: with the newest" && install_packages "$1"; }
         printf '%s' "$wanted" >"$stamp"
     fi
+}
+
+# One line for each package: what is downloaded here takes minutes, and a silent gate looks like one that hangs.
+install_packages() {  # install_packages EXTRAS [pip arguments]
+    .venv/bin/pip install --disable-pip-version-check --progress-bar off "${@:2}" -e ".[$1]" |
+        sed -u -n -e 's/^Collecting /   looking for /p' -e 's/^ *Downloading /   downloading /p' -e 's/^\(Building\|Installing\) /   \1 /p'
 }
 
 # What the lock file of a folder names, exactly; again only when that file changed.
