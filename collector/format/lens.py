@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.arrow_schemas import arrow_schema
+from collector.format.evaluation import count_as_steps, has_training, mark_first_batch, number_batches
 from collector.format.parts import read_table
 from collector.format.requests import read_requests
 from collector.format.schema.manifest import RankManifest, RunManifest
@@ -25,7 +26,7 @@ _LONGEST_NUMBER = 15
 
 @dataclass(frozen=True)
 class StepRange:
-    """Steps `first` to `last`, both included."""
+    """Steps `first` to `last`, both included; batches in a run that only infers."""
 
     first: int
     last: int
@@ -87,14 +88,24 @@ class LensReader:
 
     @cached_property
     def span_ns(self) -> tuple[int, int]:
-        """Where the first training step begins and the last one ends; (0, 0) where there is none."""
-        within = pc.field("kind") == "train"
+        """Where the first step begins and the last one ends; (0, 0) where there is none."""
+        if self._infers:
+            rows = number_batches(self._read_bare_steps())
+        else:
+            rows = self._read_bare_steps(pc.field("kind") == "train")
         if self._steps is not None:
-            within &= self._find_numbers(self._steps)
-        rows = read_table(self._folder, "steps", ("start_ns", "duration_ns"), within)
+            rows = rows.filter(self._find_numbers(self._steps))
         if not rows.num_rows:
             return (0, 0)
         return pc.min(rows["start_ns"]).as_py(), pc.max(pc.add(rows["start_ns"], rows["duration_ns"])).as_py()
+
+    @cached_property
+    def _infers(self) -> bool:
+        """Say whether the rank has evaluation batches alone, which are counted in the place of steps."""
+        return self._steps is not None and not has_training(self._read_bare_steps())
+
+    def _read_bare_steps(self, where: pc.Expression | None = None) -> pa.Table:
+        return read_table(self._folder, "steps", ("kind", "step", "start_ns", "duration_ns"), where)
 
     def _read_range(self, name: str, columns: Sequence[str] | None, where: pc.Expression | None) -> pa.Table:
         if self._steps is None or not self.cuts(name):
@@ -112,7 +123,9 @@ class LensReader:
         return read_table(self._folder, name, columns, where)
 
     def _find_rows(self, name: str, steps: StepRange) -> pc.Expression:
-        if "step" in arrow_schema(name).names:
+        columns = arrow_schema(name).names
+        # Where no training step ran, no row of another table has the number of one.
+        if "step" in columns and not (self._infers and "start_ns" in columns):
             return self._find_numbers(steps)
         begin, end = self.span_ns
         return (pc.field("start_ns") >= begin) & (pc.field("start_ns") < end)
@@ -123,8 +136,9 @@ class LensReader:
     def _cut_steps(self, whole: pa.Table, steps: StepRange) -> pa.Table:
         """Cut by time, so that evaluation between two of the steps stays, and say how many rows are warm-up."""
         begin, end = self.span_ns
-        warm = select_steps(whole).warm_up
+        counted = count_as_steps(whole).steps
+        warm = select_steps(counted).warm_up
         late = pc.and_(pc.greater_equal(whole["start_ns"], begin), pc.less(whole["start_ns"], end))
-        numbers = train_steps(whole)["step"].to_numpy()[warm]
+        numbers = train_steps(counted)["step"].to_numpy()[warm]
         inside = ((numbers >= steps.first) & (numbers <= steps.last)).sum()
-        return mark_judged(whole.filter(late), int(inside))
+        return mark_first_batch(mark_judged(whole.filter(late), int(inside)), steps.first)

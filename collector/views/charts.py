@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from collector.format.colors import PALETTE
-from collector.format.evaluation import has_training, read_as_steps
+from collector.format.evaluation import read_step_rows
 from collector.format.phases import PHASES
 from collector.format.schema.errors import OptionError, UsageError
 from collector.format.steps import (
@@ -56,21 +56,20 @@ def build_figure(rank: RankRun, kind: str, title: str) -> Any:
 
 def _draw_steps(figure: Any, rank: RankRun) -> None:
     """Draw every step as a column of its phases; of a run that only infers, every batch."""
-    every = rank.table("steps", ("kind", "step", *(phase.column for phase in PHASES)))
-    steps = train_steps(read_as_steps(every))
+    rows = read_step_rows(rank, ("kind", "step", *(phase.column for phase in PHASES)))
+    steps = train_steps(rows.steps)
     for phase in PHASES:
         times = read_integers(steps, phase.column)
         if times.any():
             color = _LIGHT[phase.color]
             figure.add_bar(x=steps["step"].to_numpy(), y=times / 1e6, name=phase.label, marker_color=color)
-    noun = "step" if has_training(every) else "batch"
-    figure.update_layout(barmode="stack", bargap=0, xaxis_title=noun, yaxis_title="ms")
+    figure.update_layout(barmode="stack", bargap=0, xaxis_title=rows.noun, yaxis_title="ms")
 
 
 def _draw_phases(figure: Any, rank: RankRun) -> None:
     """Draw the mean step, over the steps that every average covers, as its phases."""
-    every = rank.table("steps", (*SELECTED_COLUMNS, *(phase.column for phase in PHASES)))
-    steps, noun = read_as_steps(every), "step" if has_training(every) else "batch"
+    rows = read_step_rows(rank, (*SELECTED_COLUMNS, *(phase.column for phase in PHASES)))
+    steps, noun = rows.steps, rows.noun
     means = [phase.mean_ns / 1e6 for phase in summarize_phases(steps)]
     if not means:
         return

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.evaluation import has_training, read_as_steps
+from collector.format.evaluation import count_as_steps
 from collector.format.phases import PHASES
 from collector.format.steps import (
     PERCENTILE_LABELS,
@@ -30,8 +30,8 @@ _NAME_WIDTH = 60
 
 def describe_steps(steps: pa.Table) -> str:
     """Return the figures of the steps that an average covers and of their phases, in ms; of a run that only infers, of its batches."""
-    table = read_as_steps(steps)
-    noun = "step" if has_training(steps) else "batch"
+    counted = count_as_steps(steps)
+    table, noun = counted.steps, counted.noun
     summary = summarize_steps(table)
     if summary.duration_ns is None:
         return f"{NO_STEPS}\n"
@@ -113,10 +113,10 @@ def describe_host_operators(slices: pa.Table) -> str:
 
 def describe_each_step(steps: pa.Table) -> str:
     """Return each training step with its phases, in ms; of a run that only infers, each batch."""
-    taken = train_steps(read_as_steps(steps))
+    counted = count_as_steps(steps)
+    taken, noun = train_steps(counted.steps), counted.noun
     if not taken.num_rows:
         return f"{NO_STEPS}\n"
-    noun = "step" if has_training(steps) else "batch"
     columns = ("duration_ns", *(f"{phase.name}_ns" for phase in PHASES))
     times = [read_integers(taken, column)[:_MOST_STEPS] / 1e6 for column in columns]
     rows = [

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.evaluation import has_training, number_batches
+from collector.format.evaluation import StepRows, count_as_steps
 from collector.format.intervals import Mask
 from collector.format.parts import find_files
 from collector.format.phases import PHASE_NAMES
@@ -57,10 +57,8 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
     NewerSchemaError if the steps cannot be read; a damaged table beside them counts as one that was not collected.
     """
     manifest = rank.manifest
-    rows = _drop_empty(rank.table("steps"))
-    trained = has_training(rows)
-    steps = rows if trained else number_batches(rows)
-    train, selection = train_steps(steps), select_steps(steps)
+    rows = count_as_steps(_drop_empty(rank.table("steps")))
+    train, selection = train_steps(rows.steps), select_steps(rows.steps)
     if not selection.kept.any():
         return None
     host, *sixths = _read_loads(run, rank, train, selection)
@@ -91,10 +89,9 @@ def _drop_empty(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.greater(rows["duration_ns"], 0))
 
 
-def _measure_steps(rank: RankRun, rows: pa.Table, train: pa.Table, selection: StepSelection) -> Steps:
-    others = (
-        rows.filter(pc.not_equal(rows["kind"].cast(pa.string()), "train")) if has_training(rows) else rows.slice(0, 0)
-    )
+def _measure_steps(rank: RankRun, rows: StepRows, train: pa.Table, selection: StepSelection) -> Steps:
+    every = rows.every
+    others = every.slice(0, 0) if rows.infers else every.filter(pc.not_equal(every["kind"].cast(pa.string()), "train"))
     return Steps(
         rows=train,
         other_rows=others,

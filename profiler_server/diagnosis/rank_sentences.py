@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from collector.format.phases import PHASE_LABELS
 from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
-from profiler_server.analysis.ranks.ranks import RankSummary, Straggler, find_straggler
+from profiler_server.analysis.ranks.ranks import RankSummary, Straggler, find_noun, find_straggler
 from profiler_server.format import format_duration, format_number_of, format_share
 
 LATE_FRAC = 0.7
@@ -28,7 +28,7 @@ def describe_held(ranks: Sequence[RankSummary]) -> str:
     most = max(held, key=lambda number: held[number])
     mean = sum(held.values()) / len(held)
     return (
-        f"The ranks are held in collectives for {format_share(mean)} of the step on average, rank {most} for "
+        f"The ranks are held in collectives for {format_share(mean)} of the {find_noun(ranks)} on average, rank {most} for "
         f"{format_share(held[most])}."
     )
 
@@ -51,11 +51,11 @@ def describe_slowest_collective(rows: Sequence[CollectiveRow]) -> str:
 def describe_straggler(straggler: Straggler | None) -> str:
     """Say which rank is behind, by how much, and what grew; or that they are alike."""
     if straggler is None:
-        return "There is only one rank with steps, so there is nothing to compare it with."
+        return "Only one rank has figures, so there is nothing to compare it with."
     share = f"{100 * straggler.behind_frac:.0f} %" if straggler.behind_frac >= 0.0095 else "under 1 %"
     others = "the median of the others" if straggler.others > 1 else "the other"
     if straggler.is_unsure:
-        return f"Rank {straggler.rank} is {share} behind {others}, but steps vary so much that this may be chance."
+        return f"Rank {straggler.rank} is {share} behind {others}, but times vary so much that this may be chance."
     if not straggler.is_slow:
         return f"The ranks are alike: the slowest, rank {straggler.rank}, is {share} behind {others}."
     grew = PHASE_LABELS[straggler.phase].lower()

@@ -3,6 +3,6 @@
 May import diagnosis and the rooms below it. Must not import pages or the web room: it is made without a browser.
 """
 
-from profiler_server.report.building import build_report, is_empty, read_steps
+from profiler_server.report.building import build_report, is_empty
 
-__all__ = ["build_report", "is_empty", "read_steps"]
+__all__ = ["build_report", "is_empty"]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from collector.edge import Edge
-from collector.format.evaluation import read_as_steps
+from collector.format.evaluation import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableBrokenError
 from collector.format.schema.version import SCHEMA_VERSION
@@ -78,7 +78,7 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
             made.append(build())
         return made[0] if made else None
 
-    steps = read("its steps", lambda: read_steps(rank))
+    steps = read("its steps", lambda: read_step_rows(rank).steps)
     slow = read("its slow steps", lambda: _report_slow_steps(rank, steps))
     phases = read("its phases", lambda: summarize_phases(steps) if steps is not None else ())
     return {
@@ -136,11 +136,6 @@ def is_empty(report: dict[str, Any]) -> bool:
     parts = ("operators", "kernels", "queues", "stages")
     has_rank = any(rank["steps"]["count"] or any(rank[part] for part in parts) for rank in report["ranks"])
     return not has_rank and report["hang"] is None
-
-
-def read_steps(rank: RankRun) -> pa.Table:
-    """Read the steps of a rank; those of a run that only infers are its evaluation batches. Raises as `table` does."""
-    return read_as_steps(rank.table("steps"))
 
 
 def _report_steps(steps: pa.Table | None) -> dict[str, Any]:

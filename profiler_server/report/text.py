@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from collector.edge import Edge
-from collector.format.evaluation import has_training, read_as_steps, summarize_evaluation
+from collector.format.evaluation import read_step_rows, summarize_evaluation
 from collector.format.phases import PHASE_LABELS
 from collector.format.run import Run
 from collector.format.steps import PERCENTILE_LABELS, PERCENTILES, explain_left_out, select_steps
@@ -69,9 +69,9 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
     trace = [f"  trace     {say_completeness(rank['completeness'])}"] if rank["completeness"] else []
     if times is None:
         return "\n".join([f"Rank {rank['rank']}: {_explain_no_steps(rank, run)}", *trace, *_render_pipeline(rank)])
-    table = run.rank(rank["rank"]).table("steps")
-    noun = "step" if has_training(table) else "batch"
-    left_out = explain_left_out(select_steps(read_as_steps(table)).left_out, noun)
+    rows = read_step_rows(run.rank(rank["rank"]))
+    noun = rows.noun
+    left_out = explain_left_out(select_steps(rows.steps).left_out, noun)
     lines = [
         f"Rank {rank['rank']}: {format_number_of(steps['count'], noun)}{f'; {left_out}' if left_out else ''}",
         *trace,
@@ -98,8 +98,8 @@ def _render_comparison(run: Run) -> str:
 
 def _render_evaluation(rank: dict[str, Any], run: Run) -> list[str]:
     """Say what the evaluation between the training steps took; nothing for a run that only infers."""
-    rows = run.rank(rank["rank"]).table("steps")
-    found = summarize_evaluation(rows) if has_training(rows) else None
+    rows = read_step_rows(run.rank(rank["rank"]))
+    found = None if rows.infers else summarize_evaluation(rows.every)
     if found is None:
         return []
     text = f"{format_number_of(found.count, 'batch')}, {format_duration(found.total_ns)} in all"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from collector.format.evaluation import has_training, read_as_steps
+from collector.format.evaluation import read_step_rows
 from collector.format.noise import measure_noise
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
@@ -120,12 +120,10 @@ class _Steps:
 
 def _read_steps(run: Run, rank: int) -> _Steps | None:
     try:
-        every = run.table("steps", rank, (*SELECTED_COLUMNS, "data_wait_ns"))
+        rows = read_step_rows(run.rank(rank), (*SELECTED_COLUMNS, "data_wait_ns"))
     except RunError:
         return None  # its pages say what is wrong with it; the list shows what the other ranks have
-    table = read_as_steps(every)
-    selection = select_steps(table)
-    wait = read_integers(train_steps(table), "data_wait_ns")
+    selection = select_steps(rows.steps)
+    wait = read_integers(train_steps(rows.steps), "data_wait_ns")
     kept = selection.kept
-    infers = table.num_rows > 0 and not has_training(every)
-    return _Steps(len(selection.step), selection.duration_ns[kept], int(wait[kept].sum()), infers)
+    return _Steps(len(selection.step), selection.duration_ns[kept], int(wait[kept].sum()), rows.infers)

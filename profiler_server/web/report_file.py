@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from collector.format.evaluation import read_step_rows
 from collector.format.phases import PHASE_LABELS
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
@@ -19,7 +20,7 @@ from profiler_server.analysis.operators.operator_groups import Measure
 from profiler_server.analysis.steps.step_graph import average_graph
 from profiler_server.figures import PHASE_COLORS, Strip, average_runs, build_strip
 from profiler_server.format import format_duration, format_phase_shares
-from profiler_server.report import build_report, read_steps
+from profiler_server.report import build_report
 from profiler_server.report.text import explain_silence, say_verdict
 from profiler_server.store.redaction import redact as redact_run
 from profiler_server.web.links import Links
@@ -93,12 +94,12 @@ def _embed_styles() -> str:
 def _select_steps(run: Run, ranks: Sequence[int]) -> Iterator[StepSelection]:
     for rank in ranks:
         with suppress(RunError):  # said in the warnings already
-            yield select_steps(read_steps(run.rank(rank)))
+            yield select_steps(read_step_rows(run.rank(rank)).steps)
 
 
 def _view_rank(rank: RankRun, data: dict[str, Any]) -> RankView:
     try:
-        steps = read_steps(rank)
+        steps = read_step_rows(rank).steps
         phases = [phase for phase in summarize_phases(steps) if phase.mean_ns > 0]
     except RunError:
         return RankView(data, "", None, (), None)

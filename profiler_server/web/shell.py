@@ -10,6 +10,7 @@ from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Overhead, RunManifest, RunState, Warn
 from profiler_server.analysis.results import Diagnosis
+from profiler_server.format import form_plural
 from profiler_server.web.discovery import PageSet
 from profiler_server.web.links import Links, QueryValue, encode_query, quote_id
 from profiler_server.web.outcomes import OutcomeView
@@ -45,13 +46,19 @@ class KeptQuery:
 class StepFilter:
     """The filter of the pages as it is typed, empty for all steps; `error` says why what was typed is not used.
 
-    `is_followed` says that the page at hand shows these steps only.
+    `is_followed` says that the page at hand shows these steps only. `noun` is what a step is called, batch where the
+    run only infers.
     """
 
     text: str = ""
     total: str = ""
     error: str = ""
     is_followed: bool = False
+    noun: str = "step"
+
+    @property
+    def nouns(self) -> str:
+        return form_plural(self.noun)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.format.evaluation import read_as_steps
+from collector.format.evaluation import read_step_rows
 from collector.format.lens import StepRange
 from collector.format.run import Run, open_run
 from collector.format.schema import layout
@@ -85,7 +85,7 @@ class Truth:
 @pytest.fixture(params=BUILT, scope="module")
 def truth(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Truth:
     run = open_run(BUILT[request.param](tmp_path_factory.mktemp("built") / "run"))
-    summary = summarize_steps(read_as_steps(run.table("steps")))
+    summary = summarize_steps(read_step_rows(run.rank()).steps)
     assert summary.duration_ns is not None
     noun = "batch" if request.param == "inference" else "step"
     return Truth(run, summary.duration_ns, explain_left_out(summary.left_out, noun), noun)
@@ -103,7 +103,7 @@ def list_shown(times: Distribution) -> dict[str, str]:
 def test_the_cases_leave_out_what_they_are_built_for(tmp_path: Path) -> None:
     found = {}
     for name, build in BUILT.items():
-        summary = summarize_steps(read_as_steps(open_run(build(tmp_path / name)).table("steps")))
+        summary = summarize_steps(read_step_rows(open_run(build(tmp_path / name)).rank()).steps)
         found[name] = [(group.reason, len(group.steps)) for group in summary.left_out]
     assert found == {
         "training": [("warm-up", 3), ("detailed windows", 3)],

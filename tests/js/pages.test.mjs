@@ -14,6 +14,13 @@ test("a cell is described by its rank, its steps and its time", () => {
   assert.equal(describeCell(CELLS, 0, 0.99), "Rank 5, steps 1–3: 1.5 µs");
 });
 
+test("a run that only infers has batches", () => {
+  const cells = { ...CELLS, noun: /** @type {const} */ ("batch") };
+  assert.equal(describeCell(cells, 0.1, 0.1), "Rank 0, batches 1–3: 10 ns");
+  assert.equal(describeCell(cells, 1, 1), "Rank 5, batches 4–6: no batch");
+  assert.equal(describeCell({ ...cells, size: 1 }, 0, 0), "Rank 0, batch 1: 10 ns");
+});
+
 test("the edge of the picture belongs to its last cell, and a rank without the step says so", () => {
   assert.equal(describeCell(CELLS, 1, 1), "Rank 5, steps 4–6: no step");
   assert.equal(describeCell({ ...CELLS, size: 1 }, 0, 0), "Rank 0, step 1: 10 ns");

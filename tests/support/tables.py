@@ -26,10 +26,13 @@ def remove_tables(run: Path, *tables: str) -> None:
 
 
 def make_inference(run: Path) -> Path:
-    """Turn the steps of rank 0 into batches of a run that only infers, which no training step came before."""
+    """Turn the steps of all ranks into batches of a run that only infers, which no training step came before."""
     opened = open_run(run)
-    for table, change in (("steps", {"kind": "eval", "step": 0, "detailed": False}), ("queues", {"step": 0})):
-        write_rows(run, table, [{**row, **change} for row in opened.table(table).to_pylist()])
+    changes: dict[str, dict[str, Any]] = {"steps": {"kind": "eval", "step": 0, "detailed": False}}
+    changes |= {name: {"step": 0} for name in ("queues", "phases", "fetches")}
+    for rank in opened.ranks:
+        for table, change in changes.items():
+            write_rows(run, table, [{**row, **change} for row in opened.table(table, rank).to_pylist()], rank)
     edit_manifest(run, windows=())
     return run
 

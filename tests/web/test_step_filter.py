@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from collector.format.evaluation import read_step_rows
+from collector.format.lens import StepRange
+from collector.format.run import open_run
 from tests.support.asking import Asker
 from tests.support.runs import RunPlan, build_run
+from tests.support.tables import make_inference
 
 FOLLOWING = ("", "steps", "operators", "data", "data?tab=processing", "memory")
 WHOLE = ("device", "ranks", "accounting", "timeline")
@@ -66,11 +70,63 @@ def test_a_range_that_cannot_be_shown_is_told_once_and_dropped(asker: Asker, tex
     assert "steps=" not in re.sub(r'name="steps"', "", answer.text.split("<nav")[1].split("</nav>")[0])
 
 
-def test_a_run_that_only_infers_has_no_steps_to_choose_from(tmp_path: Path) -> None:
+def test_a_run_without_a_step_has_none_to_choose_from(tmp_path: Path) -> None:
     build_run(tmp_path / "run", RunPlan(steps=0))
     answer = Asker(tmp_path).ask("/runs/run/steps?steps=1-3")
     assert answer.status_code == 200
-    assert "no training steps to choose from" in answer.text
+    assert "no steps to choose from" in answer.text
+
+
+def build_inference(path: Path, ranks: int = 1) -> Asker:
+    build_run(path / "run", RunPlan(steps=60, ranks=ranks, operators=False))
+    make_inference(path / "run")
+    return Asker(path)
+
+
+@pytest.mark.parametrize("page", FOLLOWING)
+def test_batches_of_a_run_that_only_infers_are_chosen_as_steps_are(tmp_path: Path, page: str) -> None:
+    text = build_inference(tmp_path).ask(f"/runs/run/{page}{'&' if '?' in page else '?'}steps=20-29").text
+    assert "Only batches <b>20–29</b> of 1–60" in text
+    assert ">Batches</label>" in text
+    assert "Show all batches" in text
+
+
+def test_figures_are_those_of_the_chosen_batches(tmp_path: Path) -> None:
+    asker = build_inference(tmp_path)
+    assert "10 batches recorded" in asker.ask("/runs/run/?steps=20-29").text
+    assert "The average covers all 10 batches." in asker.ask("/runs/run/steps?steps=20-29").text
+    data = asker.ask("/runs/run/data?steps=20-29").text
+    assert "of 10 batches" in data
+    assert "Means are over batches 20–29." in data
+
+
+def test_a_batch_keeps_its_number_in_a_chosen_range(tmp_path: Path) -> None:
+    build_inference(tmp_path)
+    rank = open_run(tmp_path / "run").rank()
+    rows = read_step_rows(rank.through(StepRange(28, 33)))
+    assert rows.noun == "batch"
+    assert rows.steps["step"].to_pylist() == [28, 29, 30, 31, 32, 33]
+    whole = read_step_rows(rank).steps.slice(27, 6)
+    assert rows.steps["start_ns"].to_pylist() == whole["start_ns"].to_pylist()
+    for table in ("phases", "fetches"):
+        found = rank.through(StepRange(28, 33)).table(table)
+        assert set(found["index"].to_pylist()) == set(whole["index"].to_pylist()), table
+
+
+@pytest.mark.parametrize(("steps", "why"), [("x", "no range of batches"), ("900", "there are batches 1 to 60")])
+def test_batches_that_are_not_there_are_told(tmp_path: Path, steps: str, why: str) -> None:
+    text = build_inference(tmp_path).ask(f"/runs/run/data?steps={steps}").text
+    assert why in text
+    assert "All batches are shown." in text
+
+
+def test_ranks_of_a_run_that_only_infers_are_compared_by_their_batches(tmp_path: Path) -> None:
+    text = build_inference(tmp_path, ranks=3).ask("/runs/run/ranks").text
+    assert "Mean batch" in text
+    assert "Every rank, batch by batch" in text
+    assert "The ranks are alike" in text
+    main = text.split('id="content"')[1]
+    assert re.findall(r"(?i)\btraining step\b|\bmean step\b|\bthe step\b", main) == []
 
 
 @pytest.mark.parametrize("wait_ms", [0.04, 3.357, 17.77, 96.0, 144.449])

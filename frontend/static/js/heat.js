@@ -1,8 +1,8 @@
 /**
  * Says what the cell of a heat map is that one points at.
  *
- * @typedef {{first: number[], size: number, ranks: number[], values: number[][], texts?: string[][]}} Cells
- * `values` are times in ns, -1 for nothing; `texts` say them where they are no times
+ * @typedef {{first: number[], size: number, ranks: number[], values: number[][], texts?: string[][], noun?: "step" | "batch"}} Cells
+ * `values` are times in ns, -1 for nothing; `texts` say them where they are no times, `noun` what a step is called
  */
 
 const UNITS = /** @type {const} */ ([[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]]);
@@ -33,8 +33,9 @@ export function describeCell(cells, x, y) {
   if (cell === null) return "";
   const { rank, step: first, value } = cell;
   const text = cells.texts?.[cells.ranks.indexOf(rank)]?.[cells.first.indexOf(first)];
-  const steps = cells.size > 1 ? `steps ${first}–${first + cells.size - 1}` : `step ${first}`;
-  return `Rank ${rank}, ${steps}: ${value < 0 ? (cells.texts ? "not recorded" : "no step") : (text ?? writeDuration(value))}`;
+  const noun = cells.noun ?? "step";
+  const steps = cells.size > 1 ? `${noun === "batch" ? "batches" : "steps"} ${first}–${first + cells.size - 1}` : `${noun} ${first}`;
+  return `Rank ${rank}, ${steps}: ${value < 0 ? (cells.texts ? "not recorded" : `no ${noun}`) : (text ?? writeDuration(value))}`;
 }
 
 /** The cells of each figure that was pointed at. @type {WeakMap<Element, Cells>} */

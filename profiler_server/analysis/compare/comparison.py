@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.evaluation import has_training, read_as_steps
+from collector.format.evaluation import read_step_rows
 from collector.format.intervals import Floats
 from collector.format.noise import measure_noise
 from collector.format.phases import PHASES
@@ -83,17 +83,17 @@ class Comparison:
 
 def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
     """Compare one rank of two runs. Raises TableMissingError or TableBrokenError without steps on either side."""
-    tables = [rank.table("steps") for rank in (a, b)]
-    whole = [train_steps(read_as_steps(table)) for table in tables]
+    tables = [read_step_rows(rank) for rank in (a, b)]
+    whole = [train_steps(table.steps) for table in tables]
     selections = [select_steps(steps) for steps in whole]
     a_steps, b_steps = (steps.filter(pa.array(s.kept)) for steps, s in zip(whole, selections, strict=True))
     columns = [("step", "duration_ns"), *((phase.label, f"{phase.name}_ns") for phase in PHASES)]
     step, *phases = (_compare(name, _values(a_steps, column), _values(b_steps, column)) for name, column in columns)
     totals = [int(read_integers(steps, "duration_ns").sum()) for steps in whole]
-    loops = (_measure_loop(tables[0], whole[0].num_rows), _measure_loop(tables[1], whole[1].num_rows))
+    loops = (_measure_loop(tables[0].every, whole[0].num_rows), _measure_loop(tables[1].every, whole[1].num_rows))
     cautions = _find_cautions(a, b, whole[0].num_rows, whole[1].num_rows)
     measure, operators = _compare_operators(a, b)
-    noun = "step" if any(has_training(table) for table in tables) else "batch"
+    noun = "batch" if all(table.infers for table in tables) else "step"
     return Comparison(
         step,
         tuple(phases),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from collector.format.evaluation import has_training, read_as_steps
+from collector.format.evaluation import read_step_rows
 from collector.format.intervals import Floats
 from collector.format.phases import PHASES
 from collector.format.run import RankRun, Run
@@ -40,8 +40,8 @@ class RunTimes:
 def read_times(run: Run, rank: int | None = None) -> RunTimes:
     """Read one rank of a run, the first by default. Raises TableMissingError without a step to average."""
     one = run.rank(rank)
-    table = one.table("steps")
-    steps = train_steps(read_as_steps(table))
+    rows = read_step_rows(one)
+    steps = train_steps(rows.steps)
     kept = steps.filter(pa.array(select_steps(steps).kept))
     if not kept.num_rows:
         raise TableMissingError(f"{run.path} has no step to compare")
@@ -60,7 +60,7 @@ def read_times(run: Run, rank: int | None = None) -> RunTimes:
         parts_ns={**phases, **_read_kernels(one)},
         others_cores=host.others if host is not None and host.system is not None else None,
         cores=one.manifest.usable_cores,
-        noun="step" if has_training(table) else "batch",
+        noun=rows.noun,
     )
 
 

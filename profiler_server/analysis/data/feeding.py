@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from collector.format.evaluation import read_as_steps
+from collector.format.evaluation import read_step_rows
 from collector.format.intervals import Ints, Mask
 from collector.format.parts import find_files
 from collector.format.run import RankRun
@@ -48,7 +48,7 @@ def read_feeds(rank: RankRun, train: pa.Table) -> tuple[Feed, ...]:
 def find_feeding_loaders(rank: RankRun) -> tuple[int, ...]:
     """Return the loaders that feed the steps, first the one that they wait for longest; empty where none is known."""
     try:
-        rows = read_as_steps(rank.table("steps", (*_STEP_COLUMNS, *_MORE_COLUMNS)))
+        rows = read_step_rows(rank, (*_STEP_COLUMNS, *_MORE_COLUMNS)).steps
     except RunError:
         return ()
     train, selection = train_steps(rows), select_steps(rows)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from collector.format.evaluation import read_step_rows
 from collector.format.intervals import Floats, Ints
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun, Run
@@ -32,7 +33,8 @@ _COLUMNS = ("kind", "step", "duration_ns", "detailed", "batch", "loader_start_ns
 
 @dataclass(frozen=True)
 class RankSummary:
-    """One rank. Means are over the steps of its average; `own_ns` is the step without being held in collectives.
+    """One rank. Means are over the steps of its average, batches (`noun`) where it only infers; `own_ns` is the step
+    without being held in collectives.
 
     `noise_ns` is the standard error of `own_ns`. `number` and `own` are every training step's, for the picture.
     `reason` says why a rank has no figures, which are 0 then.
@@ -50,6 +52,7 @@ class RankSummary:
     own: Ints
     calls: Calls | None = None
     reason: str = ""
+    noun: str = "step"
 
 
 @dataclass(frozen=True)
@@ -103,10 +106,10 @@ def _read_summary(rank: RankRun) -> RankSummary:
 
 
 def _read_steps(rank: RankRun, host: str, state: RunState) -> RankSummary:
-    table = rank.table("steps", _COLUMNS)
-    train, selection = train_steps(table), select_steps(table)
+    rows = read_step_rows(rank, _COLUMNS)
+    train, selection = train_steps(rows.steps), select_steps(rows.steps)
     if not selection.kept.any():
-        raise TableMissingError("It has recorded no training step.")
+        raise TableMissingError("It has recorded no training step and no evaluation batch.")
     kept = selection.kept
     phases = {name: float(read_integers(train, f"{name}_ns")[kept].mean()) for name in PHASE_NAMES}
     own = selection.duration_ns - read_integers(train, "communication_ns")
@@ -122,6 +125,7 @@ def _read_steps(rank: RankRun, host: str, state: RunState) -> RankSummary:
         number=selection.step,
         own=own,
         calls=_read_calls(rank),
+        noun=rows.noun,
     )
 
 
@@ -142,6 +146,12 @@ def _read_calls(rank: RankRun) -> Calls | None:
         return read_calls(rank)
     except RunError:
         return None
+
+
+def find_noun(ranks: Sequence[RankSummary]) -> str:
+    """Return what the steps of the ranks are called: batches where all of them only infer."""
+    nouns = {rank.noun for rank in ranks if rank.steps}
+    return "batch" if nouns == {"batch"} else "step"
 
 
 def find_straggler(ranks: Sequence[RankSummary]) -> Straggler | None:

@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import pyarrow.compute as pc
 
-from collector.format.lens import StepRange
+from collector.format.evaluation import read_step_rows
 from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
+from collector.format.steps import train_steps
+from profiler_server.store.cache.memory import MemoryCache
 
 
-def find_step_span(rank: RankRun) -> StepRange | None:
-    """Return the first and the last training step of a rank, None where it has none or they cannot be read."""
+@dataclass(frozen=True)
+class StepSpan:
+    """The first and the last step of a rank; `noun` is what they are called, batches in a run that only infers."""
+
+    first: int
+    last: int
+    noun: Literal["step", "batch"] = "step"
+
+
+_SPANS: MemoryCache[StepSpan | None] = MemoryCache(1024)
+"""Every page asks, and the steps of a long run take a while to read."""
+
+
+def find_step_span(rank: RankRun) -> StepSpan | None:
+    """Return the first and the last step of a rank, None where it has none or they cannot be read."""
+    return _SPANS.find_or_compute_rank(rank, lambda: _read_span(rank))
+
+
+def _read_span(rank: RankRun) -> StepSpan | None:
     if not find_files(rank.folder, "steps"):
         return None
     try:
-        numbers = rank.table("steps", ("step",), pc.field("kind") == "train")["step"]
+        rows = read_step_rows(rank, ("kind", "step"))
     except RunError:
         return None
-    return StepRange(pc.min(numbers).as_py(), pc.max(numbers).as_py()) if len(numbers) else None
+    numbers = train_steps(rows.steps)["step"]
+    return StepSpan(pc.min(numbers).as_py(), pc.max(numbers).as_py(), rows.noun) if len(numbers) else None

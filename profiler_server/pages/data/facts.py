@@ -9,7 +9,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.evaluation import has_training, read_as_steps
+from collector.format.evaluation import StepRows, count_as_steps
 from collector.format.intervals import Ints
 from collector.format.run import RankRun
 from collector.format.schema.manifest import Loader
@@ -98,17 +98,17 @@ class PipelineFacts:
         return next((entry for entry in self.rank.manifest.loaders if entry.id == self.loader_id), None)
 
     @cached_property
-    def _every(self) -> pa.Table:
-        return read_steps(self.rank, _STEP_COLUMNS)
+    def _rows(self) -> StepRows:
+        return count_as_steps(read_steps(self.rank, _STEP_COLUMNS))
 
-    @cached_property
+    @property
     def _steps(self) -> pa.Table:
-        return read_as_steps(self._every)
+        return self._rows.steps
 
     @property
     def noun(self) -> str:
         """Return what a step is called: of a run that only infers, batches stand for steps."""
-        return "batch" if self._steps.num_rows and not has_training(self._every) else "step"
+        return self._rows.noun
 
     @cached_property
     def waits(self) -> StepWaits:

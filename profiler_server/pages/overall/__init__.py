@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from collector.format.evaluation import has_training, read_as_steps
+from collector.format.evaluation import read_step_rows
 from collector.format.phases import PHASE_LABELS
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
@@ -172,13 +172,12 @@ def _read_steps(rank: RankRun) -> Steps | Notice:
         return Notice("failed", "The job hangs", hang.sentence)
     if absence:
         return absence
-    every = rank.table("steps")
-    table = read_as_steps(every)
-    phases = summarize_phases(table)
+    rows = read_step_rows(rank)
+    phases = summarize_phases(rows.steps)
     if not phases:
         reason = "No training step and no evaluation batch was recorded: nothing called an optimizer or a model."
         return Notice("empty", "No steps yet", reason, RECORD_REMEDY)
-    return Steps(table, phases, summarize_steps(table), "step" if has_training(every) else "batch")
+    return Steps(rows.steps, phases, summarize_steps(rows.steps), rows.noun)
 
 
 def _list_stats(rank: RankRun, steps: Steps) -> tuple[Stat, ...]:

@@ -9,6 +9,7 @@ from profiler_server.analysis.ranks.ranks import (
     MOST_RANKS,
     RankSummary,
     Straggler,
+    find_noun,
     find_straggler,
     summarize_collectives,
     summarize_ranks,
@@ -43,6 +44,7 @@ class Comparison:
     table: RankTable
     charts: tuple[Chart, ...]
     maps: tuple[StepMap, ...]
+    noun: str
     collectives: CollectiveTable | None
     what_if: WhatIfView | None
     notes: tuple[str, ...]
@@ -68,7 +70,7 @@ def build(request: PageRequest) -> RanksPage:
         alone = view_collectives(summarize_collectives(request.run, ranks), ranks)
         return RanksPage(_explain_one(request), None, alone)
     if not known:
-        reason = f"None of the {len(ranks)} ranks has a training step: {ranks[0].reason}"
+        reason = f"None of the {len(ranks)} ranks has a step or a batch: {ranks[0].reason}"
         return RanksPage(Notice("empty", "No steps to compare", reason), None)
     return RanksPage(None, _compare(request, ranks))
 
@@ -105,6 +107,7 @@ def _compare(request: PageRequest, ranks: tuple[RankSummary, ...]) -> Comparison
         stats=list_stats(request.run.manifest, ranks, straggler),
         table=list_rows(ranks, straggler, devices.times, request.query.get("sort", "")),
         charts=build_charts(ranks, devices.times),
+        noun=find_noun(ranks),
         maps=(build_steps(ranks), *build_work_maps(request.run, ranks)),
         collectives=view_collectives(rows, ranks),
         what_if=view_what_if(recall_what_if(request.run)),
@@ -123,7 +126,7 @@ def _list_notes(request: PageRequest, straggler: Straggler | None, pending: int)
     if pending:
         notes.append(f"The device work of {format_number_of(pending, 'rank')} is still being read; reload in a moment.")
     if straggler is None:
-        notes.append("Only one of the ranks has steps.")
+        notes.append("Only one of the ranks has figures.")
     return tuple(notes)
 
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from collector.format.phases import PHASE_LABELS
 from collector.format.run import Run
-from profiler_server.analysis.ranks.ranks import RankSummary, average_steps
+from profiler_server.analysis.ranks.ranks import RankSummary, average_steps, find_noun
 from profiler_server.analysis.ranks.work import RankGrid, grid_flops, grid_memory
 from profiler_server.analysis.results import DeviceTimes
 from profiler_server.figures import Axes, Chart, Figure, Heat, Stack, build_heat, build_stack
-from profiler_server.format import format_bytes, format_duration, format_rate
+from profiler_server.format import format_bytes, format_duration, format_number_of, format_rate
 
 DEVICE_PARTS: Mapping[str, tuple[str, str]] = {
     "computation_ns": ("Computation", "compute"),
@@ -51,7 +51,7 @@ def _draw_phases(ranks: Sequence[RankSummary]) -> Chart:
     x = np.array([rank.rank for rank in ranks])
     return Chart(
         id="rank-phases",
-        title="What the mean step of each rank is made of",
+        title=f"What the mean {find_noun(ranks)} of each rank is made of",
         caption="Communication is the time in which a rank was held in a collective, waiting for slower ranks included.",
         figure=_draw_bars(Stack(x, parts, labels=PHASE_LABELS)),
         columns=("Rank", *(PHASE_LABELS[name] for name in names)),
@@ -84,16 +84,18 @@ def build_steps(ranks: Sequence[RankSummary]) -> StepMap:
     known = [rank for rank in ranks if rank.steps]
     first, values = average_steps(known, COLUMNS)
     size = int(first[1] - first[0]) if len(first) > 1 else 1
-    each = f"the mean of {size} steps" if size > 1 else "one step"
+    noun = find_noun(ranks)
+    each = f"the mean of {format_number_of(size, noun)}" if size > 1 else f"one {noun}"
     heat = build_heat(first, [str(rank.rank) for rank in known], values)
     ends = f"pale is {format_duration(heat.low_ns)}, red {format_duration(heat.high_ns)}"
     caption = (
-        f"Time outside of collectives; a cell is {each}; {ends}. A red row is a slow rank, a red column a step that was "
-        "slow for all."
+        f"Time outside of collectives; a cell is {each}; {ends}. A red row is a slow rank, a red column a {noun} that "
+        "was slow for all."
     )
     rounded = np.where(np.isfinite(values), np.round(values), -1.0).astype(np.int64)
-    data = {"first": first.tolist(), "size": size, "ranks": [rank.rank for rank in known], "values": rounded.tolist()}
-    return StepMap("steps", "Every rank, step by step", heat, caption, data)
+    cells = {"first": first.tolist(), "size": size, "ranks": [rank.rank for rank in known], "values": rounded.tolist()}
+    data = {**cells, "noun": noun}
+    return StepMap("steps", f"Every rank, {noun} by {noun}", heat, caption, data)
 
 
 def build_work_maps(run: Run, ranks: Sequence[RankSummary]) -> tuple[StepMap, ...]:
@@ -125,6 +127,7 @@ def _draw_work(name: str, words: tuple[str, str], grid: RankGrid, write: Callabl
         "first": grid.first.tolist(),
         "size": grid.size,
         "ranks": list(grid.ranks),
+        "noun": "step",
         "values": np.where(np.isfinite(grid.values), grid.values, -1.0).tolist(),
         "texts": [
             [write(value) if value >= 0 else "" for value in row] for row in np.nan_to_num(grid.values, nan=-1.0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collector.format.schema.manifest import RunManifest
-from profiler_server.analysis.ranks.ranks import RankSummary, Straggler
+from profiler_server.analysis.ranks.ranks import RankSummary, Straggler, find_noun
 from profiler_server.format import format_count, format_duration, format_number_of, format_share
 
 
@@ -22,14 +22,14 @@ class Stat:
 
 
 def list_stats(manifest: RunManifest, ranks: Sequence[RankSummary], straggler: Straggler | None) -> tuple[Stat, ...]:
-    known = [rank for rank in ranks if rank.steps]
+    known, noun = [rank for rank in ranks if rank.steps], find_noun(ranks)
     steps = np.array([rank.step_ns for rank in known])
     wait = np.array([rank.phases_ns["communication"] for rank in known])
     hosts = len({rank.host for rank in ranks if rank.host})
     where = f", on {format_number_of(hosts, 'host')}" if hosts else ""
     stats = [
         Stat("Ranks", format_count(len(known)), f"of {manifest.world_size:,}{where}"),
-        Stat("Mean step", format_duration(float(steps.mean())), f"{_span(steps)} over the ranks"),
+        Stat(f"Mean {noun}", format_duration(float(steps.mean())), f"{_span(steps)} over the ranks"),
     ]
     if straggler is not None:
         stats.append(
@@ -41,7 +41,7 @@ def list_stats(manifest: RunManifest, ranks: Sequence[RankSummary], straggler: S
         stats.append(Stat(label, format_duration(straggler.others_ns), "outside of collectives"))
     if wait.any():
         stats.append(
-            Stat("Held in collectives", format_share(float((wait / steps).mean())), "of the step, mean of the ranks")
+            Stat("Held in collectives", format_share(float((wait / steps).mean())), f"of the {noun}, mean of the ranks")
         )
     else:
         stats.append(Stat("Held in collectives", "not seen", "what backward hides counts as backward"))

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from collector.format.evaluation import has_training, read_as_steps
+from collector.format.evaluation import read_step_rows
 from collector.format.intervals import Ints
 from collector.format.run import RankRun
 from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
@@ -50,8 +50,8 @@ class StepData:
 
 def read_step_data(rank: RankRun) -> StepData:
     """Read the `steps` table. Raises as `RankRun.table` does."""
-    every = rank.table("steps")
-    return StepData(every, read_as_steps(every), infers=not has_training(every))
+    rows = read_step_rows(rank)
+    return StepData(rows.every, rows.steps, rows.infers)
 
 
 def narrow(data: StepData, first: int, last: int) -> StepData:

@@ -13,6 +13,7 @@ from collector.format.lens import StepRange, parse_range
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunNotFoundError, StepscopeError
 from profiler_server.analysis.steps.extent import find_step_span
+from profiler_server.format import form_plural
 from profiler_server.page import Page, PageRequest
 from profiler_server.web.errors import BadQueryError, NotInRunError, describe_error
 from profiler_server.web.links import KeptLinks, encode_query
@@ -71,8 +72,7 @@ def _show(services: Services, run: Run, at: PageAddress) -> Response:
         query["steps"] = str(steps)
     at = replace(at, query=query)
     shell = _build_shell(services, run, at, rank, page)
-    if steps is not None or problem:
-        shell = replace(shell, steps=_view_filter(run.rank(rank), steps, problem, page))
+    shell = replace(shell, steps=_view_filter(run.rank(rank), steps, problem, page))
     if page is None:
         broken = services.pages.find_broken(at.slug)
         error = describe_error(broken.error if broken else NotInRunError(f"There is no page {at.slug[:60]!r}"))
@@ -111,22 +111,23 @@ def choose_steps(rank: RankRun, text: str) -> tuple[StepRange | None, str]:
     """Return the steps that a query asks for, None for all, and why what it asks for cannot be shown."""
     if not text.strip():
         return None, ""
-    chosen = parse_range(text)
-    if chosen is None:
-        return None, f"“{text[:40]}” is no range of steps such as 10-40. All steps are shown."
-    there = find_step_span(rank)
+    chosen, there = parse_range(text), find_step_span(rank)
     if there is None:
-        return None, "This rank has no training steps to choose from. All that it recorded is shown."
+        return None, "This rank has no steps to choose from. All that it recorded is shown."
+    noun, nouns = there.noun, form_plural(there.noun)
+    if chosen is None:
+        return None, f"“{text[:40]}” is no range of {nouns} such as 10-40. All {nouns} are shown."
     if chosen.last < there.first or chosen.first > there.last:
         span = f"{there.first:,} to {there.last:,}"
-        return None, f"No step of {text[:40]} was recorded: there are steps {span}. All steps are shown."
+        return None, f"No {noun} of {text[:40]} was recorded: there are {nouns} {span}. All {nouns} are shown."
     return chosen, ""
 
 
 def _view_filter(rank: RankRun, steps: StepRange | None, problem: str, page: Page | None) -> StepFilter:
     there = find_step_span(rank)
     total = f"{there.first:,}–{there.last:,}" if there else ""
-    return StepFilter(str(steps or ""), total, problem, page is not None and page.follows_steps)
+    follows = page is not None and page.follows_steps
+    return StepFilter(str(steps or ""), total, problem, follows, there.noun if there else "step")
 
 
 def choose_rank(text: str | None, ranks: tuple[int, ...]) -> int:

@@ -18,7 +18,7 @@ from profiler_server.analysis.data.replicas import read_stages
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.operators.operators import summarize_kernels, summarize_operators
 from profiler_server.analysis.ranks.ranks import summarize_rank
-from profiler_server.analysis.steps.extent import find_step_span
+from profiler_server.analysis.steps.extent import StepSpan, find_step_span
 from profiler_server.store.cache import disk
 from profiler_server.store.redaction import redact
 from tests.support.row_edits import lay_end_to_end, write_rows
@@ -93,7 +93,7 @@ def test_slow_steps_inside_of_a_run_are_no_warm_up_of_their_range(tmp_path: Path
 
 
 def test_the_span_of_steps_is_that_of_training(tmp_path: Path) -> None:
-    assert find_step_span(open_rank(tmp_path / "run")) == StepRange(1, 40)
+    assert find_step_span(open_rank(tmp_path / "run")) == StepSpan(1, 40)
     assert find_step_span(open_rank(tmp_path / "none", RunPlan(steps=0))) is None
 
 
