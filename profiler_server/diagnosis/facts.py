@@ -47,6 +47,8 @@ class Steps:
     regular_phases_ns: Mapping[str, float]
     interruptions: Interruptions
     compiles: Mapping[str, CompileEvents]
+    noun: str = "step"
+    """What a step is called: batch, where the run only infers."""
 
     @property
     def steady(self) -> int:

@@ -124,7 +124,7 @@ def judge(case: Case) -> Diagnosis:
 
 def _explain_silence(case: Case, steady: int) -> str:
     if steady >= MIN_STEPS:
-        return "No rule found a change that would clearly make a step faster."
+        return f"No rule found a change that would clearly make a {case.steps.noun} faster."
     if case.is_imported:
         return "Nothing was found in these few steps that would make them faster."
     return "The rules could not judge this run, for the reason below."
@@ -183,11 +183,12 @@ def _write_sightings(case: Case, findings: Findings, steady: int) -> list[Sugges
 
 
 def _ask_for_steps(case: Case, steady: int) -> Abstention:
-    more = format_number_of(MIN_STEPS - steady, "more steady step")
+    more = format_number_of(MIN_STEPS - steady, f"more steady {case.steps.noun}")
     missing = f"{more}: {MIN_STEPS} are needed, the run has {steady}"
     if case.is_imported:
         return Abstention("all", f"{more}: {MIN_STEPS} are needed, the trace has {steady}", _TRACE_LONGER)
-    return Abstention("all", missing, "Record longer: train for more steps before analyse().")
+    more_of = "run more batches" if case.steps.noun == "batch" else "train for more steps"
+    return Abstention("all", missing, f"Record longer: {more_of} before analyse().")
 
 
 @dataclass(frozen=True)

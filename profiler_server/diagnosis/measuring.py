@@ -101,6 +101,7 @@ def _measure_steps(rank: RankRun, rows: StepRows, train: pa.Table, selection: St
         regular_phases_ns=_average_phases(train, selection.regular),
         interruptions=read_interruptions(rank),
         compiles=summarize_compiles(rank),
+        noun=rows.noun,
     )
 
 

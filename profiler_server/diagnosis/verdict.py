@@ -46,7 +46,7 @@ def find_bound(case: Case) -> BoundBy:
     unseen = case.device.is_used and case.device.summary is None and kind in ("compute", "overhead")
     # The error of a mean falls with the root of the number of steps.
     sure = len(agreeing) / count * min(1.0, len(kept) / MIN_STEPS) ** 0.5 * (UNSEEN_DEVICE if unseen else 1.0)
-    text = _say_confidence(len(kept), sum(agreeing), unseen)
+    text = _say_confidence((len(kept), sum(agreeing)), unseen, case.steps.noun)
     limit = case.loading.bottleneck
     if kind == "input":
         return BoundBy(_INPUT_KINDS.get(limit.cause, "input"), limit.stage, share, sure, text)
@@ -56,18 +56,19 @@ def find_bound(case: Case) -> BoundBy:
 _INPUT_KINDS: dict[str, BoundKind] = {"receiving": "receive", "processor": "processor"}
 
 
-def _say_confidence(steps: int, agreeing: int, unseen: bool) -> str:
-    """Say how sure the verdict is, and why."""
+def _say_confidence(counts: tuple[int, int], unseen: bool, noun: str) -> str:
+    """Say how sure the verdict is, and why; `counts` are the steps and how many of them agree."""
+    steps, agreeing = counts
     if steps < MIN_STEPS:
-        return f"unsure: {format_number_of(steps, 'step')} only"
+        return f"unsure: {format_number_of(steps, noun)} only"
     if unseen:
         return "unsure: the times of the device were not recorded"
     if agreeing == steps:
-        return f"sure: {steps:,} steps agree"
-    counts = f"{agreeing:,} of {steps:,} steps agree"
+        return f"sure: {format_number_of(steps, noun)} agree"
+    told = f"{agreeing:,} of {format_number_of(steps, noun)} agree"
     if agreeing >= SURE_FRAC * steps:
-        return f"sure: {counts}"
-    return f"fairly sure: {counts}" if agreeing >= LIKELY_FRAC * steps else f"unsure: only {counts}"
+        return f"sure: {told}"
+    return f"fairly sure: {told}" if agreeing >= LIKELY_FRAC * steps else f"unsure: only {told}"
 
 
 def _judge(case: Case, sums: Floats) -> tuple[BoundKind, float]:
@@ -110,7 +111,9 @@ def say_verdict(case: Case, bound: BoundBy, claims: Sequence[Claim], notes: Sequ
     noted = f" {told[0].title}." if told else ""
     steady = case.steps.steady
     if steady < MIN_STEPS:
-        recorded = f"{format_number_of(steady, 'steady step')} {'was' if steady == 1 else 'were'} recorded"
+        recorded = (
+            f"{format_number_of(steady, f'steady {case.steps.noun}')} {'was' if steady == 1 else 'were'} recorded"
+        )
         needs = "predicting a gain" if case.is_imported or noted else "advice"
         return f"{sentence}{noted} Only {recorded}; {needs} needs {MIN_STEPS}."
     if not claims and noted:
@@ -121,10 +124,8 @@ def say_verdict(case: Case, bound: BoundBy, claims: Sequence[Claim], notes: Sequ
     span = f"{format_duration(best.low_ns)} – {format_duration(best.high_ns)}"
     if best.finding.assumption:
         condition = _capitalise(f"if {best.finding.assumption}")
-        return f"{sentence} {condition}, a step would take about {format_duration(best.step_ns)} ({span})."
-    return (
-        f"{sentence} {_capitalise(best.finding.fix)} would make a step about {format_duration(best.step_ns)} ({span})."
-    )
+        return f"{sentence} {condition}, a {case.steps.noun} would take about {format_duration(best.step_ns)} ({span})."
+    return f"{sentence} {_capitalise(best.finding.fix)} would make a {case.steps.noun} about {format_duration(best.step_ns)} ({span})."
 
 
 def _capitalise(text: str) -> str:
@@ -144,7 +145,7 @@ def _say_input(case: Case, bound: BoundBy) -> str:
     of_loader = f", most of it for {case.loading.name}" if case.other_loadings else ""
     slow = "" if bound.stage is None else _SLOW.get(bound.stage, f"; {bound.stage} is {{}} slow stage")
     slow = slow.format("its" if case.other_loadings else "the")
-    return f"{level}: the step waits {_of_step(case, 'data_wait')} for data{of_loader}{slow}."
+    return f"{level}: the {case.steps.noun} waits {_of_step(case, 'data_wait')} for data{of_loader}{slow}."
 
 
 _SLOW = {"pin": "; pinning the batches is what is slow"}
@@ -154,7 +155,7 @@ def _say_receive(case: Case, bound: BoundBy) -> str:
     of_loader = f" of {case.loading.name}" if case.other_loadings else ""
     stage = "" if bound.stage in (None, "send") else f" {bound.stage} keeps its workers busy."
     return (
-        f"Receiving batches holds up the step: it waits {_of_step(case, 'data_wait')} for data{of_loader}, although the "
+        f"Receiving batches holds up the {case.steps.noun}: it waits {_of_step(case, 'data_wait')} for data{of_loader}, although the "
         f"next batch is ready {format_share(1.0 - case.loading.not_ready_frac)} of the time.{stage}"
     )
 
@@ -163,7 +164,7 @@ def _say_processor(case: Case, bound: BoundBy) -> str:
     load = case.host.load
     queued = load.queued_frac if load is not None else None
     return (
-        f"Short of processors: the step waits {_of_step(case, 'data_wait')} for data that is ready, because the training "
+        f"Short of processors: the {case.steps.noun} waits {_of_step(case, 'data_wait')} for data that is ready, because the training "
         f"thread waits for a free processor {format_share(queued)} of the time."
     )
 
@@ -171,8 +172,9 @@ def _say_processor(case: Case, bound: BoundBy) -> str:
 def _say_compute(case: Case, bound: BoundBy) -> str:
     wait, device = case.steps.phases_ns["data_wait"], case.device.shares
     if case.device.is_used and device is not None:
-        return f"Compute-bound: the device computes {format_share(device.compute)} of the step."
-    parts = f"Compute-bound: forward, backward and update take {_of_step(case, 'forward', 'backward', 'optimizer')}"
+        return f"Compute-bound: the device computes {format_share(device.compute)} of the {case.steps.noun}."
+    work = "the forward takes" if case.steps.noun == "batch" else "forward, backward and update take"
+    parts = f"Compute-bound: {work} {_of_step(case, 'forward', 'backward', 'optimizer')}"
     if not wait and case.loading.loader is None:
         return f"{parts}."
     if case.steps.share("data_wait") < MODERATE_WAIT_FRAC:
@@ -189,7 +191,7 @@ def _say_overhead(case: Case, bound: BoundBy) -> str:
     names = ("gap", "tail") if case.device.is_used else ("gap", "h2d", "tail")
     most = max(names, key=lambda name: case.steps.phases_ns[name])
     return (
-        f"Overhead-bound: {_of_step(case, *names)} are spent outside of loading, forward, backward and update, "
+        f"Overhead-bound: {_of_step(case, *names)} are spent outside of {_KNOWN_WORK[names]}, "
         f"most of it {_PLACES[most]}."
     )
 
@@ -204,6 +206,10 @@ def _say_idle(case: Case, bound: BoundBy) -> str:
     return f"the device is idle {idle} of the time between its first and its last work, and {waits}"
 
 
+_KNOWN_WORK = {
+    ("gap", "tail"): "loading, preparing the batch, forward, backward and update",
+    ("gap", "h2d", "tail"): "loading, forward, backward and update",
+}
 _PLACES = {
     "gap": "between the end of a step and the next batch",
     "h2d": "preparing the batch before the forward",

@@ -7,6 +7,7 @@ from typing import Any
 from collector.format.schema.manifest import Loader
 from profiler_server.analysis.results import Evidence
 from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.limits import INPUT_WAIT_FRAC
 from profiler_server.format import format_duration, format_share
 
 DATA_PAGE = Evidence("data", "tab=interval", "Queue depth and wait per step")
@@ -41,4 +42,9 @@ def say_wait(case: Case) -> str:
     of_loader = f"batches of {case.loading.name}" if case.other_loadings else "data"
     wait_ns, step_ns = case.data_wait_ns, case.steps.mean_ns
     share = format_share(wait_ns / step_ns)
-    return f"The step waits {format_duration(wait_ns)} of {format_duration(step_ns)} ({share}) for {of_loader}."
+    return f"The {case.steps.noun} waits {format_duration(wait_ns)} of {format_duration(step_ns)} ({share}) for {of_loader}."
+
+
+def say_input_limit(case: Case) -> str:
+    """Return the limit that rules about loading share, as the start of a sentence."""
+    return f"More than {format_share(INPUT_WAIT_FRAC)} of the {case.steps.noun} waits for data"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collector.format.phases import PHASE_NAMES
+from collector.format.phases import PHASE_LABELS, PHASE_NAMES
 from collector.format.steps import read_integers
 from profiler_server.analysis.results import Abstention
 from profiler_server.diagnosis.facts import Case
@@ -35,7 +35,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
     return Finding(
         title="Steps become longer during the run",
         measured=f"The usual step grew from {format_duration(levels[0])} to {format_duration(levels[-1])} "
-        f"(+{format_share(drift)}), most of it in {phase.replace('_', ' ')}.",
+        f"(+{format_share(drift)}), most of it in {PHASE_LABELS[phase].lower()}.",
         threshold=f"The last sixth of the steps is longer than the first by more than {format_share(DRIFT_FRAC)}, it rises "
         "throughout, and the host did not get busier.",
         advice="Look for what accumulates: a list of losses that keep their graph, a growing log or cache, fragmented memory. A "

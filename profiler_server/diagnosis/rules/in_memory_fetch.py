@@ -7,10 +7,10 @@ from dataclasses import replace
 from profiler_server.analysis.data.loader_simulation import Job, LoopModel
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import IN_MEMORY_NS, INPUT_WAIT_FRAC
+from profiler_server.diagnosis.limits import IN_MEMORY_NS
 from profiler_server.diagnosis.what_if import feed
-from profiler_server.diagnosis.wording import STEPS_PAGE, say_wait
-from profiler_server.format import format_duration, format_share
+from profiler_server.diagnosis.wording import STEPS_PAGE, say_input_limit, say_wait
+from profiler_server.format import format_duration
 
 _LEFT = 0.2
 
@@ -35,8 +35,7 @@ def _judge(case: Case) -> Finding | None:
         title="Samples in memory are fetched one by one",
         measured=f"{say_wait(case)} A sample takes {format_duration(case.loading.batch_ns / samples)}, a batch of "
         f"{samples:.0f} takes {format_duration(case.loading.batch_ns)}.",
-        threshold=f"More than {format_share(INPUT_WAIT_FRAC)} of the step waits for data, and a sample takes less than "
-        f"{format_duration(IN_MEMORY_NS)}.",
+        threshold=f"{say_input_limit(case)}, and a sample takes less than {format_duration(IN_MEMORY_NS)}.",
         advice="Fetch the whole batch with one index operation; worker processes would only add the cost of moving it.",
         change="sampler = BatchSampler(RandomSampler(dataset), batch_size="
         f"{loader.batch_size or 32}, drop_last=False)\n"

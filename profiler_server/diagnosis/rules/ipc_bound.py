@@ -5,9 +5,8 @@ from __future__ import annotations
 from profiler_server.analysis.data.loop import BatchTimes
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import INPUT_WAIT_FRAC
 from profiler_server.diagnosis.what_if import scale_stages
-from profiler_server.diagnosis.wording import STAGES_PAGE, say_wait
+from profiler_server.diagnosis.wording import STAGES_PAGE, say_input_limit, say_wait
 from profiler_server.format import format_duration, format_share
 
 
@@ -29,7 +28,7 @@ def _blame_sending(case: Case, batches: BatchTimes) -> Finding:
         title="Moving batches between processes is slow",
         measured=f"{say_wait(case)} Sending takes {format_duration(send_ns)} per batch, "
         f"{format_share(share)} of the workers' work.",
-        threshold=f"More than {format_share(INPUT_WAIT_FRAC)} of the step waits for data, and sending is the longest stage.",
+        threshold=f"{say_input_limit(case)}, and sending is the longest stage.",
         advice="Return few large tensors per sample (they are moved by shared memory) rather than lists, dicts of "
         "numbers or strings, which are pickled; send uint8 and convert after the copy.",
         change="return torch.from_numpy(image), label  # uint8; convert on the device: images.float().div_(255)",
@@ -47,7 +46,7 @@ def _blame_handover(case: Case) -> Finding:
         title="Receiving finished batches is slow",
         measured=f"{say_wait(case)} The next batch was ready {format_share(1.0 - case.loading.not_ready_frac)} of the time: the "
         "step waits to receive its tensors from the worker.",
-        threshold=f"More than {format_share(INPUT_WAIT_FRAC)} of the step waits for data, and the next batch is ready.",
+        threshold=f"{say_input_limit(case)}, and the next batch is ready.",
         advice="Each tensor of a batch is opened from shared memory by a file that the worker passes on, so many small "
         "tensors take long, and a worker that is busy answers late. Return fewer tensors per batch, or share memory by "
         "name.",

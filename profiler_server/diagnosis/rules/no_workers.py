@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import INPUT_WAIT_FRAC, SEND_NS
+from profiler_server.diagnosis.limits import SEND_NS
 from profiler_server.diagnosis.what_if import choose_workers, set_workers
-from profiler_server.diagnosis.wording import STAGES_PAGE, STEPS_PAGE, say_wait, write_loader
-from profiler_server.format import format_duration, format_share
+from profiler_server.diagnosis.wording import STAGES_PAGE, STEPS_PAGE, say_input_limit, say_wait, write_loader
+from profiler_server.format import format_duration
 
 _SPLIT = """# An IterableDataset is read whole by every worker, unless its __iter__ splits the work. Split what is cheap
 # (file names, indices), before the work on each sample: one that is made and then skipped costs as much.
@@ -34,7 +34,7 @@ def _judge(case: Case) -> Finding | None:
     return Finding(
         title="The training process loads its own data",
         measured=f"{say_wait(case)} Making a batch takes {format_duration(case.loading.batch_ns)}, and the step waits while it is made.",
-        threshold=f"num_workers=0, and more than {format_share(INPUT_WAIT_FRAC)} of the step waits for data.",
+        threshold=f"{say_input_limit(case)}, and num_workers=0.",
         advice=f"Let {workers} worker process{'es' if workers > 1 else ''} make batches while the step computes. "
         "This is the smallest number whose step is within 3 % of the best." + (_SPLIT_ADVICE if iterable else ""),
         change=(_SPLIT if iterable else "") + write_loader(loader, num_workers=workers, persistent_workers=True),
@@ -52,11 +52,11 @@ def _judge_trace(case: Case) -> Finding | None:
     if not case.shows_no_workers or not case.loading.is_input_bound or case.loading.batch_ns < 3 * SEND_NS:
         return None
     workers = choose_workers(case)
-    least = format_duration(case.loading.loop.regular_step_ns - case.loading.wait_ns)
+    least = format_duration(case.steps.mean_ns - case.data_wait_ns)
     return Finding(
         title="The training process loads its own data",
         measured=f"{say_wait(case)} The trace shows the iterator of a DataLoader with num_workers=0.",
-        threshold=f"num_workers=0, and more than {format_share(INPUT_WAIT_FRAC)} of the step waits for data.",
+        threshold=f"{say_input_limit(case)}, and num_workers=0.",
         advice=f"Let {workers} worker process{'es' if workers > 1 else ''} make batches while the step computes; at best, "
         f"with no wait left, a step takes {least}. The trace does not say how many cores there are.",
         change=f"DataLoader(\n    dataset,\n    num_workers={workers},  # was 0\n    persistent_workers=True,\n"

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from collector.format.intervals import Ints
-from collector.format.phases import PHASE_NAMES
+from collector.format.phases import PHASE_LABELS, PHASE_NAMES
 from collector.format.steps import find_stall_limit, read_integers
 from profiler_server.analysis.results import Evidence
 from profiler_server.analysis.steps.interruptions import StepCauses, sum_interruptions
@@ -48,7 +48,7 @@ def _judge(case: Case) -> Finding | None:
     return Finding(
         title=f"Every {period} steps one takes {format_duration(each_ns)} longer",
         measured=f"{len(stalls)} of {len(regular)} steps, one in {period}, are longer by {format_duration(each_ns)}, "
-        f"most of it in {phase.replace('_', ' ')}: {format_share(excess_ns / case.steps.mean_ns)} of the time."
+        f"most of it in {PHASE_LABELS[phase].lower()}: {format_share(excess_ns / case.steps.mean_ns)} of the time."
         f"{_name_cause(case, stalls, middle)}",
         threshold=f"{MIN_STALLS} stalls or more at even distances that cost at least {format_share(STALL_FRAC)} of the time.",
         advice=f"Look for what the loop does every {period} steps: a checkpoint, a log flush, metrics, an evaluation. "

@@ -10,7 +10,7 @@ from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import OUTSIDE_FRAC
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
-from profiler_server.format import format_duration, format_share
+from profiler_server.format import form_plural, format_duration, format_share
 
 _UNWATCHED = (
     " No input of the steps was seen: if this time is your input, wrap it, for batch in collector.watch(batches), "
@@ -27,20 +27,26 @@ def _judge(case: Case) -> Finding | None:
     share = typical / case.steps.mean_ns
     if share < OUTSIDE_FRAC:
         return None
+    spent = case.steps.phases_ns["gap"] + case.steps.phases_ns["tail"]
     longer = "gap" if case.steps.regular_phases_ns["gap"] > case.steps.regular_phases_ns["tail"] else "tail"
     is_fed = bool(read_integers(case.steps.rows, "fetches").any() or case.steps.regular_phases_ns["data_wait"])
     place = "before the batch is asked for" if longer == "gap" else "after the parameter update"
+    told = format_duration(typical)
+    usual = (
+        "" if told == format_duration(spent) else f"; half of the {form_plural(case.steps.noun)} spend at least {told}"
+    )
     return Finding(
         title="Every step spends time outside of training",
-        measured=f"{format_duration(typical)} of {format_duration(case.steps.mean_ns)} ({format_share(share)}) of a usual step "
-        f"is spent outside of loading, forward, backward and update, most of it {place}.",
-        threshold=f"At least {format_share(OUTSIDE_FRAC)} of the usual step.",
+        measured=f"{format_duration(spent)} of {format_duration(case.steps.mean_ns)} ({format_share(case.steps.share('gap', 'tail'))}) "
+        "are spent outside of loading, preparing the batch, forward, backward and update, most of it "
+        f"{place}{usual}.",
+        threshold=f"In half of the {form_plural(case.steps.noun)} at least {format_share(OUTSIDE_FRAC)} of the mean {case.steps.noun}.",
         advice="Look at what the loop does there: logging, metrics, progress bars, copies of the weights. Do it every "
         "n-th step, or in another thread." + ("" if is_fed else _UNWATCHED),
         change="if step % 50 == 0:\n    log(loss.item())  # not in every step",
         fix="less work between the steps",
         evidence=(STEPS_PAGE,),
-        what_if=shorten_step(case, "outside", typical, 0.8),
+        what_if=shorten_step(case, "outside", min(typical, spent), 0.8),
         gain_range=(0.3, 1.25),
     )
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import INPUT_WAIT_FRAC
 from profiler_server.diagnosis.what_if import scale_stages
-from profiler_server.diagnosis.wording import STAGES_PAGE, say_wait
+from profiler_server.diagnosis.wording import STAGES_PAGE, say_input_limit, say_wait
 from profiler_server.format import format_duration, format_number_of, format_share
 
 
@@ -20,7 +19,7 @@ def _judge(case: Case) -> Finding | None:
         title="Collating batches is slow",
         measured=f"{say_wait(case)} Collating takes {format_duration(collate_ns)} per batch of "
         f"{format_number_of(round(batches.samples), 'sample')}, {format_share(share)} of the loader's work.",
-        threshold=f"More than {format_share(INPUT_WAIT_FRAC)} of the step waits for data, and collating is the longest stage.",
+        threshold=f"{say_input_limit(case)}, and collating is the longest stage.",
         advice="Stacking tensors is a copy and should cost next to nothing: return tensors of one shape from the "
         "dataset and stack them, without a Python loop over elements.",
         change="def collate(samples):\n    inputs, targets = zip(*samples)\n"

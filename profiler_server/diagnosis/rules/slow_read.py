@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import INPUT_WAIT_FRAC
 from profiler_server.diagnosis.what_if import scale_stages
-from profiler_server.diagnosis.wording import STAGES_PAGE, say_wait
+from profiler_server.diagnosis.wording import STAGES_PAGE, say_input_limit, say_wait
 from profiler_server.format import format_duration, format_number_of, format_share
 
 
@@ -20,7 +19,7 @@ def _judge(case: Case) -> Finding | None:
         title="Reading samples is slow",
         measured=f"{say_wait(case)} Reading takes {format_duration(read_ns)} per batch of {format_number_of(round(batches.samples), 'sample')}, "
         f"{format_share(share)} of the loader's work.",
-        threshold=f"More than {format_share(INPUT_WAIT_FRAC)} of the step waits for data, and reading is the longest stage.",
+        threshold=f"{say_input_limit(case)}, and reading is the longest stage.",
         advice="Read fewer, larger pieces: pack small files into shards, move the data to a local disk, or keep it in "
         "memory.",
         change="# pack samples once, then read whole shards in order, for instance:\n"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import INPUT_WAIT_FRAC
 from profiler_server.diagnosis.what_if import scale_stages
-from profiler_server.diagnosis.wording import STAGES_PAGE, say_wait
+from profiler_server.diagnosis.wording import STAGES_PAGE, say_input_limit, say_wait
 from profiler_server.format import format_duration, format_share
 
 
@@ -23,7 +22,7 @@ def _judge(case: Case) -> Finding | None:
         title=f"Transforms are slow: {slowest[0]}" if slowest else "Transforms are slow",
         measured=f"{say_wait(case)} Transforms take {format_duration(transform_ns)} per batch, "
         f"{format_share(share)} of the loader's work{named}.",
-        threshold=f"More than {format_share(INPUT_WAIT_FRAC)} of the step waits for data, and transforms are the longest stage.",
+        threshold=f"{say_input_limit(case)}, and transforms are the longest stage.",
         advice=f"Make {target} cheaper: do it once and store the result, do it on smaller data, or do it for the whole "
         "batch at once (torchvision v2 transforms take batches, also on the device).",
         change="for images, _ in loader:\n    images = batch_transform(images.to(device))  # once per batch, not per sample",

@@ -33,6 +33,9 @@ def _judge(case: Case) -> Finding | None:
         return None
     depth = max(4, case.loading.loop.model.prefetch)
     held = case.loading.readiness[0].held_up_frac if case.loading.readiness else 0.0
+    late = (
+        f"; in {format_share(held)} of the requests batches that were ready waited for an earlier one" if held else ""
+    )
 
     def change(model: LoopModel) -> LoopModel:
         return replace(model, in_order=False, prefetch=max(depth, model.prefetch))
@@ -40,8 +43,7 @@ def _judge(case: Case) -> Finding | None:
     return Finding(
         title="A few slow samples hold up the rest",
         measured=f"{say_wait(case)} The median batch takes {format_duration(middle)}, the slowest "
-        f"{format_duration(float(batches.total_ns.max()))}; in {format_share(held)} of the requests batches "
-        "that were ready waited for an earlier one.",
+        f"{format_duration(float(batches.total_ns.max()))}{late}.",
         threshold=f"The times of the batches vary by more than {format_share(UNEVEN_SPREAD)} of their mean (standard deviation), and "
         f"median batches would take less than {format_share(UNEVEN_LOAD_FRAC)} of the workers' time.",
         advice="Take batches as they are ready and ask for more ahead. The order of the data then depends on timing; "

@@ -18,7 +18,7 @@ def _judge(case: Case) -> Finding | None:
     return Finding(
         title="The processors are the limit, not the number of workers",
         measured=f"{say_wait(case)} A worker keeps {format_share(case.loading.cpu_need)} of a core busy while it "
-        f"makes a batch ({format_duration(case.loading.batch_ns)}); {case.demand_frac * case.host.cores:.1f} of {case.host.cores:g} cores "
+        f"makes a batch ({format_duration(case.loading.batch_ns)}); {min(case.demand_frac, 1.0) * case.host.cores:.1f} of {case.host.cores:g} cores "
         "are in use.",
         threshold=f"A worker per core or more, each needing a processor for more than {format_share(CAPPED_NEED)} of its work, and at "
         f"least {format_share(CAPPED_DEMAND_FRAC)} of the usable cores in use.",

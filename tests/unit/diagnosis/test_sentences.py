@@ -1,0 +1,93 @@
+"""The sentences of the verdict and of the rules: one base for every figure, and nothing that cannot be."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from collector.format.run import Run, open_run
+from collector.format.steps import summarize_steps
+from profiler_server.analysis.results import Diagnosis
+from profiler_server.diagnosis.judging import diagnose
+from profiler_server.format import format_duration, format_share
+from tests.support.asking import Asker
+from tests.support.cases import PLANTED, Plant, build_case_run, plan_of
+from tests.support.runs import MS, RunPlan, build_run, slow_loader_plan
+from tests.support.tables import make_inference
+
+PART = re.compile(r"(\d[\d.,]* (?:ns|µs|ms|s)) of (\d[\d.,]* (?:ns|µs|ms|s))\b")
+
+
+def list_texts(found: Diagnosis) -> list[str]:
+    return [found.sentence, *(text for entry in found.suggestions for text in (entry.measured, entry.threshold))]
+
+
+def find_mean(run: Run) -> str:
+    times = summarize_steps(run.rank().table("steps")).duration_ns
+    assert times is not None
+    return format_duration(times.mean)
+
+
+def forget_some(steps: list[dict[str, object]]) -> None:
+    """Spend 30 ms before each batch, and 200 ms in one step of ten; start an epoch of 25 steps with a long wait."""
+    for at, step in enumerate(steps):
+        step["gap_ns"] = (200 if at % 10 == 7 else 30) * MS
+        step["batch"] = at % 25
+        if at % 25 == 0:
+            step["data_wait_ns"] = 90 * MS
+
+
+@pytest.mark.parametrize("rule", PLANTED)
+def test_every_part_of_a_step_is_of_the_mean_step(rule: str, tmp_path: Path) -> None:
+    run = build_case_run(tmp_path / "run", PLANTED[rule])
+    found = {base for text in list_texts(diagnose(run, 0)) for _, base in PART.findall(text)}
+    assert found <= {find_mean(run)}
+
+
+def test_time_outside_of_training_is_told_of_the_mean_step_on_every_page(tmp_path: Path) -> None:
+    run = build_case_run(tmp_path / "run", Plant(plan_of(), edit=forget_some))
+    found = diagnose(run, 0)
+    said = next(entry for entry in found.suggestions if entry.rule == "python_gap")
+    parts = set(PART.findall(" ".join(list_texts(found))))
+    assert {base for _, base in parts} == {find_mean(run)}
+    times = run.rank().table("steps").to_pandas().query("~detailed")
+    share = format_share((times.gap_ns + times.tail_ns).mean() / times.duration_ns.mean())
+    assert f"({share}) are spent outside of loading, preparing the batch" in said.measured
+    page = Asker(tmp_path).ask("/runs/run/").text
+    assert {base for _, base in PART.findall(re.sub(r"<[^>]+>", "", page))} == {find_mean(run)}
+
+
+def test_no_more_cores_are_in_use_than_there_are(tmp_path: Path) -> None:
+    for rule in ("workers_capped_by_cores", "slow_transform"):
+        text = " ".join(list_texts(diagnose(build_case_run(tmp_path / rule, PLANTED[rule]), 0)))
+        used = re.findall(r"([\d.]+) of (\d+) cores are in use", text)
+        assert used
+        assert all(float(cores) <= float(there) for cores, there in used)
+
+
+def test_what_did_not_happen_is_not_told(tmp_path: Path) -> None:
+    text = " ".join(list_texts(diagnose(build_case_run(tmp_path / "run", PLANTED["uneven_samples"]), 0)))
+    assert "The median batch takes" in text
+    assert "in 0.0 % of the requests" not in text
+    breaks = " ".join(list_texts(diagnose(build_case_run(tmp_path / "breaks", PLANTED["graph_breaks"]), 0)))
+    assert "1 graph break in forward (net.py:7)" in breaks
+
+
+def test_a_run_that_only_infers_is_judged_by_its_batches(tmp_path: Path) -> None:
+    build_run(tmp_path / "run", slow_loader_plan("read"))
+    make_inference(tmp_path / "run")
+    found = diagnose(open_run(tmp_path / "run"), 0)
+    texts = [*list_texts(found), found.bound_by.confidence]
+    assert "the batch waits" in found.sentence
+    assert [text for text in texts if re.search(r"\bsteps?\b", text)] == []
+
+
+def test_a_short_run_that_only_infers_tells_how_many_batches_advice_needs(tmp_path: Path) -> None:
+    build_run(tmp_path / "run", RunPlan(steps=9))
+    make_inference(tmp_path / "run")
+    found = diagnose(open_run(tmp_path / "run"), 0)
+    assert "the forward takes" in found.sentence
+    assert "Only 8 steady batches were recorded" in found.sentence  # the first one starts the loader
+    assert [entry.missing for entry in found.abstained if "step" in f"{entry.missing} {entry.how}"] == []
