@@ -49,6 +49,11 @@ def format_share(value_frac: float | None) -> str:
     return f"{percent:.2f} %" if 0 < abs(percent) < 0.1 else f"{percent:.1f} %"
 
 
+def format_change(change_frac: float) -> str:
+    """Return a relative change as percent with its sign, `+3.0 %`."""
+    return f"{100.0 * change_frac:+.1f} %"
+
+
 def format_shares(values_frac: Sequence[float], firm: Collection[int] = ()) -> tuple[str, ...]:
     """Return the parts of a whole as percent with one decimal, rounded so that what is shown adds up to the whole.
 

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from collector import Profiler
 from collector.demo.pictures import read_digit, write_pictures
-from collector.format.schema.wording import format_number_of
+from collector.format.schema.wording import format_number_of, format_percent
 
 BATCH = 32
 TRAIN_PICTURES = 640
@@ -110,7 +110,7 @@ def record_training(output_path: Path, steps: int) -> None:
         profiler = Profiler(output_path)
         accuracy = train(paths, steps)
         profiler.analyse()
-    print(f"Trained to {accuracy:.0%} on pictures it had not seen. The run is in {output_path}")
+    print(f"Trained to {format_percent(accuracy)} on pictures it had not seen. The run is in {output_path}")
 
 
 def train(paths: Sequence[Path], steps: int) -> float:

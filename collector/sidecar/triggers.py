@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import NamedTuple
 
+from collector.format.schema.wording import format_percent
+
 WARM_UP = 30
 """Train steps that nothing is concluded from: compilation, caches and clocks settle."""
 LONG_TIMES = 4.0
@@ -123,7 +125,7 @@ class StepWatch:
             return None
         self._is_starved = True
         share = stretch.wait_ns / stretch.total_ns
-        text = f"steps {stretch.first} to {step.step} waited for data for {share:.0%} of their time"
+        text = f"steps {stretch.first} to {step.step} waited for data for {format_percent(share)} of their time"
         return Finding("starvation", step.step, text)
 
     def _judge_drift(self, step: Step) -> Finding | None:

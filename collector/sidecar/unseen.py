@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collector.format.schema.manifest import Warn
+from collector.format.schema.wording import format_percent
 from collector.sidecar.losses import INPUT_UNSEEN, NO_STEP_FOUND, STEPS_UNSEEN
 from collector.sidecar.rows import DATA, GAP, H2D, TAIL
 
@@ -18,7 +19,7 @@ UNSEEN_FRAC = 0.1
 LEAST_STEPS = 5
 _INPUT = (
     "No input of the training was seen: no DataLoader, and nothing that the script marked. In {count} of {steps} steps, "
-    "more than {share:.0%} of the time lies outside of every known call. If that gap is your input, wrap it: "
+    "more than {share} of the time lies outside of every known call. If that gap is your input, wrap it: "
     "for batch in collector.watch(batches)."
 )
 BATCHES_GUESSED = "batches_guessed"
@@ -60,4 +61,9 @@ class Seen:
             return (Warn(BATCHES_GUESSED, _BATCHES),)
         if self.input_ns or self.steps < LEAST_STEPS or 2 * self.gapped_steps <= self.steps:
             return ()
-        return (Warn(INPUT_UNSEEN, _INPUT.format(count=self.gapped_steps, steps=self.steps, share=UNSEEN_FRAC)),)
+        return (
+            Warn(
+                INPUT_UNSEEN,
+                _INPUT.format(count=self.gapped_steps, steps=self.steps, share=format_percent(UNSEEN_FRAC)),
+            ),
+        )

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from collector.format.colors import PALETTE
 from collector.format.phases import PHASE_COLORS
-from profiler_server.format import choose_byte_unit, choose_time_unit, shorten_middle
+from profiler_server.format import choose_byte_unit, choose_time_unit, format_shares, shorten_middle
 
 Numbers = npt.NDArray[Any]
 Figure = dict[str, Any]
@@ -181,6 +181,8 @@ def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
     """
     colors = [slice_.color or PIE_ORDER[i % len(PIE_ORDER)] for i, slice_ in enumerate(slices)]
     rounds = [0 if slice_.color else i // len(PIE_ORDER) for i, slice_ in enumerate(slices)]
+    whole = sum(s.value for s in slices) or 1.0
+    shares = format_shares([s.value / whole for s in slices])
     pattern = {"shape": [PIE_HATCHES[r % len(PIE_HATCHES)] for r in rounds], "size": 6, "solidity": 0.6}
     pie = {
         "type": "pie",
@@ -197,10 +199,10 @@ def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
         "sort": False,
         "direction": "clockwise",
         # Letters on a hatch cannot be read.
-        "texttemplate": ["" if r else "%{percent:.1%}" for r in rounds],
+        "texttemplate": ["" if r else share for r, share in zip(rounds, shares, strict=True)],
         "textposition": "inside",
         "insidetextorientation": "horizontal",
-        "hovertemplate": "%{customdata}<br>%{text} · %{percent}<extra></extra>",
+        "hovertemplate": [f"%{{customdata}}<br>%{{text}} · {share}<extra></extra>" for share in shares],
     }
     layout: Figure = {"margin": {"l": 4, "r": 4, "t": 4, "b": 4}, "showlegend": True}
     layout["uniformtext"] = {"minsize": 11, "mode": "hide"}

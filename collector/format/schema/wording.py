@@ -19,6 +19,11 @@ def form_plural(noun: str) -> str:
     return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
 
 
+def format_percent(part_frac: float) -> str:
+    """Return a fraction in whole percent, `70 %`."""
+    return f"{100.0 * part_frac:.0f} %"
+
+
 def format_part(part: int, whole: int) -> str:
     """Return a part in whole percent, `98 %`; never 0 % of something nor 100 % of less than all."""
     percent = round(100 * part / whole)

@@ -12,7 +12,7 @@ from typing import Any
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.layout import run_file
-from collector.format.schema.wording import format_number_of
+from collector.format.schema.wording import format_number_of, format_percent
 from collector.format.schema.writing import replace_text
 from collector.launch.benchmark.calls import Call, Calls, read_calls
 from collector.launch.benchmark.figures import (
@@ -168,7 +168,7 @@ def write_document(document: Tree, path: Path) -> None:
 
 def _describe_apart(path: str, throughput: Throughput) -> str:
     return (
-        f"the processes ran {path} at the same time for only {throughput.together_frac:.0%} of the measured time, "
+        f"the processes ran {path} at the same time for only {format_percent(throughput.together_frac)} of the measured time, "
         "so the throughput is lower than what they reach together; run more batches"
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collector.format.schema.manifest import Warn
-from collector.format.schema.wording import format_number_of
+from collector.format.schema.wording import format_number_of, format_percent
 from collector.traces.kineto.classify import Kind
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.collect import Log
@@ -79,7 +79,7 @@ def _check_launches(launches: Launches) -> Iterator[str]:
         yield f"none of {format_number_of(count, 'launch call')} has a kernel, so nothing of the device was recorded"
         return
     if missing > _LEAST_WITHOUT_KERNEL_FRAC * count:
-        yield f"{missing:,} of {format_number_of(count, 'launch call')} have no kernel ({missing / count:.0%})"
+        yield f"{missing:,} of {format_number_of(count, 'launch call')} have no kernel ({format_percent(missing / count)})"
     first = int(np.argmax(launches.has_work)) if count else 0
     gap_ns = int(launches.start_ns[first] - launches.start_ns[0]) if count else 0
     if gap_ns > START_GAP_NS:

@@ -14,7 +14,7 @@ import numpy as np
 
 from collector.format.schema.errors import TraceError
 from collector.format.schema.manifest import Warn
-from collector.format.schema.wording import format_number_of
+from collector.format.schema.wording import format_number_of, format_percent
 from collector.traces.format import StepBounds
 from collector.traces.kineto.classify import Kind, read_step
 from collector.traces.kineto.clock import Ints
@@ -111,7 +111,7 @@ def describe_steps(steps: Steps) -> list[Warn]:
         warnings.append(Warn("trace_without_steps", text))
     elif not steps.markers:
         which = "The one step of this trace was" if len(steps) == 1 else f"The {len(steps):,} steps of this trace were"
-        sure = f"{steps.confidence_frac:.0%} sure; import it again with --steps-from to choose them by hand"
+        sure = f"{format_percent(steps.confidence_frac)} sure; import it again with --steps-from to choose them by hand"
         found = f"{which} found by {steps.how}, not by step markers ({sure})."
         warnings.append(Warn("steps_inferred", found if steps.own is None else f"{which} chosen by {steps.how}."))
     if steps.own and len(steps) >= _MANY_PER_STEP * steps.own:
@@ -128,7 +128,7 @@ def describe_steps(steps: Steps) -> list[Warn]:
         )
         text = (
             f"{which} left out of every average: the recording ended before their work on the device did (a last step "
-            f"counts only if it launched at least {CUT_OFF_SHARE:.0%} of the device events of the one before)."
+            f"counts only if it launched at least {format_percent(CUT_OFF_SHARE)} of the device events of the one before)."
         )
         warnings.append(Warn("step_cut_off", text))
     return warnings

@@ -21,7 +21,7 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.steps import explain_average, read_integers, select_steps, sum_recorded, train_steps
 from profiler_server.analysis.operators.operator_groups import Measure
-from profiler_server.format import format_duration, format_number_of, format_share
+from profiler_server.format import format_change, format_duration, format_number_of, format_share
 
 OPERATORS = 15
 _OPERATOR_COLUMNS = ("step", "name", "self_ns", "device_self_ns")
@@ -168,7 +168,7 @@ def _describe_loop(found: Comparison) -> str:
     if not a_ns or abs((b_ns - a_ns) / a_ns - found.step.change_ns / found.step.a_ns) < LOOP_FRAC:
         return ""
     return (
-        f" The whole loop, with evaluation, warm-up and what lies between steps, changed by {100 * (b_ns / a_ns - 1):+.1f} %: "
+        f" The whole loop, with evaluation, warm-up and what lies between steps, changed by {format_change(b_ns / a_ns - 1)}: "
         f"{format_duration(a_ns)} a {found.noun} in A, {format_duration(b_ns)} in B."
     )
 

@@ -21,7 +21,7 @@ from profiler_server.analysis.compare.run_statistics import (
     find_changed_parts,
 )
 from profiler_server.analysis.compare.run_times import RunTimes
-from profiler_server.format import format_duration, format_number_of
+from profiler_server.format import format_change, format_duration, format_number_of, format_share
 
 Kind = Literal["slower", "same", "faster", "unknown"]
 LEAST_RUNS = 3
@@ -124,7 +124,7 @@ def _explain_few(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> str:
         change = _medians(new)[0] / _medians(base)[0] - 1.0
         low, high = bootstrap_medians(base[0].steps_ns, new[0].steps_ns)
         return (
-            f"Within this pair the median {base[0].noun} differs by {change:+.1%} ({low:+.1%} to {high:+.1%}), but how much "
+            f"Within this pair the median {base[0].noun} differs by {format_change(change)} ({format_change(low)} to {format_change(high)}), but how much "
             f"two runs of the same program differ here is not known. Record at least {LEAST_RUNS} runs of each side, "
             f"interleaved, or keep {LEAST_LIKE} runs of the same script below one folder."
         )
@@ -135,13 +135,13 @@ def _explain_few(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> str:
 
 
 def _explain(kind: Kind, estimate: Estimate, parts: Sequence[PartChange], max_slowdown: float, noun: str) -> str:
-    spread = f"{estimate.change:+.1%} ({estimate.low:+.1%} to {estimate.high:+.1%})"
-    seen = f"a slowdown of {estimate.detectable:.1%} would be found four times in five"
+    spread = f"{format_change(estimate.change)} ({format_change(estimate.low)} to {format_change(estimate.high)})"
+    seen = f"a slowdown of {format_share(estimate.detectable)} would be found four times in five"
     if kind == "slower":
         return f"The median {noun} is slower by {spread}{_name_parts(parts, slower=True)}."
     if kind == "faster":
         return f"The median {noun} is faster: {spread}{_name_parts(parts, slower=False)}."
-    limit = f" The limit is {max_slowdown:.1%}." if max_slowdown else ""
+    limit = f" The limit is {format_share(max_slowdown)}." if max_slowdown else ""
     if kind == "same":
         return f"No slowdown: {spread}; {seen}.{limit}"
     return f"Undecided: {spread}; only {seen}.{limit} Record more pairs, or on a quieter machine."

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from profiler_server.format import format_share
+
 Method = Literal["replay", "steps"]
 
 
@@ -41,8 +43,8 @@ WORST_PERCENT = 3
 def distrust(discrepancy: float, method: Method) -> WhatIf:
     """Return the answer of a model that does not meet the measured steps."""
     text = (
-        f"The modelled steps differ from the measured ones by {abs(discrepancy):.1%}; what-if figures are given up to "
-        f"{MOST_DISCREPANCY:.0%}."
+        f"The modelled steps differ from the measured ones by {format_share(abs(discrepancy))}; what-if figures are given up to "
+        f"{format_share(MOST_DISCREPANCY)}."
     )
     return WhatIf(discrepancy_frac=discrepancy, method=method, reason=text)
 

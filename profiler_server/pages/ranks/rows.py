@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from profiler_server.analysis.ranks.ranks import RankSummary, Straggler
 from profiler_server.analysis.results import DeviceTimes
-from profiler_server.format import ABSENT, format_count, format_duration, shorten_middle
+from profiler_server.format import ABSENT, format_change, format_count, format_duration, shorten_middle
 
 Key = Callable[[RankSummary], float | str]
 KEYS: Mapping[str, Key] = {
@@ -111,4 +111,4 @@ def _write_behind(rank: RankSummary, straggler: Straggler | None) -> str:
     """Return how far a rank is from the median of the others of the slowest, which is one yardstick for all."""
     if straggler is None or not rank.steps or not straggler.others_ns:
         return ""
-    return f"{100 * (rank.own_ns / straggler.others_ns - 1):+.1f} %"
+    return format_change(rank.own_ns / straggler.others_ns - 1)

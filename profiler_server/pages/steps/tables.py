@@ -26,6 +26,7 @@ from profiler_server.analysis.steps.stability import summarize_stability
 from profiler_server.analysis.steps.triggers import WindowReason, explain_windows
 from profiler_server.format import (
     ABSENT,
+    format_change,
     format_count,
     format_duration,
     format_number_of,
@@ -168,7 +169,7 @@ def list_steadiness(data: StepData) -> tuple[Figure, ...]:
         figures.append(Figure("jitter", format_share(stability.jitter_frac), note))
     if stability.trend_frac is not None:
         note = f"median of the last quarter of the {data.nouns} against the first quarter"
-        figures.append(Figure("trend", f"{100 * stability.trend_frac:+.1f} %", note))
+        figures.append(Figure("trend", format_change(stability.trend_frac), note))
     return tuple(figures)
 
 

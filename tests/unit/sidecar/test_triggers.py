@@ -80,7 +80,7 @@ def test_steps_that_wait_for_data_are_found_once_in_a_stretch() -> None:
     see_all(watch, make_steps(100))
     starved = [step._replace(data_wait_ns=step.duration_ns * 7 // 10) for step in make_steps(300, 40.0, 101)]
     assert [(found.trigger, found.text) for found in see_all(watch, starved) if found.trigger != "drift"] == [
-        ("starvation", "steps 101 to 130 waited for data for 70% of their time")
+        ("starvation", "steps 101 to 130 waited for data for 70 % of their time")
     ]
     assert see_all(watch, make_steps(50, 40.0, 401)) == []
 

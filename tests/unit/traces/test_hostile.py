@@ -123,7 +123,7 @@ def test_what_a_trace_lacks_is_one_line_of_the_run(tmp_path: Path) -> None:
     calls = [call(at, 1, at) for at in range(10, 5000, 10)]
     cases = {
         "none of 499 launch calls has a kernel": calls,
-        "350 of 499 launch calls have no kernel (70%); the device was recorded from 3.5 ms": [
+        "350 of 499 launch calls have no kernel (70 %); the device was recorded from 3.5 ms": [
             *calls,
             *(kernel("k", at + 5, 4, at) for at in range(3510, 5000, 10)),
         ],

@@ -97,7 +97,7 @@ def test_steps_are_told_from_launches_that_repeat(tmp_path: Path) -> None:
     rows = read.tables["steps"].to_pylist()
     assert [row["duration_ns"] for row in rows if row["kind"] == "train"][:4] == [100_000] * 4
     assert read.facts.facts["steps_confidence_frac"] == 0.5
-    assert "50% sure" in next(entry.text for entry in read.warnings if entry.code == "steps_inferred")
+    assert "50 % sure" in next(entry.text for entry in read.warnings if entry.code == "steps_inferred")
 
 
 def test_layers_of_one_pass_are_no_steps(tmp_path: Path) -> None:
