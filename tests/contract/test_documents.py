@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from profiler_server.diagnosis.judging import find_rules
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -56,3 +59,12 @@ def test_paths_and_links_of_a_document_lead_somewhere(document: Path) -> None:
     links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
     assert [path for path in paths if not (ROOT / path).exists()] == []
     assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+def test_the_list_of_rules_is_that_of_the_rules_there_are() -> None:
+    """The sentence beside a rule is that at the top of its file."""
+    text = (ROOT / "docs/diagnosis.md").read_text("utf-8").partition("## The rules")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE)
+    rules = [rule.id for rule in find_rules().rules]
+    known = [(rule, (import_module(f"profiler_server.diagnosis.rules.{rule}").__doc__ or "").strip()) for rule in rules]
+    assert listed == sorted(known)
