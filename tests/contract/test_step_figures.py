@@ -190,7 +190,7 @@ def test_the_comparison_agrees(truth: Truth) -> None:
     found = compare.describe(compared)
     assert (found["steps"]["a"], found["steps"]["b"]) == (truth.times.count, truth.times.count)
     assert found["step"]["a_ns"] == pytest.approx(truth.times.mean, rel=1e-12)
-    assert not compared.is_slower
+    assert not compared.step.is_clear
     count, _, reasons = truth.left_out.partition(" left out: ")
     both = f"{2 * int(count.split()[0])} {truth.noun}" if count else ""
     last = compare.render(compared).splitlines()[-2]

@@ -89,12 +89,8 @@ class Accounts:
     """What the trace lacks, or that it is complete; empty where nobody looked."""
 
 
-def account_rank(rank: RankRun) -> Accounts:
-    """Count a rank's trace as each tool does, and set every whole against its parts. Raises as `RankRun.table` does."""
-    return ACCOUNTS.read(rank)
-
-
 def _account(rank: RankRun) -> Accounts:
+    """Count a rank's trace as each tool does, and set every whole against its parts. Raises as `RankRun.table` does."""
     steps = _list_step_accounts(rank)
     work = read_device_work(rank)
     devices = _list_device_accounts(work, rank) if work is not None and len(work) else ()

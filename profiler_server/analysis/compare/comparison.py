@@ -76,10 +76,6 @@ class Comparison:
     b_loop_ns: float = 0.0
     noun: str = "step"
 
-    @property
-    def is_slower(self) -> bool:
-        return self.step.is_clear and self.step.change_ns > 0
-
 
 def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
     """Compare one rank of two runs. Raises TableMissingError or TableBrokenError without steps on either side."""

@@ -41,7 +41,6 @@ class Launches:
 
     count: int
     unlinked: int
-    delay_mean_ns: float
     delay_p50_ns: float
     delay_p95_ns: float
     delay_max_ns: int
@@ -91,7 +90,6 @@ def summarize_launches(work: DeviceWork) -> Launches | None:
     return Launches(
         count=len(first),
         unlinked=len(work) - len(known),
-        delay_mean_ns=float(delay.mean()),
         delay_p50_ns=float(p50),
         delay_p95_ns=float(p95),
         delay_max_ns=int(delay.max()),

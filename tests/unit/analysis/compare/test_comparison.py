@@ -30,7 +30,7 @@ def slower(tmp_path: Path) -> Comparison:
 def test_names_the_phase_that_changed(slower: Comparison) -> None:
     clear = [d.name for d in slower.phases if d.is_clear]
     assert clear == ["Data wait"]
-    assert slower.is_slower
+    assert slower.step.is_clear
     assert slower.step.change_ns == pytest.approx(12e6, rel=0.01)
 
 
