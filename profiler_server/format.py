@@ -79,7 +79,11 @@ _QUOTED_PHASES = ("data_wait", "h2d", "communication")
 def format_phase_shares(shares_frac: Mapping[str, float]) -> dict[str, str]:
     """Return the share of each phase of a step, as `format_shares` does; the same on every page."""
     firm = [index for index, name in enumerate(shares_frac) if name in _QUOTED_PHASES]
-    return dict(zip(shares_frac, format_shares(tuple(shares_frac.values()), firm), strict=True))
+    shown = format_shares(tuple(shares_frac.values()), firm)
+    return {
+        name: format_share(share) if 0 < share < 0.001 else text
+        for (name, share), text in zip(shares_frac.items(), shown, strict=True)
+    }
 
 
 def describe_micro_batches(count: int, noun: str = "step") -> str:

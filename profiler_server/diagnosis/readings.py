@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from collector.format.schema.manifest import Loader
 from profiler_server.analysis.data.pipeline import Readiness
 from profiler_server.analysis.results import QueueSummary
 from profiler_server.diagnosis.bottleneck import Bottleneck
 from profiler_server.diagnosis.limits import EMPTY_QUEUE_FRAC, FULL_QUEUE_FRAC, HIGH_WAIT_FRAC, MODERATE_WAIT_FRAC
-from profiler_server.format import format_share
+from profiler_server.format import format_share, shorten_middle
 
 Tone = Literal["good", "watch", "bad", "plain"]
 STAGE_WORDS = {"send": "receiving batches", "pin": "pinning", "h2d": "host-to-device copies"}
@@ -111,6 +112,23 @@ def _read_order(readiness: Sequence[Readiness]) -> tuple[Reading, ...]:
         return ()
     text = f"In {format_share(held)} of the requests later batches were done while the next one in order was not."
     return (Reading("watch", "Batches wait for an earlier one", text),)
+
+
+def read_watched(watched: Loader, wait_frac: float, noun: str = "step") -> Reading:
+    """Say who makes the items of an iterable that the script watches, and whether that holds the step up."""
+    name = f"“{shorten_middle(watched.dataset, 60)}”"
+    if wait_frac < MODERATE_WAIT_FRAC:
+        return Reading("good", "The watched input keeps up", f"The {noun} hardly waits for {name}.")
+    tone: Tone = "bad" if wait_frac >= HIGH_WAIT_FRAC else "watch"
+    if watched.reads_ahead:
+        text = f"Threads or processes seem to make the items of {name} ahead, and the next one is often not ready."
+        return Reading(tone, "The watched input is late", text)
+    if watched.reads_ahead is None:
+        text = f"The {noun} waits for the next item of {name}; whether anything makes it ahead is not known."
+        return Reading(tone, "The watched input is late", text)
+    busy = "" if watched.cpu_frac is None else f", on a processor for {format_share(watched.cpu_frac)} of that time"
+    text = f"It makes each item of {name} when the {noun} asks for it{busy}: nothing reads ahead."
+    return Reading(tone, "The training thread reads its own input", text)
 
 
 def read_bottleneck(limit: Bottleneck) -> Reading:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import INPUT_WAIT_FRAC, SEND_NS
+from profiler_server.diagnosis.limits import SEND_NS
 from profiler_server.diagnosis.what_if import choose_workers, set_workers
-from profiler_server.diagnosis.wording import STEPS_PAGE, say_wait
+from profiler_server.diagnosis.wording import STAGES_PAGE, say_input_limit, say_wait
 from profiler_server.format import format_share, shorten_middle
 
 _COMPUTES_FRAC = 0.5
@@ -41,11 +41,11 @@ def _judge(case: Case) -> Finding | None:
         title="The training thread reads its own input",
         measured=f"{say_wait(case)} The training thread makes the items of {name} itself meanwhile, and is on a processor "
         f"for {format_share(watched.cpu_frac or 0.0)} of that time.",
-        threshold=f"Nothing reads ahead, and more than {format_share(INPUT_WAIT_FRAC)} of the step waits for data.",
+        threshold=f"{say_input_limit(case)}, and nothing reads ahead.",
         advice=_advise(workers, loading.cpu_need >= _COMPUTES_FRAC),
         change=_ONE if workers == 1 else _SEVERAL.format(workers=workers),
         fix="one reader ahead of the step" if workers == 1 else f"{workers} workers that read ahead",
-        evidence=(STEPS_PAGE,),
+        evidence=(STAGES_PAGE,),
         assumption="" if workers == 1 else "the work can be split among the workers",
         what_if=set_workers(case, workers),
         gain_range=(0.5, 1.05),

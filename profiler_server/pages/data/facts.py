@@ -29,7 +29,7 @@ from profiler_server.analysis.data.pipeline import (
 from profiler_server.analysis.data.replicas import read_stages, read_steps
 from profiler_server.analysis.results import QueueSummary, StageSummary
 from profiler_server.diagnosis.bottleneck import Bottleneck, find_bottleneck, find_own_bottleneck
-from profiler_server.diagnosis.readings import Pipeline, Reading, read_bottleneck, read_queues_plainly
+from profiler_server.diagnosis.readings import Pipeline, Reading, read_bottleneck, read_queues_plainly, read_watched
 
 _STEP_COLUMNS = (
     "step",
@@ -195,7 +195,9 @@ class PipelineFacts:
         host, device = self._find_queue(HOST_QUEUE), self._find_queue(DEVICE_QUEUE)
         pipeline = Pipeline(host, device, self.waits.wait_frac, self.readiness, self.bottleneck)
         limits = [] if self.own_bottleneck is None else [read_bottleneck(self.own_bottleneck)]
-        if self.loader is not None or (self.queues and self.own_bottleneck is None):
+        if self.loader is not None and self.loader.watched:
+            limits.append(read_watched(self.loader, self.waits.wait_frac, self.noun))
+        elif self.loader is not None or (self.queues and self.own_bottleneck is None):
             limits.append(read_bottleneck(self.bottleneck))
         return (*read_queues_plainly(pipeline), *limits)
 

@@ -100,7 +100,8 @@ def build_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox,
         title = "Training process" if loading else "Training script"
         note = "makes each batch itself, then trains" if loading else "feeds the step itself: no DataLoader was seen"
         if loader is not None and loader.watched:
-            note = f"waits for each batch of {shorten_middle(loader.dataset, 60)}, then trains"
+            note = f"waits for each item of “{shorten_middle(loader.dataset, 60)}”, then trains"
+            return (Lane("Training process", note, training),)
         return (Lane(title, note, (*loading, *training)),)
     plural = "s" if workers != 1 else ""
     nodes.append(Lane(f"{workers} worker process{'es' if plural else ''}", "each makes whole batches", loading))

@@ -21,7 +21,7 @@ from profiler_server.analysis.data.replicas import (
     summarize_totals,
     summarize_transforms,
 )
-from profiler_server.diagnosis.readings import Reading, read_bottleneck
+from profiler_server.diagnosis.readings import Reading, read_bottleneck, read_watched
 from profiler_server.figures import Chart
 from profiler_server.format import (
     format_bytes,
@@ -106,6 +106,7 @@ class ProcessingView:
     stages: TextTable | None
     slow_items: TextTable | None
     arguments: tuple[tuple[str, str], ...]
+    is_watched: bool
 
 
 def build_processing(facts: PipelineFacts, open_queue: str) -> ProcessingView:
@@ -126,6 +127,7 @@ def build_processing(facts: PipelineFacts, open_queue: str) -> ProcessingView:
         stages=_tabulate_stages(facts),
         slow_items=_tabulate_slow_items(facts),
         arguments=list_arguments(facts.loader) if facts.loader else (),
+        is_watched=facts.loader is not None and facts.loader.watched,
     )
 
 
@@ -150,6 +152,8 @@ def _name_bottleneck(facts: PipelineFacts) -> Reading:
         return read_bottleneck(facts.own_bottleneck)
     if facts.loader is None and not facts.queues:
         return Reading("plain", "No DataLoader was used", "The training script brings its own data to the step.")
+    if facts.loader is not None and facts.loader.watched:
+        return read_watched(facts.loader, facts.waits.wait_frac, facts.noun)
     return read_bottleneck(facts.bottleneck)
 
 
@@ -330,7 +334,7 @@ def list_arguments(loader: Loader) -> tuple[tuple[str, str], ...]:
         "unknown" if loader.length_batches is None else f"{format_number_of(loader.length_batches, 'batch')} an epoch"
     )
     if loader.watched:
-        return (("iterable", f"{shorten_middle(loader.dataset, 60)}, watched by collector.watch"), ("length", length))
+        return (("watched iterable", shorten_middle(loader.dataset, 60)), ("length", length))
     return (
         ("dataset", f"{shorten_middle(loader.dataset, 60)} ({iterable})"),
         ("length", length),

@@ -300,7 +300,7 @@ def _read_data(rank: RankRun, steps: Steps | None) -> DataCard | Notice:
     if steps is None:
         return read_data_card(rank, find_loader(rank), None)
     wait = next(phase.share_frac for phase in steps.phases if phase.name == "data_wait")
-    return read_data_card(rank, find_loader(rank), wait, steps.table)
+    return read_data_card(rank, find_loader(rank), wait, steps.table, steps.noun)
 
 
 def _read_timeline(rank: RankRun) -> TimelineCard | Notice:

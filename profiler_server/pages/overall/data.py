@@ -18,6 +18,7 @@ from profiler_server.analysis.data.pipeline import (
 )
 from profiler_server.analysis.results import QueueSummary, StageSummary
 from profiler_server.diagnosis.bottleneck import Bottleneck, find_bottleneck, find_own_bottleneck
+from profiler_server.diagnosis.readings import read_watched
 from profiler_server.format import format_count, format_duration, format_share
 from profiler_server.page import Notice, explain_absence
 
@@ -56,12 +57,16 @@ class DataCard:
 
 
 def read_data_card(
-    rank: RankRun, loader: int | None, wait_frac: float | None, steps: pa.Table | None = None
+    rank: RankRun, loader: int | None, wait_frac: float | None, steps: pa.Table | None = None, noun: str = "step"
 ) -> DataCard | Notice:
     """Build the card of one loader (all of them for None), or say why there is none. Raises as `RankRun.table` does.
 
     `wait_frac` is the share of the step that waits for data, None where there are no steps to tell; `steps` are its rows.
     """
+    watched = next((entry for entry in rank.manifest.loaders if entry.id == loader and entry.watched), None)
+    if watched is not None and wait_frac is not None:
+        reading = read_watched(watched, wait_frac, noun)
+        return DataCard(f"{reading.title}. {reading.text}", (), ())
     absences = {name: explain_absence(rank, name, "No data pipeline", DATA_REMEDY) for name in ("stages", "queues")}
     failed = next((notice for notice in absences.values() if notice and notice.state == "failed"), None)
     if failed or all(absences.values()):
