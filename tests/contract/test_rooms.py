@@ -114,6 +114,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.format",
         "profiler_server.analysis",
         "profiler_server.diagnosis.facts",
+        "profiler_server.diagnosis.limits",
         "profiler_server.format",
     ),
     "profiler_server.diagnosis.rules": (
