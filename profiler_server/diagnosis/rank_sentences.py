@@ -52,7 +52,7 @@ def describe_straggler(straggler: Straggler | None) -> str:
     """Say which rank is behind, by how much, and what grew; or that they are alike."""
     if straggler is None:
         return "Only one rank has figures, so there is nothing to compare it with."
-    share = f"{100 * straggler.behind_frac:.0f} %" if straggler.behind_frac >= 0.0095 else "under 1 %"
+    share = format_share(straggler.behind_frac)
     others = "the median of the others" if straggler.others > 1 else "the other"
     if straggler.is_unsure:
         return f"Rank {straggler.rank} is {share} behind {others}, but times vary so much that this may be chance."

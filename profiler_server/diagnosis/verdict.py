@@ -202,6 +202,9 @@ def _say_idle(case: Case, bound: BoundBy) -> str:
     device = case.device.summary
     if device is None or not device.total_ns:
         return f"the device {waits}"
+    if device.idle_ns / device.total_ns < _BETWEEN_FRAC * (bound.share_frac or 0.0):
+        share = format_share(bound.share_frac)
+        return f"the device has no work, mostly before its first or after its last kernel, for {share} of the step"
     idle = format_share(device.idle_ns / device.total_ns)
     return f"the device is idle {idle} of the time between its first and its last work, and {waits}"
 
@@ -210,6 +213,9 @@ _KNOWN_WORK = {
     ("gap", "tail"): "loading, preparing the batch, forward, backward and update",
     ("gap", "h2d", "tail"): "loading, forward, backward and update",
 }
+_BETWEEN_FRAC = 0.25
+"""Less idle time between the first and the last kernel than this part of the whole says nothing of the whole."""
+
 _PLACES = {
     "gap": "between the end of a step and the next batch",
     "h2d": "preparing the batch before the forward",

@@ -12,7 +12,7 @@ from profiler_server.format import format_duration, format_share
 
 DATA_PAGE = Evidence("data", "tab=interval", "Queue depth and wait per step")
 STAGES_PAGE = Evidence("data", "tab=processing", "Work and wait of each stage")
-STEPS_PAGE = Evidence("steps", "", "Phases of the average step")
+STEPS_PAGE = Evidence("steps", "", "The average, phase by phase")
 OPERATORS_PAGE = Evidence("operators", "", "Operators of the detailed window")
 
 

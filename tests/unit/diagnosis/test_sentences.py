@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from collector.format.run import Run, open_run
 from collector.format.steps import summarize_steps
 from profiler_server.analysis.results import Diagnosis
-from profiler_server.diagnosis.judging import diagnose
+from profiler_server.diagnosis.judging import diagnose, judge
+from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.format import format_duration, format_share
 from tests.support.asking import Asker
 from tests.support.cases import PLANTED, Plant, build_case_run, plan_of
+from tests.support.facts import with_device
 from tests.support.runs import MS, RunPlan, build_run, slow_loader_plan
 from tests.support.tables import make_inference
 
@@ -91,3 +94,16 @@ def test_a_short_run_that_only_infers_tells_how_many_batches_advice_needs(tmp_pa
     assert "the forward takes" in found.sentence
     assert "Only 8 steady batches were recorded" in found.sentence  # the first one starts the loader
     assert [entry.missing for entry in found.abstained if "step" in f"{entry.missing} {entry.how}"] == []
+
+
+def test_an_idle_device_is_not_said_to_be_busy_between_its_kernels_and_idle_at_once(tmp_path: Path) -> None:
+    run = build_case_run(tmp_path / "run", Plant(plan_of()))
+    case = measure_case(run, run.rank())
+    assert case is not None
+    case = with_device(case, busy=0.5)
+    assert case.device.summary is not None
+    tight = replace(case.device.summary, idle_ns=2_000, total_ns=1_000_000)
+    for total, said in ((case.device.summary, "idle 50.0 % of the time between"), (tight, "before its first or after")):
+        told = judge(replace(case, device=replace(case.device, summary=total, dispatch_frac=0.01))).sentence
+        assert said in told
+        assert ("idle 0.2 %" in told) is False

@@ -35,7 +35,7 @@ def compare(path: Path, **query: str) -> Comparison:
 def test_the_slow_rank_and_the_phase_that_grew_are_named(tmp_path: Path) -> None:
     shown = compare(build_ranks(tmp_path / "run", 4, slow=3))
     assert shown.sentence == (
-        "Rank 3 is 19 % slower than the median of the others; its data wait grew: 12.4 ms against 400 µs."
+        "Rank 3 is 18.8 % slower than the median of the others; its data wait grew: 12.4 ms against 400 µs."
     )
     assert shown.detail.startswith("In the detailed windows rank 3 came last to 6 of 6 collectives")
     assert shown.tone == "bad"
