@@ -46,7 +46,7 @@ def find_bound(case: Case) -> BoundBy:
     unseen = case.device.is_used and case.device.summary is None and kind in ("compute", "overhead")
     # The error of a mean falls with the root of the number of steps.
     sure = len(agreeing) / count * min(1.0, len(kept) / MIN_STEPS) ** 0.5 * (UNSEEN_DEVICE if unseen else 1.0)
-    text = _say_confidence((len(kept), sum(agreeing)), unseen, case.steps.noun)
+    text = _say_confidence(len(kept), sum(agreeing), unseen, case.steps.noun)
     limit = case.loading.bottleneck
     if kind == "input":
         return BoundBy(_INPUT_KINDS.get(limit.cause, "input"), limit.stage, share, sure, text)
@@ -56,9 +56,8 @@ def find_bound(case: Case) -> BoundBy:
 _INPUT_KINDS: dict[str, BoundKind] = {"receiving": "receive", "processor": "processor"}
 
 
-def _say_confidence(counts: tuple[int, int], unseen: bool, noun: str) -> str:
-    """Say how sure the verdict is, and why; `counts` are the steps and how many of them agree."""
-    steps, agreeing = counts
+def _say_confidence(steps: int, agreeing: int, unseen: bool, noun: str = "step") -> str:
+    """Say how sure the verdict is, and why."""
     if steps < MIN_STEPS:
         return f"unsure: {format_number_of(steps, noun)} only"
     if unseen:
