@@ -50,8 +50,11 @@ class StaticFiles:
         """Return the file of that path below the folder, None if there is none or it lies outside."""
         if "\0" in path:
             return None
-        wanted = (self.folder / path).resolve()
-        return wanted if wanted.is_relative_to(self.folder) and wanted.is_file() else None
+        try:
+            wanted = (self.folder / path).resolve()
+            return wanted if wanted.is_relative_to(self.folder) and wanted.is_file() else None
+        except (OSError, RuntimeError):  # a name too long for the disk, or links that run in a circle
+            return None
 
     def _refresh(self) -> None:
         files = sorted(p for p in self.folder.rglob("*") if p.is_file())

@@ -131,3 +131,8 @@ def test_a_connection_that_dribbles_is_closed(
 ) -> None:
     monkeypatch.setattr(patience, "HEAD_LIMIT_S", 0.5)
     assert asyncio.run(_wait_for_end(tmp_path, sent)) < 20
+
+
+def test_a_static_file_whose_name_no_disk_takes_is_not_there(tmp_path: Path) -> None:
+    answer = Asker(tmp_path).ask(f"/static/x/{'a' * 3000}")
+    assert answer.status_code == 404
