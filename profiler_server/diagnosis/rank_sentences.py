@@ -11,6 +11,8 @@ from profiler_server.format import format_duration, format_number_of, format_sha
 
 LATE_FRAC = 0.7
 """From this share of the collectives on, the rank that comes last is named."""
+LEAST_BEHIND_FRAC = 0.001
+"""A rank that is behind by less is not named: its share would read 0.0 %."""
 
 
 def describe_ranks(ranks: Sequence[RankSummary], rows: Sequence[CollectiveRow]) -> list[str]:
@@ -56,6 +58,8 @@ def describe_straggler(straggler: Straggler | None) -> str:
     others = "the median of the others" if straggler.others > 1 else "the other"
     if straggler.is_unsure:
         return f"Rank {straggler.rank} is {share} behind {others}, but times vary so much that this may be chance."
+    if not straggler.is_slow and straggler.behind_frac < LEAST_BEHIND_FRAC:
+        return "The ranks are alike: none is behind the others by as much as 0.1 %."
     if not straggler.is_slow:
         return f"The ranks are alike: the slowest, rank {straggler.rank}, is {share} behind {others}."
     grew = PHASE_LABELS[straggler.phase].lower()

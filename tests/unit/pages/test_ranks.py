@@ -45,7 +45,7 @@ def test_the_slow_rank_and_the_phase_that_grew_are_named(tmp_path: Path) -> None
 
 def test_ranks_that_are_alike_are_said_to_be(tmp_path: Path) -> None:
     shown = compare(build_ranks(tmp_path / "run", 2))
-    assert shown.sentence.startswith("The ranks are alike")
+    assert shown.sentence == "The ranks are alike: none is behind the others by as much as 0.1 %."
     assert shown.tone == "good"
     assert not any(row.is_behind for row in shown.table.rows)
 
