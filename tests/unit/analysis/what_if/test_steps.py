@@ -91,6 +91,20 @@ def test_steps_that_the_model_does_not_meet_are_not_judged() -> None:
     assert abs(found.discrepancy_frac) >= 0.05
 
 
+@pytest.mark.parametrize(
+    ("own_ms", "held_ms", "is_judged"),
+    [(90.0, 30.9, True), (90.0, 31.1, False), (89.1, 10.0, True), (88.9, 10.0, False)],
+)
+def test_a_model_that_misses_the_steps_by_five_percent_is_not_believed(
+    own_ms: float, held_ms: float, is_judged: bool
+) -> None:
+    # Rank 0 works 100 ms and is held 10 ms, so the model says 110 ms; the steps are that of rank 0 and another's.
+    held = np.array([[10.0], [held_ms]]) * np.ones(5) * MS
+    own = np.array([[100.0], [own_ms]]) * np.ones(5) * MS
+    found = weigh_steps(JobSteps(np.arange(2), own + held, held, {}))
+    assert (found.slowdown is not None) is is_judged
+
+
 @settings(max_examples=40)
 @given(st.integers(2, 12), st.integers(5, 30), st.integers(0, 1000))
 def test_no_single_rank_gains_more_than_all_of_them(ranks: int, steps: int, seed: int) -> None:
