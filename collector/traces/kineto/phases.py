@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from collector.traces.kineto.classify import OPERATORS, Kind
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.marks import BACKWARD, LOADER, OPTIMIZER
 from collector.traces.kineto.model import Mask, Trace
+from collector.traces.kineto.scratch import blocks
 from collector.traces.kineto.steps import Steps
 
 LONGEST_PAUSE_NS = 1_000_000
@@ -32,6 +34,14 @@ _PREPARATION = frozenset({"copy", "memory", "random"})
 Span = tuple[int, int, str]
 
 
+class _Times(NamedTuple):
+    """Stretches of time by their start. `reached` is the latest end of each and those before it."""
+
+    starts: Ints
+    ends: Ints
+    reached: Ints
+
+
 @dataclass(frozen=True)
 class _Marks:
     """Sorted times of what phases are found by. `calls` are all operators and runtime calls of the training thread.
@@ -39,12 +49,12 @@ class _Marks:
     `busy` is when anything ran in a trace that only infers, which has neither a backward nor an optimizer; else None.
     """
 
-    loader: tuple[Ints, Ints]
-    optimizer: tuple[Ints, Ints]
-    backward: tuple[Ints, Ints]
+    loader: _Times
+    optimizer: _Times
+    backward: _Times
     work: Ints
-    calls: tuple[Ints, Ints]
-    busy: tuple[Ints, Ints] | None
+    calls: _Times
+    busy: _Times | None
 
 
 def find_phases(trace: Trace, steps: Steps) -> Phases:
@@ -74,14 +84,14 @@ def _find_marks(trace: Trace, steps: Steps) -> _Marks:
     backward = _times(trace, trace.is_host_work & _named(trace, BACKWARD))
     optimizer = _times(trace, here & _named(trace, OPTIMIZER))
     calls = here & (trace.caller < 0) & trace.kinds.mask(*OPERATORS, Kind.RUNTIME)
-    only_infers = not len(backward[0]) and not len(optimizer[0])
+    only_infers = not len(backward.starts) and not len(optimizer.starts)
     preparing = np.array([find_family(name) in _PREPARATION for name in trace.names], bool)
     work &= ~preparing[trace.columns.name] if len(preparing) else work
     return _Marks(
         _times(trace, here & _named(trace, LOADER)),
         optimizer,
         backward,
-        trace.start_ns[trace.sort(work)],
+        trace.take(trace.start_ns, trace.sort(work)),
         _times(trace, calls),
         _times(trace, calls | trace.is_device_work) if only_infers else None,
     )
@@ -100,11 +110,16 @@ def _named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
     return wanted[trace.columns.name] if len(wanted) else np.zeros(len(trace.columns), bool)
 
 
-def _times(trace: Trace, mask: Mask) -> tuple[Ints, Ints]:
+def _times(trace: Trace, mask: Mask) -> _Times:
     rows = trace.sort(mask)
-    found = trace.start_ns[rows], trace.end_ns[rows]
-    trace.release()
-    return found
+    starts, ends = trace.take(trace.start_ns, rows), trace.take(trace.end_ns, rows)
+    reached, latest = trace.log.scratch.column(), np.iinfo(np.int64).min
+    for block in blocks(len(ends)):
+        until = np.maximum.accumulate(np.maximum(ends[block], latest))
+        reached.append(until)
+        latest = int(until[-1])
+        trace.release()
+    return _Times(starts, ends, reached.finish())
 
 
 def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
@@ -125,13 +140,12 @@ def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
     return known
 
 
-def _clip(times: tuple[Ints, Ints], start: int, end: int) -> list[tuple[int, int]]:
+def _clip(times: _Times, start: int, end: int) -> list[tuple[int, int]]:
     """Return the parts of the marks that lie inside a step, also of one that began before it: a step starts when the device
     has done the work of the last one, and the host may be ahead of that."""
-    starts, ends = times
-    first = int(np.searchsorted(np.maximum.accumulate(ends), start, side="right"))
-    chosen = slice(first, int(np.searchsorted(starts, end)))
-    pairs = zip(starts[chosen].tolist(), ends[chosen].tolist(), strict=True)
+    first = int(np.searchsorted(times.reached, start, side="right"))
+    chosen = slice(first, int(np.searchsorted(times.starts, end)))
+    pairs = zip(times.starts[chosen].tolist(), times.ends[chosen].tolist(), strict=True)
     return [(max(low, start), min(high, end)) for low, high in pairs if high > max(low, start)]
 
 
@@ -152,7 +166,7 @@ def _name_hole(start: int, end: int, before: str, after: str, marks: _Marks) -> 
         yield from _part_inference(start, end, before, marks)
     elif after == "data_wait":
         yield start, end, "tail" if before == "optimizer" else "gap"
-    elif before == "data_wait" or (not before and after == "optimizer" and len(marks.backward[0])):
+    elif before == "data_wait" or (not before and after == "optimizer" and len(marks.backward.starts)):
         # A batch is there: preparation lasts until the first operator that is more than a copy.
         at = int(np.searchsorted(marks.work, start))
         begin = int(marks.work[at]) if at < len(marks.work) and marks.work[at] < end else end
@@ -172,18 +186,17 @@ def _part_inference(start: int, end: int, before: str, marks: _Marks) -> Iterato
     at = int(np.searchsorted(marks.work, start))
     begin = int(marks.work[at]) if at < len(marks.work) and marks.work[at] < end else end
     yield start, begin, "h2d" if before == "data_wait" and begin < end else "gap"
-    ends = busy[1][slice(*np.searchsorted(busy[0], (begin, end)))]
+    ends = busy.ends[slice(*np.searchsorted(busy.starts, (begin, end)))]
     last = min(max(int(ends.max(initial=begin)), begin), end)
     yield from _part_idle(begin, last, busy, "forward")
     yield last, end, "gap"
 
 
-def _part_idle(start: int, end: int, calls: tuple[Ints, Ints], phase: str) -> Iterator[Span]:
+def _part_idle(start: int, end: int, calls: _Times, phase: str) -> Iterator[Span]:
     """Part some time of a phase from the long stretches in which nothing runs."""
-    reached = np.maximum.accumulate(calls[1])
-    inside = slice(int(np.searchsorted(reached, start, side="right")), int(np.searchsorted(calls[0], end)))
-    lows = np.append(start, reached[inside])
-    highs = np.append(calls[0][inside], end)
+    inside = slice(int(np.searchsorted(calls.reached, start, side="right")), int(np.searchsorted(calls.starts, end)))
+    lows = np.append(start, calls.reached[inside])
+    highs = np.append(calls.starts[inside], end)
     at = start
     for place in np.flatnonzero(highs - lows > LONGEST_PAUSE_NS).tolist():
         low, high = int(lows[place]), int(highs[place])
