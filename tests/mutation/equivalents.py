@@ -44,7 +44,7 @@ _RING = (
         "self.thread[0] = -(2)",
     ),
     *_list_same("collector/ring/words.py", "A log of one word was never of use.", "if capacity & (capacity - (2)):"),
-    *_list_same("collector/ring/words.py", "A process that ends gives it back.", "self._close.atexit = (True)"),
+    *_list_same("collector/ring/words.py", "A process that ends gives it back.", "close.atexit = (True)"),
     *_list_same(
         "collector/ring/words.py", "How much is looked at at a time is no matter.", "size *= (1)", "size *= (4)"
     ),
@@ -62,8 +62,7 @@ _RING = (
     ),
     *_list_same(
         "collector/ring/words.py",
-        "Python lets no child inherit a descriptor; the flag is in the lowest byte.",
-        "descriptor = os.open(path, (os.O_RDONLY & os.O_CLOEXEC))",
+        "The flag is in the lowest byte.",
         "return any(os.pread(descriptor, (7), _FINISHED_SLOT * 8))",
     ),
     *_list_same(
