@@ -169,7 +169,10 @@ def render(found: Comparison) -> str:
         lines += [_line(d) for d in found.operators]
     lines += [f"Caution: {caution}." for caution in found.cautions]
     lines += ["", f"Means per {found.noun}, {found.average}."]
-    lines += ["* more than noise: beyond the 95 % interval of the difference, from means of stretches of steps."]
+    lines += [
+        "* more than noise within these two runs: beyond the 95 % interval of the difference, from means of stretches of steps.",
+        "  Runs of the same program differ too: --gate with several runs each tells more.",
+    ]
     return "\n".join(lines)
 
 

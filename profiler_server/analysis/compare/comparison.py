@@ -1,12 +1,14 @@
 """Two runs against each other: where the mean step changed, and by how much more than chance.
 
-The noise of a difference is the half-width of its 95 % interval. Steps that follow each other are not independent, so
-each run's part comes from the means of up to 20 equal stretches of its steps (batch means), not from single steps.
+The noise of a difference is the half-width of its 95 % interval within these two runs: how much two runs of one program
+differ is not in it. Steps that follow each other are not independent, so each run's part comes from the means of up to
+20 equal stretches of its steps (batch means), not from single steps.
 """
 
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +22,7 @@ from collector.format.phases import PHASES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.steps import explain_average, read_integers, select_steps, sum_recorded, train_steps
+from profiler_server.analysis.compare.run_times import measure_others, name_load
 from profiler_server.analysis.operators.operator_groups import Measure
 from profiler_server.format import format_change, format_duration, format_number_of, format_share
 
@@ -87,7 +90,7 @@ def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
     step, *phases = (_compare(name, _values(a_steps, column), _values(b_steps, column)) for name, column in columns)
     totals = [int(read_integers(steps, "duration_ns").sum()) for steps in whole]
     loops = (_measure_loop(tables[0].every, whole[0].num_rows), _measure_loop(tables[1].every, whole[1].num_rows))
-    cautions = _find_cautions(a, b, whole[0].num_rows, whole[1].num_rows)
+    cautions = _find_cautions(a, b, whole[0].num_rows, whole[1].num_rows) + _find_load((a, a_steps), (b, b_steps))
     measure, operators = _compare_operators(a, b)
     noun = "batch" if all(table.infers for table in tables) else "step"
     return Comparison(
@@ -128,6 +131,15 @@ def _find_cautions(a: RankRun, b: RankRun, a_count: int, b_count: int) -> tuple[
     return tuple(found)
 
 
+def _find_load(a: tuple[RankRun, pa.Table], b: tuple[RankRun, pa.Table]) -> tuple[str, ...]:
+    """Name the runs while which other programs kept the host busy. A damaged resources table names none."""
+    found: list[str] = []
+    for name, (rank, steps) in (("A", a), ("B", b)):
+        with suppress(RunError):
+            found += name_load(name, measure_others(rank, steps), rank.manifest.usable_cores)
+    return tuple(found)
+
+
 def summarize_comparison(found: Comparison) -> str:
     """Return a comparison in a sentence."""
     step, noun = found.step, found.noun
@@ -137,12 +149,12 @@ def summarize_comparison(found: Comparison) -> str:
     noise, loop = format_duration(step.noise_ns), _describe_loop(found)
     if not step.is_clear:
         change = format_duration(step.change_ns)
-        return f"No clear difference, {covered}: the {noun} changed by {change}, noise ±{noise}.{loop}"
+        return f"No clear difference, {covered}: the {noun} changed by {change}, noise within the runs ±{noise}.{loop}"
     word = "slower" if step.change_ns > 0 else "faster"
     change = format_duration(abs(step.change_ns))
     share = format_share(abs(step.change_ns) / step.a_ns)
     cause = _name_cause(found)
-    return f"B is {word} by {change} per {noun} ({share}){cause}, noise ±{noise}, {covered}.{loop}"
+    return f"B is {word} by {change} per {noun} ({share}){cause}, noise within the runs ±{noise}, {covered}.{loop}"
 
 
 def _name_cause(found: Comparison) -> str:

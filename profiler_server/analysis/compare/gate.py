@@ -20,7 +20,7 @@ from profiler_server.analysis.compare.run_statistics import (
     compare_with_known_scatter,
     find_changed_parts,
 )
-from profiler_server.analysis.compare.run_times import RunTimes
+from profiler_server.analysis.compare.run_times import RunTimes, name_load
 from profiler_server.format import format_change, format_duration, format_number_of, format_share
 
 Kind = Literal["slower", "same", "faster", "unknown"]
@@ -31,8 +31,6 @@ LEAST_LIKE = 5
 LEAST_STEPS = 10
 DETECTABLE = 0.05
 """Where no limit is given, runs that could hide a slowdown of this size do not pass as equal."""
-BUSY_FRAC = 0.25
-"""A host is named from this share of its usable cores in use by other programs."""
 
 
 @dataclass(frozen=True)
@@ -156,11 +154,7 @@ def _name_parts(parts: Sequence[PartChange], *, slower: bool) -> str:
 
 def _find_cautions(runs: Sequence[RunTimes]) -> tuple[str, ...]:
     """Name what makes the runs unlike: busy hosts, other scripts or hosts, and a run that is given twice."""
-    found = [
-        f"other programs used {run.others_cores:.1f} of {run.cores:g} cores while {run.name} ran"
-        for run in runs
-        if run.others_cores is not None and run.cores and run.others_cores > BUSY_FRAC * run.cores
-    ]
+    found = [caution for run in runs for caution in name_load(run.name, run.others_cores, run.cores)]
     for what, values in (("script", {run.script for run in runs}), ("host", {run.host for run in runs})):
         if len(values - {""}) > 1:
             found.append(f"the runs are of different {what}s: {', '.join(sorted(values - {''})[:3])}")

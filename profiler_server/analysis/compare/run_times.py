@@ -16,6 +16,8 @@ from collector.format.steps import read_integers, select_steps, train_steps
 from profiler_server.analysis.memory.host import summarize_host
 
 MOST_KERNELS = 10
+BUSY_FRAC = 0.25
+"""A host is named from this share of its usable cores in use by other programs."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,6 @@ def read_times(run: Run, rank: int | None = None) -> RunTimes:
         raise TableMissingError(f"{run.path} has no step to compare")
     durations: Floats = read_integers(kept, "duration_ns").astype(float)
     phases = {phase.label: float(read_integers(kept, f"{phase.name}_ns").mean()) for phase in PHASES}
-    first, last = int(kept["start_ns"][0].as_py()), int(kept["start_ns"][-1].as_py())
-    host = summarize_host(one, first, last)
     manifest = run.manifest
     return RunTimes(
         name=manifest.name,
@@ -58,10 +58,26 @@ def read_times(run: Run, rank: int | None = None) -> RunTimes:
         world_size=manifest.world_size,
         steps_ns=durations,
         parts_ns={**phases, **_read_kernels(one)},
-        others_cores=host.others if host is not None and host.system is not None else None,
+        others_cores=measure_others(one, kept),
         cores=one.manifest.usable_cores,
         noun=rows.noun,
     )
+
+
+def measure_others(rank: RankRun, steps: pa.Table) -> float | None:
+    """Return how many cores other programs used while these steps ran, None where that was not sampled."""
+    if not steps.num_rows:
+        return None
+    first, last = int(steps["start_ns"][0].as_py()), int(steps["start_ns"][-1].as_py())
+    host = summarize_host(rank, first, last)
+    return host.others if host is not None and host.system is not None else None
+
+
+def name_load(name: str, others_cores: float | None, cores: float | None) -> tuple[str, ...]:
+    """Name a host that other programs kept busy while a run was recorded, in a caution; nothing for a quiet one."""
+    if others_cores is None or not cores or others_cores <= BUSY_FRAC * cores:
+        return ()
+    return (f"other programs used {others_cores:.1f} of {cores:g} cores while {name} ran",)
 
 
 def _read_kernels(rank: RankRun) -> dict[str, float]:

@@ -10,7 +10,7 @@ import pytest
 from collector.format.noise import measure_noise
 from collector.format.run import RankRun, open_run
 from profiler_server.analysis.compare.comparison import Comparison, compare_ranks, summarize_comparison
-from tests.support.cases import Plant, build_case_run
+from tests.support.cases import PLANTED, Plant, build_case_run
 from tests.support.row_edits import rest_between_epochs, write_rows
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, slow_loader_plan
 from tests.support.tables import make_inference
@@ -125,10 +125,18 @@ def test_the_sentence_names_the_phase_that_made_the_difference(tmp_path: Path) -
         build_rank(tmp_path / name, RunPlan(phases_ms={**HEALTHY_STEP_MS, "data_wait": wait_ms}))
         for name, wait_ms in (("slow", 23.0), ("fast", 0.7))
     )
-    assert ", of it 22.3 ms data wait, noise" in summarize_comparison(compare_ranks(slow, fast))
+    assert ", of it 22.3 ms data wait, noise within the runs ±" in summarize_comparison(compare_ranks(slow, fast))
     assert "B is slower by" in summarize_comparison(compare_ranks(fast, slow))
     mixed = build_rank(tmp_path / "mixed", RunPlan(phases_ms={**HEALTHY_STEP_MS, "data_wait": 0.7, "forward": 25.0}))
-    assert ", data wait alone by 22.3 ms, noise" in summarize_comparison(compare_ranks(slow, mixed))
+    assert ", data wait alone by 22.3 ms, noise within the runs ±" in summarize_comparison(compare_ranks(slow, mixed))
+
+
+def test_a_busy_host_is_named_in_the_cautions_of_a_comparison(tmp_path: Path) -> None:
+    quiet = build_rank(tmp_path / "quiet", RunPlan())
+    busy = build_case_run(tmp_path / "busy", PLANTED["noisy_host"]).rank()
+    cores = busy.manifest.usable_cores
+    assert f"other programs used 2.5 of {cores:g} cores while B ran" in compare_ranks(quiet, busy).cautions
+    assert not [caution for caution in compare_ranks(quiet, quiet).cautions if "other programs" in caution]
 
 
 def test_runs_that_only_infer_are_compared_by_their_batches(tmp_path: Path) -> None:
