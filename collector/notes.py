@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from collector.format.schema.layout import events_path
-from collector.format.schema.manifest import Device, Loader, Signal, check_values
+from collector.format.schema.manifest import Device, Loader, Signal, check_values, encode_text
 from collector.format.schema.reading import read_small_text
 from collector.format.schema.writing import replace_text
 from collector.ring.clock import Clock
@@ -75,12 +75,13 @@ def save_copy(notes: Notes, rank_folder: Path) -> None:
 
 
 def _encode(notes: Notes) -> str:
-    return json.dumps(dataclasses.asdict(notes), default=str)
+    return encode_text(dataclasses.asdict(notes))
 
 
 def _read_file(path: Path) -> Notes:
     try:
         raw = json.loads(read_small_text(path))
+        raw = json.loads(encode_text(raw))  # versions before 0.2.0 wrote half characters as they came
         check_values(raw, "")
         notes = msgspec.convert(raw, Notes)
         _check_entries(notes)

@@ -176,7 +176,12 @@ M = TypeVar("M", RunManifest, RankManifest)
 
 def encode_manifest(manifest: RunManifest | RankManifest) -> str:
     """Return the manifest as indented JSON with a final newline. Bytes that are no text, in a path or word, are escaped."""
-    text = json.dumps(dataclasses.asdict(manifest), indent=1, ensure_ascii=False) + "\n"
+    return encode_text(dataclasses.asdict(manifest), indent=1) + "\n"
+
+
+def encode_text(value: Any, indent: int | None = None) -> str:
+    """Return plain data as JSON in which bytes that are no text are escaped, so that every reader takes it."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
     return _NO_TEXT.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text)
 
 

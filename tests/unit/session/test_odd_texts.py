@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 from collector import open_run
+from collector.format.schema.layout import events_path
+from collector.notes import NOTES_FILE, Notes, read_notes, write_notes
 
 ODD = b"caf\xe9"
 TRAINING = """
@@ -59,3 +62,13 @@ def test_options_that_are_nested_without_end_are_reported_and_the_training_is_re
     assert (done.returncode, done.stdout) == (0, b"trained 1\n")
     assert b"PROFILER_OPTIONS is not JSON" in done.stderr
     assert open_run(tmp_path / "out").rank(0).count_steps() == 12
+
+
+def test_notes_of_an_earlier_version_with_half_a_character_are_read(tmp_path: Path) -> None:
+    events_path(tmp_path).mkdir()
+    notes = Notes(0, 1, None, "host", 0, 0, 0, 0, facts={"ended_by": "lone \\ud800"})
+    write_notes(notes, tmp_path)
+    file = events_path(tmp_path) / NOTES_FILE
+    file.write_text(file.read_text().replace("\\\\ud800", "\\ud800"))
+    assert json.loads(file.read_text())["facts"]["ended_by"] == "lone \ud800"
+    assert read_notes(tmp_path).facts["ended_by"] == "lone \\ud800"
