@@ -18,6 +18,7 @@ from profiler_server.analysis.compare.comparison import Comparison, Difference, 
 from profiler_server.analysis.data.pipeline import summarize_stages
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.format import format_duration, format_share
+from profiler_server.store.ledger import NEAR_FRAC
 
 LESS_FRAC = 0.9
 """Work counts as less where it takes less than this share of what it took."""
@@ -48,7 +49,7 @@ class Outcome:
         return self.taken[0] if len(self.taken) == 1 else None
 
     @property
-    def is_as_predicted(self) -> bool | None:
+    def is_in_range(self) -> bool | None:
         """Say whether the measured step lies in the range that was shown; None where no single prediction is judged."""
         taken = self.judged
         return None if taken is None else taken.low_ns <= self.step.b_ns <= taken.high_ns
@@ -141,10 +142,10 @@ def say_outcome(found: Outcome) -> tuple[str, ...]:
         return (f"Taken at once: {names}. Their gains cannot be told apart; the step is {measured} now.",)
     taken, error = found.judged, found.error_frac or 0.0
     promised = f"predicted {format_duration(taken.predicted_ns)}, between {format_duration(taken.low_ns)} and {format_duration(taken.high_ns)}"
-    if found.is_as_predicted:
-        verdict = "as predicted"
-    else:
+    if not found.is_in_range:
         verdict = "faster than the range" if found.step.b_ns < taken.low_ns else "slower than the range"
+    else:
+        verdict = "as predicted" if abs(error) <= NEAR_FRAC else "inside the range"
     off = f"the prediction was {format_share(abs(error))} too {'long' if error > 0 else 'short'}"
     return (f"“{taken.title}”: {promised}; measured {measured}, {verdict} ({off}).",)
 
@@ -166,6 +167,6 @@ def describe_outcome(found: Outcome | None) -> dict[str, object] | None:
             }
             for entry in found.taken
         ],
-        "is_as_predicted": found.is_as_predicted,
+        "is_in_range": found.is_in_range,
         "error_frac": found.error_frac,
     }

@@ -86,7 +86,7 @@ def test_the_command_says_it_and_prints_it_as_data(base: Path, capsys: pytest.Ca
     before, after = open_run(base / "fit-1"), open_run(base / "fit-2")
     told = print_pair(before, after, None, is_quiet=False)["outcome"]
     assert "Advice of A that B took: “" in capsys.readouterr().out
-    assert told["is_as_predicted"] is True
+    assert told["is_in_range"] is True
     assert told["taken"][0]["rule"] == "too_few_workers"
     assert print_pair(after, before, None, is_quiet=True)["outcome"] is None
 

@@ -46,7 +46,13 @@ def test_workers_as_advised_are_advice_that_was_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wait_ms", "verdict"), [(1.0, "as predicted"), (60.0, "slower than the range"), (-30.0, "faster than the range")]
+    ("wait_ms", "verdict"),
+    [
+        (1.0, "as predicted"),
+        (18.0, "inside the range"),
+        (60.0, "slower than the range"),
+        (-30.0, "faster than the range"),
+    ],
 )
 def test_the_measured_step_is_set_beside_the_range_that_was_shown(tmp_path: Path, wait_ms: float, verdict: str) -> None:
     before = build(tmp_path / "before", SLOW)
@@ -57,7 +63,7 @@ def test_the_measured_step_is_set_beside_the_range_that_was_shown(tmp_path: Path
     assert found is not None
     alone = dataclasses.replace(found, taken=found.taken[:1])
     assert verdict in say_outcome(alone)[0]
-    assert alone.is_as_predicted is (verdict == "as predicted")
+    assert alone.is_in_range is (verdict in ("as predicted", "inside the range"))
     assert alone.error_frac == pytest.approx(told.predicted_step_ns / found.step.b_ns - 1)  # type: ignore[operator]
 
 
@@ -87,7 +93,7 @@ def test_several_fixes_at_once_are_not_told_apart(tmp_path: Path) -> None:
     assert "cannot be told apart" in say_outcome(found)[0]
     described = describe_outcome(found)
     assert described is not None
-    assert described["is_as_predicted"] is None
+    assert described["is_in_range"] is None
 
 
 def test_runs_of_different_models_have_no_outcome(tmp_path: Path) -> None:
