@@ -109,12 +109,16 @@ def _blame(accounts: Sequence[DeviceAccount], field: str) -> list[str]:
 
 
 def _show(value: int | None, ours: int | None) -> Figure:
-    """Show a figure; one that differs by less than is shown gets all its digits."""
+    """Show a figure; one that differs by less than its digits show is followed by the difference."""
     if value is None:
         return Figure(ABSENT, "", False)
     exact, text = f"{value:,} ns", format_duration(value)
     hidden = value != ours and text == format_duration(ours)
-    return Figure(f"{value - (ours or 0):+,} ns" if hidden else text, exact, value != ours)
+    return Figure(f"{text} ({_say_difference(value, ours or 0)})" if hidden else text, exact, value != ours)
+
+
+def _say_difference(value: int, ours: int) -> str:
+    return f"{abs(value - ours):,} ns {'less' if value < ours else 'more'}"
 
 
 def _compare(label: str, values: Sequence[int | None], reason: str) -> Compared:

@@ -28,6 +28,14 @@ def test_a_trace_is_set_side_by_side_with_reasons(tmp_path: Path) -> None:
     assert page.sentence.endswith("0 events lost.")
 
 
+def test_a_difference_below_the_digits_shown_is_named_as_a_difference(tmp_path: Path) -> None:
+    page = _open(import_trace(find_sample("vit_mi300.json.gz"), tmp_path / "run").path)
+    assert page.device is not None
+    total = next(row for row in page.device.rows if row.label == "Total")
+    ours, hta = total.figures[:2]
+    assert hta.text == f"{ours.text} (849 ns less)"
+
+
 def test_figures_that_agree_need_no_reason(tmp_path: Path) -> None:
     page = _open(import_trace(find_sample("resnet50_v100_workers0.pt.trace.json.gz"), tmp_path / "run").path)
     assert page.steps is not None
