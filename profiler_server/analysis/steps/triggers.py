@@ -9,6 +9,9 @@ from collector.format.schema.manifest import RankManifest, Window
 BY_ITSELF = ("outlier", "starvation", "drift")
 _MOST_TEXT = 200
 _ASKED = {"option": "chosen by the option window", "control": "asked for while the run recorded"}
+_BY_DEFAULT = "the default steps of the option window"
+DEFAULT_STEPS = (10, 12)
+"""The window of a run whose script names none. A rank does not note who named its window, so these are called the default."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,19 @@ def find_reasons(manifest: RankManifest) -> tuple[tuple[Window, str], ...]:
 
 def _explain(window: Window, entries: list[dict[str, object]]) -> WindowReason:
     if window.trigger not in BY_ITSELF:
-        return WindowReason(window, _ASKED.get(window.trigger, window.trigger[:_MOST_TEXT]), False)
+        return WindowReason(window, _explain_asked(window), False)
     order = _find_order(window, entries)
     text = _take_text(order)
     return WindowReason(
         window, f"opened by itself: {text}" if text else "opened by itself", order.get("on_demand") is True
     )
+
+
+def _explain_asked(window: Window) -> str:
+    first, last = DEFAULT_STEPS
+    if window.trigger == "option" and window.first_step == first and window.last_step <= last:
+        return _BY_DEFAULT
+    return _ASKED.get(window.trigger, window.trigger[:_MOST_TEXT])
 
 
 def _read_orders(manifest: RankManifest) -> list[dict[str, object]]:

@@ -9,7 +9,9 @@ from typing import Any
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import open_run
 from collector.format.schema import layout
-from collector.format.schema.manifest import encode_manifest
+from collector.format.schema.manifest import RankManifest, Window, encode_manifest
+from collector.options import WindowOption
+from profiler_server.analysis.steps.triggers import DEFAULT_STEPS, explain_windows
 from profiler_server.page import PageRequest
 from profiler_server.pages.steps import build
 from tests.support.runs import MS, RunPlan, build_run
@@ -85,9 +87,20 @@ def test_every_detailed_window_says_why_it_opened_and_what_it_cost(tmp_path: Pat
     changed = dataclasses.replace(manifest, windows=(first, later, asked), facts={"triggers": [order, None]})
     layout.rank_file(path, 0).write_text(encode_manifest(changed), encoding="utf-8")
     assert [(row.steps, row.reason, row.cost) for row in show(path).windows] == [
-        ("10–12", "chosen by the option window", "50.0 ms, held the training"),
+        ("10–12", "the default steps of the option window", "50.0 ms, held the training"),
         ("30–32", "opened by itself: step 25 took 6.1× the median", "2.00 ms, on libkineto's own thread"),
         ("35", "asked for while the run recorded", "50.0 ms, held the training"),
+    ]
+
+
+def test_only_a_window_beside_the_default_is_said_to_be_chosen() -> None:
+    default = WindowOption()
+    assert (default.first, default.first + default.count - 1) == DEFAULT_STEPS
+    windows = (Window(10, 12, 0, 1), Window(5, 6, 0, 1))
+    manifest = RankManifest(0, "host", 1, "complete", 0, 0, windows=windows)
+    assert [entry.text for entry in explain_windows(manifest)] == [
+        "the default steps of the option window",
+        "chosen by the option window",
     ]
 
 
