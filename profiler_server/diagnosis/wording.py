@@ -7,7 +7,7 @@ from typing import Any
 from collector.format.schema.manifest import Loader
 from profiler_server.analysis.results import Evidence
 from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.limits import INPUT_WAIT_FRAC
+from profiler_server.diagnosis.limits import CAPPED_NEED, INPUT_WAIT_FRAC
 from profiler_server.format import format_duration, format_share
 
 DATA_PAGE = Evidence("data", "tab=interval", "Queue depth and wait per step")
@@ -43,6 +43,16 @@ def say_wait(case: Case) -> str:
     wait_ns, step_ns = case.data_wait_ns, case.steps.mean_ns
     share = format_share(wait_ns / step_ns)
     return f"The {case.steps.noun} waits {format_duration(wait_ns)} of {format_duration(step_ns)} ({share}) for {of_loader}."
+
+
+def say_many_workers(case: Case, workers: int) -> str:
+    """Say, in a sentence that follows another, why more workers than cores are right; "" where there are not more."""
+    if case.is_imported or workers <= case.host.cores or case.loading.cpu_need > CAPPED_NEED:
+        return ""
+    return (
+        " More workers than cores are right here: they wait rather than compute. "
+        "A warning of PyTorch about their number can be ignored."
+    )
 
 
 def say_input_limit(case: Case) -> str:

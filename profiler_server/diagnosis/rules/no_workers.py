@@ -6,7 +6,14 @@ from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import SEND_NS
 from profiler_server.diagnosis.what_if import choose_workers, set_workers
-from profiler_server.diagnosis.wording import STAGES_PAGE, STEPS_PAGE, say_input_limit, say_wait, write_loader
+from profiler_server.diagnosis.wording import (
+    STAGES_PAGE,
+    STEPS_PAGE,
+    say_input_limit,
+    say_many_workers,
+    say_wait,
+    write_loader,
+)
 from profiler_server.format import format_duration
 
 _SPLIT = """# An IterableDataset is read whole by every worker, unless its __iter__ splits the work. Split what is cheap
@@ -36,7 +43,9 @@ def _judge(case: Case) -> Finding | None:
         measured=f"{say_wait(case)} Making a batch takes {format_duration(case.loading.batch_ns)}, and the step waits while it is made.",
         threshold=f"{say_input_limit(case)}, and num_workers=0.",
         advice=f"Let {workers} worker process{'es' if workers > 1 else ''} make batches while the step computes. "
-        "This is the smallest number whose step is within 3 % of the best." + (_SPLIT_ADVICE if iterable else ""),
+        "This is the smallest number whose step is within 3 % of the best."
+        + say_many_workers(case, workers)
+        + (_SPLIT_ADVICE if iterable else ""),
         change=(_SPLIT if iterable else "") + write_loader(loader, num_workers=workers, persistent_workers=True),
         fix=f"num_workers 0 → {workers}",
         settings={"num_workers": workers},

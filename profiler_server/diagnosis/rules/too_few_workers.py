@@ -7,7 +7,7 @@ from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import CAPPED_DEMAND_FRAC, CAPPED_NEED, EMPTY_QUEUE_FRAC, WORKERS_BUSY_FRAC
 from profiler_server.diagnosis.what_if import choose_workers, set_workers
-from profiler_server.diagnosis.wording import DATA_PAGE, STAGES_PAGE, say_wait, write_loader
+from profiler_server.diagnosis.wording import DATA_PAGE, STAGES_PAGE, say_many_workers, say_wait, write_loader
 from profiler_server.format import format_cores, format_duration, format_number_of, format_share
 
 _ALIVE = " Keep them alive between epochs (persistent_workers=True): starting more of them takes longer."
@@ -44,6 +44,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
         f"least {format_share(WORKERS_BUSY_FRAC)} of the time.",
         advice=f"Use {format_number_of(workers, 'worker')}: the smallest number whose step is within 3 % of the best that "
         f"{format_cores(case.host.cores)} allow. A worker keeps {format_share(case.loading.cpu_need)} of a core busy."
+        + say_many_workers(case, workers)
         + ("" if loader.persistent_workers else _ALIVE)
         + (_CONTESTED if contested else ""),
         change=write_loader(

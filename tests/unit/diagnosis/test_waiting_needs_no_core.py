@@ -37,6 +37,7 @@ def test_sleeping_workers_are_as_many_as_it_takes_on_two_cores(others: float, tm
     found = diagnose(build_case_run(tmp_path / "run", sleepy_plant(others)), 0).suggestions
     workers = next(entry for entry in found if entry.rule == "too_few_workers")
     assert "num_workers=6,  # was 2" in workers.change
+    assert "More workers than cores are right here: they wait rather than compute." in workers.advice
     assert workers.predicted_step_ns == pytest.approx(60 * MS, rel=0.06)
 
 
@@ -59,6 +60,7 @@ def test_a_step_that_sleeps_leaves_its_core_to_the_workers(tmp_path: Path) -> No
     assert case.loading.loop.model.steps[0].cores < 0.15
     first = diagnose(run, 0).suggestions[0]
     assert first.rule == "no_workers"
+    assert "More workers than cores" not in first.advice
     assert first.predicted_step_ns == pytest.approx(44.1 * MS, rel=0.04)
 
 
