@@ -184,9 +184,9 @@ def _write_sightings(case: Case, findings: Findings, steady: int) -> list[Sugges
 
 def _ask_for_steps(case: Case, steady: int) -> Abstention:
     more = format_number_of(MIN_STEPS - steady, f"more steady {case.steps.noun}")
-    missing = f"{more}: {MIN_STEPS} are needed, the run has {steady}"
+    missing = f"{more} ({MIN_STEPS} are needed, the run has {steady})"
     if case.is_imported:
-        return Abstention("all", f"{more}: {MIN_STEPS} are needed, the trace has {steady}", _TRACE_LONGER)
+        return Abstention("all", f"{more} ({MIN_STEPS} are needed, the trace has {steady})", _TRACE_LONGER)
     more_of = "run more batches" if case.steps.noun == "batch" else "train for more steps"
     return Abstention("all", missing, f"Record longer: {more_of} before analyse().")
 

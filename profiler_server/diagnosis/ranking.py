@@ -211,17 +211,18 @@ def _say_doubt(case: Case) -> str:
     return "Lower confidence: these steps vary much, so the range is wide."
 
 
-def write_note(
-    rule: Rule, finding: Finding, severity: Severity | None = None, why: str = "No step time is predicted."
-) -> Suggestion:
-    """Write out a finding that claims no step time, with the severity of its rule unless another is given."""
+def write_note(rule: Rule, finding: Finding, severity: Severity | None = None, why: str = "") -> Suggestion:
+    """Write out a finding that claims no step time, with the severity of its rule unless another is given.
+
+    Whoever shows it says that no step time is predicted; `why` adds the reason.
+    """
     return Suggestion(
         rule=rule.id,
         title=finding.title,
         severity=severity or finding.severity,
         measured=finding.measured,
         threshold=finding.threshold,
-        advice=f"{finding.advice} {why}",
+        advice=f"{finding.advice} {why}".rstrip(),
         change=finding.change,
         predicted_step_ns=None,
         predicted_low_ns=None,

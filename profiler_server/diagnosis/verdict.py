@@ -118,7 +118,8 @@ def say_verdict(case: Case, bound: BoundBy, claims: Sequence[Claim], notes: Sequ
     if not claims and noted:
         return f"{sentence}{noted}"
     if not claims:
-        return f"{sentence} No suggestion would clearly save {format_share(find_min_gain_ns(case) / case.steps.mean_ns)} or more."
+        least = format_share(find_min_gain_ns(case) / case.steps.mean_ns)
+        return f"{sentence} No change was found that would surely save {least} of a {case.steps.noun} or more; smaller gains are not suggested."
     best = claims[0]
     span = f"{format_duration(best.low_ns)} – {format_duration(best.high_ns)}"
     if best.finding.assumption:

@@ -35,7 +35,7 @@ def render_text(report: dict[str, Any], run: Run) -> str:
         _render_suggestions(report, run),
     ]
     if report["abstained"]:
-        lines = [f"  {a['rule']}: lacks {a['missing']}. {a['how']}" for a in report["abstained"]]
+        lines = [f"  {a['rule']}: missing: {a['missing']}. {a['how']}" for a in report["abstained"]]
         parts.append("\n".join(["Not judged", *lines]))
     if report["warnings"]:
         parts.append("\n".join(["Warnings", *(f"  {warning}" for warning in report["warnings"])]))
@@ -161,6 +161,8 @@ def _render_suggestions(report: dict[str, Any], run: Run) -> str:
         if entry["predicted_step_ns"] is not None:
             span = f"{format_duration(entry['predicted_low_ns'])} – {format_duration(entry['predicted_high_ns'])}"
             lines.append(f"     Predicted step: {format_duration(entry['predicted_step_ns'])} ({span})")
+        else:
+            lines.append("     No step time is predicted.")
         lines += [
             f"     Measured: {entry['measured']}",
             f"     Threshold: {entry['threshold']}",

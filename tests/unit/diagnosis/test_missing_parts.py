@@ -31,7 +31,7 @@ def test_few_steps_get_a_verdict_without_advice(tmp_path: Path) -> None:
     assert diagnosis.bound_by.confidence_frac == pytest.approx((8 / 20) ** 0.5)
     assert "Only 7 steady steps were recorded; advice needs 20." in diagnosis.sentence
     assert [(entry.rule, entry.missing) for entry in diagnosis.abstained] == [
-        ("all", "13 more steady steps: 20 are needed, the run has 7")
+        ("all", "13 more steady steps (20 are needed, the run has 7)")
     ]
 
 

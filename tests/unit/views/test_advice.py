@@ -9,7 +9,9 @@ import pytest
 import collector
 from collector.views.advice import Advice
 from profiler_server.diagnosis.judging import diagnose
-from tests.support.cases import Plant, build_case_run
+from profiler_server.report import build_report
+from profiler_server.report.text import render_text
+from tests.support.cases import PLANTED, Plant, build_case_run
 from tests.support.runs import RunPlan, build_run, slow_loader_plan
 
 
@@ -24,6 +26,15 @@ def test_a_run_gives_the_advice_of_its_pages(tmp_path: Path) -> None:
     text = str(advice)
     assert text.startswith(shown.sentence)
     assert f"1. {advice[0].title}. Predicted step: " in text
+
+
+def test_that_no_step_time_is_predicted_is_said_once(tmp_path: Path) -> None:
+    run = build_case_run(tmp_path / "run", PLANTED["noisy_host"])
+    advice = run.suggestions()
+    unpredicted = [entry for entry in advice if entry.predicted_step_ns is None]
+    assert unpredicted
+    for text in (str(advice), advice._repr_html_(), render_text(build_report(run), run)):
+        assert text.count("No step time is predicted") == len(unpredicted)
 
 
 def test_a_healthy_run_says_why_it_gives_none(tmp_path: Path) -> None:
