@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from profiler_server.analysis.data.own_pipeline import OwnStage
@@ -18,6 +18,8 @@ from profiler_server.diagnosis.limits import (
     OWN_BUSY_FRAC,
     OWN_WAIT_FRAC,
     QUEUED_FRAC,
+    UNMADE_WAIT_FRAC,
+    WORKERS_BUSY_FRAC,
 )
 from profiler_server.format import format_share
 
@@ -29,12 +31,14 @@ class Bottleneck:
     """The stage that limits the step, None where no stage does. `cause` says what kind of limit it is.
 
     "making": batches are late. "receiving": they are ready, but the step waits to receive them. "processor": they are
-    ready, but the training thread waits for a core. "none": the step hardly waits.
+    ready, but the training thread waits for a core. "none": the step hardly waits. `made_frac` is the share of the
+    requests whose batch the workers had finished, None where that is not known.
     """
 
     stage: str | None
     reason: str
     cause: Cause = "none"
+    made_frac: float | None = None
 
 
 def find_bottleneck(
@@ -54,11 +58,34 @@ def find_bottleneck(
         why = "There are no worker processes: each stage holds up the step for as long as it runs."
         return Bottleneck(slowest, why, "making")
     first, last = readiness[0], readiness[-1]
-    if _is_late(first) and _is_late(last):
+    if _are_workers_late(first, last, load):
         return Bottleneck(slowest, f"The {_say(first)} lacked the next batch: the workers are the limit.", "making")
-    if _is_late(last):
+    if _is_late(last) and not _is_late(first):
         return Bottleneck("pin", f"The {_say(first)} held the next batch while the {_say(last)} lacked it.", "making")
-    return _explain_ready(slowest, load)
+    found = _explain_ready(slowest, load)
+    if load is not None and load.making is not None:
+        return replace(found, made_frac=load.making.made_frac)
+    if load is not None and found.stage == "send" and _is_late(last):
+        return replace(found, reason=_say_idle(load.busy_frac))
+    return found
+
+
+def _say_idle(busy_frac: float) -> str:
+    return f"The workers work only {format_share(busy_frac)} of their time, so they are not what the step waits for."
+
+
+def _are_workers_late(first: Readiness, last: Readiness, load: WorkerLoad | None) -> bool:
+    """Say whether the step waits for batches that the workers have not finished.
+
+    A queue also lacks a batch that is finished and on its way, so that alone does not blame workers: either the wait
+    ends with the work on the batch, or they are busy.
+    """
+    lacks = _is_late(first) and _is_late(last)
+    if load is None:
+        return lacks
+    if load.making is None:
+        return lacks and load.busy_frac >= HANDOVER_BUSY_FRAC
+    return load.making.unmade_wait_frac >= UNMADE_WAIT_FRAC or (lacks and load.busy_frac >= WORKERS_BUSY_FRAC)
 
 
 def _is_late(queue: Readiness) -> bool:
@@ -83,6 +110,9 @@ def _explain_ready(slowest: str | None, load: WorkerLoad | None) -> Bottleneck:
         why = "Batches are ready, but the workers are too busy to hand them over quickly."
         return Bottleneck(slowest, why, "receiving")
     why = "Batches are ready when they are asked for: the step waits to receive them from the worker."
+    if load is not None and load.making is not None:
+        share = format_share(load.making.made_frac)
+        why = f"The workers had finished {share} of the batches before they were asked for: the step waits to receive them."
     return Bottleneck("send", why, "receiving")
 
 

@@ -34,11 +34,15 @@ FULL_QUEUE_FRAC = 0.70
 LATE_WAIT_FRAC = 0.50
 """Few missing batches matter too, when more than this share of all waiting fell into the steps that lacked theirs."""
 
+UNMADE_WAIT_FRAC = 0.50
+"""The workers are the limit when this share of all waiting passed before they had finished the batch."""
+
 QUEUED_FRAC = 0.25
 """The training thread lacks a processor when it queues for one for this share of its time."""
 
 HANDOVER_BUSY_FRAC = 0.50
-"""Workers that work for this share of their time may be too busy to hand over batches that are ready."""
+"""Workers that work for this share of their time may be too busy to hand over batches that are ready, or too slow;
+those that work less have time to spare, and are not the limit."""
 
 BUSY_WORKERS_FRAC = 0.95
 """Workers that work for this share of their time are the limit, however full the queue looks."""

@@ -27,8 +27,10 @@ from profiler_server.analysis.data.loop import (
     measure_loop,
     read_batches,
 )
+from profiler_server.analysis.data.making import Making, read_making
 from profiler_server.analysis.data.pipeline import (
     Readiness,
+    WorkerLoad,
     load_workers,
     summarize_readiness,
 )
@@ -129,11 +131,14 @@ def _measure_loading(
     if manifest.is_trace and device.shares is not None:
         wait_ns = min(wait_ns, device.shares.idle * loop.regular_step_ns)  # else the device hides it
     readiness = _read_readiness(rank, loader, train.filter(pa.array(selection.regular)))
+    making = _read_making(rank, loader)
     return Loading(
         loader=loader,
         readiness=readiness,
         batches=batches,
-        bottleneck=_find_bottleneck(readiness, batches, loop, host, wait_ns),
+        bottleneck=_find_bottleneck(
+            readiness, batches, loop, wait_ns, lambda busy, cpu: load_workers(busy, cpu, host, making)
+        ),
         transforms=_read_transforms(rank, loader),
         loop=loop,
         wait_ns=wait_ns,
@@ -151,14 +156,14 @@ def _find_bottleneck(
     readiness: Sequence[Readiness],
     batches: BatchTimes | None,
     loop: MeasuredLoop,
-    host: HostLoad | None,
     wait_ns: float,
+    load_of: Callable[[float, float | None], WorkerLoad],
 ) -> Bottleneck:
     work = {stage: float(values.mean()) for stage, values in batches.stages_ns.items()} if batches else {}
     paid = loop.model.workers * loop.regular_step_ns
     busy = sum(work.values()) * loop.fetches / paid if paid else 0.0
     wait_frac = wait_ns / loop.regular_step_ns if loop.regular_step_ns else 0.0
-    return find_bottleneck(readiness, work, wait_frac, load_workers(busy, batches.cpu_frac if batches else None, host))
+    return find_bottleneck(readiness, work, wait_frac, load_of(busy, batches.cpu_frac if batches else None))
 
 
 def _assume_loader(manifest: RankManifest) -> Loader | None:
@@ -247,6 +252,13 @@ def _read_readiness(rank: RankRun, loader: Loader | None, steps: pa.Table) -> tu
     if loader is None or not samples.num_rows:
         return ()
     return summarize_readiness(samples, loader.id, steps)
+
+
+def _read_making(rank: RankRun, loader: Loader | None) -> Making | None:
+    try:
+        return read_making(rank, loader.id) if loader is not None and loader.num_workers else None
+    except RunError:
+        return None
 
 
 def _read_transforms(rank: RankRun, loader: Loader | None) -> tuple[tuple[str, float], ...]:

@@ -81,6 +81,9 @@ def _read_depths(pipeline: Pipeline, last: QueueSummary) -> Reading:
     host, device, share = pipeline.host, pipeline.device, format_share(last.empty_frac)
     if last.empty_frac <= EMPTY_QUEUE_FRAC:
         return _read_filled(pipeline, last)
+    if pipeline.limit.cause in _READY_TITLES:
+        text = f"It was empty in {share} of the requests, but slow workers are not the reason. {pipeline.limit.reason}"
+        return Reading("watch", "The queue runs dry, not for slow workers", text)
     if device is None:
         text = f"It was empty in {share} of the requests: the workers make batches slower than the step uses them."
         return Reading("bad", "The worker queue runs dry", text)

@@ -22,6 +22,7 @@ from profiler_server.diagnosis.limits import (
     UNSEEN_DEVICE,
 )
 from profiler_server.diagnosis.ranking import find_min_gain_ns
+from profiler_server.diagnosis.wording import say_ready
 from profiler_server.format import format_duration, format_number_of, format_share
 
 _MOST_STRETCHES = 20
@@ -155,8 +156,8 @@ def _say_receive(case: Case, bound: BoundBy) -> str:
     of_loader = f" of {case.loading.name}" if case.other_loadings else ""
     stage = "" if bound.stage in (None, "send") else f" {bound.stage} keeps its workers busy."
     return (
-        f"Receiving batches holds up the {case.steps.noun}: it waits {_of_step(case, 'data_wait')} for data{of_loader}, although the "
-        f"next batch is ready {format_share(1.0 - case.loading.not_ready_frac)} of the time.{stage}"
+        f"Receiving batches holds up the {case.steps.noun}: it waits {_of_step(case, 'data_wait')} for data{of_loader}, although "
+        f"{say_ready(case)}.{stage}"
     )
 
 

@@ -55,6 +55,14 @@ def say_many_workers(case: Case, workers: int) -> str:
     )
 
 
+def say_ready(case: Case) -> str:
+    """Return how often the next batch was there, as a part of a sentence: by the work on it where that is known."""
+    made_frac = case.loading.bottleneck.made_frac
+    if made_frac is not None:
+        return f"the workers had finished the batch before it was asked for {format_share(made_frac)} of the time"
+    return f"the next batch is ready {format_share(1.0 - case.loading.not_ready_frac)} of the time"
+
+
 def say_input_limit(case: Case) -> str:
     """Return the limit that rules about loading share, as the start of a sentence."""
     return f"More than {format_share(INPUT_WAIT_FRAC)} of the {case.steps.noun} waits for data"

@@ -16,6 +16,7 @@ from collector.format.steps import read_integers
 from collector.format.words import QUEUES
 from profiler_server.analysis.data.depths import read_queues
 from profiler_server.analysis.data.feeding import find_feeding_loaders
+from profiler_server.analysis.data.making import Making, compare_fetches
 from profiler_server.analysis.data.replicas import order_stages
 from profiler_server.analysis.memory.host import HostLoad, summarize_host
 from profiler_server.analysis.results import QueueSummary, StageSummary
@@ -245,30 +246,34 @@ class WorkerLoad:
     """How much of their time the workers work, and how much of that they need a processor (None: not recorded).
 
     Waiting for a processor that others hold is not counted as work. `queued_frac` is the share of its time that the
-    training thread waits for a processor.
+    training thread waits for a processor. `making` is None where fetches and work cannot be compared.
     """
 
     busy_frac: float
     cpu_frac: float | None
     queued_frac: float = 0.0
+    making: Making | None = None
 
 
 def measure_load(rank: RankRun, stages: pa.Table) -> WorkerLoad:
     """Measure the workers by rows of `stages` of one loader, with `cpu_ns`. Raises as `RankRun.table` does."""
     busy = sum(row.busy_frac or 0.0 for row in sum_stages(stages) if row.name in WORKER_STAGES)
+    making = compare_fetches(rank, stages)
     work = stages.filter(pc.equal(stages["kind"].cast(pa.string()), "work"))
     known = work.filter(pc.is_valid(work["cpu_ns"]))
     took = pc.sum(known["duration_ns"]).as_py()
     if not took:
-        return WorkerLoad(busy, None)
+        return WorkerLoad(busy, None, making=making)
     host = summarize_host(rank, pc.min(known["start_ns"]).as_py(), pc.max(known["start_ns"]).as_py())
-    return load_workers(busy, pc.sum(known["cpu_ns"]).as_py() / took, host)
+    return load_workers(busy, pc.sum(known["cpu_ns"]).as_py() / took, host, making)
 
 
-def load_workers(busy_frac: float, cpu_frac: float | None, host: HostLoad | None) -> WorkerLoad:
+def load_workers(
+    busy_frac: float, cpu_frac: float | None, host: HostLoad | None, making: Making | None = None
+) -> WorkerLoad:
     """Return the load of workers that are on a processor for `cpu_frac` of their work."""
     queued_frac = host.queued_frac or 0.0 if host is not None else 0.0
     if cpu_frac is None or host is None or host.stretch is None:
-        return WorkerLoad(busy_frac, cpu_frac, queued_frac)
+        return WorkerLoad(busy_frac, cpu_frac, queued_frac, making)
     alone = max(cpu_frac, 1.0 - cpu_frac * (host.stretch - 1.0))
-    return WorkerLoad(busy_frac, cpu_frac / alone if alone else None, queued_frac)
+    return WorkerLoad(busy_frac, cpu_frac / alone if alone else None, queued_frac, making)
