@@ -150,3 +150,4 @@ def _ending(connection: duckdb.DuckDBPyConnection, after_s: float | None) -> Ite
         yield
     finally:
         timer.cancel()
+        timer.join()  # else it may be the last to hold the connection, and drop it while Python ends
