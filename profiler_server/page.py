@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from collector.format.evaluation import read_step_rows
 from collector.format.lens import StepRange
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableBrokenError
@@ -67,8 +69,40 @@ def explain_absence(rank: RankRun, table: str, title: str, remedy: str = "") -> 
     if lack is not None:
         return lack
     bare = (f"This run has no {table} table.", f"The {table} table is empty.")
-    reason = _NOTHING.get(table, status.reason) if status.reason in bare else status.reason
+    reason = explain_nothing(rank, table) or status.reason if status.reason in bare else status.reason
+    remedy = choose_remedy(rank, table, remedy) if remedy else ""
     return Notice("off" if status.state in ("off", "missing") else "empty", title, reason, remedy)
+
+
+def choose_remedy(rank: RankRun, table: str, remedy: str) -> str:
+    """Return the code that would fill a table: `remedy` sets its option, which helps only where that was off."""
+    if table in _OPTIONAL:
+        return remedy if rank.status(table).state == "off" and not rank.manifest.is_trace else ""
+    window = next((signal for signal in rank.manifest.signals if signal.name == "window"), None)
+    if table not in _IN_DETAIL or window is None or window.state == "off" or _is_off(rank, table):
+        return remedy
+    return STEP_REMEDY if _infers(rank) else EARLIER_REMEDY
+
+
+def _is_off(rank: RankRun, table: str) -> bool:
+    return any(signal.name == table and signal.state == "off" for signal in rank.manifest.signals)
+
+
+def _infers(rank: RankRun) -> bool:
+    with suppress(RunError):
+        return read_step_rows(rank).infers
+    return False
+
+
+def explain_nothing(rank: RankRun, table: str) -> str:
+    """Return the text shown where a table was never written, or holds no row; "" for a table without one."""
+    manifest = rank.manifest
+    if manifest.is_trace and table in _OPTIONAL:
+        return _NEVER_IN_TRACE
+    ended_ns = manifest.ended_unix_ns
+    if table == "resources" and ended_ns is not None and ended_ns - manifest.started_unix_ns < _SHORT_NS:
+        return "The run was too short for a sample of the machine: one is taken every 0.5 s."
+    return _NOTHING.get(table, "")
 
 
 def explain_import(rank: RankRun, table: str) -> Notice | None:
@@ -101,6 +135,19 @@ _NOT_IN_TRACE = {
     ),
 }
 
+WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
+EARLIER_REMEDY = 'Profiler("runs/my-run", window=(2, 3))  # an earlier window: three steps from step 2'
+STEP_REMEDY = """profiler = Profiler("runs/my-run", window=(10, 3))  # three batches from batch 10
+for batch in loader:
+    model(batch)
+    profiler.step()
+profiler.analyse()"""
+_IN_DETAIL = ("operators", "slices", "kernels", "memory")
+"""Tables that detailed windows fill."""
+_OPTIONAL = ("resources", "queues", "stages")
+"""Tables of options that are on by default."""
+_SHORT_NS = 2_000_000_000
+_NEVER_IN_TRACE = "A trace cannot hold this; a run that Stepscope records does."
 _IN_WINDOWS = "recorded in detailed windows of a few steps, and this run holds none"
 _NOTHING = {
     "steps": "No training step and no evaluation batch was recorded: nothing called an optimizer or a model.",

@@ -45,7 +45,7 @@ READ: dict[str, dict[str, str]] = {
         "operators": "on the host",
         "device": "No device work",
         "data": "empty in 30 of 40 steps",
-        "memory": "resources=True",
+        "memory": "Resources were not sampled",
         "ranks": ONE_RANK,
         "timeline": "no device stream in this run",
         "accounting": WHOLE,

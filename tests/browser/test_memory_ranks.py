@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 
+from collector.format.schema.manifest import Signal
 from tests.browser.test_overall_steps import draw_all, wait_until
 from tests.support.machines import build_machine, build_ranks
 from tests.support.runs import RunPlan, build_run
 from tests.support.serving import serve
+from tests.support.tables import edit_manifest
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +23,8 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     build_machine(base / "cpu", gpu=False)
     build_ranks(base / "slow", 4, slow=3)
     build_ranks(base / "many", 64, slow=17)
-    build_run(base / "off", RunPlan(operators=False))
+    switched_off = tuple(Signal(name, "off", "Switched off.") for name in ("resources", "memory", "window"))
+    edit_manifest(build_run(base / "off", RunPlan(operators=False)), signals=switched_off)
     with serve(base) as address:
         yield address
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from collector.format.schema.errors import RunError
 from profiler_server.analysis.accounting.accounting import ACCOUNTS, Accounts, Conserved
 from profiler_server.format import format_count, format_number_of
-from profiler_server.page import Notice, Page, PageRequest, explain_absence, explain_delay, find_remedy
+from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, explain_absence, explain_delay, find_remedy
 from profiler_server.pages.accounting.comparison import Comparison, compare_devices, compare_steps
 from profiler_server.store.cache.disk import NotReady
 
 log = logging.getLogger(__name__)
-WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collector.format.schema.errors import OptionError, RunError
 from profiler_server.analysis.choice import choose_workers, spell_numbers
 from profiler_server.analysis.data.pipeline import find_loader
 from profiler_server.format import shorten_middle
-from profiler_server.page import Notice, Page, PageRequest, find_remedy
+from profiler_server.page import Notice, Page, PageRequest, choose_remedy, find_remedy
 from profiler_server.pages.data.facts import PipelineFacts
 from profiler_server.pages.data.interval import IntervalView, build_interval
 from profiler_server.pages.data.processing import ProcessingView, build_processing
@@ -86,7 +86,7 @@ def _find_notice(rank: RankRun) -> Notice | None:
         status = rank.status(table)
         if status.state == "off":
             reason = status.reason or "It was switched off for this run with data_pipeline=False."
-            return Notice("off", "The data pipeline was not collected", reason, REMEDY)
+            return Notice("off", "The data pipeline was not collected", reason, choose_remedy(rank, table, REMEDY))
         if status.state in ("failed", "broken"):
             return Notice("failed", "The data pipeline cannot be shown", status.reason)
     own = any(rank.status(table).state == "there" for table in ("stages", "queues"))

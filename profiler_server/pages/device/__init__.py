@@ -7,11 +7,19 @@ from dataclasses import dataclass
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from profiler_server.format import shorten_middle
-from profiler_server.page import Notice, Page, PageRequest, build_part, explain_absence, explain_import
+from profiler_server.page import (
+    WINDOW_REMEDY,
+    Notice,
+    Page,
+    PageRequest,
+    build_part,
+    choose_remedy,
+    explain_absence,
+    explain_import,
+)
 from profiler_server.pages.device.breakdown import Breakdown, build_breakdown
 from profiler_server.pages.device.panels import DevicePanel, build_panels
 
-WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
 NO_DEVICE = (
     "Nothing ran on an accelerator while this run was recorded in detail, so there is no kernel, copy or stream to show. "
     "That is as it should be for a training on the CPU: Step trace and Operators tell where its time goes. To see a "
@@ -55,7 +63,10 @@ def build(request: PageRequest) -> DevicePage:
         device_notice = None  # both wait for the same
     if breakdown is None and breakdown_notice is None:
         breakdown_notice = Notice(
-            "empty", "No step in detail", "No training step was recorded in detail.", WINDOW_REMEDY
+            "empty",
+            "No step in detail",
+            "No training step was recorded in detail.",
+            choose_remedy(rank, "slices", WINDOW_REMEDY),
         )
     return DevicePage(breakdown, breakdown_notice, panels or (), device_notice, linked_only)
 

@@ -40,7 +40,8 @@ def build(request: PageRequest) -> MemoryPage:
     try:
         absence = explain_absence(rank, "resources", "Resources were not sampled", RESOURCES_REMEDY)
         if absence and absence.state == "off" and rank.state == "imported":
-            absence = replace(absence, reason="An imported trace holds no samples of the machine; a recorded run does.")
+            reason = "An imported trace holds no samples of the machine; a recorded run does."
+            absence = replace(absence, reason=reason, remedy="")
         if absence is None:
             resources = read_resources(rank, scale, chosen)
             absence = _explain_empty(resources)

@@ -17,7 +17,7 @@ from profiler_server.analysis.operators.operator_groups import GROUPS, GroupTabl
 from profiler_server.analysis.selection import SelectedRows, select_rows
 from profiler_server.figures import Chart
 from profiler_server.format import format_count, format_duration, format_number_of, format_steps
-from profiler_server.page import Notice, Page, PageRequest, explain_import, find_remedy
+from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, choose_remedy, explain_import, find_remedy
 from profiler_server.pages.operators.charts import build_chart
 from profiler_server.pages.operators.columns import SORTABLE, Column, list_columns
 from profiler_server.pages.operators.modules import ModuleTree, build_tree
@@ -42,7 +42,6 @@ NOUNS: Mapping[str, str] = {name: label.lower() for name, label in LABELS.items(
 """What the rows of a group are called."""
 
 _WINDOW_REASON = "Operators come from a detailed window of a few steps, and this run has none so far."
-WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
 
 
 @dataclass(frozen=True)
@@ -151,22 +150,22 @@ def _tabulate(rank: RankRun, state: PageState) -> tuple[GroupTable | None, Notic
     except RunError as error:
         return None, Notice("failed", f"The {NOUNS[state.group]} cannot be read", str(error), find_remedy(error))
     return None, (explain_import(rank, name) if status.state == "empty" else None) or _explain_absence(
-        name, status, state
+        rank, name, status, state
     )
 
 
-def _explain_absence(name: str, status: TableStatus, state: PageState) -> Notice:
+def _explain_absence(rank: RankRun, name: str, status: TableStatus, state: PageState) -> Notice:
     if status.state in ("broken", "failed"):
         return Notice("failed", f"The {name} cannot be shown", status.reason)
     if status.state == "off":
-        return Notice("off", "The detailed window is off", status.reason or _WINDOW_REASON, WINDOW_REMEDY)
+        return Notice("off", "No operators", status.reason or _WINDOW_REASON, choose_remedy(rank, name, WINDOW_REMEDY))
     if state.steps and status.state == "there":
         return Notice("empty", "Nothing in these steps", "No detailed window covers the chosen steps.")
     if name == "kernels":
         return Notice(
             "empty", "No kernels", "No device work was recorded: the run used no device, or no window met it."
         )
-    return Notice("empty", "No operators yet", _WINDOW_REASON, WINDOW_REMEDY)
+    return Notice("empty", "No operators yet", _WINDOW_REASON, choose_remedy(rank, name, WINDOW_REMEDY))
 
 
 def _draw(rank: RankRun, group: GroupTable, state: PageState) -> Chart | None:

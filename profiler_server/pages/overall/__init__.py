@@ -41,7 +41,7 @@ from profiler_server.format import (
     format_share,
     format_steps,
 )
-from profiler_server.page import Notice, Page, PageRequest, build_part, explain_absence
+from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, build_part, explain_absence
 from profiler_server.pages.overall.cards import (
     OperatorsCard,
     StepsCard,
@@ -64,7 +64,6 @@ from profiler_server.store.cache.disk import NotReady
 T = TypeVar("T")
 
 RECORD_REMEDY = 'from collector import Profiler\n\nwith Profiler("runs/my-run"):\n    train()'
-WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
 
 
 @dataclass(frozen=True)

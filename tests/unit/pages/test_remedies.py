@@ -1,0 +1,93 @@
+"""The code that a page proposes where something was not recorded: copied into the script, it changes something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collector.format.run import open_run
+from collector.format.schema.manifest import Signal
+from profiler_server.page import (
+    EARLIER_REMEDY,
+    STEP_REMEDY,
+    WINDOW_REMEDY,
+    Notice,
+    PageRequest,
+    choose_remedy,
+    explain_absence,
+)
+from profiler_server.pages.memory import build
+from tests.support.runs import RunPlan, build_run
+from tests.support.scripts import run_script
+from tests.support.tables import edit_manifest, make_inference, remove_tables
+
+INFERENCE = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from collector import Profiler
+
+layer = torch.nn.Linear(64, 10).eval()
+loader = DataLoader(TensorDataset(torch.randn(160, 64)), batch_size=8)
+
+def model(batch):
+    with torch.no_grad():
+        return layer(batch[0])
+
+"""
+
+
+def make_light(folder: Path, window: Signal | None = None) -> Path:
+    run = build_run(folder, RunPlan(operators=False))
+    remove_tables(run, "operators", "slices", "tracks", "kernels", "memory", "resources")
+    edit_manifest(run, signals=() if window is None else (window,), windows=())
+    return run
+
+
+def test_a_window_that_was_off_is_switched_on(tmp_path: Path) -> None:
+    rank = open_run(make_light(tmp_path / "run", Signal("window", "off", "off"))).rank()
+    assert choose_remedy(rank, "operators", WINDOW_REMEDY) == WINDOW_REMEDY
+
+
+def test_a_window_that_came_too_late_is_to_open_earlier(tmp_path: Path) -> None:
+    rank = open_run(make_light(tmp_path / "run", Signal("window", "unavailable", "too late"))).rank()
+    assert choose_remedy(rank, "operators", WINDOW_REMEDY) == EARLIER_REMEDY
+
+
+@pytest.mark.parametrize("table", ["operators", "slices", "memory"])
+def test_an_inference_is_told_to_call_step_in_its_loop(tmp_path: Path, table: str) -> None:
+    run = make_inference(make_light(tmp_path / "run", Signal("window", "unavailable", "no step")))
+    notice = explain_absence(open_run(run).rank(), table, "", WINDOW_REMEDY)
+    assert notice is not None
+    assert notice.remedy == STEP_REMEDY
+
+
+def test_the_loop_that_an_inference_is_told_to_use_records_operators(tmp_path: Path) -> None:
+    run_script(tmp_path, INFERENCE + STEP_REMEDY)
+    assert open_run(tmp_path / "runs" / "my-run").rank().status("operators").state == "there"
+
+
+def read_samples_notice(run: Path) -> Notice:
+    notice = build(PageRequest(open_run(run), "run", 0, (0,), {})).host_notice
+    assert notice is not None
+    return notice
+
+
+def test_a_run_that_was_too_short_for_a_sample_is_not_told_to_sample(tmp_path: Path) -> None:
+    run = make_light(tmp_path / "run")
+    started = open_run(run).rank().manifest.started_unix_ns
+    edit_manifest(run, ended_unix_ns=started + 300_000_000)
+    short = read_samples_notice(run)
+    assert (short.remedy, "too short for a sample" in short.reason) == ("", True)
+    edit_manifest(run, ended_unix_ns=started + 60_000_000_000)
+    long = read_samples_notice(run)
+    assert (long.remedy, "too short" in long.reason) == ("", False)
+    edit_manifest(run, signals=(Signal("resources", "off", "Switched off."),))
+    assert "resources=True" in read_samples_notice(run).remedy
+
+
+def test_an_imported_trace_is_not_told_to_set_what_is_on_anyway(tmp_path: Path) -> None:
+    run = make_light(tmp_path / "run")
+    edit_manifest(run, state="imported", signals=(Signal("resources", "off"), Signal("queues", "off")))
+    assert read_samples_notice(run).remedy == ""
+    assert choose_remedy(open_run(run).rank(), "queues", "data_pipeline=True") == ""
