@@ -21,7 +21,15 @@ from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Claim, Finding, Rule
 from profiler_server.diagnosis.limits import MIN_STEPS
 from profiler_server.diagnosis.measuring import measure_case
-from profiler_server.diagnosis.ranking import Fixed, make_claim, rank_claims, write_note, write_suggestion
+from profiler_server.diagnosis.ranking import (
+    Fixed,
+    make_claim,
+    rank_claims,
+    say_misfit,
+    split_findings,
+    write_note,
+    write_suggestion,
+)
 from profiler_server.diagnosis.verdict import find_bound, say_verdict
 from profiler_server.format import format_number_of
 from profiler_server.store.cache.memory import MemoryCache
@@ -104,8 +112,9 @@ def judge(case: Case) -> Diagnosis:
     notes: list[Suggestion] = []
     if steady >= MIN_STEPS:
         heard = hear_rules(case)
-        claims = rank_claims(case, heard.findings)
-        notes = _write_notes(case, heard.findings, claims)
+        believed, doubted = split_findings(case, heard.findings)
+        claims = rank_claims(case, believed)
+        notes = _write_notes(case, heard.findings, claims, doubted)
     elif case.is_imported:
         heard = replace(hear_rules(case), abstained=heard.abstained)
         notes = _write_sightings(case, heard.findings, steady)
@@ -166,11 +175,14 @@ def _edge(what: str, failures: list[str]) -> Edge:
     return Edge(tell)
 
 
-def _write_notes(case: Case, findings: Findings, claims: Sequence[Claim]) -> list[Suggestion]:
+def _write_notes(case: Case, findings: Findings, claims: Sequence[Claim], doubted: Findings) -> list[Suggestion]:
     notes = [write_note(rule, finding) for rule, finding in findings if finding.what_if is None]
-    if case.loading.is_starved and not claims:
+    worth = [claim for claim in rank_claims(case, doubted) if not claim.instead_of]
+    notes += [write_note(claim.rule, claim.finding, "medium", say_misfit(case)) for claim in worth]
+    if case.loading.is_starved and not claims and not worth:
+        why = say_misfit(case) if doubted else ""
         about = [(rule, finding) for rule, finding in findings if rule.stage == case.loading.bottleneck.stage]
-        notes += [write_note(rule, finding, "low") for rule, finding in about if finding.what_if is not None]
+        notes += [write_note(rule, finding, "low", why) for rule, finding in about if finding.what_if is not None]
     return notes
 
 

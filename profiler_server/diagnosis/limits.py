@@ -88,6 +88,10 @@ MIN_GAIN_NS = 500_000.0
 CONTENTION_WEIGHT = 0.25
 """The share grows by this times the share of the cores that other programs use."""
 
+LEAST_CHECK_FRAC, MOST_CHECK_FRAC = 0.75, 1.33
+"""A simulation of the run as it is that gives less or more than this share of its measured step predicts no change to
+loading."""
+
 CLOSE_FRAC = 0.10
 """Changes whose gain is within this share of the best are ordered by effort."""
 

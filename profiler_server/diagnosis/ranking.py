@@ -16,10 +16,12 @@ from profiler_server.diagnosis.limits import (
     CONTENTION_WEIGHT,
     HIGH_GAIN_FRAC,
     LARGE_PART_FRAC,
+    LEAST_CHECK_FRAC,
     LEAST_LOW_FRAC,
     LOW_GAIN_FRAC,
     MIN_GAIN_FRAC,
     MIN_GAIN_NS,
+    MOST_CHECK_FRAC,
     MUTE_WAIT_FRAC,
 )
 from profiler_server.format import format_share
@@ -107,6 +109,27 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
         high_ns=min(max(predicted, now_ns - gain * least) + doubt.step_ns, now_ns),
         feeds=what_if.feeds,
     )
+
+
+def split_findings(
+    case: Case, findings: Sequence[tuple[Rule, Finding]]
+) -> tuple[list[tuple[Rule, Finding]], list[tuple[Rule, Finding]]]:
+    """Return the findings whose step time can be predicted, and the changes to loading that the simulation is too far
+    off to predict.
+    """
+    believed: list[tuple[Rule, Finding]] = []
+    doubted: list[tuple[Rule, Finding]] = []
+    is_near = LEAST_CHECK_FRAC <= case.loading.loop.check <= MOST_CHECK_FRAC
+    for rule, finding in findings:
+        feeds = finding.what_if is not None and finding.what_if.feeds
+        (doubted if feeds and not is_near else believed).append((rule, finding))
+    return believed, doubted
+
+
+def say_misfit(case: Case) -> str:
+    """Say why the step time of a change to loading is not predicted."""
+    check = format_share(case.loading.loop.check)
+    return f"Simulating the run as it is gives {check} of its measured step: too far off to predict a step time."
 
 
 def rank_claims(case: Case, findings: Sequence[tuple[Rule, Finding]]) -> list[Claim]:

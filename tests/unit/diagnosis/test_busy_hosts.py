@@ -20,12 +20,13 @@ def test_a_starved_step_on_a_busy_host_still_gets_its_stage_named(stage: str, tm
     plant = PLANTED[f"slow_{stage}"]
     loud = dataclasses.replace(plant, manifest={"usable_cores": 4.0, "torch_threads": 1}, tables={"resources": BUSY})
     found = {s.rule: s for s in diagnose_plant(tmp_path / "run", loud).suggestions}
-    assert found[f"slow_{stage}"].predicted_step_ns is not None
+    assert found[f"slow_{stage}"].predicted_step_ns is None
+    assert "of its measured step: too far off to predict a step time." in found[f"slow_{stage}"].advice
 
 
 def test_a_doubtful_suggestion_says_why_and_is_not_severe(tmp_path: Path) -> None:
     waits = dataclasses.replace(PLANTED["slow_transform"].plan, phases_ms=plan_of(data_wait=9.0).phases_ms)
-    plan = dataclasses.replace(waits, transform_ms=135.0)
+    plan = dataclasses.replace(waits, transform_ms=80.0)
     plant = dataclasses.replace(PLANTED["slow_transform"], plan=plan, tables={"resources": BUSY})
     said = next(s for s in diagnose_plant(tmp_path / "run", plant).suggestions if s.rule == "slow_transform")
     assert "Lower confidence: other programs used 1.4 of 2 cores" in said.advice

@@ -9,8 +9,15 @@ import numpy as np
 
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Claim, Effort, Finding, Rule, WhatIf
-from profiler_server.diagnosis.judging import judge
-from profiler_server.diagnosis.ranking import _choose, _is_muted, is_sure, is_worth_saying, write_suggestion
+from profiler_server.diagnosis.judging import hear_rules, judge
+from profiler_server.diagnosis.ranking import (
+    _choose,
+    _is_muted,
+    is_sure,
+    is_worth_saying,
+    split_findings,
+    write_suggestion,
+)
 from profiler_server.diagnosis.verdict import _say_confidence, find_bound
 from tests.support import facts as make
 from tests.support.runs import MS
@@ -49,11 +56,21 @@ def short_step(gain_ns: float) -> bool:
     return is_sure(make.with_steps(base(), mean_ns=2.0 * MS), claim_of(gain_ns))
 
 
+def predicts(check: float) -> bool:
+    """Say whether a change to loading is predicted where the simulation gives this share of the measured step."""
+    case = make.with_batches(make.with_loop(starving(), check=check), np.full(STEPS, 100.0 * MS))
+    believed, doubted = split_findings(case, hear_rules(case).findings)
+    assert [rule.id for rule, _ in (*believed, *doubted) if rule.id == "slow_read"] == ["slow_read"]
+    return "slow_read" in [rule.id for rule, _ in believed]
+
+
 EDGES: Mapping[str, Edge] = {
     "MIN_STEPS": Edge(20, lambda x: "all" not in [entry.rule for entry in judge(steady(whole(x))).abstained]),
     "MIN_GAIN_FRAC": Edge(0.05, lambda x: is_sure(base(), claim_of(x * base().steps.mean_ns))),
     "MIN_GAIN_NS": Edge(500_000.0, short_step),
     "CONTENTION_WEIGHT": Edge(0.25, lambda x: contended(0.05 + 0.4 * x)),
+    "LEAST_CHECK_FRAC": Edge(0.75, predicts),
+    "MOST_CHECK_FRAC": Edge(1.33, lambda x: not predicts(x)),
     "CLOSE_FRAC": Edge(
         0.10, lambda x: _choose([claim_of(10e6), claim_of((1 - x) * 10e6, "flag")], 64e6).rule.effort == "code"
     ),
