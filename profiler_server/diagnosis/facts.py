@@ -27,6 +27,7 @@ from profiler_server.diagnosis.limits import (
     IN_MEMORY_NS,
     INPUT_WAIT_FRAC,
     LATE_FRAC,
+    QUEUED_FRAC,
     STARVED_WAIT_FRAC,
 )
 
@@ -282,6 +283,13 @@ class Case:
         if not self.is_imported:
             return mean_ns
         return min(mean_ns, self.loading.wait_ns + max(self.loading.loop.model.extra_ns, 0.0))
+
+    @property
+    def lacks_processors(self) -> bool:
+        """Say whether the processors that the run may use are all in use, or the training thread queues for one."""
+        load = self.host.load
+        queued_frac = load.queued_frac or 0.0 if load is not None else 0.0
+        return queued_frac >= QUEUED_FRAC or self.demand_frac >= CAPPED_DEMAND_FRAC
 
     @property
     def is_capped(self) -> bool:

@@ -144,6 +144,9 @@ UNEVEN_SPREAD = 0.5
 UNEVEN_LOAD_FRAC = 0.7
 """And the median batch would load the workers less than this."""
 
+LARGE_BATCH_BYTES = 1 << 20
+"""How a batch is shared between processes matters from this size on; below it, other ways only add work."""
+
 MIN_RESTARTS = 2
 """Restarts of the workers from which they are said to be restarted in every epoch."""
 

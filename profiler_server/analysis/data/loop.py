@@ -29,7 +29,8 @@ class BatchTimes:
     """Work on each batch, in the order in which the batches were asked for; every array has one value per batch.
 
     `cpu_ns` is None where no stage said how much of its time was on a processor. `stretch` is how many times longer
-    than its processor time such work took, because others held the processors.
+    than its processor time such work took, because others held the processors. `bytes` is the size of a batch, 0 where
+    that is not known.
     """
 
     stages_ns: Mapping[str, Floats]
@@ -37,6 +38,7 @@ class BatchTimes:
     cpu_ns: Floats | None
     samples: float
     stretch: float = 1.0
+    bytes: float = 0.0
 
     @property
     def cpu_frac(self) -> float | None:
@@ -54,7 +56,7 @@ def read_batches(rank: RankRun, loader: int) -> BatchTimes | None:
     """Read what the stages of a loader did per batch, the latest 200,000 rows; None if nothing was recorded."""
     if not find_files(rank.folder, "stages"):
         return None
-    names = ("stage", "kind", "loader", "epoch", "batch", "duration_ns", "cpu_ns", "items")
+    names = ("stage", "kind", "loader", "epoch", "batch", "duration_ns", "cpu_ns", "items", "bytes")
     wanted = (pc.field("loader") == loader) & pc.field("batch").is_valid()
     rows = rank.table("stages", names, wanted)
     rows = rows.filter(pc.equal(rows["kind"].cast(pa.string()), "work"))
@@ -99,7 +101,10 @@ def _pivot(rows: pa.Table) -> BatchTimes | None:
     total = np.sum(list(found.values()), axis=0)
     items = np.zeros(len(batches))
     np.maximum.at(items, place, read_integers(rows, "items").astype(np.float64))
+    sizes = np.zeros(len(batches))
+    np.maximum.at(sizes, place, read_integers(rows, "bytes").astype(np.float64))
     return BatchTimes(
+        bytes=float(sizes[whole].mean()),
         stages_ns={stage: values[whole] for stage, values in found.items()},
         total_ns=total[whole],
         cpu_ns=np.minimum(cpu, total)[whole] if cpu_known.any() else None,

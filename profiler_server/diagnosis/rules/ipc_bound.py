@@ -5,9 +5,10 @@ from __future__ import annotations
 from profiler_server.analysis.data.loop import BatchTimes
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import LARGE_BATCH_BYTES
 from profiler_server.diagnosis.what_if import scale_stages
 from profiler_server.diagnosis.wording import STAGES_PAGE, say_input_limit, say_wait
-from profiler_server.format import format_duration, format_share
+from profiler_server.format import format_bytes, format_duration, format_share
 
 
 def _judge(case: Case) -> Finding | None:
@@ -18,7 +19,9 @@ def _judge(case: Case) -> Finding | None:
         slowest = max(batches.stages_ns, key=lambda stage: float(batches.stages_ns[stage].mean()))
         if slowest == "send":
             return _blame_sending(case, batches)
-    return _blame_handover(case)
+    # For a small batch, or without a free processor, another way of sharing costs more than it saves.
+    large = batches is not None and batches.bytes >= LARGE_BATCH_BYTES
+    return _blame_handover(case) if large and not case.lacks_processors else None
 
 
 def _blame_sending(case: Case, batches: BatchTimes) -> Finding:
@@ -46,7 +49,7 @@ def _blame_handover(case: Case) -> Finding:
         title="Receiving finished batches is slow",
         measured=f"{say_wait(case)} The next batch was ready {format_share(1.0 - case.loading.not_ready_frac)} of the time: the "
         "step waits to receive its tensors from the worker.",
-        threshold=f"{say_input_limit(case)}, and the next batch is ready.",
+        threshold=f"{say_input_limit(case)}, the next batch is ready, and it has at least {format_bytes(LARGE_BATCH_BYTES)}.",
         advice="Each tensor of a batch is opened from shared memory by a file that the worker passes on, so many small "
         "tensors take long, and a worker that is busy answers late. Return fewer tensors per batch, or share memory by "
         "name.",

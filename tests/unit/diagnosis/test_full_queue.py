@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,27 @@ def queue_for_a_core(share: float) -> list[Row]:
     return [*rows, *waits]
 
 
+def size(batch_bytes: int) -> Callable[[list[Row]], None]:
+    def edit(stages: list[Row]) -> None:
+        for row in stages:
+            row["bytes"] = batch_bytes
+
+    return edit
+
+
+@pytest.mark.parametrize(("batch_bytes", "cores"), [(8 * 4096, 4.0), (4 << 20, 2.0)])
+def test_another_way_of_sharing_is_not_advised_for_small_batches_or_on_a_busy_host(
+    batch_bytes: int, cores: float, tmp_path: Path
+) -> None:
+    busy = {"resources": queue_for_a_core(0.1)}
+    plant = Plant(FULL, edit_stages=size(batch_bytes), manifest={"usable_cores": cores}, tables=busy)
+    diagnosis = diagnose(build_case_run(tmp_path / "run", plant), 0)
+    assert diagnosis.bound_by.kind == "receive"
+    assert not [entry for entry in diagnosis.suggestions if "set_sharing_strategy" in entry.change]
+
+
 def test_receiving_batches_is_named_and_gets_its_rule(tmp_path: Path) -> None:
-    run = build_case_run(tmp_path / "run", Plant(FULL))
+    run = build_case_run(tmp_path / "run", Plant(FULL, edit_stages=size(4 << 20)))
     diagnosis = diagnose(run, 0)
     assert (diagnosis.bound_by.kind, diagnosis.bound_by.stage) == ("receive", "send")
     assert diagnosis.sentence.startswith("Receiving batches holds up the step: it waits 40.0 ms of 104 ms (38.6 %)")

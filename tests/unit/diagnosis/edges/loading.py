@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from profiler_server.diagnosis.bottleneck import Bottleneck
 from profiler_server.diagnosis.facts import Case
 from tests.support import facts as make
 from tests.support.runs import MS
@@ -56,6 +57,13 @@ def sending(batch_ns: float) -> Case:
     return make.with_loading(make.with_jobs(case, batch_ns, 0.1), batches=None)
 
 
+def receiving(batch_bytes: float) -> Case:
+    """The base, waiting to receive finished batches of this size."""
+    case = make.with_load(make.with_loading(starving(), bottleneck=Bottleneck("send", "", "receiving")), system=1.0)
+    assert case.loading.batches is not None
+    return make.with_loading(case, batches=replace(case.loading.batches, bytes=batch_bytes))
+
+
 def busier(by: float) -> bool:
     first, last = (replace(make.QUIET, others=others) for others in (0.4, 0.4 + by * 4.0))
     return replace(base().host, first=first, last=last).got_busier
@@ -82,5 +90,6 @@ EDGES: Mapping[str, Edge] = {
     "PREFETCH_LOAD_FRAC": Edge(0.95, lambda x: not make.speaks(lightly_loaded(x), "shallow_prefetch")),
     "UNEVEN_SPREAD": Edge(0.5, lambda x: make.speaks(uneven(x), "uneven_samples")),
     "UNEVEN_LOAD_FRAC": Edge(0.7, lambda x: not make.speaks(uneven(0.8, x), "uneven_samples")),
+    "LARGE_BATCH_BYTES": Edge(1 << 20, lambda x: make.speaks(receiving(x), "ipc_bound")),
     "MIN_RESTARTS": Edge(2, lambda x: make.speaks(restart(whole(x)), "worker_restart")),
 }
