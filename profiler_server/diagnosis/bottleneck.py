@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from profiler_server.analysis.data.making import OwnMaking
 from profiler_server.analysis.data.own_pipeline import OwnStage
 from profiler_server.analysis.data.pipeline import WORKER_STAGES, Readiness, WorkerLoad
 from profiler_server.diagnosis.limits import (
@@ -18,19 +19,21 @@ from profiler_server.diagnosis.limits import (
     OWN_BUSY_FRAC,
     OWN_WAIT_FRAC,
     QUEUED_FRAC,
+    TIMED_WAIT_FRAC,
     UNMADE_WAIT_FRAC,
     WORKERS_BUSY_FRAC,
 )
-from profiler_server.format import format_share
+from profiler_server.format import format_duration, format_share
 
-Cause = Literal["none", "making", "receiving", "processor"]
+Cause = Literal["none", "making", "overhead", "receiving", "processor"]
 
 
 @dataclass(frozen=True)
 class Bottleneck:
     """The stage that limits the step, None where no stage does. `cause` says what kind of limit it is.
 
-    "making": batches are late. "receiving": they are ready, but the step waits to receive them. "processor": they are
+    "making": batches are late. "overhead": the DataLoader's own work per batch is more than that of the stages.
+    "receiving": they are ready, but the step waits to receive them. "processor": they are
     ready, but the training thread waits for a core. "none": the step hardly waits. `made_frac` is the share of the
     requests whose batch the workers had finished, None where that is not known.
     """
@@ -55,8 +58,7 @@ def find_bottleneck(
     workers = {stage: work_ns[stage] for stage in WORKER_STAGES if work_ns.get(stage)}
     slowest = max(workers, key=lambda stage: workers[stage]) if workers else None
     if not readiness:
-        why = "There are no worker processes: each stage holds up the step for as long as it runs."
-        return Bottleneck(slowest, why, "making")
+        return _find_own_stage(slowest, list(workers), load.own if load is not None else None)
     first, last = readiness[0], readiness[-1]
     if _are_workers_late(first, last, load):
         return Bottleneck(slowest, f"The {_say(first)} lacked the next batch: the workers are the limit.", "making")
@@ -72,6 +74,23 @@ def find_bottleneck(
 
 def _say_idle(busy_frac: float) -> str:
     return f"The workers work only {format_share(busy_frac)} of their time, so they are not what the step waits for."
+
+
+def _find_own_stage(slowest: str | None, stages: Sequence[str], own: OwnMaking | None) -> Bottleneck:
+    """Name the longest stage of a loader without workers, unless what was timed explains too little of the wait."""
+    if own is None or own.timed_ns >= TIMED_WAIT_FRAC * own.wait_ns:
+        why = "There are no worker processes: each stage holds up the step for as long as it runs."
+        return Bottleneck(slowest, why, "making")
+    names = " and ".join(_DOING[stage] for stage in stages)
+    take = "takes" if len(stages) == 1 else "take"
+    why = (
+        f"Of {format_duration(own.wait_ns)} for a batch, {names} {take} {format_duration(own.timed_ns)}; "
+        "the rest is the DataLoader's own work per batch."
+    )
+    return Bottleneck(None, why, "overhead")
+
+
+_DOING = {"read": "reading", "transform": "transforming", "collate": "collating", "send": "sending"}
 
 
 def _are_workers_late(first: Readiness, last: Readiness, load: WorkerLoad | None) -> bool:

@@ -188,6 +188,12 @@ class Loading:
         return samples >= 8 and 0 < self.batch_ns / samples < IN_MEMORY_NS
 
     @property
+    def takes_whole_batches(self) -> bool:
+        """Say whether samples in memory can be fetched by one index operation per batch."""
+        loader = self.loader
+        return loader is not None and loader.style == "map" and loader.batch_size is not None and self.is_in_memory
+
+    @property
     def cpu_need(self) -> float:
         """Cores that one worker keeps busy, waiting for a processor left out; 1 where that is not known."""
         jobs = self.loop.model.batches

@@ -59,7 +59,7 @@ class Rule:
     """One rule. Rules with the same `knob` turn the same thing, so only the best of them is shown with its gain.
 
     `muted_when_input_bound` silences rules on what the device or the update does while the loop starves. `stage` is that
-    of the data pipeline that the rule is about: it is said without a prediction if that stage starves the step and no
+    of the data pipeline that the rule is about ("loader" for how the loader fetches): it is said without a prediction if that stage starves the step and no
     change is known to gain.
     """
 

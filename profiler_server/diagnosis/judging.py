@@ -181,7 +181,8 @@ def _write_notes(case: Case, findings: Findings, claims: Sequence[Claim], doubte
     notes += [write_note(claim.rule, claim.finding, "medium", say_misfit(case)) for claim in worth]
     if case.loading.is_starved and not claims and not worth:
         why = say_misfit(case) if doubted else ""
-        about = [(rule, finding) for rule, finding in findings if rule.stage == case.loading.bottleneck.stage]
+        stage = "loader" if case.loading.takes_whole_batches else case.loading.bottleneck.stage
+        about = [(rule, finding) for rule, finding in findings if rule.stage == stage]
         notes += [write_note(rule, finding, "low", why) for rule, finding in about if finding.what_if is not None]
     return notes
 

@@ -34,6 +34,9 @@ FULL_QUEUE_FRAC = 0.70
 LATE_WAIT_FRAC = 0.50
 """Few missing batches matter too, when more than this share of all waiting fell into the steps that lacked theirs."""
 
+TIMED_WAIT_FRAC = 0.60
+"""Without workers a stage is the cause when the stages make up at least this share of the wait for a batch."""
+
 UNMADE_WAIT_FRAC = 0.50
 """The workers are the limit when this share of all waiting passed before they had finished the batch."""
 

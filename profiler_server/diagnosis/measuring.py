@@ -27,7 +27,7 @@ from profiler_server.analysis.data.loop import (
     measure_loop,
     read_batches,
 )
-from profiler_server.analysis.data.making import Making, read_making
+from profiler_server.analysis.data.making import read_making, read_own_making
 from profiler_server.analysis.data.pipeline import (
     Readiness,
     WorkerLoad,
@@ -131,13 +131,13 @@ def _measure_loading(
     if manifest.is_trace and device.shares is not None:
         wait_ns = min(wait_ns, device.shares.idle * loop.regular_step_ns)  # else the device hides it
     readiness = _read_readiness(rank, loader, train.filter(pa.array(selection.regular)))
-    making = _read_making(rank, loader)
+    compare = _read_making(rank, loader)
     return Loading(
         loader=loader,
         readiness=readiness,
         batches=batches,
         bottleneck=_find_bottleneck(
-            readiness, batches, loop, wait_ns, lambda busy, cpu: load_workers(busy, cpu, host, making)
+            readiness, batches, loop, wait_ns, lambda busy, cpu: compare(load_workers(busy, cpu, host))
         ),
         transforms=_read_transforms(rank, loader),
         loop=loop,
@@ -254,11 +254,15 @@ def _read_readiness(rank: RankRun, loader: Loader | None, steps: pa.Table) -> tu
     return summarize_readiness(samples, loader.id, steps)
 
 
-def _read_making(rank: RankRun, loader: Loader | None) -> Making | None:
+def _read_making(rank: RankRun, loader: Loader | None) -> Callable[[WorkerLoad], WorkerLoad]:
+    """Return what adds to the load of the workers how their work compares with the fetches."""
+    if loader is None:
+        return lambda load: load
     try:
-        return read_making(rank, loader.id) if loader is not None and loader.num_workers else None
+        making, own = read_making(rank, loader.id), read_own_making(rank, loader.id)
     except RunError:
-        return None
+        return lambda load: load
+    return lambda load: replace(load, making=making, own=own)
 
 
 def _read_transforms(rank: RankRun, loader: Loader | None) -> tuple[tuple[str, float], ...]:

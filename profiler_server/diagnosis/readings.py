@@ -138,6 +138,8 @@ def read_bottleneck(limit: Bottleneck) -> Reading:
     """Name the stage that limits the step, or say what else does, or that nothing does."""
     if limit.cause == "processor":
         return Reading("watch", "Limited by the processors", limit.reason)
+    if limit.cause == "overhead":
+        return Reading("bad", "Limited by the DataLoader itself", limit.reason)
     if limit.stage is None:
         return Reading("good", "No stage holds the step up", limit.reason)
     tone: Tone = "watch" if limit.cause == "receiving" else "bad"

@@ -146,7 +146,12 @@ def _say_input(case: Case, bound: BoundBy) -> str:
     of_loader = f", most of it for {case.loading.name}" if case.other_loadings else ""
     slow = "" if bound.stage is None else _SLOW.get(bound.stage, f"; {bound.stage} is {{}} slow stage")
     slow = slow.format("its" if case.other_loadings else "the")
-    return f"{level}: the {case.steps.noun} waits {_of_step(case, 'data_wait')} for data{of_loader}{slow}."
+    return f"{level}: the {case.steps.noun} waits {_of_step(case, 'data_wait')} for data{of_loader}{slow}.{_say_overhead_of_loader(case)}"
+
+
+def _say_overhead_of_loader(case: Case) -> str:
+    limit = case.loading.bottleneck
+    return f" {limit.reason}" if limit.cause == "overhead" else ""
 
 
 _SLOW = {"pin": "; pinning the batches is what is slow"}

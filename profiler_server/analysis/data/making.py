@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.intervals import Ints, Mask
-from collector.format.parts import find_files
+from collector.format.parts import find_files, read_files
 from collector.format.run import RankRun
 from collector.format.steps import read_integers
 
@@ -30,30 +30,37 @@ class Making:
     unmade_wait_frac: float
 
 
+@dataclass(frozen=True)
+class OwnMaking:
+    """Batches that the training process makes itself: the mean wait for one, and the part of it that stages were timed."""
+
+    wait_ns: float
+    timed_ns: float
+
+
 def read_making(rank: RankRun, loader: int) -> Making | None:
     """Compare the fetches of a loader with the work of its workers, None where too few can be matched.
 
     Raises TableBrokenError or NewerSchemaError.
     """
+    return compare_fetches(rank, _read_stages(rank, loader))
+
+
+def read_own_making(rank: RankRun, loader: int) -> OwnMaking | None:
+    """The same for a loader without workers. Raises TableBrokenError or NewerSchemaError."""
+    return compare_own_fetches(rank, _read_stages(rank, loader))
+
+
+def _read_stages(rank: RankRun, loader: int) -> pa.Table:
     if not find_files(rank.folder, "stages"):
-        return None
-    return compare_fetches(rank, rank.table("stages", _STAGE_COLUMNS, pc.field("loader") == loader))
+        return read_files((), "stages", _STAGE_COLUMNS)
+    return rank.table("stages", _STAGE_COLUMNS, pc.field("loader") == loader)
 
 
 def compare_fetches(rank: RankRun, stages: pa.Table) -> Making | None:
     """Do the same with rows of `stages` of one loader."""
-    work = stages.filter(
-        pc.and_(
-            pc.equal(stages["kind"].cast(pa.string()), "work"),
-            pc.and_(pc.greater_equal(stages["replica"], 0), pc.is_valid(stages["batch"])),
-        )
-    )
-    loaders = work["loader"].drop_null().unique()
-    if len(loaders) != 1 or not find_files(rank.folder, "fetches"):
-        return None
-    fetches = rank.table("fetches", _FETCH_COLUMNS, pc.field("loader") == loaders[0])
-    # The first request of an epoch waits for the workers to start, and no stage is to blame for that.
-    fetches = fetches.filter(pc.greater(fetches["batch"], 0))
+    work = _keep_work(stages, pc.greater_equal(stages["replica"], 0))
+    fetches = _read_fetches(rank, work)
     made_ns, known = _find_ends(work, _number_batches(fetches))
     if int(known.sum()) < _MIN_FETCHES:
         return None
@@ -61,6 +68,35 @@ def compare_fetches(rank: RankRun, stages: pa.Table) -> Making | None:
     unmade = np.clip(made_ns[known] - asked, 0, np.maximum(wait, 0))
     whole = float(np.maximum(wait, 0).sum())
     return Making(float((unmade == 0).mean()), float(unmade.sum()) / whole if whole else 0.0)
+
+
+def compare_own_fetches(rank: RankRun, stages: pa.Table) -> OwnMaking | None:
+    """Compare the fetches with the work on the same batches in the training process, None where too few can be matched."""
+    work = _keep_work(stages, pc.less(stages["replica"], 0))
+    fetches = _read_fetches(rank, work)
+    batches, place = np.unique(_number_batches(work), return_inverse=True)
+    took = np.bincount(place, read_integers(work, "duration_ns"), len(batches))
+    numbers = _number_batches(fetches)
+    if int(np.isin(numbers, batches).sum()) < _MIN_FETCHES:
+        return None
+    waited = read_integers(fetches, "duration_ns")[np.isin(numbers, batches)]
+    return OwnMaking(float(waited.mean()), float(took[np.isin(batches, numbers)].mean()))
+
+
+def _keep_work(stages: pa.Table, by: pa.ChunkedArray) -> pa.Table:
+    is_work = pc.equal(stages["kind"].cast(pa.string()), "work")
+    return stages.filter(pc.and_(pc.and_(is_work, by), pc.is_valid(stages["batch"])))
+
+
+def _read_fetches(rank: RankRun, work: pa.Table) -> pa.Table:
+    """Return the fetches of the loader that did this work, none where that is not one loader.
+
+    The first request of an epoch waits for the workers to start, and no stage is to blame for that: it is left out.
+    """
+    loaders = work["loader"].drop_null().unique()
+    if len(loaders) != 1 or not find_files(rank.folder, "fetches"):
+        return read_files((), "fetches", _FETCH_COLUMNS)
+    return rank.table("fetches", _FETCH_COLUMNS, (pc.field("loader") == loaders[0]) & (pc.field("batch") > 0))
 
 
 def _number_batches(rows: pa.Table) -> Ints:

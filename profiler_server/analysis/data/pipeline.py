@@ -16,7 +16,7 @@ from collector.format.steps import read_integers
 from collector.format.words import QUEUES
 from profiler_server.analysis.data.depths import read_queues
 from profiler_server.analysis.data.feeding import find_feeding_loaders
-from profiler_server.analysis.data.making import Making, compare_fetches
+from profiler_server.analysis.data.making import Making, OwnMaking, compare_fetches, compare_own_fetches
 from profiler_server.analysis.data.replicas import order_stages
 from profiler_server.analysis.memory.host import HostLoad, summarize_host
 from profiler_server.analysis.results import QueueSummary, StageSummary
@@ -246,17 +246,23 @@ class WorkerLoad:
     """How much of their time the workers work, and how much of that they need a processor (None: not recorded).
 
     Waiting for a processor that others hold is not counted as work. `queued_frac` is the share of its time that the
-    training thread waits for a processor. `making` is None where fetches and work cannot be compared.
+    training thread waits for a processor. `making` and, without workers, `own` are None where fetches and work cannot be
+    compared.
     """
 
     busy_frac: float
     cpu_frac: float | None
     queued_frac: float = 0.0
     making: Making | None = None
+    own: OwnMaking | None = None
 
 
 def measure_load(rank: RankRun, stages: pa.Table) -> WorkerLoad:
     """Measure the workers by rows of `stages` of one loader, with `cpu_ns`. Raises as `RankRun.table` does."""
+    return replace(_measure_workers(rank, stages), own=compare_own_fetches(rank, stages))
+
+
+def _measure_workers(rank: RankRun, stages: pa.Table) -> WorkerLoad:
     busy = sum(row.busy_frac or 0.0 for row in sum_stages(stages) if row.name in WORKER_STAGES)
     making = compare_fetches(rank, stages)
     work = stages.filter(pc.equal(stages["kind"].cast(pa.string()), "work"))

@@ -22,13 +22,7 @@ def _index_whole_batches(model: LoopModel) -> LoopModel:
 
 def _judge(case: Case) -> Finding | None:
     loader = case.loading.loader
-    if (
-        loader is None
-        or not case.loading.is_input_bound
-        or loader.style != "map"
-        or loader.batch_size is None
-        or not case.loading.is_in_memory
-    ):
+    if loader is None or not case.loading.is_input_bound or not case.loading.takes_whole_batches:
         return None
     samples = case.loading.batch_samples
     return Finding(
@@ -47,4 +41,4 @@ def _judge(case: Case) -> Finding | None:
     )
 
 
-RULE = Rule("in_memory_fetch", knob="workers", effort="code", judge=_judge)
+RULE = Rule("in_memory_fetch", knob="workers", effort="code", judge=_judge, stage="loader")

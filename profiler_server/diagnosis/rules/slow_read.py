@@ -13,6 +13,8 @@ def _judge(case: Case) -> Finding | None:
     batches = case.loading.batches
     if batches is None or not case.loading.is_input_bound or case.loading.bottleneck.stage != "read":
         return None
+    if case.loading.takes_whole_batches:
+        return None  # what is in memory already is not read faster from shards
     share = batches.share("read")
     read_ns = float(batches.stages_ns["read"].mean())
     return Finding(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from profiler_server.analysis.data.making import Making
+from profiler_server.analysis.data.making import Making, OwnMaking
 from profiler_server.analysis.data.own_pipeline import OwnStage
 from profiler_server.analysis.data.pipeline import Readiness, WorkerLoad
 from profiler_server.analysis.results import QueueSummary, StageSummary
@@ -45,6 +45,10 @@ EDGES: Mapping[str, Edge] = {
     ),
     "EMPTY_QUEUE_FRAC": Edge(0.30, lambda x: judge_late(x) == "making"),
     "FULL_QUEUE_FRAC": Edge(0.70, lambda x: read_usage(x) == "The transfer is the limit"),
+    "TIMED_WAIT_FRAC": Edge(
+        0.60,
+        lambda x: find_bottleneck((), WORK, 0.4, WorkerLoad(0, None, own=OwnMaking(100.0, 100 * x))).stage == "collate",
+    ),
     "UNMADE_WAIT_FRAC": Edge(0.50, lambda x: judge_ready(WorkerLoad(0.2, 0.9, making=Making(0.6, x)))[1] == "making"),
     "LATE_WAIT_FRAC": Edge(0.50, lambda x: judge_late(0.1, x) == "making"),
     "QUEUED_FRAC": Edge(0.25, lambda x: judge_ready(WorkerLoad(0.2, 0.9, x))[1] == "processor"),
