@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+from collector.format.schema.wording import format_number_of
 from collector.session.ending import count_recorded, find_last_error
 from collector.session.profiler import Profiler, say
 
@@ -11,10 +13,17 @@ from collector.session.profiler import Profiler, say
 class LaunchedProfiler(Profiler):
     """A Profiler that nobody holds: it ends with the process."""
 
-    def _give_way(self) -> bool:
+    def _give_way(self, to: Path) -> bool:
         self._state = "analysed"
         if self._recording is not None:
+            steps = self._recording.context.steps.ended
             self._guard(self._recording.withdraw)
+            if self._recording.place.rank == 0 and to.absolute() != self.output_path.absolute():
+                held = format_number_of(steps, "step") if steps else "nothing"
+                say(
+                    f"profiler-run: the script makes a Profiler of its own, which records to {to}; "
+                    f"{held} {'were' if steps > 1 else 'was'} recorded to {self.output_path}"
+                )
         return True
 
     def _finish_at_exit(self) -> None:

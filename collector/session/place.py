@@ -51,10 +51,14 @@ class Launch:
 
 @dataclass(frozen=True)
 class Place:
+    """Where a rank writes. `is_new` says that there was no such folder before; `set_aside` is where an earlier run went."""
+
     run_path: Path
     rank_folder: Path
     rank: int
     epoch_unix_ns: int
+    is_new: bool = False
+    set_aside: Path | None = None
 
 
 def find_launch_id() -> str:
@@ -67,11 +71,13 @@ def find_launch_id() -> str:
 def claim_place(output_path: Path, launch: Launch) -> Place:
     """Make this rank's folder in `<output_path>/profiler`. OutputError says why it cannot be."""
     run_path = output_path.expanduser().absolute()
+    set_aside: Path | None = None
     try:
+        is_new = not run_path.exists()
         for _ in range(20):
             manifest = _read_run(run_path)
             if manifest is not None and not _can_join(run_path, manifest, launch):
-                _set_aside(run_path)
+                set_aside = _set_aside(run_path) or set_aside
                 manifest = None
             manifest = manifest or _create_run(run_path, launch)
             if manifest is None:
@@ -82,7 +88,7 @@ def claim_place(output_path: Path, launch: Launch) -> Place:
             except FileExistsError:
                 continue
             layout.events_path(folder).mkdir()
-            return Place(run_path, folder, launch.rank, manifest.epoch_unix_ns)
+            return Place(run_path, folder, launch.rank, manifest.epoch_unix_ns, is_new, set_aside)
     except OSError as error:
         raise OutputError(
             f"{run_path} cannot be written ({error.strerror or error}); choose another output_path"
@@ -97,6 +103,8 @@ def abandon_place(place: Place) -> None:
         layout.run_file(place.run_path).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             layout.profiler_path(place.run_path).rmdir()
+            if place.is_new:
+                place.run_path.rmdir()
 
 
 def _read_run(run_path: Path) -> RunManifest | None:
@@ -150,8 +158,8 @@ def _is_over(rank_folder: Path) -> bool:
     return bool(notes.finished) or (notes.host == socket.gethostname() and not is_running(notes))
 
 
-def _set_aside(run_path: Path) -> None:
-    """Move an earlier run to `earlier/`. OutputError if it is still being recorded."""
+def _set_aside(run_path: Path) -> Path | None:
+    """Move an earlier run to `earlier/`; return where to, None if others did. OutputError if it is still being recorded."""
     deadline = time.monotonic() + FREE_S
     while any(is_locked(layout.rank_path(run_path, rank)) for rank in layout.find_ranks(run_path)):
         recording = [rank for rank in layout.find_ranks(run_path) if not _is_over(layout.rank_path(run_path, rank))]
@@ -172,8 +180,10 @@ def _set_aside(run_path: Path) -> None:
             os.rename(layout.profiler_path(run_path), target / layout.PROFILER_FOLDER)
         except FileNotFoundError:
             target.rmdir()  # another rank has moved it
+            return None
         _remove_oldest(run_path / layout.EARLIER_FOLDER)
-        return
+        return target
+    return None
 
 
 def _remove_oldest(folder: Path) -> None:

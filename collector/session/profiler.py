@@ -241,14 +241,14 @@ class Profiler:
             self.analyse()
 
     def _refuse_second(self) -> None:
-        if _live is not None and _live is not self and _live._is_live() and not _live._give_way():
+        if _live is not None and _live is not self and _live._is_live() and not _live._give_way(self.output_path):
             raise SessionError(
                 f"a Profiler is already recording to {_live.output_path}; call its analyse() before making another "
                 "(if you no longer hold it: collector.active_profiler().analyse())"
             )
 
-    def _give_way(self) -> bool:
-        """End for another Profiler that is being made, if this one is of a kind that does."""
+    def _give_way(self, to: Path) -> bool:
+        """End for another Profiler that is being made and records to that path, if this one is of a kind that does."""
         return False
 
     def _open(self) -> None:
@@ -259,6 +259,8 @@ class Profiler:
         self._finalizer = multiprocessing.util.Finalize(None, self._finish_at_exit, exitpriority=10)
         with Edge(self._stay_silent):
             self._recording = Recording(self.output_path, self.options)
+            if self._recording.place.set_aside is not None:
+                say(f"stepscope: the earlier run in {self.output_path} was moved to {self._recording.place.set_aside}")
 
     def _stay_silent(self, error: Exception) -> None:
         self._fall_silent(str(error) if isinstance(error, StepscopeError) else repr(error))

@@ -81,7 +81,10 @@ def test_a_profiler_of_the_scripts_own_records_instead(tmp_path: Path, place: st
     launched = run_launcher(tmp_path, "-o", "out", write_script(tmp_path, own))
     assert launched.returncode == 0, launched.stderr
     assert count_steps(tmp_path / ("own" if place else "out")) == 3
-    assert (tmp_path / "out/profiler").exists() == (place == "")
+    assert (tmp_path / "out").exists() == (place == "")
+    assert ("the script makes a Profiler of its own, which records to own; nothing was" in launched.stderr) == bool(
+        place
+    )
     assert not (tmp_path / "out/earlier").exists()
 
 

@@ -7,8 +7,11 @@ import os
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
+import pytest
+
+from collector import Profiler
 from collector.format.schema.layout import find_ranks, profiler_path, run_file
-from collector.session.place import Launch, claim_place
+from collector.session.place import Launch, abandon_place, claim_place
 
 RANKS, ROUNDS = 4, 60
 
@@ -30,6 +33,25 @@ def test_ranks_that_come_at_once_share_the_run(tmp_path: Path) -> None:
     assert [process.exitcode for process in ranks] == [0] * RANKS
     found = {find_ranks(tmp_path / str(number)) for number in range(ROUNDS)}
     assert found == {tuple(range(RANKS))}
+
+
+def test_a_place_that_is_given_back_leaves_no_folder_that_was_not_there(tmp_path: Path) -> None:
+    launch = Launch(0, 1, "", None, None, {})
+    (tmp_path / "old").mkdir()
+    for name in ("old", "new"):
+        abandon_place(claim_place(tmp_path / name, launch))
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_an_earlier_run_in_the_same_place_is_said_to_have_been_moved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        Profiler(tmp_path / "run", window=None, resources=False).analyse()
+    told = [line for line in capsys.readouterr().err.splitlines() if "was moved to" in line]
+    assert told == [
+        f"stepscope: the earlier run in {tmp_path / 'run'} was moved to {next((tmp_path / 'run/earlier').iterdir())}"
+    ]
 
 
 def test_a_pipe_where_the_manifest_goes_holds_nobody_up(tmp_path: Path) -> None:
