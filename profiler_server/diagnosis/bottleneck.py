@@ -104,7 +104,8 @@ def _are_workers_late(first: Readiness, last: Readiness, load: WorkerLoad | None
         return lacks
     if load.making is None:
         return lacks and load.busy_frac >= HANDOVER_BUSY_FRAC
-    return load.making.unmade_wait_frac >= UNMADE_WAIT_FRAC or (lacks and load.busy_frac >= WORKERS_BUSY_FRAC)
+    often_unmade = 1.0 - load.making.made_frac > EMPTY_QUEUE_FRAC
+    return load.making.unmade_wait_frac >= UNMADE_WAIT_FRAC or (often_unmade and load.busy_frac >= WORKERS_BUSY_FRAC)
 
 
 def _is_late(queue: Readiness) -> bool:

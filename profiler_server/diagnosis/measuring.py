@@ -259,7 +259,8 @@ def _read_making(rank: RankRun, loader: Loader | None) -> Callable[[WorkerLoad],
     if loader is None:
         return lambda load: load
     try:
-        making, own = read_making(rank, loader.id), read_own_making(rank, loader.id)
+        making = read_making(rank, loader.id) if loader.num_workers else None
+        own = None if loader.num_workers else read_own_making(rank, loader.id)
     except RunError:
         return lambda load: load
     return lambda load: replace(load, making=making, own=own)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from collector.format.run import Run
+from profiler_server.analysis.data.making import Making
 from profiler_server.analysis.data.pipeline import Readiness, WorkerLoad
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.bottleneck import find_bottleneck
@@ -65,3 +66,10 @@ def test_without_the_times_of_the_fetches_only_busy_workers_are_blamed(busy_frac
     found = find_bottleneck([Readiness("q", 100, 0.4, 0.0)], {"read": 8.0}, 0.5, WorkerLoad(busy_frac, 0.9))
     assert found.cause == cause
     assert ("43.0 % of their time" in found.reason) == (cause == "receiving")
+
+
+@pytest.mark.parametrize(("made_frac", "cause"), [(0.99, "receiving"), (0.4, "making")])
+def test_busy_workers_are_not_blamed_for_batches_that_were_finished_in_time(made_frac: float, cause: str) -> None:
+    """Workers that share few cores are busy for long, and their batches may be there in time all the same."""
+    load = WorkerLoad(0.85, 0.9, making=Making(made_frac, 0.3))
+    assert find_bottleneck([Readiness("q", 100, 0.4, 0.0)], {"read": 8.0}, 0.5, load).cause == cause

@@ -37,7 +37,9 @@ def zip_loaders(path: Path, starving: int) -> Run:
         wait_ns = (40 if late else 1) * MS
         fetches += [{**row, "loader": number, "duration_ns": wait_ns} for row in build_fetches(steps)]
         queues += [{**row, "loader": number} for row in build_queues(steps, own)]
-        stages += [{**row, "loader": number} for row in build_stages(steps, own)]
+        # A batch that is waited for is finished when the wait ends.
+        by_ns = wait_ns if late else 0
+        stages += [{**row, "loader": number, "start_ns": row["start_ns"] + by_ns} for row in build_stages(steps, own)]
     for name, rows in (("steps", steps), ("fetches", fetches), ("queues", queues), ("stages", stages)):
         write_rows(folder, name, rows)
     (loader,) = run.rank(0).manifest.loaders
