@@ -170,8 +170,8 @@ def render(found: Comparison) -> str:
     lines += [f"Caution: {caution}." for caution in found.cautions]
     lines += ["", f"Means per {found.noun}, {found.average}."]
     lines += [
-        "* more than noise within these two runs: beyond the 95 % interval of the difference, from means of stretches of steps.",
-        "  Runs of the same program differ too: --gate with several runs each tells more.",
+        "* more than noise within these two runs: beyond the 95 % interval of the difference, from means of stretches of steps. "
+        "Runs of the same program differ too: --gate with several runs each tells more."
     ]
     return "\n".join(lines)
 
