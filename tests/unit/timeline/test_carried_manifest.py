@@ -14,10 +14,9 @@ from collector.format.schema.layout import rank_file, run_file
 from collector.traces import import_trace
 from profiler_server.report.building import build_report
 from profiler_server.timeline.export import Part, export_timeline
-from tests.support.runs import RunPlan, build_run
+from tests.support.runs import build_run, slow_loader_plan
 
-STARVED = {"data_wait": 30.0, "h2d": 0.5, "forward": 10.0, "backward": 18.0, "optimizer": 3.0}
-PLAN = RunPlan(phases_ms=STARVED, queue_depths=(0, 1, 0, 0), facts={"optimizers": [{"name": "SGD"}]})
+PLAN = replace(slow_loader_plan("read"), facts={"optimizers": [{"name": "SGD"}]})
 
 
 @pytest.fixture
