@@ -73,3 +73,15 @@ def test_busy_workers_are_not_blamed_for_batches_that_were_finished_in_time(made
     """Workers that share few cores are busy for long, and their batches may be there in time all the same."""
     load = WorkerLoad(0.85, 0.9, making=Making(made_frac, 0.3))
     assert find_bottleneck([Readiness("q", 100, 0.4, 0.0)], {"read": 8.0}, 0.5, load).cause == cause
+
+
+@pytest.mark.parametrize(
+    ("busy_frac", "cpu_frac", "stage"), [(0.81, 0.9, "read"), (0.79, 0.9, None), (0.81, 0.2, None), (0.81, None, None)]
+)
+def test_workers_that_compute_all_the_time_are_what_takes_the_processors(
+    busy_frac: float, cpu_frac: float | None, stage: str | None
+) -> None:
+    queue = Readiness("worker_queue", 100, 0.2, 0.0)
+    load = WorkerLoad(busy_frac, cpu_frac, queued_frac=0.35, making=Making(made_frac=0.8, unmade_wait_frac=0.3))
+    found = find_bottleneck([queue], {"read": 9.0 * MS, "collate": 1.0 * MS}, 0.35, load)
+    assert (found.stage, found.cause) == (stage, "making" if stage else "processor")
