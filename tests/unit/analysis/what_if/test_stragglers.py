@@ -80,3 +80,11 @@ def test_a_transfer_lasts_from_the_last_arrival_but_ten_milliseconds_below_nothi
     lengths = measure_transfers(job, read_schedule(job))
     assert lengths[2] / MS == pytest.approx(np.tile([length_ms, 10.0], (3, 1)))
     assert lengths[[0, 1, 3]].tolist() == job.duration_ns[[0, 1, 3]].tolist()
+
+
+def test_when_a_job_began_is_no_matter() -> None:
+    job = make_job()
+    later = Job(job.operations, job.steps, job.start_ns + 1e9, job.duration_ns, job.ranks, job.chunk, job.depth)
+    found = replay_job(later)
+    assert found.slowdown == pytest.approx(115 / 95)
+    assert found.discrepancy_frac == pytest.approx(0.0)
