@@ -11,6 +11,7 @@ from profiler_server.analysis.data.own_pipeline import OwnStage
 from profiler_server.analysis.data.pipeline import WORKER_STAGES, Readiness, WorkerLoad
 from profiler_server.diagnosis.limits import (
     BUSY_WORKERS_FRAC,
+    CAPPED_NEED,
     COMPUTING_FRAC,
     EMPTY_QUEUE_FRAC,
     HANDOVER_BUSY_FRAC,
@@ -119,16 +120,16 @@ def _explain_ready(slowest: str | None, load: WorkerLoad | None) -> Bottleneck:
     A batch is handed over by the worker that made it, which may be in the middle of the next one. A stage that keeps
     the workers computing holds up batches that are done; workers that wait do not, and then it is receiving itself.
     """
-    computes = load is not None and (load.cpu_frac is None or load.cpu_frac >= COMPUTING_FRAC)
     if load is not None and load.queued_frac >= QUEUED_FRAC:
-        if slowest is not None and load.busy_frac >= WORKERS_BUSY_FRAC and load.cpu_frac and computes:
-            why = f"The workers compute {format_share(load.busy_frac)} of their time, on the processors that the step needs."
+        if slowest is not None and load.busy_frac >= WORKERS_BUSY_FRAC and (load.cpu_frac or 0.0) > CAPPED_NEED:
+            why = f"The workers work {format_share(load.busy_frac)} of their time, on the processors that the step waits for."
             return Bottleneck(slowest, why, "making")
         share = format_share(load.queued_frac)
         why = f"Batches are ready, but the training thread waits for a free processor for {share} of its time."
         return Bottleneck(None, why, "processor")
     if slowest is not None and load is not None and load.busy_frac >= BUSY_WORKERS_FRAC:
         return Bottleneck(slowest, "The workers work all the time: they are the limit.", "making")
+    computes = load is not None and (load.cpu_frac is None or load.cpu_frac >= COMPUTING_FRAC)
     if slowest is not None and load is not None and load.busy_frac >= HANDOVER_BUSY_FRAC and computes:
         why = "Batches are ready, but the workers are too busy to hand them over quickly."
         return Bottleneck(slowest, why, "receiving")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
@@ -13,6 +14,9 @@ from profiler_server.store.cache.memory import Entry, MemoryCache
 from profiler_server.store.cache.stamp import stamp_ranks
 from profiler_server.store.catalog import Catalog
 from profiler_server.store.ledger import Ledger, LedgerEntry, say_track_record
+
+if TYPE_CHECKING:
+    from profiler_server.diagnosis.outcome import Outcome
 
 MOST_CACHED = 256
 
@@ -42,8 +46,6 @@ class Outcomes:
         try:
             before, after = self._catalog.open(earlier), self._catalog.open(run_id)
             stamp = tuple(stamp_ranks(run.path, run.ranks) for run in (before, after))
-            if max(count_slices(run.rank()) for run in (before, after)) > AT_ONCE_SLICES:
-                return None
         except RunError:
             return None
         known = self._cache.find((earlier, run_id))
@@ -51,19 +53,39 @@ class Outcomes:
             return OutcomeView(earlier, known.result)
         work = BACKGROUND.start(
             ("outcome", earlier, run_id),
-            lambda: self._cache.put((earlier, run_id), Entry(stamp, self.judge(before, after, earlier, run_id))),
+            lambda: self._cache.put((earlier, run_id), Entry(stamp, self._judge(before, after, earlier, run_id))),
         )
         return OutcomeView(earlier, pending=True) if work is not None else None
 
-    def judge(self, before: Run, after: Run, earlier: str, run_id: str) -> tuple[str, ...]:
-        """Return what became of the advice, in sentences, and note it."""
-        from profiler_server.diagnosis.outcome import find_outcome, say_outcome  # the rules take long to import
+    def say(self, before: Run, after: Run) -> tuple[str, ...]:
+        """Return what a later run took of any other's advice, in sentences; none where a run is too large to judge at once."""
+        from profiler_server.diagnosis.outcome import say_outcome  # the rules take long to import
 
-        found = find_outcome(before, after)
+        found = self._find(before, after)
+        return () if found is None else say_outcome(found)
+
+    def _find(self, before: Run, after: Run) -> Outcome | None:
+        from profiler_server.diagnosis.outcome import find_outcome
+
+        try:
+            if max(count_slices(run.rank()) for run in (before, after)) > AT_ONCE_SLICES:
+                return None
+        except RunError:
+            return None
+        return find_outcome(before, after)
+
+    def _judge(self, before: Run, after: Run, earlier: str, run_id: str) -> tuple[str, ...]:
+        """Return what became of the advice of the run before, in sentences, and note it.
+
+        What another machine measured says nothing of a prediction, so that is not noted.
+        """
+        from profiler_server.diagnosis.outcome import say_outcome
+
+        found = self._find(before, after)
         if found is None:
             return ()
         taken = found.judged
-        if taken is not None and after.state in ("complete", "crashed"):
+        if taken is not None and after.state != "recording" and before.manifest.host == after.manifest.host:
             times = (taken.predicted_ns, taken.low_ns, taken.high_ns, found.step.b_ns)
             self._ledger.note(LedgerEntry(run_id, earlier, taken.rule, *times))
         return say_outcome(found)

@@ -12,7 +12,9 @@ import pytest
 from collector.format.run import open_run
 from collector.format.schema import layout
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.store.ledger import NAME
 from profiler_server.store.redaction import redact
+from profiler_server.web import outcomes
 from tests.support.asking import PATIENCE_S, Asker
 from tests.support.cases import Plant, build_case_run
 from tests.support.runs import HEALTHY_STEP_MS, slow_loader_plan
@@ -94,3 +96,22 @@ def test_the_command_says_it_and_prints_it_as_data(base: Path, capsys: pytest.Ca
 def test_a_shared_copy_names_no_folder_of_the_user(base: Path) -> None:
     edit(base / "other", options={"baseline": "/home/me/secret", "level": "info"})
     assert redact(open_run(base / "other")).manifest.options == {"level": "info"}
+
+
+def test_only_the_run_before_on_the_same_machine_is_noted(base: Path) -> None:
+    asker = Asker(base)
+    assert "Advice of A that B took" in asker.ask("/compare?a=fit-1&b=other").text
+    assert not (base / NAME).exists()
+    edit(base / "fit-2", host="another machine")
+    wait_for(asker, "/runs/fit-2/", "that was taken here")
+    assert not (base / NAME).exists()
+    edit(base / "other", options={"baseline": str(base / "fit-1")})
+    wait_for(Asker(base), "/runs/other/", "that was taken here")
+    assert (base / NAME).exists()
+
+
+def test_a_run_that_is_too_large_to_judge_at_once_holds_no_page_up(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outcomes, "AT_ONCE_SLICES", -1)
+    text = Asker(base).ask("/compare?a=fit-1&b=fit-2").text
+    assert "B is faster" in text
+    assert "Advice of A" not in text

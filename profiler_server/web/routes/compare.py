@@ -110,7 +110,7 @@ def _build_view(services: Services, a: str, b: str) -> CompareView:
         operators=_scale(found.operators),
         measure=found.measure,
         average=found.average,
-        outcome=services.outcomes.judge(*opened, a, b),
+        outcome=services.outcomes.say(*opened),
     )
 
 

@@ -76,7 +76,8 @@ def test_busy_workers_are_not_blamed_for_batches_that_were_finished_in_time(made
 
 
 @pytest.mark.parametrize(
-    ("busy_frac", "cpu_frac", "stage"), [(0.81, 0.9, "read"), (0.79, 0.9, None), (0.81, 0.05, None), (0.81, None, None)]
+    ("busy_frac", "cpu_frac", "stage"),
+    [(0.81, 0.51, "read"), (0.79, 0.9, None), (0.81, 0.49, None), (0.81, None, None)],
 )
 def test_workers_that_compute_all_the_time_are_what_takes_the_processors(
     busy_frac: float, cpu_frac: float | None, stage: str | None
