@@ -14,36 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collector.format.run import Run
+    from profiler_server.analysis.results import Suggestion
 
 _JUDGING = "profiler_server.diagnosis.judging"
 _FORMAT = "profiler_server.format"
 
 
 @dataclass(frozen=True)
-class Suggestion:
-    """One change. The step times are ns of the mean step, None where none is predicted; `change` is code to copy.
-
-    `settings` are the arguments of the DataLoader that it asks for, with their values.
-    """
-
-    rule: str
-    title: str
-    severity: str
-    measured: str
-    threshold: str
-    advice: str
-    change: str
-    predicted_step_ns: float | None
-    predicted_low_ns: float | None
-    predicted_high_ns: float | None
-    settings: dict[str, int | bool]
-
-
-@dataclass(frozen=True)
 class Advice:
-    """The verdict on a rank and its suggestions, the best first. `silence` says why there are none.
+    """The verdict on a rank and its suggestions, the best first, with the fields that `report --json` has of each.
 
-    It is shown as text by print() and as a list that unfolds in a notebook.
+    `silence` says why there are none. It is shown as text by print() and as a list that unfolds in a notebook.
     """
 
     verdict: str
@@ -75,9 +56,7 @@ class Advice:
 def judge(run: Run, rank: int) -> Advice:
     """Return what the pages say of a rank. Raises as `RankRun.table` does."""
     found: Any = importlib.import_module(_JUDGING).diagnose(run, rank)
-    names = Suggestion.__dataclass_fields__
-    suggestions = (Suggestion(**{name: getattr(entry, name) for name in names}) for entry in found.suggestions)
-    return Advice(found.sentence, tuple(suggestions), found.silence)
+    return Advice(found.sentence, found.suggestions, found.silence)
 
 
 def _say_gain(entry: Suggestion) -> str:
