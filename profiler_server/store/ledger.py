@@ -7,7 +7,6 @@ are then made again from the runs that are looked at.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from collector.format.schema.reading import read_small_file
+from collector.format.schema.writing import replacing
 
 NAME = ".stepscope-ledger"
 MOST_ENTRIES = 5_000
@@ -94,13 +94,8 @@ class Ledger:
         return self._entries
 
     def _write(self, entries: Mapping[str, LedgerEntry]) -> None:
-        partial = self._path.with_name(f"{NAME}.{os.getpid()}.partial")
-        with contextlib.suppress(OSError):
-            try:
-                partial.write_bytes(msgspec.json.encode(list(entries.values())))
-                os.replace(partial, self._path)
-            finally:
-                partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError), replacing(self._path) as file:
+            file.write(msgspec.json.encode(list(entries.values())))
 
 
 def say_track_record(found: TrackRecord) -> str:

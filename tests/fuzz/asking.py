@@ -14,10 +14,12 @@ from collector.format.schema.errors import StepscopeError
 from profiler_server.settings import Settings
 from profiler_server.web.app import create_app
 from profiler_server.web.errors import describe_error
+from tests.fuzz.files import take_stock
 from tests.fuzz.frame import HarmError
 from tests.support.asking import ADDRESS
 
 _DECLARED = (503, 507)
+_CACHED = re.compile(r"/\.(timeline|results)/|/\.stepscope-summaries")
 _NAMELESS = re.compile(
     r"\b(Attribute|Key|Index|Type|Assertion|Name|ZeroDivision|UnboundLocal|Recursion|NotImplemented)Error\b"
 )
@@ -93,3 +95,24 @@ def _cut_out(text: str) -> str:
     found = _NAMELESS.search(text)
     at = found.start() if found else text.find("Traceback")
     return text[max(at - 100, 0) : at + 200]
+
+
+class Bystander:
+    """A run beside the one that is attacked, and all that lies in their folder but for caches: nothing of it may change."""
+
+    def __init__(self, server: Server, base: Path, run: str) -> None:
+        self._server, self._base = server, base
+        self._pages = [(page, server.ask(page).text) for page in (f"/runs/{run}/steps", f"/runs/{run}/data")]
+        self._stock = self._take_stock()
+
+    def verify(self) -> None:
+        for page, text in self._pages:
+            if self._server.ask(page).text != text:
+                raise HarmError(f"{page} of another run has changed")
+        if (now := self._take_stock()) != self._stock:
+            changed = {path for path, _ in set(now.items()) ^ set(self._stock.items())}
+            self._stock = now
+            raise HarmError(f"changed: {sorted(changed)[:5]}")
+
+    def _take_stock(self) -> dict[str, tuple[int, int]]:
+        return {path: at for path, at in take_stock(self._base).items() if not _CACHED.search(path)}

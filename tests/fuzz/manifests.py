@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import shutil
 from pathlib import Path
 
@@ -18,16 +17,15 @@ from collector.ring.words import WordLog
 from collector.session.place import Launch, claim_place
 from collector.sidecar.process import recover_run
 from collector.sidecar.repair import repair_manifest, repair_rank
-from tests.fuzz.asking import LISTS, Server, list_addresses
-from tests.fuzz.files import choose_form, replaced, take_stock
-from tests.fuzz.frame import Case, HarmError
+from tests.fuzz.asking import LISTS, Bystander, Server, list_addresses
+from tests.fuzz.files import choose_form, replaced
+from tests.fuzz.frame import Case
 from tests.fuzz.mutations import spoil_bytes, spoil_json
 from tests.support.panorama import PANORAMA
 from tests.support.runs import EPOCH_UNIX_NS, RunPlan, build_run
 
 _RUNS = ("rich", "imported", "ranks")
 _ASKED = 2
-_CACHED = re.compile(r"/\.(timeline|results)/|/\.stepscope-summaries")
 
 
 class Manifests:
@@ -43,10 +41,7 @@ class Manifests:
         build_killed(self._aside / "killed")
         self._files = {name: self._list_files(name) for name in _RUNS}
         self._server = Server(self.base)
-        self._other = [
-            (address, self._server.ask(address).text) for address in ("/runs/other/steps", "/runs/other/data")
-        ]
-        self._stock = self._take_stock()
+        self._bystander = Bystander(self._server, self.base, "other")
 
     def _list_files(self, run: str) -> dict[str, bytes]:
         path = self.base / run
@@ -120,17 +115,7 @@ class Manifests:
         return True
 
     def verify(self) -> None:
-        for address, text in self._other:
-            if self._server.ask(address).text != text:
-                raise HarmError(f"{address} of another run has changed")
-        if (now := self._take_stock()) != self._stock:
-            changed = {path for path, _ in set(now.items()) ^ set(self._stock.items())}
-            self._stock = now
-            raise HarmError(f"changed: {sorted(changed)[:5]}")
-
-    def _take_stock(self) -> dict[str, tuple[int, int]]:
-        found = take_stock(self.base)
-        return {path: at for path, at in found.items() if not _CACHED.search(path)}
+        self._bystander.verify()
 
     def close(self) -> None:
         self._server.close()

@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import random
-import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,16 +22,15 @@ from collector.format.schema.errors import StepscopeError
 from collector.format.schema.tables import TABLES
 from profiler_server.report.building import build_report
 from profiler_server.store.sql import connect
-from tests.fuzz.asking import LISTS, Server, list_addresses
-from tests.fuzz.files import choose_form, replaced, take_stock
-from tests.fuzz.frame import Case, HarmError
+from tests.fuzz.asking import LISTS, Bystander, Server, list_addresses
+from tests.fuzz.files import choose_form, replaced
+from tests.fuzz.frame import Case
 from tests.fuzz.mutations import spoil_bytes
 from tests.support.panorama import PANORAMA
 from tests.support.runs import RunPlan, build_run
 
 RUNS = ("rich", "imported", "ranks")
 _ASKED = 2
-_CACHED = re.compile(r"/\.(timeline|results)/|/\.stepscope-summaries")
 _INTEGERS = (
     0,
     -1,
@@ -191,8 +189,7 @@ class Tables:
         build_run(self.base / "other", RunPlan(steps=14))
         self._tables = {(run, table): self._read(run, table) for run in RUNS for table in sorted(TABLES)}
         self._server = Server(self.base)
-        self._other = [(page, self._server.ask(page).text) for page in ("/runs/other/steps", "/runs/other/data")]
-        self._stock = self._take_stock()
+        self._bystander = Bystander(self._server, self.base, "other")
 
     def _folder(self, run: str) -> Path:
         return layout.rank_path(self.base / run, 0)
@@ -237,17 +234,7 @@ class Tables:
                 ask()
 
     def verify(self) -> None:
-        for address, text in self._other:
-            if self._server.ask(address).text != text:
-                raise HarmError(f"{address} of another run has changed")
-        if (now := self._take_stock()) != self._stock:
-            changed = {path for path, _ in set(now.items()) ^ set(self._stock.items())}
-            self._stock = now
-            raise HarmError(f"changed: {sorted(changed)[:5]}")
-
-    def _take_stock(self) -> dict[str, tuple[int, int]]:
-        found = take_stock(self.base)
-        return {path: at for path, at in found.items() if not _CACHED.search(path)}
+        self._bystander.verify()
 
     def close(self) -> None:
         self._server.close()
