@@ -14,6 +14,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 # Frameworks that are tested must not ask their hub for anything.
 os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
+os.environ["PROFILER_VERDICT"] = "0"  # a second for each of the hundreds of trainings
 
 # The gate gives the same answer for the same tree, however slow the machine is.
 SLOWNESS = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)

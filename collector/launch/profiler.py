@@ -46,6 +46,7 @@ class LaunchedProfiler(Profiler):
         if self._recording.place.rank == 0:
             rank = self._open_run().rank(0)
             self._say(count_recorded(rank) if self._recording.context.steps.ended else self._recording.count_steps())
+            self._guard(self._tell_verdict)
 
     def _say(self, steps: str) -> None:
         path = os.path.relpath(self.output_path)

@@ -27,6 +27,7 @@ from collector.options import (
     WindowValue,
     parse_options,
 )
+from collector.session.closing import judge_briefly
 from collector.session.ending import UNTOLD, count_recorded, describe_error, find_last_error, find_missing
 from collector.session.recording import Recording
 from collector.session.trace_path import split_path, write_trace
@@ -210,6 +211,7 @@ class Profiler:
         if self._recording is None or self._recording.place.rank != 0:
             return
         self._tell_where(count_recorded(run.rank(0)))
+        self._tell_verdict()
 
     def _tell_where(self, steps: str) -> None:
         say(
@@ -217,6 +219,15 @@ class Profiler:
             f"profiler-server --summary-base-dir {shlex.quote(str(self.output_path.parent))}"
         )
         self._tell_losses()
+
+    def _tell_verdict(self) -> None:
+        """Say what bounds a run with steps, what to change, and what that gains; by the rank that says where it is."""
+        assert self._recording is not None
+        if self._recording.ended_by or self.options.level == "important":
+            return  # whoever ended it does not wait, and has another trouble
+        if self._open_run().rank(0).count_steps():
+            for line in judge_briefly(self._open_run().path):
+                say(f"stepscope: {line}")
 
     def _name_trace(self) -> str:
         written = self._trace_path is not None and self._trace_path.is_file()

@@ -28,11 +28,8 @@ def start_sidecar(rank_folder: Path, log: int | None = None) -> subprocess.Popen
 
     `log` is the descriptor of the event log, where it is in memory.
     """
-    root = str(Path(__file__).resolve().parents[2])
     environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
-        "OMP_NUM_THREADS": "1",
+        **build_environment(),
         # What is freed goes back to the system: the sidecar is to stay as small after weeks as it was in its first minute.
         "ARROW_DEFAULT_MEMORY_POOL": "system",
         "MALLOC_ARENA_MAX": "1",
@@ -50,6 +47,13 @@ def start_sidecar(rank_folder: Path, log: int | None = None) -> subprocess.Popen
             start_new_session=True,
             pass_fds=inherited,
         )
+
+
+def build_environment() -> dict[str, str]:
+    """Return the environment of a process of ours that finds this very package, and computes on one thread."""
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 
 def main(arguments: list[str]) -> int:

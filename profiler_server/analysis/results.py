@@ -122,6 +122,7 @@ class Suggestion:
 
     `measured` and `threshold` are sentences with figures; `change` is the code to copy; predictions are step times,
     None where the rule makes no claim. `settings` are the arguments of the DataLoader that it asks for, with their values.
+    `fix` is the change in a few words.
     """
 
     rule: str
@@ -136,6 +137,7 @@ class Suggestion:
     predicted_high_ns: float | None
     evidence: tuple[Evidence, ...]
     settings: Mapping[str, int | bool] = field(default_factory=dict)
+    fix: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ class Abstention:
 class Diagnosis:
     """Everything that the rules have to say of one rank. `sentence` is the verdict as the Overall page shows it.
 
-    `silence` says why there is no suggestion, empty where there is one; `warnings` what could not be judged by a fault
+    `limit` is the part of it that says what the rank is bound by, without what to change. `silence` says why there is no suggestion, empty where there is one; `warnings` what could not be judged by a fault
     of ours, one line each.
     """
 
@@ -161,3 +163,4 @@ class Diagnosis:
     abstained: tuple[Abstention, ...]
     silence: str = ""
     warnings: tuple[str, ...] = ()
+    limit: str = ""

@@ -24,6 +24,9 @@ def command(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object; times are ns, shares fractions.")
     ] = False,
+    brief: Annotated[
+        bool, typer.Option("--brief", help="Print three lines: what bounds the run, what to change, what that gains.")
+    ] = False,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write one HTML file that needs no server or network.")
     ] = None,
@@ -39,6 +42,11 @@ def command(
     opened = find_run(run, find_base_dir(base_dir, context))
     if html is not None:
         _write_html(opened, html, redact)
+        return
+    if brief:
+        from profiler_server.report.brief import write_brief
+
+        typer.echo("\n".join(write_brief(opened)))
         return
     if redact:
         raise UsageError("--redact leaves names out of the file that --html FILE writes; give both")

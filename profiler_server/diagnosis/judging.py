@@ -30,7 +30,7 @@ from profiler_server.diagnosis.ranking import (
     write_note,
     write_suggestion,
 )
-from profiler_server.diagnosis.verdict import find_bound, say_verdict
+from profiler_server.diagnosis.verdict import find_bound, say_limit, say_verdict
 from profiler_server.format import format_number_of
 from profiler_server.store.cache.memory import MemoryCache
 from profiler_server.store.cache.stamp import stamp_ranks
@@ -128,6 +128,7 @@ def judge(case: Case) -> Diagnosis:
         abstained=tuple(heard.abstained),
         silence="" if suggestions else _explain_silence(case, steady),
         warnings=tuple(heard.failures),
+        limit=say_limit(case, bound),
     )
 
 

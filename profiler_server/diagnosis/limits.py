@@ -17,6 +17,9 @@ HIGH_WAIT_FRAC = 0.20
 INPUT_WAIT_FRAC = 0.08
 """A rule about loading speaks above this share of waiting: over XProf's 5 %, so that noise alone does not reach it."""
 
+SENDING_WAIT_FRAC = 0.5
+"""Sending is blamed for a wait for finished batches if it takes this part of it: unpickling costs as much as pickling."""
+
 STARVED_WAIT_FRAC = 0.10
 """From here the slow stage gets a suggestion, even one of lower confidence: the share that bounds a step (below)."""
 
@@ -189,6 +192,9 @@ OUTSIDE_FRAC = 0.10
 
 CHECKPOINT_FRAC = 0.05
 """Share of the steps' time in saving."""
+
+BACKGROUND_SAVED_FRAC = 0.9
+"""Part of a save that another thread takes over; the copy of the state that it writes is made by the training thread."""
 
 GC_FRAC = 0.05
 """Share of the step in garbage collection."""

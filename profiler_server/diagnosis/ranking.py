@@ -206,6 +206,7 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
         predicted_high_ns=claim.high_ns,
         evidence=finding.evidence,
         settings=finding.settings,
+        fix=finding.fix,
     )
 
 
@@ -251,4 +252,5 @@ def write_note(rule: Rule, finding: Finding, severity: Severity | None = None, w
         predicted_low_ns=None,
         predicted_high_ns=None,
         evidence=finding.evidence,
+        fix=finding.fix,
     )

@@ -103,9 +103,14 @@ def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
     shares["compute"] = max(shares["compute"], device.compute)
 
 
+def say_limit(case: Case, bound: BoundBy) -> str:
+    """Return what the rank is bound by as a sentence with figures."""
+    return _SENTENCES[bound.kind](case, bound)
+
+
 def say_verdict(case: Case, bound: BoundBy, claims: Sequence[Claim], notes: Sequence[Suggestion]) -> str:
     """Return the verdict as one or two sentences with figures."""
-    sentence = _SENTENCES[bound.kind](case, bound)
+    sentence = say_limit(case, bound)
     # What the verdict is about already is not said twice.
     told = [note for note in notes if note.severity != "info" and (bound.kind, note.rule) != ("receive", "ipc_bound")]
     noted = f" {told[0].title}." if told else ""

@@ -106,7 +106,7 @@ SHAPE: dict[str, Any] = {
     },
     "suggestions": [
         {
-            **dict.fromkeys(("rule", "title", "severity", "measured", "threshold", "advice", "change"), str),
+            **dict.fromkeys(("rule", "title", "severity", "measured", "threshold", "advice", "change", "fix"), str),
             **dict.fromkeys(("predicted_step_ns", "predicted_low_ns", "predicted_high_ns"), (int, type(None))),
             "evidence": [{"page": str, "query": str, "text": str}],
             "settings": dict,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from profiler_server.analysis.data.loop import BatchTimes
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import LARGE_BATCH_BYTES
+from profiler_server.diagnosis.limits import HIGH_WAIT_FRAC, LARGE_BATCH_BYTES, SENDING_WAIT_FRAC
 from profiler_server.diagnosis.what_if import scale_stages
 from profiler_server.diagnosis.wording import STAGES_PAGE, say_input_limit, say_wait
 from profiler_server.format import format_bytes, format_duration, format_share
@@ -17,11 +17,19 @@ def _judge(case: Case) -> Finding | None:
         return None
     if batches is not None:
         slowest = max(batches.stages_ns, key=lambda stage: float(batches.stages_ns[stage].mean()))
-        if slowest == "send":
+        if slowest == "send" and _is_to_blame(case, float(batches.stages_ns["send"].mean())):
             return _blame_sending(case, batches)
     # For a small batch, or without a free processor, another way of sharing costs more than it saves.
     large = batches is not None and batches.bytes >= LARGE_BATCH_BYTES
     return _blame_handover(case) if large and not case.lacks_processors else None
+
+
+def _is_to_blame(case: Case, send_ns: float) -> bool:
+    """Say whether sending explains the wait: batches are late, or so large in pickling that receiving them is as well."""
+    loading = case.loading
+    return (
+        loading.bottleneck.cause != "receiving" or send_ns * loading.loop.fetches >= SENDING_WAIT_FRAC * loading.wait_ns
+    )
 
 
 def _blame_sending(case: Case, batches: BatchTimes) -> Finding:
@@ -56,7 +64,7 @@ def _blame_handover(case: Case) -> Finding:
         change='torch.multiprocessing.set_sharing_strategy("file_system")  # before the DataLoader is made',
         fix="sharing memory by name",
         evidence=(STAGES_PAGE,),
-        severity="low",
+        severity="low" if case.loading.wait_frac >= HIGH_WAIT_FRAC else "info",  # each batch costs a millisecond or so
     )
 
 

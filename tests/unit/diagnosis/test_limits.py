@@ -11,6 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from collector.format.steps import read_integers
+from profiler_server.analysis.steps.interruptions import Held, Interruptions
 from profiler_server.diagnosis import limits
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
@@ -30,7 +32,15 @@ EDGES: Mapping[str, Edge] = {
     **course.EDGES,
 }
 EXACT = {
-    *("VOLTA", "AMPERE", "LEAST_LOW_FRAC", "UNSEEN_DEVICE", "FLOAT64_SAVED_FRAC", "DRIFT_PARTS"),
+    *(
+        "VOLTA",
+        "AMPERE",
+        "LEAST_LOW_FRAC",
+        "UNSEEN_DEVICE",
+        "FLOAT64_SAVED_FRAC",
+        "BACKGROUND_SAVED_FRAC",
+        "DRIFT_PARTS",
+    ),
 }
 """Figures that are no threshold of one quantity; those with a consequence have a test of their own below."""
 
@@ -105,6 +115,20 @@ def test_float32_is_expected_to_halve_the_computing() -> None:
     changed = make.find(case, "float64").what_if.change(model)
     share = sum(step.wall_ns for step in changed.steps) / sum(step.wall_ns for step in model.steps)
     assert share == pytest.approx(1 - 0.5 * computed / own_ns)
+
+
+def test_what_surrounds_a_save_goes_with_it() -> None:
+    """Three steps flush for twice as long as they save: all of that is taken to the background, but for a tenth."""
+    case = base()
+    starts, durations = (read_integers(case.steps.rows, name) for name in ("start_ns", "duration_ns"))
+    saved_ns, flushed_ns = int(0.2 * durations.sum() / 3), int(0.4 * durations.sum() / 3)
+    saving = np.isin(np.arange(STEPS), (30, 60, 90))
+    rows = make.with_rows(case, gap_ns=np.where(saving, saved_ns + flushed_ns, 0)).steps.rows
+    zeros = np.zeros(3, np.int64)
+    saves = Interruptions((Held("checkpoint", "torch.save"),), zeros, starts[saving], zeros + saved_ns, zeros)
+    case = make.with_steps(case, rows=rows, interruptions=saves)
+    what_if = make.find(case, "checkpoint_stall").what_if
+    assert what_if.touches["stalls"] == pytest.approx(0.6 * case.steps.mean_ns, rel=1e-3)
 
 
 def test_a_few_short_steps_at_the_end_hide_no_drift() -> None:

@@ -64,6 +64,16 @@ def receiving(batch_bytes: float) -> Case:
     return make.with_loading(case, batches=replace(case.loading.batches, bytes=batch_bytes))
 
 
+def pickling(share: float) -> bool:
+    """Say whether sending is blamed, which takes this part of the wait for finished batches and is the longest stage."""
+    case = receiving(1.0)
+    batches = case.loading.batches
+    assert batches is not None
+    send = np.full(len(batches.total_ns), share * case.loading.wait_ns / case.loading.loop.fetches)
+    sent = replace(batches, stages_ns={"read": send * 0.5, "send": send}, total_ns=send * 1.5)
+    return make.speaks(make.with_loading(case, batches=sent), "ipc_bound")
+
+
 def busier(by: float) -> bool:
     first, last = (replace(make.QUIET, others=others) for others in (0.4, 0.4 + by * 4.0))
     return replace(base().host, first=first, last=last).got_busier
@@ -91,5 +101,6 @@ EDGES: Mapping[str, Edge] = {
     "UNEVEN_SPREAD": Edge(0.5, lambda x: make.speaks(uneven(x), "uneven_samples")),
     "UNEVEN_LOAD_FRAC": Edge(0.7, lambda x: not make.speaks(uneven(0.8, x), "uneven_samples")),
     "LARGE_BATCH_BYTES": Edge(1 << 20, lambda x: make.speaks(receiving(x), "ipc_bound")),
+    "SENDING_WAIT_FRAC": Edge(0.5, pickling),
     "MIN_RESTARTS": Edge(2, lambda x: make.speaks(restart(whole(x)), "worker_restart")),
 }

@@ -1,0 +1,43 @@
+"""The last lines of a training on the terminal: what bounds it, what to change, and what that gains.
+
+The judging is the server's. It runs in a process of its own, so that a training never loads it, and is not waited for
+longer than `PATIENCE_S`: who is told nothing looks at the page.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from collector.sidecar.process import build_environment
+
+VARIABLE = "PROFILER_VERDICT"
+"""`PROFILER_VERDICT=0` switches the lines off."""
+PATIENCE_S = 5.0
+_SERVER = "profiler_server"
+_log = logging.getLogger("stepscope")
+
+
+def judge_briefly(run_path: Path) -> list[str]:
+    """Return the lines on a run that is complete; none where the server is not installed, fails, or takes too long."""
+    if os.environ.get(VARIABLE) == "0" or importlib.util.find_spec(_SERVER) is None:
+        return []
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", _SERVER, "report", "--brief", str(run_path)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            cwd="/",  # a file of the user's in the current folder must not shadow a module
+            env=build_environment(),
+            start_new_session=True,
+            timeout=PATIENCE_S,
+        )
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        _log.debug("stepscope: no verdict at the end: %s", error)
+        return []
+    lines = done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else []
+    return ["".join(letter if letter.isprintable() else "?" for letter in line) for line in lines]

@@ -1,0 +1,46 @@
+"""The report of a run in three lines: what it is bound by, what to change, and what that gains."""
+
+from __future__ import annotations
+
+import contextlib
+
+from collector.format.evaluation import read_step_rows
+from collector.format.run import Run
+from collector.format.schema.errors import RunError
+from collector.format.steps import summarize_steps
+from profiler_server.analysis.results import Suggestion
+from profiler_server.diagnosis.judging import diagnose
+from profiler_server.format import format_duration, format_share
+
+
+def write_brief(run: Run) -> list[str]:
+    """Return two or three lines on the first rank. Raises RunError if the run cannot be read."""
+    if not run.ranks:
+        raise RunError(f"{run.path} holds no rank yet")
+    found = diagnose(run, run.ranks[0])
+    first = next((entry for entry in found.suggestions if entry.severity != "info"), None)
+    if first is None:
+        return [
+            found.limit or found.sentence,
+            f"Nothing to change: {found.silence}" if found.silence else found.sentence,
+        ]
+    change = f"{first.fix} ({first.title})" if first.fix else first.title
+    return [found.limit or found.sentence, f"To change first: {change}", f"Predicted: {_say_gain(run, first)}"]
+
+
+def _say_gain(run: Run, entry: Suggestion) -> str:
+    step_ns, low_ns, high_ns = entry.predicted_step_ns, entry.predicted_low_ns, entry.predicted_high_ns
+    if step_ns is None or low_ns is None or high_ns is None:
+        return "no step time; the page says why"
+    span = f"{format_duration(step_ns)} ({format_duration(low_ns)} – {format_duration(high_ns)})"
+    mean_ns = _measure_step(run)
+    if not mean_ns:
+        return f"a step of {span}"
+    return f"a step of {span} instead of {format_duration(mean_ns)}, {format_share(1.0 - step_ns / mean_ns)} less"
+
+
+def _measure_step(run: Run) -> float | None:
+    with contextlib.suppress(RunError):
+        times = summarize_steps(read_step_rows(run.rank(run.ranks[0])).steps).duration_ns
+        return None if times is None else times.mean
+    return None
