@@ -88,7 +88,7 @@ def test_names_of_the_users_cannot_steer_the_terminal(
 ) -> None:
     speaker = write_script(tmp_path, "#!" + sys.executable + "\nprint('\\x1b[2Jgone')\n")
     os.chmod(speaker, 0o700)
-    monkeypatch.setattr(closing.sys, "executable", str(speaker))
+    monkeypatch.setattr(sys, "executable", str(speaker))
     assert judge_briefly(tmp_path) == ["?[2Jgone"]
 
 
