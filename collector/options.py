@@ -16,7 +16,14 @@ Level = Literal["debug", "info", "important"]
 Activity = Literal["cpu", "device"]
 LEVELS: tuple[Level, ...] = ("debug", "info", "important")
 ACTIVITIES: tuple[Activity, ...] = ("cpu", "device")
-_IMPORTANT = {"window": None, "data_pipeline": False, "memory": False, "resources": False, "triggers": False}
+_IMPORTANT = {
+    "window": None,
+    "data_pipeline": False,
+    "memory": False,
+    "resources": False,
+    "stacks": False,
+    "triggers": False,
+}
 """What `level="important"` changes of the defaults, which are those of `Options`."""
 
 
@@ -58,6 +65,7 @@ class Options:
     data_pipeline: bool = True
     memory: bool = True
     resources: bool = True
+    stacks: bool = True
     triggers: bool = True
     level: Level = "info"
     activities: tuple[Activity, ...] = ACTIVITIES
@@ -88,7 +96,7 @@ def parse_options(given: Mapping[str, Any]) -> Options:
     values = dict(given)
     if values.get("level") == "important":
         values = {**_IMPORTANT, **values}
-    for name in ("data_pipeline", "memory", "resources", "triggers", "keep_events"):
+    for name in ("data_pipeline", "memory", "resources", "stacks", "triggers", "keep_events"):
         if name in values and not isinstance(values[name], bool):
             raise OptionError(f"{name} takes True or False, not {values[name]!r}")
     if "level" in values and values["level"] not in LEVELS:

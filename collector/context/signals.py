@@ -45,6 +45,7 @@ class SignalContext:
         self.undo = Undo()
         self.loaders = LoaderRegistry()
         self.in_backward: list[int] = [0]
+        self.recorder_pid = 0  # of the process that writes the tables, 0 where there is none
         self.has_inferred = False  # whether a model was called, or a batch was marked; known at the end
         self.module_watchers: list[Callable[[Any], None]] = []
         self.wait_watchers: list[Callable[[int], None]] = []

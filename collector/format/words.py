@@ -4,6 +4,8 @@ from __future__ import annotations
 
 STAGES = ("read", "transform", "collate", "send", "pin", "h2d", "step")
 """The stages of a DataLoader in the order in which a batch goes through them; the codes of the log of stages."""
+STACK_STAGES = ("read", "transform", "collate", "fetch", "send", "wait")
+"""Where a batch is made, as stacks tell it; `fetch` is read or transform where the samples were not timed one by one."""
 STAGE_KINDS = ("work", "input_wait", "output_wait", "setup", "cleanup")
 WORKER_QUEUE, PIN_QUEUE = QUEUES = ("worker_queue", "pin_queue")
 """The queues of a DataLoader in the order in which a batch passes them."""

@@ -36,6 +36,11 @@ class Beside:
         self._starts = 0
         self._looked = time.monotonic()
 
+    @property
+    def pid(self) -> int:
+        """Its number, 0 where there is none."""
+        return self._process.pid if self._process is not None else 0
+
     def start(self) -> None:
         """Start it. OSError if it cannot be."""
         self._starts += 1

@@ -54,6 +54,7 @@ class Profiler:
     data_pipeline: times of the DataLoader's stages and queues.
     memory: the allocations of detailed windows.
     resources: processor, memory and GPU figures of the host and of this process, sampled.
+    stacks: which Python functions run in each phase and in the DataLoader workers, sampled from another process.
     triggers: whether windows open by themselves too, at a step far longer than usual, at steps that wait for data, or at
         a drift; at most once in five minutes, five times in all.
     level: "info"; "important" for steps only, and what is switched on by name; "debug" for call stacks in detailed
@@ -75,6 +76,7 @@ class Profiler:
         data_pipeline: bool | Default = BY_LEVEL,
         memory: bool | Default = BY_LEVEL,
         resources: bool | Default = BY_LEVEL,
+        stacks: bool | Default = BY_LEVEL,
         triggers: bool | Default = BY_LEVEL,
         level: Level | Default = BY_LEVEL,
         activities: ActivitiesValue | Default = BY_LEVEL,
@@ -90,6 +92,7 @@ class Profiler:
             "data_pipeline": data_pipeline,
             "memory": memory,
             "resources": resources,
+            "stacks": stacks,
             "triggers": triggers,
             "level": level,
             "activities": activities,

@@ -30,7 +30,7 @@ from collector.session.rehearsal import CostSampler
 from collector.sidecar.losses import spell_remedy
 
 _NO_THREAD = -2
-_SWITCHES = ("data_pipeline", "memory", "resources", "triggers")
+_SWITCHES = ("data_pipeline", "memory", "resources", "stacks", "triggers")
 _log = logging.getLogger("stepscope")
 
 
@@ -153,6 +153,7 @@ class Recording:
     def _start_sidecar(self) -> None:
         try:
             self._beside.start()
+            self.context.recorder_pid = self._beside.pid
             self.context.occasions.append(self._look_after_sidecar)
         except OSError as error:
             self.context.warn(
@@ -161,6 +162,7 @@ class Recording:
 
     def _look_after_sidecar(self, step: int) -> None:
         said = self._beside.look_after()
+        self.context.recorder_pid = self._beside.pid
         if said:
             self.context.warn("sidecar_ended", said)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ class Assembler(ABC):
 
     def attach(self, log: Path) -> None:  # noqa: B027  optional
         """Use this for the event log of the training thread: it is in memory, and its file is a copy."""
+
+    def listen(self, others: Mapping[str, Assembler]) -> None:  # noqa: B027  optional
+        """Get to know the other assemblers by name, once, before anything is read."""
 
     @abstractmethod
     def poll(self) -> dict[str, pa.Table]:

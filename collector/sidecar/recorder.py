@@ -87,6 +87,8 @@ class Recorder:
         if log is not None:
             for name in list(self._assemblers):
                 self._call(name, "attach", log)
+        for name in list(self._assemblers):
+            self._call(name, "listen", self._assemblers)
         self._take_over()
 
     @property

@@ -70,6 +70,7 @@ class Pattern:
 class Steady:
     """Consecutive steps of one pattern, an element or a row each. Times are perf_counter_ns readings.
 
+    `edges` are where the stretches of each step begin, and the end of the last; `labels` are the phases of the stretches.
     `example` is a step that only the pattern is true of: what it counts.
     """
 
@@ -78,6 +79,8 @@ class Steady:
     starts: Ints
     ends: Ints
     phases: Ints
+    edges: Ints
+    labels: Ints
     fetches: Ints
     loaders: Ints
     epochs: Ints
@@ -141,7 +144,8 @@ class _Words:
         batches = payloads[:-1, pattern.place(codes.BATCH)]
         fetches = payloads[:-1, pattern.place(codes.FETCH_END)] - starts
         return Steady(
-            pattern.example, steps[1:], starts, edges[:, -1], lengths @ pattern.phases, fetches,
+            pattern.example, steps[1:], starts, edges[:, -1], lengths @ pattern.phases, edges,
+            pattern.phases.argmax(1), fetches,
             *unpack_fetch(loaders[:-1]), batches, pick(codes.SAMPLES), pick(codes.QUEUE), collections,
             None,
         )  # fmt: skip

@@ -17,6 +17,7 @@ from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
 from collector.edge import hide_frame, log_failure
+from collector.frames.posting import post_thread
 from collector.ring.stage_log import KINDS, SEND, SPAN, STAGES, UNKNOWN, Span, StageLog
 from collector.workers.fetching import FetchProbe, Place
 from collector.workers.guard import Guard
@@ -30,11 +31,13 @@ _END_OF_SAMPLES = "_IterableDatasetStopIteration"
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """What a worker must know: where to write, whose worker it is, and when its parent asked for it (0: just now)."""
+    """What a worker must know: where to write, whose worker it is, who reads its stacks (0: nobody), and when its parent
+    asked for it (0: just now)."""
 
     events: str
     loader: int
     epoch: int
+    stack_reader: int = 0
     asked_ns: int = 0
 
 
@@ -70,6 +73,8 @@ def run_worker(original: Callable[..., Any], plan: WorkerPlan, args: tuple[Any, 
     with log_failure("worker %s is not profiled", os.getpid()):
         given = inspect.signature(original).bind(*args).arguments
         WorkerSession(plan, given)
+        if plan.stack_reader:
+            post_thread(Path(plan.events), given["worker_id"], plan.loader, plan.stack_reader)
     try:
         return original(*args)
     except BaseException as error:

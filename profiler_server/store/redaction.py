@@ -38,6 +38,7 @@ _COLUMNS: Mapping[tuple[str, str], str] = {
     ("queues", "queue"): "queue",
     ("ranges", "name"): "range",
     ("ranges", "path"): "range",
+    ("stacks", "stack"): "",
     ("compiles", "name"): "function",
     ("compiles", "reason"): "",
     ("memory", "operator"): "operator",

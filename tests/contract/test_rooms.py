@@ -41,12 +41,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.notes",
         "collector.options",
     ),
-    "collector.workers": ("collector.ring", "collector.edge"),
+    "collector.frames": ("collector.format.schema",),
+    "collector.workers": ("collector.ring", "collector.frames", "collector.edge"),
     "collector.marks": ("collector.ring", "collector.format.schema", "collector.edge"),
     "collector.estimating.simulation": (),
     "collector.estimating": ("collector.format", "collector.environment"),
     "collector.signals": (
         "collector.format",
+        "collector.frames",
         "collector.ring",
         "collector.workers",
         "collector.marks",
@@ -56,6 +58,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "collector.sidecar": (
         "collector.format",
+        "collector.frames",
         "collector.ring",
         "collector.traces",
         "collector.edge",

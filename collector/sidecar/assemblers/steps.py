@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,14 @@ NEXT_READY = {NOT_READY: False, READY: True}
 Rows = list[dict[str, Any]]
 
 
+class RowListener(Protocol):
+    """Who wants to know where in time the phases of every row lie."""
+
+    def see_row(self, done: Done) -> None: ...
+
+    def see_steady(self, steady: Steady) -> None: ...
+
+
 class StepsAssembler(Assembler):
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
@@ -56,6 +64,8 @@ class StepsAssembler(Assembler):
         self._rows: dict[str, Rows] = _empty_rows()
         self._pieces: dict[str, list[pa.Table]] = {}
         self._collectives = CollectiveRows(rank_folder, clock)
+        self.listeners: list[RowListener] = []
+        """Told of each row when it is complete, in time order."""
 
     def attach(self, log: Path) -> None:
         self._log_file = log
@@ -147,6 +157,8 @@ class StepsAssembler(Assembler):
         return self._index >= STEPS_WITH_PHASES and self._data_pipeline is not None
 
     def _add_steady(self, steady: Steady) -> None:
+        for listener in self.listeners:
+            listener.see_steady(steady)
         self._look_for_loaders(set(np.unique(steady.loaders).tolist()))
         self._build_rows()
         tables = {"steps": list_steps(steady, self._describe_step(steady.example), self._index, self.clock)}
@@ -161,6 +173,8 @@ class StepsAssembler(Assembler):
         self._index += len(steady)
 
     def _add(self, done: Done) -> None:
+        for listener in self.listeners:
+            listener.see_row(done)
         self._rows["steps"].append(self._describe_step(done))
         self._collectives.add(done)
         if self._index < STEPS_WITH_PHASES or done.row.detailed:

@@ -1,0 +1,153 @@
+"""Read the stack of a thread of another process, while it runs.
+
+What is read may change meanwhile: a frame is only taken if it leads to a code object, a stack only if it leads to its
+end, and else it counts for nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from collector.frames.layout import DIRECT, Layout, read_word
+
+MOST_FRAMES = 1000
+_MOST_CODES = 20_000
+_PAGE = 12
+_PAGE_BYTES = 1 << _PAGE
+_TAGS = ~3
+_LONGEST_TEXT = 400
+_LONGEST_TABLE = 1 << 16
+_INSTRUCTION_BYTES = 2
+_SHIM = "<shim>"
+"""The file of the frames by which Python 3.12 enters itself."""
+Place = tuple[int, int]
+"""A frame: the address of its code object, and how many bytes of instructions lie before the one that runs."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """A function: its qualified name (the plain one before Python 3.11), its file, and where its lines begin."""
+
+    name: str
+    file: str
+    first_line: int
+    starts: tuple[int, ...]
+    lines: tuple[int, ...]
+
+    def find_line(self, instruction: int) -> int:
+        """Return the line of an instruction; that of the function where it is not known."""
+        at = bisect_right(self.starts, instruction) - 1
+        return (self.lines[at] if at >= 0 else 0) or self.first_line
+
+
+class StackReader:
+    """Reads one thread. Takes over the descriptor of the memory that it is given."""
+
+    def __init__(self, memory: int, layout: Layout, thread: int) -> None:
+        self._memory = memory
+        self._layout = layout
+        self._thread = thread
+        self._codes: dict[int, Code | None] = {}
+        self._pages: dict[int, Sequence[int]] = {}
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if getattr(self, "_memory", -1) >= 0:
+            memory, self._memory = self._memory, -1
+            os.close(memory)
+
+    def read(self) -> list[Place] | None:
+        """Return the frames, the innermost first; None if the stack changed too much. OSError if the process is gone."""
+        layout = self._layout
+        self._pages.clear()
+        at = read_word(self._read_exactly(self._thread + layout.thread, 8))
+        if at and layout.holder != DIRECT:
+            at = read_word(self._read_exactly(at + layout.holder, 8))
+        found: list[Place] = []
+        word, instructions = self._word, layout.instructions
+        to_code, to_instruction, to_previous = layout.code, layout.instruction, layout.previous
+        try:
+            while at and len(found) < MOST_FRAMES:
+                code, instruction = word(at + to_code) & _TAGS, word(at + to_instruction)
+                if instructions:
+                    instruction -= code + instructions
+                else:
+                    instruction = (instruction & 0xFFFFFFFF) * _INSTRUCTION_BYTES
+                found.append((code, instruction))
+                at = word(at + to_previous)
+        except (OSError, OverflowError):
+            return None
+        return None if at else found
+
+    def describe(self, address: int) -> Code | None:
+        """Return a function by the address of its code object, None for what is none."""
+        try:
+            return self._codes[address]
+        except KeyError:
+            if len(self._codes) >= _MOST_CODES:
+                self._codes.clear()
+            code = self._codes[address] = self._read_code(address)
+            return code
+
+    def forget(self) -> None:
+        """Read code objects again from here on: what lies at an address may be another one by now."""
+        self._codes.clear()
+
+    def _word(self, address: int) -> int:
+        page = address >> _PAGE
+        words = self._pages.get(page)
+        if words is None:
+            words = self._pages[page] = memoryview(self._read_exactly(page << _PAGE, _PAGE_BYTES)).cast("Q")
+        return words[(address & (_PAGE_BYTES - 1)) >> 3]
+
+    def _read_exactly(self, address: int, size: int) -> bytes:
+        data = os.pread(self._memory, size, address)
+        if len(data) != size:
+            raise OSError("the process is gone")
+        return data
+
+    def _read_code(self, address: int) -> Code | None:
+        layout = self._layout
+        try:
+            if read_word(self._read_exactly(address + 8, 8)) != layout.code_type:
+                return None
+            lines = self._read_bytes(self._read_pointer(address + layout.lines))
+            first = int.from_bytes(self._read_exactly(address + layout.first_line, 4), "little", signed=True)
+            name = self._read_text(self._read_pointer(address + layout.name))
+            file = self._read_text(self._read_pointer(address + layout.file))
+        except (OSError, OverflowError, ValueError):
+            return None
+        return None if file == _SHIM else Code(name, file, first, *_list_lines(lines, first))
+
+    def _read_pointer(self, address: int) -> int:
+        return read_word(self._read_exactly(address, 8))
+
+    def _read_bytes(self, address: int) -> bytes:
+        size = self._read_pointer(address + 16)
+        return self._read_exactly(address + bytes.__basicsize__ - 1, min(size, _LONGEST_TABLE))
+
+    def _read_text(self, address: int) -> str:
+        layout = self._layout
+        length = min(self._read_pointer(address + 16), _LONGEST_TEXT)
+        state = int.from_bytes(self._read_exactly(address + 32, 4), "little")
+        if state >> layout.ascii_shift & 1:
+            return self._read_exactly(address + layout.ascii_text, length).decode("latin-1")
+        width = state >> layout.kind_shift & 7
+        data = self._read_exactly(address + layout.wide_text, length * width)
+        encoding = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[width if width in (1, 2, 4) else 1]
+        return data.decode(encoding, "replace")
+
+
+def _list_lines(table: bytes, first_line: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return where lines begin, and which: this process runs the same Python, so it reads such a table itself."""
+    try:
+        code = _list_lines.__code__.replace(co_linetable=table, co_firstlineno=first_line)
+        pieces = [(start, line or 0) for start, _, line in code.co_lines()]
+    except (ValueError, TypeError, MemoryError):
+        return (), ()
+    return tuple(start for start, _ in pieces), tuple(line for _, line in pieces)

@@ -1,0 +1,136 @@
+"""Python stacks to the table `stacks`: how often each was seen, by phase or by stage of the data pipeline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from collector.format.parts import build_table_from_rows
+from collector.format.schema.layout import events_path
+from collector.frames.posting import TRAINER
+from collector.notes import read_notes
+from collector.ring.clock import Clock
+from collector.sidecar.assembler import Assembler
+from collector.sidecar.filing import PhaseFiler
+from collector.sidecar.sampler import Sample, StackSampler
+from collector.sidecar.stack_names import StackBook
+
+_ROWS_PER_AGE = 50.0
+_LONGEST_SUM_S = 60.0
+"""Samples are summed over a fiftieth of what was recorded so far, at most over so long: then the sums are written."""
+
+
+class _Key(NamedTuple):
+    replica: int
+    loader: int
+    kind: str | None
+    phase: str | None
+    stack: int
+
+
+class _Sum(NamedTuple):
+    first_ns: int
+    last_ns: int
+    samples: int
+
+
+class StacksAssembler(Assembler):
+    """Samples in a thread of its own from the first poll on; offline, from what a run has left, there is nothing to read."""
+
+    def __init__(self, rank_folder: Path, clock: Clock) -> None:
+        super().__init__(rank_folder, clock)
+        notes = read_notes(rank_folder)
+        self._is_on = bool(notes.options.get("stacks", False)) and not notes.finished
+        self._book = StackBook()
+        self._sampler = StackSampler(events_path(rank_folder), self._book)
+        self._has_begun = self._is_over = False
+        self._workers: list[Sample] = []
+        self._filer = PhaseFiler(self._take_new)
+        self._sums: dict[_Key, _Sum] = {}
+        self._begun = self._written = time.monotonic()
+
+    def listen(self, others: Mapping[str, Assembler]) -> None:
+        """Hear of the rows of steps while they are made: the phases in them have times that no table keeps."""
+        steps: Any = others.get("steps")
+        if self._is_on and steps is not None:
+            steps.listeners.append(self._filer)
+
+    def poll(self) -> dict[str, pa.Table]:
+        if not self._is_on:
+            return {}
+        if not self._has_begun:
+            self._has_begun = True
+            self._sampler.start()
+        self._count()
+        now = time.monotonic()
+        if now - self._written < min((now - self._begun) / _ROWS_PER_AGE, _LONGEST_SUM_S):
+            return {}
+        self._written = now
+        return self._build()
+
+    def finish(self) -> dict[str, pa.Table]:
+        self._sampler.stop()
+        self._is_over = True
+        self._count()
+        return self._build()
+
+    def derive(self, table: str, rows: pa.Table) -> dict[str, pa.Table]:
+        """Return what the last rows of steps made known."""
+        if not self._is_over or table != "steps":
+            return {}
+        self._count()
+        return self._build()
+
+    def describe(self) -> dict[str, Any]:
+        problem = self._sampler.problem
+        if not problem:
+            return {}
+        reason = f"Reading stacks failed: {problem}. The training and the other tables are not affected."
+        return {"signals": [{"name": "stacks", "state": "failed", "reason": reason}]}
+
+    def _take_new(self) -> Iterable[Sample]:
+        """Return the new samples of the training thread; those of workers need no phase."""
+        new = self._sampler.take()
+        self._workers += [sample for sample in new if sample.replica != TRAINER]
+        return [sample for sample in new if sample.replica == TRAINER]
+
+    def _count(self) -> None:
+        self._filer.drain()
+        workers, self._workers = self._workers, []
+        for sample in workers:
+            self._add(sample, None, None)
+        for filed in self._filer.take():
+            self._add(filed.sample, filed.kind, filed.phase)
+
+    def _add(self, sample: Sample, kind: str | None, phase: str | None) -> None:
+        key = _Key(sample.replica, sample.loader, kind, phase, sample.stack)
+        at = sample.at_ns
+        known = self._sums.get(key, _Sum(at, at, 0))
+        self._sums[key] = _Sum(min(known.first_ns, at), max(known.last_ns, at), known.samples + 1)
+
+    def _build(self) -> dict[str, pa.Table]:
+        sums, self._sums = self._sums, {}
+        rows = [self._spell(key, found) for key, found in sums.items()]
+        return {"stacks": build_table_from_rows("stacks", rows)} if rows else {}
+
+    def _spell(self, key: _Key, found: _Sum) -> dict[str, Any]:
+        stack = self._book[key.stack]
+        return {
+            "replica": key.replica,
+            "loader": key.loader if key.loader >= 0 else None,
+            "kind": key.kind,
+            "phase": key.phase,
+            "stage": stack.stage,
+            "start_ns": self.clock.to_run(found.first_ns),
+            "duration_ns": found.last_ns - found.first_ns,
+            "samples": found.samples,
+            "entry": stack.entry,
+            "stack": stack.text,
+        }
+
+
+ASSEMBLER = StacksAssembler

@@ -1,0 +1,124 @@
+"""The thread that reads stacks, about 50 times a second, as long as it takes no more than a small share of a processor."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from collector.edge import Edge
+from collector.frames.posting import TRAINER, Post, take_posts
+from collector.frames.reading import StackReader
+from collector.sidecar.stack_names import NOT_THEIRS, StackBook
+
+RATE_PER_S = 50.0
+"""Samples of the training thread, and of all workers together."""
+MOST_CPU_FRAC = 0.01
+"""So much of one processor may the reading take; where it would take more there are fewer samples."""
+MOST_SAMPLES = 20_000
+"""Held until they are taken away."""
+_LOOK_S = 0.2
+_FORGET_S = 60.0
+_LEAST_WAIT_S = 0.002
+_log = logging.getLogger("stepscope")
+
+
+class Sample(NamedTuple):
+    """`at_ns` is a perf_counter_ns reading, `stack` a number of the book."""
+
+    at_ns: int
+    replica: int
+    loader: int
+    stack: int
+
+
+class StackSampler:
+    """Samples until `stop`. `take` may be called by another thread than the sampling one."""
+
+    def __init__(self, events: Path, book: StackBook) -> None:
+        self._events = events
+        self._book = book
+        self._stopping = threading.Event()
+        self._samples: list[Sample] = []
+        self._trainer: tuple[Post, StackReader] | None = None
+        self._workers: list[tuple[Post, StackReader]] = []
+        self._turn = 0
+        self._looked = self._forgot = 0.0
+        self.torn = 0
+        self.problem = ""
+        self._thread = threading.Thread(target=self._run, name="stepscope stacks", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the sampling; what was sampled can still be taken."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(1.0)
+
+    def take(self) -> list[Sample]:
+        """Return the samples since the last call, in the order of their times."""
+        taken, self._samples = self._samples, []
+        return taken
+
+    def _run(self) -> None:
+        def fail(error: Exception) -> None:
+            self.problem = repr(error)
+            _log.warning("stepscope: stacks are not sampled any more: %r", error)
+
+        with Edge(fail):
+            begun, used_at_start = time.monotonic(), time.thread_time()
+            while not self._stopping.wait(self._choose_wait(time.monotonic() - begun, used_at_start)):
+                self._look()
+                self._sample_all()
+
+    def _choose_wait(self, elapsed_s: float, used_at_start: float) -> float:
+        """Return how long to sleep: never the same, so that a rhythm of the training is not mistaken for its work."""
+        used_s = time.thread_time() - used_at_start
+        owed_s = used_s / MOST_CPU_FRAC - elapsed_s - 1.0
+        return max(random.uniform(0.5, 1.5) / RATE_PER_S, min(owed_s, 1.0), _LEAST_WAIT_S)
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < _LOOK_S:
+            return
+        self._looked = now
+        for post, reader in take_posts(self._events):
+            if post.replica == TRAINER:
+                self._trainer = (post, reader)
+            else:
+                self._workers.append((post, reader))
+        if now - self._forgot >= _FORGET_S:
+            self._forgot = now
+            self._book.forget()
+            for _, reader in self._workers if self._trainer is None else [self._trainer, *self._workers]:
+                reader.forget()
+
+    def _sample_all(self) -> None:
+        """Sample the training thread, and one of the workers in turn."""
+        if self._trainer is not None and not self._sample(*self._trainer):
+            self._trainer = None
+        if self._workers:
+            self._turn = (self._turn + 1) % len(self._workers)
+            if not self._sample(*self._workers[self._turn]):
+                del self._workers[self._turn]
+
+    def _sample(self, post: Post, reader: StackReader) -> bool:
+        """Take one sample; False if the process is gone."""
+        at_ns = time.perf_counter_ns()
+        try:
+            places = reader.read()
+        except OSError:
+            reader.close()
+            return False
+        if places is None:
+            self.torn += 1
+        elif len(self._samples) < MOST_SAMPLES:
+            number = self._book.number(reader, places)
+            if number != NOT_THEIRS:
+                self._samples.append(Sample(at_ns, post.replica, post.loader, number))
+        return True
