@@ -63,6 +63,11 @@ class SignalContext:
         return True
 
     @property
+    def stack_reader(self) -> int:
+        """The process that reads Python stacks, 0 where none does."""
+        return self.recorder_pid if self.options.stacks else 0
+
+    @property
     def events(self) -> Path:
         """The folder for what is not yet in tables."""
         return self.rank_folder / "events"

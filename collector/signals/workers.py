@@ -136,8 +136,8 @@ class WorkersSignal:
     def _plan(self, loader: Any) -> WorkerPlan:
         loaders = self._context.loaders
         # The epoch that is about to begin: it is counted inside of the constructor that is about to run.
-        reader = self._context.recorder_pid if self._context.options.stacks else 0
-        return WorkerPlan(str(self._context.events), loaders.number(loader), loaders.epoch(loader) + 1, reader)
+        place = loaders.number(loader), loaders.epoch(loader) + 1
+        return WorkerPlan(str(self._context.events), *place, self._context.stack_reader)
 
     def _watch(self, iterator: Any, loader: Any) -> None:
         loaders = self._context.loaders

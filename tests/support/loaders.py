@@ -36,6 +36,7 @@ class LoaderContext:
     undo: Undo = field(default_factory=Undo)
     boundaries: list[Callable[[int], None]] = field(default_factory=list)
     failed: list[Exception] = field(default_factory=list)
+    stack_reader: int = 0
 
     def shielded(self, name: str) -> Edge:
         return Edge(self.failed.append)
