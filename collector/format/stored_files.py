@@ -21,10 +21,10 @@ MOST_TRACKS = 1 << 24
 """Tracks are numbered from 0; a number beyond this is damage, and no reason to make room for as many."""
 
 
-def open_file(path: Path, table: str, columns: Iterable[str] = (), memory_map: bool = False) -> pq.ParquetFile:
+def open_file(path: Path, table: str, columns: Iterable[str] = ()) -> pq.ParquetFile:
     """Open a file of a table, to read it piece by piece. Raises as `check_schema`, and what Arrow raises."""
     try:
-        file = pq.ParquetFile(path, memory_map=memory_map) if is_plain(path) else pq.ParquetFile(open_native(path))
+        file = pq.ParquetFile(path) if is_plain(path) else pq.ParquetFile(open_native(path))
     except UnicodeDecodeError as error:  # which Arrow lets through for the name of a column
         raise pa.ArrowInvalid(f"a name in it is no text: {error}") from None
     check_schema(file.schema_arrow, table, path, columns)

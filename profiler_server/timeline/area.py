@@ -43,14 +43,13 @@ def summarize_area(timeline: Timeline, begin: int, end: int, lanes: Sequence[int
     count, inside, whole, longest = (np.zeros(size, np.int64) for _ in range(4))
     read, left_out = 0, ""
     for lane in lanes:
-        bins = timeline.raw.lane(lane)
         first, last = timeline.raw.find_window(lane, begin, end)
         if read + last - first > MOST_SLICES:
             left_out = f"The area holds more than {MOST_SLICES:,} slices; the lanes below are not counted."
             break
         read += last - first
         for at in range(first, last, _CHUNK):
-            part = bins.cut(at, min(at + _CHUNK, last))
+            part = timeline.raw.cut(lane, at, min(at + _CHUNK, last))
             length = part.end - part.start
             clipped = np.minimum(part.end, end) - np.maximum(part.start, begin)
             count += np.bincount(part.name, minlength=size)

@@ -14,15 +14,15 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from collector.format.intervals import Ints
 from collector.format.run import RankRun
+from profiler_server.timeline.column_file import ColumnWriter
 from profiler_server.timeline.counters import Series, read_counters
 from profiler_server.timeline.derived import Derived, derive_slices
 from profiler_server.timeline.derived_file import DERIVED_FILE, DerivedWriter, read_derived_batches
 from profiler_server.timeline.device import DEVICE_ROWS, DeviceWork, device_tracks
-from profiler_server.timeline.lane_file import LaneWriter
+from profiler_server.timeline.lane_file import POINT_KINDS
 from profiler_server.timeline.levels import LevelWriter, SliceColumns
 from profiler_server.timeline.names import Names, write_names
 from profiler_server.timeline.pyramid import list_levels
@@ -35,11 +35,11 @@ from profiler_server.timeline.sources import (
     read_tracks,
 )
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 """Part of the cache's stamp: raise it when what is built here changes."""
 TILE_BITS = 10
 """A tile has 2**10 bins."""
-INDEX_FILE, ORDER_FILE, NAMES_FILE, COUNTERS_FILE = "index.json", "order.u32", "names.arrow", "counters.arrow"
+INDEX_FILE, ORDER_FILE, NAMES_FILE, COUNTERS_FILE = "index.json", "order.lanes", "names.arrow", "counters.lanes"
 _RAW_TILE_SLICES = 16_000
 _FINEST_RAW, _COARSEST_RAW = 6, 19
 _DENSITY_ROWS = 1 << 15
@@ -57,7 +57,8 @@ class LaneEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Index(msgspec.Struct, frozen=True):
-    """What the files of the cache hold. Slices from `table_rows` on are derived; `levels` are those that are stored."""
+    """What the files of the cache hold. Slices from `table_rows` on are derived, `derived_rows` in each batch of their file;
+    `levels` are those that are stored."""
 
     origin_ns: int
     end_ns: int
@@ -69,6 +70,7 @@ class Index(msgspec.Struct, frozen=True):
     tracks: list[Track]
     lanes: list[LaneEntry]
     counters: list[Track]
+    derived_rows: list[int]
 
 
 @dataclass(frozen=True)
@@ -93,32 +95,34 @@ def build_timeline(rank: RankRun, folder: Path, progress: Progress = lambda shar
     counters = read_counters(rank, tracks, free + len(DEVICE_ROWS))
     table_rows = count_slices(rank)
     folder.mkdir(parents=True)
-    scratch = Scratch(folder / "scratch")
-    device = _read_slices(rank, scratch, (tracks, derived, free), table_rows, progress)
-    _read_derived(folder, scratch, table_rows, progress)
-    plan = _plan(scratch, [*_list_tracks(tracks, derived), *device], counters)
-    _write_counters(folder / COUNTERS_FILE, counters, plan.origin_ns)
-    levels = _write_slices(folder, scratch, plan, progress)
-    index = Index(
-        plan.origin_ns,
-        plan.end_ns,
-        scratch.rows,
-        table_rows,
-        plan.raw_level,
-        plan.top_level,
-        levels,
-        plan.tracks,
-        plan.lanes,
-        [series.track for series in counters],
-    )
+    with Scratch(folder / "scratch") as scratch:
+        device, derived_rows = _read_slices(rank, scratch, (tracks, derived, free), table_rows, progress)
+        _read_derived(folder, scratch, (derived_rows, table_rows), progress)
+        plan = _plan(scratch, [*_list_tracks(tracks, derived), *device], counters)
+        _write_counters(folder / COUNTERS_FILE, counters, plan.origin_ns)
+        levels = _write_slices(folder, scratch, plan, progress)
+        index = Index(
+            plan.origin_ns,
+            plan.end_ns,
+            scratch.rows,
+            table_rows,
+            plan.raw_level,
+            plan.top_level,
+            levels,
+            plan.tracks,
+            plan.lanes,
+            [series.track for series in counters],
+            derived_rows,
+        )
     (folder / INDEX_FILE).write_bytes(msgspec.json.encode(index))
     shutil.rmtree(folder / "scratch")
 
 
 def _read_slices(
     rank: RankRun, scratch: Scratch, known: tuple[list[Track], Derived, int], table_rows: int, progress: Progress
-) -> tuple[Track, ...]:
-    """Read the table `slices` once, write the derived slices beside it, and return the tracks of the device."""
+) -> tuple[tuple[Track, ...], list[int]]:
+    """Read the table `slices` once, write the derived slices beside it, and return the tracks of the device and how many
+    derived slices each batch has."""
     tracks, derived, device_track = known
     work = DeviceWork([track.id for track in tracks if track.kind == "stream"])
     scratch.reserve(table_rows)
@@ -130,13 +134,13 @@ def _read_slices(
             progress(_READ * scratch.rows / (table_rows + 1))
         for found in work.finish():
             writer.write_device(found)
-        scratch.reserve(table_rows + writer.rows)
-        return device_tracks(sorted(writer.device_rows), device_track)
+        scratch.reserve(table_rows + sum(writer.rows))
+        return device_tracks(sorted(writer.device_rows), device_track), writer.rows
 
 
-def _read_derived(folder: Path, scratch: Scratch, first_sid: int, progress: Progress) -> None:
+def _read_derived(folder: Path, scratch: Scratch, known: tuple[list[int], int], progress: Progress) -> None:
     table_rows, capacity = scratch.rows, scratch.start.size
-    for batch in read_derived_batches(folder, first_sid):
+    for batch in read_derived_batches(folder, *known):
         scratch.fill(batch, 1)
         progress(_READ + (_DERIVED - _READ) * (scratch.rows - table_rows) / max(capacity - table_rows, 1))
 
@@ -229,9 +233,7 @@ def _lay_out(
         scratch.new_column("lane_name", np.uint32, scratch.rows),
         scratch.new_column("lane_sid", np.uint32, scratch.rows),
     )
-    order = np.zeros(0, np.uint32)
-    if scratch.rows:
-        order = np.memmap(folder / ORDER_FILE, np.uint32, "w+", shape=(scratch.rows,))
+    order = scratch.new_column("order", np.uint32, scratch.rows)
     for part in scratch.parts():
         place = by_lane.place(plan.number[scratch.lane[part]])
         laid.start[place] = scratch.start[part] - plan.origin_ns
@@ -240,6 +242,8 @@ def _lay_out(
         order[by_name.place(scratch.name[part])] = place.astype(np.uint32)
         let_go(*laid, order)
         progress(_DERIVED + (_LAID_OUT - _DERIVED) * part.stop / scratch.rows)
+    with ColumnWriter(folder / ORDER_FILE, (np.uint32,)) as writer:
+        writer.write((order,))
     return laid
 
 
@@ -256,7 +260,6 @@ def _sum_names(scratch: Scratch) -> Names:
 
 
 def _write_counters(path: Path, counters: list[Series], origin_ns: int) -> None:
-    schema = pa.schema([("time", pa.int64()), ("value", pa.float64())])
-    with LaneWriter(path, schema) as writer:
+    with ColumnWriter(path, POINT_KINDS) as writer:
         for series in counters:
             writer.write((series.time - origin_ns, series.value))

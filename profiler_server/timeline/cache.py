@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 CACHE_FOLDER = ".timeline"
 LARGE_SLICES = 150_000
 _KEPT_STAMPS = 2
-_OPEN_TIMELINES = 32
+_OPEN_TIMELINES = 16
 _STALE_S = 6 * 3600.0
 DAMAGE = (
     OSError,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,10 +18,11 @@ DERIVED_FILE = "derived.arrow"
 
 
 class DerivedWriter:
-    """Writes derived slices. `device_rows` are the rows of `DEVICE_ROWS` that have slices, on tracks from `device_track`."""
+    """Writes derived slices; `rows` are those of each batch. `device_rows` are the rows of `DEVICE_ROWS` that have slices, on
+    tracks from `device_track`."""
 
     def __init__(self, path: Path, slices: pa.Table, device_track: int) -> None:
-        self.rows = 0
+        self.rows: list[int] = []
         self.device_rows: set[int] = set()
         self._device_track = device_track
         # A file has one dictionary for all its batches: it holds the names of the device before any slice has one.
@@ -62,7 +63,7 @@ class DerivedWriter:
     def _append(self, columns: dict[str, pa.Array]) -> None:
         batch = pa.record_batch([columns[name] for name in DERIVED_SCHEMA.names], schema=DERIVED_SCHEMA)
         self._writer.write_batch(batch)
-        self.rows += batch.num_rows
+        self.rows.append(batch.num_rows)
 
     def __enter__(self) -> DerivedWriter:
         return self
@@ -90,28 +91,31 @@ class _Dictionary:
         return pa.DictionaryArray.from_arrays(pa.array(np.full(size, code, np.int32)), self.values)
 
 
-def read_derived(folder: Path, mapped: bool = False) -> Iterator[pa.RecordBatch]:
-    """Return the derived slices of a cache in the order of their numbers.
+def read_derived(
+    folder: Path, rows: Sequence[int], is_wanted: Callable[[int, int], bool] = lambda first, count: True
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the derived slices of a cache in the order of their numbers, each batch with the number of its first.
 
-    Mapped, only what is looked at is read; but all of that counts as the process's memory until the last batch.
+    `rows` are those of each batch. One that is not wanted is not read.
     """
-    path = str(folder / DERIVED_FILE)
-    with pa.memory_map(path) if mapped else pa.OSFile(path) as source:
+    first = 0
+    with pa.OSFile(str(folder / DERIVED_FILE)) as source:
         file = pa.ipc.open_file(source)
-        for number in range(file.num_record_batches):
-            yield file.get_batch(number)
+        for number, count in enumerate(rows):
+            if is_wanted(first, count):
+                yield first, file.get_batch(number)
+            first += count
 
 
-def read_derived_batches(folder: Path, first_sid: int) -> Iterator[Batch]:
-    """Return the derived slices as the columns that a timeline is made of, numbered from `first_sid`."""
-    for raw in read_derived(folder):
-        yield as_batch(raw, first_sid)
-        first_sid += raw.num_rows
+def read_derived_batches(folder: Path, rows: Sequence[int], first_sid: int) -> Iterator[Batch]:
+    """Yield the derived slices as the columns that a timeline is made of, numbered from `first_sid`."""
+    for first, raw in read_derived(folder, rows):
+        yield as_batch(raw, first_sid + first)
 
 
-def read_derived_row(folder: Path, number: int) -> dict[str, Any] | None:
+def read_derived_row(folder: Path, rows: Sequence[int], number: int) -> dict[str, Any] | None:
     """Return one derived slice, None if there is none of that number."""
-    with pa.memory_map(str(folder / DERIVED_FILE)) as source:
-        table = pa.ipc.open_file(source).read_all()
-        found: list[dict[str, Any]] = table.slice(number, 1).to_pylist() if 0 <= number < table.num_rows else []
-        return found[0] if found else None
+    for first, raw in read_derived(folder, rows, lambda first, count: first <= number < first + count):
+        found: dict[str, Any] = raw.slice(number - first, 1).to_pylist()[0]
+        return found
+    return None

@@ -37,7 +37,11 @@ def describe_slice(timeline: Timeline, sid: int) -> SliceDetails | None:
     """Return what is known of a slice, None if there is none of that number. Raises RunError."""
     derived = sid >= timeline.index.table_rows
     own_number = sid - timeline.index.table_rows
-    row = read_derived_row(timeline.folder, own_number) if derived else _read_row(timeline, "slices", sid)
+    row = (
+        read_derived_row(timeline.folder, timeline.index.derived_rows, own_number)
+        if derived
+        else _read_row(timeline, "slices", sid)
+    )
     place = timeline.find_place(row["track"], row["start_ns"], sid) if row else None
     if row is None or place is None:
         return None

@@ -241,11 +241,12 @@ class RankExport:
         self.flows += rows.size
 
     def _write_derived(self, writer: EventWriter) -> None:
-        first = self._timeline.index.table_rows
-        for raw in read_derived(self._timeline.folder, mapped=True):
-            if self._holds(first, raw.num_rows):
-                self._write_batch(writer, raw, first, _NO_LAUNCHES)
-            first += raw.num_rows
+        index = self._timeline.index
+        wanted = read_derived(
+            self._timeline.folder, index.derived_rows, lambda first, rows: self._holds(index.table_rows + first, rows)
+        )
+        for first, raw in wanted:
+            self._write_batch(writer, raw, index.table_rows + first, _NO_LAUNCHES)
 
     def _write_counters(self, writer: EventWriter) -> None:
         origin = self._timeline.index.origin_ns

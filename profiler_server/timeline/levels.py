@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collector.format.intervals import Ints
-from profiler_server.timeline.lane_file import BINS_SCHEMA, RAW_SCHEMA, LaneWriter, starts_file
+from profiler_server.timeline.column_file import ColumnWriter, starts_file
+from profiler_server.timeline.lane_file import BINS_KINDS, RAW_KINDS
 from profiler_server.timeline.pyramid import Bins, Uint32s, merge_bins, single_bins
 from profiler_server.timeline.scratch import Scratch, let_go
 
-RAW_FILE = "raw.arrow"
+RAW_FILE = "raw.lanes"
 _CHUNK_ROWS = 1 << 18
 
 
@@ -30,7 +31,7 @@ class SliceColumns(NamedTuple):
 
 def level_file(level: int) -> str:
     """Return the name of the file of a stored level."""
-    return f"level_{level}.arrow"
+    return f"level_{level}.lanes"
 
 
 class LevelWriter:
@@ -40,12 +41,15 @@ class LevelWriter:
         self._folder = folder
         self._levels = levels
         self._room = Bins(
-            *(scratch.new_column(f"level_{f.name}", f.type.to_pandas_dtype(), longest_lane) for f in BINS_SCHEMA)
+            *(
+                scratch.new_column(f"level_{name}", kind, longest_lane)
+                for name, kind in zip(Bins._fields, BINS_KINDS, strict=True)
+            )
         )
         self._open = ExitStack()
-        self._raw = self._open.enter_context(LaneWriter(folder / RAW_FILE, RAW_SCHEMA))
+        self._raw = self._open.enter_context(ColumnWriter(folder / RAW_FILE, RAW_KINDS))
         self._writers = [
-            self._open.enter_context(LaneWriter(folder / level_file(level), BINS_SCHEMA)) for level in levels
+            self._open.enter_context(ColumnWriter(folder / level_file(level), BINS_KINDS)) for level in levels
         ]
 
     def write(self, lane: SliceColumns) -> None:

@@ -40,7 +40,7 @@ def list_groups(timeline: Timeline, table: str) -> Iterator[tuple[pq.ParquetFile
     first = 0
     for path in parts.find_files(timeline.rank.folder, table):
         with naming_damage(path):
-            file = open_file(path, table, arrow_schema(table).names, memory_map=True)
+            file = open_file(path, table, arrow_schema(table).names)
         for group in range(file.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
             yield file, group, first, rows

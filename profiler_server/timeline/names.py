@@ -76,7 +76,7 @@ def write_names(path: Path, names: Names) -> None:
 
 def read_names(path: Path) -> Names:
     """Read what `write_names` wrote."""
-    with pa.memory_map(str(path)) as source:
+    with pa.OSFile(str(path)) as source:
         table = pa.ipc.open_file(source).read_all().combine_chunks()
         return Names(
             table["name"].to_pylist(),

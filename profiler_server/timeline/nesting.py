@@ -39,15 +39,12 @@ def spread_over_threads(timeline: Timeline, tracks: set[int], between: tuple[int
     first: dict[int, int] = {}
     beside: dict[int, int] = {}
     free = 1
-    rows: dict[int, list[Bins]] = {}
+    rows: dict[int, list[int]] = {}
     for lane, entry in enumerate(index.lanes):
-        if entry.track not in tracks:
-            continue
-        bins = timeline.raw.lane(lane)
-        if between is not None:
-            bins = bins.cut(*timeline.raw.find_window(lane, *between))
-        rows.setdefault(entry.track, []).append(bins)
-    for track, lanes in rows.items():
+        if entry.track in tracks:
+            rows.setdefault(entry.track, []).append(lane)
+    for track, numbers in rows.items():
+        lanes = [_read(timeline, lane, between) for lane in numbers]
         first[track] = free
         groups = _spread(lanes)
         for row, group in zip(lanes, groups, strict=True):
@@ -55,6 +52,11 @@ def spread_over_threads(timeline: Timeline, tracks: set[int], between: tuple[int
         beside[track] = max(int(group.max(initial=0)) for group in groups)
         free += beside[track] + 1
     return Threads(number, first, beside)
+
+
+def _read(timeline: Timeline, lane: int, between: tuple[int, int] | None) -> Bins:
+    raw = timeline.raw
+    return raw.cut(lane, *((0, raw.counts[lane]) if between is None else raw.find_window(lane, *between)))
 
 
 def _spread(lanes: list[Bins]) -> list[Int32s]:

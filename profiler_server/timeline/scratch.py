@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from collector.format.intervals import Ints
-from profiler_server.timeline.lane_file import drop_pages
 from profiler_server.timeline.lanes import LaneAllocator
 from profiler_server.timeline.names import NameCollector
 from profiler_server.timeline.sources import BATCH_ROWS, Batch
 
 
 class Scratch:
-    """The slices in the order of reading. `rows` is how many there are; `reserve` makes room for more."""
+    """The slices in the order of reading, as long as it is open. `rows` is how many there are; `reserve` makes room for more."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -25,6 +28,8 @@ class Scratch:
         self.names = NameCollector()
         self.lanes = LaneAllocator()
         self.folder = folder
+        self._files: dict[str, Any] = {}
+        self._open = ExitStack()
         self.reserve(0)
 
     def reserve(self, capacity: int) -> None:
@@ -36,13 +41,25 @@ class Scratch:
         self.lane = self.new_column("lane", np.int32, capacity)
 
     def new_column(self, name: str, dtype: Any, size: int) -> npt.NDArray[Any]:
-        """Return a column of that size in a file of its own: zeros, after what the file already holds."""
+        """Return a column of that size in a file of its own: zeros, after what the file already holds. OSError if the
+        disk is full: a page of a mapped file that it has no room for would end the process, as would one that somebody
+        cuts off, so the room is taken first and the file has no name."""
         if not size:
             return np.zeros(0, dtype)
-        path = self.folder / name
-        with path.open("ab") as file:
+        if name not in self._files:
+            self._files[name] = self._open.enter_context(tempfile.TemporaryFile(dir=self.folder))  # noqa: SIM115
+        file = self._files[name]
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size * np.dtype(dtype).itemsize)
+        else:
             file.truncate(size * np.dtype(dtype).itemsize)
-        return np.memmap(path, dtype, "r+", shape=(size,))
+        return np.memmap(file, dtype, "r+", shape=(size,))
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
 
     def fill(self, batch: Batch, source: int) -> None:
         """Append a batch. Batches of one source come in start order; names of two sources are kept apart."""
@@ -66,8 +83,8 @@ def let_go(*columns: npt.NDArray[Any]) -> None:
     """Give the pages of mapped columns back to the system's cache; what was written stays in the files."""
     for column in columns:
         mapped = getattr(column, "_mmap", None)
-        if mapped is not None:
-            drop_pages(mapped)
+        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class Scatter:

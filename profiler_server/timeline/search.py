@@ -61,7 +61,6 @@ def search(timeline: Timeline, text: str, after: tuple[int, int], direction: Dir
         earlier = int((at_after - first).sum())
         number = earlier if earlier else total
         position = _last_of(timeline, first, at_after if earlier else last)
-    timeline.count_read(len(names))
     return SearchResult(total, len(names), top, timeline.place(position), number)
 
 
@@ -78,7 +77,7 @@ def _bisect(timeline: Timeline, first: Ints, last: Ints, after: tuple[int, int])
         if not open_.size:
             return low
         middle = (low[open_] + high[open_]) >> 1
-        place = timeline.order[middle].astype(np.int64)
+        place = timeline.read_order(middle)
         start = _read_starts(timeline, place)
         behind = (start < after[0]) | ((start == after[0]) & (place <= after[1]))
         low[open_[behind]] = middle[behind] + 1
@@ -86,12 +85,12 @@ def _bisect(timeline: Timeline, first: Ints, last: Ints, after: tuple[int, int])
 
 
 def _first_of(timeline: Timeline, first: Ints, last: Ints) -> int:
-    places = timeline.order[first[first < last]].astype(np.int64)
+    places = timeline.read_order(first[first < last])
     return int(places[np.lexsort((places, _read_starts(timeline, places)))[0]])
 
 
 def _last_of(timeline: Timeline, first: Ints, last: Ints) -> int:
-    places = timeline.order[last[first < last] - 1].astype(np.int64)
+    places = timeline.read_order(last[first < last] - 1)
     return int(places[np.lexsort((places, _read_starts(timeline, places)))[-1]])
 
 
@@ -100,5 +99,5 @@ def _read_starts(timeline: Timeline, places: Ints) -> npt.NDArray[np.int64]:
     starts = np.empty(places.size, np.int64)
     for lane in np.unique(lanes):
         rows = lanes == lane
-        starts[rows] = timeline.raw.lane(int(lane)).start[places[rows] - timeline.lane_offsets[lane]]
+        starts[rows] = timeline.raw.pick(int(lane), 0, places[rows] - timeline.lane_offsets[lane])
     return starts

@@ -1,4 +1,4 @@
-"""An open timeline: the mapped files of its cache, and the questions that tiles, search and details ask of them."""
+"""An open timeline: the files of its cache, and the questions that tiles, search and details ask of them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,11 @@ from profiler_server.timeline.build import (
     TILE_BITS,
     Index,
 )
-from profiler_server.timeline.lane_file import CounterFile, LaneFile
+from profiler_server.timeline.column_file import ColumnFile
+from profiler_server.timeline.lane_file import LaneFile, open_counters, open_level, open_raw
 from profiler_server.timeline.levels import RAW_FILE, level_file
 from profiler_server.timeline.names import Names, read_names
 from profiler_server.timeline.pyramid import Bins, join_bins, merge_bins
-from profiler_server.timeline.scratch import let_go
-
-_READS_HELD = 16
 
 
 class Cut(NamedTuple):
@@ -48,17 +46,17 @@ class Place(NamedTuple):
 
 
 class Timeline:
-    """One rank's timeline. Reads are lazy and mapped; opening costs a few milliseconds at any size."""
+    """One rank's timeline. What is asked for is read; opening costs a few milliseconds at any size."""
 
     def __init__(self, folder: Path, rank: RankRun, stamp: str) -> None:
         self.folder = folder
         self.rank = rank
         self.stamp = stamp
-        self._reads = 0
         self.index = msgspec.json.decode((folder / INDEX_FILE).read_bytes(), type=Index)
-        self.raw = LaneFile(folder / RAW_FILE)
-        self._levels = {level: LaneFile(folder / level_file(level)) for level in self.index.levels}
-        self.counters = CounterFile(folder / COUNTERS_FILE)
+        self.raw = open_raw(folder / RAW_FILE)
+        self._levels = {level: open_level(folder / level_file(level)) for level in self.index.levels}
+        self._order = ColumnFile(folder / ORDER_FILE, (np.uint32,))
+        self.counters = open_counters(folder / COUNTERS_FILE)
         counts = [lane.count for lane in self.index.lanes]
         self.lane_offsets: Ints = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
 
@@ -74,12 +72,9 @@ class Timeline:
     def name_offsets(self) -> Ints:
         return np.concatenate(([0], np.cumsum(self.names.count))).astype(np.int64)
 
-    @cached_property
-    def order(self) -> npt.NDArray[np.uint32]:
-        """Places of the slices in lane order, sorted by name and start."""
-        if not self.index.slices:
-            return np.zeros(0, np.uint32)
-        return np.memmap(self.folder / ORDER_FILE, np.uint32, "r")
+    def read_order(self, rows: Ints) -> Ints:
+        """Return places of slices in lane order; their rows are sorted by name and start."""
+        return self._order.pick(0, 0, rows).astype(np.int64)
 
     def cut_tile(self, level: int, number: int) -> Cut:
         """Return what starts in tile `number` of a level, and per lane the one that already runs at its edge.
@@ -97,9 +92,8 @@ class Timeline:
         for lane in range(len(self.index.lanes)):
             first, last = source.find_window(lane, begin, end)
             if last > first:
-                pieces.append(source.lane(lane).cut(first, last))
+                pieces.append(source.cut(lane, first, last))
                 lanes.append((lane, last - first))
-        self.count_read()
         numbers = np.repeat(*np.asarray(lanes, np.int64).reshape(-1, 2).T).astype(np.uint32)
         joined = join_bins(pieces)
         if level <= self.index.raw_level or not joined.start.size:
@@ -116,20 +110,6 @@ class Timeline:
         stored = [known for known in self.index.levels if known <= level]
         return self._levels[stored[-1]] if stored and level > self.index.raw_level else self.raw
 
-    def count_read(self, pages: int = 1) -> None:
-        """Count a tile, or another read of as many pages, and let go of what many of them have mapped."""
-        self._reads += pages
-        if self._reads >= _READS_HELD:
-            self.let_go()
-
-    def let_go(self) -> None:
-        """Give the mapped pages back, so that what was read once does not count as the server's memory for ever."""
-        self._reads = 0
-        for file in (self.raw, *self._levels.values()):
-            file.let_go()
-        if isinstance(self.order, np.memmap):
-            let_go(self.order)
-
     def lane_of(self, position: int) -> int:
         return int(np.searchsorted(self.lane_offsets, position, "right")) - 1
 
@@ -137,8 +117,8 @@ class Timeline:
         """Return the slice at a place of lane order."""
         lane = self.lane_of(position)
         at = position - int(self.lane_offsets[lane])
-        bins = self.raw.lane(lane)
-        return Place(position, lane, int(bins.start[at]), int(bins.end[at]), int(bins.name[at]), int(bins.id[at]))
+        bins = self.raw.cut(lane, at, at + 1)
+        return Place(position, lane, *(int(column[0]) for column in (bins.start, bins.end, bins.name, bins.id)))
 
     def find_place(self, track: int, start_ns: int, sid: int) -> Place | None:
         """Find the slice of that number on a track; `start_ns` is since the run's epoch."""
@@ -146,9 +126,7 @@ class Timeline:
         for lane, entry in enumerate(self.index.lanes):
             if entry.track != track:
                 continue
-            bins = self.raw.lane(lane)
-            first, last = np.searchsorted(bins.start, start, "left"), np.searchsorted(bins.start, start, "right")
-            found = np.flatnonzero(bins.id[first:last] == sid)
-            if found.size:
-                return self.place(int(self.lane_offsets[lane] + first + found[0]))
+            row = self.raw.find_slice(lane, start, sid)
+            if row is not None:
+                return self.place(int(self.lane_offsets[lane]) + row)
         return None

@@ -88,13 +88,11 @@ def _pack_points(points: Points, begin: int, tick: int) -> tuple[npt.NDArray[Any
 def bin_counters(timeline: Timeline, level: int, begin: int, end: int) -> Points:
     """Return the points of every counter in [begin, end) with the one that holds at `begin`, at most one per bin."""
     pieces = []
-    for number in range(timeline.counters.count):
-        time, value = timeline.counters.series(number)
-        first = max(int(np.searchsorted(time, begin, "right")) - 1, 0)
-        last = int(np.searchsorted(time, end, "left"))
-        if last <= first:
+    for number in range(len(timeline.counters.counts)):
+        time, points = timeline.counters.cut(number, begin, end)
+        if not time.size:
             continue
-        time, value = time[first:last], value[first:last].astype(np.float32)
+        value = points.astype(np.float32)
         home = time >> level
         opens = np.flatnonzero(np.concatenate(([True], home[1:] != home[:-1])))
         closes = np.append(opens[1:], time.size) - 1

@@ -77,7 +77,7 @@ def test_lanes_of_a_merged_tile_are_those_of_its_slices(dense: Timeline) -> None
     cut = dense.cut_tile(dense.index.top_level, 0)
     for lane in np.unique(cut.lane):
         ids = set(cut.bins.id[cut.lane == lane].tolist())
-        assert ids <= set(dense.raw.lane(int(lane)).id.tolist())
+        assert ids <= set(dense.raw.cut(int(lane), 0, dense.raw.counts[lane]).id.tolist())
 
 
 def test_a_packed_tile_has_the_declared_layout(dense: Timeline) -> None:
@@ -127,12 +127,6 @@ def test_the_tile_cache_is_bounded(dense: Timeline) -> None:
 
 def test_reading_ahead_in_a_large_file_gives_the_same_tiles(dense: Timeline, monkeypatch: pytest.MonkeyPatch) -> None:
     tiles = [pack_tile(dense, dense.index.raw_level, number) for number in range(4)]
-    monkeypatch.setattr("profiler_server.timeline.lane_file._AHEAD_BYTES", 0)
+    monkeypatch.setattr("profiler_server.timeline.column_file._AHEAD_BYTES", 0)
     again = Timeline(dense.folder, dense.rank, dense.stamp)
     assert [pack_tile(again, dense.index.raw_level, number) for number in range(4)] == tiles
-
-
-def test_letting_pages_go_changes_nothing(dense: Timeline) -> None:
-    before = pack_tile(dense, dense.index.raw_level, 1)
-    dense.let_go()
-    assert pack_tile(dense, dense.index.raw_level, 1) == before
