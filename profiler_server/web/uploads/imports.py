@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 import secrets
 import shutil
+import signal
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
@@ -19,16 +23,27 @@ from typing import Literal
 from profiler_server.settings import IMPORT_MEMORY_BYTES
 from profiler_server.store.names import find_free_name, name_run
 from profiler_server.web.uploads import waiting
-from profiler_server.web.uploads.memory import WATCH_INTERVAL_S, MemoryLimitError, bound_addresses, check_memory
+from profiler_server.web.uploads.memory import (
+    WATCH_INTERVAL_S,
+    MemoryLimitError,
+    bound_addresses,
+    check_memory,
+    go_first,
+)
 
 UPLOAD_FOLDER = ".stepscope-uploads"
 KEPT = 200
 _STALE_S = 24 * 3600
+_MKDIR_TRIES = 10
+MOST_TRIES = 3
+"""Servers that may die while they import an upload; then it counts as what kills them."""
 _REPORT_INTERVAL_S = 0.2
 log = logging.getLogger(__name__)
 
 State = Literal["waiting", "importing", "done", "failed", "cancelled"]
 _CANCELLED = "cancelled before it was done"
+_TAKEN = "another server took this upload; reload the list of runs"
+_DEADLY = f"{MOST_TRIES} servers ended while they imported this; try `profiler-server import` on the server's machine"
 
 
 @dataclass(frozen=True)
@@ -77,12 +92,16 @@ class Imports:
     def make_folder(self) -> Path:
         """Make a folder for the files of one upload, beside the runs, so that a full disk is met before the import."""
         room = self._base_dir / UPLOAD_FOLDER
-        room.mkdir(exist_ok=True)
-        for left in room.iterdir():  # of a server that was killed
-            if left.name not in self._jobs and time.time() - left.stat().st_mtime > _STALE_S:
-                shutil.rmtree(left, ignore_errors=True)
+        with suppress(OSError):  # another upload ends meanwhile
+            for left in room.iterdir():  # of a server that was killed
+                if left.name not in self._jobs and time.time() - left.stat().st_mtime > _STALE_S:
+                    shutil.rmtree(left, ignore_errors=True)
         folder = room / secrets.token_hex(8)
-        folder.mkdir()
+        for _ in range(_MKDIR_TRIES):
+            room.mkdir(exist_ok=True)
+            with suppress(FileNotFoundError):  # the last upload has just taken the room away
+                folder.mkdir()
+                break
         return folder
 
     def remove_folder(self, folder: Path) -> None:
@@ -136,18 +155,18 @@ class Imports:
                 return None
             job = self._jobs[job_id] = replace(job, state="cancelled", error=_CANCELLED)
             if self._running is not None and self._running[0] == job_id:
-                self._running[1].terminate()
+                self._running[1].kill()
         return job
 
     def close(self) -> None:
-        """Stop what runs. Uploads that wait, and the one that runs, stay for the server that comes next."""
+        """Stop what runs. Uploads that wait, and the one that runs, are imported by the server that comes next."""
         with self._lock:
             self._is_closing = True
             pool, running = self._pool, self._running
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
         if running is not None:
-            running[1].terminate()
+            running[1].kill()
 
     def _find_under_way(self, files: Sequence[Path]) -> Import | None:
         going = (job for job in self._jobs.values() if job.is_under_way)
@@ -155,14 +174,40 @@ class Imports:
 
     def _enqueue(self, job: Import, name: str, files: tuple[Path, ...], folder: Path | None) -> None:
         self._jobs[job.id] = job
-        while len(self._jobs) > KEPT:
-            self._jobs.popitem(last=False)
+        ended = [known.id for known in self._jobs.values() if not known.is_under_way]
+        for known in ended[: max(len(self._jobs) - KEPT, 0)]:
+            del self._jobs[known]
         self._pool = self._pool or ThreadPoolExecutor(1, "imports")
         self._pool.submit(self._run, job, name, files, folder)
 
     def _run(self, job: Import, name: str, files: tuple[Path, ...], folder: Path | None) -> None:
-        if not self._take(job, folder):
+        if folder is None:
+            if self._is_wanted(job):
+                self._note(self._make(job, name, files))
             return
+        with waiting.claim(folder) as is_mine:
+            if not is_mine:
+                self._note(replace(job, state="failed", error=_TAKEN))
+                return
+            if not self._is_wanted(job):
+                done = job
+            elif waiting.count_try(folder) > MOST_TRIES:
+                done = replace(job, state="failed", error=_DEADLY)
+            else:
+                done = self._make(job, name, files)
+            if done.error and self._is_closing and self._is_wanted(job):
+                waiting.forget_tries(folder)
+                return
+            self.remove_folder(folder)
+        self._note(done)
+
+    def _is_wanted(self, job: Import) -> bool:
+        """Say whether a job was not cancelled."""
+        with self._lock:
+            return self._jobs.get(job.id, job).is_under_way
+
+    def _make(self, job: Import, name: str, files: tuple[Path, ...]) -> Import:
+        """Import, and return how it went."""
         self._note(replace(job, state="importing"))
         try:
             name = find_free_name(self._base_dir, name)
@@ -172,24 +217,20 @@ class Imports:
         except Exception as fault:  # The thread of all imports must outlive one that fails in any way.
             log.exception("traces cannot be imported")
             error = f"{type(fault).__name__}: {fault}"
-        if folder is not None and error and self._is_closing:
-            waiting.accept(folder, files)
-            return
-        if folder is not None:
-            self.remove_folder(folder)
         done = replace(job, state="failed", error=error) if error else replace(job, state="done", run_id=name)
-        self._note(replace(done, progress_frac=1.0))
+        return replace(done, progress_frac=1.0)
 
     def _import(self, job: Import, files: tuple[Path, ...], name: str) -> str:
         """Import in a process of its own; return what went wrong, empty for nothing."""
         context = multiprocessing.get_context("spawn")
         receiver, sender = context.Pipe(duplex=False)
         process = context.Process(target=import_files, args=(files, self._base_dir / name, sender), daemon=True)
+        _block_signals()
         process.start()
         with self._lock:
             self._running = (job.id, process)
-            if not self._jobs.get(job.id, job).is_under_way:
-                process.terminate()  # cancelled in this very moment
+            if self._is_closing or not self._jobs.get(job.id, job).is_under_way:
+                process.kill()  # cancelled in this very moment
         sender.close()
         try:
             return self._follow(job, receiver, process.pid or 0)
@@ -216,20 +257,6 @@ class Imports:
             check_memory(pid, self._memory_bytes)
             self._note(replace(job, state="importing", progress_frac=value))
 
-    def _take(self, job: Import, folder: Path | None) -> bool:
-        """Say whether to import here and now: a job may be cancelled, and an upload be taken by another server."""
-        with self._lock:
-            is_wanted = self._jobs.get(job.id, job).is_under_way
-        if folder is None:
-            return is_wanted
-        if not is_wanted:
-            self.remove_folder(folder)
-        elif not waiting.take(folder):
-            self._note(replace(job, state="failed", error="another server took this upload; reload the list of runs"))
-        else:
-            return True
-        return False
-
     def _note(self, job: Import) -> None:
         """Note how a job goes; one that was cancelled stays so."""
         with self._lock:
@@ -241,6 +268,8 @@ class Imports:
 def import_files(files: tuple[Path, ...], target: Path, sender: Connection) -> None:
     """Import trace files to a run. Runs in a process of its own; sends ("progress", share) and ("end", error)."""
     bound_addresses()
+    go_first()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     from collector.format.schema.errors import StepscopeError
     from collector.traces import import_trace
 
@@ -259,6 +288,21 @@ def import_files(files: tuple[Path, ...], target: Path, sender: Connection) -> N
         sender.send(("end", _hide_folder(str(error), files)))
     except Exception as error:  # noqa: BLE001  an edge: what went wrong is shown in the browser
         sender.send(("end", f"{type(error).__name__}: {error}"))
+
+
+def _block_signals() -> None:
+    """Keep Ctrl-C and the like, which reach all processes of a terminal or a service, from the processes that this thread
+    starts: the server says whether an import ends with it."""
+    resource_tracker.ensure_running()  # which lets signals through again where it starts its process
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+
+
+def _end_with_parent() -> None:
+    """End this process with the server, whatever ends that: the next one imports the upload."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _refuse_links(paths: tuple[Path, ...]) -> str:

@@ -1,11 +1,13 @@
-"""Uploads that were accepted and not imported yet, as a list in the folder of each: a server that is ended leaves them
-to the next. Whoever imports one takes the list away first, so that two servers never import the same.
+"""Uploads that were accepted and not imported yet, as a list in the folder of each: a server that ends leaves them to the
+next, however it ends. Whoever imports one holds a lock on its list, so that two servers never import the same.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -14,7 +16,7 @@ from collector.format.schema.reading import read_small_file
 from collector.format.schema.writing import replace_text, sync_tree
 
 _ACCEPTED = "accepted.json"
-_TAKEN = "taken.json"
+_TRIES = "tries"
 
 
 def accept(folder: Path, files: Sequence[Path]) -> None:
@@ -24,19 +26,34 @@ def accept(folder: Path, files: Sequence[Path]) -> None:
     replace_text(folder / _ACCEPTED, msgspec.json.encode(names).decode(), durable=True)
 
 
-def take(folder: Path) -> bool:
-    """Take an upload to import it; False if another server has done so."""
+@contextmanager
+def claim(folder: Path) -> Iterator[bool]:
+    """Hold an upload while it is imported; gives False if another server does, or has imported it."""
+    descriptor = _lock(folder / _ACCEPTED)
     try:
-        os.rename(folder / _ACCEPTED, folder / _TAKEN)
-    except OSError:
-        return False
-    return True
+        yield descriptor is not None
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def count_try(folder: Path) -> int:
+    """Note that an upload is about to be imported, and return how often that began and never came to an end."""
+    with open(folder / _TRIES, "ab") as file:
+        file.write(b".")
+        return file.tell()
+
+
+def forget_tries(folder: Path) -> None:
+    """Let the tries so far not count: the server was ended, not the import."""
+    with suppress(OSError):
+        (folder / _TRIES).unlink(missing_ok=True)
 
 
 def list_accepted(room: Path) -> list[tuple[Path, tuple[Path, ...]]]:
-    """Return the folders of the uploads that wait, the oldest first, with their files."""
+    """Return the folders of the uploads that nobody imports, the oldest first, with their files."""
     found = [entry for note in room.glob(f"*/{_ACCEPTED}") if (entry := _read_accepted(note)) is not None]
-    return [(folder, files) for _, folder, files in sorted(found)]
+    return [(folder, files) for _, folder, files in sorted(found) if _is_free(folder)]
 
 
 def _read_accepted(note: Path) -> tuple[float, Path, tuple[Path, ...]] | None:
@@ -53,3 +70,24 @@ def _read_accepted(note: Path) -> tuple[float, Path, tuple[Path, ...]] | None:
 
 def _is_inside(path: Path, folder: Path) -> bool:
     return path.is_file() and path.resolve() == path and path.is_relative_to(folder)
+
+
+def _is_free(folder: Path) -> bool:
+    with claim(folder) as is_mine:
+        return is_mine
+
+
+def _lock(note: Path) -> int | None:
+    """Return a descriptor that holds the lock of a list, None if that is held elsewhere or the list is gone."""
+    try:
+        descriptor = os.open(note, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_nlink:  # else it was imported and removed before the lock was ours
+            return descriptor
+    except OSError:
+        pass  # held elsewhere
+    os.close(descriptor)
+    return None
