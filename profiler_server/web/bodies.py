@@ -1,5 +1,5 @@
 """What a request may send: a few KiB within seconds, read before any route sees it. An upload streams, and its route
-limits how much; here it is only kept from standing still.
+limits how much; here it is kept from standing still, and only some come at a time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from profiler_server.web.links import API
 BODY_LIMIT_BYTES = 64 << 10
 BODY_LIMIT_S = 10.0
 UPLOAD_PATH = f"{API}/imports"
+UPLOADS_AT_ONCE = 16
 UPLOAD_PAUSE_LIMIT_S = 30.0
 UPLOAD_SLOWEST_BYTES_PER_S = 1024
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
@@ -31,14 +32,26 @@ class BodyLimit:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._uploads = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] in _WITHOUT_BODY:
             await self._app(scope, receive, send)
         elif scope["path"] == UPLOAD_PATH:
-            await self._app(scope, SteadyUpload(receive), send)
+            await self._pass_upload(scope, receive, send)
         else:
             await self._pass_small(scope, receive, send)
+
+    async def _pass_upload(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._uploads >= UPLOADS_AT_ONCE:
+            cause = f"{UPLOADS_AT_ONCE} uploads are under way; send this one when one of them has ended."
+            await refuse(UPLOAD_PATH, 503, cause, {"Retry-After": "5", "Connection": "close"})(scope, receive, send)
+            return
+        self._uploads += 1
+        try:
+            await self._app(scope, SteadyUpload(receive), send)
+        finally:
+            self._uploads -= 1
 
     async def _pass_small(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = str(scope["path"])

@@ -1,5 +1,6 @@
-"""How long a connection may take to say what it wants, and to take the answer. uvicorn waits for ever, so that a thousand
-clients which send or read a byte a minute would use up the descriptors and the memory of the process.
+"""How long a connection may take to say what it wants, and to take the answer, and how many there may be. uvicorn waits for
+ever and takes all, so that a thousand clients which send or read a byte a minute would use up the descriptors and the
+memory of the process.
 """
 
 from __future__ import annotations
@@ -17,22 +18,29 @@ HEAD_LIMIT_BYTES = 32 << 10
 TAKE_LIMIT_S = 30.0
 SLOWEST_BYTES_PER_S = 4 << 10
 """A client that takes less of its answer for so long is not waited for; a modem of 1998 took more."""
+MOST_CONNECTIONS = 1000
 MOST_UNSENT_BYTES = 256 << 20
 """What all clients together may leave in memory; the one that waits longest goes first."""
 
 
 class PatientProtocol(H11Protocol):
     """HTTP/1.1 where the head of a request, and what is left of a body that was refused, arrive in time or never, and
-    where an answer is taken in time or dropped."""
+    where an answer is taken in time or dropped. Of more than `most_connections` the one goes that has kept us waiting longest."""
 
     _timer: asyncio.TimerHandle | None = None
     _taking: asyncio.TimerHandle | None = None
     _unsent_bytes = 0
     _waiting: ClassVar[dict[PatientProtocol, None]] = {}
+    _silent: ClassVar[dict[PatientProtocol, None]] = {}
+    most_connections: ClassVar[int] = MOST_CONNECTIONS
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._watch()
+        if len(self.connections) > self.most_connections:
+            longest = next(iter(self._silent))
+            longest._stop()
+            longest._give_up()
 
     def handle_events(self) -> None:
         super().handle_events()
@@ -70,8 +78,10 @@ class PatientProtocol(H11Protocol):
             self._stop()
         elif self._timer is None:
             self._timer = self.loop.call_later(HEAD_LIMIT_S, self._give_up)
+            self._silent[self] = None
 
     def _stop(self) -> None:
+        self._silent.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

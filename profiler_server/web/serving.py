@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import resource
 import secrets
 import socket
 import sys
@@ -19,6 +20,7 @@ from profiler_server.web.hosts import Hosts
 
 BACKLOG = 128
 PORTS_TRIED = 50
+MOST_DESCRIPTORS = 1 << 16
 SHUTDOWN_LIMIT_S = 3
 _M_MMAP_THRESHOLD = -3
 _LARGE_BYTES = 1 << 20
@@ -72,6 +74,18 @@ def describe_start(settings: Settings, port: int) -> list[str]:
     return lines
 
 
+def raise_descriptor_limit() -> int:
+    """Let this process open as many files as it may, within reason, and return how many that are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft >= most:
+        return soft
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        return most
+    return soft
+
+
 def return_large_blocks() -> None:
     """Have glibc give blocks of a megabyte back when they are freed.
 
@@ -86,14 +100,17 @@ def _run(settings: Settings, listener: socket.socket) -> None:
     import uvicorn  # after the socket is bound: a wrong port is reported at once
 
     from profiler_server.web.app import create_app
-    from profiler_server.web.patience import HEAD_LIMIT_BYTES, PatientProtocol
+    from profiler_server.web.patience import HEAD_LIMIT_BYTES, MOST_CONNECTIONS, PatientProtocol
 
+    # The other half is for files: a page must be made however many clients hang on.
+    PatientProtocol.most_connections = min(MOST_CONNECTIONS, raise_descriptor_limit() // 2)
     config = uvicorn.Config(
         create_app(settings),
         log_level="warning",
         access_log=False,
         server_header=False,
         http=PatientProtocol,
+        backlog=BACKLOG,
         h11_max_incomplete_event_size=HEAD_LIMIT_BYTES,
         proxy_headers=False,  # anyone can send them
         timeout_graceful_shutdown=SHUTDOWN_LIMIT_S,
