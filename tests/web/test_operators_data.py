@@ -167,6 +167,19 @@ def test_csv_holds_every_row_and_no_formula(base: Path, fetch: Fetch) -> None:
     assert "'=1+1" in {row["name"] for row in rows}
 
 
+def test_csv_of_many_rows_comes_in_pieces_with_one_head(
+    base: Path, fetch: Fetch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_rows(base / "healthy", "operators", [operator(f"op{i}") for i in range(30)])
+    whole = fetch("/api/v1/runs/healthy/operators", format="csv")
+    monkeypatch.setattr("profiler_server.web.routes.operators.BATCH_ROWS", 7)
+    pieces = fetch("/api/v1/runs/healthy/operators", format="csv")
+    assert pieces.text == whole.text
+    assert "content-length" not in pieces.headers
+    none = fetch("/api/v1/runs/healthy/operators", format="csv", q="no such operator 0123456789")
+    assert none.text.splitlines() == whole.text.splitlines()[:1]
+
+
 def test_rest_gives_queues_samples_and_stages(fetch: Fetch) -> None:
     queue = fetch("/api/v1/runs/slow/queues").json()["queues"][0]
     assert (queue["name"], queue["capacity"], queue["empty_frac"]) == ("worker_queue", 4, 0.75)

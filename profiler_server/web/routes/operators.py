@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import pyarrow as pa
 import pyarrow.csv as pcsv
 from fastapi import APIRouter, Query
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from collector.format.lens import StepRange
 from profiler_server.analysis.operators.operator_groups import GROUPS, GroupTable
@@ -20,6 +21,7 @@ from profiler_server.web.parameters import RankOf, check_page
 
 ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}", tags=["operators"])
 CSV_ROWS = 1_000_000
+BATCH_ROWS = 10_000
 
 GroupName = Annotated[
     Literal["types", "operators", "kernels", "host", "modules", "roofline"], Query(description="What a row stands for.")
@@ -85,7 +87,13 @@ def _parse_sort(text: str, group: str, table: GroupTable) -> tuple[str, bool]:
 
 
 def _send_csv(rows: pa.Table, name: str) -> Response:
-    sink = io.BytesIO()
-    pcsv.write_csv(guard_texts(rows), sink)
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(sink.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)
+    return StreamingResponse(write_csv(rows), media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def write_csv(rows: pa.Table) -> Iterator[bytes]:
+    """Yield a table as CSV, some rows at a time."""
+    for at in range(0, max(rows.num_rows, 1), BATCH_ROWS):
+        sink = io.BytesIO()
+        pcsv.write_csv(guard_texts(rows.slice(at, BATCH_ROWS)), sink, pcsv.WriteOptions(include_header=not at))
+        yield sink.getvalue()
