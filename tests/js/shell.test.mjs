@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { describeState } from "../../frontend/static/js/imports.js";
-import { describeChoice } from "../../frontend/static/js/runs.js";
+import { askFor, describeChoice } from "../../frontend/static/js/runs.js";
 import { readChoice, writeChoice } from "../../frontend/static/js/storage.js";
 import { addressOf, opensElsewhere } from "../../frontend/static/js/swap.js";
 import { nextTheme } from "../../frontend/static/js/theme.js";
@@ -53,4 +53,14 @@ test("an import that waits says its place in the queue", () => {
   assert.deepEqual(named, ["2nd", "3rd", "4th", "11th", "21st", "22nd"]);
   assert.equal(places[1], "2nd in the queue");
   assert.equal(describeState({ ...job, state: "importing", ahead: 1 }), "Importing");
+});
+
+test("one query asks for as many runs as the server reads", () => {
+  const many = Array.from({ length: 90 }, (_, number) => `run-${number}`);
+  assert.equal(askFor(many).getAll("run").length, 50);
+  const long = many.map((id) => `${"folder/".repeat(30)}${id}`);
+  const asked = askFor(long);
+  assert.ok(asked.toString().length < 8192);
+  assert.deepEqual(asked.getAll("run"), long.slice(0, asked.getAll("run").length));
+  assert.deepEqual(askFor(["x".repeat(9000), "a"]).getAll("run").length, 1);
 });

@@ -3,8 +3,9 @@ import { followRows } from "./run_rows.js";
 
 const POLL_MS = 400;
 const SLOWEST_MS = 5000;
-/** A query has at most 64 fields; the others are asked for as these are filled in. */
+/** A query has at most 64 fields and 8 KiB; the others are asked for as these are filled in. */
 const ASKED_AT_ONCE = 50;
+const LONGEST_QUERY = 6000;
 
 /** @typedef {{label: string, sentence: string, kind: string, pending: boolean}} Verdict */
 
@@ -34,6 +35,20 @@ function installCompare() {
   show();
 }
 
+/**
+ * @param {string[]} ids
+ * @returns {URLSearchParams} the query for as many of them, from the first on, as one can hold
+ */
+export function askFor(ids) {
+  const query = new URLSearchParams();
+  for (const id of ids.slice(0, ASKED_AT_ONCE)) {
+    const longer = new URLSearchParams([...query, ["run", id]]);
+    if (query.has("run") && longer.toString().length > LONGEST_QUERY) break;
+    query.append("run", id);
+  }
+  return query;
+}
+
 let filling = false;
 
 /** Fill in what is pending, until nothing is. */
@@ -49,17 +64,17 @@ async function fillVerdicts() {
 /** @returns {Promise<boolean>} whether verdicts were pending */
 async function askVerdicts() {
   const pending = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-verdict]"));
-  const cells = [...pending].slice(0, ASKED_AT_ONCE);
-  if (cells.length === 0) return false;
-  const query = new URLSearchParams(cells.map((cell) => ["run", cell.dataset.verdict ?? ""]));
+  if (pending.length === 0) return false;
+  const query = askFor([...pending].map((cell) => cell.dataset.verdict ?? ""));
   try {
     const answer = await fetch(`/api/v1/verdicts?${query}`);
+    if (answer.status >= 500) return true;
     const verdicts = answer.ok ? /** @type {Record<string, Verdict>} */ (await answer.json()) : {};
-    for (const cell of cells) {
+    for (const cell of [...pending].slice(0, query.getAll("run").length)) {
       const verdict = verdicts[cell.dataset.verdict ?? ""];
-      if (!verdict || verdict.pending) continue;
-      cell.textContent = verdict.label;
-      cell.title = verdict.sentence;
+      if (verdict?.pending) continue;
+      cell.textContent = verdict?.label ?? "n/a"; // the run is gone, or its name is longer than a query
+      cell.title = verdict?.sentence ?? "";
       delete cell.dataset.verdict;
     }
   } catch {
