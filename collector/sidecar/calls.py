@@ -29,7 +29,7 @@ class CallLog:
 
     def __init__(self) -> None:
         self._span = (0, 0)
-        self._reduction: tuple[int, int, int] | None = None
+        self._reduction: tuple[int, int, int, int] | None = None
         self._waited_for: dict[int, Call] = {}
         self._last: Call | None = None
 
@@ -37,9 +37,12 @@ class CallLog:
         """The training thread was in a collective; which one follows."""
         self._span = start, end
 
-    def reduce(self, duration: int, held: int) -> None:
-        """A backward has reduced its gradients; when that began follows, and what it was."""
-        self._reduction = 0, duration, held
+    def reduce(self, duration: int, held: int, left: int) -> None:
+        """A backward has reduced its gradients and was held for it until `left`, 0 for not at all.
+
+        When the reduction began follows, and what it was.
+        """
+        self._reduction = 0, duration, held, left
 
     def date_reduction(self, start: int) -> None:
         if self._reduction is not None:
@@ -49,8 +52,9 @@ class CallLog:
         """Make the call that the word describes, of the last span or reduction."""
         serial, is_open, what = unpack_call(word)
         if self._reduction is not None:
-            start, duration, held = self._reduction
-            call = Call(what, start, start + duration, held, False)
+            start, duration, held, left = self._reduction
+            # The training leaves it a little after its end: that moment is what ranks have in common.
+            call = Call(what, start, max(start + duration, left), held, False)
             self._reduction = None
         else:
             start, end = self._span

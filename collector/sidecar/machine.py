@@ -356,17 +356,17 @@ class StepMachine(RowKeeper):
 
     def _add_reduction(self, value: int) -> None:
         """Count the communication of a backward; the part that the backward waited for is in the row already."""
-        held = 0
+        held = left = 0
         for phase, start, end in reversed(self.row.stretches):
             if phase == COMMUNICATION:
-                held = end - start
+                held, left = end - start, end
                 break
             if phase != BACKWARD:
                 break
         counters = self.row.counters
         counters.reductions += 1
         counters.hidden += max(value - held, 0)
-        self._calls.reduce(value, held)
+        self._calls.reduce(value, held, left)
 
     def _feed_collection(self, code: int, time: int) -> None:
         if code == codes.GC_START:

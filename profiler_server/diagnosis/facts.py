@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from collector.format.steps import StepSelection
 from profiler_server.analysis.data.loop import BatchTimes, MeasuredLoop
 from profiler_server.analysis.data.pipeline import Readiness
 from profiler_server.analysis.memory.host import HostLoad
-from profiler_server.analysis.ranks.ranks import Straggler
+from profiler_server.analysis.ranks.stragglers import Judgement, Straggler
 from profiler_server.analysis.results import DeviceSummary
 from profiler_server.analysis.steps.compiles import CompileEvents
 from profiler_server.analysis.steps.interruptions import Interruptions
@@ -248,11 +248,15 @@ class Peer:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The other ranks of the run, as far as they were read, and the rank that is behind, as the Ranks page finds it."""
+    """The other ranks of the run, as far as they were read, and who waits for whom, as the Ranks page says it."""
 
     world_size: int
     peers: tuple[Peer, ...]
-    straggler: Straggler | None = None
+    judgement: Judgement = field(default_factory=Judgement)
+
+    @property
+    def straggler(self) -> Straggler | None:
+        return self.judgement.straggler
 
 
 @dataclass(frozen=True)

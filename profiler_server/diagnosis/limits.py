@@ -240,9 +240,6 @@ RECORDING_LARGE_FRAC = 0.10
 EXPOSED_FRAC = 0.10
 """Share of the step held by communication, the wait for slower ranks taken out."""
 
-STRAGGLER_FRAC = 0.10
-"""How far one rank is behind the median of the others, as a share of the step."""
-
 # --- precision -------------------------------------------------------------------------------------------------------
 
 FLOAT64_FRAC = 0.5

@@ -39,7 +39,8 @@ from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.device.precision import find_full_precision
 from profiler_server.analysis.memory.host import HostLoad, summarize_host
 from profiler_server.analysis.operators.operators import find_dispatch_share
-from profiler_server.analysis.ranks.ranks import find_straggler, summarize_ranks
+from profiler_server.analysis.ranks.ranks import summarize_ranks
+from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.analysis.results import DeviceSummary
 from profiler_server.analysis.steps.compiles import summarize_compiles
 from profiler_server.analysis.steps.interruptions import read_interruptions
@@ -287,4 +288,4 @@ def _measure_ranks(run: Run, own: int) -> Ranks:
         for rank in ranks
         if rank.steps and rank.rank != own
     )
-    return Ranks(run.manifest.world_size, peers, find_straggler(ranks))
+    return Ranks(run.manifest.world_size, peers, judge_ranks(ranks))

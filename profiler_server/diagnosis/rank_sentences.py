@@ -5,21 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collector.format.phases import PHASE_LABELS
+from profiler_server.analysis.ranks.causes import COLLECTING, Cause
 from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
-from profiler_server.analysis.ranks.ranks import RankSummary, Straggler, find_noun, find_straggler
-from profiler_server.format import format_duration, format_number_of, format_share
+from profiler_server.analysis.ranks.ranks import RankSummary, find_noun
+from profiler_server.analysis.ranks.stragglers import Judgement, Rotation, Straggler, judge_ranks
+from profiler_server.format import format_duration, format_share
 
 LATE_FRAC = 0.7
 """From this share of the collectives on, the rank that comes last is named."""
+SURE_CAUSE_FRAC = 0.8
+"""A phase that makes up so much of what is longer is named alone."""
+MOST_NAMED = 8
+_CAUSE_WORDS = {"h2d": "copying to the device"}
 LEAST_BEHIND_FRAC = 0.001
 """A rank that is behind by less is not named: its share would read 0.0 %."""
 
 
 def describe_ranks(ranks: Sequence[RankSummary], rows: Sequence[CollectiveRow]) -> list[str]:
     """Say which rank is slow, which collective costs most, and how much of the step the ranks are held in collectives."""
-    held = describe_held(ranks)
-    lines = [describe_straggler(find_straggler(ranks)), held, describe_slowest_collective(rows)]
-    return [line for line in (*lines, describe_communication(ranks, rows)) if line]
+    judged, noun = judge_ranks(ranks), find_noun(ranks)
+    lines = [describe_straggler(judged, noun), describe_evidence(judged, noun), describe_held(ranks)]
+    return [
+        line
+        for line in (*lines, describe_slowest_collective(rows), describe_communication(ranks, rows, judged))
+        if line
+    ]
 
 
 def describe_held(ranks: Sequence[RankSummary]) -> str:
@@ -50,40 +60,131 @@ def describe_slowest_collective(rows: Sequence[CollectiveRow]) -> str:
     return f"{name} takes longest of the collectives: {format_duration(total_ns / max(count, 1))} a call{share}."
 
 
-def describe_straggler(straggler: Straggler | None) -> str:
-    """Say which rank is behind, by how much, and what grew; or that they are alike."""
+def describe_straggler(judged: Judgement, noun: str = "step") -> str:
+    """Say which rank the others wait for, how long and why; or that they take turns, or are alike."""
+    straggler = judged.straggler
     if straggler is None:
         return "Only one rank has figures, so there is nothing to compare it with."
-    share = format_share(straggler.behind_frac)
+    share = format_share(straggler.late_frac)
     others = "the median of the others" if straggler.others > 1 else "the other"
-    if straggler.is_unsure:
-        return f"Rank {straggler.rank} is {share} behind {others}, but times vary so much that this may be chance."
-    if not straggler.is_slow and straggler.behind_frac < LEAST_BEHIND_FRAC:
-        return "The ranks are alike: none is behind the others by as much as 0.1 %."
-    if not straggler.is_slow:
-        return f"The ranks are alike: the slowest, rank {straggler.rank}, is {share} behind {others}."
-    grew = PHASE_LABELS[straggler.phase].lower()
-    before, now = format_duration(straggler.phase_others_ns), format_duration(straggler.phase_ns)
-    return f"Rank {straggler.rank} is {share} slower than {others}; its {grew} grew: {now} against {before}."
+    if straggler.is_unsure and judged.rotation is None:
+        return (
+            f"Rank {straggler.rank} is behind {others} by {share} of the {noun}, but times vary so much that this may be "
+            "chance."
+        )
+    if straggler.is_slow:
+        return _describe_slow(straggler, judged, noun)
+    if judged.rotation is not None:
+        return _describe_rotation(judged.rotation, noun)
+    if judged.is_hidden:
+        return (
+            f"The {_plural(noun)} of the ranks are equally long, and no rank was seen to wait for another: whether one of "
+            "them holds the others up cannot be told."
+        )
+    least = f" A rank behind by {format_share(judged.least_frac)} of the {noun} or more would be named."
+    if straggler.late_frac < LEAST_BEHIND_FRAC:
+        return f"The ranks are alike: none is behind the others by as much as 0.1 % of the {noun}.{least}"
+    return (
+        f"The ranks are alike: the slowest, rank {straggler.rank}, is behind {others} by {share} of the {noun}.{least}"
+    )
 
 
-def describe_communication(ranks: Sequence[RankSummary], rows: Sequence[CollectiveRow]) -> str:
-    """Say who waited for whom in the collectives of the windows, and what the step's communication phase covers."""
+def _describe_slow(straggler: Straggler, judged: Judgement, noun: str) -> str:
+    who = "the other rank" if straggler.others == 1 else f"{straggler.others:,} others"
+    late = format_duration(straggler.own_ns - straggler.others_ns)
+    does = f"takes {late} longer than {who}" if judged.is_hidden else f"holds {who} up {late}"
+    text = f"Rank {straggler.rank} {does} a {noun} ({format_share(straggler.late_frac)}): {_name_causes(straggler.causes)}."
+    if straggler.causes and straggler.causes[0].name == straggler.phase:
+        before, now = format_duration(straggler.phase_others_ns), format_duration(straggler.phase_ns)
+        text += f" Its {_name_cause(straggler.phase)} takes {now} against {before}."
+    if judged.also_slow:
+        text += f" Slow as well: {format_ranks_named(judged.also_slow)}."
+    return text
+
+
+def _describe_rotation(rotation: Rotation, noun: str) -> str:
+    return (
+        f"The ranks take turns at coming last, and wait {format_duration(rotation.waited_ns)} of each {noun} "
+        f"({format_share(rotation.waited_frac)}) for the last one: {_name_causes(rotation.causes)}."
+    )
+
+
+def describe_evidence(judged: Judgement, noun: str = "step") -> str:
+    """Say how often the rank came last, what mending it gains, and how well that is known; nothing without ranks."""
+    if judged.straggler is None or judged.is_hidden:
+        return ""
+    straggler = judged.straggler
+    text = ""
+    if straggler.is_slow:
+        text = (
+            f"It was the last in {format_share(straggler.last_frac)} of {judged.steps:,} {_plural(noun)}; if it alone were in "
+            f"time, the mean {noun} would be {format_duration(straggler.gain_ns)} shorter at most. "
+        )
+    elif judged.rotation is not None and judged.last_frac:
+        most = max(judged.last_frac.values())
+        text = f"No rank was the last in more than {format_share(most)} of {judged.steps:,} {_plural(noun)}. "
+    if judged.left_out:
+        few = "it has" if len(judged.left_out) == 1 else "they have"
+        text += f"{format_ranks_named(judged.left_out)}: not compared, {few} too little in common with the others. "
+    if judged.uneven_correlation is not None:
+        text += (
+            f"Forward and backward grow and shrink together (correlation {judged.uneven_correlation:.2f}), on another rank "
+            "in each step: the batches are of unlike length. "
+        )
+    if judged.garbage is not None:
+        text += (
+            f"Garbage collection stops one rank or another for {format_duration(judged.garbage.pause_ns)}: collecting on "
+            f"all ranks at the same step (gc.disable(), then gc.collect() every so many steps) gains "
+            f"{format_duration(judged.garbage.gain_ns)} a {noun}. "
+        )
+    return text.strip()
+
+
+def _plural(noun: str) -> str:
+    return "batches" if noun == "batch" else f"{noun}s"
+
+
+def _name_causes(causes: Sequence[Cause]) -> str:
+    if not causes:
+        return "what it does in that time was not seen"
+    first = causes[0]
+    if first.share_frac >= SURE_CAUSE_FRAC:
+        return _name_cause(first.name)
+    named = [f"{_name_cause(cause.name)} ({format_share(cause.share_frac)})" for cause in causes[:3]]
+    return f"mostly {named[0]}" + (f", then {', '.join(named[1:])}" if named[1:] else "")
+
+
+def _name_cause(name: str) -> str:
+    return "garbage collection" if name == COLLECTING else _CAUSE_WORDS.get(name) or PHASE_LABELS[name].lower()
+
+
+def format_ranks_named(ranks: Sequence[int]) -> str:
+    """Return `rank 3` or `ranks 3, 5`, the first of many."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    more = f" and {len(ranks) - MOST_NAMED:,} more" if len(ranks) > MOST_NAMED else ""
+    return f"ranks {', '.join(map(str, ranks[:MOST_NAMED]))}{more}"
+
+
+def describe_communication(
+    ranks: Sequence[RankSummary], rows: Sequence[CollectiveRow], judged: Judgement | None = None
+) -> str:
+    """Say who waited for whom in the collectives that were listed, and what the step's communication phase covers."""
     parts = []
     late = count_late(rows)
     matched = sum(late.values())
-    if matched:
+    if matched and (judged is None or judged.source == "steps"):
         rank = max(late, key=lambda number: late[number])
         waits = {row.rank: 0 for row in rows}
         for row in rows:
             waits[row.rank] += row.wait_ns or 0
         longest = max(waits, key=lambda number: waits[number])
-        who = f"rank {rank} came last to {late[rank]} of {format_number_of(matched, 'collective')}"
+        who = f"rank {rank} came last to {late[rank]:,} of {matched:,}"
         waited = f"rank {longest} waited longest, {format_duration(waits[longest])} in all"
         if late[rank] >= LATE_FRAC * matched:
-            parts.append(f"In the detailed windows {who}; {waited}.")
+            parts.append(f"Of the collectives that were listed, {who}; {waited}.")
         else:
-            parts.append(f"In the detailed windows the ranks came last by turns ({who}); {waited}.")
+            parts.append(f"To the collectives that were listed the ranks came last by turns ({who}); {waited}.")
     if all(not rank.phases_ns.get("communication") for rank in ranks if rank.steps):
         parts.append(
             "No rank's training thread was seen to be held in a collective: what DistributedDataParallel reduces inside "

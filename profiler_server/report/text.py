@@ -10,7 +10,8 @@ from collector.format.phases import PHASE_LABELS
 from collector.format.run import Run
 from collector.format.steps import PERCENTILE_LABELS, PERCENTILES, explain_left_out, select_steps
 from profiler_server.analysis.accounting.completeness import say_completeness
-from profiler_server.analysis.ranks.ranks import summarize_collectives, summarize_ranks
+from profiler_server.analysis.ranks.collectives import summarize_collectives
+from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.analysis.steps.interruptions import Held
 from profiler_server.diagnosis.judging import diagnose
@@ -92,7 +93,7 @@ def _render_comparison(run: Run) -> str:
     with Edge(lambda error: lines.append(f"The ranks cannot be compared: {type(error).__name__}: {error}"[:200])):
         ranks = summarize_ranks(run)
         if len(ranks) > 1:
-            lines += describe_ranks(ranks, summarize_collectives(run, ranks))
+            lines += describe_ranks(ranks, summarize_collectives(ranks))
     return "\n".join(["Ranks", *(f"  {line}" for line in lines)]) if lines else ""
 
 

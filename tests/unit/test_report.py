@@ -255,7 +255,10 @@ def test_the_text_tells_of_a_slow_rank_and_of_none_in_a_job_of_one(tmp_path: Pat
     parts.write_table(parts.build_table_from_rows("steps", slow), layout.table_file(layout.rank_path(path, 1), "steps"))
     two = open_run(path)
     text = render_text(build_report(two), two)
-    assert "Rank 1 is 15.6 % slower than the other; its forward grew: 30.0 ms against 20.0 ms." in text
+    assert (
+        "Rank 1 takes 10.0 ms longer than the other rank a step (14.5 %): forward. Its forward takes 30.0 ms against 20.0 ms."
+        in text
+    )
 
 
 def test_the_text_tells_how_much_of_the_step_the_ranks_are_held_in_collectives(tmp_path: Path) -> None:

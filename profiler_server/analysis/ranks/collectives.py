@@ -1,7 +1,7 @@
-"""Collectives matched across ranks: what the transfer takes, and how long each rank waits for the last one.
+"""Collectives of all ranks: what the transfer takes, how long each rank waits for the last one, and who that is.
 
-The transfer of a call is the shortest duration over its ranks, the wait of a rank is its own duration less that, and
-the rank that starts last delays the others.
+On one clock (of one host, or aligned by calls that end together) the transfer of a rank lasts from the arrival of the
+last one to its own end. Without one it is the shortest duration over the ranks. The wait is what is left.
 """
 
 from __future__ import annotations
@@ -10,32 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from collector.format.intervals import Floats, Ints, Mask
-from collector.format.run import RankRun
-from collector.format.schema.errors import TableMissingError
-from collector.format.steps import read_integers
+from profiler_server.analysis.ranks.calls import Calls
+from profiler_server.analysis.ranks.lateness import measure_calls
+from profiler_server.analysis.ranks.matching import Matched, is_awaited_later, match_calls
+from profiler_server.analysis.ranks.ranks import RankSummary
+from profiler_server.store.cache.memory import MemoryCache
 
-MOST_CALLS = 20_000
-"""Calls of one rank that are looked at, from the first."""
-_COLUMNS = ("step", "name", "group", "index", "start_ns", "duration_ns", "bytes", "group_size")
 # Bus bandwidth is algorithm bandwidth times this, in (n - 1) / n.
 _BUS_FACTORS = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "alltoall": 1.0}
-
-
-@dataclass(frozen=True, eq=False)
-class Calls:
-    """The collectives of one rank in time order; equal only to itself.
-
-    `key` tells a call: group, name, step and how many came before it there.
-    """
-
-    key: tuple[tuple[str, str, int, int], ...]
-    start_ns: Ints
-    duration_ns: Ints
-    bytes: Ints
-    group_size: Ints
 
 
 @dataclass(frozen=True)
@@ -60,125 +44,144 @@ class CollectiveRow:
     bus_bytes_per_s: float | None
 
 
-def read_calls(rank: RankRun) -> Calls | None:
-    """Read the collectives of a rank, None without any. Raises TableBrokenError or NewerSchemaError."""
-    try:
-        table = rank.table("collectives", _COLUMNS)
-    except TableMissingError:
-        return None
-    if not table.num_rows:
-        return None
-    table = table.sort_by("start_ns").slice(0, MOST_CALLS)
-    start, duration, size, ranks = (
-        read_integers(table, name, absent=-1) for name in ("start_ns", "duration_ns", "bytes", "group_size")
+_MATCHED: MemoryCache[Matched] = MemoryCache(16)
+_SUMMED: MemoryCache[tuple[CollectiveRow, ...]] = MemoryCache(16)
+
+
+def match_ranks(ranks: Sequence[RankSummary]) -> Matched:
+    """Match the collectives of the ranks, from what is kept if their files are the same."""
+    calls = {rank.rank: rank.calls for rank in ranks if rank.calls is not None}
+    return _MATCHED.find_or_compute(
+        _key(calls), tuple(calls.values()), lambda: match_calls(calls, _has_one_host(ranks))
     )
-    return Calls(_name_calls(table), start, duration, size, ranks)
 
 
-def _name_calls(table: pa.Table) -> tuple[tuple[str, str, int, int], ...]:
-    """Number calls within their step, because ranks may begin to record at different calls; without steps by index."""
-    steps = table["step"].to_pylist()
-    groups, names = (table[name].cast(pa.string()).to_pylist() for name in ("group", "name"))
-    indices = table["index"].to_pylist()
-    seen: dict[tuple[str, str, int], int] = {}
-    keys = []
-    for group, name, step, index in zip(groups, names, steps, indices, strict=True):
-        if step is None:
-            keys.append((group or "", name or "", -1, index))
-            continue
-        place = (group or "", name or "", step)
-        keys.append((*place, seen.get(place, 0)))
-        seen[place] = seen.get(place, 0) + 1
-    return tuple(keys)
+def summarize_collectives(ranks: Sequence[RankSummary]) -> tuple[CollectiveRow, ...]:
+    """Sum the collectives of the ranks by rank and name; empty where none were recorded."""
+    calls = {rank.rank: rank.calls for rank in ranks if rank.calls is not None}
+    return _SUMMED.find_or_compute(_key(calls), tuple(calls.values()), lambda: sum_collectives(match_ranks(ranks)))
 
 
-def match_collectives(calls: dict[int, Calls], one_clock: bool = True) -> tuple[CollectiveRow, ...]:
-    """Match the calls of the ranks and sum them by rank and name, in that order.
+def _key(calls: dict[int, Calls]) -> tuple[int, ...]:
+    # Summaries are kept, so calls from the same files are the same object.
+    return (len(calls), *(id(own) for own in list(calls.values())[:1]))
 
-    Without `one_clock` (ranks on several hosts) starts cannot be compared: the rank whose own call is the shortest is
-    taken as the last, since a collective ends for all at once.
-    """
-    numbers: dict[tuple[str, str, int, int], int] = {}
-    owner = np.concatenate(
-        [np.full(len(c.key), rank, np.int64) for rank, c in calls.items()] or [np.empty(0, np.int64)]
-    )
-    call = np.array([numbers.setdefault(key, len(numbers)) for c in calls.values() for key in c.key], np.int64)
-    if not len(call):
+
+def _has_one_host(ranks: Sequence[RankSummary]) -> bool:
+    """Say whether the ranks have the clock of one host. Traces do not tell their hosts, but mostly are of one."""
+    return len({rank.host for rank in ranks if rank.calls is not None}) < 2
+
+
+def sum_collectives(matched: Matched) -> tuple[CollectiveRow, ...]:
+    """Sum matched calls by rank and name, in that order."""
+    if not matched.count:
         return ()
-    start, duration, size, ranks = (
-        np.concatenate([getattr(c, name) for c in calls.values()])
-        for name in ("start_ns", "duration_ns", "bytes", "group_size")
-    )
-    count = len(numbers)
-    shortest = np.full(count, np.iinfo(np.int64).max)
-    np.minimum.at(shortest, call, duration)
-    members = np.bincount(call, minlength=count)
-    last = _find_last(call, start if one_clock else -duration, count)
-    rows = _Joined(owner, duration, size, ranks, shortest[call], members[call], last)
-    names = np.array([name for c in calls.values() for _, name, _, _ in c.key])
+    rows = _join(matched)
+    named = np.array([name for _, name in matched.kinds])
+    names, name_of = np.unique(named, return_inverse=True)
+    place = matched.row_of * len(names) + name_of[matched.kind]
+    order = np.argsort(place, kind="stable")
+    bounds = np.flatnonzero(np.diff(place[order])) + 1
     return tuple(
-        _sum_rows(rows, (names == name) & (owner == rank), rank, name)
-        for rank in calls
-        for name in sorted(set(names[owner == rank].tolist()))
+        _sum_rows(
+            rows, chosen, matched.ranks[int(matched.row_of[chosen[0]])], str(names[place[chosen[0]] % len(names)])
+        )
+        for chosen in np.split(order, bounds)
     )
+
+
+def _join(matched: Matched) -> _Joined:
+    members = np.bincount(matched.call, minlength=matched.count)[matched.call]
+    clocked = matched.is_clocked & (np.bincount(matched.call, ~matched.is_clocked, matched.count)[matched.call] == 0)
+    later = is_awaited_later(matched.waiting_ns, matched.duration_ns)
+    shortest = _of_call(np.minimum, matched, matched.duration_ns)
+    last_arrival = _of_call(np.maximum, matched, matched.arrival_ns)
+    by_clock = np.clip(matched.left_ns - last_arrival, 0, matched.duration_ns)
+    transfer = np.where(clocked & ~later, by_clock, shortest)
+    least_wait = _of_call(np.minimum, matched, matched.waiting_ns)
+    wait = np.where(later, matched.waiting_ns - least_wait, matched.duration_ns - transfer)
+    return _Joined(
+        matched.duration_ns,
+        matched.bytes,
+        matched.group_size,
+        transfer,
+        wait,
+        members,
+        _find_last(matched, np.where(clocked, matched.arrival_ns, -matched.waiting_ns)),
+    )
+
+
+def _of_call(reduce: np.ufunc, matched: Matched, values: Ints) -> Ints:
+    """Return a figure of the whole call in each of its rows."""
+    order = np.argsort(matched.call, kind="stable")
+    starts = np.searchsorted(matched.call[order], np.arange(matched.count))
+    found: Ints = reduce.reduceat(values[order], starts)[matched.call]
+    return found
+
+
+def _find_last(matched: Matched, lateness: Ints) -> Mask:
+    """Return for each row whether its rank came last to the call: as it is judged, else by its time; of equals the first."""
+    call = matched.call
+    order = np.lexsort((-np.arange(len(call)), lateness, call))
+    latest = np.full(matched.count, -1, np.int64)
+    latest[call[order]] = order  # the last write of each call stays: the greatest lateness
+    judged = measure_calls(matched)
+    if judged is not None:
+        numbers = np.concatenate([group.call[1:] for group in matched.meetings if len(group.call) > 1])
+        rows = np.full((len(matched.ranks), matched.count), -1, np.int32)
+        rows[matched.row_of, call] = np.arange(len(call))
+        latest[numbers] = rows[judged.last, numbers]
+    found = np.zeros(len(call), np.bool_)
+    found[latest] = True
+    return found
 
 
 @dataclass(frozen=True)
 class _Joined:
     """One row per call and rank."""
 
-    rank: Ints
     duration_ns: Ints
     bytes: Ints
     group_size: Ints
     transfer_ns: Ints
+    wait_ns: Ints
     members: Ints
     is_last: Mask
 
 
-def _find_last(call: Ints, lateness: Ints, count: int) -> Mask:
-    """Return for each row whether its rank came last to the call; of equals the first does."""
-    order = np.lexsort((-np.arange(len(call)), lateness, call))
-    latest = np.full(count, -1, np.int64)
-    latest[call[order]] = order  # the last write of each call stays: the greatest lateness
-    found = np.zeros(len(call), np.bool_)
-    found[latest] = True
-    return found
-
-
-def _sum_rows(rows: _Joined, mask: Mask, rank: int, name: str) -> CollectiveRow:
-    matched = mask & (rows.members > 1)
-    some = bool(matched.any())
-    transfer = int(rows.transfer_ns[matched].sum())
-    sized = mask & (rows.bytes > 0)
-    timed = sized & (matched if some else mask)
+def _sum_rows(rows: _Joined, chosen: Ints, rank: int, name: str) -> CollectiveRow:
+    matched = chosen[rows.members[chosen] > 1]
+    some = bool(len(matched))
+    sized = chosen[rows.bytes[chosen] > 0]
+    timed = np.intersect1d(sized, matched, assume_unique=True) if some else sized
+    grouped = timed[rows.group_size[timed] > 1]
     return CollectiveRow(
         rank=rank,
         name=name,
-        count=int(mask.sum()),
-        matched=int(matched.sum()),
-        total_ns=int(rows.duration_ns[mask].sum()),
-        transfer_ns=transfer if some else None,
-        wait_ns=int(rows.duration_ns[matched].sum()) - transfer if some else None,
-        late=int((matched & rows.is_last).sum()),
-        bytes=int(rows.bytes[sized].sum()) if sized.any() else None,
+        count=len(chosen),
+        matched=len(matched),
+        total_ns=int(rows.duration_ns[chosen].sum()),
+        transfer_ns=int(rows.transfer_ns[matched].sum()) if some else None,
+        wait_ns=int(rows.wait_ns[matched].sum()) if some else None,
+        late=int(rows.is_last[matched].sum()),
+        bytes=int(rows.bytes[sized].sum()) if len(sized) else None,
         algorithm_bytes_per_s=_measure_bandwidth(rows, timed),
-        bus_bytes_per_s=_measure_bus(rows, timed & (rows.group_size > 1), name),
+        bus_bytes_per_s=_measure_bus(rows, grouped, name),
     )
 
 
-def _measure_bandwidth(rows: _Joined, mask: Mask, factors: Floats | None = None) -> float | None:
-    """Return bytes per second over the calls of a mask, each weighed with its factor."""
-    spent = int(rows.transfer_ns[mask].sum())
-    moved = rows.bytes[mask] if factors is None else rows.bytes[mask] * factors
+def _measure_bandwidth(rows: _Joined, chosen: Ints, factors: Floats | None = None) -> float | None:
+    """Return bytes per second over some calls, each weighed with its factor."""
+    spent = int(rows.transfer_ns[chosen].sum())
+    moved = rows.bytes[chosen] if factors is None else rows.bytes[chosen] * factors
     return float(moved.sum() / spent * 1e9) if spent else None
 
 
-def _measure_bus(rows: _Joined, mask: Mask, name: str) -> float | None:
+def _measure_bus(rows: _Joined, chosen: Ints, name: str) -> float | None:
     plain = name.lower().replace("_", "")
     factor = next((value for key, value in _BUS_FACTORS.items() if key in plain), None)
-    size = rows.group_size[mask]
-    return None if factor is None else _measure_bandwidth(rows, mask, factor * (size - 1) / size)
+    size = rows.group_size[chosen]
+    return None if factor is None else _measure_bandwidth(rows, chosen, factor * (size - 1) / size)
 
 
 def count_late(rows: Sequence[CollectiveRow]) -> dict[int, int]:

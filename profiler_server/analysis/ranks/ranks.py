@@ -18,17 +18,18 @@ from collector.format.schema.errors import RunError, TableMissingError
 from collector.format.schema.manifest import RunState
 from collector.format.steps import read_integers, select_steps, train_steps
 from profiler_server.analysis.device.device import summarize_device
-from profiler_server.analysis.ranks.collectives import Calls, CollectiveRow, match_collectives, read_calls
+from profiler_server.analysis.ranks.calls import Calls, read_calls
+from profiler_server.analysis.ranks.together import NO_STEPS, RankSteps, read_steps
 from profiler_server.analysis.results import DeviceTimes
 from profiler_server.store.cache.memory import MemoryCache
 
-MOST_RANKS = 256
+MOST_RANKS = 1024
 """Ranks that are set side by side, from the first."""
-BEHIND_FRAC = 0.05
-"""A rank is called slow from this excess over the median of the others, if it is also three times its own noise."""
-SURE_ERRORS = 3.0
-"""Standard errors from which a difference is no longer put down to chance."""
-_COLUMNS = ("kind", "step", "duration_ns", "detailed", "batch", "loader_start_ns", *(f"{p}_ns" for p in PHASE_NAMES))
+OWN_PHASES = tuple(name for name in PHASE_NAMES if name != "communication")
+_COLUMNS = (
+    *("kind", "step", "duration_ns", "detailed", "batch", "loader_start_ns", "gc_ns"),
+    *(f"{p}_ns" for p in PHASE_NAMES),
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class RankSummary:
     """One rank. Means are over the steps of its average, batches (`noun`) where it only infers; `own_ns` is the step
     without being held in collectives.
 
-    `noise_ns` is the standard error of `own_ns`. `number` and `own` are every training step's, for the picture.
+    `noise_ns` is the standard error of `own_ns`. `number` and `own` are every training step's, for the picture;
+    `together` those of its average that are set beside the steps of other ranks.
     `reason` says why a rank has no figures, which are 0 then.
     """
 
@@ -50,34 +52,14 @@ class RankSummary:
     phases_ns: Mapping[str, float]
     number: Ints
     own: Ints
+    together: RankSteps = NO_STEPS
     calls: Calls | None = None
     reason: str = ""
     noun: str = "step"
 
 
-@dataclass(frozen=True)
-class Straggler:
-    """The rank with the longest own time. `behind_frac` is against the median of the others.
-
-    `phase` is the phase that exceeds the others' median by most. `is_slow` says that the rank is behind by more than
-    noise explains, `is_unsure` that it is behind and noise may explain it. `others` is how many there are.
-    """
-
-    rank: int
-    own_ns: float
-    others_ns: float
-    behind_frac: float
-    phase: str
-    phase_ns: float
-    phase_others_ns: float
-    others: int
-    is_slow: bool
-    is_unsure: bool
-
-
 _SUMMARIES: MemoryCache[RankSummary] = MemoryCache(2 * MOST_RANKS)
 _DEVICES: MemoryCache[DeviceTimes | None] = MemoryCache(2 * MOST_RANKS)
-_MATCHED: MemoryCache[tuple[CollectiveRow, ...]] = MemoryCache(16)
 
 
 def summarize_ranks(run: Run) -> tuple[RankSummary, ...]:
@@ -124,6 +106,7 @@ def _read_steps(rank: RankRun, host: str, state: RunState) -> RankSummary:
         phases_ns=phases,
         number=selection.step,
         own=own,
+        together=read_steps(train, selection),
         calls=_read_calls(rank),
         noun=rows.noun,
     )
@@ -152,57 +135,6 @@ def find_noun(ranks: Sequence[RankSummary]) -> str:
     """Return what the steps of the ranks are called: batches where all of them only infer."""
     nouns = {rank.noun for rank in ranks if rank.steps}
     return "batch" if nouns == {"batch"} else "step"
-
-
-def find_straggler(ranks: Sequence[RankSummary]) -> Straggler | None:
-    """Return the rank that works longest outside of collectives, None for fewer than two ranks with steps."""
-    known = [rank for rank in ranks if rank.steps]
-    if len(known) < 2:
-        return None
-    slow = max(known, key=lambda rank: rank.own_ns)
-    others = [rank for rank in known if rank is not slow]
-    middle = float(np.median([rank.own_ns for rank in others]))
-    phases = {name: float(np.median([rank.phases_ns[name] for rank in others])) for name in PHASE_NAMES}
-    candidates = [name for name in PHASE_NAMES if name != "communication"]
-    phase = max(candidates, key=lambda name: slow.phases_ns[name] - phases[name])
-    excess = slow.own_ns - middle
-    noise = float(np.hypot(slow.noise_ns, np.median([rank.noise_ns for rank in others])))
-    behind = excess / middle if middle else 0.0
-    far = behind >= BEHIND_FRAC
-    sure = excess > SURE_ERRORS * noise or _lags_step_by_step(slow, others)
-    return Straggler(
-        rank=slow.rank,
-        own_ns=slow.own_ns,
-        others_ns=middle,
-        behind_frac=behind,
-        phase=phase,
-        phase_ns=slow.phases_ns[phase],
-        phase_others_ns=phases[phase],
-        others=len(others),
-        is_slow=far and sure,
-        is_unsure=far and not sure,
-    )
-
-
-def _lags_step_by_step(slow: RankSummary, others: Sequence[RankSummary]) -> bool:
-    """Say whether the rank is slower than the median of the others in so many of their common steps that chance cannot
-    explain it. Steps that vary much hide a delay in their mean; step by step it shows."""
-    common = slow.number
-    for rank in others:
-        common = np.intersect1d(common, rank.number, assume_unique=True)
-    if not len(common):
-        return False
-    rows = [rank.own[np.searchsorted(rank.number, common)] for rank in (slow, *others)]
-    slower = int((rows[0] > np.median(rows[1:], axis=0)).sum())
-    return bool(slower - len(common) / 2 > SURE_ERRORS * float(np.sqrt(len(common))) / 2)
-
-
-def summarize_collectives(run: Run, ranks: Sequence[RankSummary]) -> tuple[CollectiveRow, ...]:
-    """Match the collectives of the ranks; empty where none were recorded."""
-    calls = {rank.rank: rank.calls for rank in ranks if rank.calls is not None}
-    one_clock = len({rank.host for rank in ranks if rank.calls is not None}) < 2
-    # Summaries are kept, so calls from the same files are the same object.
-    return _MATCHED.find_or_compute(run.key, tuple(calls.values()), lambda: match_collectives(calls, one_clock))
 
 
 def average_steps(ranks: Sequence[RankSummary], columns: int = 240) -> tuple[Ints, Floats]:

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+from profiler_server.analysis.ranks.stragglers import BEHIND_FRAC
 from profiler_server.analysis.results import Evidence
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import STRAGGLER_FRAC
 from profiler_server.format import format_duration, format_share
 
 
 def _judge(case: Case) -> Finding | None:
     straggler = case.ranks.straggler
+    # Whether a rank is slow is decided in one place: the Ranks page says the very same.
     if case.ranks.world_size < 2 or straggler is None or not straggler.is_slow:
         return None
-    behind_ns = straggler.own_ns - straggler.others_ns
-    if behind_ns < STRAGGLER_FRAC * case.steps.mean_ns:
-        return None
     slow, others = straggler.rank, "the others" if straggler.others > 1 else "the other rank"
-    wait = "they wait" if straggler.others > 1 else "it waits"
+    who = "they wait" if straggler.others > 1 else "it waits"
+    wait = (
+        f"whether {who} for the difference was not seen"
+        if case.ranks.judgement.is_hidden
+        else f"{who} for the difference"
+    )
     return Finding(
         title=f"Rank {slow} is slower than {others}",
         measured=f"Rank {slow} works {format_duration(straggler.own_ns)} per step outside of collectives, {others} "
-        f"{format_duration(straggler.others_ns)}; {wait} for the difference, "
-        f"{format_share(behind_ns / case.steps.mean_ns)} of the step.",
-        threshold=f"One rank is behind the median of the others by {format_share(STRAGGLER_FRAC)} of the step or more, and "
-        "by more than chance explains.",
+        f"{format_duration(straggler.others_ns)}; {wait}, {format_share(straggler.late_frac)} of the "
+        f"step. It is the last in {format_share(straggler.last_frac)} of the steps.",
+        threshold=f"One rank is behind the median of the others by {format_share(BEHIND_FRAC)} of the step or more, and by "
+        "more than chance and the differences among the others explain.",
         advice=f"Look at rank {slow}: its suggestions and its phases beside those of another rank. Uneven data, a "
         "busy host or a slower device are the usual causes.",
         change=f"profiler-server report RUN --json  # compare ranks[{slow}] with the others",

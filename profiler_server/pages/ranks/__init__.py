@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from profiler_server.analysis.ranks.collectives import match_ranks, summarize_collectives
 from profiler_server.analysis.ranks.hang import find_hang
-from profiler_server.analysis.ranks.ranks import (
-    MOST_RANKS,
-    RankSummary,
-    Straggler,
-    find_noun,
-    find_straggler,
-    summarize_collectives,
-    summarize_ranks,
-)
+from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun, summarize_ranks
+from profiler_server.analysis.ranks.stragglers import Judgement, judge_ranks
 from profiler_server.analysis.what_if.reading import recall_what_if
-from profiler_server.diagnosis.rank_sentences import describe_communication, describe_straggler
+from profiler_server.diagnosis.rank_sentences import describe_communication, describe_evidence, describe_straggler
 from profiler_server.figures import Chart
 from profiler_server.format import format_count, format_number_of
 from profiler_server.page import Notice, Page, PageRequest
@@ -67,7 +61,7 @@ def build(request: PageRequest) -> RanksPage:
     ranks = summarize_ranks(request.run)
     known = [rank for rank in ranks if rank.steps]
     if len(ranks) < 2:
-        alone = view_collectives(summarize_collectives(request.run, ranks), ranks)
+        alone = view_collectives(summarize_collectives(ranks), match_ranks(ranks))
         return RanksPage(_explain_one(request), None, alone)
     if not known:
         reason = f"None of the {len(ranks)} ranks has a step or a batch: {ranks[0].reason}"
@@ -97,25 +91,33 @@ def _explain_one(request: PageRequest) -> Notice:
 
 
 def _compare(request: PageRequest, ranks: tuple[RankSummary, ...]) -> Comparison:
-    straggler = find_straggler(ranks)
-    rows = summarize_collectives(request.run, ranks)
+    judged, noun = judge_ranks(ranks), find_noun(ranks)
+    straggler = judged.straggler
+    rows = summarize_collectives(ranks)
     devices = read_devices(request.run, ranks)
     return Comparison(
-        sentence=describe_straggler(straggler),
-        detail=describe_communication(ranks, rows),
-        tone="bad" if straggler and straggler.is_slow else "watch" if straggler and straggler.is_unsure else "good",
-        stats=list_stats(request.run.manifest, ranks, straggler),
+        sentence=describe_straggler(judged, noun),
+        detail=" ".join(filter(None, (describe_evidence(judged, noun), describe_communication(ranks, rows, judged)))),
+        tone=_choose_tone(judged),
+        stats=list_stats(request.run.manifest, ranks, judged),
         table=list_rows(ranks, straggler, devices.times, request.query.get("sort", "")),
         charts=build_charts(ranks, devices.times),
-        noun=find_noun(ranks),
+        noun=noun,
         maps=(build_steps(ranks), *build_work_maps(request.run, ranks)),
-        collectives=view_collectives(rows, ranks),
+        collectives=view_collectives(rows, match_ranks(ranks)),
         what_if=view_what_if(recall_what_if(request.run)),
-        notes=_list_notes(request, straggler, devices.pending),
+        notes=_list_notes(request, judged, devices.pending),
     )
 
 
-def _list_notes(request: PageRequest, straggler: Straggler | None, pending: int) -> tuple[str, ...]:
+def _choose_tone(judged: Judgement) -> str:
+    if judged.straggler is not None and judged.straggler.is_slow:
+        return "bad"
+    unsure = judged.straggler is not None and judged.straggler.is_unsure
+    return "watch" if unsure or judged.rotation is not None or judged.is_hidden else "good"
+
+
+def _list_notes(request: PageRequest, judged: Judgement, pending: int) -> tuple[str, ...]:
     notes = []
     if len(request.ranks) > MOST_RANKS:
         notes.append(f"The first {MOST_RANKS} of {format_count(len(request.ranks))} ranks are shown.")
@@ -125,7 +127,7 @@ def _list_notes(request: PageRequest, straggler: Straggler | None, pending: int)
         notes.append(f"{world - len(request.ranks):,} of {format_number_of(world, 'rank')} {what}.")
     if pending:
         notes.append(f"The device work of {format_number_of(pending, 'rank')} is still being read; reload in a moment.")
-    if straggler is None:
+    if judged.straggler is None:
         notes.append("Only one of the ranks has figures.")
     return tuple(notes)
 

@@ -6,10 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from profiler_server.analysis.ranks.collectives import CollectiveRow
-from profiler_server.analysis.ranks.ranks import RankSummary
+from profiler_server.analysis.ranks.matching import Matched
 from profiler_server.format import ABSENT, format_bytes, format_count, format_duration, format_share
 
 MOST_ROWS = 400
+_CLOCKS = {
+    "one": "Own time is the collective as this rank saw it; the transfer begins when the last rank has come; what lies "
+    "before that is waiting.",
+    "aligned": "Own time is the collective as this rank saw it; the transfer begins when the last rank has come; what lies "
+    "before that is waiting. The clocks of the ranks differ, and were aligned by the collectives that they leave together.",
+    "unknown": "Own time is the collective as this rank saw it; the transfer is the shortest own time of that call over "
+    "the ranks; the rest is waiting. The clocks of the ranks cannot be compared: the rank whose own time is the shortest "
+    "is taken for the last.",
+}
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ class CollectiveTable:
     note: str
 
 
-def view_collectives(rows: Sequence[CollectiveRow], ranks: Sequence[RankSummary]) -> CollectiveTable | None:
+def view_collectives(rows: Sequence[CollectiveRow], matched: Matched) -> CollectiveTable | None:
     """Lay the collectives out, None where none were recorded."""
     if not rows:
         return None
@@ -44,7 +53,7 @@ def view_collectives(rows: Sequence[CollectiveRow], ranks: Sequence[RankSummary]
     return CollectiveTable(
         rows=tuple(_view(row) for row in ordered[:MOST_ROWS]),
         has_bytes=any(row.bytes is not None for row in rows),
-        note=_describe(rows, ranks),
+        note=_describe(rows, matched),
     )
 
 
@@ -68,19 +77,19 @@ def _format_speed(bytes_per_s: float | None) -> str:
     return ABSENT if bytes_per_s is None else f"{format_bytes(bytes_per_s)}/s"
 
 
-def _describe(rows: Sequence[CollectiveRow], ranks: Sequence[RankSummary]) -> str:
-    total, matched = sum(row.count for row in rows), sum(row.matched for row in rows)
-    text = "Own time is the collective as this rank saw it; the transfer is the shortest own time of that call over the ranks; the rest is waiting."
-    if not matched:
+def _describe(rows: Sequence[CollectiveRow], matched: Matched) -> str:
+    total, paired = sum(row.count for row in rows), sum(row.matched for row in rows)
+    text = _CLOCKS[matched.clock]
+    if matched.clock == "aligned":
+        text += f" After that the ranks leave them within {format_duration(matched.clock_residual_ns)} of each other in 95 % of the calls."
+    if not paired:
         return (
             "Own time is the collective as this rank saw it, waiting for the others included: without their traces the "
             "bandwidths are the least that they can be."
         )
-    if matched < total:
-        share = format_share((total - matched) / total)
+    if paired < total:
+        share = format_share((total - paired) / total)
         text += f" {share} of the calls have no partner in another rank: the detailed windows were not open at the same steps."
-    if len({rank.host for rank in ranks if rank.calls is not None}) > 1:
-        text += " The ranks are on several hosts, whose clocks differ: last is the rank whose own time is the shortest."
     if len(rows) > MOST_ROWS:
         text += f" The first {MOST_ROWS} of {format_count(len(rows))} rows are shown."
     return text

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from profiler_server.analysis.ranks.ranks import RankSummary, Straggler
+from profiler_server.analysis.ranks.ranks import RankSummary
+from profiler_server.analysis.ranks.stragglers import Straggler
 from profiler_server.analysis.results import DeviceTimes
 from profiler_server.format import ABSENT, format_change, format_count, format_duration, shorten_middle
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from collector.format.schema.manifest import RunManifest
-from profiler_server.analysis.ranks.ranks import RankSummary, Straggler, find_noun
+from profiler_server.analysis.ranks.ranks import RankSummary, find_noun
+from profiler_server.analysis.ranks.stragglers import Judgement
 from profiler_server.format import format_count, format_duration, format_number_of, format_share
 
 
@@ -21,7 +22,8 @@ class Stat:
     note: str
 
 
-def list_stats(manifest: RunManifest, ranks: Sequence[RankSummary], straggler: Straggler | None) -> tuple[Stat, ...]:
+def list_stats(manifest: RunManifest, ranks: Sequence[RankSummary], judged: Judgement) -> tuple[Stat, ...]:
+    straggler = judged.straggler
     known, noun = [rank for rank in ranks if rank.steps], find_noun(ranks)
     steps = np.array([rank.step_ns for rank in known])
     wait = np.array([rank.phases_ns["communication"] for rank in known])
@@ -39,6 +41,9 @@ def list_stats(manifest: RunManifest, ranks: Sequence[RankSummary], straggler: S
         )
         label = "Median of the others" if straggler.others > 1 else "The other rank"
         stats.append(Stat(label, format_duration(straggler.others_ns), "outside of collectives"))
+    if judged.meetings and not judged.is_hidden:
+        what = f"{judged.meetings:,} collectives" if judged.source == "collectives" else f"{judged.meetings:,} {noun}s"
+        stats.append(Stat("Lateness known to", f"± {format_duration(judged.residual_ns[1])}", f"in 95 % of {what}"))
     if wait.any():
         stats.append(
             Stat("Held in collectives", format_share(float((wait / steps).mean())), f"of the {noun}, mean of the ranks")

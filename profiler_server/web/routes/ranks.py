@@ -9,13 +9,9 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from profiler_server.analysis.memory.memory import find_row, list_live, read_memory, sum_operators
-from profiler_server.analysis.ranks.ranks import (
-    RankSummary,
-    find_straggler,
-    read_device,
-    summarize_collectives,
-    summarize_ranks,
-)
+from profiler_server.analysis.ranks.collectives import summarize_collectives
+from profiler_server.analysis.ranks.ranks import RankSummary, read_device, summarize_ranks
+from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.analysis.results import DeviceTimes
 from profiler_server.web.answers import send_json
 from profiler_server.web.errors import BadQueryError
@@ -31,10 +27,12 @@ def compare_ranks(run_id: RunId, services: ServicesOf) -> Response:
     """Times are ns. `straggler` is null with fewer than two ranks; `reason` says why a rank has no figures."""
     run = services.catalog.open(run_id)
     ranks = summarize_ranks(run)
+    judged = judge_ranks(ranks)
     answer = {
         "ranks": [_describe(rank, read_device(run.rank(rank.rank))) for rank in ranks],
-        "straggler": find_straggler(ranks),
-        "collectives": summarize_collectives(run, ranks),
+        "straggler": judged.straggler,
+        "judgement": judged,
+        "collectives": summarize_collectives(ranks),
     }
     return send_json(answer)
 

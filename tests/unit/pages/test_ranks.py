@@ -35,9 +35,12 @@ def compare(path: Path, **query: str) -> Comparison:
 def test_the_slow_rank_and_the_phase_that_grew_are_named(tmp_path: Path) -> None:
     shown = compare(build_ranks(tmp_path / "run", 4, slow=3))
     assert shown.sentence == (
-        "Rank 3 is 18.8 % slower than the median of the others; its data wait grew: 12.4 ms against 400 µs."
+        "Rank 3 holds 3 others up 12.0 ms a step (15.0 %): data wait. Its data wait takes 12.4 ms against 400 µs."
     )
-    assert shown.detail.startswith("In the detailed windows rank 3 came last to 6 of 6 collectives")
+    assert shown.detail.startswith(
+        "It was the last in 100.0 % of 57 steps; if it alone were in time, the mean step would be"
+    )
+    assert "Of the collectives that were listed, rank 3 came last to 6 of 6" in shown.detail
     assert shown.tone == "bad"
     (slow,) = [row for row in shown.table.rows if row.is_behind]
     assert (slow.rank, slow.behind) == (3, "+18.8 %")
@@ -45,7 +48,10 @@ def test_the_slow_rank_and_the_phase_that_grew_are_named(tmp_path: Path) -> None
 
 def test_ranks_that_are_alike_are_said_to_be(tmp_path: Path) -> None:
     shown = compare(build_ranks(tmp_path / "run", 2))
-    assert shown.sentence == "The ranks are alike: none is behind the others by as much as 0.1 %."
+    assert shown.sentence == (
+        "The ranks are alike: none is behind the others by as much as 0.1 % of the step. A rank behind by 3.0 % of the step "
+        "or more would be named."
+    )
     assert shown.tone == "good"
     assert not any(row.is_behind for row in shown.table.rows)
 
@@ -86,7 +92,7 @@ def test_a_damaged_rank_says_why_beside_the_others(tmp_path: Path) -> None:
     layout.table_file(layout.rank_path(run, 1), "steps").write_bytes(b"PAR1 no")
     shown = compare(run)
     assert [bool(row.reason) for row in shown.table.rows] == [False, True, False]
-    assert shown.sentence.startswith("Rank 2 is")
+    assert shown.sentence.startswith("Rank 2 holds")
 
 
 def test_no_collectives_is_a_state_of_its_own(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from collector.traces import import_trace, read_trace
-from profiler_server.analysis.ranks.ranks import summarize_collectives, summarize_ranks
+from profiler_server.analysis.ranks.collectives import summarize_collectives
+from profiler_server.analysis.ranks.ranks import summarize_ranks
 from tests.support.traces import annotation, call, kernel, step, write_trace
 
 
@@ -65,7 +66,7 @@ def test_a_single_trace_tells_bytes_and_bandwidths_of_its_collectives(tmp_path: 
         ("alltoall", 32_000),
         ("allgather", None),
     ]
-    found = {row.name: row for row in summarize_collectives(run, summarize_ranks(run))}
+    found = {row.name: row for row in summarize_collectives(summarize_ranks(run))}
     assert found["_allgather_base"].algorithm_bytes_per_s == pytest.approx(8_000 / 20e-6)
     assert found["_allgather_base"].bus_bytes_per_s == pytest.approx(8_000 / 20e-6 * 3 / 4)
     assert found["alltoall"].algorithm_bytes_per_s == pytest.approx(2e9)

@@ -10,17 +10,26 @@ import pytest
 
 from collector.format.run import open_run
 from collector.format.schema import layout
-from profiler_server.analysis.ranks.collectives import Calls, match_collectives
-from profiler_server.analysis.ranks.ranks import average_steps, find_straggler, summarize_collectives, summarize_ranks
+from profiler_server.analysis.ranks.calls import Calls
+from profiler_server.analysis.ranks.collectives import CollectiveRow, sum_collectives, summarize_collectives
+from profiler_server.analysis.ranks.matching import match_calls
+from profiler_server.analysis.ranks.ranks import average_steps, summarize_ranks
+from profiler_server.analysis.ranks.stragglers import find_straggler
 from tests.support.machines import build_ranks
 from tests.support.row_edits import lay_end_to_end, write_rows
-from tests.support.runs import RunPlan, build_run, build_steps
+from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, build_steps
 
 
 def make_calls(starts: list[int], durations: list[int], first_step: int = 1, sizes: tuple[int, int] = (0, 0)) -> Calls:
-    keys = tuple(("", "allreduce", first_step + number, 0) for number in range(len(starts)))
     each = np.ones(len(starts), np.int64)
-    return Calls(keys, np.array(starts), np.array(durations), each * (sizes[0] or -1), each * (sizes[1] or -1))
+    steps = np.arange(first_step, first_step + len(starts))
+    times = (np.array(starts), np.array(durations), -each)
+    sized = (each * (sizes[0] or -1), each * (sizes[1] or -1))
+    return Calls((("", "allreduce"),), 0 * each, steps, steps, 0 * each, *times, *sized)
+
+
+def match_collectives(calls: dict[int, Calls], one_clock: bool = True) -> tuple[CollectiveRow, ...]:
+    return sum_collectives(match_calls(calls, one_clock))
 
 
 def test_the_slow_rank_is_found_with_the_phase_that_grew(tmp_path: Path) -> None:
@@ -39,7 +48,7 @@ def test_ranks_that_are_alike_have_no_slow_one(tmp_path: Path) -> None:
 def test_a_difference_that_noise_explains_is_not_sure(tmp_path: Path) -> None:
     path = build_ranks(tmp_path / "run", 2, steps=30)
     for rank, long_ms in ((0, 200), (1, 900)):
-        rows = build_steps(RunPlan(steps=30))
+        rows = build_steps(RunPlan(steps=30, phases_ms={**HEALTHY_STEP_MS, "communication": 4.0}))
         for row in rows[15::10]:
             row["tail_ns"] += long_ms * 1_000_000
         lay_end_to_end(rows)
@@ -107,7 +116,7 @@ def test_bus_bandwidth_of_an_all_reduce() -> None:
 
 def test_the_last_rank_of_a_recorded_run_is_the_slow_one(tmp_path: Path) -> None:
     run = open_run(build_ranks(tmp_path / "run", 4, slow=3))
-    rows = summarize_collectives(run, summarize_ranks(run))
+    rows = summarize_collectives(summarize_ranks(run))
     assert {row.rank: row.late for row in rows} == {0: 0, 1: 0, 2: 0, 3: 6}
     assert {row.wait_ns for row in rows} == {72_000_000, 0}
 

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from profiler_server.analysis.ranks.ranks import Straggler
 from profiler_server.diagnosis.facts import Case
 from tests.support import facts as make
 from tests.unit.diagnosis.edges.base import Edge, base
-
-
-def straggling(share: float) -> Case:
-    own = base().steps.mean_ns
-    found = Straggler(1, own + share * own, own, share, "forward", 0.0, 0.0, 1, True, False)
-    return replace(base(), ranks=replace(base().ranks, world_size=2, straggler=found))
 
 
 def copying(share: float, pinned: bool) -> Case:
@@ -43,6 +36,5 @@ EDGES: Mapping[str, Edge] = {
             "exposed_all_reduce",
         ),
     ),
-    "STRAGGLER_FRAC": Edge(0.10, lambda x: make.speaks(straggling(x), "fixed_straggler")),
     "FLOAT64_FRAC": Edge(0.5, lambda x: make.speaks(doubles(x), "float64")),
 }

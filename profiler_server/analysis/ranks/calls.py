@@ -1,0 +1,116 @@
+"""The collectives of one rank, as they are matched with those of others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from collector.format.intervals import Ints, Mask
+from collector.format.run import RankRun
+from collector.format.schema.errors import TableMissingError
+from collector.format.steps import read_integers
+
+MOST_CALLS = 20_000
+"""Calls of one rank that are looked at, from the first."""
+NO_STEP = -1
+_COLUMNS = ("step", "name", "group", "index", "start_ns", "duration_ns", "bytes", "group_size", "held_ns")
+_MEETINGS = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
+"""Collectives that no rank leaves before the last one has come."""
+
+
+@dataclass(frozen=True, eq=False)
+class Calls:
+    """The collectives of one rank in time order; equal only to itself.
+
+    `kind` is a place in `kinds`, which are (group, name). A call is told by its kind, the step that it is counted in
+    (`counted_in`, NO_STEP where all of the group are counted) and its `number` there. `held_ns` is how long the training stood still for it, -1 where only its own length is known.
+    """
+
+    kinds: tuple[tuple[str, str], ...]
+    kind: Ints
+    step: Ints
+    counted_in: Ints
+    number: Ints
+    start_ns: Ints
+    duration_ns: Ints
+    held_ns: Ints
+    bytes: Ints
+    group_size: Ints
+
+    @cached_property
+    def end_ns(self) -> Ints:
+        return self.start_ns + self.duration_ns
+
+    @cached_property
+    def waiting_ns(self) -> Ints:
+        """How long the rank stood still at the end of each call, which is when it waits for the others."""
+        return np.where(self.held_ns >= 0, np.minimum(self.held_ns, self.duration_ns), self.duration_ns)
+
+    @cached_property
+    def meets(self) -> Mask:
+        """Whether all ranks leave the call together."""
+        kinds = np.array([is_meeting(name) for _, name in self.kinds], np.bool_)
+        found: Mask = kinds[self.kind]
+        return found
+
+
+def is_meeting(name: str) -> bool:
+    plain = name.lower().replace("_", "")
+    return any(known in plain for known in _MEETINGS)
+
+
+def read_calls(rank: RankRun) -> Calls | None:
+    """Read the collectives of a rank, None without any. Raises TableBrokenError or NewerSchemaError."""
+    try:
+        table = rank.table("collectives", _COLUMNS)
+    except TableMissingError:
+        return None
+    if not table.num_rows:
+        return None
+    table = table.sort_by("start_ns").slice(0, MOST_CALLS)
+    kinds, kind = _number_kinds(table)
+    step, index = read_integers(table, "step", NO_STEP), read_integers(table, "index", NO_STEP)
+    counted = _is_counted_by_library(kinds, kind, index)
+    return Calls(
+        kinds=kinds,
+        kind=kind,
+        step=step,
+        counted_in=np.where(counted, NO_STEP, step),
+        number=np.where(counted | (step == NO_STEP), index, _count_before(kind, step)),
+        start_ns=read_integers(table, "start_ns"),
+        duration_ns=read_integers(table, "duration_ns"),
+        held_ns=read_integers(table, "held_ns", -1),
+        bytes=read_integers(table, "bytes", -1),
+        group_size=read_integers(table, "group_size", -1),
+    )
+
+
+def _number_kinds(table: pa.Table) -> tuple[tuple[tuple[str, str], ...], Ints]:
+    columns = [table.column(name).cast(pa.string()).fill_null("").to_pylist() for name in ("group", "name")]
+    numbers: dict[tuple[str, str], int] = {}
+    kind = np.array([numbers.setdefault(key, len(numbers)) for key in zip(*columns, strict=True)], np.int64)
+    return tuple(numbers), kind
+
+
+def _count_before(kind: Ints, step: Ints) -> Ints:
+    """Return how many calls of the same kind and step came before each: ranks may begin to record at different steps."""
+    order = np.lexsort((np.arange(len(kind)), step, kind))
+    begins = np.ones(len(kind), np.bool_)
+    begins[1:] = (np.diff(kind[order]) != 0) | (np.diff(step[order]) != 0)
+    first = np.maximum.accumulate(np.where(begins, np.arange(len(kind)), 0))
+    count = np.empty(len(kind), np.int64)
+    count[order] = np.arange(len(kind)) - first
+    return count
+
+
+def _is_counted_by_library(kinds: tuple[tuple[str, str], ...], kind: Ints, index: Ints) -> Mask:
+    """Say of each call whether its index is a sequence number of the library: our own count begins at 0."""
+    names = {group: at for at, group in enumerate(dict.fromkeys(group for group, _ in kinds))}
+    group = np.array([names[name] for name, _ in kinds], np.int64)[kind]
+    least = np.full(len(names), np.iinfo(np.int64).max)
+    np.minimum.at(least, group, index)
+    counted: Mask = least[group] > 0
+    return counted

@@ -1,0 +1,104 @@
+"""Why ranks come late: what the last one did longer than the others, and causes that show in how the steps vary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.format.intervals import Floats, Mask
+from collector.format.phases import PHASE_NAMES
+from profiler_server.analysis.ranks.together import COMMUNICATION, StepsTogether
+
+COLLECTING = "garbage"
+COLLECTING_FRAC = 0.8
+"""Garbage collection is named as the cause, and not the phase that it came in, from this share of what is longer."""
+LEAST_CAUSE_FRAC = 0.05
+UNEVEN_CORRELATION = 0.9
+"""Forward and backward that grow and shrink together, on some ranks and not on others, have inputs of unlike lengths."""
+UNEVEN_FRAC = 0.03
+"""Ranks whose computing varies by less of the step than this are not said to have unlike inputs."""
+LEAST_UNEVEN_STEPS = 10
+LEAST_PAUSE_FRAC = 0.02
+LEAST_GAIN_FRAC = 0.01
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One part of the step that was longer: a phase, or `garbage` for garbage collection within one."""
+
+    name: str
+    excess_ns: float
+    share_frac: float
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """Garbage collection that stops one rank after the other. `chance` is that of a pause on one rank in one step.
+
+    Pauses of all ranks at the same step would make the mean step `gain_ns` shorter.
+    """
+
+    pause_ns: float
+    chance: float
+    gain_ns: float
+
+
+def find_causes(together: StepsTogether, late: Mask) -> tuple[Cause, ...]:
+    """Return what was longer than the median of the ranks where `late` (ranks, steps) says so, the longest first."""
+    count = int(late.sum())
+    if not count:
+        return ()
+    parts = together.parts_ns - np.median(together.parts_ns, axis=1, keepdims=True)
+    excess = {name: float(parts[at][late].mean()) for at, name in enumerate(PHASE_NAMES) if at != COMMUNICATION}
+    longer = sum(value for value in excess.values() if value > 0)
+    if longer <= 0:
+        return ()
+    collecting = together.collecting_ns - np.median(together.collecting_ns, axis=0, keepdims=True)
+    collected = float(collecting[late].mean())
+    if collected >= COLLECTING_FRAC * longer:
+        return (Cause(COLLECTING, collected, min(collected / longer, 1.0)),)
+    causes = [
+        Cause(name, value, value / longer) for name, value in excess.items() if value >= LEAST_CAUSE_FRAC * longer
+    ]
+    return tuple(sorted(causes, key=lambda cause: -cause.excess_ns))
+
+
+def find_uneven_work(together: StepsTogether) -> float | None:
+    """Return how forward and backward vary together over ranks and steps, None where they hardly vary.
+
+    What is always longer on a rank, or longer on all ranks in a step, is taken off first: that is a slow device, or a
+    slow step, and no unlike input.
+    """
+    if len(together.step) < LEAST_UNEVEN_STEPS:
+        return None
+    forward, backward = (_take_off(together.parts_ns[PHASE_NAMES.index(name)]) for name in ("forward", "backward"))
+    varies = float((forward + backward).std())
+    if varies < UNEVEN_FRAC * float(together.step_ns.mean()) or not forward.std() or not backward.std():
+        return None
+    found = float(np.corrcoef(forward.ravel(), backward.ravel())[0, 1])
+    return found if found >= UNEVEN_CORRELATION else None
+
+
+def weigh_garbage(together: StepsTogether) -> Garbage | None:
+    """Return what is gained if all ranks collect garbage at the same steps, None where that is little.
+
+    A pause p that meets each of n ranks with the chance q in a step costs p(1 - (1 - q)^n); if all have it at once, pq.
+    """
+    ranks, steps = together.collecting_ns.shape
+    step_ns = float(together.step_ns.mean()) if steps else 0.0
+    pauses = together.collecting_ns >= LEAST_PAUSE_FRAC * step_ns
+    if not steps or not pauses.any():
+        return None
+    pause, chance = float(together.collecting_ns[pauses].mean()), float(pauses.mean())
+    hit = float(pauses.any(axis=0).mean())
+    if hit < 1.5 * chance:  # they collect together already
+        return None
+    gain = pause * (1.0 - (1.0 - chance) ** ranks - chance)
+    return Garbage(pause, chance, gain) if gain >= LEAST_GAIN_FRAC * step_ns else None
+
+
+def _take_off(values: Floats) -> Floats:
+    found = values - np.median(values, axis=1, keepdims=True)
+    left: Floats = found - np.median(found, axis=0, keepdims=True)
+    return left

@@ -1,0 +1,70 @@
+"""Clocks of several hosts: how far apart they are, from collectives that all ranks leave together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.format.intervals import Floats, Ints
+
+LEAST_CALLS = 3
+"""Fewer common collectives tell an offset, but not how good it is."""
+LEAST_FOR_DRIFT = 20
+ONE_CLOCK_NS = 1_000_000
+"""Ranks of one host whose calls end further apart than this, and together after an alignment, have no common clock."""
+_TRIMMED_PERCENTILE = 75
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """What to take off the times of each rank to have those of the first: `offset_ns` + `drift` · (time − `origin_ns`).
+
+    `residual_ns` is the 95th percentile of how far a rank's ends lie from the median end after that.
+    """
+
+    origin_ns: Ints
+    offset_ns: Ints
+    drift: Floats
+    residual_ns: float
+
+    def align(self, row: int, times_ns: Ints) -> Ints:
+        """Return times of a rank, by its row, on the clock of the first."""
+        since = (times_ns - self.origin_ns[row]).astype(np.float64)
+        aligned: Ints = times_ns - self.offset_ns[row] - np.round(self.drift[row] * since).astype(np.int64)
+        return aligned
+
+
+def align_clocks(ends_ns: Ints) -> Alignment | None:
+    """Align the ends of common collectives, (ranks, calls) in any order; None for fewer than LEAST_CALLS of them."""
+    ranks, calls = ends_ns.shape
+    if calls < LEAST_CALLS or ranks < 2:
+        return None
+    # Differences of whole numbers: clocks that are hours apart would lose digits as floats.
+    gaps = ends_ns - ends_ns[:1]
+    offset = np.median(gaps, axis=1).astype(np.int64)
+    origin = np.median(ends_ns, axis=1).astype(np.int64)
+    left = (gaps - offset[:, None]).astype(np.float64)
+    drift = np.array([_fit_drift(ends_ns[row] - origin[row], left[row]) for row in range(ranks)])
+    found = Alignment(origin, offset, drift, 0.0)
+    ends = np.stack([found.align(row, ends_ns[row]) for row in range(ranks)])
+    return Alignment(origin, offset, drift, measure_spread(ends, 95))
+
+
+def measure_spread(times_ns: Ints | Floats, percent: float) -> float:
+    """Return a percentile of how far each rank lies from the median of the ranks, over (ranks, calls)."""
+    middle = np.median(times_ns, axis=0, keepdims=True)
+    return float(np.percentile(np.abs(times_ns - middle), percent)) if times_ns.size else 0.0
+
+
+def _fit_drift(times: Ints, left: Floats) -> float:
+    """Fit a line through what the offset leaves, without the calls that lie far from it: those ended late by chance."""
+    if len(times) < LEAST_FOR_DRIFT or not np.ptp(times):
+        return 0.0
+    kept = np.ones(len(times), np.bool_)
+    slope, level = 0.0, 0.0
+    for _ in range(3):
+        slope, level = np.polyfit(times[kept].astype(np.float64), left[kept], 1)
+        distance = np.abs(left - slope * times - level)
+        kept = distance <= np.percentile(distance, _TRIMMED_PERCENTILE)
+    return float(slope)

@@ -1,0 +1,202 @@
+"""Calls of several ranks brought together: which rows are one collective, and when each rank came to it on one clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from collector.format.intervals import Ints, Mask
+from profiler_server.analysis.ranks.calls import Calls
+from profiler_server.analysis.ranks.clocks import ONE_CLOCK_NS, Alignment, align_clocks, measure_spread
+
+LEAST_SHARE = 0.5
+"""A rank with fewer of the calls than this share of the most was cut short, and is left out of what all have in common."""
+LEAST_HELD_NS = 20_000
+"""A call that the training did not wait for at once, and then for less than this, brought no ranks together."""
+_AT_ONCE_FRAC = 0.95
+LEAST_TRUST_NS = 1_000_000
+"""Clocks are aligned where the calls end together within this, or within what such a call takes."""
+
+Clock = Literal["one", "aligned", "unknown"]
+
+
+@dataclass(frozen=True, eq=False)
+class Matched:
+    """The calls of all ranks, one row per call and rank. `row_of` is the place of the row's rank in `ranks`.
+
+    `call` numbers the collectives. `begin_ns` is when the rank began to wait and `end_ns` when it left, on its own
+    clock; `arrival_ns` and `left_ns` are the same on one clock for the ranks of a group, where `is_clocked`.
+    """
+
+    ranks: tuple[int, ...]
+    kinds: tuple[tuple[str, str], ...]
+    row_of: Ints
+    call: Ints
+    kind: Ints
+    step: Ints
+    begin_ns: Ints
+    end_ns: Ints
+    arrival_ns: Ints
+    left_ns: Ints
+    is_clocked: Mask
+    duration_ns: Ints
+    bytes: Ints
+    group_size: Ints
+    count: int
+    meetings: tuple[Meetings, ...] = ()
+    clock: Clock = "one"
+    clock_residual_ns: float = 0.0
+
+    @property
+    def waiting_ns(self) -> Ints:
+        return self.end_ns - self.begin_ns
+
+
+@dataclass(frozen=True, eq=False)
+class Meetings:
+    """The meetings that the ranks of one group have in common, in the order of time: (ranks, meetings).
+
+    `rows` are places in `Matched.ranks`, `call` numbers of calls. Times are on each rank's own clock.
+    """
+
+    rows: Ints
+    call: Ints
+    step: Ints
+    begin_ns: Ints
+    end_ns: Ints
+
+    @property
+    def held_ns(self) -> Ints:
+        return self.end_ns - self.begin_ns
+
+
+def match_calls(calls: Mapping[int, Calls], one_clock: bool) -> Matched:
+    """Bring the calls of the ranks together, by group and number, or by step and order within it.
+
+    `one_clock` says that all ranks are on one host; it is not believed where their calls end far apart.
+    """
+    owned = list(calls.values())
+    numbers: dict[tuple[str, str], int] = {}
+    for own in owned:
+        for key in own.kinds:
+            numbers.setdefault(key, len(numbers))
+    kind = _join([np.array([numbers[key] for key in own.kinds], np.int64)[own.kind] for own in owned])
+    end = _join([own.end_ns for own in owned])
+    begin = end - _join([own.waiting_ns for own in owned])
+    call, count = _number_calls(
+        kind, *(_join([getattr(own, name) for own in owned]) for name in ("counted_in", "number"))
+    )
+    found = Matched(
+        ranks=tuple(calls),
+        kinds=tuple(numbers),
+        row_of=_join([np.full(len(own.kind), row, np.int64) for row, own in enumerate(owned)]),
+        call=call,
+        kind=kind,
+        step=_join([own.step for own in owned]),
+        begin_ns=begin,
+        end_ns=end,
+        arrival_ns=begin,
+        left_ns=end,
+        is_clocked=np.full(len(call), one_clock),
+        duration_ns=_join([own.duration_ns for own in owned]),
+        bytes=_join([own.bytes for own in owned]),
+        group_size=_join([own.group_size for own in owned]),
+        count=count,
+    )
+    meets = _join([own.meets & ~_is_passed_by(own) for own in owned]).astype(np.bool_)
+    return _put_on_one_clock(found, meets, one_clock)
+
+
+def _is_passed_by(own: Calls) -> Mask:
+    """Say of each call whether the training went on while it ran, and hardly waited in the end."""
+    passed: Mask = is_awaited_later(own.waiting_ns, own.duration_ns) & (own.waiting_ns < LEAST_HELD_NS)
+    return passed
+
+
+def is_awaited_later(waiting_ns: Ints, duration_ns: Ints) -> Mask:
+    """Say whether the training went on after it had begun a call, and waited for it later."""
+    later: Mask = waiting_ns < _AT_ONCE_FRAC * duration_ns
+    return later
+
+
+def _number_calls(kind: Ints, step: Ints, number: Ints) -> tuple[Ints, int]:
+    """Return the same number for rows that agree in all three; in two rounds, because the product may not fit."""
+    if not len(kind):
+        return kind, 0
+    call = kind
+    for part in (step, number):
+        known, place = np.unique(part, return_inverse=True)
+        _, call = np.unique(call * len(known) + place, return_inverse=True)
+    return call.astype(np.int64), int(call.max()) + 1
+
+
+def _put_on_one_clock(found: Matched, meets: Mask, one_clock: bool) -> Matched:
+    names = {group: at for at, group in enumerate(dict.fromkeys(group for group, _ in found.kinds))}
+    group_of = np.array([names[group] for group, _ in found.kinds], np.int64)[found.kind] if names else found.kind
+    arrival, left, clocked = found.arrival_ns.copy(), found.left_ns.copy(), found.is_clocked.copy()
+    meetings: list[Meetings] = []
+    residuals: list[float] = []
+    for group in range(len(names)):
+        mine = group_of == group
+        common = _find_common(found, np.flatnonzero(mine & meets))
+        if common is None:
+            continue
+        meetings.append(common)
+        alignment = _choose_alignment(common, one_clock)
+        if alignment is None:
+            continue
+        residuals.append(alignment.residual_ns)
+        clocked[mine] = np.isin(found.row_of[mine], common.rows)
+        for place, row in enumerate(common.rows.tolist()):
+            own = np.flatnonzero(mine & (found.row_of == row))
+            arrival[own], left[own] = (alignment.align(place, times[own]) for times in (arrival, left))
+    clock: Clock = "aligned" if residuals else "one" if one_clock else "unknown"
+    return replace(
+        found,
+        arrival_ns=arrival,
+        left_ns=left,
+        is_clocked=clocked,
+        meetings=tuple(meetings),
+        clock=clock,
+        clock_residual_ns=max(residuals, default=0.0),
+    )
+
+
+def _choose_alignment(common: Meetings, one_clock: bool) -> Alignment | None:
+    """Return how to align the clocks of a group, None where they are one, or where their calls do not end together."""
+    alignment = align_clocks(common.end_ns)
+    if alignment is None:
+        return None
+    if not one_clock:
+        usual = float(np.median(common.held_ns))
+        return alignment if alignment.residual_ns <= max(LEAST_TRUST_NS, usual) else None
+    apart = measure_spread(common.end_ns, 50)
+    return alignment if apart > ONE_CLOCK_NS and alignment.residual_ns < 0.1 * apart else None
+
+
+def _find_common(found: Matched, rows: Ints) -> Meetings | None:
+    """Return the meetings of a group that all of its ranks have, None where no two have one.
+
+    A rank that has few of them was cut short, or records other steps: it is left out rather than all the others' calls.
+    """
+    owners, owner = np.unique(found.row_of[rows], return_inverse=True)
+    known, place = np.unique(found.call[rows], return_inverse=True)
+    if len(owners) < 2:
+        return None
+    at = np.full((len(owners), len(known)), -1, np.int64)
+    at[owner, place] = rows
+    have = at >= 0
+    kept = have.sum(axis=1) >= LEAST_SHARE * have.sum(axis=1).max()
+    shared = have[kept].all(axis=0)
+    if kept.sum() < 2 or not shared.any():
+        return None
+    at = at[kept][:, shared]
+    at = at[:, np.argsort(found.end_ns[at[0]], kind="stable")]
+    return Meetings(owners[kept], found.call[at[0]], found.step[at[0]], found.begin_ns[at], found.end_ns[at])
+
+
+def _join(arrays: Sequence[Any]) -> Any:
+    return np.concatenate(arrays) if arrays else np.empty(0, np.int64)

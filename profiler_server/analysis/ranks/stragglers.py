@@ -1,0 +1,259 @@
+"""Which rank the others wait for, how sure that is, and by which part of its step: the one answer for rules and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from collector.format.intervals import Floats
+from collector.format.phases import PHASE_NAMES
+from profiler_server.analysis.ranks.causes import Cause, Garbage, find_causes, find_uneven_work, weigh_garbage
+from profiler_server.analysis.ranks.collectives import match_ranks
+from profiler_server.analysis.ranks.lateness import Lateness, Source, measure_calls, measure_steps
+from profiler_server.analysis.ranks.ranks import OWN_PHASES, RankSummary
+from profiler_server.analysis.ranks.together import StepsTogether, put_together
+from profiler_server.store.cache.memory import MemoryCache
+
+BEHIND_FRAC = 0.03
+"""A rank that is late by a smaller share of the step is not named."""
+OUTLYING_DEVIATIONS = 5.0
+"""From so many robust deviations of the others on, a rank is no longer one of them."""
+LEAST_DEVIATION_FRAC = 0.005
+"""Ranks that are alike to the microsecond deviate by nothing: their deviation counts as this share of the step at least."""
+LEAST_RANKS = 4
+"""Fewer ranks have no deviation of the others; there the difference must be sure step by step."""
+SURE_ERRORS = 3.0
+"""Standard errors from which a difference is no longer put down to chance."""
+LAST_FRAC = 0.5
+"""The rank that comes last in so many of the steps holds the others up, however much it varies."""
+ROTATING_ENTROPY = 0.8
+"""Of who comes last, 1 for all ranks equally often: from here the ranks take turns."""
+LEAST_STEPS = 10
+"""Fewer steps do not tell that the ranks take turns; collectives of fewer steps give way to the steps."""
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """The rank that comes latest to the meetings of the ranks.
+
+    `own_ns` is its mean step outside of collectives, `others_ns` the median of the others; `behind_frac` is the
+    difference against that, `late_frac` against the whole step. `phase` is the phase that exceeds the others' median by
+    most. `is_slow` says that the rank is behind by more than noise explains, `is_unsure` that it is behind and noise may
+    explain it. `others` is how many there are. `last_frac` is the share of the steps in which it was the last;
+    `gain_ns` what the step gains at most if it alone were in time; `causes` what it did longer than the others in the
+    steps to which it came last, the longest first.
+    """
+
+    rank: int
+    own_ns: float
+    others_ns: float
+    behind_frac: float
+    phase: str
+    phase_ns: float
+    phase_others_ns: float
+    others: int
+    is_slow: bool
+    is_unsure: bool
+    late_frac: float = 0.0
+    last_frac: float = 0.0
+    gain_ns: float = 0.0
+    causes: tuple[Cause, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """The ranks come last by turns. `waited_ns` is what a step would be shorter if they came together.
+
+    `entropy_frac` is 1 where all come last equally often. `causes` are what the last one does longer than the others.
+    """
+
+    entropy_frac: float
+    waited_ns: float
+    waited_frac: float
+    causes: tuple[Cause, ...]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Who waits for whom. `source` is what the meetings are: collectives, or the steps.
+
+    `blame_ns` is how much shorter the mean step gets at most with a rank alone in time, `last_frac` in which
+    share of the steps each is the last. `least_frac` is the least slowdown of a rank, as a share of the step, that would be named.
+    `residual_ns` is the 50th and the 95th percentile of the error of the lateness. `left_out` are ranks that have too
+    little in common with the others. `is_hidden` says that nothing tells working from waiting.
+    """
+
+    straggler: Straggler | None = None
+    rotation: Rotation | None = None
+    source: Source = "steps"
+    meetings: int = 0
+    steps: int = 0
+    step_ns: float = 0.0
+    blame_ns: Mapping[int, float] | None = None
+    last_frac: Mapping[int, float] | None = None
+    least_frac: float | None = None
+    residual_ns: tuple[float, float] = (0.0, 0.0)
+    left_out: tuple[int, ...] = ()
+    also_slow: tuple[int, ...] = ()
+    is_hidden: bool = False
+    uneven_correlation: float | None = None
+    garbage: Garbage | None = None
+
+
+_JUDGED: MemoryCache[Judgement] = MemoryCache(16)
+
+
+def find_straggler(ranks: Sequence[RankSummary]) -> Straggler | None:
+    """Return the rank that comes latest, None for fewer than two ranks with steps."""
+    return judge_ranks(ranks).straggler
+
+
+def judge_ranks(ranks: Sequence[RankSummary]) -> Judgement:
+    """Judge who waits for whom, from what is kept if the files of the ranks are the same."""
+    known = [rank for rank in ranks if rank.steps]
+    if len(known) < 2:
+        return Judgement()
+    stamp = tuple((rank.together, rank.calls) for rank in known)
+    key = (known[0].rank, len(known), id(known[0].together))
+    return _JUDGED.find_or_compute(key, stamp, lambda: _judge(known))
+
+
+def _judge(ranks: Sequence[RankSummary]) -> Judgement:
+    together = put_together({rank.rank: rank.together for rank in ranks})
+    lateness = _choose(ranks, together)
+    missing = tuple(rank.rank for rank in ranks if lateness is None or rank.rank not in set(lateness.ranks))
+    if lateness is None or len(lateness.ranks) < 2:
+        return Judgement(left_out=missing)
+    judged = [rank for rank in ranks if rank.rank in set(lateness.ranks)]
+    return replace(_judge_lateness(judged, lateness, together), left_out=missing)
+
+
+def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness | None:
+    """Return the lateness by collectives where these are of enough steps, or where the steps do not tell waiting."""
+    by_steps = None
+    if len(together.ranks) > 1 and len(together.step):
+        by_steps = measure_steps(together.ranks, together.step, together.own_ns, together.held_ns)
+    found = measure_calls(match_ranks(ranks))
+    if found is None:
+        return by_steps
+    found = found.choose({rank.rank for rank in ranks}).drop_warm_up(min(int(rank.together.step[0]) for rank in ranks))
+    is_enough = len(np.unique(found.step)) >= LEAST_STEPS or all(rank.state == "imported" for rank in ranks)
+    is_seen = by_steps is not None and bool(together.held_ns.any())
+    return found if len(found.step) and (is_enough or not is_seen) else by_steps
+
+
+def _judge_lateness(ranks: Sequence[RankSummary], lateness: Lateness, together: StepsTogether) -> Judgement:
+    steps, late = lateness.sum_by_step()
+    step_ns = float(np.mean([rank.step_ns for rank in ranks]))
+    last = np.bincount(np.argmax(late, axis=0), minlength=len(ranks)) / len(steps)
+    blame = np.bincount(lateness.last, weights=lateness.margin_ns, minlength=len(ranks)) / len(steps)
+    numbers = lateness.ranks
+    limits = _measure_limits(late, step_ns)
+    straggler = _describe(ranks, _Place(late, limits, last, blame), step_ns, together)
+    found = Judgement(
+        straggler=straggler,
+        source=lateness.source,
+        meetings=len(lateness.step),
+        steps=len(steps),
+        step_ns=step_ns,
+        blame_ns=dict(zip(numbers, blame.tolist(), strict=True)),
+        last_frac=dict(zip(numbers, last.tolist(), strict=True)),
+        least_frac=limits.least_ns / step_ns if step_ns else None,
+        residual_ns=lateness.residual_ns,
+        also_slow=tuple(
+            number
+            for number, value in zip(numbers, np.median(late, axis=1).tolist(), strict=True)
+            if len(ranks) >= LEAST_RANKS and straggler.is_slow and value > limits.least_ns and number != straggler.rank
+        ),
+        is_hidden=lateness.source == "steps" and not together.held_ns.any(),
+    )
+    rotation = None if straggler.is_slow else _find_rotation(lateness, late, step_ns, together)
+    return replace(
+        found, rotation=rotation, uneven_correlation=find_uneven_work(together), garbage=weigh_garbage(together)
+    )
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """`least_ns` is the least lateness that is named, `error_ns` the standard error of a rank's mean lateness."""
+
+    least_ns: float
+    deviation_ns: float
+    error_ns: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    late_ns: Floats
+    limits: _Limits
+    last_frac: Floats
+    blame_ns: Floats
+
+
+def _measure_limits(late_ns: Floats, step_ns: float) -> _Limits:
+    ranks, steps = late_ns.shape
+    error = float(np.median(late_ns.std(axis=1))) / float(np.sqrt(steps))
+    least = max(BEHIND_FRAC * step_ns, SURE_ERRORS * error)
+    if ranks < LEAST_RANKS:
+        return _Limits(least, 0.0, error)
+    usual = np.median(late_ns, axis=1)
+    deviation = 1.4826 * float(np.median(np.abs(usual - np.median(usual))))
+    deviation = max(deviation, LEAST_DEVIATION_FRAC * step_ns)
+    return _Limits(max(least, OUTLYING_DEVIATIONS * deviation), deviation, error)
+
+
+def _describe(ranks: Sequence[RankSummary], place: _Place, step_ns: float, together: StepsTogether) -> Straggler:
+    late = place.late_ns
+    row = int(np.argmax(late.mean(axis=1)))
+    slow, others = ranks[row], [rank for at, rank in enumerate(ranks) if at != row]
+    against = late[row] - np.median(np.delete(late, row, axis=0), axis=0)
+    excess = float(against.mean())
+    middle = float(np.median([rank.own_ns for rank in others]))
+    phases = {name: float(np.median([rank.phases_ns[name] for rank in others])) for name in PHASE_NAMES}
+    phase = max(OWN_PHASES, key=lambda name: slow.phases_ns[name] - phases[name])
+    far = excess >= BEHIND_FRAC * step_ns
+    outlies = len(ranks) < LEAST_RANKS or float(np.median(against)) > OUTLYING_DEVIATIONS * place.limits.deviation_ns
+    sure = _is_sure(against) and (outlies or float(place.last_frac[row]) >= LAST_FRAC)
+    return Straggler(
+        rank=slow.rank,
+        own_ns=middle + excess,
+        others_ns=middle,
+        behind_frac=excess / middle if middle else 0.0,
+        phase=phase,
+        phase_ns=slow.phases_ns[phase],
+        phase_others_ns=phases[phase],
+        others=len(others),
+        is_slow=far and sure,
+        is_unsure=far and not sure,
+        late_frac=excess / step_ns if step_ns else 0.0,
+        last_frac=float(place.last_frac[row]),
+        gain_ns=float(place.blame_ns[row]),
+        causes=find_causes(together, together.mark(slow.rank)),
+    )
+
+
+def _is_sure(against_ns: Floats) -> bool:
+    """Say whether a rank is late by more than chance explains: in the mean, or in so many of the steps.
+
+    Steps that vary much hide a delay in their mean; step by step it shows.
+    """
+    steps = len(against_ns)
+    error = float(against_ns.std()) / float(np.sqrt(steps))
+    often = int((against_ns > 0).sum()) - steps / 2 > SURE_ERRORS * float(np.sqrt(steps)) / 2
+    return bool(float(against_ns.mean()) > SURE_ERRORS * error or often)
+
+
+def _find_rotation(lateness: Lateness, late_ns: Floats, step_ns: float, together: StepsTogether) -> Rotation | None:
+    """Return how the ranks take turns at coming last, None where they do not, or where that costs little."""
+    steps = late_ns.shape[1]
+    counts = np.bincount(np.argmax(late_ns, axis=0), minlength=len(lateness.ranks))
+    waited = float(lateness.waited_ns.sum()) / steps
+    if steps < LEAST_STEPS or waited < BEHIND_FRAC * step_ns:
+        return None
+    shares = counts[counts > 0] / steps
+    entropy = float(-(shares * np.log(shares)).sum() / np.log(min(len(counts), steps)))
+    if entropy < ROTATING_ENTROPY:
+        return None
+    return Rotation(entropy, waited, waited / step_ns, find_causes(together, together.mark_longest()))

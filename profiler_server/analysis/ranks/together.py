@@ -1,0 +1,99 @@
+"""The steps of several ranks beside each other: those that they have in common, and what each rank did in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from collector.format.intervals import Floats, Ints, Mask
+from collector.format.phases import PHASE_NAMES
+from collector.format.steps import StepSelection, read_integers
+
+MOST_STEPS = 512
+"""Of longer runs every second step is looked at, or every fourth and so on: the same ones on every rank."""
+LEAST_SHARE = 0.5
+"""A rank with fewer steps than this share of the most was cut short, and is left out of what all have in common."""
+COMMUNICATION = PHASE_NAMES.index("communication")
+
+Small = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class RankSteps:
+    """Steps of one rank that an average covers, of long runs a part of them; equal only to itself.
+
+    `parts_ns` is (phases, steps), in the order of PHASE_NAMES; `collecting_ns` is garbage collection within them.
+    """
+
+    step: Ints
+    parts_ns: Small
+    collecting_ns: Small
+
+
+NO_STEPS = RankSteps(np.empty(0, np.int64), np.empty((len(PHASE_NAMES), 0), np.float32), np.empty(0, np.float32))
+
+
+@dataclass(frozen=True, eq=False)
+class StepsTogether:
+    """The steps that `ranks` have in common; those that were cut short are not among them. `parts_ns` is (phases, ranks, steps)."""
+
+    ranks: tuple[int, ...]
+    step: Ints
+    parts_ns: Floats
+    collecting_ns: Floats
+
+    @property
+    def held_ns(self) -> Floats:
+        held: Floats = self.parts_ns[COMMUNICATION]
+        return held
+
+    @property
+    def own_ns(self) -> Floats:
+        own: Floats = self.parts_ns.sum(axis=0) - self.held_ns
+        return own
+
+    @property
+    def step_ns(self) -> Floats:
+        whole: Floats = self.parts_ns.sum(axis=0)
+        return whole
+
+    def mark(self, rank: int) -> Mask:
+        """Return all steps of one rank, as (ranks, steps)."""
+        chosen: Mask = np.broadcast_to(np.array(self.ranks)[:, None] == rank, self.own_ns.shape)
+        return chosen
+
+    def mark_longest(self) -> Mask:
+        """Return for each step the rank that works longest in it, as (ranks, steps)."""
+        chosen: Mask = np.arange(len(self.ranks))[:, None] == np.argmax(self.own_ns, axis=0)[None, :]
+        return chosen
+
+
+def read_steps(train: pa.Table, selection: StepSelection) -> RankSteps:
+    """Take the steps of an average out of a table of training steps."""
+    chosen = np.flatnonzero(selection.kept)
+    every = 1 << max(-(-len(chosen) // MOST_STEPS) - 1, 0).bit_length()
+    chosen = chosen[selection.step[chosen] % every == 0] if every > 1 else chosen
+    parts = np.stack([read_integers(train, f"{name}_ns")[chosen] for name in PHASE_NAMES])
+    collecting = read_integers(train, "gc_ns")[chosen]
+    return RankSteps(selection.step[chosen], parts.astype(np.float32), collecting.astype(np.float32))
+
+
+def put_together(steps: Mapping[int, RankSteps]) -> StepsTogether:
+    """Find the steps that the ranks have in common, but for ranks that were cut short."""
+    most = max((len(rank.step) for rank in steps.values()), default=0)
+    kept = tuple(number for number, rank in steps.items() if len(rank.step) >= max(LEAST_SHARE * most, 1))
+    chosen = [steps[number] for number in kept]
+    common = chosen[0].step if chosen else np.empty(0, np.int64)
+    for rank in chosen[1:]:
+        if len(rank.step) != len(common) or (rank.step != common).any():
+            common = np.intersect1d(common, rank.step)
+    places = [np.searchsorted(rank.step, common) for rank in chosen]
+    parts = np.zeros((len(PHASE_NAMES), len(chosen), len(common)))
+    collecting = np.zeros((len(chosen), len(common)))
+    for row, (rank, place) in enumerate(zip(chosen, places, strict=True)):
+        parts[:, row], collecting[row] = rank.parts_ns[:, place], rank.collecting_ns[place]
+    return StepsTogether(kept, common, parts, collecting)

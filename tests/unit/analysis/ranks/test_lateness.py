@@ -1,0 +1,127 @@
+"""Lateness without a common clock: who came last, how well that is known, and clocks that are hours apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from profiler_server.analysis.ranks.calls import NO_STEP, Calls
+from profiler_server.analysis.ranks.collectives import sum_collectives
+from profiler_server.analysis.ranks.lateness import Lateness, measure_calls
+from profiler_server.analysis.ranks.matching import match_calls
+from profiler_server.analysis.ranks.stragglers import judge_ranks
+from tests.support.jobs import STEP_NS, Job, JobPlan, make_calls, make_job, summarize_job
+from tests.support.runs import MS
+
+HOUR_NS = 3_600_000_000_000
+SLOW = JobPlan(ranks=8, steps=40, calls=2, slow=(5,), slow_frac=0.2, ranks_per_host=2)
+
+
+def measure(job: Job, one_clock: bool = False) -> Lateness:
+    found = measure_calls(match_calls({rank: make_calls(job, rank) for rank in range(job.plan.ranks)}, one_clock))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("apart_ns", "drift"), [(0.0, 0.0), (7 * HOUR_NS, 0.0), (HOUR_NS, 5e-5)])
+def test_clocks_change_nothing_about_who_is_late_and_by_how_much(apart_ns: float, drift: float) -> None:
+    found = measure(make_job(replace(SLOW, apart_ns=apart_ns, drift=drift)))
+    assert set(found.last.tolist()) == {5}
+    _, late = found.sum_by_step()
+    assert late[5].mean() == pytest.approx(0.2 * STEP_NS, rel=0.05)
+    assert np.abs(late[[0, 1, 2, 3, 4, 6, 7]]).mean() < 0.01 * STEP_NS
+
+
+def test_the_residual_is_what_the_ranks_leave_apart() -> None:
+    half, most = measure(make_job(SLOW)).residual_ns
+    assert 0 < half < most < 10_000
+
+
+@pytest.mark.parametrize(("apart_ns", "drift"), [(0.0, 0.0), (7 * HOUR_NS, 0.0), (HOUR_NS, 5e-5)])
+def test_transfer_and_wait_are_those_of_aligned_clocks(apart_ns: float, drift: float) -> None:
+    job = make_job(replace(SLOW, apart_ns=apart_ns, drift=drift))
+    matched = match_calls({rank: make_calls(job, rank) for rank in range(8)}, one_clock=False)
+    rows = {row.rank: row for row in sum_collectives(matched)}
+    assert matched.clock == "aligned"
+    assert matched.clock_residual_ns < 10_000
+    for row in rows.values():
+        assert row.transfer_ns == pytest.approx(80 * 2 * MS, rel=0.02)
+    assert rows[0].wait_ns == pytest.approx(40 * 0.2 * STEP_NS, rel=0.1)
+    assert rows[5].wait_ns == pytest.approx(0, abs=80 * 0.1 * MS)
+    assert (rows[5].late, rows[0].late) == (80, 0)
+
+
+def test_one_host_whose_clocks_are_said_to_be_one_but_are_not_is_aligned() -> None:
+    job = make_job(replace(SLOW, apart_ns=HOUR_NS))
+    matched = match_calls({rank: make_calls(job, rank) for rank in range(8)}, one_clock=True)
+    assert matched.clock == "aligned"
+
+
+def test_calls_of_other_collectives_by_the_same_name_align_no_clocks() -> None:
+    calls = {rank: make_calls(make_job(replace(SLOW, seed=rank, noise_frac=0.3)), rank) for rank in range(4)}
+    assert match_calls(calls, one_clock=False).clock == "unknown"
+
+
+def test_a_rank_that_was_cut_short_is_left_out_and_the_others_are_judged() -> None:
+    job = make_job(SLOW)
+    ranks = list(summarize_job(job))
+    short = ranks[3]
+    calls, steps = make_calls(job, 3), short.together
+    few = {name: getattr(calls, name)[:10] for name in ("kind", "step", "counted_in", "number", "start_ns")}
+    more = {name: getattr(calls, name)[:10] for name in ("duration_ns", "held_ns", "bytes", "group_size")}
+    steps = replace(steps, step=steps.step[:5], parts_ns=steps.parts_ns[:, :5], collecting_ns=steps.collecting_ns[:5])
+    ranks[3] = replace(short, calls=replace(calls, **few, **more), together=steps)
+    judged = judge_ranks(ranks)
+    assert judged.left_out == (3,)
+    assert judged.straggler is not None
+    assert (judged.straggler.rank, judged.straggler.is_slow, judged.straggler.others) == (5, True, 6)
+
+
+def test_calls_that_the_library_counted_are_matched_by_its_number() -> None:
+    job = make_job(SLOW)
+    counted = {}
+    for rank in range(8):
+        calls = make_calls(job, rank)
+        first = 3 if rank == 2 else 0  # this rank began to record later
+        number = 1 + np.arange(len(calls.step))
+        names = ("kind", "step", "start_ns", "duration_ns", "held_ns", "bytes", "group_size")
+        cut = {name: getattr(calls, name)[first:] for name in names}
+        place = np.full(len(number) - first, NO_STEP)
+        counted[rank] = replace(calls, **cut, counted_in=place, number=number[first:])
+    found = measure_calls(match_calls(counted, one_clock=False))
+    assert found is not None
+    assert set(found.last.tolist()) == {5}
+
+
+def test_waiting_in_another_group_is_not_held_against_a_rank() -> None:
+    """Ranks 0 and 1 meet, then 1 and 2: rank 0 is slow, so rank 1 comes late to 2 without being to blame."""
+    steps = np.arange(1, 31)
+    at = steps * 100 * MS
+    first = {0: at + 30 * MS, 1: at + 10 * MS}
+    second = {1: at + 32 * MS, 2: at + 10 * MS}
+
+    def build(*groups: tuple[str, np.ndarray, int]) -> Calls:
+        kinds = tuple((group, "allreduce") for group, _, _ in groups)
+        rows = [
+            (kind, s, b, e)
+            for kind, (_, begin, end) in enumerate(groups)
+            for s, b, e in zip(steps, begin, at + end, strict=True)
+        ]
+        kind, step, begin, end = (
+            np.array(column) for column in zip(*sorted(rows, key=lambda row: row[2]), strict=True)
+        )
+        size = np.ones(len(kind), np.int64)
+        return Calls(kinds, kind, step, step, 0 * kind, begin, end - begin, -size, -size, 2 * size)
+
+    calls = {
+        0: build(("a", first[0], 31 * MS)),
+        1: build(("a", first[1], 31 * MS), ("b", second[1], 33 * MS)),
+        2: build(("b", second[2], 33 * MS)),
+    }
+    found = measure_calls(match_calls(calls, one_clock=True))
+    assert found is not None
+    _, late = found.sum_by_step()
+    assert late[0].mean() > 5 * MS
+    assert late[1].mean() < MS
