@@ -28,6 +28,7 @@ from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, li
 from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.format import format_number_of
+from profiler_server.report.stacks import report_stacks
 
 T = TypeVar("T")
 
@@ -95,6 +96,7 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
         "kernels": [
             _round_times(dataclasses.asdict(row)) for row in read("its kernels", lambda: summarize_kernels(rank)) or ()
         ],
+        "stacks": read("its stacks", lambda: report_stacks(rank)),
         "loaders": read("its loaders", lambda: _report_loaders(rank)) or [],
         "queues": [dataclasses.asdict(row) for row in read("its queues", lambda: summarize_queues(rank)) or ()],
         "stages": [

@@ -17,6 +17,7 @@ from profiler_server.analysis.steps.interruptions import Held
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_ranks
 from profiler_server.format import format_duration, format_number_of, format_phase_shares, format_ranks, format_share
+from profiler_server.report.stacks import render_stacks
 
 _MOST_HELD, _MOST_SLOW = 5, 5
 
@@ -83,7 +84,7 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
         bar = "#" * round(40 * phase["share_frac"])
         label, mean = PHASE_LABELS.get(phase["name"], phase["name"]), format_duration(phase["mean_ns"])
         lines.append(f"  {label:<28} {mean:>9}  {shares[phase['name']]:>7}  {bar}".rstrip())
-    slow = _render_slow_steps(rank)
+    slow = [*render_stacks(rank["stacks"], shares), *_render_slow_steps(rank)]
     return "\n".join([*lines, *_render_evaluation(rank, run), *slow, *_render_pipeline(rank)])
 
 

@@ -20,10 +20,23 @@ from profiler_server.report import build_report
 from profiler_server.report.text import render_text
 from tests.support.cases import PLANTED, build_case_run
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, build_steps
+from tests.support.stacks import in_phase, in_stage, library, own, write_stacks
 
 OPTIONAL = "optional"
 NUMBER = (int, float)
 TIMES = dict.fromkeys(("total_ns", "computation_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns"), int)
+STACK_PART = {
+    "name": str,
+    "samples": int,
+    "functions": [
+        {
+            **dict.fromkeys(("function", "caller", "file"), str),
+            **dict.fromkeys(("line", "samples"), int),
+            **dict.fromkeys(("share_frac", "low_frac", "high_frac"), NUMBER),
+            "is_loop": bool,
+        }
+    ],
+}
 SHAPE: dict[str, Any] = {
     "schema_version": int,
     "run": {
@@ -86,6 +99,11 @@ SHAPE: dict[str, Any] = {
                     "samples": int,
                 }
             ],
+            "stacks": {
+                OPTIONAL: True,
+                "phases": [STACK_PART],
+                "stages": [{**STACK_PART, "loader": (int, type(None))}],
+            },
             "loaders": [{"loader": int, "dataset": str, "num_workers": int, "feeds_steps": bool}],
             "stages": [
                 {
@@ -158,6 +176,32 @@ def test_report_has_the_keys_that_others_rely_on(name: str, tmp_path: Path) -> N
     report = json.loads(json.dumps(build_report(build_case_run(tmp_path / "run", PLANTED[name]))))
     check(report, SHAPE)
     assert report["suggestions"]
+
+
+def test_the_functions_of_a_phase_and_a_stage_are_reported(tmp_path: Path) -> None:
+    resize = library("Image.resize", "PIL/Image.py")
+    rows = [
+        in_phase("forward", 50, own("Net.forward", 7)),
+        in_phase("tail", 61, own("accuracy", 88)),
+        in_phase("tail", 39, own("log", 9)),
+        in_stage("read", 100, own("Photos.__getitem__", 31, "data.py"), resize),
+    ]
+    run = open_run(write_stacks(build_run(tmp_path / "run"), rows))
+    report = json.loads(json.dumps(build_report(run)))
+    check(report, SHAPE)
+    parts = {part["name"]: part for part in report["ranks"][0]["stacks"]["phases"]}
+    assert [(entry["function"], entry["share_frac"]) for entry in parts["tail"]["functions"]] == [
+        ("accuracy", 0.61),
+        ("log", 0.39),
+    ]
+    text = render_text(report, run)
+    assert "of the step): accuracy() at train.py:88, 61 ± 9 %" in text
+    assert "in read: PIL.Image.resize() called in Photos.__getitem__ (data.py:31), 100 ± 2 %" in text
+
+
+def test_a_run_without_stacks_reports_none(tmp_path: Path) -> None:
+    report = build_report(open_run(build_run(tmp_path / "run")))
+    assert report["ranks"][0]["stacks"] is None
 
 
 def test_phases_sum_to_the_mean_step_exactly(tmp_path: Path) -> None:

@@ -1,0 +1,69 @@
+"""A frame of a stack: whose code it is, and what it is called on a page."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+_FRAME = re.compile(r"(?P<name>.*) \((?P<file>.*):(?P<line>\d+)\)", re.DOTALL)
+_PACKAGES = re.compile(r".*/(?:site|dist)-packages/(?P<rest>.+)")
+_STANDARD = re.compile(r".*/lib(?:64)?/(?:python|pypy)3(?:\.\d+)?t?/(?P<rest>.+)")
+_INTERNAL = ("<frozen ", "<__array_function__")
+_UNKNOWN = "(unknown)"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """`package` is the library that the code is of, empty for code of the user's."""
+
+    name: str
+    file: str
+    line: int
+    package: str
+
+    @property
+    def function(self) -> tuple[str, str]:
+        """What tells functions apart, wherever they are at that moment."""
+        return self.name, self.file
+
+    @property
+    def label(self) -> str:
+        """The function as a user would write it: `accuracy`, `Photos.__getitem__`, `PIL.Image.resize`."""
+        name = self.name.rpartition("<locals>.")[2]
+        if not self.file:
+            return name
+        if name == "<module>":
+            return f"{self.package} ({self.base})" if self.package else self.base
+        return f"{self.package}.{name}" if self.package else name
+
+    @property
+    def base(self) -> str:
+        """The name of the file without its folders."""
+        return self.file.rpartition("/")[2]
+
+    @property
+    def place(self) -> str:
+        return f"{self.base}:{self.line}"
+
+
+@lru_cache(maxsize=100_000)
+def parse_frame(line: str) -> Frame:
+    """Read a line of a stack; what is none gets a name that says so."""
+    found = _FRAME.fullmatch(line)
+    if found is None or len(found["line"]) > 9:
+        return Frame(line or _UNKNOWN, "", 0, "?")
+    return Frame(found["name"], found["file"], int(found["line"]), _find_package(found["file"]))
+
+
+def parse_stack(text: str) -> tuple[Frame, ...]:
+    """Return the frames of a stack, the outermost first."""
+    return tuple(parse_frame(line) for line in text.splitlines())
+
+
+def _find_package(file: str) -> str:
+    """Return the package of a library, or the module of the standard library; empty for a file of the user's."""
+    found = _PACKAGES.fullmatch(file) or _STANDARD.fullmatch(file)
+    if found is not None:
+        return found["rest"].partition("/")[0].removesuffix(".py")
+    return "python" if file.startswith(_INTERNAL) else ""

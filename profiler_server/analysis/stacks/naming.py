@@ -1,0 +1,172 @@
+"""Name what a phase or a stage spends its time in, in code of the user's.
+
+A sample counts for the outermost function of the user's below the loop; where the loop calls a library, for that call;
+else for the line of the loop. A method through which a library calls the user's data set, such as `__getitem__`, is
+where everything of a stage lies, so what it calls is named, if that is most of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from profiler_server.analysis.stacks.frames import Frame
+
+LEAST_SAMPLES = 30
+"""Of fewer samples of a phase nothing is named."""
+MOST_NAMED = 8
+DOMINANT_FRAC = 0.5
+_LOOP_FRAC = 0.6
+"""A function that is on the stack for so much of every phase is part of the loop."""
+_LEAST_OF_PHASE = 3
+_MOST_DEPTH = 4
+_Z = 1.96
+
+Function = tuple[str, str]
+Weights = Mapping[tuple[Frame, ...], int]
+"""Stacks, the outermost frame first, with their samples."""
+
+
+@dataclass(frozen=True)
+class NamedFunction:
+    """A function and its share of the samples of a phase or stage; `low_frac` to `high_frac` holds it in 95 of 100 cases.
+
+    `caller` is the function of the user's that calls a library, empty for code of the user's own. `file` and `line` are
+    where the user's code was seen most often.
+    """
+
+    function: str
+    caller: str
+    file: str
+    line: int
+    samples: int
+    share_frac: float
+    low_frac: float
+    high_frac: float
+    is_loop: bool = False
+
+    @property
+    def place(self) -> str:
+        return f"{self.file.rpartition('/')[2]}:{self.line}"
+
+    @property
+    def error_frac(self) -> float:
+        return (self.high_frac - self.low_frac) / 2
+
+
+@dataclass(frozen=True)
+class _Name:
+    label: str
+    caller: str
+    at: Frame
+    is_loop: bool = False
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        return self.label, self.caller, self.at.file, self.at.line if self.is_loop else 0
+
+
+def find_loop(phases: Mapping[str, Weights]) -> frozenset[Function]:
+    """Return the functions that every phase runs in: the loop and what calls it."""
+    shares: list[dict[Function, float]] = []
+    for weights in phases.values():
+        whole = sum(weights.values())
+        if whole < _LEAST_OF_PHASE:
+            continue
+        seen: Counter[Function] = Counter()
+        for stack, samples in weights.items():
+            for function in {frame.function for frame in stack}:
+                seen[function] += samples
+        shares.append({function: count / whole for function, count in seen.items()})
+    if len(shares) < 2:
+        modules = {frame.function for weights in phases.values() for stack in weights for frame in stack}
+        return frozenset(function for function in modules if function[0] == "<module>")
+    return frozenset(f for f in shares[0] if all(share.get(f, 0.0) >= _LOOP_FRAC for share in shares))
+
+
+def name_phase(weights: Weights, loop: frozenset[Function]) -> tuple[NamedFunction, ...]:
+    """Return the functions of a phase of the training thread, the longest first."""
+    entries = {}
+    for stack, samples in weights.items():
+        entry = next((place for place, frame in enumerate(stack) if frame.function not in loop), len(stack))
+        entries[stack, entry] = samples
+    return _name(entries)
+
+
+def name_stage(weights: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[NamedFunction, ...]:
+    """Return the functions of a stage; with each stack comes how many of its frames lie outside of the stage."""
+    inside: Counter[tuple[tuple[Frame, ...], int]] = Counter()
+    for (stack, entry), samples in weights.items():
+        # A forked worker has what called it in its parent on its stack.
+        outside = max((at + 1 for at, frame in enumerate(stack[:entry]) if _is_fetch(frame)), default=entry)
+        inside[stack[outside:], entry - outside] += samples
+    return _name(inside)
+
+
+def _is_fetch(frame: Frame) -> bool:
+    return frame.package == "torch" and frame.base == "fetch.py"
+
+
+def _name(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[NamedFunction, ...]:
+    whole = sum(entries.values())
+    if whole < LEAST_SAMPLES:
+        return ()
+    named: dict[tuple[str, str, str, int], list[tuple[_Name, int]]] = {}
+    entrances = _find_entrances(entries)
+    for (stack, entry), samples in entries.items():
+        name = _name_sample(stack, entry, entrances)
+        if name is not None:
+            named.setdefault(name.key, []).append((name, samples))
+    found = [_build(names, whole) for names in named.values()]
+    return tuple(sorted(found, key=lambda entry: (-entry.samples, entry.function))[:MOST_NAMED])
+
+
+def _find_entrances(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> frozenset[Function]:
+    """Return the methods with a name of the language's own through which the user's code is entered."""
+    return frozenset(
+        frame.function
+        for stack, _ in entries
+        for frame in stack
+        if not frame.package and _is_protocol(frame.name.rpartition(".")[2])
+    )
+
+
+def _is_protocol(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def _name_sample(stack: Sequence[Frame], entry: int, entrances: frozenset[Function]) -> _Name | None:
+    """Name what is called below the first `entry` frames."""
+    last: Frame | None = next((frame for frame in reversed(stack[:entry]) if not frame.package), None)
+    is_loop = last is not None
+    for _ in range(_MOST_DEPTH):
+        own = next((place for place in range(entry, len(stack)) if not stack[place].package), None)
+        if own is None:
+            break
+        last, entry, is_loop = stack[own], own + 1, False
+        if last.function not in entrances:
+            return _Name(last.label, "", last)
+    if entry < len(stack):
+        called = stack[entry]
+        return _Name(called.label, last.label if last is not None else "", last or called)
+    return _Name(last.label, "", last, is_loop) if last is not None else None
+
+
+def _build(names: Sequence[tuple[_Name, int]], whole: int) -> NamedFunction:
+    name, samples = names[0][0], sum(count for _, count in names)
+    lines: Counter[int] = Counter()
+    for entry, count in names:
+        lines[entry.at.line] += count
+    line = max(lines.items(), key=lambda item: (item[1], -item[0]))[0]
+    low, high = bound_share(samples, whole)
+    return NamedFunction(name.label, name.caller, name.at.file, line, samples, samples / whole, low, high, name.is_loop)
+
+
+def bound_share(part: int, whole: int) -> tuple[float, float]:
+    """Return the bounds of a share that was counted (Wilson's interval, 95 %)."""
+    share, square = part / whole, _Z * _Z
+    middle = (share + square / (2 * whole)) / (1 + square / whole)
+    half = _Z / (1 + square / whole) * math.sqrt(share * (1 - share) / whole + square / (4 * whole * whole))
+    return max(middle - half, 0.0), min(middle + half, 1.0)

@@ -1,0 +1,139 @@
+"""The stacks of a rank: by phase of the training thread, and by stage of each DataLoader."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.evaluation import count_as_steps
+from collector.format.phases import PHASE_NAMES
+from collector.format.run import RankRun
+from collector.format.steps import SELECTED_COLUMNS, select_steps, train_steps
+from collector.format.words import STACK_STAGES
+from profiler_server.analysis.stacks.frames import Frame, parse_stack
+from profiler_server.analysis.stacks.naming import (
+    DOMINANT_FRAC,
+    Function,
+    NamedFunction,
+    find_loop,
+    name_phase,
+    name_stage,
+)
+
+_TRAINER = -1
+_COLUMNS = ("replica", "loader", "kind", "phase", "stage", "start_ns", "samples", "entry", "stack")
+Ints = npt.NDArray[np.int64]
+Stack = tuple[Frame, ...]
+OfStage = Mapping[tuple[Stack, int], int]
+"""Stacks with how many of their frames lie outside of the stage -> samples."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What ran in a phase or a stage: how often it was sampled, and what is named of it, the longest first."""
+
+    name: str
+    samples: int
+    functions: tuple[NamedFunction, ...]
+
+    @property
+    def dominant(self) -> NamedFunction | None:
+        """The function that takes most of it, if one does."""
+        first = self.functions[0] if self.functions else None
+        return first if first is not None and first.share_frac >= DOMINANT_FRAC else None
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """The samples of the steps that the average covers. `stages` are those of one DataLoader, or of the training thread
+    where that makes the batches (None)."""
+
+    phases: Mapping[str, Mapping[Stack, int]]
+    stages: Mapping[tuple[int | None, str], OfStage]
+    loop: frozenset[Function] = field(default_factory=frozenset)
+
+    def phase(self, *names: str) -> Part:
+        """Return what ran in a phase, or in several of them together."""
+        weights: Counter[Stack] = Counter()
+        for name in names:
+            weights.update(self.phases.get(name, {}))
+        return Part(names[0], weights.total(), name_phase(weights, self.loop))
+
+    def stage(self, loader: int | None, *names: str) -> Part:
+        """Return what ran in a stage of a DataLoader, or in several of them together."""
+        weights: Counter[tuple[Stack, int]] = Counter()
+        for name in names:
+            weights.update(self.find_stage(loader, name))
+        return Part(names[0], weights.total(), name_stage(weights))
+
+    def find_stage(self, loader: int | None, name: str) -> OfStage:
+        """Return the stacks of a stage; those of the training thread where the loader has no workers."""
+        return self.stages.get((loader, name)) or self.stages.get((None, name), {})
+
+
+def read_stacks(rank: RankRun) -> Stacks | None:
+    """Read the stacks; None where there are none. Raises TableBrokenError or NewerSchemaError."""
+    if rank.status("stacks").state != "there":
+        return None
+    rows = rank.table("stacks", _COLUMNS)
+    rows = rows.filter(pc.is_valid(rows["stack"]))
+    return _sum_rows(rows.filter(_mark_steady(rank, rows))) if rows.num_rows else None
+
+
+def _mark_steady(rank: RankRun, rows: pa.Table) -> pa.Array:
+    """Mark the rows after the warm-up, of the kind of rows that count as steps."""
+    steps = count_as_steps(rank.table("steps", (*dict.fromkeys((*SELECTED_COLUMNS, "start_ns")),)))
+    kept = select_steps(steps.steps).kept
+    starts = train_steps(steps.steps)["start_ns"].to_numpy()[kept]
+    begin = int(starts[0]) if len(starts) else 0
+    late = pc.greater_equal(rows["start_ns"], begin)
+    kind = "eval" if steps.infers else "train"
+    return pc.and_(late, pc.equal(pc.fill_null(rows["kind"].cast(pa.string()), kind), kind))
+
+
+def _sum_rows(rows: pa.Table) -> Stacks:
+    phases: dict[str, Counter[Stack]] = {}
+    stages: dict[tuple[int | None, str], Counter[tuple[Stack, int]]] = {}
+    for row, samples in _group(rows):
+        stack = parse_stack(row.stack)
+        if row.is_trainer and row.phase is not None:
+            phases.setdefault(row.phase, Counter())[stack] += samples
+        if row.stage is not None:
+            loader = None if row.is_trainer else row.loader
+            stages.setdefault((loader, row.stage), Counter())[stack, row.entry or 0] += samples
+    ordered = {name: phases[name] for name in PHASE_NAMES if name in phases}
+    places = {name: place for place, name in enumerate(STACK_STAGES)}
+    keys = sorted((key for key in stages if key[1] in places), key=lambda key: (key[0] or 0, places[key[1]]))
+    return Stacks(ordered, {key: stages[key] for key in keys}, find_loop(ordered))
+
+
+class _Row(NamedTuple):
+    is_trainer: bool
+    loader: int | None
+    phase: str | None
+    stage: str | None
+    entry: int | None
+    stack: str
+
+
+def _group(rows: pa.Table) -> list[tuple[_Row, int]]:
+    """Sum the samples of equal rows. By the numbers of their values: there are few of those, and many rows."""
+    rows = rows.unify_dictionaries().combine_chunks()
+    codes: list[Ints] = [rows["replica"].to_numpy() < 0]
+    values: list[list[Any]] = [[False, True]]
+    for name in _Row._fields[1:]:
+        column = pa.chunked_array(rows[name]).combine_chunks()
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        values.append([*encoded.dictionary.to_pylist(), None])
+        codes.append(pc.fill_null(encoded.indices, len(values[-1]) - 1).to_numpy(zero_copy_only=False))
+    keys, places = np.unique(np.stack(codes, 1).astype(np.int64), axis=0, return_inverse=True)
+    sums = np.bincount(places.ravel(), rows["samples"].to_numpy(), len(keys)).astype(np.int64)
+    spelt = [_Row(*(known[code] for known, code in zip(values, key, strict=True))) for key in keys.tolist()]
+    return list(zip(spelt, sums.tolist(), strict=True))

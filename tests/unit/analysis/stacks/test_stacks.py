@@ -1,0 +1,130 @@
+"""What a phase and a stage spend their time in has the name that its owner would look for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.format.run import Run
+from profiler_server.analysis.stacks.frames import parse_frame
+from profiler_server.analysis.stacks.naming import LEAST_SAMPLES, bound_share
+from profiler_server.analysis.stacks.stacks import Part, Stacks, read_stacks
+from profiler_server.store.redaction import redact
+from tests.support.runs import build_run
+from tests.support.stacks import in_phase, in_stage, library, own, write_stacks
+
+FORWARD = in_phase("forward", 200, library("Module._call_impl", "torch/nn/modules/module.py"), own("Net.forward", 7))
+
+
+def _read(path: Path, *rows: dict[str, Any], **options: Any) -> Stacks:
+    stacks = read_stacks(Run(write_stacks(build_run(path / "run"), rows, **options)).rank(0))
+    assert stacks is not None
+    return stacks
+
+
+def _tell(part: Part) -> list[tuple[str, str, str, float]]:
+    return [(entry.function, entry.caller, entry.place, round(entry.share_frac, 2)) for entry in part.functions]
+
+
+def test_the_function_that_the_loop_calls_is_named_with_all_that_it_calls(tmp_path: Path) -> None:
+    stacks = _read(
+        tmp_path,
+        FORWARD,
+        in_phase("tail", 40, own("accuracy", 88), own("top_k", 12)),
+        in_phase("tail", 21, own("accuracy", 89)),
+        in_phase("tail", 30, library("Logger.info", "loguru/_logger.py")),
+        in_phase("tail", 9),
+    )
+    assert _tell(stacks.phase("tail")) == [
+        ("accuracy", "", "train.py:88", 0.61),
+        ("loguru.Logger.info", "main", "train.py:60", 0.3),
+        ("main", "", "train.py:60", 0.09),
+    ]
+    assert [entry.is_loop for entry in stacks.phase("tail").functions] == [False, False, True]
+
+
+def test_a_helper_that_every_phase_calls_is_no_part_of_the_loop(tmp_path: Path) -> None:
+    helper = own("busy", 3)
+    phases = [in_phase(name, 50, own(name, 5), helper) for name in ("gap", "forward", "tail")]
+    assert _tell(_read(tmp_path, *phases).phase("gap")) == [("gap", "", "train.py:5", 1.0)]
+
+
+def test_what_the_data_set_calls_is_named_and_not_the_data_set(tmp_path: Path) -> None:
+    item = own("Photos.__getitem__", 31, "data.py")
+    stacks = _read(
+        tmp_path,
+        FORWARD,
+        in_stage("read", 70, item, library("Image.resize", "PIL/Image.py"), library("ImageFile.load", "PIL/Image.py")),
+        in_stage("read", 20, item, own("decode", 44, "data.py"), library("open", "PIL/Image.py")),
+        in_stage("read", 10, item),
+    )
+    part = stacks.stage(0, "read")
+    assert _tell(part) == [
+        ("PIL.Image.resize", "Photos.__getitem__", "data.py:31", 0.7),
+        ("decode", "", "data.py:44", 0.2),
+        ("Photos.__getitem__", "", "data.py:31", 0.1),
+    ]
+    assert part.dominant is not None
+    assert 0.07 < part.dominant.error_frac < 0.1
+
+
+def test_batches_that_the_training_thread_makes_have_stages_too(tmp_path: Path) -> None:
+    stacks = _read(tmp_path, FORWARD, in_stage("collate", 60, own("gather", 28), replica=-1))
+    assert _tell(stacks.stage(0, "collate")) == [("gather", "", "train.py:28", 1.0)]
+    assert stacks.phase("data_wait").samples == 60
+
+
+def test_a_library_that_no_code_of_the_users_called_in_a_worker_has_no_caller(tmp_path: Path) -> None:
+    collate = library("default_collate", "torch/utils/data/_utils/collate.py")
+    stacks = _read(tmp_path, FORWARD, in_stage("collate", 60, collate))
+    assert [(entry.function, entry.caller) for entry in stacks.stage(0, "collate").functions] == [
+        ("torch.default_collate", "")
+    ]
+
+
+def test_of_too_few_samples_nothing_is_named(tmp_path: Path) -> None:
+    stacks = _read(tmp_path, FORWARD, in_phase("tail", LEAST_SAMPLES - 1, own("accuracy", 88)))
+    assert (stacks.phase("tail").samples, stacks.phase("tail").functions) == (LEAST_SAMPLES - 1, ())
+    assert stacks.phase("tail").dominant is None
+
+
+def test_neither_the_warm_up_nor_evaluation_counts(tmp_path: Path) -> None:
+    late = [FORWARD, in_phase("forward", 90, own("validate", 4), kind="eval")]
+    assert _read(tmp_path, *late).phase("forward").samples == 200
+    early = read_stacks(Run(write_stacks(build_run(tmp_path / "early"), [FORWARD], start_ns=0)).rank(0))
+    assert early is not None
+    assert not early.phases
+
+
+def test_a_run_without_stacks_and_one_whose_names_are_left_out_have_none(tmp_path: Path) -> None:
+    assert read_stacks(Run(build_run(tmp_path / "run")).rank(0)) is None
+    write_stacks(tmp_path / "run", [FORWARD])
+    assert read_stacks(redact(Run(tmp_path / "run")).rank(0)) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "label"),
+    [
+        ("make.<locals>.step (/home/me/train.py:3)", "step"),
+        ("<module> (/home/me/train.py:3)", "train.py"),
+        ("dumps (/usr/lib/python3.11/json/__init__.py:231)", "json.dumps"),
+        ("Image.resize (/venv/lib64/python3.12/site-packages/PIL/Image.py:2)", "PIL.Image.resize"),
+        ("tqdm.update (/venv/lib/python3.12/site-packages/tqdm.py:2)", "tqdm.tqdm.update"),
+        ("(other)", "(other)"),
+        ("", "(unknown)"),
+    ],
+)
+def test_a_frame_has_the_name_that_its_owner_writes(line: str, label: str) -> None:
+    assert parse_frame(line).label == label
+
+
+@given(st.integers(1, 5_000), st.data())
+def test_a_share_lies_between_its_bounds(whole: int, data: st.DataObject) -> None:
+    part = data.draw(st.integers(0, whole))
+    low, high = bound_share(part, whole)
+    assert 0.0 <= low <= part / whole + 1e-12
+    assert part / whole - 1e-12 <= high <= 1.0
