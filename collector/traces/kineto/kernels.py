@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -112,7 +113,8 @@ def build_collectives(reading: Reading) -> pa.Table:
         return arrow_schema("collectives").empty_table()
     rows = rows[np.argsort(trace.start_ns[rows], kind="stable")]
     messages = Messages(trace, rows)
-    groups = [text or "" for text in _pick(trace.arguments.texts("Process Group Name"), trace.columns.args[rows])]
+    told = trace.arguments.texts("Process Group Name", "Comms Id")
+    groups = [text or "" for text in _pick(told, trace.columns.args[rows])]
     step, outside = reading.number_steps(reading.step_row[rows])
     return parts.build_table(
         "collectives",
@@ -120,7 +122,7 @@ def build_collectives(reading: Reading) -> pa.Table:
             "step": nullable(step, outside),
             "name": messages.names,
             "group": groups,
-            "index": _count_in_group(groups),
+            "index": _number_in_group(groups, messages.sequences.tolist()),
             "start_ns": reading.to_run(trace.start_ns[rows]),
             "duration_ns": trace.columns.duration_ns[rows],
             "bytes": nullable(messages.sizes()),
@@ -135,10 +137,14 @@ def _pick(texts: list[str | None], args: Ints) -> list[str | None]:
     return [texts[code] for code in args.tolist()]
 
 
-def _count_in_group(groups: list[str]) -> list[int]:
+def _number_in_group(groups: list[str], sequences: list[int]) -> list[int]:
+    """Return the numbers that the library gave the calls of a group, else how many of it came before in the trace."""
+    untold = {name for name, sequence in zip(groups, sequences, strict=True) if sequence < 0}
+    twice = Counter(pair for pair in zip(groups, sequences, strict=True) if pair[0] not in untold)
+    untold |= {name for (name, _), count in twice.items() if count > 1}
     seen: dict[str, int] = {}
     indices = []
-    for name in groups:
-        indices.append(seen.get(name, 0))
-        seen[name] = indices[-1] + 1
+    for name, sequence in zip(groups, sequences, strict=True):
+        count = seen[name] = seen.get(name, -1) + 1
+        indices.append(count if name in untold else sequence)
     return indices

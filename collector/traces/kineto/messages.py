@@ -31,6 +31,7 @@ class Messages:
         given, dtypes = arguments.texts("Collective name"), arguments.texts("dtype")
         self.dtypes = [dtypes[code] for code in args]
         self.group_sizes = self._first(arguments.integers("Group size"))
+        self.sequences = self._first(arguments.integers("Seq", "seq_num"))
         self.names = [given[code] or self._name(row) for row, code in enumerate(args)]
         self._elements = arguments.integers("In msg nelems"), arguments.integers("Out msg nelems")
         self._dims, self._types = arguments.texts("Input Dims", "Input dims"), arguments.texts("Input type")

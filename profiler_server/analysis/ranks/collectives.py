@@ -68,8 +68,9 @@ def _key(calls: dict[int, Calls]) -> tuple[int, ...]:
 
 
 def _has_one_host(ranks: Sequence[RankSummary]) -> bool:
-    """Say whether the ranks have the clock of one host. Traces do not tell their hosts, but mostly are of one."""
-    return len({rank.host for rank in ranks if rank.calls is not None}) < 2
+    """Say whether the ranks have the clock of one host. Traces do not tell their hosts, and may begin at 0 each."""
+    hosts = {rank.host for rank in ranks if rank.calls is not None}
+    return len(hosts) == 1 and "" not in hosts
 
 
 def sum_collectives(matched: Matched) -> tuple[CollectiveRow, ...]:
