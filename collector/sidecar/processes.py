@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -97,7 +98,7 @@ class Processes:
         counters = {
             "cpu_cores": times.user + times.system,
             "read_bytes_per_s": read_bytes,
-            "run_queue_frac": _read_delay_s(process.pid),
+            **_read_schedule(process.pid),
         }
         for metric, count in counters.items():
             rate = self._rates.grow((source, process.pid, metric), count) if count is not None else None
@@ -106,23 +107,39 @@ class Processes:
 
 
 class Machine:
-    """The whole machine: cores in use, memory, what its disks read."""
+    """The whole machine: cores in use, also of those alone that the trainer may use, memory, what its disks read."""
 
-    def __init__(self) -> None:
+    def __init__(self, trainer: int) -> None:
+        self._trainer = trainer
         self._rates = Rates()
 
     def sample(self) -> Iterator[Sample]:
-        times = psutil.cpu_times()
         yield Sample("system", "memory_bytes", float(psutil.virtual_memory().used))
         disks = psutil.disk_io_counters()
         counters = {
-            "cpu_cores": sum(times) - times.idle - getattr(times, "iowait", 0.0),
+            "cpu_cores": _count_busy_s(psutil.cpu_times()),
+            "usable_cpu_cores": _read_usable_s(self._trainer),
             "read_bytes_per_s": float(disks.read_bytes) if disks else None,
         }
         for metric, count in counters.items():
             rate = self._rates.grow(("system", 0, metric), count) if count is not None else None
             if rate is not None:
                 yield Sample("system", metric, rate)
+
+
+def _count_busy_s(times: Any) -> float:
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
+
+
+def _read_usable_s(trainer: int) -> float | None:
+    """Return how long the processors were busy that the trainer may use, None where that is not known."""
+    try:
+        usable = os.sched_getaffinity(trainer)
+        return sum(
+            _count_busy_s(times) for number, times in enumerate(psutil.cpu_times(percpu=True)) if number in usable
+        )
+    except (AttributeError, OSError, psutil.Error):
+        return None
 
 
 def name_workers(events: Path) -> dict[int, str]:
@@ -153,9 +170,17 @@ def _read_disk_bytes(process: psutil.Process) -> float | None:
         return None
 
 
-def _read_delay_s(pid: int) -> float | None:
-    """Return how long the main thread could have run but had no processor. Linux only."""
+def _read_schedule(pid: int) -> dict[str, float]:
+    """Return how long the main thread has run, how long it could have but had no processor, and how often it was put on one.
+
+    Empty where the system does not tell: it is Linux that does.
+    """
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return None
+        ran_ns, waited_ns, times = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()
+        return {
+            "main_thread_cores": int(ran_ns) / 1e9,
+            "run_queue_frac": int(waited_ns) / 1e9,
+            "scheduled_per_s": float(times),
+        }
+    except (OSError, ValueError):
+        return {}

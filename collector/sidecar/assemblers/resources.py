@@ -30,7 +30,7 @@ class ResourcesAssembler(Assembler):
         self._is_on = bool(notes.options.get("resources", True)) and not notes.finished
         self._pid = notes.pid
         self._next = time.monotonic()
-        self._machine = Machine()
+        self._machine = Machine(notes.pid)
         self._processes = Processes(rank_folder, notes.pid)
         self._gpus = Gpus((), None, notes.pid)
         self._samples = 0

@@ -13,7 +13,9 @@ TABLE = Table(
             "metric",
             "category",
             "",
-            "cpu_cores, run_queue_frac, memory_bytes, read_bytes_per_s, utilization_frac, power_w, temperature_c, clock_hz, throttle_flags.",
+            "cpu_cores, usable_cpu_cores (of the system: on the cores that the run may use), main_thread_cores, run_queue_frac "
+            "and scheduled_per_s (of the main thread: on a processor, waiting for one, and how often put on one), memory_bytes, "
+            "read_bytes_per_s, utilization_frac, power_w, temperature_c, clock_hz, throttle_flags.",
         ),
         Column(
             "value",
