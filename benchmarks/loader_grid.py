@@ -1,12 +1,14 @@
 """Is the step predicted for another number of workers the one that is then measured? On a grid of loops that compete.
 
-    python benchmarks/loader_grid.py [--whole] [--steps 120] [--json PATH]
+    python benchmarks/loader_grid.py [--whole] [--steps 120] [--keep FOLDER] [--json PATH]
+    python benchmarks/loader_grid.py --seed 7 --batch-ms 24 --step-ms 12 --ratios 0.3 3 --others 0 0.7
 
 Each cell is a real training process with a real DataLoader: so many cores (by affinity), workers, programs of others on
 the same cores, work that computes against work that waits, samples of fixed or varying length. From the recording of
 each cell the step of every other number of workers is predicted, by the model that the pages use, and set beside the
 step measured there. Printed per group of cells: the median and the 90th percentile of the error, and how often the
-measured step lies in the range that would be shown. Takes 8 minutes, 25 with `--whole`; nothing else may run.
+measured step lies in the range that would be shown. Takes 8 minutes, 25 with `--whole`; nothing else may run. The second
+line draws other lengths: cells on which nobody has tuned the model. `--keep` keeps the recordings of one set of them.
 """
 
 from __future__ import annotations
@@ -27,11 +29,9 @@ from pathlib import Path
 
 import numpy as np
 
-BATCH_MS = 16.0
-"""Making a batch: on a processor and waiting together."""
-STEP_MS = 8.0
-"""A step: half on a processor, half as a device would take it."""
 SAMPLES = 4
+LENGTHS = (0.4, 0.7, 1.0, 1.9)
+"""How long samples of varying length take, as a multiple of the mean."""
 STRANGER = "import time\nwhile True:\n    end = time.thread_time() + {busy}\n    while time.thread_time() < end: pass\n    time.sleep({idle})\n"
 
 
@@ -49,6 +49,16 @@ class Cell:
     def host(self) -> Cell:
         """The same loop, whatever its workers."""
         return replace(self, workers=0)
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long things take. A step is half on a processor, and half as a device would take it; `seed` draws the lengths."""
+
+    steps: int = 120
+    batch_ms: float = 16.0
+    step_ms: float = 8.0
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,22 +91,23 @@ def burn(seconds: float) -> None:
 class Samples:
     """A data set whose samples compute and wait; the same index always takes the same time."""
 
-    def __init__(self, cell: Cell, count: int) -> None:
-        self.cell, self.count = cell, count
+    def __init__(self, cell: Cell, times: Times) -> None:
+        self.cell, self.times = cell, times
 
     def __len__(self) -> int:
-        return self.count
+        return SAMPLES * self.times.steps
 
     def __getitem__(self, index: int) -> int:
-        scale = random.Random(index).choice((0.4, 0.7, 1.0, 1.9)) if self.cell.varying else 1.0
-        whole_s = scale * BATCH_MS / SAMPLES / 1e3
+        drawn = random.Random(index if not self.times.seed else self.times.seed * 1_000_003 + index)
+        scale = drawn.choice(LENGTHS) if self.cell.varying else 1.0
+        whole_s = scale * self.times.batch_ms / SAMPLES / 1e3
         computing = self.cell.ratio / (1.0 + self.cell.ratio)
         burn(whole_s * computing)
         time.sleep(whole_s * (1.0 - computing))
         return index
 
 
-def train(cell: Cell, folder: Path, steps: int) -> None:
+def train(cell: Cell, folder: Path, times: Times) -> None:
     """Train in this process, as a user would."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: cell.cores])
     import torch
@@ -106,12 +117,12 @@ def train(cell: Cell, folder: Path, steps: int) -> None:
     torch.set_num_threads(1)
     model, profiler = torch.nn.Linear(4, 1), Profiler(folder, window=None)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    loader = torch.utils.data.DataLoader(Samples(cell, SAMPLES * steps), batch_size=SAMPLES, num_workers=cell.workers)
+    loader = torch.utils.data.DataLoader(Samples(cell, times), batch_size=SAMPLES, num_workers=cell.workers)
     for batch in loader:
         optimizer.zero_grad()
         loss = model(torch.ones(SAMPLES, 4) * batch[:, None]).mean()
-        burn(STEP_MS / 2e3)
-        time.sleep(STEP_MS / 2e3)
+        burn(times.step_ms / 2e3)
+        time.sleep(times.step_ms / 2e3)
         loss.backward()
         optimizer.step()
     profiler.analyse()
@@ -134,8 +145,8 @@ def disturb(cell: Cell) -> Iterator[None]:
         stranger.wait()
 
 
-def record(cell: Cell, folder: Path, steps: int) -> None:
-    words = [__file__, "--train", json.dumps(asdict(cell)), "--folder", str(folder), "--steps", str(steps)]
+def record(cell: Cell, folder: Path, times: Times) -> None:
+    words = [__file__, "--train", json.dumps([asdict(cell), asdict(times)]), "--folder", str(folder)]
     with disturb(cell):
         subprocess.run([sys.executable, *words], check=True, capture_output=True, text=True, timeout=300)
 
@@ -176,10 +187,10 @@ def measure(folder: Path) -> float:
     return duration.mean / 1e6
 
 
-def list_cells(whole: bool) -> list[Cell]:
+def list_cells(whole: bool, ratios: tuple[float, ...], others: tuple[float, ...]) -> list[Cell]:
     workers = (0, 1, 2, 4, 8) if whole else (0, 1, 2, 4)
     kinds = (False, True) if whole else (True,)
-    cells = itertools.product((1, 2), workers, (0.0, 0.5, 1.0), (0.1, 1.0, 10.0), kinds)
+    cells = itertools.product((1, 2), workers, others, ratios, kinds)
     return [Cell(*values) for values in cells if values[0] <= len(os.sched_getaffinity(0))]
 
 
@@ -198,35 +209,73 @@ def report(found: list[Predicted]) -> None:
     say("all", found)
     for cores in (1, 2):
         say(f"{cores} core{'s' if cores > 1 else ''}", (row for row in found if row.source.cores == cores))
-    for others in (0.0, 0.5, 1.0):
+    for others in sorted({row.source.others for row in found}):
         say(f"others on {others:g} cores", (row for row in found if row.source.others == others))
-    for ratio in (0.1, 1.0, 10.0):
+    for ratio in sorted({row.source.ratio for row in found}):
         say(f"computing / waiting {ratio:g}", (row for row in found if row.source.ratio == ratio))
+    say("contended", (row for row in found if is_contended(row)))
     say("from no workers", (row for row in found if not row.source.workers))
     say("to fewer workers", (row for row in found if row.workers < row.source.workers))
     say("shown as a gain", (row for row in found if row.is_shown))
 
 
-def main() -> None:
+def is_contended(row: Predicted) -> bool:
+    """Say whether more want a processor, before or after the change, than there are."""
+    computing = row.source.ratio / (1.0 + row.source.ratio)
+    asked = row.source.others + 0.5 + max(row.source.workers, row.workers) * computing
+    return asked > row.source.cores
+
+
+def keep_times(place: Path, times: Times) -> None:
+    """Note what is recorded in a folder. SystemExit if other lengths were recorded there before."""
+    place.mkdir(parents=True, exist_ok=True)
+    note, told = place / "times.json", json.dumps(asdict(times))
+    if note.exists() and note.read_text() != told:
+        raise SystemExit(f"{place} holds recordings of {note.read_text()}; give another folder to --keep")
+    note.write_text(told)
+
+
+def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    usual = Times()
     parser.add_argument("--whole", action="store_true")
-    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--steps", type=int, default=usual.steps)
+    parser.add_argument(
+        "--batch-ms", type=float, default=usual.batch_ms, help="making a batch, as long as nothing else runs"
+    )
+    parser.add_argument("--step-ms", type=float, default=usual.step_ms, help="a step that has its batch")
+    parser.add_argument(
+        "--seed", type=int, default=usual.seed, help="of the lengths of samples and the order of the cells"
+    )
+    parser.add_argument(
+        "--ratios", type=float, nargs="+", default=[0.1, 1.0, 10.0], help="computing over waiting of a batch"
+    )
+    parser.add_argument(
+        "--others", type=float, nargs="+", default=[0.0, 0.5, 1.0], help="cores that another program asks for"
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--keep", type=Path, help="keep the recordings there; those that are there are not made again")
     parser.add_argument("--train", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = read_options()
     if options.train:
-        train(Cell(**json.loads(options.train)), options.folder, options.steps)
+        cell, times = json.loads(options.train)
+        train(Cell(**cell), options.folder, Times(**times))
         return
-    cells = list_cells(options.whole)
-    random.Random(0).shuffle(cells)  # a change of the machine's speed must not fall on one group
+    times = Times(options.steps, options.batch_ms, options.step_ms, options.seed)
+    cells = list_cells(options.whole, tuple(options.ratios), tuple(options.others))
+    random.Random(times.seed).shuffle(cells)  # a change of the machine's speed must not fall on one group
     with tempfile.TemporaryDirectory() as temporary:
         place = options.keep or Path(temporary)
+        keep_times(place, times)
         folders = {cell: place / "-".join(map(str, asdict(cell).values())) for cell in cells}
         for number, (cell, folder) in enumerate(folders.items()):
             if not folder.exists():
-                record(cell, folder, options.steps)
+                record(cell, folder, times)
             if number % 20 == 19:
                 print(f"{number + 1} of {len(cells)} cells", file=sys.stderr, flush=True)
         measured_ms = {cell: measure(folder) for cell, folder in folders.items()}
