@@ -2,8 +2,8 @@
 
 Index batches go to the workers in turn; `workers × prefetch` are asked for at the start, and one more each time that a
 batch is received. Batches are delivered in order (or the first that is ready), and a worker makes one at a time. A job
-is a part that waits and a part that needs a processor; when all running jobs together need more cores than there are,
-every processor part is stretched alike. Batch and step times are replayed in the order in which they were recorded.
+is a part that waits and a part that needs a processor; who else runs stretches the processor part, as
+`collector.estimating.sharing` says. Batch and step times are replayed in the order in which they were recorded.
 
 Not modelled: the pin-memory thread, the time to pickle and move a batch beyond what its worker recorded, caches.
 """
@@ -11,9 +11,14 @@ Not modelled: the pin-memory thread, the time to pickle and move a batch beyond 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from collector.estimating.sharing import SMT_GAIN, Customer, Processors, list_others, mix, weigh_stretch
 
 WARM_UP_STEPS = 20
+_NOT_STRETCHED = 1.002
+_KEPT = 64
 MAX_STEPS = 240
 MOST_WORKERS = 8
 MOST_WORKERS_PER_CORE = 4
@@ -27,6 +32,36 @@ class Job:
     wall_ns: float
     cores: float
 
+    @property
+    def share(self) -> float:
+        """The part of `wall_ns` that needs a processor."""
+        return min(max(self.cores, 0.0), 1.0)
+
+    @property
+    def threads(self) -> float:
+        """Threads that compute at once while it computes."""
+        return max(self.cores, 1.0)
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How the processors are shared: see `Processors`. `delay` is measured over computed waiting for a processor."""
+
+    per_core: float = 1.0
+    smt_gain: float = SMT_GAIN
+    slowdown: float = 0.0
+    delay: float = 1.0
+
+
+@dataclass(frozen=True)
+class Receive:
+    """What the training thread does to take over a batch of a worker, and by how much longer that is while the worker
+    makes the next one: in Python, both need its interpreter.
+    """
+
+    job: Job = Job(0.0, 0.0)
+    busy: Job = Job(0.0, 0.0)
+
 
 @dataclass(frozen=True)
 class LoopModel:
@@ -34,7 +69,7 @@ class LoopModel:
 
     `batches` and `steps` are replayed in turn, from the start again when they run out. `cores` are those that the
     run may use, `others` the cores that other programs take. `extra_ns` is the amortised cost per step of what does
-    not happen in every step (starting workers, checkpoints, validation).
+    not happen in every step (starting workers, checkpoints, validation). `receive` is paid for each batch of a worker.
     """
 
     batches: tuple[Job, ...]
@@ -45,6 +80,30 @@ class LoopModel:
     cores: float = 1.0
     others: float = 0.0
     extra_ns: float = 0.0
+    receive: Receive = field(default_factory=Receive)
+    sharing: Sharing = field(default_factory=Sharing)
+
+    @property
+    def processors(self) -> Processors:
+        how = self.sharing
+        return Processors(max(self.cores, 0.01), how.per_core, how.smt_gain, how.slowdown)
+
+    @property
+    def batch_share(self) -> float:
+        """Return the part of the time that a busy worker can run, if nothing holds it up."""
+        wall = sum(job.wall_ns for job in self.batches)
+        return sum(job.wall_ns * job.share for job in self.batches) / wall if wall else 0.0
+
+    @property
+    def step_customer(self) -> Customer:
+        """Return the threads of the step and the part of the time that they can run."""
+        wall = sum(job.wall_ns for job in self.steps)
+        if not wall:
+            return Customer(0.0)
+        return Customer(
+            sum(job.wall_ns * job.share for job in self.steps) / wall,
+            sum(job.wall_ns * job.threads for job in self.steps) / wall,
+        )
 
 
 @dataclass(frozen=True)
@@ -56,49 +115,73 @@ class Simulated:
     steps_ns: tuple[float, ...]
 
 
+@lru_cache(maxsize=_KEPT)
 def simulate(model: LoopModel, count: int | None = None) -> Simulated:
-    """Run the model for `count` steps and average those after the warm-up. A model without batches never waits."""
+    """Run the model for `count` steps and average those after the warm-up. A model without batches never waits.
+
+    The latest results are kept: the rules of one judgement ask for the same models again and again.
+    """
     count = count or min(MAX_STEPS, max(60, len(model.steps)))
     if not model.batches:
         walls = tuple(step.wall_ns for step in model.steps)
         return Simulated(sum(walls) / max(len(walls), 1), 0.0, walls)
+    stretches = _Stretches(model)
     if model.workers == 0:
-        return _simulate_in_process(model, count)
-    if model.in_order and not _may_overload(model):
+        return _simulate_in_process(model, count, stretches)
+    if model.in_order and max(stretches.find(model.workers, True)) < _NOT_STRETCHED:
         return _simulate_uncontended(model, count)
-    return _Contended(model, count).run()
+    return _Contended(model, count, stretches).run()
 
 
-def _may_overload(model: LoopModel) -> bool:
-    batch = max(job.cores for job in model.batches)
-    step = max(job.cores for job in model.steps)
-    return model.workers * batch + step + model.others > model.cores
+class _Stretches:
+    """How much longer the processor parts of batches and steps take, by how many workers are busy beside a step or none."""
+
+    def __init__(self, model: LoopModel) -> None:
+        self._processors = model.processors
+        self._worker = Customer(model.batch_share)
+        self._step = model.step_customer
+        self._delay = model.sharing.delay
+        self._mixed = [mix(list_others(model.others))]
+        self._found: dict[tuple[int, bool], tuple[float, float]] = {}
+
+    def find(self, workers: int, stepping: bool) -> tuple[float, float]:
+        """Return the stretch of a batch and of the step."""
+        key = (workers, stepping)
+        if key not in self._found:
+            beside = self._mix(max(workers - 1, 0))
+            batch = self._stretch(mix([self._step], beside) if stepping else beside, 1.0)
+            step = self._stretch(self._mix(workers), self._step.threads) if stepping else 1.0
+            self._found[key] = batch, step
+        return self._found[key]
+
+    def _mix(self, workers: int) -> tuple[float, ...]:
+        while len(self._mixed) <= workers:
+            self._mixed.append(mix([self._worker], self._mixed[-1]))
+        return self._mixed[workers]
+
+    def _stretch(self, beside: tuple[float, ...], threads: float) -> float:
+        return 1.0 + self._delay * (weigh_stretch(self._processors, beside, threads) - 1.0)
 
 
-def _simulate_in_process(model: LoopModel, count: int) -> Simulated:
+def _simulate_in_process(model: LoopModel, count: int, stretches: _Stretches) -> Simulated:
     """Without workers each batch is made between two steps."""
-    waits, owns = (
-        [_run_alone(jobs[number % len(jobs)], model) for number in range(count)]
-        for jobs in (model.batches, model.steps)
-    )
+    batch, step = stretches.find(1, False)[0], stretches.find(0, True)[1]
+    waits = [_extend(model.batches[number % len(model.batches)], batch) for number in range(count)]
+    owns = [_extend(model.steps[number % len(model.steps)], step) for number in range(count)]
     steps = tuple(wait + own for wait, own in zip(waits, owns, strict=True))
     return Simulated(sum(steps) / count, sum(waits) / count, steps)
 
 
-def _run_alone(job: Job, model: LoopModel) -> float:
-    return job.wall_ns * _stretch(job.cores, max(1.0, (job.cores + model.others) / model.cores))
-
-
-def _stretch(cores: float, factor: float) -> float:
-    """Return how much longer a job takes when its processor part is stretched by that factor."""
-    share = min(cores, 1.0)
-    return 1.0 - share + share * factor
+def _extend(job: Job, stretch: float) -> float:
+    return job.wall_ns * (1.0 + job.share * (stretch - 1.0))
 
 
 def _simulate_uncontended(model: LoopModel, count: int) -> Simulated:
     """Without contention and in order, every time follows from earlier ones: no events are needed."""
     window = model.workers * model.prefetch
     batches, steps = [job.wall_ns for job in model.batches], [job.wall_ns for job in model.steps]
+    receive = model.receive
+    takes_longer = receive.busy.wall_ns > receive.job.wall_ns
     free = [0.0] * model.workers
     received = [0.0] * count
     now = 0.0
@@ -109,10 +192,25 @@ def _simulate_uncontended(model: LoopModel, count: int) -> Simulated:
         worker = number % model.workers
         sent = received[number - window] if number >= window else 0.0
         free[worker] = max(free[worker], sent) + batches[number % len(batches)]
-        now = received[number] = max(now, free[worker])
+        now = max(now, free[worker])
+        is_busy = takes_longer and _makes_next(model, number, now, free[worker], received)
+        now = received[number] = now + (receive.busy if is_busy else receive.job).wall_ns
         now += steps[number % len(steps)]
         ends[number] = now
     return _average(asked, received, ends)
+
+
+def _makes_next(model: LoopModel, number: int, now: float, free: float, received: list[float]) -> bool:
+    """Say whether the worker that made a batch makes a later one now, of those that it has been asked for."""
+    window = model.workers * model.prefetch
+    for later in range(number + model.workers, number + window, model.workers):
+        start = max(free, received[later - window] if later >= window else 0.0)
+        free = start + model.batches[later % len(model.batches)].wall_ns
+        if start > now:
+            return False
+        if free > now:
+            return True
+    return False
 
 
 def _average(asked: list[float], received: list[float], ends: list[float]) -> Simulated:
@@ -128,26 +226,27 @@ def _average(asked: list[float], received: list[float], ends: list[float]) -> Si
 class _Running:
     """A job under way: what is left of it, and its share that needs a processor."""
 
-    __slots__ = ("batch", "cores", "left_ns", "share")
+    __slots__ = ("batch", "left_ns", "share")
 
     def __init__(self, job: Job, batch: int) -> None:
         self.batch = batch
         self.left_ns = job.wall_ns
-        self.cores = job.cores
-        self.share = min(job.cores, 1.0)
+        self.share = job.share
 
 
 class _Contended:
-    """The general case: jobs progress side by side, slower while they need more cores than there are."""
+    """The general case: jobs go on side by side, slower while others want the same processors."""
 
-    def __init__(self, model: LoopModel, count: int) -> None:
+    def __init__(self, model: LoopModel, count: int, stretches: _Stretches) -> None:
         self.model = model
         self.count = count
+        self.stretches = stretches
         self.waiting: list[deque[int]] = [deque() for _ in range(model.workers)]
         self.outstanding = [0] * model.workers
         self.busy: list[_Running | None] = [None] * model.workers
         self.ready: dict[int, int] = {}
         self.step: _Running | None = None
+        self.receives = False
         self.sent = self.turn = 0
         self.now = 0.0
         self.asked = [0.0]
@@ -186,17 +285,22 @@ class _Contended:
         wanted = len(self.received) if self.model.in_order else next(iter(self.ready), -1)
         if wanted not in self.ready:
             return
-        self.outstanding[self.ready.pop(wanted)] -= 1
-        self.received.append(self.now)
-        self.step = _Running(self.model.steps[len(self.ends) % len(self.model.steps)], -1)
-        self._send()
+        worker = self.ready.pop(wanted)
+        self.outstanding[worker] -= 1
+        receive = self.model.receive
+        self.step = _Running(receive.job if self.busy[worker] is None else receive.busy, -1)
+        self.receives = True
+        if not self.step.left_ns:
+            self._go_on()
 
     def _advance(self) -> None:
         """Move to the next time that a job ends."""
-        running = [job for job in (*self.busy, self.step) if job is not None]
-        need = self.model.others + sum(job.cores for job in running)
-        factor = max(1.0, need / self.model.cores)
-        slow = [1.0 - job.share + job.share * factor for job in running]
+        workers = [job for job in self.busy if job is not None]
+        batch, step = self.stretches.find(len(workers), self.step is not None)
+        running = workers if self.step is None else [*workers, self.step]
+        slow = [1.0 + job.share * (batch - 1.0) for job in workers]
+        if self.step is not None:
+            slow.append(1.0 + self.step.share * (step - 1.0))
         lasts = [job.left_ns * by for job, by in zip(running, slow, strict=True)]
         took = min(lasts)
         self.now += took
@@ -213,9 +317,19 @@ class _Contended:
                 self.busy[worker] = None
                 self._start(worker)
         if self.step is not None and self.step.left_ns <= 1e-3:
-            self.step = None
-            self.ends.append(self.now)
-            self.asked.append(self.now)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Go from receiving a batch to the step, and from the step to asking for a batch."""
+        if self.receives:
+            self.receives = False
+            self.received.append(self.now)
+            self.step = _Running(self.model.steps[len(self.ends) % len(self.model.steps)], -1)
+            self._send()
+            return
+        self.step = None
+        self.ends.append(self.now)
+        self.asked.append(self.now)
 
 
 def bound_workers(cores: float, cpu_frac: float) -> int:

@@ -11,7 +11,8 @@ import pyarrow as pa
 from collector.format.schema.manifest import Device as DeviceEntry
 from collector.format.schema.manifest import Loader, RankManifest
 from collector.format.steps import StepSelection
-from profiler_server.analysis.data.loop import BatchTimes, MeasuredLoop
+from profiler_server.analysis.data.batches import BatchTimes
+from profiler_server.analysis.data.loop import MeasuredLoop
 from profiler_server.analysis.data.pipeline import Readiness
 from profiler_server.analysis.memory.host import HostLoad
 from profiler_server.analysis.ranks.stragglers import Judgement, Straggler
@@ -311,8 +312,8 @@ class Case:
     def demand_frac(self) -> float:
         """Cores in use while steps ran over those that can be used; estimated from the work where it was not sampled."""
         load, loop = self.host.load, self.loading.loop
-        if load is not None and load.system is not None:
-            return load.system / self.host.cores
+        if load is not None and load.in_use is not None:
+            return load.in_use / self.host.cores
         model = loop.model
         per_batch = self.loading.batch_ns * self.loading.cpu_frac
         own = (1.0 - self.loading.wait_frac) * model.steps[0].cores if model.steps else 0.0

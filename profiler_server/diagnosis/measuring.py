@@ -17,16 +17,10 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Loader, RankManifest
 from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
+from profiler_server.analysis.data.batches import BatchTimes, estimate_batches, read_batches
 from profiler_server.analysis.data.depths import read_queues
 from profiler_server.analysis.data.feeding import Feed, read_feeds
-from profiler_server.analysis.data.loop import (
-    BatchTimes,
-    Cores,
-    MeasuredLoop,
-    estimate_batches,
-    measure_loop,
-    read_batches,
-)
+from profiler_server.analysis.data.loop import MeasuredLoop, measure_loop
 from profiler_server.analysis.data.making import read_making, read_own_making
 from profiler_server.analysis.data.pipeline import (
     Readiness,
@@ -34,6 +28,8 @@ from profiler_server.analysis.data.pipeline import (
     load_workers,
     summarize_readiness,
 )
+from profiler_server.analysis.data.processors import Cores
+from profiler_server.analysis.data.receiving import read_receiving
 from profiler_server.analysis.data.replicas import read_stages, summarize_transforms
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.device.precision import find_full_precision
@@ -174,7 +170,10 @@ def _assume_loader(manifest: RankManifest) -> Loader | None:
 
 def _read_batches(rank: RankRun, loader: Loader | None) -> BatchTimes | None:
     try:
-        return read_batches(rank, loader.id) if loader is not None else None
+        batches = read_batches(rank, loader.id) if loader is not None else None
+        if loader is None or batches is None or not loader.num_workers:
+            return batches
+        return replace(batches, receiving=read_receiving(rank, loader.id))
     except RunError:
         return None
 
@@ -192,13 +191,19 @@ def _read_host(run: Run, rank: RankRun, start_ns: int, end_ns: int) -> HostLoad 
     if load is None:
         return None
     manifest = rank.manifest
-    spare = max((manifest.cpu_count or 0) - (manifest.usable_cores or 0.0), 0.0) if manifest.usable_cores else 0.0
+    spare = 0.0 if load.usable is not None else _count_spare(manifest)
     own = sum(
         _count_cores(run.rank(other), manifest.host, start_ns, end_ns)
         for other in run.ranks[:MOST_PEERS]
         if other != rank.rank
     )
-    return replace(load, others=max(load.others - own - spare, 0.0))
+    others = max(load.others - own, 0.0)
+    return replace(load, others=max(others - spare, 0.0), others_anywhere=others)
+
+
+def _count_spare(manifest: RankManifest) -> float:
+    """Return the cores of the host that the run may not use."""
+    return max((manifest.cpu_count or 0) - manifest.usable_cores, 0.0) if manifest.usable_cores else 0.0
 
 
 def _count_cores(rank: RankRun, host: str, start_ns: int, end_ns: int) -> float:
@@ -239,10 +244,7 @@ def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:
     unknown = _TRACE_CORES if manifest.is_trace else 1
     usable = manifest.usable_cores or float(manifest.cpu_count or unknown)
     training = 1.0 if manifest.devices else float(manifest.torch_threads or 1)
-    others = host.others if host is not None else 0.0
-    stretch = host.stretch if host is not None else None
-    process = host.process if host is not None else None
-    return Cores(usable, min(training, usable), others, not manifest.devices, stretch, process)
+    return Cores(usable, min(training, usable), not manifest.devices, host)
 
 
 def _read_readiness(rank: RankRun, loader: Loader | None, steps: pa.Table) -> tuple[Readiness, ...]:

@@ -5,24 +5,57 @@ Times of the model may be scaled to a quiet host, so a change takes a share of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from profiler_server.analysis.data.batches import BatchTimes
 from profiler_server.analysis.data.loader_simulation import Job, LoopModel, bound_workers, find_workers
-from profiler_server.analysis.data.loop import BatchTimes
+from profiler_server.analysis.data.prediction import predict_without_loading
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import WhatIf
 
 
-def choose_workers(case: Case) -> int:
-    """Return the smallest number of workers within 3 % of the best, as `collector.estimate` proposes it."""
+@dataclass(frozen=True)
+class Choice:
+    """A number of workers, and how it was found in words that follow a colon."""
+
+    workers: int
+    reason: str
+
+
+def choose_workers(case: Case) -> Choice:
+    """Return the smallest number of workers within 3 % of the best, as `collector.estimate` proposes it.
+
+    A simulation that does not reproduce the run as it is chooses nothing: then as many as make a batch in the time of
+    a step, W = S / (T − D), the work on a batch over the step without its wait for data.
+    """
+    loop = case.loading.loop
     most = bound_workers(case.host.cores, case.loading.cpu_need)
-    return find_workers(replace(case.loading.loop.model, workers=1), most=most)
+    if loop.trusted:
+        workers = find_workers(replace(loop.model, workers=1), most=most)
+        return Choice(workers, "the smallest number whose step is within 3 % of the best")
+    own_ns = max(loop.regular_step_ns - case.loading.wait_ns, 0.01 * loop.regular_step_ns)
+    workers = math.ceil(case.loading.batch_ns * loop.fetches / own_ns) if own_ns > 0 else 1
+    return Choice(max(1, min(workers, most)), "so many make the batches of a step in the time of a step")
 
 
-def feed(case: Case, change: Callable[[LoopModel], LoopModel]) -> WhatIf:
-    """Return the what-if of a change to how batches are made: at most the wait for data goes."""
-    return WhatIf(change, {"data_wait": case.data_wait_ns}, feeds=True)
+def feed(case: Case, change: Callable[[LoopModel], LoopModel], spared_ns: float = 0.0) -> WhatIf:
+    """Return the what-if of a change to how batches are made: at most the wait for data goes, and what else is spared."""
+    spared = {"processors": spared_ns} if spared_ns else {}
+    return WhatIf(change, {"data_wait": case.data_wait_ns, **spared}, feeds=True)
+
+
+def find_spared_ns(case: Case) -> float:
+    """Return how long a step queues for a processor that the workers hold: less work of theirs gives it back.
+
+    It is no more than the training thread was seen to queue, nor than a step beside no workers is shorter.
+    """
+    load, loop = case.host.load, case.loading.loop
+    if load is None or not load.queued_frac or not loop.trusted or not loop.model.workers:
+        return 0.0
+    shorter_ns = loop.own_ns - predict_without_loading(loop, loop.model) + loop.model.extra_ns
+    return max(0.0, min(load.queued_frac * loop.regular_step_ns, shorter_ns))
 
 
 def set_workers(case: Case, workers: int) -> WhatIf:
@@ -40,7 +73,7 @@ def scale_stages(case: Case, batches: BatchTimes, stages: tuple[str, ...], facto
         jobs = zip(model.batches, kept, strict=True)
         return replace(model, batches=tuple(Job(job.wall_ns * float(part), job.cores) for job, part in jobs))
 
-    return feed(case, change)
+    return feed(case, change, find_spared_ns(case))
 
 
 def shorten_step(case: Case, part: str, part_ns: float, saved_frac: float) -> WhatIf:

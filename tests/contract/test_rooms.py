@@ -44,7 +44,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.frames": ("collector.format.schema",),
     "collector.workers": ("collector.ring", "collector.frames", "collector.edge"),
     "collector.marks": ("collector.ring", "collector.format.schema", "collector.edge"),
-    "collector.estimating.simulation": (),
+    "collector.estimating.sharing": (),
+    "collector.estimating.simulation": ("collector.estimating.sharing",),
     "collector.estimating": ("collector.format", "collector.environment"),
     "collector.signals": (
         "collector.format",
@@ -88,6 +89,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.analysis.results": (),
     "profiler_server.store": ("collector.format", "collector.traces"),
     "profiler_server.analysis": (
+        "collector.estimating.sharing",
         "collector.estimating.simulation",
         "collector.format",
         "profiler_server.store",

@@ -13,8 +13,8 @@ import pyarrow as pa
 from collector.format.phases import PHASE_NAMES
 from collector.format.schema.manifest import Device as DeviceEntry
 from collector.format.steps import read_integers
+from profiler_server.analysis.data.batches import BatchTimes
 from profiler_server.analysis.data.loader_simulation import Job
-from profiler_server.analysis.data.loop import BatchTimes
 from profiler_server.analysis.memory.host import HostLoad
 from profiler_server.analysis.results import DeviceSummary, DeviceTimes, IdleCauses
 from profiler_server.diagnosis.facts import Case

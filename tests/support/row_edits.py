@@ -186,3 +186,13 @@ def vary_samples(stages: list[Row]) -> None:
             factor = 18 if row["batch"] % 8 == 3 else 1
             row["duration_ns"] *= factor
             row["cpu_ns"] = 0
+
+
+def queued(process: float, system: float, wait_frac: float) -> list[Row]:
+    """Return samples of a process that runs on so many cores and waits for one for a share of its time."""
+    rows = cpu_cores(process, system, count=200)
+    waits = [
+        {"start_ns": row["start_ns"], "source": "process", "metric": "run_queue_frac", "value": wait_frac}
+        for row in rows[::2]
+    ]
+    return [*rows, *waits]

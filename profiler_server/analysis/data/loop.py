@@ -2,147 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from collector.format.intervals import Floats, Ints
-from collector.format.parts import find_files
-from collector.format.run import RankRun
 from collector.format.schema.manifest import Loader
-from collector.format.steps import StepSelection, read_integers
+from collector.format.steps import StepSelection
+from profiler_server.analysis.data.batches import BatchTimes
 from profiler_server.analysis.data.feeding import Feed
-from profiler_server.analysis.data.loader_simulation import Job, LoopModel, simulate
-from profiler_server.analysis.data.pipeline import WORKER_STAGES
+from profiler_server.analysis.data.loader_simulation import Job, LoopModel, Receive, simulate
+from profiler_server.analysis.data.processors import Cores, estimate_others, measure_queueing
 
-_MAX_ROWS = 200_000
 _MODEL_BATCHES = 240
 _CALIBRATION_ROUNDS = 7
-_MIN_STAGE_CPU_NS = 50_000.0
-
-
-@dataclass(frozen=True)
-class BatchTimes:
-    """Work on each batch, in the order in which the batches were asked for; every array has one value per batch.
-
-    `cpu_ns` is None where no stage said how much of its time was on a processor. `stretch` is how many times longer
-    than its processor time such work took, because others held the processors. `bytes` is the size of a batch, 0 where
-    that is not known.
-    """
-
-    stages_ns: Mapping[str, Floats]
-    total_ns: Floats
-    cpu_ns: Floats | None
-    samples: float
-    stretch: float = 1.0
-    bytes: float = 0.0
-
-    @property
-    def cpu_frac(self) -> float | None:
-        if self.cpu_ns is None or not self.total_ns.sum():
-            return None
-        return min(1.0, float(self.cpu_ns.sum() / self.total_ns.sum()))
-
-    def share(self, stage: str) -> float:
-        """Return the part of all work that the stage took, 0 for a stage that is not there."""
-        whole = float(self.total_ns.sum())
-        return float(self.stages_ns[stage].sum()) / whole if whole and stage in self.stages_ns else 0.0
-
-
-def read_batches(rank: RankRun, loader: int) -> BatchTimes | None:
-    """Read what the stages of a loader did per batch, the latest 200,000 rows; None if nothing was recorded."""
-    if not find_files(rank.folder, "stages"):
-        return None
-    names = ("stage", "kind", "loader", "epoch", "batch", "duration_ns", "cpu_ns", "items", "bytes")
-    wanted = (pc.field("loader") == loader) & pc.field("batch").is_valid()
-    rows = rank.table("stages", names, wanted)
-    rows = rows.filter(pc.equal(rows["kind"].cast(pa.string()), "work"))
-    rows = rows.filter(pc.is_in(rows["stage"].cast(pa.string()), pa.array(WORKER_STAGES)))
-    if not rows.num_rows:
-        return None
-    return _pivot(rows.slice(max(0, rows.num_rows - _MAX_ROWS)))
-
-
-def estimate_batches(feed: Feed, selection: StepSelection, watched: Loader) -> BatchTimes | None:
-    """Return what the items of a watched input cost: the time in `next()`, where the training thread makes them there."""
-    fetched = feed.fetches[selection.regular]
-    fed = fetched > 0
-    if watched.reads_ahead is not False or not fed.any():
-        return None
-    took = feed.wait_ns[selection.regular][fed] / fetched[fed]
-    cpu = None if watched.cpu_frac is None else took * min(max(watched.cpu_frac, 0.0), 1.0)
-    return BatchTimes({"read": took}, took, cpu, 0.0)
-
-
-def _pivot(rows: pa.Table) -> BatchTimes | None:
-    key = (read_integers(rows, "epoch") << 36) + read_integers(rows, "batch")
-    batches, place = np.unique(key, return_inverse=True)
-    stages = np.asarray(rows["stage"].cast(pa.string()).to_pylist(), dtype=object)
-    duration = read_integers(rows, "duration_ns").astype(np.float64)
-    cpu_known = rows["cpu_ns"].is_valid().to_numpy()
-    found: dict[str, Floats] = {}
-    counts: dict[str, int] = {}
-    for stage in WORKER_STAGES:
-        mask = stages == stage
-        if mask.any():
-            found[stage] = np.bincount(place[mask], duration[mask], len(batches)).astype(np.float64)
-            counts[stage] = len(np.unique(place[mask]))
-    # A batch of which not every stage was recorded (the run ended in it) would look cheap.
-    usual = [stage for stage, count in counts.items() if count > len(batches) / 2]
-    whole = np.all([found[stage] > 0 for stage in usual], axis=0)
-    if not whole.any():
-        return None
-    cpu_rows = np.where(cpu_known, read_integers(rows, "cpu_ns"), 0)
-    cpu = np.bincount(place, cpu_rows, len(batches))
-    cpu_of = {stage: float(cpu_rows[stages == stage].sum()) for stage in found}
-    total = np.sum(list(found.values()), axis=0)
-    items = np.zeros(len(batches))
-    np.maximum.at(items, place, read_integers(rows, "items").astype(np.float64))
-    sizes = np.zeros(len(batches))
-    np.maximum.at(sizes, place, read_integers(rows, "bytes").astype(np.float64))
-    return BatchTimes(
-        bytes=float(sizes[whole].mean()),
-        stages_ns={stage: values[whole] for stage, values in found.items()},
-        total_ns=total[whole],
-        cpu_ns=np.minimum(cpu, total)[whole] if cpu_known.any() else None,
-        samples=float(items[whole].mean()),
-        stretch=_estimate_stretch(
-            {stage: float(values.sum()) for stage, values in found.items()}, cpu_of, len(batches)
-        ),
-    )
-
-
-def _estimate_stretch(wall_ns: Mapping[str, float], cpu_ns: Mapping[str, float], batches: int) -> float:
-    """Say how much longer than its processor time pure processor work took.
-
-    What a stage waits for (storage) cannot be told from waiting for a processor. But the stage that waits least, most
-    often collate, hardly waits for storage, so its ratio is that of the processors. With one stage nothing is known.
-    """
-    ratios = [
-        wall_ns[stage] / cpu_ns[stage]
-        for stage in ("read", "transform", "collate")
-        if stage in wall_ns and cpu_ns[stage] > _MIN_STAGE_CPU_NS * batches
-    ]
-    return max(1.0, min(ratios)) if len(ratios) > 1 else 1.0
-
-
-@dataclass(frozen=True)
-class Cores:
-    """`usable` cores of the run, those that `training` asks for outside of the loader, and those that `others` use.
-
-    `computes` says that steps run on the processors, not on a device. `stretch` is how much longer work took because of
-    others, `process` the cores that the training process was on; both None where that was not sampled.
-    """
-
-    usable: float
-    training: float
-    others: float
-    computes: bool
-    stretch: float | None = None
-    process: float | None = None
+_LEAST_KEPT = 0.3
+_NEAR = 0.02
+_DELAYS = (0.5, 1.5)
+"""What the delay for a processor may be of the computed one."""
+_USUAL_RECEIVE_NS = 1_000_000.0
+"""A batch of one to three tensors takes 0.6 to 1.9 ms to take over from a worker (docs/accuracy.md)."""
 
 
 @dataclass(frozen=True)
@@ -168,11 +48,22 @@ class MeasuredLoop:
         return 0.9 <= self.check <= 1.1
 
     def predict_ns(self, changed: LoopModel) -> float:
-        """Return the mean step after a change to the model; what the simulator does not explain stays."""
+        """Return the mean step after a change to the model; what the simulator does not explain stays, in proportion.
+
+        Where it does not reproduce the run, a change of the step saves what it takes away, and that is all that is known.
+        """
+        if not self.trusted and _keeps_loading(self.model, changed):
+            own_ns, now_ns = (sum(step.wall_ns for step in model.steps) for model in (changed, self.model))
+            saved_frac = 1.0 - own_ns / now_ns if now_ns else 0.0
+            return self.regular_step_ns - self.own_ns * saved_frac + changed.extra_ns
         measured = self.regular_step_ns / self.fetches
         before, after = self.check * measured, simulate(changed).step_ns
         left = (measured - before) * min(1.0, after / before) if before > 0 else measured - before
         return self.fetches * (after + left) + changed.extra_ns
+
+
+def _keeps_loading(model: LoopModel, changed: LoopModel) -> bool:
+    return replace(changed, steps=model.steps, extra_ns=model.extra_ns) == model
 
 
 def measure_loop(
@@ -196,24 +87,24 @@ def measure_loop(
     fetched = _count_batches(feed.fetches[regular])
     fetches = float(fetched.mean())
     own = ((duration - wait) / fetched)[-_MODEL_BATCHES:]
-    stretch = cores.stretch or (batches.stretch if batches is not None else 1.0)
-    jobs, assumed = _build_jobs(batches, loader, (wait / fetched)[-_MODEL_BATCHES:], stretch)
-    regular_ns = float(duration.mean())
-    making_ns = _find_making(loader, batches, fetches)
-    asked = replace(cores, training=_measure_training(cores, regular_ns, float((duration - wait).mean()), making_ns))
-    kept = _keep_alone(asked.training, stretch) if cores.computes and jobs else 1.0
+    workers = loader.num_workers if loader else 0
+    queueing = measure_queueing(cores, workers, batches.stretch if batches is not None else 1.0)
+    jobs, assumed = _build_jobs(batches, loader, (wait / fetched)[-_MODEL_BATCHES:], queueing.batch)
+    regular_ns, own_ns = float(duration.mean()), float((duration - wait).mean())
+    computing = _measure_computing(cores, regular_ns, own_ns, _find_making(loader, batches, fetches))
+    kept = _keep_alone(computing, queueing.step) if cores.computes and jobs else 1.0
     model = LoopModel(
         batches=jobs,
-        steps=tuple(Job(float(wall) * kept, min(asked.training / kept, cores.usable)) for wall in own),
-        workers=loader.num_workers if loader else 0,
+        steps=tuple(Job(float(wall) * kept, min(computing / kept, cores.usable)) for wall in own),
+        workers=workers,
         prefetch=(loader.prefetch_factor or 2) if loader else 2,
         in_order=loader.in_order if loader else True,
         cores=cores.usable,
-        others=_estimate_others(jobs, loader, asked, stretch),
+        others=estimate_others(cores, workers),
         extra_ns=float(selection.duration_ns[selection.kept].mean()) - regular_ns,
+        receive=_build_receive(batches, queueing.step),
     )
     model, check = _calibrate(model, regular_ns / fetches)
-    own_ns = float((duration - wait).mean())
     return MeasuredLoop(model, fetches, regular_ns, own_ns, check, assumed, _find_contention(model))
 
 
@@ -231,22 +122,25 @@ def _find_making(loader: Loader | None, batches: BatchTimes | None, fetches: flo
     return None if batches is None or batches.cpu_ns is None else fetches * float(batches.cpu_ns.mean())
 
 
-def _measure_training(cores: Cores, step_ns: float, own_ns: float, making_ns: float | None) -> float:
+def _measure_computing(cores: Cores, step_ns: float, own_ns: float, making_ns: float | None) -> float:
     """Return how many cores training is on while it does not wait for data, from what its process used as a whole.
 
     A thread that sleeps, or waits for a device, needs no core however many threads PyTorch may start. `making_ns` is
     the processor time per step of batches that the process makes itself, None where that is not known.
     """
-    if cores.process is None or own_ns <= 0:
+    process = cores.load.process if cores.load is not None else None
+    if process is None or own_ns <= 0:
         return cores.training
-    used_ns = cores.process * (own_ns if making_ns is None else step_ns)
+    used_ns = process * (own_ns if making_ns is None else step_ns)
     return min(max(used_ns - (making_ns or 0.0), 0.01 * own_ns) / own_ns, cores.usable)
 
 
-def _keep_alone(training: float, stretch: float) -> float:
-    """Return the part of a step that stays on a quiet host: what waits stays whole, what computes is no longer stretched."""
-    computing = min(training, 1.0 / stretch)
-    return 1.0 - computing * (stretch - 1.0)
+def _keep_alone(computing: float, stretch: float) -> float:
+    """Return the part of a step that stays on a quiet host: what waits stays whole, what computes is no longer stretched.
+
+    `stretch` is how many times longer the computing took, of which a thread did `computing` per time of the step.
+    """
+    return max(1.0 - min(computing, 1.0 / stretch) * (stretch - 1.0), _LEAST_KEPT)
 
 
 def _find_contention(model: LoopModel) -> float:
@@ -260,7 +154,8 @@ def _build_jobs(
     batches: BatchTimes | None, loader: Loader | None, waits: Floats, stretch: float
 ) -> tuple[tuple[Job, ...], bool]:
     if batches is not None:
-        total = batches.total_ns[-_MODEL_BATCHES:]
+        held = batches.total_ns if batches.held_ns is None else batches.held_ns
+        total = held[-_MODEL_BATCHES:]
         cpu = total if batches.cpu_ns is None else batches.cpu_ns[-_MODEL_BATCHES:]
         alone = np.maximum(cpu, total - cpu * (stretch - 1.0))
         jobs = tuple(Job(float(w), float(min(1.0, c / w)) if w else 0.0) for w, c in zip(alone, cpu, strict=True))
@@ -270,35 +165,39 @@ def _build_jobs(
     return (), True
 
 
-def _estimate_others(jobs: tuple[Job, ...], loader: Loader | None, cores: Cores, stretch: float) -> float:
-    """Return how many cores other programs ask for: what makes the stretch that was seen, or what they were seen to use.
-
-    Programs that queue for a processor ask for more than they get.
-    """
-    if stretch <= 1.05 or not jobs:
-        return cores.others
-    workers = loader.num_workers if loader else 0
-    loading = max(workers, 1) * sum(job.cores for job in jobs) / len(jobs)
-    return max(cores.others, stretch * cores.usable - loading - (cores.training if workers else 0.0))
+def _build_receive(batches: BatchTimes | None, stretch: float) -> Receive:
+    """Return what taking a batch over costs: as it was seen, or what is usual where the run has no workers."""
+    seen = batches.receiving if batches is not None else None
+    if seen is None:
+        return Receive(Job(_USUAL_RECEIVE_NS, 1.0), Job(_USUAL_RECEIVE_NS, 1.0))
+    idle, busy = seen.idle_ns / stretch, max(seen.busy_ns, seen.idle_ns) / stretch
+    return Receive(Job(idle, 1.0), Job(busy, 1.0))
 
 
 def _calibrate(model: LoopModel, step_ns: float) -> tuple[LoopModel, float]:
-    """Take out of the recorded times what is waiting for a core, so that the simulator does not count it twice.
+    """Return the model with the delay for a processor at which it reproduces the run best, and how well it does.
 
-    Times recorded on a busy host are already stretched. Where the simulated step is too long, all times are shortened
-    by one factor (their processor time stays) until it fits.
+    How long a thread that wakes up waits for its turn depends on the scheduler and on how long others compute at a
+    time. What is still too long is waiting that the recorded times hold already: then all times are shortened.
     """
     check = simulate(model).step_ns / step_ns if step_ns else 1.0
-    if check <= 1.02 or model.workers == 0:
+    if model.workers == 0 or not check:
         return model, check
-    low, high = 0.3, 1.0
-    fitted, best = model, check
+    if abs(check - 1.0) > _NEAR:
+        model, check = _fit(lambda delay: replace(model, sharing=replace(model.sharing, delay=delay)), _DELAYS, step_ns)
+    if check > 1.0 + _NEAR:
+        model, check = _fit(lambda factor: _shorten(model, factor), (_LEAST_KEPT, 1.0), step_ns)
+    return model, check
+
+
+def _fit(change: Callable[[float], LoopModel], ends: tuple[float, float], step_ns: float) -> tuple[LoopModel, float]:
+    """Find the figure between two ends at which the simulated step, which grows with it, is the measured one."""
+    low, high = ends
     for _ in range(_CALIBRATION_ROUNDS):
         middle = (low + high) / 2
-        fitted = _shorten(model, middle)
-        best = simulate(fitted).step_ns / step_ns
-        low, high = (low, middle) if best > 1.0 else (middle, high)
-    return fitted, best
+        low, high = (low, middle) if simulate(change(middle)).step_ns > step_ns else (middle, high)
+    fitted = change((low + high) / 2)
+    return fitted, simulate(fitted).step_ns / step_ns
 
 
 def _shorten(model: LoopModel, factor: float) -> LoopModel:

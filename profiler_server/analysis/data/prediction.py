@@ -1,8 +1,9 @@
-"""How far a predicted step may be off: chance, what the simulator does not explain, and a busy host."""
+"""How far a predicted step may be off: chance, what the simulator does not explain, and how processors are shared."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,9 +19,13 @@ _TAIL = 0.1
 _MODEL_ERROR = 0.12
 """Assumed error of a prediction, of the gain or of the step left, whichever is smaller: near the median error on
 planted causes (docs/diagnosis.md), not fitted to it."""
-_CONTENTION_ERROR = 0.5
-"""How much of that a host adds, per share of its cores that other programs take: their load may differ next time.
-Assumed, not measured."""
+_OTHERS_ERROR, _OTHERS_LEAST = 0.3, 0.05
+"""What others ask for may differ next time by this share, and by so many cores of it at least where there are any."""
+_DELAY_ERROR = 0.35
+"""Half width of the delay for a processor over the computed one: our choice, near what runs of the grid showed."""
+_SLOWDOWN_ERROR = 0.1
+"""By so much all processors together may be slower than one alone where the run has not shown it."""
+_DRAWN_STEPS = 120
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,8 @@ def find_doubt(loop: MeasuredLoop, before: LoopModel, after: LoopModel) -> Doubt
     steps, gains = _resample(np.array(now.steps_ns), np.array(then.steps_ns))
     gain_ns = max(now.step_ns - then.step_ns, 0.0)
     smaller = min(gain_ns, then.step_ns) + max(before.extra_ns - after.extra_ns, 0.0)
-    model = smaller * (_MODEL_ERROR + _CONTENTION_ERROR * loop.contention_frac * _find_exposure(before))
+    shared = find_sharing_doubt(before, after) * then.step_ns
+    model = float(np.hypot(smaller * _MODEL_ERROR, shared))
     unexplained = abs(loop.check - 1.0) * loop.regular_step_ns / loop.fetches
     ratio = min(1.0, then.step_ns / now.step_ns) if now.step_ns else 1.0
     # What is left unexplained shrinks with the step in the prediction; it may also go, or stay whole.
@@ -55,11 +61,43 @@ def find_doubt(loop: MeasuredLoop, before: LoopModel, after: LoopModel) -> Doubt
     )
 
 
-def _find_exposure(model: LoopModel) -> float:
-    """Return the part of the work that needs a processor: other programs cannot slow what waits."""
-    parts = [sum(job.wall_ns * min(job.cores, 1.0) for job in jobs) for jobs in (model.batches, model.steps)]
-    walls = [sum(job.wall_ns for job in jobs) for jobs in (model.batches, model.steps)]
-    return max(part / wall if wall else 0.0 for part, wall in zip(parts, walls, strict=True))
+def find_sharing_doubt(before: LoopModel, after: LoopModel) -> float:
+    """Return by how much a prediction moves with what is not known of how processors are shared, as a share of it.
+
+    Each figure is moved to its ends, in the run as it is and after the change alike: only what it does to one of them
+    more than to the other is in doubt. The figures are independent, so their squares add up.
+    """
+    usual = _find_ratio(before, after)
+    if not usual:
+        return 0.0
+    moves = [
+        max(abs(_find_ratio(vary(before), vary(after)) / usual - 1.0) for vary in ends) for ends in _list_ends(before)
+    ]
+    return float(np.sqrt(sum(move**2 for move in moves)))
+
+
+def _find_ratio(before: LoopModel, after: LoopModel) -> float:
+    now = simulate(before, _DRAWN_STEPS).step_ns
+    return simulate(after, _DRAWN_STEPS).step_ns / now if now else 0.0
+
+
+_Vary = Callable[[LoopModel], LoopModel]
+
+
+def _list_ends(model: LoopModel) -> Iterator[tuple[_Vary, ...]]:
+    """Yield the ends of what others ask for, of the delay for a processor, and of what memory slows down."""
+
+    def ask(others: float) -> _Vary:
+        return lambda changed: replace(changed, others=others)
+
+    def share(**values: float) -> _Vary:
+        return lambda changed: replace(changed, sharing=replace(changed.sharing, **values))
+
+    if model.others:
+        apart = max(_OTHERS_ERROR * model.others, _OTHERS_LEAST)
+        yield ask(max(0.0, model.others - apart)), ask(model.others + apart)
+    yield tuple(share(delay=model.sharing.delay * (1.0 + error)) for error in (-_DELAY_ERROR, _DELAY_ERROR))
+    yield (share(slowdown=model.sharing.slowdown + _SLOWDOWN_ERROR),)
 
 
 def _resample(now: Floats, then: Floats) -> tuple[float, float]:

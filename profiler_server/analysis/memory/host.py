@@ -17,6 +17,7 @@ _LEAST_CORES = 0.02
 _LEAST_SAMPLES = 24
 _WARM_UP_SHARE = 0.2
 _PARTS = 6
+_METRICS = ("cpu_cores", "usable_cpu_cores", "run_queue_frac")
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,9 @@ class HostLoad:
 
     `stretch` is how many times longer work on a processor took than it would alone: time on a processor plus time in
     the queue for one, over the former. Of the workers where there are any, else of the process; None where not sampled.
-    `queued_frac` is the share of its time that the training thread waited for a processor.
+    `queued_frac` is the share of its time that the training thread waited for a processor, `workers_queued_frac` the
+    same of all workers together. `usable` are the cores in use of those that the run may use, None where only the whole
+    machine was sampled; then `others_anywhere` counts others on cores, too, that the run may not use.
     """
 
     process: float | None
@@ -56,6 +59,14 @@ class HostLoad:
     stretch: float | None = None
     growth: MemoryGrowth | None = None
     queued_frac: float | None = None
+    workers_queued_frac: float | None = None
+    others_anywhere: float = 0.0
+    usable: float | None = None
+
+    @property
+    def in_use(self) -> float | None:
+        """Cores in use of those that the run may use, as far as the samples tell those from the others."""
+        return self.system if self.usable is None else self.usable
 
 
 def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None:
@@ -65,7 +76,7 @@ def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None
     samples = rank.table("resources", ("start_ns", "source", "metric", "value"))
     inside = pc.and_(
         pc.and_(pc.greater_equal(samples["start_ns"], start_ns), pc.less_equal(samples["start_ns"], end_ns)),
-        pc.is_in(samples["metric"].cast(pa.string()), pa.array(["cpu_cores", "run_queue_frac"])),
+        pc.is_in(samples["metric"].cast(pa.string()), pa.array(_METRICS)),
     )
     rows = samples.filter(inside).group_by(["source", "metric"], use_threads=False).aggregate([("value", "mean")])
     growth = _find_growth(samples, start_ns, end_ns)
@@ -76,8 +87,22 @@ def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None
     waits = {source: value for (source, metric), value in means.items() if metric == "run_queue_frac"}
     process, system = cores.get("process"), cores.get("system")
     workers = sum(value for source, value in cores.items() if source.startswith("worker"))
-    others = max(0.0, system - (process or 0.0) - workers) if system is not None else 0.0
-    return HostLoad(process, workers, system, others, _find_stretch(cores, waits), growth, waits.get("process"))
+    usable = means.get(("system", "usable_cpu_cores"))
+    in_use = system if usable is None else usable
+    others = max(0.0, in_use - (process or 0.0) - workers) if in_use is not None else 0.0
+    queued = [value for source, value in waits.items() if source.startswith("worker")]
+    return HostLoad(
+        process,
+        workers,
+        system,
+        others,
+        stretch=_find_stretch(cores, waits),
+        growth=growth,
+        queued_frac=waits.get("process"),
+        workers_queued_frac=sum(queued) if queued else None,
+        others_anywhere=others,
+        usable=usable,
+    )
 
 
 def _find_growth(samples: pa.Table, start_ns: int, end_ns: int) -> MemoryGrowth | None:

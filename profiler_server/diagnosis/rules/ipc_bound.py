@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.data.loop import BatchTimes
+from profiler_server.analysis.data.batches import BatchTimes
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import HIGH_WAIT_FRAC, LARGE_BATCH_BYTES, SENDING_WAIT_FRAC

@@ -36,14 +36,14 @@ def _judge(case: Case) -> Finding | None:
         return None
     if case.loading.batch_ns < 3 * SEND_NS:
         return None
-    workers = choose_workers(case)
+    choice = choose_workers(case)
+    workers = choice.workers
     iterable = loader.style == "iterable"
     return Finding(
         title="The training process loads its own data",
         measured=f"{say_wait(case)} Making a batch takes {format_duration(case.loading.batch_ns)}, and the step waits while it is made.",
         threshold=f"{say_input_limit(case)}, and num_workers=0.",
-        advice=f"Let {workers} worker process{'es' if workers > 1 else ''} make batches while the step computes. "
-        "This is the smallest number whose step is within 3 % of the best."
+        advice=f"Let {workers} worker process{'es' if workers > 1 else ''} make batches while the step computes: {choice.reason}."
         + say_many_workers(case, workers)
         + (_SPLIT_ADVICE if iterable else ""),
         change=(_SPLIT if iterable else "") + write_loader(loader, num_workers=workers, persistent_workers=True),
@@ -60,7 +60,7 @@ def _judge_trace(case: Case) -> Finding | None:
     """Judge an imported trace, which names the iterator of the loader and knows nothing else of it."""
     if not case.shows_no_workers or not case.loading.is_input_bound or case.loading.batch_ns < 3 * SEND_NS:
         return None
-    workers = choose_workers(case)
+    workers = choose_workers(case).workers
     least = format_duration(case.steps.mean_ns - case.data_wait_ns)
     return Finding(
         title="The training process loads its own data",

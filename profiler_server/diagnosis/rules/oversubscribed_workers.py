@@ -19,6 +19,7 @@ def _judge(case: Case) -> Finding | None:
         or case.loading.batches is None
         or case.loading.batches.cpu_ns is None
         or loader.num_workers <= case.host.cores
+        or not case.loading.loop.trusted  # that fewer are as fast is known from the simulation alone
     ):
         return None
     if case.loading.cpu_need <= CAPPED_NEED or case.demand_frac < CAPPED_DEMAND_FRAC or not case.loading.is_input_bound:

@@ -30,7 +30,8 @@ def _judge(case: Case) -> Finding | Abstention | None:
     busy = case.loading.batch_ns * case.loading.loop.fetches / (loader.num_workers * case.loading.loop.regular_step_ns)
     if case.loading.not_ready_frac <= EMPTY_QUEUE_FRAC or busy < WORKERS_BUSY_FRAC:
         return None
-    workers = choose_workers(case)
+    choice = choose_workers(case)
+    workers = choice.workers
     if case.is_capped or workers <= loader.num_workers:
         return None
     contested = case.demand_frac >= CAPPED_DEMAND_FRAC and case.loading.cpu_need > CAPPED_NEED
@@ -42,8 +43,8 @@ def _judge(case: Case) -> Finding | Abstention | None:
         f"{format_share(min(busy, 1.0))} of the time.",
         threshold=f"The next batch is missing more than {format_share(EMPTY_QUEUE_FRAC)} of the time, and the workers are busy at "
         f"least {format_share(WORKERS_BUSY_FRAC)} of the time.",
-        advice=f"Use {format_number_of(workers, 'worker')}: the smallest number whose step is within 3 % of the best that "
-        f"{format_cores(case.host.cores)} allow. A worker keeps {format_share(case.loading.cpu_need)} of a core busy."
+        advice=f"Use {format_number_of(workers, 'worker')}: {choice.reason}, on {format_cores(case.host.cores)}. "
+        f"A worker keeps {format_share(case.loading.cpu_need)} of a core busy."
         + say_many_workers(case, workers)
         + ("" if loader.persistent_workers else _ALIVE)
         + (_CONTESTED if contested else ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import SEND_NS
-from profiler_server.diagnosis.what_if import choose_workers, set_workers
+from profiler_server.diagnosis.what_if import Choice, choose_workers, set_workers
 from profiler_server.diagnosis.wording import STAGES_PAGE, say_input_limit, say_wait
 from profiler_server.format import format_share, shorten_middle
 
@@ -36,13 +36,14 @@ def _judge(case: Case) -> Finding | None:
     if loading.batch_ns < 3 * SEND_NS:
         return None
     name = shorten_middle(watched.dataset, 60)
-    workers = choose_workers(case)
+    choice = choose_workers(case)
+    workers = choice.workers
     return Finding(
         title="The training thread reads its own input",
         measured=f"{say_wait(case)} The training thread makes the items of {name} itself meanwhile, and is on a processor "
         f"for {format_share(watched.cpu_frac or 0.0)} of that time.",
         threshold=f"{say_input_limit(case)}, and nothing reads ahead.",
-        advice=_advise(workers, loading.cpu_need >= _COMPUTES_FRAC),
+        advice=_advise(choice, loading.cpu_need >= _COMPUTES_FRAC),
         change=_ONE if workers == 1 else _SEVERAL.format(workers=workers),
         fix="one reader ahead of the step" if workers == 1 else f"{workers} workers that read ahead",
         evidence=(STAGES_PAGE,),
@@ -52,12 +53,11 @@ def _judge(case: Case) -> Finding | None:
     )
 
 
-def _advise(workers: int, computes: bool) -> str:
-    if workers > 1:
+def _advise(choice: Choice, computes: bool) -> str:
+    if choice.workers > 1:
         return (
-            f"Let {workers} worker processes of a DataLoader read while the step computes, each its own part of the "
-            "files or indices. That is the smallest number whose step is within 3 % of the best; one reader alone is "
-            "slower than the step."
+            f"Let {choice.workers} worker processes of a DataLoader read while the step computes, each its own part of the "
+            f"files or indices: {choice.reason}. One reader alone is slower than the step."
         )
     if computes:
         return (

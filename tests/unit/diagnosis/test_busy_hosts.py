@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.cases import PLANTED, Plant, plan_of
 from tests.support.diagnosing import diagnose_plant
-from tests.support.row_edits import compute_all, cpu_cores, stall
+from tests.support.row_edits import compute_all, cpu_cores, queued, stall
 from tests.support.runs import MS
 
 BUSY = cpu_cores(process=0.5, system=3.9, count=200)
@@ -18,7 +18,9 @@ BUSY = cpu_cores(process=0.5, system=3.9, count=200)
 @pytest.mark.parametrize("stage", ["read", "transform", "collate"])
 def test_a_starved_step_on_a_busy_host_still_gets_its_stage_named(stage: str, tmp_path: Path) -> None:
     plant = PLANTED[f"slow_{stage}"]
-    loud = dataclasses.replace(plant, manifest={"usable_cores": 4.0, "torch_threads": 1}, tables={"resources": BUSY})
+    # It queues for four fifths of its time, which is more than two other programs on two cores explain.
+    queues = {"resources": queued(process=0.2, system=2.0, wait_frac=0.8)}
+    loud = dataclasses.replace(plant, manifest={"usable_cores": 2.0, "torch_threads": 1}, tables=queues)
     found = {s.rule: s for s in diagnose_plant(tmp_path / "run", loud).suggestions}
     assert found[f"slow_{stage}"].predicted_step_ns is None
     assert "of its measured step: too far off to predict a step time." in found[f"slow_{stage}"].advice

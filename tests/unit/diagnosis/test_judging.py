@@ -39,8 +39,12 @@ def test_the_slowest_transform_is_named(tmp_path: Path) -> None:
     assert "Rotate alone is 90.0 % of it" in first.measured
 
 
+ROOMY = dataclasses.replace(PLANTED["too_few_workers"], manifest={"usable_cores": 16.0})
+"""Too few workers, and cores for more of them beside the threads of the step."""
+
+
 def test_more_workers_come_before_code_that_would_do_the_same(tmp_path: Path) -> None:
-    first, second = diagnose_plant(tmp_path / "run", PLANTED["too_few_workers"]).suggestions
+    first, second = diagnose_plant(tmp_path / "run", ROOMY).suggestions
     assert (first.rule, second.rule) == ("too_few_workers", "slow_read")
     assert "An alternative to “num_workers 2 → 5”" in second.advice
     assert second.severity == "low"
@@ -54,7 +58,7 @@ def test_the_change_is_the_run_s_own_loader(tmp_path: Path) -> None:
 
 
 def test_prediction_of_more_workers_is_the_step_without_the_wait(tmp_path: Path) -> None:
-    first = diagnose_plant(tmp_path / "run", PLANTED["too_few_workers"]).suggestions[0]
+    first = diagnose_plant(tmp_path / "run", ROOMY).suggestions[0]
     assert first.predicted_step_ns == pytest.approx(64 * MS, rel=0.12)
     assert (first.predicted_low_ns or 0) < 66 * MS < (first.predicted_high_ns or 0)
 

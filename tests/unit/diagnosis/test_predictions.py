@@ -18,7 +18,7 @@ from profiler_server.diagnosis.judging import diagnose, hear_rules
 from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.diagnosis.ranking import Fixed, make_claim, rank_claims
 from tests.support.cases import A100, Plant, build_case_run, plan_of, slow
-from tests.support.row_edits import Row, cpu_cores
+from tests.support.row_edits import Row, queued
 from tests.support.runs import MS
 
 MOST_UNTOUCHED = {
@@ -28,16 +28,6 @@ MOST_UNTOUCHED = {
     "python_gap": ("gap", "tail"),
 }
 """Phases that the change of a rule can shorten."""
-
-
-def queued(process: float, system: float, wait_frac: float) -> list[Row]:
-    """Return samples of a process that runs on so many cores and waits for one for a share of its time."""
-    rows = cpu_cores(process, system, count=200)
-    waits = [
-        {"start_ns": row["start_ns"], "source": "process", "metric": "run_queue_frac", "value": wait_frac}
-        for row in rows[::2]
-    ]
-    return [*rows, *waits]
 
 
 def claim_of(path: Path, rule: str, plant: Plant) -> tuple[Case, Claim]:

@@ -24,10 +24,10 @@ def sleep_all(stages: list[Row]) -> None:
 
 
 def sleepy_plant(others: float) -> Plant:
-    """Two workers whose collate sleeps for 321 ms, and a step of 60 ms that sleeps, too."""
+    """Two workers whose collate sleeps for 325 ms, and a step of 60 ms that sleeps, too."""
     phases = {"data_wait": 100.0, "forward": 57.0, "backward": 1.0, "optimizer": 0.5, "tail": 0.5}
     plan = plan_of(2, (0, 0, 0, 1), **phases)
-    plan = dataclasses.replace(plan, read_ms=0.1, transform_ms=0.1, collate_ms=321.0)
+    plan = dataclasses.replace(plan, read_ms=0.1, transform_ms=0.1, collate_ms=325.0)
     used = cpu_cores(process=0.03, system=0.04 + others, count=200)
     return Plant(plan, edit_stages=sleep_all, manifest=TWO_CORES, tables={"resources": used})
 

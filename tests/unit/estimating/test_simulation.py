@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from collector.estimating.simulation import (
     Job,
     LoopModel,
+    Sharing,
     _Contended,
+    _Stretches,
     find_workers,
     simulate,
 )
@@ -122,7 +124,7 @@ def test_both_ways_to_simulate_agree_without_contention(
     batches: list[float], steps: list[float], workers: int, prefetch: int
 ) -> None:
     model = replay(batches, steps, workers, prefetch)
-    quick, general = simulate(model, 90), _Contended(model, 90).run()
+    quick, general = simulate(model, 90), _Contended(model, 90, _Stretches(model)).run()
     assert general.step_ns == pytest.approx(quick.step_ns, rel=1e-3, abs=0.1)
     assert general.wait_ns == pytest.approx(quick.wait_ns, rel=1e-2, abs=0.5)
 
@@ -132,3 +134,61 @@ def test_the_simulation_ends_whatever_others_are_said_to_take(others: float) -> 
     job = Job(1e6, 1.0)
     model = LoopModel((job,), (job,), workers=2, cores=2.0, others=others)
     assert len(simulate(model, 30).steps_ns) == 20
+
+
+def test_a_step_and_a_worker_on_one_core_take_turns() -> None:
+    model = LoopModel((Job(100.0, 1.0),), (Job(60.0, 1.0),), workers=1, cores=1.0)
+    assert simulate(model, 200).step_ns == pytest.approx(160.0, rel=0.01)
+    assert simulate(replace(model, cores=2.0), 200).step_ns == pytest.approx(100.0, rel=0.01)
+
+
+def test_workers_that_wait_for_storage_need_no_core() -> None:
+    model = LoopModel((Job(300.0, 0.003),), (Job(50.0, 1.0),), workers=6, cores=2.0)
+    assert simulate(model, 200).step_ns == pytest.approx(50.0, rel=0.02)
+
+
+def test_the_delay_that_was_measured_stretches_what_waits_for_a_processor() -> None:
+    model = LoopModel((Job(100.0, 1.0),), (Job(50.0, 0.0),), workers=0, cores=1.0, others=1.0)
+    assert simulate(replace(model, sharing=Sharing(delay=0.5)), 50).step_ns == pytest.approx(150.0 + 50.0)
+
+
+needs = st.floats(0.0, 1.0)
+
+
+def mix_of(batch: float, step: float, needs: tuple[float, float], workers: int, cores: float) -> LoopModel:
+    return LoopModel((Job(batch, needs[0]),), (Job(step, needs[1]),), workers, cores=cores)
+
+
+@settings(max_examples=40)
+@given(
+    batch=st.floats(5.0, 300.0),
+    step=st.floats(5.0, 300.0),
+    needs=st.tuples(needs, needs),
+    workers=st.integers(0, 6),
+    cores=st.sampled_from([1.0, 2.0, 4.0]),
+)
+def test_no_more_work_is_done_than_there_are_processors_and_workers(
+    batch: float, step: float, needs: tuple[float, float], workers: int, cores: float
+) -> None:
+    # The first steps find batches that were made ahead of them: 12 of 400 at most.
+    found = simulate(mix_of(batch, step, needs, workers, cores), 400).step_ns
+    assert found >= step * 0.999
+    assert found >= (batch * needs[0] + step * needs[1]) / cores * 0.96
+    assert found >= (batch / workers * 0.96 if workers else batch + step) * 0.999
+
+
+@settings(max_examples=40)
+@given(
+    batch=st.floats(5.0, 300.0),
+    step=st.floats(5.0, 300.0),
+    needs=st.tuples(needs, needs),
+    workers=st.integers(0, 6),
+    others=st.floats(0.0, 3.0),
+)
+def test_more_cores_or_fewer_other_programs_never_make_a_step_longer(
+    batch: float, step: float, needs: tuple[float, float], workers: int, others: float
+) -> None:
+    busy = replace(mix_of(batch, step, needs, workers, 1.0), others=others)
+    found = simulate(busy, 150).step_ns
+    assert simulate(replace(busy, cores=2.0), 150).step_ns <= found * 1.01
+    assert simulate(replace(busy, others=others / 2), 150).step_ns <= found * 1.01

@@ -8,7 +8,7 @@ import pytest
 
 from profiler_server.analysis.data.loader_simulation import Job, LoopModel, simulate
 from profiler_server.analysis.data.loop import MeasuredLoop
-from profiler_server.analysis.data.prediction import find_doubt, predict_without_loading
+from profiler_server.analysis.data.prediction import find_doubt, find_sharing_doubt, predict_without_loading
 
 MS = 1e6
 STARVED = LoopModel(
@@ -26,6 +26,10 @@ def halved(model: LoopModel) -> LoopModel:
     return dataclasses.replace(model, batches=tuple(Job(job.wall_ns / 2, 0.0) for job in model.batches))
 
 
+def more_workers(model: LoopModel) -> LoopModel:
+    return dataclasses.replace(model, workers=4)
+
+
 def test_a_change_of_nothing_is_not_in_doubt_but_for_chance() -> None:
     doubt = find_doubt(measured(STARVED), STARVED, STARVED)
     assert doubt.gain_ns == 0.0
@@ -39,18 +43,20 @@ def test_chance_cancels_in_the_gain_but_not_in_the_step() -> None:
     assert doubt.gain_ns < doubt.chance_ns
 
 
-@pytest.mark.parametrize("worse", [{"check": 0.8}, {"contention_frac": 0.5}])
-def test_a_poor_check_and_a_busy_host_widen_both(worse: dict[str, float]) -> None:
+@pytest.mark.parametrize(("check", "others"), [(0.8, 0.0), (1.0, 3.5)])
+def test_a_poor_check_and_a_busy_host_widen_both(check: float, others: float) -> None:
     computing = dataclasses.replace(STARVED, batches=tuple(Job(job.wall_ns, 1.0) for job in STARVED.batches))
-    good = find_doubt(measured(computing), computing, halved(computing))
-    poor = find_doubt(measured(computing, **worse), computing, halved(computing))
+    good = find_doubt(measured(computing), computing, more_workers(computing))
+    busy = dataclasses.replace(computing, others=others)
+    poor = find_doubt(measured(busy, check), busy, more_workers(busy))
     assert poor.step_ns > good.step_ns
     assert poor.gain_ns > good.gain_ns
 
 
 def test_other_programs_do_not_make_what_only_waits_less_sure() -> None:
-    quiet = find_doubt(measured(STARVED), STARVED, halved(STARVED))
-    assert find_doubt(measured(STARVED, contention_frac=0.5), STARVED, halved(STARVED)) == quiet
+    busy = dataclasses.replace(STARVED, others=3.5)
+    assert find_sharing_doubt(STARVED, more_workers(STARVED)) == pytest.approx(0.0, abs=1e-3)
+    assert find_sharing_doubt(busy, more_workers(busy)) == pytest.approx(0.0, abs=1e-3)
 
 
 def test_no_change_of_the_loading_beats_no_loading() -> None:

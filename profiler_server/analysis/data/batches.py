@@ -1,0 +1,139 @@
+"""What the work on each batch cost, as its stages were recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.intervals import Floats
+from collector.format.parts import find_files
+from collector.format.run import RankRun
+from collector.format.schema.manifest import Loader
+from collector.format.steps import StepSelection, read_integers
+from profiler_server.analysis.data.feeding import Feed
+from profiler_server.analysis.data.pipeline import WORKER_STAGES
+from profiler_server.analysis.data.receiving import Receiving
+
+_MAX_ROWS = 200_000
+_MIN_STAGE_CPU_NS = 50_000.0
+
+
+@dataclass(frozen=True)
+class BatchTimes:
+    """Work on each batch, in the order in which the batches were asked for; every array has one value per batch.
+
+    `cpu_ns` is None where no stage said how much of its time was on a processor. `stretch` is how many times longer
+    than its processor time such work took, because others held the processors. `bytes` is the size of a batch, 0 where
+    that is not known. `held_ns` is how long a batch holds its worker: sending goes on beside the next batch, but for its
+    processor time; None where it is all of it. `receiving` is what taking a batch over costs the training thread.
+    """
+
+    stages_ns: Mapping[str, Floats]
+    total_ns: Floats
+    cpu_ns: Floats | None
+    samples: float
+    stretch: float = 1.0
+    bytes: float = 0.0
+    held_ns: Floats | None = None
+    receiving: Receiving | None = None
+
+    @property
+    def cpu_frac(self) -> float | None:
+        if self.cpu_ns is None or not self.total_ns.sum():
+            return None
+        return min(1.0, float(self.cpu_ns.sum() / self.total_ns.sum()))
+
+    def share(self, stage: str) -> float:
+        """Return the part of all work that the stage took, 0 for a stage that is not there."""
+        whole = float(self.total_ns.sum())
+        return float(self.stages_ns[stage].sum()) / whole if whole and stage in self.stages_ns else 0.0
+
+
+def read_batches(rank: RankRun, loader: int) -> BatchTimes | None:
+    """Read what the stages of a loader did per batch, the latest 200,000 rows; None if nothing was recorded."""
+    if not find_files(rank.folder, "stages"):
+        return None
+    names = ("stage", "kind", "loader", "epoch", "batch", "duration_ns", "cpu_ns", "items", "bytes")
+    wanted = (pc.field("loader") == loader) & pc.field("batch").is_valid()
+    rows = rank.table("stages", names, wanted)
+    rows = rows.filter(pc.equal(rows["kind"].cast(pa.string()), "work"))
+    rows = rows.filter(pc.is_in(rows["stage"].cast(pa.string()), pa.array(WORKER_STAGES)))
+    if not rows.num_rows:
+        return None
+    return _pivot(rows.slice(max(0, rows.num_rows - _MAX_ROWS)))
+
+
+def estimate_batches(feed: Feed, selection: StepSelection, watched: Loader) -> BatchTimes | None:
+    """Return what the items of a watched input cost: the time in `next()`, where the training thread makes them there."""
+    fetched = feed.fetches[selection.regular]
+    fed = fetched > 0
+    if watched.reads_ahead is not False or not fed.any():
+        return None
+    took = feed.wait_ns[selection.regular][fed] / fetched[fed]
+    cpu = None if watched.cpu_frac is None else took * min(max(watched.cpu_frac, 0.0), 1.0)
+    return BatchTimes({"read": took}, took, cpu, 0.0)
+
+
+def _pivot(rows: pa.Table) -> BatchTimes | None:
+    key = (read_integers(rows, "epoch") << 36) + read_integers(rows, "batch")
+    batches, place = np.unique(key, return_inverse=True)
+    stages = np.asarray(rows["stage"].cast(pa.string()).to_pylist(), dtype=object)
+    duration = read_integers(rows, "duration_ns").astype(np.float64)
+    cpu_known = rows["cpu_ns"].is_valid().to_numpy()
+    found: dict[str, Floats] = {}
+    counts: dict[str, int] = {}
+    for stage in WORKER_STAGES:
+        mask = stages == stage
+        if mask.any():
+            found[stage] = np.bincount(place[mask], duration[mask], len(batches)).astype(np.float64)
+            counts[stage] = len(np.unique(place[mask]))
+    # A batch of which not every stage was recorded (the run ended in it) would look cheap.
+    usual = [stage for stage, count in counts.items() if count > len(batches) / 2]
+    whole = np.all([found[stage] > 0 for stage in usual], axis=0)
+    if not whole.any():
+        return None
+    cpu_rows = np.where(cpu_known, read_integers(rows, "cpu_ns"), 0)
+    cpu = np.bincount(place, cpu_rows, len(batches))
+    send_cpu = np.bincount(place, cpu_rows * (stages == "send"), len(batches)).astype(np.float64)
+    cpu_of = {stage: float(cpu_rows[stages == stage].sum()) for stage in found}
+    total = np.sum(list(found.values()), axis=0)
+    items = np.zeros(len(batches))
+    np.maximum.at(items, place, read_integers(rows, "items").astype(np.float64))
+    sizes = np.zeros(len(batches))
+    np.maximum.at(sizes, place, read_integers(rows, "bytes").astype(np.float64))
+    return BatchTimes(
+        bytes=float(sizes[whole].mean()),
+        stages_ns={stage: values[whole] for stage, values in found.items()},
+        total_ns=total[whole],
+        cpu_ns=np.minimum(cpu, total)[whole] if cpu_known.any() else None,
+        samples=float(items[whole].mean()),
+        held_ns=_find_held(total, found.get("send"), send_cpu)[whole],
+        stretch=_estimate_stretch(
+            {stage: float(values.sum()) for stage, values in found.items()}, cpu_of, len(batches)
+        ),
+    )
+
+
+def _find_held(total: Floats, send: Floats | None, send_cpu: Floats) -> Floats:
+    """Return how long each batch holds its worker: a thread of its own sends, and takes turns with the one that computes."""
+    if send is None:
+        return total
+    return np.maximum(total - send + np.minimum(send_cpu, send), send)
+
+
+def _estimate_stretch(wall_ns: Mapping[str, float], cpu_ns: Mapping[str, float], batches: int) -> float:
+    """Say how much longer than its processor time pure processor work took.
+
+    What a stage waits for (storage) cannot be told from waiting for a processor. But the stage that waits least, most
+    often collate, hardly waits for storage, so its ratio is that of the processors. With one stage nothing is known.
+    """
+    ratios = [
+        wall_ns[stage] / cpu_ns[stage]
+        for stage in ("read", "transform", "collate")
+        if stage in wall_ns and cpu_ns[stage] > _MIN_STAGE_CPU_NS * batches
+    ]
+    return max(1.0, min(ratios)) if len(ratios) > 1 else 1.0

@@ -1,0 +1,114 @@
+"""How long the training thread takes to take over a batch that a worker has finished.
+
+It opens the batch's memory, which a thread of the worker hands to it. While that worker computes the next batch in
+Python, the thread waits for the interpreter, so the two cases are kept apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.intervals import Floats, Ints, Mask
+from collector.format.parts import find_files
+from collector.format.run import RankRun
+from collector.format.steps import read_integers
+
+_MIN_FETCHES = 10
+_MOST_ROWS = 100_000
+_WORKER_BITS = 52
+_SOON_NS = 1_000_000
+"""A worker that begins its next batch so soon after it sent one computes while that is taken over."""
+_FETCH_COLUMNS = ("loader", "epoch", "batch", "start_ns", "duration_ns")
+_STAGE_COLUMNS = ("stage", "kind", "replica", "loader", "epoch", "batch", "start_ns", "duration_ns")
+
+
+@dataclass(frozen=True)
+class Receiving:
+    """Mean time to take over a batch from a worker that is idle, and from one that makes the next."""
+
+    idle_ns: float
+    busy_ns: float
+
+
+def read_receiving(rank: RankRun, loader: int) -> Receiving | None:
+    """Read what taking over cost in the latest batches, None where too few were seen.
+
+    Raises TableBrokenError or NewerSchemaError.
+    """
+    if not (find_files(rank.folder, "stages") and find_files(rank.folder, "fetches")):
+        return None
+    of_loader = pc.field("loader") == loader
+    stages = rank.table("stages", _STAGE_COLUMNS, of_loader & (pc.field("replica") >= 0) & pc.field("batch").is_valid())
+    stages = stages.filter(pc.equal(stages["kind"].cast(pa.string()), "work"))
+    # The first request of an epoch waits for the workers to start.
+    fetches = rank.table("fetches", _FETCH_COLUMNS, of_loader & (pc.field("batch") > 0))
+    return compare_receiving(_cut(fetches), _cut(stages))
+
+
+def _cut(rows: pa.Table) -> pa.Table:
+    return rows.slice(max(0, rows.num_rows - _MOST_ROWS))
+
+
+def compare_receiving(fetches: pa.Table, stages: pa.Table) -> Receiving | None:
+    """Set fetches beside the work on the same batches; the rows are of one loader."""
+    work = _find_work(stages)
+    number = _number(fetches)
+    at = np.minimum(np.searchsorted(work.batch, number), max(len(work.batch) - 1, 0))
+    known = work.batch[at] == number if len(work.batch) else np.zeros(len(number), np.bool_)
+    if int(known.sum()) < _MIN_FETCHES:
+        return None
+    at, asked = at[known], read_integers(fetches, "start_ns")[known]
+    got = asked + read_integers(fetches, "duration_ns")[known]
+    begun = np.maximum(asked, work.sent_ns[at])
+    took = np.maximum(got - begun, 0).astype(np.float64)
+    busy = _find_busy(work, work.worker[at], begun)
+    return Receiving(_average(took, ~busy), _average(took, busy))
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Per batch, in order of `batch`: its worker, when it was begun and made there, and when it had been sent."""
+
+    batch: Ints
+    worker: Ints
+    begun_ns: Ints
+    made_ns: Ints
+    sent_ns: Ints
+
+
+def _find_work(stages: pa.Table) -> _Work:
+    batch, place = np.unique(_number(stages), return_inverse=True)
+    starts = read_integers(stages, "start_ns")
+    ends = starts + read_integers(stages, "duration_ns")
+    is_main = pc.not_equal(stages["stage"].cast(pa.string()), "send").to_numpy()
+    worker, made, sent = (np.zeros(len(batch), np.int64) for _ in range(3))
+    begun = np.full(len(batch), np.iinfo(np.int64).max)
+    worker[place] = read_integers(stages, "replica")
+    np.maximum.at(sent, place, ends)
+    np.maximum.at(made, place[is_main], ends[is_main])
+    np.minimum.at(begun, place[is_main], starts[is_main])
+    return _Work(batch, worker, begun, made, sent)
+
+
+def _find_busy(work: _Work, worker: Ints, at_ns: Ints) -> Mask:
+    """Say for each worker and time whether it was making a batch then, or soon after."""
+    begun = (work.worker << _WORKER_BITS) + np.minimum(work.begun_ns, (1 << _WORKER_BITS) - 1)
+    order = np.argsort(begun)
+    asked = (worker << _WORKER_BITS) + at_ns + _SOON_NS
+    last = np.searchsorted(begun[order], asked, side="right") - 1
+    found = order[np.maximum(last, 0)]
+    busy: Mask = (last >= 0) & (work.worker[found] == worker) & (work.made_ns[found] > at_ns)
+    return busy
+
+
+def _number(rows: pa.Table) -> Ints:
+    return (read_integers(rows, "epoch") << 36) + read_integers(rows, "batch")
+
+
+def _average(took: Floats, chosen: Mask) -> float:
+    """Return the mean of one of the two cases; of all where that was seen too rarely."""
+    return float(took[chosen].mean()) if int(chosen.sum()) >= _MIN_FETCHES else float(took.mean())
