@@ -100,6 +100,12 @@ def serve_runs(
     import_memory: Annotated[
         int, typer.Option(min=100, metavar="MIB", help="Most memory that an import from a browser may take.")
     ] = Settings.import_memory_bytes >> 20,
+    otlp_endpoint: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", help="Send metrics of the runs that record to this OpenTelemetry receiver, by HTTP."
+        ),
+    ] = Settings.otlp_endpoint,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     context.obj = base_dir
@@ -113,7 +119,13 @@ def serve_runs(
     from profiler_server.web.serving import serve
 
     settings = Settings(
-        base_dir, host, port, tuple(allowed_host or ()), token=token, import_memory_bytes=import_memory << 20
+        base_dir,
+        host,
+        port,
+        tuple(allowed_host or ()),
+        token=token,
+        import_memory_bytes=import_memory << 20,
+        otlp_endpoint=otlp_endpoint,
     )
     serve(replace(settings, upload_limit_bytes=choose_upload_limit(settings, upload_limit)), say)
 

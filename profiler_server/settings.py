@@ -21,6 +21,7 @@ class Settings:
 
     `upload_limit_bytes` is the most that a browser may send to be imported; 0 takes nothing. `import_memory_bytes` is the most
     that the process of such an import may hold.
+    `otlp_endpoint` is where OpenTelemetry metrics are sent, empty for nowhere.
     Without a `token` a server on loopback answers to all who reach it, and one on a network to nobody.
     """
 
@@ -31,6 +32,7 @@ class Settings:
     upload_limit_bytes: int = UPLOAD_LIMIT_BYTES
     import_memory_bytes: int = IMPORT_MEMORY_BYTES
     token: str = field(default="", repr=False)
+    otlp_endpoint: str = ""
 
     @property
     def is_loopback(self) -> bool:

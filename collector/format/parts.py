@@ -243,6 +243,43 @@ def read_table(
     return read_files(files, table, columns, where)
 
 
+def read_last_rows(rank_folder: Path, table: str, columns: Sequence[str], rows: int) -> pa.Table:
+    """Read the last rows of a table, at least so many where there are, and little more. Raises as `read_table` does."""
+    wanted = pa.schema([arrow_schema(table).field(name) for name in columns])
+    found: list[pa.Table] = []
+    for path in reversed(find_files(rank_folder, table)):
+        found[:0] = _read_last_groups(path, table, wanted, rows - sum(piece.num_rows for piece in found))
+        if sum(piece.num_rows for piece in found) >= rows:
+            break
+    return pa.concat_tables(found).slice(max(sum(map(len, found)) - rows, 0)) if found else wanted.empty_table()
+
+
+def _read_last_groups(path: Path, table: str, wanted: pa.Schema, rows: int) -> list[pa.Table]:
+    """Read the row groups at the end of a file that hold the last rows."""
+    try:
+        with open_native(path) as file, pq.ParquetFile(file, pre_buffer=False) as parquet:
+            later = check_schema(parquet.schema_arrow, table, path, wanted.names)
+            first = parquet.num_row_groups
+            while first and rows > 0:
+                first -= 1
+                rows -= parquet.metadata.row_group(first).num_rows
+            there = [name for name in wanted.names if name in parquet.schema_arrow.names]
+            data = parquet.read_row_groups(range(first, parquet.num_row_groups), there, use_threads=False)
+    except FileNotFoundError:
+        raise TableMissingError(f"{path} vanished while it was read; reload the run") from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise TableBrokenError(f"{path} is damaged ({str(error).splitlines()[0]})", spell_recovery(path)) from None
+    check_ranges(data, path)
+    absent = {name: pa.array([0] * len(data)) if name in later else pa.nulls(len(data)) for name in wanted.names}
+    arrays = [data[field.name] if field.name in there else absent[field.name] for field in wanted]
+    return [
+        pa.table(
+            [_to_arrow(pa.chunked_array(array), field.type) for array, field in zip(arrays, wanted, strict=True)],
+            wanted,
+        )
+    ]
+
+
 def count_equal(rank_folder: Path, table: str, column: str, value: str) -> int:
     """Count the rows of a table with a value in a column of texts. Raises as `read_table` does.
 

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -61,7 +62,10 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
     # Whoever opens a run has seen the run list first: by then the pages are imported.
     BACKGROUND.start("pages", lambda: app.state.services.pages)
     app.state.services.imports.resume()
+    telemetry = app.state.services.start_telemetry()
     yield
+    if telemetry is not None:
+        await run_in_threadpool(telemetry.close)
     app.state.services.catalog.close()
     app.state.services.diagnoses.close()
     app.state.services.imports.close()

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 from starlette.responses import HTMLResponse
 
+from profiler_server.fleet.gauges import Gauges
+from profiler_server.fleet.telemetry import Telemetry
 from profiler_server.settings import Settings
 from profiler_server.store.catalog import Catalog
 from profiler_server.web.diagnoses import Diagnoses
@@ -29,6 +31,7 @@ class Services:
         frontend = find_frontend()
         self.settings = settings
         self.catalog = Catalog(settings.base_dir)
+        self.gauges = Gauges(self.catalog)
         self.static = StaticFiles(frontend / "static")
         self._templates_files = StaticFiles(frontend / "templates")
         self.links = Links(lambda: self.static.version)
@@ -39,6 +42,11 @@ class Services:
             self.catalog.base_dir, on_made=self.catalog.look_again, memory_bytes=settings.import_memory_bytes
         )
         self._lock = threading.Lock()
+
+    def start_telemetry(self) -> Telemetry | None:
+        """Begin to send metrics, where the settings say so."""
+        endpoint = self.settings.otlp_endpoint
+        return Telemetry(endpoint, self.gauges.read) if endpoint else None
 
     @cached_property
     def _pages(self) -> PageSet:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from collector.format.schema.errors import UsageError
+from profiler_server.fleet import telemetry
 from profiler_server.settings import TOKEN_FORM, WILDCARD_HOSTS, Settings
 from profiler_server.store.cache.background import is_working
 from profiler_server.web.hosts import Hosts
@@ -30,6 +31,7 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
     """Serve until interrupted. Raises UsageError, before anything else is done, when the server cannot start."""
     settings = ensure_token(settings)
     check_base_dir(settings)
+    check_telemetry(settings)
     listener = open_socket(settings)
     return_large_blocks()
     for line in describe_start(settings, listener.getsockname()[1]):
@@ -134,6 +136,13 @@ def check_base_dir(settings: Settings) -> None:
         raise UsageError(f"--summary-base-dir {base} is a file; give the folder that holds your runs") from None
     except OSError as error:
         raise UsageError(f"--summary-base-dir {base} cannot be listed: {error.strerror or error}") from None
+
+
+def check_telemetry(settings: Settings) -> None:
+    """Raise UsageError if metrics are to be sent to what is no address, or without OpenTelemetry."""
+    if settings.otlp_endpoint:
+        telemetry.find_address(settings.otlp_endpoint)
+        telemetry.check_installed()
 
 
 def open_socket(settings: Settings) -> socket.socket:

@@ -88,6 +88,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.settings": (),
     "profiler_server.analysis.results": (),
     "profiler_server.store": ("collector.format", "collector.traces"),
+    "profiler_server.fleet": ("collector.format", "collector.version", "profiler_server.store"),
     "profiler_server.analysis": (
         "collector.estimating.sharing",
         "collector.estimating.simulation",
@@ -180,6 +181,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.version",
         "profiler_server.settings",
         "profiler_server.store",
+        "profiler_server.fleet",
         "profiler_server.analysis",
         "profiler_server.diagnosis",
         "profiler_server.timeline",

@@ -1,0 +1,227 @@
+"""The figures of runs that record, or ended a short while ago: one reading for every system that is told of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+
+from collector.format.evaluation import count_as_steps
+from collector.format.parts import read_last_rows
+from collector.format.phases import PHASE_NAMES
+from collector.format.rank import RankRun
+from collector.format.run import Run
+from collector.format.schema import layout
+from collector.format.schema.errors import RunError
+from collector.format.schema.manifest import RankManifest, RunState
+from collector.format.steps import read_integers, train_steps
+from profiler_server.store.cache.memory import MemoryCache
+from profiler_server.store.catalog import Catalog
+from profiler_server.store.headline import RunEntry
+
+RECENT_STEPS = 50
+"""Steps of each rank, from its last, that the means are over."""
+MOST_RUNS = 100
+MOST_RANKS = 256
+"""Ranks of a run that are read, from the first."""
+ENDED_WITHIN_S = 15 * 60.0
+REFRESH_S = 5.0
+"""Whoever asks sooner than that after another gets the same figures."""
+LONGEST_LABEL = 200
+_COLUMNS = (
+    "kind",
+    "step",
+    "duration_ns",
+    "detailed",
+    "batch",
+    "loader_start_ns",
+    *(f"{name}_ns" for name in PHASE_NAMES),
+)
+_STEPS_LOST = "steps_lost"
+
+
+@dataclass(frozen=True)
+class RankGauges:
+    """The last steps of one rank. `own_ns` is the mean step without being held in collectives; None without a step."""
+
+    rank: int
+    state: RunState
+    ended_unix_ns: int | None
+    events_lost: int
+    lost_steps: bool
+    step_ns: float | None = None
+    own_ns: float | None = None
+    phases_ns: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class RunGauges:
+    """One run. `label` is its id, printable, bounded and unlike that of any other run.
+
+    Means are over the last 50 steps of each rank, then over the ranks. `slowdown_ratio` is the own work of the slowest
+    rank over the median of the others; None with one rank.
+    """
+
+    label: str
+    state: RunState
+    steps: int
+    world_size: int
+    ranks: int
+    events_lost: int
+    ranks_losing_steps: int
+    step_ns: float | None = None
+    phases_ns: Mapping[str, float] | None = None
+    slowest_rank: int | None = None
+    slowdown_ratio: float | None = None
+
+    @property
+    def data_wait_frac(self) -> float | None:
+        return self.phases_ns["data_wait"] / self.step_ns if self.step_ns and self.phases_ns else None
+
+
+class Gauges:
+    """Reads the gauges of a catalog, at most once in five seconds. Safe to use from several threads."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._lock = threading.Lock()
+        self._read_s = float("-inf")
+        self._gauges: tuple[RunGauges, ...] = ()
+        self._ranks: MemoryCache[RankGauges | None] = MemoryCache(MOST_RUNS * 64)
+
+    def read(self) -> tuple[RunGauges, ...]:
+        """Return the runs that record or ended within fifteen minutes, the newest 100 of them."""
+        with self._lock:
+            if time.monotonic() - self._read_s > REFRESH_S:
+                self._gauges = self._read_runs(time.time_ns())
+                self._read_s = time.monotonic()
+            return self._gauges
+
+    def _read_runs(self, now_ns: int) -> tuple[RunGauges, ...]:
+        found: list[RunGauges] = []
+        for entry in self._catalog.list_runs(within_s=1.0).runs:
+            if len(found) == MOST_RUNS:
+                break
+            if _may_be_live(entry, now_ns) and (gauges := self._read_run(entry, now_ns)) is not None:
+                found.append(gauges)
+        return tuple(found)
+
+    def _read_run(self, entry: RunEntry, now_ns: int) -> RunGauges | None:
+        run = Run(entry.path)
+        read = [self._read_rank(run.read_rank(rank)) for rank in entry.headline.ranks[:MOST_RANKS]]
+        ranks = [rank for rank in read if rank is not None]
+        if not any(rank.state == "recording" for rank in ranks):
+            ended = max((rank.ended_unix_ns or 0 for rank in ranks), default=0)
+            if now_ns - ended > ENDED_WITHIN_S * 1e9:
+                return None
+        return _sum_up(entry, ranks)
+
+    def _read_rank(self, rank: RankRun) -> RankGauges | None:
+        read = self._ranks.find_or_compute_rank(rank, lambda: _read_rank(rank))
+        if read is None or read.state != "recording":
+            return read
+        try:
+            return read if rank.state == "recording" else _read_rank(rank)  # a process that dies changes no file
+        except RunError:
+            return None
+
+
+def _may_be_live(entry: RunEntry, now_ns: int) -> bool:
+    """Say whether a run may have ended lately, by one look at the time of a file."""
+    if entry.state == "imported" or not entry.headline.ranks:
+        return False
+    if entry.state == "recording":
+        return True
+    return now_ns - _find_changed_ns(layout.rank_file(entry.path, entry.headline.ranks[0])) < ENDED_WITHIN_S * 1e9
+
+
+def _find_changed_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _read_rank(rank: RankRun) -> RankGauges | None:
+    try:
+        manifest, state = rank.manifest, rank.state
+    except RunError:
+        return None
+    try:
+        return _read_steps(rank, manifest, state)
+    except RunError:
+        return _describe(rank, manifest, state)
+
+
+def _describe(rank: RankRun, manifest: RankManifest, state: RunState) -> RankGauges:
+    lost = any(warning.code == _STEPS_LOST for warning in manifest.warnings)
+    return RankGauges(rank.rank, state, manifest.ended_unix_ns, manifest.events_lost, lost)
+
+
+def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankGauges:
+    # Rows between steps, and those in detailed windows, come in between.
+    rows = read_last_rows(rank.folder, "steps", _COLUMNS, 4 * RECENT_STEPS)
+    train = train_steps(count_as_steps(rows).steps)
+    kept = np.flatnonzero(read_integers(train, "detailed") == 0)[-RECENT_STEPS:]
+    known = _describe(rank, manifest, state)
+    if not len(kept):
+        return known
+    phases = {name: float(read_integers(train, f"{name}_ns")[kept].mean()) for name in PHASE_NAMES}
+    step = float(read_integers(train, "duration_ns")[kept].mean())
+    return RankGauges(
+        known.rank,
+        state,
+        known.ended_unix_ns,
+        known.events_lost,
+        known.lost_steps,
+        step,
+        step - phases["communication"],
+        phases,
+    )
+
+
+def _sum_up(entry: RunEntry, ranks: Sequence[RankGauges]) -> RunGauges:
+    timed = [rank for rank in ranks if rank.step_ns is not None and rank.phases_ns is not None]
+    slowest, ratio = _find_slowest(timed)
+    return RunGauges(
+        label=make_label(entry.id),
+        state=_find_state([rank.state for rank in ranks]),
+        steps=entry.headline.steps,
+        world_size=entry.manifest.world_size,
+        ranks=len(entry.headline.ranks),
+        events_lost=sum(rank.events_lost for rank in ranks),
+        ranks_losing_steps=sum(rank.lost_steps for rank in ranks),
+        step_ns=float(np.mean([rank.step_ns for rank in timed])) if timed else None,
+        phases_ns={name: float(np.mean([(rank.phases_ns or {})[name] for rank in timed])) for name in PHASE_NAMES}
+        if timed
+        else None,
+        slowest_rank=slowest,
+        slowdown_ratio=ratio,
+    )
+
+
+def _find_slowest(timed: Sequence[RankGauges]) -> tuple[int | None, float | None]:
+    if len(timed) < 2:
+        return None, None
+    slowest = max(timed, key=lambda rank: rank.own_ns or 0.0)
+    others = float(np.median([rank.own_ns or 0.0 for rank in timed if rank is not slowest]))
+    return (slowest.rank, (slowest.own_ns or 0.0) / others) if others > 0 else (None, None)
+
+
+def _find_state(states: Sequence[RunState]) -> RunState:
+    worst_first: tuple[RunState, ...] = ("crashed", "recording", "imported", "complete")
+    return next((state for state in worst_first if state in states), "crashed")
+
+
+def make_label(run_id: str) -> str:
+    """Return an id as a label. One that had to be changed gets a digest, so that no two runs are one series."""
+    text = "".join(letter if letter.isprintable() else "?" for letter in run_id)
+    if text == run_id and len(text) <= LONGEST_LABEL:
+        return text
+    digest = blake2b(run_id.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    return f"{text[: LONGEST_LABEL - 9]}~{digest}"

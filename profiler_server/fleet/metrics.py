@@ -1,0 +1,73 @@
+"""The metrics that gauges become: name, unit, meaning and values of each, once for every system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from profiler_server.fleet.gauges import RunGauges
+
+STATES = ("recording", "complete", "crashed")
+Values = Iterator[tuple[Mapping[str, str], float]]
+"""Labels beside that of the run, and a value in base units (seconds, ratios)."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """`name` is without the prefix, `labels` are those beside `run`; `unit` is "s", "1" or what is counted."""
+
+    name: str
+    unit: str
+    meaning: str
+    read: Callable[[RunGauges], Values]
+    labels: tuple[str, ...] = ()
+
+
+def _plain(read: Callable[[RunGauges], float | int | None], scale: float = 1.0) -> Callable[[RunGauges], Values]:
+    """Return what gives a figure without further labels, and nothing where it is not known."""
+
+    def values(run: RunGauges) -> Values:
+        value = read(run)
+        if value is not None:
+            yield {}, value * scale
+
+    return values
+
+
+def _read_phases(run: RunGauges) -> Values:
+    for phase, value_ns in (run.phases_ns or {}).items():
+        yield {"phase": phase}, value_ns * 1e-9
+
+
+def _read_state(run: RunGauges) -> Values:
+    for state in STATES:
+        yield {"state": state}, float(state == run.state)
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("step_seconds", "s", "Mean time of the last 50 steps, over the ranks.", _plain(lambda r: r.step_ns, 1e-9)),
+    Metric(
+        "phase_seconds", "s", "Mean time of a phase in the last 50 steps, over the ranks.", _read_phases, ("phase",)
+    ),
+    Metric("data_wait_ratio", "1", "Part of the step spent waiting for data.", _plain(lambda r: r.data_wait_frac)),
+    Metric("steps_recorded", "{step}", "Steps of the rank that has most.", _plain(lambda r: r.steps)),
+    Metric("ranks", "{rank}", "Ranks that left a folder.", _plain(lambda r: r.ranks)),
+    Metric("world_size", "{rank}", "Ranks that the job says it has.", _plain(lambda r: r.world_size)),
+    Metric("slowest_rank", "1", "Number of the rank with most work of its own.", _plain(lambda r: r.slowest_rank)),
+    Metric(
+        "slowest_rank_slowdown_ratio",
+        "1",
+        "Own work of the slowest rank, over the median of the others.",
+        _plain(lambda r: r.slowdown_ratio),
+    ),
+    Metric("state", "1", "1 for the state that the run is in.", _read_state, ("state",)),
+    Metric(
+        "events_lost", "{event}", "Events that were overwritten before they were read.", _plain(lambda r: r.events_lost)
+    ),
+    Metric(
+        "ranks_losing_steps",
+        "{rank}",
+        "Ranks that ended more steps than were recorded.",
+        _plain(lambda r: r.ranks_losing_steps),
+    ),
+)
