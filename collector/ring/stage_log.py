@@ -35,7 +35,9 @@ _TEXT_BYTES = _TEXT_WORDS * 8
 
 
 class Batch(NamedTuple):
-    """`read_ns` is exclusive of the parts. When `timed` is 0 it is all of the work before collate, parts included."""
+    """`read_ns` is exclusive of the parts. When `timed` is 0 it is all of the work before collate, parts included.
+    `opened` is what `pack_opened` returns, 0 where that is not known, as in logs of earlier versions.
+    """
 
     loader: int
     epoch: int
@@ -52,6 +54,7 @@ class Batch(NamedTuple):
     longest_ns: int
     longest_item: int
     read_bytes: int
+    opened: int = 0
 
 
 class Part(NamedTuple):
@@ -146,6 +149,21 @@ class SharedStageLog(StageLog):
 
 
 _PADDING = tuple((0,) * (FIELDS - 1 - used) for used in range(FIELDS))
+
+
+def pack_opened(files: int, duration_ns: int) -> int:
+    """Return how many files were opened, and the time that took, as one word that is not 0."""
+    return (min(duration_ns, _MOST_OPEN_NS) << _OPEN_BITS) | (min(files, _MOST_OPENED) + 1)
+
+
+def unpack_opened(word: int) -> tuple[int, int] | None:
+    """Return files and ns, None for 0."""
+    return (max((word & ((1 << _OPEN_BITS) - 1)) - 1, 0), word >> _OPEN_BITS) if word > 0 else None
+
+
+_OPEN_BITS = 24
+_MOST_OPENED = (1 << _OPEN_BITS) - 2
+_MOST_OPEN_NS = (1 << (62 - _OPEN_BITS)) - 1
 
 
 def decode_text(words: Sequence[int]) -> str:

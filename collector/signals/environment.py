@@ -6,12 +6,15 @@ at the end. A switch that was on at any of these times counts as on.
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from collector.context.signals import SignalContext
 
+NODES = Path("/sys/devices/system/node")
 READ_AFTER = (1, 20, 200)
 """Steps after which the settings are read again."""
 
@@ -24,6 +27,7 @@ class EnvironmentSignal:
         self._context = context
         self._pending = list(READ_AFTER)
         context.notes.devices = list_devices()
+        context.notes.facts["numa_nodes"] = count_memory_nodes(NODES)
         self._read()
         context.occasions.append(self._on_occasion)
 
@@ -65,6 +69,22 @@ def read_settings() -> dict[str, Any]:
         "anomaly_mode": bool(torch.is_anomaly_enabled()),
         "nan_check": bool(torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled()),
     }
+
+
+def count_memory_nodes(folder: Path) -> int | None:
+    """Return the memory nodes whose processors this process may use, None where the system does not say."""
+    try:
+        own = os.sched_getaffinity(0)
+        lists = [(node / "cpulist").read_text(encoding="ascii") for node in folder.glob("node[0-9]*")]
+        return sum(bool(own & _read_processors(text)) for text in lists) or None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _read_processors(text: str) -> set[int]:
+    """Return the numbers of a list such as 0-3,8."""
+    ends = [part.partition("-") for part in text.strip().split(",") if part]
+    return {number for first, _, last in ends for number in range(int(first), int(last or first) + 1)}
 
 
 def list_devices() -> list[dict[str, Any]]:

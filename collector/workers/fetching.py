@@ -15,6 +15,7 @@ from typing import Any
 from collector.edge import hide_frame
 from collector.ring.stage_log import BATCH, PART, Batch, StageLog
 from collector.ring.stage_log import Part as PartRecord
+from collector.workers.opening import OpenCounter
 from collector.workers.reading import ReadCounter
 from collector.workers.tally import UNKNOWN, Rhythm, Tally
 from collector.workers.transforms import TransformTimer
@@ -40,6 +41,7 @@ class FetchProbe:
         self.rhythm = rhythm or Rhythm()
         self._transforms = TransformTimer(dataset, self._tally)
         self._reads = ReadCounter()
+        self._opens = OpenCounter()
         self._seat = _find_seat(fetcher, self._tally)
         # Weakly: the fetcher holds this, and must die when its iterator does, as it would without us.
         self._fetcher: Any = weakref.proxy(fetcher)
@@ -58,6 +60,7 @@ class FetchProbe:
             self._transforms.clear()
             self._transforms.install()
             self._seat.take()
+            self._opens.start()
             self._reads.start()
         else:
             self.leave()
@@ -91,6 +94,7 @@ class FetchProbe:
                 tally.longest_ns if self._timed and self._seat.per_sample else UNKNOWN,
                 tally.longest_item if self._timed else UNKNOWN,
                 self._reads.stop() if self._timed else UNKNOWN,
+                self._opens.packed if self._timed else 0,
             ),
         )  # fmt: skip
 
@@ -98,6 +102,7 @@ class FetchProbe:
         """Give the dataset and the transforms back as they were."""
         self._transforms.remove()
         self._seat.leave()
+        self._opens.stop()
 
     def leave_all(self) -> None:
         """Give the fetcher back as it was, too."""

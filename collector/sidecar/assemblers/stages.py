@@ -14,7 +14,7 @@ from collector.format.schema.layout import events_path
 from collector.ring import stage_log
 from collector.ring.clock import Clock
 from collector.ring.records import RecordReader
-from collector.ring.stage_log import UNKNOWN, Batch, Part, Send, Span, decode_text
+from collector.ring.stage_log import UNKNOWN, Batch, Part, Send, Span, decode_text, unpack_opened
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.batches_here import REPLICA, BatchesHere
 from collector.sidecar.following import LogFollower
@@ -43,6 +43,8 @@ class Row(NamedTuple):
     bytes: int | None = None
     longest_ns: int | None = None
     longest_item: int | None = None
+    opened: int | None = None
+    open_ns: int | None = None
 
 
 class StageAssembler(Assembler):
@@ -166,7 +168,8 @@ class _LogReader:
         read_cpu_ns = min(batch.read_cpu_ns, read_ns) if batch.timed else None
         longest = (_known(batch.longest_ns), _known(batch.longest_item))
         size = _known(batch.read_bytes)
-        yield self._work("read", None, batch, batch.picked_ns, (read_ns, read_cpu_ns), size, *longest)
+        opened = unpack_opened(batch.opened) or (None, None)
+        yield self._work("read", None, batch, batch.picked_ns, (read_ns, read_cpu_ns), size, *longest, *opened)
         at = batch.picked_ns + read_ns
         for name, length_ns, part in transforms:
             cpu_ns = min(part.cpu_ns, length_ns) if part else None

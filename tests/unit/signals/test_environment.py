@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from collector.signals.environment import count_memory_nodes
 from tests.support import shapes
 from tests.support.recording import record
 
@@ -61,6 +62,14 @@ def test_the_dtypes_of_the_parameters_are_counted(tmp_path: Path) -> None:
 
     facts = record(tmp_path, loop).run.rank().manifest.facts
     assert facts["optimizers"][0]["dtypes"] == {"float64": 40, "float32": 18}
+
+
+@pytest.mark.parametrize(("lists", "nodes"), [(["0-511"], 1), (["0-3,4-255", "256-511"], 1), ([], None), (["x"], None)])
+def test_memory_nodes_are_those_of_the_own_processors(lists: list[str], nodes: int | None, tmp_path: Path) -> None:
+    for number, text in enumerate(lists):
+        (tmp_path / f"node{number}").mkdir()
+        (tmp_path / f"node{number}" / "cpulist").write_text(f"{text}\n")
+    assert count_memory_nodes(tmp_path) == nodes
 
 
 def test_reading_the_settings_leaves_nothing_behind(tmp_path: Path) -> None:

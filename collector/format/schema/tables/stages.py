@@ -23,6 +23,10 @@ TABLE = Table(
         Column("bytes", "int64", "bytes", "Bytes moved.", nullable=True),
         Column("longest_ns", "int64", "ns", "The slowest single item; of read, with its transforms.", nullable=True),
         Column("longest_item", "int64", "", "Dataset index of that item, where known.", nullable=True),
+        Column("opened", "int64", "files", "Files opened by Python's open(), on the rows of read.", nullable=True),
+        Column(
+            "open_ns", "int64", "ns", "Part of the batch's time, any stage's, spent on opening them.", nullable=True
+        ),
     ),
     option="data_pipeline",
 )
