@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from collector.format.schema.manifest import Device as DeviceEntry
 from collector.format.schema.manifest import Loader, RankManifest
-from collector.format.steps import StepSelection
+from collector.format.steps import StepSelection, read_integers
 from profiler_server.analysis.data.batches import BatchTimes
 from profiler_server.analysis.data.loop import MeasuredLoop
 from profiler_server.analysis.data.pipeline import Readiness
+from profiler_server.analysis.data.reading import Reading
+from profiler_server.analysis.data.sampler import SamplerTimes
 from profiler_server.analysis.memory.host import HostLoad
-from profiler_server.analysis.ranks.stragglers import Judgement, Straggler
 from profiler_server.analysis.results import DeviceSummary
 from profiler_server.analysis.steps.compiles import CompileEvents
 from profiler_server.analysis.steps.interruptions import Interruptions
+from profiler_server.analysis.steps.logged import Logged
 from profiler_server.diagnosis.bottleneck import Bottleneck
 from profiler_server.diagnosis.limits import (
     BUSIER_FRAC,
@@ -28,9 +30,14 @@ from profiler_server.diagnosis.limits import (
     IN_MEMORY_NS,
     INPUT_WAIT_FRAC,
     LATE_FRAC,
+    MIN_ACCUMULATED,
     QUEUED_FRAC,
     STARVED_WAIT_FRAC,
+    STORAGE_YIELD_FRAC,
 )
+from profiler_server.diagnosis.rank_facts import Peer, Ranks
+
+__all__ = ["Case", "Device", "DeviceShares", "Host", "Loading", "Peer", "Ranks", "Steps"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,7 @@ class Steps:
     regular_phases_ns: Mapping[str, float]
     interruptions: Interruptions
     compiles: Mapping[str, CompileEvents]
+    logged: Logged | None = None
     noun: str = "step"
     """What a step is called: batch, where the run only infers."""
 
@@ -139,6 +147,8 @@ class Loading:
     wait_ns: float
     mean_wait_ns: float
     watched: Loader | None = None
+    sampler: SamplerTimes | None = None
+    reading: Reading | None = None
 
     @property
     def name(self) -> str:
@@ -195,6 +205,12 @@ class Loading:
         return loader is not None and loader.style == "map" and loader.batch_size is not None and self.is_in_memory
 
     @property
+    def is_capped_by_storage(self) -> bool:
+        """Say whether workers that read at once get hardly more bytes together than fewer of them."""
+        crowding = self.reading.crowding if self.reading is not None else None
+        return crowding is not None and crowding.yield_frac < STORAGE_YIELD_FRAC
+
+    @property
     def cpu_need(self) -> float:
         """Cores that one worker keeps busy, waiting for a processor left out; 1 where that is not known."""
         jobs = self.loop.model.batches
@@ -239,28 +255,6 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Peer:
-    """Another rank of the run: its mean step, and how much of that it was held in collectives."""
-
-    rank: int
-    step_ns: float
-    communication_ns: float
-
-
-@dataclass(frozen=True)
-class Ranks:
-    """The other ranks of the run, as far as they were read, and who waits for whom, as the Ranks page says it."""
-
-    world_size: int
-    peers: tuple[Peer, ...]
-    judgement: Judgement = field(default_factory=Judgement)
-
-    @property
-    def straggler(self) -> Straggler | None:
-        return self.judgement.straggler
-
-
-@dataclass(frozen=True)
 class Case:
     """One rank of a run as the rules see it. `loading` is that of the loader that the steps wait for longest; where
     several feed them, `other_loadings` are the others."""
@@ -294,6 +288,39 @@ class Case:
         if not self.is_imported:
             return mean_ns
         return min(mean_ns, self.loading.wait_ns + max(self.loading.loop.model.extra_ns, 0.0))
+
+    @property
+    def transfer_ns(self) -> float:
+        """Communication that holds the mean step, the wait for slower ranks taken out.
+
+        A rank that comes early is held until the last one is there; only what the least held rank spends is transfer.
+        """
+        return min([self.steps.phases_ns["communication"], *(peer.communication_ns for peer in self.ranks.peers)])
+
+    @property
+    def backwards_per_step(self) -> float:
+        return self._mean_count("backwards")
+
+    @property
+    def backwards_per_update(self) -> float:
+        updates = self._mean_count("optimizer_steps")
+        return self.backwards_per_step / updates if updates else 0.0
+
+    def _mean_count(self, name: str) -> float:
+        return float(read_integers(self.steps.rows, name)[self.steps.selection.kept].mean())
+
+    @property
+    def needless_syncs_frac(self) -> float:
+        """Share of the reductions of gradients that accumulating them without would save, 0 where nothing is known."""
+        ddp, backwards = self.ranks.ddp, self.backwards_per_update
+        if ddp is None or self.ranks.world_size < 2 or not ddp.syncs_all or backwards < MIN_ACCUMULATED:
+            return 0.0
+        return 1.0 - 1.0 / backwards
+
+    @property
+    def has_odd_buckets(self) -> bool:
+        ddp = self.ranks.ddp
+        return ddp is not None and self.ranks.world_size > 1 and (ddp.has_tiny_buckets or ddp.has_one_bucket)
 
     @property
     def lacks_processors(self) -> bool:

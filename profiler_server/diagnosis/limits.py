@@ -77,6 +77,27 @@ BUSIER_FRAC = 0.10
 """The host got busier during a run when others took this share of the cores more at its end, or work waited for
 processors this share of its time longer."""
 
+COMPUTE_FRAC = 0.60
+"""Threads, and where they run, matter from this share of computing on."""
+
+SPARE_THREADS = 4
+"""This many times as many free cores as threads: fewer are not surely faster, and feed the workers."""
+
+BUSY_THREADS_FRAC = 0.8
+"""Threads that use less than this share of what they could have do not compute, and more of them would not either."""
+
+PARALLEL_FRAC = 0.5
+"""Part of forward and backward that is assumed to run on all threads."""
+
+WORKER_CORES = 1.5
+"""A worker on more cores than this computes with threads of its own."""
+
+THROTTLED_FRAC = 0.05
+"""Share of the time that the control group is stopped."""
+
+MEMORY_STALL_FRAC = 0.10
+"""Share of the time in which something waits for memory."""
+
 THREADS_COMPUTE_FRAC = 0.30
 """More threads than cores matter when computing is at least this share of the step."""
 
@@ -153,6 +174,27 @@ UNEVEN_LOAD_FRAC = 0.7
 LARGE_BATCH_BYTES = 1 << 20
 """How a batch is shared between processes matters from this size on; below it, other ways only add work."""
 
+OPENING_FRAC = 0.2
+"""Share of reading in opening files from which their number matters."""
+
+SMALL_FILE_BYTES = 1 << 20
+"""Files of this size and more are read for longer than they are opened."""
+
+STORAGE_YIELD_FRAC = 0.25
+"""The storage is the limit when more workers add less than this share of what they should to the bytes per second."""
+
+MOST_CACHED_BYTES = 256 << 30
+"""Decoded samples that take more than this are not advised to be kept."""
+
+CACHED_BYTES_PER_S = 1e9
+"""What a worker gets from a file that lies in memory, copying included: a cautious figure."""
+
+COLD_RATIO = 1.5
+"""Reading in the first epoch over that in later ones."""
+
+SAMPLER_FRAC = 0.05
+"""Share of the step in choosing samples."""
+
 MIN_RESTARTS = 2
 """Restarts of the workers from which they are said to be restarted in every epoch."""
 
@@ -214,6 +256,12 @@ EXPLAINED_FRAC = 0.5
 MIN_RECOMPILES, RECOMPILE_FRAC = 2, 0.02
 """Recompilations, and the share of the steps' time that they take."""
 
+LOGGING_FRAC = 0.05
+"""Share of the step in calls of a library that logs."""
+
+LOGGED_FRAC = 0.6
+"""Time outside of the known calls is logging when at least this share of it is."""
+
 EVALUATION_FRAC = 0.25
 """Share of evaluation in the time of training and evaluation."""
 
@@ -239,6 +287,27 @@ RECORDING_LARGE_FRAC = 0.10
 
 EXPOSED_FRAC = 0.10
 """Share of the step held by communication, the wait for slower ranks taken out."""
+
+UNSYNCED_FRAC = 0.05
+"""Share of the step in reductions that accumulating without them would save."""
+
+MIN_ACCUMULATED = 1.9
+"""Backwards per update from which gradients are accumulated."""
+
+GLOO_FRAC = 0.05
+"""Share of the step held by gloo with gradients on CUDA devices."""
+
+COPIES_FRAC = 0.05
+"""Share of the step in copies of gradients."""
+
+COPIED_BYTES_PER_S = 5e9
+"""What one thread copies in memory, reading and writing: a usual figure, not measured."""
+
+ROTATING_FRAC = 0.10
+"""Share of the step in which ranks wait for whichever is the slowest."""
+
+RANK_LOADER_FRAC = 0.10
+"""Share of the step that one rank waits for data longer than the others."""
 
 # --- precision -------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,17 +30,21 @@ from profiler_server.analysis.data.pipeline import (
     summarize_readiness,
 )
 from profiler_server.analysis.data.processors import Cores
+from profiler_server.analysis.data.reading import read_reading
 from profiler_server.analysis.data.receiving import read_receiving
 from profiler_server.analysis.data.replicas import read_stages, summarize_transforms
+from profiler_server.analysis.data.sampler import SamplerTimes, read_sampler
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.device.precision import find_full_precision
 from profiler_server.analysis.memory.host import HostLoad, summarize_host
 from profiler_server.analysis.operators.operators import find_dispatch_share
 from profiler_server.analysis.ranks.ranks import summarize_ranks
+from profiler_server.analysis.ranks.spread import count_parallel_devices, read_ddp
 from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.analysis.results import DeviceSummary
 from profiler_server.analysis.steps.compiles import summarize_compiles
 from profiler_server.analysis.steps.interruptions import read_interruptions
+from profiler_server.analysis.steps.logged import read_logged
 from profiler_server.diagnosis.bottleneck import Bottleneck, find_bottleneck
 from profiler_server.diagnosis.facts import Case, Device, Host, Loading, Peer, Ranks, Steps
 from profiler_server.diagnosis.limits import DRIFT_PARTS
@@ -78,7 +83,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         loading=found[0],
         device=device,
         host=Host(found[0].loop.model.cores, host, *sixths),
-        ranks=_measure_ranks(run, rank.rank),
+        ranks=_measure_ranks(run, rank.rank, manifest.facts),
         other_loadings=tuple(found[1:]),
     )
 
@@ -100,6 +105,7 @@ def _measure_steps(rank: RankRun, rows: StepRows, train: pa.Table, selection: St
         regular_phases_ns=_average_phases(train, selection.regular),
         interruptions=read_interruptions(rank),
         compiles=summarize_compiles(rank),
+        logged=read_logged(rank.manifest.facts),
         noun=rows.noun,
     )
 
@@ -121,7 +127,9 @@ def _measure_loading(
     busy_frac = (summary.utilization_frac or 0.0) if summary is not None and manifest.is_trace else 0.0
     model_of = loader or _find_reader(watched) or _assume_loader(manifest)
     made = batches if watched is None else estimate_batches(feed, selection, watched)
-    loop = measure_loop(feed, selection, model_of, made, _find_cores(manifest, host), busy_frac)
+    sampler = read_sampler(manifest.facts, loader.id) if loader is not None else None
+    served = _leave_sampling(feed, sampler)
+    loop = measure_loop(served, selection, model_of, made, _find_cores(manifest, host), busy_frac)
     if loop is None:
         return None
     wait_ns = feed.mean_wait_ns(selection.regular)
@@ -141,7 +149,17 @@ def _measure_loading(
         wait_ns=wait_ns,
         mean_wait_ns=feed.mean_wait_ns(selection.kept),
         watched=watched,
+        sampler=sampler,
+        reading=read_reading(rank, loader.id) if loader is not None and batches is not None else None,
     )
+
+
+def _leave_sampling(feed: Feed, sampler: SamplerTimes | None) -> Feed:
+    """Return the feed without the time in the sampler: no worker can take that from the training thread."""
+    if sampler is None:
+        return feed
+    sampled_ns = (sampler.batch_ns * feed.fetches).astype(np.int64)
+    return replace(feed, wait_ns=np.maximum(feed.wait_ns - sampled_ns, 0))
 
 
 def _find_reader(watched: Loader | None) -> Loader | None:
@@ -280,14 +298,20 @@ def _read_transforms(rank: RankRun, loader: Loader | None) -> tuple[tuple[str, f
     return tuple((entry.name, entry.share_frac) for entry in summarize_transforms(stages))
 
 
-def _measure_ranks(run: Run, own: int) -> Ranks:
+def _measure_ranks(run: Run, own: int, facts: Mapping[str, Any]) -> Ranks:
     """Set the ranks side by side as the Ranks page does."""
     if len(run.ranks) < 2:
-        return Ranks(run.manifest.world_size, ())
+        return Ranks(run.manifest.world_size, (), ddp=read_ddp(facts), parallel_devices=count_parallel_devices(facts))
     ranks = summarize_ranks(run)
     peers = tuple(
         Peer(rank.rank, rank.step_ns, rank.phases_ns["communication"])
         for rank in ranks
         if rank.steps and rank.rank != own
     )
-    return Ranks(run.manifest.world_size, peers, judge_ranks(ranks))
+    return Ranks(
+        run.manifest.world_size,
+        peers,
+        judge_ranks(ranks),
+        read_ddp(facts),
+        count_parallel_devices(facts),
+    )

@@ -17,7 +17,10 @@ _LEAST_CORES = 0.02
 _LEAST_SAMPLES = 24
 _WARM_UP_SHARE = 0.2
 _PARTS = 6
-_METRICS = ("cpu_cores", "usable_cpu_cores", "run_queue_frac")
+_METRICS = (
+    *("cpu_cores", "usable_cpu_cores", "run_queue_frac"),
+    *("throttled_frac", "throttled_cores", "memory_stall_frac"),
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,9 @@ class HostLoad:
     `queued_frac` is the share of its time that the training thread waited for a processor, `workers_queued_frac` the
     same of all workers together. `usable` are the cores in use of those that the run may use, None where only the whole
     machine was sampled; then `others_anywhere` counts others on cores, too, that the run may not use.
+    `throttled_frac` is the share of its control group's periods that ended in a stop, `throttled_cores` the processors
+    stopped on average, `memory_stall_frac` the share of time in which something waited for memory; `busiest_worker` is
+    cores of one worker.
     """
 
     process: float | None
@@ -62,6 +68,10 @@ class HostLoad:
     workers_queued_frac: float | None = None
     others_anywhere: float = 0.0
     usable: float | None = None
+    throttled_frac: float | None = None
+    throttled_cores: float | None = None
+    memory_stall_frac: float | None = None
+    busiest_worker: float | None = None
 
     @property
     def in_use(self) -> float | None:
@@ -86,7 +96,8 @@ def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None
     cores = {source: value for (source, metric), value in means.items() if metric == "cpu_cores"}
     waits = {source: value for (source, metric), value in means.items() if metric == "run_queue_frac"}
     process, system = cores.get("process"), cores.get("system")
-    workers = sum(value for source, value in cores.items() if source.startswith("worker"))
+    of_workers = [value for source, value in cores.items() if source.startswith("worker")]
+    workers = sum(of_workers)
     usable = means.get(("system", "usable_cpu_cores"))
     in_use = system if usable is None else usable
     others = max(0.0, in_use - (process or 0.0) - workers) if in_use is not None else 0.0
@@ -102,6 +113,10 @@ def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None
         workers_queued_frac=sum(queued) if queued else None,
         others_anywhere=others,
         usable=usable,
+        throttled_frac=means.get(("cgroup", "throttled_frac")),
+        throttled_cores=means.get(("cgroup", "throttled_cores")),
+        memory_stall_frac=means.get(("system", "memory_stall_frac")),
+        busiest_worker=max(of_workers, default=None),
     )
 
 

@@ -13,11 +13,9 @@ from profiler_server.format import format_duration, format_share
 def _judge(case: Case) -> Finding | None:
     if case.ranks.world_size < 2:
         return None
-    own_ns = case.steps.phases_ns["communication"]
-    # A rank that comes early is held until the last one is there; only what the least held rank spends is transfer.
-    transfer_ns = min([own_ns, *(peer.communication_ns for peer in case.ranks.peers)])
+    own_ns, transfer_ns = case.steps.phases_ns["communication"], case.transfer_ns
     share = transfer_ns / case.steps.mean_ns
-    if share < EXPOSED_FRAC:
+    if share < EXPOSED_FRAC or case.needless_syncs_frac or case.has_odd_buckets:  # these have rules of their own
         return None
     rest = (
         f"{format_duration(transfer_ns)} ({format_share(share)}) remain after subtracting the wait for slower ranks."

@@ -14,6 +14,8 @@ def _judge(case: Case) -> Finding | None:
     # Whether a rank is slow is decided in one place: the Ranks page says the very same.
     if case.ranks.world_size < 2 or straggler is None or not straggler.is_slow:
         return None
+    if case.ranks.waits_for_one_loader:
+        return None  # slow_rank_loader says more
     slow, others = straggler.rank, "the others" if straggler.others > 1 else "the other rank"
     who = "they wait" if straggler.others > 1 else "it waits"
     wait = (

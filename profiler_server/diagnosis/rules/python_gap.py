@@ -7,7 +7,7 @@ import numpy as np
 from collector.format.steps import read_integers
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import OUTSIDE_FRAC
+from profiler_server.diagnosis.limits import LOGGED_FRAC, OUTSIDE_FRAC
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import form_plural, format_duration, format_share
@@ -28,6 +28,8 @@ def _judge(case: Case) -> Finding | None:
     if share < OUTSIDE_FRAC:
         return None
     spent = case.steps.phases_ns["gap"] + case.steps.phases_ns["tail"]
+    if case.steps.logged is not None and case.steps.logged.step_ns >= LOGGED_FRAC * spent:
+        return None  # it has a name: logging_stall
     longer = "gap" if case.steps.regular_phases_ns["gap"] > case.steps.regular_phases_ns["tail"] else "tail"
     is_fed = bool(read_integers(case.steps.rows, "fetches").any() or case.steps.regular_phases_ns["data_wait"])
     place = "before the batch is asked for" if longer == "gap" else "after the parameter update"

@@ -32,7 +32,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
         return None
     choice = choose_workers(case)
     workers = choice.workers
-    if case.is_capped or workers <= loader.num_workers:
+    if case.is_capped or case.loading.is_capped_by_storage or workers <= loader.num_workers:
         return None
     contested = case.demand_frac >= CAPPED_DEMAND_FRAC and case.loading.cpu_need > CAPPED_NEED
     guessed = contested or case.loading.loop.assumed

@@ -20,7 +20,7 @@ from profiler_server.diagnosis.ranking import Fixed, make_claim
 from profiler_server.diagnosis.verdict import find_bound
 from profiler_server.diagnosis.what_if import shorten_step
 from tests.support import facts as make
-from tests.unit.diagnosis.edges import course, device, gains, loading, thread, waiting
+from tests.unit.diagnosis.edges import course, device, gains, loading, noted, thread, waiting
 from tests.unit.diagnosis.edges.base import STEPS, Edge, base
 
 EDGES: Mapping[str, Edge] = {
@@ -30,6 +30,7 @@ EDGES: Mapping[str, Edge] = {
     **device.EDGES,
     **thread.EDGES,
     **course.EDGES,
+    **noted.EDGES,
 }
 EXACT = {
     *(
@@ -41,6 +42,7 @@ EXACT = {
         "BACKGROUND_SAVED_FRAC",
         "DRIFT_PARTS",
     ),
+    *("PARALLEL_FRAC", "COPIED_BYTES_PER_S", "CACHED_BYTES_PER_S"),
 }
 """Figures that are no threshold of one quantity; those with a consequence have a test of their own below."""
 

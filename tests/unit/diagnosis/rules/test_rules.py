@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,16 +18,23 @@ OF_DEVICE = ("launch_bound", "tf32_off", "amp_off")
 """Rules that need a trace of a device: see `test_device_rules`."""
 
 
+BEHIND: Mapping[str, Callable[[int, int], str]] = {
+    "fixed_straggler": lambda rank, step: ("communication", "backward")[rank],
+    "slow_rank_loader": lambda rank, step: ("communication", "data_wait")[rank],
+    "rotating_straggler": lambda rank, step: "backward" if step % 2 == rank else "communication",
+}
+"""The phase that takes longer: rank 1 is behind, or each by turns, and the other is held for it."""
+
+
 def run_plant(path: Path, rule: str) -> Diagnosis:
     run = build_case_run(path, PLANTED[rule])
-    if rule == "fixed_straggler":  # rank 1 computes longer, rank 0 is held for it
-        for rank, phase in ((0, "communication"), (1, "backward")):
-            rows = build_steps(PLANTED[rule].plan)
-            for row in rows:
-                row[f"{phase}_ns"] += 20 * MS
-            lay_end_to_end(rows)
-            write_rows(run.rank(rank).folder, "steps", rows)
-    if rule in ("fixed_straggler", "exposed_all_reduce"):
+    for rank in (0, 1) if rule in BEHIND else ():
+        rows = build_steps(PLANTED[rule].plan)
+        for row in rows:
+            row[f"{BEHIND[rule](rank, row['step'])}_ns"] += (60 if rule == "rotating_straggler" else 20) * MS
+        lay_end_to_end(rows)
+        write_rows(run.rank(rank).folder, "steps", rows)
+    if rule in (*BEHIND, "exposed_all_reduce"):
         assert run.manifest.world_size == 2
     return diagnose(run, 0)
 

@@ -1,0 +1,147 @@
+"""How a loader reads: files, bytes and time of each batch, in its first epoch and later, by few workers and by many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.intervals import Floats, Ints
+from collector.format.parts import find_files
+from collector.format.run import RankRun
+from collector.format.schema.errors import RunError
+from collector.format.steps import read_integers
+
+_MOST_ROWS = 100_000
+_LEAST_BATCHES = 20
+"""So many batches on each side of a comparison."""
+_LEAST_SPREAD = 1.4
+"""Workers that read at once must differ by this factor before the rates of few and of many are compared."""
+_NAMES = (
+    "stage",
+    "kind",
+    "loader",
+    "epoch",
+    "start_ns",
+    "duration_ns",
+    "cpu_ns",
+    "items",
+    "bytes",
+    "opened",
+    "open_ns",
+)
+
+
+@dataclass(frozen=True)
+class Crowding:
+    """Reading by few workers at once (a third of the batches) and by many: how many read, and bytes per second of all."""
+
+    few: float
+    many: float
+    few_bytes_per_s: float
+    many_bytes_per_s: float
+
+    @property
+    def yield_frac(self) -> float:
+        """Part of what more workers should add to the rate that they did add: 1 for storage that keeps up, 0 for none."""
+        return (self.many_bytes_per_s / self.few_bytes_per_s - 1.0) / (self.many / self.few - 1.0)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Means per batch, of the batches that were looked into. None is what was not recorded, or what too few batches tell.
+
+    `first_ns` and `later_ns` are reading in the first epoch and in the later ones.
+    """
+
+    read_ns: float
+    epochs: int
+    cpu_frac: float | None
+    samples: float
+    bytes: float | None
+    files: float | None
+    open_ns: float | None
+    first_ns: float | None
+    later_ns: float | None
+    crowding: Crowding | None
+
+
+def read_reading(rank: RankRun, loader: int) -> Reading | None:
+    """Measure how a loader reads, None where that was not recorded."""
+    try:
+        rows = _read_rows(rank, loader)
+    except RunError:
+        return None
+    if rows is None or not rows.num_rows:
+        return None
+    took = read_integers(rows, "duration_ns").astype(np.float64)
+    epochs = read_integers(rows, "epoch")
+    opened = rows.filter(rows["opened"].is_valid())
+    first, later = took[epochs == epochs.min()], took[epochs > epochs.min()]
+    compares = min(len(first), len(later)) >= _LEAST_BATCHES
+    return Reading(
+        read_ns=float(took.mean()),
+        epochs=int(epochs.max()),
+        cpu_frac=_find_cpu_frac(rows),
+        samples=float(read_integers(rows, "items").mean()),
+        bytes=_find_mean(rows, "bytes"),
+        files=_find_mean(opened, "opened"),
+        open_ns=_find_mean(opened, "open_ns"),
+        first_ns=float(np.median(first)) if compares else None,
+        later_ns=float(np.median(later)) if compares else None,
+        crowding=_compare_crowds(rows),
+    )
+
+
+def _read_rows(rank: RankRun, loader: int) -> pa.Table | None:
+    if not find_files(rank.folder, "stages"):
+        return None
+    rows = rank.table("stages", _NAMES, (pc.field("loader") == loader) & pc.field("batch").is_valid())
+    is_read = pc.and_(
+        pc.equal(rows["stage"].cast(pa.string()), "read"), pc.equal(rows["kind"].cast(pa.string()), "work")
+    )
+    rows = rows.filter(is_read)
+    return rows.slice(max(0, rows.num_rows - _MOST_ROWS))
+
+
+def _find_cpu_frac(rows: pa.Table) -> float | None:
+    known = rows.filter(rows["cpu_ns"].is_valid())
+    whole = int(read_integers(known, "duration_ns").sum())
+    return min(1.0, int(read_integers(known, "cpu_ns").sum()) / whole) if whole else None
+
+
+def _find_mean(rows: pa.Table, name: str) -> float | None:
+    values = rows[name].drop_null()
+    return float(values.to_numpy().mean()) if len(values) else None
+
+
+def _compare_crowds(rows: pa.Table) -> Crowding | None:
+    """Compare how fast few workers read at once with how fast many do; None where their number hardly varied."""
+    known = rows.filter(pc.greater(pc.fill_null(rows["bytes"], 0), 0))
+    starts, took = read_integers(known, "start_ns"), read_integers(known, "duration_ns")
+    if len(starts) < 3 * _LEAST_BATCHES:
+        return None
+    crowd = count_beside(starts, np.maximum(took, 1))
+    rate = read_integers(known, "bytes") / np.maximum(took, 1) * 1e9
+    order = np.argsort(crowd, kind="stable")
+    third = len(order) // 3
+    low, high = order[:third], order[-third:]
+    few, many = float(crowd[low].mean()), float(crowd[high].mean())
+    slow, fast = float(np.median(rate[low] * crowd[low])), float(np.median(rate[high] * crowd[high]))
+    if few <= 0 or many < _LEAST_SPREAD * few or slow <= 0:
+        return None
+    return Crowding(few, many, slow, fast)
+
+
+def count_beside(starts: Ints, lengths: Ints) -> Floats:
+    """Return how many of the intervals ran at once during each of them, on average; itself included."""
+    ends = starts + lengths
+    times = np.concatenate([starts, ends])
+    order = np.argsort(times, kind="stable")
+    steps = np.concatenate([np.ones(len(starts)), -np.ones(len(ends))])[order]
+    times = times[order].astype(np.float64)
+    active = np.cumsum(steps)
+    passed = np.concatenate([[0.0], np.cumsum(active[:-1] * np.diff(times))])
+    return np.asarray((np.interp(ends, times, passed) - np.interp(starts, times, passed)) / lengths, np.float64)

@@ -1,0 +1,39 @@
+"""What choosing the samples of a batch takes on the training thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_MOST_TEXT = 100
+
+
+@dataclass(frozen=True)
+class SamplerTimes:
+    """Means of one sampler: `batch_ns` for each batch after the first of an epoch, `first_ns` for that one."""
+
+    kind: str
+    batch_ns: float
+    first_ns: float
+    epochs: int
+
+
+def read_sampler(facts: Mapping[str, Any], loader: int) -> SamplerTimes | None:
+    """Return what the sampler of a loader took, None where that was not recorded."""
+    entries = facts.get("samplers")
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, Mapping) and entry.get("loader") == loader:
+            return _read_entry(entry)
+    return None
+
+
+def _read_entry(entry: Mapping[str, Any]) -> SamplerTimes | None:
+    counts = [entry.get(name) for name in ("epochs", "batches", "first_ns", "rest_ns")]
+    known = [count for count in counts if isinstance(count, int) and not isinstance(count, bool) and count >= 0]
+    if len(known) < len(counts):
+        return None
+    epochs, batches, first_ns, rest_ns = known
+    if not epochs or not batches:
+        return None
+    return SamplerTimes(str(entry.get("kind", "sampler"))[:_MOST_TEXT], rest_ns / batches, first_ns / epochs, epochs)

@@ -1,0 +1,45 @@
+"""What a rule is given of the other ranks, and of how they exchange gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from profiler_server.analysis.ranks.spread import Ddp
+from profiler_server.analysis.ranks.stragglers import Judgement, Straggler
+
+_MOST_OF = 0.5
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another rank of the run: its mean step, and how much of that it was held in collectives."""
+
+    rank: int
+    step_ns: float
+    communication_ns: float
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The other ranks of the run, as far as they were read, and who waits for whom, as the Ranks page says it.
+
+    `ddp` is None where DistributedDataParallel was not seen, `parallel_devices` those of nn.DataParallel.
+    """
+
+    world_size: int
+    peers: tuple[Peer, ...]
+    judgement: Judgement = field(default_factory=Judgement)
+    ddp: Ddp | None = None
+    parallel_devices: int = 0
+
+    @property
+    def straggler(self) -> Straggler | None:
+        return self.judgement.straggler
+
+    @property
+    def waits_for_one_loader(self) -> bool:
+        """Say whether one rank is slow, most of all because it waits for its data."""
+        slow = self.straggler
+        if slow is None or not slow.is_slow or slow.phase != "data_wait":
+            return False
+        return slow.phase_ns - slow.phase_others_ns >= _MOST_OF * (slow.own_ns - slow.others_ns)

@@ -1,0 +1,49 @@
+"""One rank waits for its data, and the others wait for it."""
+
+from __future__ import annotations
+
+from profiler_server.analysis.results import Evidence
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule, WhatIf
+from profiler_server.diagnosis.limits import RANK_LOADER_FRAC
+from profiler_server.diagnosis.what_if import drop_extra, shorten_step
+from profiler_server.format import format_duration, format_share
+
+
+def _judge(case: Case) -> Finding | None:
+    straggler = case.ranks.straggler
+    if straggler is None or not case.ranks.waits_for_one_loader:
+        return None
+    behind_ns = straggler.phase_ns - straggler.phase_others_ns
+    if behind_ns < RANK_LOADER_FRAC * case.steps.mean_ns:
+        return None
+    slow = straggler.rank
+    return Finding(
+        title=f"The loader of rank {slow} is slow",
+        measured=f"Rank {slow} waits {format_duration(straggler.phase_ns)} per step for data, the others "
+        f"{format_duration(straggler.phase_others_ns)}; they wait for it, {format_share(behind_ns / case.steps.mean_ns)} of "
+        "the step.",
+        threshold=f"One rank waits longer for data than the others by {format_share(RANK_LOADER_FRAC)} of the step or more, "
+        "and is the slowest for that.",
+        advice=f"Look at what rank {slow} reads and where: its part of the data, its disk or mount, the cores that its "
+        "workers share with other programs. A suggestion on its own page may say more.",
+        change=f"profiler-server report RUN --json  # the suggestions of ranks[{slow}]",
+        fix=f"a loader of rank {slow} as fast as the others'",
+        evidence=(
+            Evidence("data", f"rank={slow}", f"The data pipeline of rank {slow}"),
+            Evidence("ranks", "sort=-own", "All ranks side by side"),
+        ),
+        tier="A",
+        what_if=_speed_up(case, behind_ns, slow),
+        gain_range=(0.5, 1.1),
+    )
+
+
+def _speed_up(case: Case, behind_ns: float, slow: int) -> WhatIf:
+    if case.manifest.rank == slow:
+        return drop_extra(case, min(behind_ns, case.data_wait_ns))
+    held_ns = min(behind_ns, case.steps.phases_ns["communication"])
+    return shorten_step(case, "communication", held_ns, 1.0)
+
+
+RULE = Rule("slow_rank_loader", knob="rank_loader", effort="code", judge=_judge)

@@ -1,0 +1,132 @@
+"""Thresholds of the rules on what is noted of samplers, files, processes and ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from profiler_server.analysis.data.reading import Crowding, Reading
+from profiler_server.analysis.data.sampler import SamplerTimes
+from profiler_server.analysis.ranks.spread import read_ddp
+from profiler_server.analysis.ranks.stragglers import Judgement, Rotation, Straggler
+from profiler_server.analysis.steps.logged import Logged
+from profiler_server.diagnosis.facts import Case
+from tests.support import facts as make
+from tests.support.host_cases import ddp
+from tests.support.runs import MS
+from tests.unit.diagnosis.edges.base import Edge, base, starving
+
+_READ = Reading(100.0 * MS, 2, 0.1, 32.0, 1e6, None, None, None, None, None)
+
+
+def sampling(share: float) -> Case:
+    case = make.with_wait(base(), max(share, 0.2))
+    times = SamplerTimes("Weighted", share * case.steps.mean_ns, 0.0, 1)
+    return make.with_loading(case, sampler=times, bottleneck=replace(case.loading.bottleneck, cause="receiving"))
+
+
+def reading(**fields: Any) -> Case:
+    """Workers that are late with reading, of which something was recorded."""
+    return make.with_loading(starving(), reading=replace(_READ, **fields))
+
+
+def sharing(added: float) -> Case:
+    """Twice as many workers get so much more, as a share of twice as much."""
+    return reading(crowding=Crowding(1.0, 2.0, 1e8, 1e8 * (1.0 + added)))
+
+
+def decoding(whole_bytes: float) -> Case:
+    case = make.with_load(make.with_jobs(reading(cpu_frac=0.9), 100.0 * MS, 0.9), system=4.0)
+    case = make.with_loader(make.with_model(case, workers=4), length_batches=100)
+    case = make.with_batches(case, np.full(40, 100.0 * MS))
+    assert case.loading.batches is not None
+    return make.with_loading(case, batches=replace(case.loading.batches, bytes=whole_bytes / 100))
+
+
+def logging(share: float) -> Case:
+    case = make.with_share(make.with_share(make.split_step(base(), tail=0.5), "tail", 0.5), "gap", 0.0)
+    return make.with_steps(case, logged=Logged("W&B", 9, share * case.steps.mean_ns, 9))
+
+
+def threads(free: float = 4.5, computing: float = 1.0, used: float = 1.0) -> Case:
+    case = make.with_manifest(base(), torch_threads=1, usable_cores=free + 0.5)
+    phases = dict.fromkeys(case.steps.phases_ns, 0.0) | {"forward": computing * case.steps.mean_ns}
+    return make.with_load(make.with_steps(case, phases_ns=phases), process=used, system=used + 0.5, others=0.5)
+
+
+def nodes(computing: float) -> Case:
+    case = make.with_manifest(base(), torch_threads=4, usable_cores=4.0, facts={"numa_nodes": 2})
+    phases = dict.fromkeys(case.steps.phases_ns, 0.0) | {"forward": computing * case.steps.mean_ns}
+    return make.with_steps(case, phases_ns=phases)
+
+
+def crowd(cores: float) -> Case:
+    return make.with_load(make.with_loader(base(), num_workers=4), busiest_worker=cores, system=4.0)
+
+
+def exchanging(share: float, world_size: int = 2, **changes: Any) -> Case:
+    """Two ranks that communicate for a share of the step."""
+    case = make.with_share(base(), "communication", share)
+    return replace(case, ranks=replace(case.ranks, world_size=world_size, ddp=read_ddp(ddp(**changes))))
+
+
+def accumulating(saved: float, backwards: float = 2.0) -> Case:
+    case = make.with_rows(exchanging(2 * saved), optimizer_steps=100)
+    return make.with_rows(case, backwards=backwards * 100)
+
+
+def judged(judgement: Judgement) -> Case:
+    case = make.with_share(base(), "communication", 0.5)
+    return replace(case, ranks=replace(case.ranks, world_size=2, judgement=judgement))
+
+
+def turning(share: float) -> Case:
+    return judged(Judgement(rotation=Rotation(1.0, share * base().steps.mean_ns, share, ())))
+
+
+def late_for_data(share: float) -> Case:
+    """Rank 1 waits longer for its data than rank 0, by so much of the step."""
+    step_ns = base().steps.mean_ns
+    slow = Straggler(1, step_ns, (1 - share) * step_ns, share, "data_wait", share * step_ns, 0.0, 1, True, False)
+    return judged(Judgement(straggler=slow))
+
+
+def copying(share: float, bytes_per_s: float = 5e9) -> Case:
+    size = share * 64e-3 * bytes_per_s / 2
+    return exchanging(0.0, gradient_as_bucket_view=0, parameter_bytes=round(size))
+
+
+EDGES: Mapping[str, Edge] = {
+    "SAMPLER_FRAC": Edge(0.05, lambda x: make.speaks(sampling(x), "slow_sampler")),
+    "OPENING_FRAC": Edge(0.2, lambda x: make.speaks(reading(files=64.0, open_ns=x * 100.0 * MS), "small_files")),
+    "SMALL_FILE_BYTES": Edge(
+        1 << 20, lambda x: not make.speaks(reading(files=2.0, open_ns=50.0 * MS, bytes=2 * x), "small_files")
+    ),
+    "STORAGE_YIELD_FRAC": Edge(0.25, lambda x: not make.speaks(sharing(x), "storage_bandwidth")),
+    "MOST_CACHED_BYTES": Edge(256 << 30, lambda x: not make.speaks(decoding(x), "repeated_decode")),
+    "COLD_RATIO": Edge(1.5, lambda x: make.speaks(reading(first_ns=x * 100.0 * MS, later_ns=100.0 * MS), "cold_cache")),
+    "LOGGING_FRAC": Edge(0.05, lambda x: make.speaks(logging(x), "logging_stall")),
+    "LOGGED_FRAC": Edge(0.6, lambda x: not make.speaks(logging(0.5 * x), "python_gap")),
+    "SPARE_THREADS": Edge(4, lambda x: make.speaks(threads(free=x + 0.003), "threads_too_few")),
+    "COMPUTE_FRAC": Edge(
+        0.6, lambda x: make.speaks(threads(computing=x), "threads_too_few") and make.speaks(nodes(x), "numa")
+    ),
+    "BUSY_THREADS_FRAC": Edge(0.8, lambda x: make.speaks(threads(used=x), "threads_too_few")),
+    "WORKER_CORES": Edge(1.5, lambda x: make.speaks(crowd(x), "threads_in_workers")),
+    "THROTTLED_FRAC": Edge(
+        0.05,
+        lambda x: make.speaks(make.with_load(base(), throttled_frac=x, throttled_cores=4.0), "cgroup_throttling"),
+    ),
+    "MEMORY_STALL_FRAC": Edge(
+        0.10, lambda x: make.speaks(make.with_load(base(), memory_stall_frac=x), "memory_pressure")
+    ),
+    "UNSYNCED_FRAC": Edge(0.05, lambda x: make.speaks(accumulating(x), "no_sync_missing")),
+    "MIN_ACCUMULATED": Edge(1.9, lambda x: make.speaks(accumulating(0.2, x), "no_sync_missing")),
+    "GLOO_FRAC": Edge(0.05, lambda x: make.speaks(exchanging(x, device_type="cuda"), "gloo_on_cuda")),
+    "COPIES_FRAC": Edge(0.05, lambda x: make.speaks(copying(x), "bucket_copies")),
+    "ROTATING_FRAC": Edge(0.10, lambda x: make.speaks(turning(x), "rotating_straggler")),
+    "RANK_LOADER_FRAC": Edge(0.10, lambda x: make.speaks(late_for_data(x), "slow_rank_loader")),
+}
