@@ -1,0 +1,77 @@
+"""What makes forward, backward and update take long."""
+
+import random
+from dataclasses import replace
+
+from tests.zoo.draw.parts import Plan, Plant, Work
+
+ANY = ("map", "slices", "memory", "world")
+KEPT = {"persistent_workers": True}
+
+
+def _feeding(plan: Plan) -> Plan:
+    return replace(plan, loading={"num_workers": 1, **KEPT})
+
+
+def _plan_threads(work: Work, choice: random.Random) -> Plan:
+    return _feeding(
+        Plan(size="wide", threads=f"args.threads or (2 if args.fixed else {choice.choice((8, 12, 16))})", steps=60)
+    )
+
+
+def _plan_float64(work: Work, choice: random.Random) -> Plan:
+    setup = "torch.set_default_dtype(torch.float32 if args.fixed else torch.float64)"
+    return _feeding(Plan(size="wide", dtype="float64", setup=setup, steps=80))
+
+
+def _plan_anomaly(work: Work, choice: random.Random) -> Plan:
+    return _feeding(
+        Plan(size="deep", setup="torch.autograd.set_detect_anomaly(not args.fixed)", optimizer="fused=True", steps=100)
+    )
+
+
+def _plan_optimizer(work: Work, choice: random.Random) -> Plan:
+    base = choice.choice(('{"foreach": False}', "{}"))
+    return _feeding(Plan(size="deep", optimizer=base, optimizer_fixed='{"fused": True}', steps=120))
+
+
+_COMPILE = "torch._dynamo.config.recompile_limit = 200\nmodel = torch.compile(model, backend='aot_eager', dynamic=args.fixed)"
+
+
+PLANTS = (
+    Plant(
+        "threads_over_cores",
+        frozenset({"threads_over_cores"}),
+        "torch computes with more threads than there are cores",
+        _plan_threads,
+        feeds=ANY,
+        works=("image", "segmentation", "contrastive", "tabular", "autoencoder", "gan", "reinforcement", "audio"),
+        share=4,
+    ),
+    Plant(
+        "float64",
+        frozenset({"float64"}),
+        "everything is computed in double precision",
+        _plan_float64,
+        feeds=ANY,
+        works=("image", "audio", "tabular", "autoencoder", "segmentation", "gan", "reinforcement"),
+        share=4,
+    ),
+    Plant(
+        "debug_modes",
+        frozenset({"debug_modes"}),
+        "anomaly detection was left on",
+        _plan_anomaly,
+        feeds=ANY,
+        share=4,
+    ),
+    Plant(
+        "optimizer_loop",
+        frozenset({"optimizer_loop"}),
+        "the update goes through many small tensors one by one",
+        _plan_optimizer,
+        feeds=ANY,
+        works=("tabular", "autoencoder", "graph", "audio", "gan", "reinforcement", "segmentation"),
+        share=4,
+    ),
+)
