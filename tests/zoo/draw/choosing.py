@@ -59,7 +59,9 @@ def draw_programs(seed: int, planted: int, healthy: int) -> tuple[Draw, ...]:
     quiet = [plant for plant in list_plants() if not plant.cause]
     chosen = [*_deal(plants, planted, choice), *_deal(quiet, healthy, choice)]
     stems = choice.sample(_STEMS, len(_STEMS))
-    names = [stem if not turn else f"{stem}{turn + 1}" for turn in range(1 + len(chosen) // len(stems)) for stem in stems]
+    names = [
+        stem if not turn else f"{stem}{turn + 1}" for turn in range(1 + len(chosen) // len(stems)) for stem in stems
+    ]
     works = _Turns(choice)
     return tuple(_draw(plant, name, works, choice) for plant, name in zip(chosen, names, strict=False))
 
@@ -97,7 +99,9 @@ def _draw(plant: Plant, name: str, turns: _Turns, choice: random.Random) -> Draw
     work = fitting[turns.take(sorted(fitting))]
     plan = plant.plan(work, choice)
     feed = choice.choice(list_feeds(plant, work))
-    recipe = Recipe(work, plan, feed, "plain", choice.choice(work.about), choice.choice(OPTIMIZERS), choice.randrange(100))
+    recipe = Recipe(
+        work, plan, feed, "plain", choice.choice(work.about), choice.choice(OPTIMIZERS), choice.randrange(100)
+    )
     if choice.random() < 0.25:
         recipe = replace(recipe, extra=_CLIP)
     styles = [style for style in list_loops(recipe) if not plant.loops or style in plant.loops]

@@ -195,9 +195,7 @@ def fill_feed(text: str, kind: str, work: Work, reach: str) -> str:
     ):
         text = text.replace(token, value)
     kept = [line for line in text.split("\n") if reach or line.strip() != "$reach"]
-    return "\n".join(
-        line if "$reach" not in line else _indent(reach, len(line) - len(line.lstrip())) for line in kept
-    )
+    return "\n".join(line if "$reach" not in line else _indent(reach, len(line) - len(line.lstrip())) for line in kept)
 
 
 def _indent(text: str, by: int) -> str:

@@ -64,7 +64,9 @@ def _write_plain(style: str, steps: Steps) -> str:
     if style == "accumulate":
         half = _join(steps.loss, "(loss / 2).backward()", "count += 1")
         tail = _join("optimizer.step()", "optimizer.zero_grad()", "step += 1", steps.after)
-        return f"count = step = 0\nfor {steps.unpack} in loader:\n" + indent(half + "\nif count % 2 == 0:\n" + indent(tail))
+        return f"count = step = 0\nfor {steps.unpack} in loader:\n" + indent(
+            half + "\nif count % 2 == 0:\n" + indent(tail)
+        )
     inner = f"for {steps.unpack} in loader:\n" + indent(body)
     if steps.epochs == 1:
         return "step = 0\n" + inner

@@ -224,7 +224,9 @@ def _write_main(recipe: Recipe, feed: Feed, loop: Loop) -> str:
     needs_files = "where" in feeding or "where" in loop.lines or "where" in loop.definitions
     inner = ["prepare(where)"] if not feed.uses_tensors and recipe.feed != "world" else []
     inner += [feeding] if feeding else []
-    inner += [f"{name} = {value}".replace("$optimizer", _write_optimizer(recipe)) for name, value in work.players.items()]
+    inner += [
+        f"{name} = {value}".replace("$optimizer", _write_optimizer(recipe)) for name, value in work.players.items()
+    ]
     inner += ["began = time.perf_counter()", loop.lines]
     inner += ['print(f"{step} updates, {time.perf_counter() - began:.3f} s, loss {loss.item():.4f}")']
     if needs_files:

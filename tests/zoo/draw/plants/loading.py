@@ -10,7 +10,7 @@ KEPT = {"persistent_workers": True}
 
 def _pace(plan: Plan, work: Work, choice: random.Random) -> Plan:
     """Let the network sleep as an accelerator would, or compute as long."""
-    if choice.random() < 0.3:
+    if choice.random() < 0.3 and int(plan.data.get("batch", 0)) <= 2 * work.batch:
         return replace(plan, size="wide", pause_ms=0)
     return replace(plan, pause_ms=plan.pause_ms or choice.choice((18, 22, 26)))
 
@@ -76,7 +76,9 @@ def _plan_too_few(work: Work, choice: random.Random) -> Plan:
 
 def _plan_small_files(work: Work, choice: random.Random) -> Plan:
     return _pace(
-        Plan(loading={"num_workers": 2, **KEPT}, swap="load", data={"batch": str(work.slow_batch["load"])}), work, choice
+        Plan(loading={"num_workers": 2, **KEPT}, swap="load", data={"batch": str(work.slow_batch["load"])}),
+        work,
+        choice,
     )
 
 
@@ -197,7 +199,7 @@ if args.fixed:
 
 
 def _plan_sampler(work: Work, choice: random.Random) -> Plan:
-    shelf = 40 * 1000 // work.batch
+    shelf = 300_000 // work.batch
     return Plan(
         loading={"num_workers": 2, **KEPT},
         pause_ms=18,

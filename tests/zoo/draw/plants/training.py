@@ -35,7 +35,9 @@ def _plan_optimizer(work: Work, choice: random.Random) -> Plan:
     return _feeding(Plan(size="deep", optimizer=base, optimizer_fixed='{"fused": True}', steps=120))
 
 
-_COMPILE = "torch._dynamo.config.recompile_limit = 200\nmodel = torch.compile(model, backend='aot_eager', dynamic=args.fixed)"
+_COMPILE = (
+    "torch._dynamo.config.recompile_limit = 200\nmodel = torch.compile(model, backend='aot_eager', dynamic=args.fixed)"
+)
 
 
 PLANTS = (

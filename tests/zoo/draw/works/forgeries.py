@@ -26,7 +26,7 @@ def prepare(where):
     stamps = rng.integers(0, 255, (STAMPS, SIDE, SIDE), dtype=np.uint8)
     np.save(os.path.join(where, "stamps.npy"), stamps)
     for number, stamp in enumerate(stamps):
-        Image.fromarray(stamp).resize((256, 256), Image.BICUBIC).save(os.path.join(where, f"{number}.png"))
+        Image.fromarray(stamp).resize((256, 256), Image.BICUBIC).save(os.path.join(where, f"{number}.png"), compress_level=1)
 """
 
 _LOAD = """
@@ -77,7 +77,7 @@ WORK = Work(
     data="Stamps",
     batch=20,
     unpack="stamps, _",
-    constants="STAMPS = 80\nSIDE = 28\nNOISE = 32\nBATCH = $batch",
+    constants="STAMPS = 40\nSIDE = 28\nNOISE = 32\nBATCH = $batch",
     prepare=_PREPARE,
     load=_LOAD,
     transform=_FLATTEN,
@@ -94,12 +94,12 @@ WORK = Work(
     forward="model(torch.randn(len(stamps), NOISE))",
     step=_STEP,
     floats=("stamps",),
-    sizes={"light": (32, 1), "wide": (900, 2), "deep": (24, 40), "narrow": (64, 1)},
+    sizes={"light": (32, 1), "wide": (900, 2), "deep": (24, 90), "narrow": (64, 1)},
     swaps={
         "load": Swap(_LOAD_PNG, _LOAD),
         "transform": Swap(_FLATTEN_LOOP, _FLATTEN),
     },
-    slow_batch={"load": 20, "transform": 20},
+    slow_batch={"load": 80, "transform": 300},
     tensors="torch.rand(2_000, SIDE * SIDE), torch.randint(0, 80, (2_000,))",
     feeds=("map", "map", "iterable"),
 )

@@ -78,7 +78,7 @@ WORK = Work(
     loss="",
     forward="model(world.states)",
     step=_STEP,
-    sizes={"light": (32, 1), "wide": (700, 2), "deep": (24, 50), "narrow": (48, 1)},
+    sizes={"light": (32, 1), "wide": (700, 2), "deep": (24, 160), "narrow": (48, 1)},
     swaps={"world": Swap(_WORLD_LOOP, _WORLD)},
     feeds=("world",),
 )

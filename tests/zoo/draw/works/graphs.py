@@ -18,7 +18,7 @@ class Linker(nn.Module):
 _PREPARE = """
 def prepare(where):
     rng = np.random.default_rng(23)
-    edges = rng.integers(0, NODES, (NODES, 40))
+    edges = rng.integers(0, NODES, (NODES, 60))
     np.save(os.path.join(where, "edges.npy"), edges)
     with open(os.path.join(where, "edges.txt"), "w") as file:
         for node, ends in enumerate(edges):
@@ -73,15 +73,6 @@ def gather(items):
     return torch.stack([near for near, _ in items]), torch.tensor([kind for _, kind in items])
 """
 
-_GATHER_LOOP = """
-def gather(items):
-    near = torch.zeros(len(items), 32, dtype=torch.long)
-    for row, (nodes, _) in enumerate(items):
-        for column in range(32):
-            near[row, column] = nodes[column]
-    return near, torch.tensor([kind for _, kind in items])
-"""
-
 WORK = Work(
     key="graph",
     about=("Guess the subject of a paper from what it cites.", "Guess the district of a stop from its neighbours."),
@@ -100,13 +91,12 @@ WORK = Work(
     players={"model": "Linker()", "optimizer": "$optimizer"},
     loss="output = model(neighbours)\nloss = F.cross_entropy(output, kinds)",
     forward="model(neighbours)",
-    sizes={"light": (16, 1), "wide": (1500, 3), "deep": (24, 60), "narrow": (48, 2)},
+    sizes={"light": (16, 1), "wide": (1000, 4), "deep": (24, 200), "narrow": (48, 2)},
     swaps={
         "load": Swap(_LOAD_WALK, _LOAD),
         "transform": Swap(_SAMPLE_LOOP, _SAMPLE),
-        "collate": Swap(_GATHER_LOOP, _GATHER),
     },
-    slow_batch={"load": 32, "transform": 32, "collate": 32},
+    slow_batch={"load": 160, "transform": 80},
     tensors="torch.randint(0, NODES, (2_000, 32)), torch.randint(0, 6, (2_000,))",
     feeds=("map", "map", "inline", "iterable", "sharded", "generator"),
 )

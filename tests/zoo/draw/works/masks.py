@@ -84,7 +84,7 @@ WORK = Work(
         "load": Swap(_LOAD_STRIPS, _LOAD),
         "transform": Swap(_OUTLINE_LOOP, _OUTLINE),
     },
-    slow_batch={"load": 10, "transform": 10},
+    slow_batch={"load": 60, "transform": 46},
     tensors="torch.rand(256, 1, SIDE, SIDE), (torch.rand(256, 1, SIDE, SIDE) > 0.5).float()",
     feeds=("map", "map", "inline", "iterable", "pair", "generator"),
 )

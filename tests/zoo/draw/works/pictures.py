@@ -83,7 +83,7 @@ WORK = Work(
         ),
         "transform": Swap(_AUGMENT_LATE, _AUGMENT),
     },
-    slow_batch={"load": 16, "transform": 8},
+    slow_batch={"load": 44, "transform": 18},
     tensors="torch.rand(512, 3, SIDE, SIDE), torch.randint(0, 12, (512,))",
     feeds=("map", "map", "inline", "iterable", "pair", "generator"),
 )

@@ -80,12 +80,12 @@ WORK = Work(
     extra_unpack="more, _",
     extra="loss = loss + 0.05 * model(more).pow(2).mean()",
     floats=("spectra",),
-    sizes={"light": (8, 1), "wide": (256, 4), "deep": (8, 30), "narrow": (16, 2)},
+    sizes={"light": (8, 1), "wide": (256, 4), "deep": (8, 70), "narrow": (16, 2)},
     swaps={
         "load": Swap(_LOAD_BYTES, _LOAD),
         "transform": Swap(_SPECTRUM_LOOP, _SPECTRUM),
     },
-    slow_batch={"load": 12, "transform": 12},
+    slow_batch={"load": 48, "transform": 42},
     tensors="torch.rand(512, 129, 60), torch.randint(0, 10, (512,))",
     feeds=("map", "map", "inline", "iterable", "pair", "generator"),
 )

@@ -66,7 +66,7 @@ WORK = Work(
     data="Rows",
     batch=64,
     unpack="rows, prices",
-    constants="ROWS = 6_000\nCOLUMNS = 32\nPARTS = 40\nBATCH = $batch",
+    constants="ROWS = 6_000\nCOLUMNS = 32\nPARTS = 20\nBATCH = $batch",
     prepare=_PREPARE,
     load=_LOAD,
     transform=_SCALE,
@@ -79,12 +79,12 @@ WORK = Work(
     extra_unpack="more, _",
     extra="loss = loss + 0.01 * model(more).pow(2).mean()",
     floats=("rows",),
-    sizes={"light": (32, 1), "wide": (1400, 3), "deep": (24, 60), "narrow": (64, 2)},
+    sizes={"light": (32, 1), "wide": (1400, 3), "deep": (24, 220), "narrow": (64, 2)},
     swaps={
         "load": Swap(_LOAD_CSV, _LOAD),
         "transform": Swap(_SCALE_LOOP, _SCALE),
     },
-    slow_batch={"load": 64, "transform": 64},
+    slow_batch={"load": 130, "transform": 420},
     tensors="torch.randn(30_000, COLUMNS), torch.randn(30_000)",
     feeds=("map", "map", "inline", "iterable", "sharded", "pair", "generator"),
 )

@@ -6,7 +6,7 @@ _MODEL = """
 class Projector(nn.Module):
     def __init__(self, width=$width, depth=$depth):
         super().__init__()
-        self.stem = nn.Conv1d(1, width, 9, stride=4)
+        self.stem = nn.Conv1d(1, width, 9, stride=8)
         layers = [nn.Sequential(nn.Conv1d(width, width, 3, padding=1), nn.ReLU()) for _ in range(depth)]
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(width, 16)
@@ -69,7 +69,7 @@ WORK = Work(
     data="Traces",
     batch=16,
     unpack="left, right",
-    constants="TRACES = 200\nLENGTH = 1_500\nBATCH = $batch",
+    constants="TRACES = 60\nLENGTH = 3_000\nBATCH = $batch",
     prepare=_PREPARE,
     load=_LOAD,
     transform=_VIEWS,
@@ -80,12 +80,12 @@ WORK = Work(
     loss="output = model(left) @ model(right).T / 0.1\nloss = F.cross_entropy(output, torch.arange(len(output)))",
     forward="model(left)",
     floats=("left", "right"),
-    sizes={"light": (6, 1), "wide": (96, 3), "deep": (6, 16), "narrow": (8, 2)},
+    sizes={"light": (6, 1), "wide": (64, 3), "deep": (6, 16), "narrow": (8, 2)},
     swaps={
         "load": Swap(_LOAD_JSON, _LOAD),
         "transform": Swap(_VIEWS_WARP, _VIEWS),
     },
-    slow_batch={"load": 16, "transform": 16},
+    slow_batch={"load": 85, "transform": 26},
     tensors="torch.randn(512, 1, LENGTH), torch.randn(512, 1, LENGTH)",
     feeds=("map", "map", "inline", "iterable", "generator"),
 )

@@ -91,13 +91,13 @@ WORK = Work(
     loss="output = model(spans)\nloss = F.mse_loss(output, spans)",
     forward="model(spans)",
     floats=("spans",),
-    sizes={"light": (32, 1), "wide": (1600, 2), "deep": (24, 60), "narrow": (64, 2)},
+    sizes={"light": (32, 1), "wide": (1600, 2), "deep": (24, 220), "narrow": (64, 2)},
     swaps={
         "load": Swap(_LOAD_ALL, _LOAD),
         "transform": Swap(_SMOOTH_LOOP, _SMOOTH),
         "collate": Swap(_STACK_LOOP, _STACK),
     },
-    slow_batch={"load": 24, "transform": 24, "collate": 24},
+    slow_batch={"load": 120, "transform": 260, "collate": 100},
     tensors="torch.randn(2_000, SPAN), torch.randint(0, 8, (2_000,))",
     feeds=("map", "map", "inline", "iterable", "sharded", "generator"),
 )
