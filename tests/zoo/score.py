@@ -1,5 +1,7 @@
 """How often is the diagnosis right? `python -m tests.zoo.score [rounds] [script …]`.
 
+With `--drawn DIR` the programs are those that `python -m tests.zoo.draw` wrote there (see `scoring/drawn.py`).
+
 Each planted script is recorded as it stands, with the change that its first right suggestion asks for (the same number
 of workers, the same share of the work), and with `--fixed`: one after the other, `rounds` times (3 unless told
 otherwise), so that a change of the host's load meets all three. The analyser sees what the collector wrote and nothing
@@ -24,6 +26,7 @@ from collector.format.steps import summarize_steps
 from profiler_server.analysis.results import Diagnosis, Suggestion
 from profiler_server.diagnosis.judging import diagnose
 from tests.zoo.cases import CASES, Case, follow
+from tests.zoo.scoring.drawn import score_drawn
 
 SILENT = ("info",)
 """Severities that do not count as an alarm: they state a fact and ask for nothing."""
@@ -139,6 +142,9 @@ def print_totals(results: Sequence[tuple[Case, list[Round]]]) -> None:
 
 
 def main() -> None:
+    if "--drawn" in sys.argv:
+        score_drawn(sys.argv[1:])
+        return
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     wanted = set(sys.argv[2:])
     results = []

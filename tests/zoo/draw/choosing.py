@@ -13,7 +13,7 @@ from collector.plugins import search_room
 from tests.zoo.draw.parts import Plant, Work
 from tests.zoo.draw.writing import OPTIMIZERS, Recipe, list_loops, write_program
 
-_STEMS = (
+_NAMES = (
     "amber anchor apricot arbour aster badger barley basil beacon birch bobbin bramble bronze brook cairn candle canoe "
     "cedar chalk clover cobble copper coral cork cotton crane cricket cypress dahlia delta drum elm ember falcon fennel "
     "fern fiddle flint fjord garnet ginger granite grove gull harbour hazel heather heron hollow indigo iris ivory ivy "
@@ -23,17 +23,18 @@ _STEMS = (
     "saffron sage salt sandal sedge shale silver slate sorrel sparrow spruce starling stork sumac swallow swift tamarisk "
     "tansy teak teal thicket thistle thrush thyme timber topaz tulip tundra umber valley vanilla velvet verbena violet "
     "walnut warbler willow wren yarrow yew zephyr zinnia"
-).split()
+)
+_STEMS = tuple(_NAMES.split())
 _CLIP = "nn.utils.clip_grad_norm_(model.parameters(), 5.0)"
-HEALTHY_STEPS = 90
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One program. `accept` is empty where nothing is planted."""
+    """One program; `traced` is its text for TraceML. `accept` is empty where nothing is planted."""
 
     script: str
     text: str
+    traced: str
     cause: str
     accept: tuple[str, ...]
     why: str
@@ -109,6 +110,7 @@ def _draw(plant: Plant, name: str, turns: _Turns, choice: random.Random) -> Draw
     return Draw(
         script=name,
         text=write_program(recipe),
+        traced=write_program(replace(recipe, is_traced=True)),
         cause=plant.cause,
         accept=tuple(sorted(plant.accept)),
         why=plant.why,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _USUAL = ("plain", "enumerate", "iterator", "function", "trainer", "closure", "progress")
 
@@ -21,6 +21,8 @@ class Steps:
     players: Sequence[str]
     epochs: int
     is_world: bool = False
+    around: str = ""
+    """A `with` statement around each update, empty for none."""
 
 
 @dataclass(frozen=True)
@@ -49,24 +51,24 @@ def write_loop(style: str, steps: Steps) -> Loop:
 
 
 def _write_plain(style: str, steps: Steps) -> str:
-    body = _join(steps.update, "step += 1", steps.after)
+    update = _wrap(steps.update, steps.around)
+    body = _join(update, "step += 1", steps.after)
     if steps.is_world:
         return "step = 0\nwhile step < STEPS:\n" + indent(body)
     if style == "enumerate" and steps.epochs == 1:
-        again = _join(steps.update, steps.after)
+        again = _join(update, steps.after)
         return f"for step, ({steps.unpack}) in enumerate(loader, 1):\n" + indent(again)
     if style == "iterator":
         return "loader = iter(loader)\nfor step in range(1, STEPS + 1):\n" + indent(
-            _join(f"{steps.unpack} = next(loader)", steps.update, steps.after)
+            _join(f"{steps.unpack} = next(loader)", update, steps.after)
         )
     if style == "progress":
         return f"step = 0\nfor {steps.unpack} in tqdm(loader, total=STEPS, mininterval=1):\n" + indent(body)
     if style == "accumulate":
         half = _join(steps.loss, "(loss / 2).backward()", "count += 1")
         tail = _join("optimizer.step()", "optimizer.zero_grad()", "step += 1", steps.after)
-        return f"count = step = 0\nfor {steps.unpack} in loader:\n" + indent(
-            half + "\nif count % 2 == 0:\n" + indent(tail)
-        )
+        both = half + "\nif count % 2 == 0:\n" + indent(tail)
+        return f"count = step = 0\nfor {steps.unpack} in loader:\n" + indent(_wrap(both, steps.around))
     inner = f"for {steps.unpack} in loader:\n" + indent(body)
     if steps.epochs == 1:
         return "step = 0\n" + inner
@@ -86,10 +88,10 @@ def _write_trainer(steps: Steps) -> Loop:
     update = re.sub(rf"\b({'|'.join(players)})\b(?!=)", r"self.\1", steps.update)
     taken = "" if steps.is_world else f", {steps.unpack}"
     taken = taken.replace("(", "").replace(")", "")
-    inner = steps if steps.is_world else steps
     call = "loss, output = self.update(" + taken.removeprefix(", ") + ")"
-    plain = _write_plain("plain", _replace_update(inner, call))
-    needed = [f"{name} = self.{name}" for name in players if re.search(rf"\b{name}\b", steps.before + steps.after)]
+    plain = _write_plain("plain", _replace_update(steps, call))
+    used = steps.before + steps.after + steps.around
+    needed = [f"{name} = self.{name}" for name in players if re.search(rf"\b{name}\b", used)]
     fit = _join(*needed, steps.before, plain, "return step, loss")
     fed = "where" if steps.is_world else "loader, where"
     text = (
@@ -108,7 +110,11 @@ def _write_closure(steps: Steps) -> Loop:
 
 
 def _replace_update(steps: Steps, update: str) -> Steps:
-    return Steps(steps.unpack, update, "", "", steps.after, steps.players, steps.epochs, steps.is_world)
+    return replace(steps, update=update, loss="", before="")
+
+
+def _wrap(text: str, around: str) -> str:
+    return f"{around}\n{indent(text)}" if around else text
 
 
 def indent(text: str, by: int = 4) -> str:
