@@ -155,7 +155,7 @@ def build_feed(kind: str, work: Work, plan: Plan) -> Feed:
         if plan.loading_fixed is None:
             return Feed(_GENERATOR, f"loader = {made}", work.unpack, takes_options=False)
         ahead = "DataLoader(Ahead(where, STEPS), batch_size=None, num_workers=1)"
-        lines = f"loader = {ahead} if args.fixed else {made}"
+        lines = f"loader = {made}\nif args.fixed:\n    loader = {ahead}"
         return Feed(_GENERATOR + _AHEAD, lines, work.unpack, takes_options=False)
     if kind == "slices":
         lines = f"parts = {whole}\nloader = batches(parts, STEPS)"
@@ -177,7 +177,8 @@ def build_feed(kind: str, work: Work, plan: Plan) -> Feed:
     definitions = {"map": _MAP, "inline": _INLINE, "iterable": _ITERABLE, "sharded": _SHARDED}[kind]
     extra = f", {work.transform_name}" if kind == "map" else ""
     start = "write_shards(where)\n" if kind == "sharded" else ""
-    lines = f"{start}data = {work.data}(where, STEPS // EPOCHS * BATCH{extra})\nloader = {batched}"
+    lines = f"{start}data = {work.data}(where, STEPS // EPOCHS * BATCH{extra})\noptions = loader_options()\n"
+    lines += f"loader = {batched.replace('loader_options()', 'options')}"
     return Feed(definitions, lines, work.unpack)
 
 

@@ -125,6 +125,7 @@ def list_loops(recipe: Recipe) -> tuple[str, ...]:
 def build_steps(recipe: Recipe, feed: Feed) -> Steps:
     work, plan = recipe.work, recipe.plan
     casts = [f"{name} = {name}.to(torch.get_default_dtype())" for name in work.floats] if plan.dtype else []
+    casts += [plan.data["first"]] if "first" in plan.data else []
     extra = [work.extra] if recipe.feed == "pair" else []
     loss = "\n".join([*casts, *([work.loss] if work.loss else []), *extra])
     clip = [recipe.extra] if recipe.extra else []
@@ -210,14 +211,14 @@ def _find_reach(plan: Plan) -> str:
 
 
 def _fill_options(plan: Plan) -> str:
-    base = _say_options(plan.loading)
-    if plan.loading_fixed is not None and plan.loading_fixed != plan.loading:
-        base = f"{_say_options(plan.loading_fixed)} if args.fixed else {base}"
-    return _LOADER_OPTIONS.replace("$options", base)
+    base = {"num_workers": 0, **plan.loading}
+    fixed = plan.loading_fixed or {}
+    changed = {name: value for name, value in fixed.items() if base.get(name) != value}
+    more = f"\n    if args.fixed:\n        options |= {_say_options(changed)}" if changed else ""
+    return _LOADER_OPTIONS.replace("$options", _say_options(base) + more)
 
 
-def _say_options(options: Mapping[str, object]) -> str:
-    shown = {"num_workers": 0, **options}
+def _say_options(shown: Mapping[str, object]) -> str:
     values = (f'"{name}": {value if name == "worker_init_fn" else repr(value)}' for name, value in shown.items())
     return "{" + ", ".join(values) + "}"
 
@@ -233,9 +234,11 @@ def _write_main(recipe: Recipe, feed: Feed, loop: Loop) -> str:
     needs_files = "where" in feeding or "where" in loop.lines or "where" in loop.definitions
     inner = ["prepare(where)"] if not feed.uses_tensors and recipe.feed != "world" else []
     inner += [feeding] if feeding else []
+    inner += [f"how = {plan.optimizer_fixed} if args.fixed else {plan.optimizer}"] if plan.optimizer_fixed else []
     inner += [
         f"{name} = {value}".replace("$optimizer", _write_optimizer(recipe)) for name, value in work.players.items()
     ]
+    inner += [plan.data["wrap"]] if "wrap" in plan.data else []
     inner += ["began = time.perf_counter()", loop.lines]
     inner += ['print(f"{step} updates, {time.perf_counter() - began:.3f} s, loss {loss.item():.4f}")']
     if needs_files:
@@ -258,7 +261,7 @@ def _write_optimizer(recipe: Recipe) -> str:
     plan = recipe.plan
     if not plan.optimizer_fixed:
         return recipe.optimizer.replace(", $how", f", {plan.optimizer}" if plan.optimizer else "")
-    return recipe.optimizer.replace("$how", f"**({plan.optimizer_fixed} if args.fixed else {plan.optimizer})")
+    return recipe.optimizer.replace("$how", "**how")
 
 
 def _write_imports(body: str) -> str:

@@ -62,13 +62,14 @@ def read_shares(rank: RankRun) -> Shares:
     """Read the shares of a rank. Raises TableMissingError where it recorded no steps."""
     phases = {phase.name: phase.share_frac for phase in share_phases(train_steps(rank.table("steps")))}
     computing = sum(phases.get(name, 0.0) for name in ("forward", "backward", "optimizer"))
+    outside = sum(phases.get(name, 0.0) for name in ("gap", "tail"))
     loading = phases.get("data_wait", 0.0)
     try:
         queues = summarize_queues(rank)
     except RunError:
         queues = ()
     empty = queues[-1].empty_frac if queues else None
-    return Shares(loading, computing, max(0.0, 1.0 - loading - computing), empty)
+    return Shares(loading, computing, outside, empty)
 
 
 def judge(shares: Shares) -> dict[str, Area]:

@@ -169,19 +169,27 @@ def print_score(score: Score) -> None:
             print(f"  {line}")
 
 
-def print_peers(outcomes: Sequence[Outcome]) -> dict[str, dict[str, int]]:
-    """Print whether published thresholds name the area of each cause, beside ours, over the same recordings."""
-    table = {name: dict.fromkeys(("right", "wrong", "nothing", "alarms"), 0) for name in (*NAMES, "Stepscope")}
+def print_peers(outcomes: Sequence[Outcome], asked: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, int]]:
+    """Print whether published thresholds name the area of each cause, beside ours, over the same recordings.
+
+    `asked` are the answers of tools that were run themselves, by name and program.
+    """
+    kinds = ("right", "wrong", "nothing", "alarms", "quiet")
+    table = {name: dict.fromkeys(kinds, 0) for name in (*NAMES, *asked, "Stepscope")}
     judged = [o for o in outcomes if (o.is_valid if o.known.cause else o.is_whole)]
     for outcome in judged:
         for run in (r.base for r in outcome.rounds):
             answers: dict[str, str] = dict(judge(read_shares(run.run.rank(run.run.ranks[0]))))
+            answers |= {name: by_script[outcome.known.script] for name, by_script in asked.items()}
             answers["Stepscope"] = find_area(run.advice[0].rule) if run.advice else ""
             for name, area in answers.items():
                 table[name][_rate(area, outcome.known.cause)] += 1
-    print("area of the cause named first: right, wrong, nothing said; healthy programs told to change something")
+    print("area of the cause named first (input, outside of training, compute):")
     for name, counts in table.items():
-        print(f"  {name:18s} " + "  ".join(f"{kind} {count}" for kind, count in counts.items() if kind != "quiet"))
+        print(
+            f"  {name:18s} right {counts['right']}  wrong {counts['wrong']}  nothing said {counts['nothing']}  "
+            f"healthy ones told to change something {counts['alarms']} of {counts['alarms'] + counts['quiet']}"
+        )
     return table
 
 

@@ -122,8 +122,9 @@ def _plan_curve(work: Work, choice: random.Random) -> Plan:
 _SAVE = """if step % (EVERY if not args.fixed else 10 * EVERY) == 0:
     for name in ("last", "best"):
         path = os.path.join(where, f"{name}.pt")
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
         with open(path + ".part", "wb") as file:
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, file)
+            torch.save(state, file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(path + ".part", path)"""

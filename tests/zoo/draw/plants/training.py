@@ -35,9 +35,19 @@ def _plan_optimizer(work: Work, choice: random.Random) -> Plan:
     return _feeding(Plan(size="deep", optimizer=base, optimizer_fixed='{"fused": True}', steps=120))
 
 
-_COMPILE = (
-    "torch._dynamo.config.recompile_limit = 200\nmodel = torch.compile(model, backend='aot_eager', dynamic=args.fixed)"
-)
+def _plan_recompiles(work: Work, choice: random.Random) -> Plan:
+    """Recordings become longer during training, and each length is compiled for itself."""
+    every = choice.choice((5, 6))
+    return _feeding(
+        Plan(
+            size="narrow",
+            data={
+                "first": f"spectra = spectra[:, :, : 16 + step // {every} * 2]",
+                "wrap": "torch._dynamo.config.recompile_limit = 100\n"
+                'model = torch.compile(model, backend="aot_eager", dynamic=args.fixed)',
+            },
+        )
+    )
 
 
 PLANTS = (
@@ -75,5 +85,13 @@ PLANTS = (
         feeds=ANY,
         works=("tabular", "autoencoder", "graph", "audio", "gan", "reinforcement", "segmentation"),
         share=4,
+    ),
+    Plant(
+        "recompiles",
+        frozenset({"recompiles"}),
+        "every length of a recording is compiled for itself",
+        _plan_recompiles,
+        works=("audio",),
+        loops=("plain", "enumerate", "iterator", "function", "progress"),
     ),
 )

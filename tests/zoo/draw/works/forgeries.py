@@ -26,7 +26,8 @@ def prepare(where):
     stamps = rng.integers(0, 255, (STAMPS, SIDE, SIDE), dtype=np.uint8)
     np.save(os.path.join(where, "stamps.npy"), stamps)
     for number, stamp in enumerate(stamps):
-        Image.fromarray(stamp).resize((256, 256), Image.BICUBIC).save(os.path.join(where, f"{number}.png"), compress_level=1)
+        picture = Image.fromarray(stamp).resize((256, 256), Image.BICUBIC)
+        picture.save(os.path.join(where, f"{number}.png"), compress_level=1)
 """
 
 _LOAD = """
@@ -62,7 +63,8 @@ def flatten(stamp):
 
 _STEP = """noise = torch.randn(len(stamps), NOISE)
 output = model(noise)
-critic_loss = F.softplus(critic(output.detach())).mean() + F.softplus(-critic(stamps.to(output.dtype))).mean()
+told_forged, told_real = critic(output.detach()), critic(stamps.to(output.dtype))
+critic_loss = F.softplus(told_forged).mean() + F.softplus(-told_real).mean()
 critic_optimizer.zero_grad()
 critic_loss.backward()
 critic_optimizer.step()
