@@ -191,7 +191,7 @@ def write_both(base: str, fixed: str) -> str:
     names = [name for name in re.findall(r"^(?:def|class) (\w+)", fixed, re.M) if re.search(rf"\b{name}\b", base)]
     for name in names:
         anew = f"{name}Anew" if name[0].isupper() else f"{name}_anew"
-        fixed = re.sub(rf"\b{name}\b(?!=)", anew, fixed)
+        fixed = re.sub(rf"(?<![.\w]){name}\b(?!=)", anew, fixed)
     swaps = "\n".join(f"    {name} = {name}{'Anew' if name[0].isupper() else '_anew'}" for name in names)
     return f"{base.strip()}\n\n\n{fixed.strip()}\n\n\nif args.fixed:\n{swaps}"
 
