@@ -6,11 +6,18 @@ import ast
 import re
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import default_collate
 
 from profiler_server.analysis.results import Suggestion
 from tests.zoo.draw.choosing import Draw, draw_programs, list_plants, list_works
+from tests.zoo.draw.feeds import Feed
+from tests.zoo.draw.parts import Plan, Work
+from tests.zoo.draw.writing import Recipe, write_imports, write_sample
 from tests.zoo.scoring.outcome import follow
 from tests.zoo.scoring.peers import Shares, judge
 from tests.zoo.scoring.recording import Recorder
@@ -69,21 +76,51 @@ def test_only_planted_programs_have_a_second_form(one: Draw) -> None:
     assert bool(uses) == bool(one.cause)
 
 
+SWAPS = [(work.key, part) for work in list_works() for part in work.swaps if part != "world"]
+
+
+def make_batch(work: Work, part: str, is_fixed: bool, where: Path) -> list[torch.Tensor]:
+    """Make a batch of four samples by the functions of a program in which this step is written both ways."""
+    plan = Plan(swap=part)
+    pieces = write_sample(Recipe(work, plan, "map", "plain", "", "", 0), Feed("", "", ""))
+    body = "\n".join([work.constants.replace("$batch", "4"), *pieces])
+    space: dict[str, Any] = {"args": SimpleNamespace(fixed=is_fixed)}
+    exec(compile(f"{write_imports(body)}\n{body}", work.key, "exec"), space)
+    space["prepare"](str(where))
+    load = work.load.rpartition("def ")[2].partition("(")[0]
+    item = work.item.replace("$transform", work.transform_name)
+    samples = [eval(item, space, {"raw": space[load](str(where), index), "index": index}) for index in range(4)]
+    return list(space.get(work.collate_name, default_collate)(samples))
+
+
+@pytest.mark.parametrize(("key", "part"), SWAPS)
+def test_both_ways_of_a_step_make_batches_of_one_kind(key: str, part: str, tmp_path: Path) -> None:
+    work = next(work for work in list_works() if work.key == key)
+    made = []
+    for is_fixed in (False, True):
+        folder = tmp_path / str(is_fixed)
+        folder.mkdir()
+        made.append(make_batch(work, part, is_fixed, folder))
+    base, fixed = ([(tensor.dtype, tensor.dim(), tensor.shape[0]) for tensor in batch] for batch in made)
+    assert base == fixed
+
+
+FORMS = [("no_workers", ()), ("worker_restart", ("--fixed",)), ("python_gap", ()), ("debug_modes", ("--fixed",))]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("cause", ["no_workers", "worker_restart", "python_gap", "debug_modes"])
-def test_a_drawn_program_is_recorded_in_both_forms(cause: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("cause", "arguments"), FORMS, ids=[cause for cause, _ in FORMS])
+def test_a_drawn_program_is_recorded_as_it_stands(cause: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
     one = next(one for one in PLANTED if one.cause == cause)
     (tmp_path / f"{one.script}.py").write_text(one.text, "utf-8")
     recorder = Recorder(tmp_path, tmp_path / "kept", steps=6)
-    for form, arguments in (("base", ()), ("fixed", ("--fixed",))):
-        found = recorder.record(one.script, form, arguments)
-        assert found.ran.exit_code == 0, found.ran.said
-        assert found.ran.updates >= 3
-        steps = found.run.table("steps")["kind"].to_pylist()
-        assert steps.count("train") == found.ran.updates
-    kept = (tmp_path / "kept" / one.script / "base" / "ran.json").stat().st_mtime_ns
-    recorder.record(one.script, "base")
-    assert (tmp_path / "kept" / one.script / "base" / "ran.json").stat().st_mtime_ns == kept
+    found = recorder.record(one.script, "form", arguments)
+    assert found.ran.exit_code == 0, found.ran.said
+    assert found.ran.updates >= 3
+    assert found.run.table("steps")["kind"].to_pylist().count("train") == found.ran.updates
+    kept = (found.folder / "ran.json").stat().st_mtime_ns
+    assert recorder.record(one.script, "form", arguments).ran == found.ran
+    assert (found.folder / "ran.json").stat().st_mtime_ns == kept
 
 
 def suggest(settings: dict[str, int | bool], change: str = "") -> Suggestion:

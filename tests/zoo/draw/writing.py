@@ -102,7 +102,7 @@ def write_program(recipe: Recipe) -> str:
     loop = write_loop(recipe.style, build_steps(recipe, feed))
     definitions = [
         _write_arguments(plan, feed) + "\n" + _write_constants(work, plan),
-        *_write_sample(recipe, feed),
+        *write_sample(recipe, feed),
         _fill_model(work, plan),
         plan.data.get("definitions", ""),
         fill_feed(plan.data.get("dataset", feed.definitions), recipe.feed, work, _find_reach(plan)),
@@ -113,7 +113,7 @@ def write_program(recipe: Recipe) -> str:
         'if __name__ == "__main__":\n    main()',
     ]
     body = "\n\n\n".join(text.strip("\n") for text in definitions if text.strip())
-    text = f'"""{recipe.about}"""\n\n{_write_imports(body)}\n\n\n{body}\n'
+    text = f'"""{recipe.about}"""\n\n{write_imports(body)}\n\n\n{body}\n'
     return re.sub(r"\n{4,}", "\n\n\n", text)
 
 
@@ -163,7 +163,7 @@ def _write_constants(work: Work, plan: Plan) -> str:
     return own + f"\nEPOCHS = {plan.epochs if plan.epochs == 1 else f'min({plan.epochs}, STEPS)'}"
 
 
-def _write_sample(recipe: Recipe, feed: Feed) -> list[str]:
+def write_sample(recipe: Recipe, feed: Feed) -> list[str]:
     """Return prepare, load, transform and collate; the one that is written twice has the second way beside it."""
     work, plan = recipe.work, recipe.plan
     if recipe.feed == "world":
@@ -264,7 +264,8 @@ def _write_optimizer(recipe: Recipe) -> str:
     return recipe.optimizer.replace("$how", "**how")
 
 
-def _write_imports(body: str) -> str:
+def write_imports(body: str) -> str:
+    """Return the imports of what a text uses."""
     code = re.sub(r'"""[\s\S]*?"""', "", body)
 
     def uses(name: str) -> bool:

@@ -20,7 +20,7 @@ from collector.format.steps import summarize_steps
 from profiler_server.analysis.results import Diagnosis, Suggestion
 from profiler_server.diagnosis.judging import diagnose
 
-TIMEOUT_S = 180
+TIMEOUT_S = 400
 SILENT = ("info",)
 """Severities that do not count as an alarm: they state a fact and ask for nothing."""
 _PRINTED = re.compile(r"^(\d+) updates, ([\d.]+) s,", re.MULTILINE)

@@ -38,7 +38,8 @@ def read_neighbours(where, index):
 _LOAD_WALK = """
 @functools.cache
 def open_lines(where):
-    return open(os.path.join(where, "edges.txt")).read().splitlines()
+    with open(os.path.join(where, "edges.txt")) as file:
+        return file.read().splitlines()
 
 
 def read_neighbours(where, index):

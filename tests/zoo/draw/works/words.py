@@ -22,7 +22,8 @@ def prepare(where):
     with open(os.path.join(where, "lines.txt"), "w") as file:
         for _ in range(LINES):
             file.write(" ".join(f"w{rng.randrange(WORDS)}" for _ in range(rng.randint(20, LONGEST))) + "\\n")
-    lines = open(os.path.join(where, "lines.txt")).read().splitlines()
+    with open(os.path.join(where, "lines.txt")) as file:
+        lines = file.read().splitlines()
     tokens = np.zeros((LINES, LONGEST), dtype=np.int64)
     for row, line in enumerate(lines):
         found = [int(word[1:]) for word in line.split()]
