@@ -1,0 +1,231 @@
+"""Build the graph of a window: number its nodes, then find what each waits for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from collector.format.intervals import Floats, Ints, Mask
+from profiler_server.analysis.replay.graph import Edges, Graph, HostTime
+from profiler_server.analysis.replay.points import MARK, WAIT, Handoff, Points, find_handoffs, list_points
+from profiler_server.analysis.replay.segments import split_thread
+from profiler_server.analysis.replay.streams import Streams, find_stream_waits, list_streams
+from profiler_server.analysis.replay.window import Window
+
+_RETURN_NS = 5_000.0
+"""What a call that waits takes where there is nothing to wait for."""
+_MOST_LAG_NS = 50_000.0
+"""The longest time from a launch, or from the work before, to the start of work that counts as the device's own."""
+_USUAL_PERCENT = 95
+_NESTED_CALLS = 4
+
+
+@dataclass
+class _Draft:
+    """The graph while it is built; the fields are those of `Graph`."""
+
+    window: Window
+    points: Points
+    work: Ints
+    point_nodes: Ints
+    work_nodes: Ints
+    row: Ints
+    on_device: Mask
+    begin_ns: Floats
+    end_ns: Floats
+    chain: Ints
+    launch: Ints
+    gap_ns: Floats
+    lag_ns: Floats
+    length_ns: Floats
+    after: Edges = field(default_factory=lambda: defaultdict(list))
+    awaits: Edges = field(default_factory=lambda: defaultdict(list))
+
+    def pick_nodes(self, track: int) -> Ints:
+        """Return the nodes of a thread in order."""
+        return self.point_nodes[self.points.track == track]
+
+
+def build_graph(window: Window) -> Graph | None:
+    """Build the graph; None where no thread of the window launches work on a device."""
+    if not window.threads:
+        return None
+    handoffs = find_handoffs(window)
+    draft = _number_nodes(window, list_points(window, handoffs))
+    for track in window.threads:
+        _chain_thread(draft, track)
+    node_of_row = _link_launches(draft)
+    _chain_streams(draft)
+    for turn in handoffs:
+        _hand_over(draft, turn)
+    streams = list_streams(window, draft.work, draft.work_nodes, draft.launch, draft.begin_ns, draft.end_ns)
+    _await_work(draft, streams)
+    for node, source, lag_ns in find_stream_waits(window, streams):
+        if source < node:
+            draft.after[node].append((source, min(lag_ns, _MOST_LAG_NS)))
+    return Graph(
+        window=window,
+        row=draft.row,
+        on_device=draft.on_device,
+        chain=draft.chain,
+        gap_ns=draft.gap_ns,
+        launch=draft.launch,
+        lag_ns=draft.lag_ns,
+        length_ns=draft.length_ns,
+        begin_ns=draft.begin_ns,
+        end_ns=draft.end_ns,
+        after=dict(draft.after),
+        awaits=dict(draft.awaits),
+        host=_lay_host_time(draft),
+        node_of_row=node_of_row,
+    )
+
+
+def _number_nodes(window: Window, points: Points) -> _Draft:
+    """Number the nodes so that each comes after all that it waits for, as the measured times have it."""
+    work = np.flatnonzero(window.on_device)
+    launched = window.launch[work]
+    ready = np.where(launched >= 0, window.start_ns[launched], window.start_ns[work])
+    key = np.concatenate(
+        [
+            np.where(points.kind == WAIT, points.end_ns, points.begin_ns),
+            np.maximum(window.start_ns[work], ready),
+        ]
+    )
+    count = len(key)
+    # At one moment a thread keeps its order, and its calls come before the work on the device.
+    order = np.lexsort((np.arange(count), key))
+    number = np.empty(count, np.int64)
+    number[order] = np.arange(count)
+    begin = (np.concatenate([points.begin_ns, window.start_ns[work]]) - window.first_ns)[order].astype(np.float64)
+    end = (np.concatenate([points.end_ns, window.end_ns[work]]) - window.first_ns)[order].astype(np.float64)
+    return _Draft(
+        window=window,
+        points=points,
+        work=work,
+        point_nodes=number[: len(points)],
+        work_nodes=number[len(points) :],
+        row=np.concatenate([points.row, work])[order],
+        on_device=order >= len(points),
+        begin_ns=begin,
+        end_ns=end,
+        chain=np.full(count, -1, np.int64),
+        launch=np.full(count, -1, np.int64),
+        gap_ns=np.zeros(count),
+        lag_ns=np.zeros(count),
+        length_ns=end - begin,
+    )
+
+
+def _chain_thread(draft: _Draft, track: int) -> None:
+    nodes = draft.pick_nodes(track)
+    draft.chain[nodes[1:]] = nodes[:-1]
+    draft.gap_ns[nodes[0]] = draft.begin_ns[nodes[0]]
+    draft.gap_ns[nodes[1:]] = np.maximum(draft.begin_ns[nodes[1:]] - draft.end_ns[nodes[:-1]], 0.0)
+
+
+def _link_launches(draft: _Draft) -> Ints:
+    """Link work to its launch, and return the node of each slice. A call inside another one counts as that."""
+    window, points = draft.window, draft.points
+    node_of_row = np.full(len(window.ids), -1, np.int64)
+    calls = np.flatnonzero(points.kind != MARK)[::-1]  # of a launch that also waits, the launch stays
+    node_of_row[points.row[calls]] = draft.point_nodes[calls]
+    launched = window.launch[draft.work]
+    for _ in range(_NESTED_CALLS):
+        lost = (launched >= 0) & (node_of_row[launched] < 0)
+        launched = np.where(lost, window.parent[launched], launched)
+    nodes = np.where(launched >= 0, node_of_row[launched], -1)
+    draft.launch[draft.work_nodes] = np.where(nodes < draft.work_nodes, nodes, -1)
+    node_of_row[draft.work] = draft.work_nodes
+    return node_of_row
+
+
+def _chain_streams(draft: _Draft) -> None:
+    """Chain the work of each stream, and say how long a device usually takes to begin with work that is ready.
+
+    What takes longer than usual has a reason that the graph does not know: the replay leaves it out, and shows by how
+    much it is shorter than the window.
+    """
+    order = np.argsort(draft.work_nodes, kind="stable")
+    nodes, tracks = draft.work_nodes[order], draft.window.track[draft.work][order]
+    for track in np.unique(tracks):
+        mine = nodes[tracks == track]
+        draft.chain[mine[1:]] = mine[:-1]
+    chain, launch, begin = draft.chain[nodes], draft.launch[nodes], draft.begin_ns[nodes]
+    first, linked = chain < 0, launch >= 0
+    since_work = np.where(first, begin, begin - draft.end_ns[chain])
+    since_launch = np.where(linked, begin - draft.begin_ns[launch], 0.0)
+    idle = linked & (first | (draft.end_ns[chain] <= draft.begin_ns[launch]))
+    queued = linked & ~first & (since_work >= 0) & (since_launch > since_work + _MOST_LAG_NS)
+    draft.lag_ns[nodes] = np.clip(since_launch, 0.0, _find_usual(since_launch[idle]))
+    gap = np.where(first, 0.0, np.minimum(since_work, _find_usual(since_work[queued])))
+    # Work without a launch stays where it was behind the work before it.
+    draft.gap_ns[nodes] = np.where(linked, gap, since_work)
+
+
+def _find_usual(times_ns: Floats) -> float:
+    return min(float(np.percentile(times_ns, _USUAL_PERCENT)), _MOST_LAG_NS) if len(times_ns) else _MOST_LAG_NS
+
+
+def _hand_over(draft: _Draft, turn: Handoff) -> None:
+    stop, begin, end, go_on = (
+        _find_mark(draft, track, time_ns)
+        for track, time_ns in (
+            (turn.waiter, turn.stop_ns),
+            (turn.worker, turn.begin_ns),
+            (turn.worker, turn.end_ns),
+            (turn.waiter, turn.go_on_ns),
+        )
+    )
+    if stop < begin <= end < go_on:
+        draft.gap_ns[begin] = draft.gap_ns[go_on] = 0.0
+        draft.after[begin].append((stop, float(draft.begin_ns[begin] - draft.begin_ns[stop])))
+        draft.after[go_on].append((end, float(draft.begin_ns[go_on] - draft.begin_ns[end])))
+
+
+def _find_mark(draft: _Draft, track: int, time_ns: int) -> int:
+    nodes = draft.pick_nodes(track)
+    at = int(np.searchsorted(draft.begin_ns[nodes], time_ns - draft.window.first_ns))
+    while draft.row[nodes[at]] >= 0:  # a call that begins at the same moment
+        at += 1
+    return int(nodes[at])
+
+
+def _await_work(draft: _Draft, streams: tuple[Streams, ...]) -> None:
+    """Tie each call that waits to the work that it waits for: of each stream the last that was launched before it."""
+    points = draft.points
+    launched_by: dict[int, int] = dict(zip(draft.window.launch[draft.work].tolist(), draft.work_nodes.tolist(), strict=True))
+    for at in np.flatnonzero(points.kind == WAIT).tolist():
+        node, row = int(draft.point_nodes[at]), int(points.row[at])
+        own = launched_by.get(row)
+        begin, end = float(draft.begin_ns[node]), float(draft.end_ns[node])
+        awaited = [own] if own is not None else [s.find_awaited(begin, end) for s in streams]
+        known = [other for other in awaited if other is not None and other < node]
+        if not known:
+            continue
+        done = max(float(draft.end_ns[other]) for other in known)
+        waited = done > begin
+        lag = min(max(end - done, 0.0), end - begin) if waited else 0.0
+        draft.awaits[node] = [(other, lag) for other in known]
+        if waited:
+            draft.length_ns[node] = min(draft.length_ns[node], _RETURN_NS)
+
+
+def _lay_host_time(draft: _Draft) -> HostTime:
+    """Give each stretch of host time to the node that comes after it, or that it lies in."""
+    window = draft.window
+    parts: list[tuple[Ints, ...]] = []
+    for number, track in enumerate(window.threads):
+        nodes = draft.pick_nodes(track)
+        begins = draft.begin_ns[nodes].astype(np.int64) + window.first_ns
+        ends = draft.end_ns[nodes].astype(np.int64) + window.first_ns
+        found = split_thread(window, track, int(ends[-1]))
+        last = np.searchsorted(begins, found.start_ns, side="right") - 1
+        inside = (last >= 0) & (found.start_ns < ends[last])
+        at = np.where(inside, last, np.minimum(last + 1, len(nodes) - 1))
+        length = found.end_ns - found.start_ns
+        parts.append((found.start_ns, length, found.owner, nodes[at], inside.astype(np.int64), np.full(len(at), number)))
+    start, length, owner, node, within, thread = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return HostTime(start, length, owner, node, within.astype(bool), thread)

@@ -1,0 +1,140 @@
+"""Nodes and edges of a recorded window.
+
+Nodes are the calls that launch or wait for device work, and the device work itself; between two calls of a thread lies
+host time. A node begins when all that it waits for is there:
+
+- the call before it on its thread has ended, and the host time between them has passed;
+- the work before it on its stream has ended; work on another stream whose event its stream waits for has ended;
+- its launch call has begun. A call that synchronises ends when the work that it waits for has ended;
+- a thread that works only while another one waits begins when that one stops, and lets it go on when it ends (the
+  backward thread of autograd).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.format.intervals import Floats, Ints, Mask
+from profiler_server.analysis.replay.window import Window
+
+Edges = dict[int, list[tuple[int, float]]]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes in an order in which each comes after all that it waits for. Times are ns since the start of the window.
+
+    `row` is the slice of a node, -1 for a mark without length. `chain` is the node before it on its thread or stream,
+    `gap_ns` what lies between them at least; `launch` the call that launched it, `lag_ns` the least time from there.
+    `after` are nodes whose end it waits for to begin, `awaits` those whose end it waits for to end, each with the least
+    time in between; `begin_ns` and `end_ns` are as measured.
+    """
+
+    window: Window
+    row: Ints
+    on_device: Mask
+    chain: Ints
+    gap_ns: Floats
+    launch: Ints
+    lag_ns: Floats
+    length_ns: Floats
+    begin_ns: Floats
+    end_ns: Floats
+    after: Edges
+    awaits: Edges
+    host: HostTime
+    node_of_row: Ints
+
+    @property
+    def measured_ns(self) -> float:
+        return float(self.end_ns.max())
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+@dataclass(frozen=True)
+class HostTime:
+    """Stretches of host time and the node that comes after each on its thread; `inside` says which lie in the node itself."""
+
+    start_ns: Ints
+    length_ns: Ints
+    owner: Ints
+    node: Ints
+    inside: Mask
+    thread: Ints
+
+
+@dataclass
+class Changes:
+    """What is different in a replay. Factors are for each stretch of host time and for the length of each device node."""
+
+    host: Floats
+    device: Floats
+    unwaited: Mask
+    """Calls that wait for nothing any more."""
+    aside: Mask
+    """Device work that runs beside all other work, and that nothing waits for but who needs it."""
+    skipped: Mask
+    """Device work that is gone: no length, and nothing lies between it and the work before it."""
+
+    @classmethod
+    def none(cls, graph: Graph) -> Changes:
+        count = len(graph)
+        flags = [np.zeros(count, bool) for _ in range(3)]
+        return cls(np.ones(len(graph.host.owner)), np.ones(count), *flags)
+
+
+def replay(graph: Graph, changes: Changes | None = None) -> tuple[list[float], list[float]]:
+    """Return when each node begins and ends, in ns since the start of the window."""
+    begins, ends = [0.0] * len(graph), [0.0] * len(graph)
+    gaps, lengths = _weigh(graph, changes)
+    chains, launches, lags = graph.chain.tolist(), graph.launch.tolist(), graph.lag_ns.tolist()
+    unwaited = set(np.flatnonzero(changes.unwaited).tolist()) if changes is not None else set()
+    aside = set(np.flatnonzero(changes.aside).tolist()) if changes is not None else set()
+    after, awaits = graph.after, graph.awaits
+    for node, (chain, gap, launch, length) in enumerate(zip(chains, gaps, launches, lengths, strict=True)):
+        begin = ends[chain] + gap if chain >= 0 else gap
+        if launch >= 0:
+            ready = begins[launch] + lags[node]
+            if ready > begin or node in aside:
+                begin = ready
+        if node in after:
+            for source, lag in after[node]:
+                if ends[source] + lag > begin:
+                    begin = ends[source] + lag
+        end = begin + length
+        if node in awaits and node not in unwaited:
+            for source, lag in awaits[node]:
+                if ends[source] + lag > end:
+                    end = ends[source] + lag
+        begins[node] = begin
+        # What runs aside takes no place on its stream: the next one follows what was before it.
+        ends[node] = end if node not in aside else (ends[chain] if chain >= 0 else 0.0)
+    return begins, ends
+
+
+def _weigh(graph: Graph, changes: Changes | None) -> tuple[list[float], list[float]]:
+    """Return the host time or gap before each node and its length, with the changes made."""
+    if changes is None:
+        return graph.gap_ns.tolist(), graph.length_ns.tolist()
+    host, count = graph.host, len(graph)
+    saved = host.length_ns * (1.0 - changes.host)
+    before = np.bincount(host.node[~host.inside], saved[~host.inside], count)
+    within = np.bincount(host.node[host.inside], saved[host.inside], count)
+    gaps, lengths = graph.gap_ns.copy(), graph.length_ns.copy()
+    on_host = ~graph.on_device
+    gaps[on_host] = np.maximum(gaps - before, 0.0)[on_host]
+    lengths[on_host] = np.maximum(lengths - within, 0.0)[on_host]
+    lengths[graph.on_device] *= changes.device[graph.on_device]
+    gone = changes.skipped & graph.on_device
+    lengths[gone] = 0.0
+    gaps[gone & (graph.chain >= 0)] = 0.0
+    return gaps.tolist(), lengths.tolist()
+
+
+def measure_replay(graph: Graph, changes: Changes | None = None) -> float:
+    """Return the time from the start of the window to its last end, ns."""
+    return max(replay(graph, changes)[1])

@@ -1,0 +1,125 @@
+"""The points of a thread that become nodes: calls that launch or wait for work, and where threads take turns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.format.intervals import Intervals, Ints, Mask, unite
+from profiler_server.analysis.replay.window import CALL, OPERATOR, Window
+
+SYNC = re.compile(r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|^(cuda|hip)(Free|Memcpy|Memcpy2D)$")
+"""Calls that return when work on the device has ended."""
+TOLERANCE_NS = 2_000
+"""Clocks of host and device disagree by so much."""
+MARK, LAUNCH, WAIT = -1, 0, 1
+_COPY = re.compile("Memcpy")
+
+
+@dataclass(frozen=True)
+class Points:
+    """Points of the threads, each thread in order: the slice (-1 for a mark), what it is, and when."""
+
+    track: Ints
+    row: Ints
+    kind: Ints
+    begin_ns: Ints
+    end_ns: Ints
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+@dataclass(frozen=True)
+class Handoff:
+    """A thread that works only while another one does nothing: when that stops and goes on, and when this one works."""
+
+    waiter: int
+    worker: int
+    stop_ns: int
+    go_on_ns: int
+    begin_ns: int
+    end_ns: int
+
+
+def list_points(window: Window, handoffs: list[Handoff]) -> Points:
+    """Return the points of all threads that launch work."""
+    parts = [_list_of_thread(window, track, handoffs) for track in window.threads]
+    return Points(*(np.concatenate([getattr(part, name) for part in parts]) for name in Points.__dataclass_fields__))
+
+
+def _list_of_thread(window: Window, track: int, handoffs: list[Handoff]) -> Points:
+    waiting = (window.kind == CALL) & window.match(SYNC)
+    rows = np.flatnonzero((window.track == track) & (window.list_launches() | waiting))
+    rows = rows[_find_outermost(window, rows)]
+    begin, end = window.start_ns[rows], window.end_ns[rows]
+    blocks = _find_blocking(window, rows)
+    blocking = rows[blocks]
+    marks = _list_marks(window, track, handoffs)
+    # A call that waits for the copy that it launches is two points: the launch, and the wait.
+    row = np.concatenate([rows, blocking, np.full(len(marks), -1)])
+    kind = np.concatenate(
+        [np.where(waiting[rows] & ~blocks, WAIT, LAUNCH), np.full(len(blocking), WAIT), np.full(len(marks), MARK)]
+    )
+    begins = np.concatenate([begin, begin[blocks], marks])
+    ends = np.concatenate([np.where(blocks, begin, end), end[blocks], marks])
+    order = np.lexsort((ends, begins))
+    return Points(np.full(len(row), track), row[order], kind[order], begins[order], ends[order])
+
+
+def _find_outermost(window: Window, rows: Ints) -> Mask:
+    """Return which calls do not lie in another one: a runtime call may stand around one of the driver."""
+    if not len(rows):
+        return np.zeros(0, bool)
+    reach = np.maximum.accumulate(window.end_ns[rows])
+    outer: Mask = np.concatenate([[True], window.start_ns[rows][1:] >= reach[:-1]])
+    return outer
+
+
+def _find_blocking(window: Window, rows: Ints) -> Mask:
+    """Return which calls return only when the copy that they launched is done."""
+    done = np.full(len(window.ids), np.iinfo(np.int64).max)
+    copies = np.flatnonzero(window.on_device & (window.launch >= 0))
+    done[window.launch[copies]] = window.end_ns[copies]
+    blocking: Mask = (done[rows] <= window.end_ns[rows] + TOLERANCE_NS) & window.match(_COPY)[rows]
+    return blocking
+
+
+def _list_marks(window: Window, track: int, handoffs: list[Handoff]) -> Ints:
+    """Return when a thread takes turns with another one, and when it ends."""
+    times = {time for turn in handoffs if turn.waiter == track for time in (turn.stop_ns, turn.go_on_ns)}
+    times |= {time for turn in handoffs if turn.worker == track for time in (turn.begin_ns, turn.end_ns)}
+    last, over = int(window.end_ns[window.track == track].max()), int(window.step_ends_ns[-1])
+    return np.array(sorted(times | {min(last, over)}), np.int64)
+
+
+def find_handoffs(window: Window) -> list[Handoff]:
+    """Find where the first thread does nothing while another one does work that begins and ends in that time."""
+    waiter, *workers = window.threads
+    busy = _unite_work(window, waiter)
+    found: list[Handoff] = []
+    for worker in workers:
+        theirs = _unite_work(window, worker)
+        first = np.searchsorted(theirs.starts, busy.ends[:-1])
+        last = np.searchsorted(theirs.ends, busy.starts[1:], side="right") - 1
+        before = np.append(theirs.ends, 0)[first - 1]  # where nothing is before, it ended at 0
+        after = np.append(theirs.starts, np.iinfo(np.int64).max)[last + 1]
+        taken = (last >= first) & ((first == 0) | (before <= busy.ends[:-1])) & (after >= busy.starts[1:])
+        found += [
+            Handoff(waiter, worker, *(int(time) for time in times))
+            for times in zip(
+                busy.ends[:-1][taken],
+                busy.starts[1:][taken],
+                theirs.starts[first[taken]],
+                theirs.ends[last[taken]],
+                strict=True,
+            )
+        ]
+    return found
+
+
+def _unite_work(window: Window, track: int) -> Intervals:
+    rows = (window.track == track) & ((window.kind == OPERATOR) | (window.kind == CALL))
+    return unite(window.start_ns[rows], window.end_ns[rows])

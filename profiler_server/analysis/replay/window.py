@@ -1,0 +1,180 @@
+"""The slices of the detailed steps as arrays: threads that launch work, the calls that they make, and device work."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from collector.format.intervals import Ints, Mask
+from collector.format.run import RankRun
+from profiler_server.analysis.device.slices import (
+    Texts,
+    read_slices,
+    read_spans,
+    read_steps,
+    read_stream_tracks,
+    read_thread_tracks,
+    release_slices,
+    to_ints,
+)
+
+MOST_ROWS = 400_000
+"""Slices that are replayed: of a longer window the last whole steps that hold no more."""
+_COLUMNS = (
+    *("id", "track", "depth", "start_ns", "duration_ns", "name", "category"),
+    *("parent", "launched_by", "operator", "sequence", "args"),
+)
+KERNEL, COLLECTIVE, COPY, SET, CALL, OPERATOR, OTHER = range(7)
+"""Values of `Window.kind`: device work up to SET, then what happens on the host."""
+_KINDS = {"kernel": KERNEL, "communication": COLLECTIVE, "memcpy": COPY, "memset": SET}
+_HOST_KINDS = {"runtime": CALL, "operator": OPERATOR, "communication": OPERATOR}
+_LAUNCHING = re.compile(r"Launch|Memcpy|Memset", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Rows of some whole steps in order of start; places in these arrays are what other places refer to.
+
+    `parent` is the slice around a row on its track, `launch` the call that launched device work, -1 for none. `names`,
+    `operators` and `texts` are looked up with the codes of a row, -1 for none.
+    """
+
+    ids: Ints
+    track: Ints
+    start_ns: Ints
+    end_ns: Ints
+    kind: Ints
+    parent: Ints
+    launch: Ints
+    name: Ints
+    operator: Ints
+    sequence: Ints
+    args: Ints
+    names: tuple[str, ...]
+    operators: tuple[str, ...]
+    texts: tuple[str | None, ...]
+    step_starts_ns: Ints
+    step_ends_ns: Ints
+    left_out: int = 0
+
+    @property
+    def first_ns(self) -> int:
+        return int(self.step_starts_ns[0])
+
+    @property
+    def steps(self) -> int:
+        return len(self.step_starts_ns)
+
+    @property
+    def steps_ns(self) -> int:
+        """The time of all steps together."""
+        return int((self.step_ends_ns - self.step_starts_ns).sum())
+
+    @property
+    def on_device(self) -> Mask:
+        return self.kind <= SET
+
+    @cached_property
+    def threads(self) -> tuple[int, ...]:
+        """The threads that launch device work, the one that launches first in front."""
+        launches = self.launch[self.on_device & (self.launch >= 0)]
+        tracks, first = np.unique(self.track[np.sort(launches)], return_index=True)
+        return tuple(int(track) for track in tracks[np.argsort(first)])
+
+    def match(self, pattern: re.Pattern[str]) -> Mask:
+        """Return the rows whose name a pattern finds."""
+        return self._match(pattern, self.names)[self.name]
+
+    def match_operator(self, pattern: re.Pattern[str]) -> Mask:
+        """Return the rows whose operator a pattern finds: none where no operator is known."""
+        return self._match(pattern, self.operators)[self.operator]
+
+    @staticmethod
+    def _match(pattern: re.Pattern[str], texts: tuple[str, ...]) -> Mask:
+        return np.array([*(pattern.search(text) is not None for text in texts), False], bool)
+
+    def list_launches(self) -> Mask:
+        """Return which rows are calls that put work on a device."""
+        found = np.zeros(len(self.ids), bool)
+        launches = self.launch[self.on_device]
+        found[launches[launches >= 0]] = True
+        return found | ((self.kind == CALL) & self.match(_LAUNCHING))
+
+
+def read_window(rank: RankRun) -> Window | None:
+    """Return the last detailed steps of a rank, None where no step or no slice was recorded in detail.
+
+    Steps of the last window only: between two windows nothing is known. Raises as `RankRun.table` does.
+    """
+    starts, ends = read_steps(rank)
+    spans = read_spans(rank, starts, ends)
+    data = read_slices(rank, _COLUMNS) if spans else None
+    if data is None:
+        return None
+    inside = (starts >= spans[-1].start_ns) & (ends <= spans[-1].end_ns)
+    starts, ends = starts[inside], ends[inside]
+    first = _choose_first(to_ints(data["start_ns"]), starts)
+    begin, end = int(starts[first]), int(ends[-1])
+    at = to_ints(data["start_ns"])
+    rows = np.flatnonzero((at >= begin) & (at < end))
+    if not len(rows):
+        return None
+    window = _build(data.take(pa.array(rows)), rank, starts[first:], ends[first:], first)
+    del data
+    release_slices()
+    return window
+
+
+def _choose_first(at: Ints, starts: Ints) -> int:
+    """Return the first step from which on the slices are not too many; the last step is always taken."""
+    counts = len(at) - np.searchsorted(at, starts) if len(at) else np.zeros(len(starts), np.int64)
+    fitting = np.flatnonzero(counts <= MOST_ROWS)
+    return int(fitting[0]) if len(fitting) else len(starts) - 1
+
+
+def _build(data: pa.Table, rank: RankRun, starts: Ints, ends: Ints, left_out: int) -> Window:
+    streams = np.array(list(read_stream_tracks(rank)), np.int64)
+    threads = np.array(read_thread_tracks(rank), np.int64)
+    track, ids = to_ints(data["track"]), to_ints(data["id"])
+    categories = Texts(data["category"])
+    work = np.where(np.isin(track, streams), categories.number(_KINDS), -1)
+    host = np.where(np.isin(track, threads), categories.number(_HOST_KINDS), -1)
+    kind = np.where(work >= 0, work, np.where(host >= 0, host, OTHER))
+    at = to_ints(data["start_ns"])
+    columns = {name: data[name].combine_chunks() for name in ("name", "operator", "args")}
+    return Window(
+        ids=ids,
+        track=track,
+        start_ns=at,
+        end_ns=at + to_ints(data["duration_ns"]),
+        kind=kind,
+        parent=_find_places(ids, data["parent"]),
+        launch=np.where(work >= 0, _find_places(ids, data["launched_by"]), -1),
+        name=_read_codes(columns["name"]),
+        operator=_read_codes(columns["operator"]),
+        sequence=to_ints(data["sequence"].fill_null(-1)),
+        args=_read_codes(columns["args"]),
+        names=tuple(columns["name"].dictionary.to_pylist()),
+        operators=tuple(columns["operator"].dictionary.to_pylist()),
+        texts=tuple(columns["args"].dictionary.to_pylist()),
+        step_starts_ns=starts,
+        step_ends_ns=ends,
+        left_out=left_out,
+    )
+
+
+def _read_codes(column: pa.DictionaryArray) -> Ints:
+    return np.asarray(column.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _find_places(ids: Ints, column: pa.ChunkedArray) -> Ints:
+    """Return the places of the rows that a column names, -1 for one that is not there."""
+    wanted = to_ints(column.fill_null(-1))
+    order = np.argsort(ids, kind="stable")
+    at = order[np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)]
+    places: Ints = np.where((wanted >= 0) & (ids[at] == wanted), at, -1)
+    return places
