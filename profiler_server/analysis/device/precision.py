@@ -11,7 +11,7 @@ from collector.format.run import RankRun
 from collector.format.schema.errors import TableMissingError
 
 # cuBLAS and CUTLASS: sgemm, simt; cuDNN: scudnn, the engines and Winograd kernels of float, implicit_convolve_sgemm.
-_FULL = re.compile(r"sgemm|scudnn|simt_s|_engine<float|winograd\w*<float|(?<!t)f32f32_f32f32_f32")
+FULL_PRECISION = re.compile(r"sgemm|scudnn|simt_s|_engine<float|winograd\w*<float|(?<!t)f32f32_f32f32_f32")
 
 
 def find_full_precision(rank: RankRun) -> float | None:
@@ -27,5 +27,5 @@ def find_full_precision(rank: RankRun) -> float | None:
     sums = kernels.group_by("name").aggregate([("total_ns", "sum")])
     total = pc.sum(sums["total_ns_sum"]).as_py() or 0
     rows = zip(sums["name"].cast(pa.string()).to_pylist(), sums["total_ns_sum"].to_pylist(), strict=True)
-    full = sum(time_ns for name, time_ns in rows if _FULL.search(name))
+    full = sum(time_ns for name, time_ns in rows if FULL_PRECISION.search(name))
     return full / total if total else None

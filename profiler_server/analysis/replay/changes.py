@@ -1,0 +1,102 @@
+"""Changes that rules predict with, each in a poor, a usual and the best version."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from profiler_server.analysis.device.precision import FULL_PRECISION
+from profiler_server.analysis.replay.graph import Changes
+from profiler_server.analysis.replay.results import Gain
+from profiler_server.analysis.replay.trial import TO_DEVICE, Change, Trial
+from profiler_server.analysis.replay.window import CALL, KERNEL, OPERATOR
+
+_LOADING = re.compile(r"DataLoader|dataloader")
+_SHORT_NS = 200_000
+"""Python between operators that is shorter belongs to the model; longer stretches are the loop's own."""
+_CALL_NS = 5_000
+
+
+def shorten_products(trial: Trial) -> Gain | None:
+    """Full-precision products on tensor cores: half of their time, a quarter at best, three quarters at worst."""
+    window = trial.window
+    rows = np.flatnonzero((window.kind == KERNEL) & window.match(FULL_PRECISION))
+    nodes = trial.nodes(rows)
+
+    def take(factor: float) -> Change:
+        def change(changes: Changes) -> None:
+            changes.device[nodes] = factor
+
+        return change
+
+    return trial.try_change(take(0.75), take(0.5), take(0.25)) if len(nodes) else None
+
+
+def join_update(trial: Trial) -> Gain | None:
+    """One fused update instead of a loop over tensors: a tenth of its host time; its kernels move the same bytes."""
+    window = trial.window
+    host = trial.host_between(trial.updates)
+    launched = np.where(window.launch >= 0, window.launch, 0)
+    work = np.flatnonzero(window.on_device & (window.launch >= 0))
+    nodes = trial.nodes(work[trial.is_updating(launched[work])])
+
+    def take(host_factor: float, device_factor: float) -> Change:
+        def change(changes: Changes) -> None:
+            changes.host[host] = host_factor
+            changes.device[nodes] = device_factor
+
+        return change
+
+    return trial.try_change(take(0.3, 1.0), take(0.1, 0.8), take(0.03, 0.4)) if len(nodes) else None
+
+
+def batch_launches(trial: Trial) -> Gain | None:
+    """Compiled, or replayed from CUDA graphs: little is left of operators, launches and the Python between them."""
+    graph, window = trial.graph, trial.window
+    owner = graph.host.owner
+    kind = np.where(owner >= 0, window.kind[owner], -1)
+    dispatch = (kind == OPERATOR) | (kind == CALL)
+    loading = (owner >= 0) & window.match(_LOADING)[owner]
+    python = ~dispatch & ~loading & (graph.host.length_ns < _SHORT_NS)
+
+    def take(dispatch_factor: float, python_factor: float) -> Change:
+        def change(changes: Changes) -> None:
+            changes.host[dispatch] = dispatch_factor
+            changes.host[python] = python_factor
+
+        return change
+
+    return trial.try_change(take(0.6, 0.8), take(0.25, 0.4), take(0.05, 0.1))
+
+
+def overlap_copies(trial: Trial) -> Gain | None:
+    """Copies to the device from pinned memory that do not block, and at best beside the computing of the step before."""
+    copies = trial.find_copies(TO_DEVICE)
+    if not len(copies):
+        return None
+    nodes = trial.nodes(copies)
+    calls = trial.window.launch[copies]
+    calls = calls[calls >= 0]
+    waits = trial.wait_nodes(calls)
+    host = trial.graph.host
+    short = np.isin(host.owner, calls) & (host.length_ns > _CALL_NS)
+
+    def take(aside: bool) -> Change:
+        def change(changes: Changes) -> None:
+            changes.unwaited[waits] = True
+            changes.host[short] = np.minimum(_CALL_NS / host.length_ns[short], 1.0)
+            changes.aside[nodes] = aside
+
+        return change
+
+    return trial.try_change(take(False), take(True), take(True))
+
+
+CHANGES: dict[str, Callable[[Trial], Gain | None]] = {
+    "precision": shorten_products,
+    "update": join_update,
+    "launches": batch_launches,
+    "copies": overlap_copies,
+}

@@ -1,0 +1,132 @@
+"""Copies between host and device that need not be, or need not be so many or so large."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from collector.format.intervals import Ints, Mask
+from profiler_server.analysis.replay.graph import Changes
+from profiler_server.analysis.replay.results import Gain, Sighting
+from profiler_server.analysis.replay.trial import TO_DEVICE, TO_HOST, Trial
+
+SMALL_BYTES = 64 << 10
+LARGE_BYTES = 1 << 20
+LEAST_SMALL = 20
+"""Small copies per step from which one larger copy is worth it."""
+_NEAR_NS = 200_000
+_MADE = re.compile(
+    r"^aten::(arange|zeros|ones|full|rand|randn|randint|randperm|eye|linspace|zeros_like|ones_like|full_like|lift_fresh)$"
+)
+_FILLER = re.compile(r"^aten::(detach_?|lift_fresh|to|view|reshape|unsqueeze)$")
+_CAST = re.compile(r"^aten::(to|_to_copy|float|half|div|mul|sub|true_divide)$")
+_SIZES = {"unsigned char": 1, "signed char": 1, "bool": 1, "short": 2, "c10::Half": 2, "c10::BFloat16": 2}
+_SIZES |= {"int": 4, "float": 4, "long": 8, "long int": 8, "double": 8}
+Masks = tuple[Ints, Ints, Mask]
+
+
+def find_small_copies(trial: Trial) -> Sighting | None:
+    """Many small copies to the device in a step, each with a launch of its own."""
+    copies = trial.find_copies(TO_DEVICE)
+    copies = copies[trial.read_bytes(copies) <= SMALL_BYTES]
+    if len(copies) < LEAST_SMALL * trial.window.steps:
+        return None
+    return _describe(trial, copies, low=0.6)
+
+
+def find_large_d2h(trial: Trial) -> Sighting | None:
+    """Large results that are brought to the host in every step."""
+    copies = trial.find_copies(TO_HOST)
+    copies = copies[trial.read_bytes(copies) >= LARGE_BYTES]
+    return _describe(trial, copies, low=0.5) if len(copies) >= trial.window.steps else None
+
+
+def find_built_on_cpu(trial: Trial) -> Sighting | None:
+    """Tensors that the host makes and then copies, where the device could make them."""
+    copies, before = _list_with_previous(trial, trial.find_copies(TO_DEVICE), _FILLER)
+    made = trial.window.match(_MADE)
+    kept = copies[(before >= 0) & made[before]]
+    return _describe(trial, kept, low=0.5, near=before[(before >= 0) & made[before]]) if len(kept) else None
+
+
+def find_cast_before_copy(trial: Trial) -> Sighting | None:
+    """Batches that the host casts to a wider type before it copies them."""
+    copies, before = _list_with_previous(trial, trial.find_copies(TO_DEVICE), re.compile("(?!)"))
+    cast = (before >= 0) & trial.window.match(_CAST)[before]
+    copies, before = copies[cast], before[cast]
+    narrow = np.array([_measure_element(entry) for entry in trial.read_args(before)], np.float64)
+    wide = np.array([_measure_element(entry) for entry in trial.read_args(trial.caller[copies])], np.float64)
+    grown = (narrow > 0) & (wide > narrow) & (trial.read_bytes(copies) >= LARGE_BYTES)
+    copies, before, ratio = copies[grown], before[grown], (narrow / np.maximum(wide, 1.0))[grown]
+    if not len(copies):
+        return None
+    nodes, host = trial.nodes(copies), trial.host_of(before)
+
+    def change(changes: Changes) -> None:
+        changes.device[nodes] = ratio
+        changes.host[host] = 0.05
+
+    found = trial.try_change(change, change, change)
+    gain = None if found is None else Gain(0.6 * found.frac, found.frac, found.frac)
+    spent = float(trial.lengths(before).sum() + trial.lengths(copies).sum())
+    return trial.sight(len(copies), spent, trial.rank_names(before, trial.lengths(before)), gain)
+
+
+def _describe(trial: Trial, copies: Ints, low: float, near: Ints | None = None) -> Sighting | None:
+    """Describe copies that could be left out, or be made part of another one."""
+    if not len(copies):
+        return None
+    callers = np.unique(trial.caller[copies])
+    callers = callers[callers >= 0]
+    waits = trial.wait_nodes(trial.window.launch[copies])
+    waits = np.union1d(waits, _find_waits_in(trial, callers))
+    nodes, host = trial.nodes(copies), trial.host_of(callers)
+
+    def change(changes: Changes) -> None:
+        changes.skipped[nodes] = True
+        changes.unwaited[waits] = True
+        changes.host[host] = 0.1
+
+    found = trial.try_change(change, change, change)
+    gain = None if found is None else Gain(low * found.frac, found.frac, found.frac)
+    named = near if near is not None else callers if len(callers) else copies
+    sizes = trial.read_bytes(copies)
+    total = float(np.nansum(sizes)) / trial.window.steps
+    return trial.sight(
+        len(copies), float(trial.lengths(copies).sum()), trial.rank_names(named, np.ones(len(named))), gain, size_bytes=total
+    )
+
+
+def _find_waits_in(trial: Trial, callers: Ints) -> Ints:
+    waits = np.array(sorted(trial.graph.awaits), np.int64)
+    return waits[np.isin(trial.top[trial.graph.row[waits]], callers)] if len(waits) else waits
+
+
+def _list_with_previous(trial: Trial, copies: Ints, filler: re.Pattern[str]) -> tuple[Ints, Ints]:
+    """Return the copies that operators launched, and the outermost operator right before each, -1 for none near it.
+
+    Operators that only hand a tensor on are passed over.
+    """
+    window = trial.window
+    copies = copies[trial.caller[copies] >= 0]
+    before = np.full(len(copies), -1, np.int64)
+    skip = window.match(filler)
+    launching = np.zeros(len(window.ids), bool)
+    launching[trial.caller[window.on_device & (trial.caller >= 0)]] = True
+    for track in window.threads:
+        calls = trial.list_calls(track)
+        calls = calls[~skip[calls] | launching[calls]]
+        mine = np.flatnonzero(window.track[trial.caller[copies]] == track)
+        at = np.searchsorted(calls, trial.caller[copies[mine]]) - 1
+        found = np.where(at >= 0, calls[np.maximum(at, 0)], -1) if len(calls) else np.full(len(mine), -1)
+        near = window.start_ns[trial.caller[copies[mine]]] - window.end_ns[found] <= _NEAR_NS
+        before[mine] = np.where((found >= 0) & near & ~launching[found], found, -1)
+    return copies, before
+
+
+def _measure_element(args: dict[str, object]) -> float:
+    """Return the bytes of an element of the first input, NaN where the trace does not say."""
+    types = args.get("Input type")
+    first = types[0] if isinstance(types, list) and types else None
+    return float(_SIZES.get(first, np.nan)) if isinstance(first, str) else np.nan

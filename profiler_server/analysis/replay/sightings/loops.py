@@ -1,0 +1,51 @@
+"""Loops over tensors in Python, outside of the update: one small operator after the other."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from collector.format.intervals import Ints, Mask, unite
+from profiler_server.analysis.replay.graph import Changes
+from profiler_server.analysis.replay.results import Sighting
+from profiler_server.analysis.replay.trial import Change, Trial
+
+LEAST_IN_A_ROW = 60
+"""Operators in a row, all of kinds that have a form for many tensors, from which they are a loop over parameters."""
+_MOST_KINDS = 4
+_LISTED = re.compile(
+    r"^aten::(mul_|add_|sub_|div_|lerp_|copy_|zero_|norm|linalg_vector_norm|clamp_|clamp|addcmul_|addcdiv_|sqrt|mul|add|pow|sum)$"
+)
+_NEUTRAL = re.compile(r"^aten::(detach_?|view|reshape|to|expand|empty|empty_like|resolve_conj|resolve_neg)$")
+
+
+def find_per_parameter_loops(trial: Trial) -> Sighting | None:
+    """Operators over one parameter after the other: norms for clipping, moving averages of weights."""
+    window = trial.window
+    calls = trial.list_calls(window.threads[0])
+    calls = calls[~window.match(_NEUTRAL)[calls]]
+    listed = window.match(_LISTED)[calls] & ~trial.is_updating(calls)
+    loops = [run for run in _find_runs(calls, listed) if len(np.unique(window.name[run])) <= _MOST_KINDS]
+    if not loops:
+        return None
+    found = np.concatenate(loops)
+    starts = np.array([window.start_ns[run[0]] for run in loops], np.int64)
+    spans = unite(starts, np.array([window.end_ns[run[-1]] for run in loops], np.int64))
+    host, nodes = trial.host_between(spans), trial.nodes(trial.find_work(found))
+
+    def take(host_factor: float, device_factor: float) -> Change:
+        def change(changes: Changes) -> None:
+            changes.host[host] = host_factor
+            changes.device[nodes] = device_factor
+
+        return change
+
+    gain = trial.try_change(take(0.4, 1.0), take(0.15, 0.9), take(0.05, 0.5))
+    return trial.sight(len(found), float(spans.length_ns), trial.rank_names(found, np.ones(len(found))), gain)
+
+
+def _find_runs(calls: Ints, wanted: Mask) -> list[Ints]:
+    """Return the runs of wanted operators that are long enough."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], wanted.astype(np.int8), [0]])))
+    return [calls[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True) if b - a >= LEAST_IN_A_ROW]

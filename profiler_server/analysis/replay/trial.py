@@ -1,0 +1,175 @@
+"""Trying changes on a graph: what each saves of the window, and the masks that several of them need."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from collector.format.intervals import Floats, Intervals, Ints, Mask, unite
+from profiler_server.analysis.replay.graph import Changes, Graph, measure_replay
+from profiler_server.analysis.replay.results import MOST_ERROR_FRAC, Gain, Sighting
+from profiler_server.analysis.replay.window import COPY, KERNEL, OPERATOR, Window
+
+Change = Callable[[Changes], None]
+_LEVELS = 9
+_MOST_EXAMPLES = 3
+UPDATE = re.compile(r"^Optimizer\.step#")
+TO_DEVICE, TO_HOST = re.compile(r"HtoD|HostToDevice", re.IGNORECASE), re.compile(r"DtoH|DeviceToHost", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A graph with its replay, and what is asked of its rows more than once."""
+
+    graph: Graph
+    base_ns: float
+
+    @property
+    def window(self) -> Window:
+        return self.graph.window
+
+    @property
+    def is_valid(self) -> bool:
+        return abs(self.base_ns / self.graph.measured_ns - 1.0) <= MOST_ERROR_FRAC
+
+    @cached_property
+    def top(self) -> Ints:
+        """The outermost operator around each row, or the row itself where that is none; operators inside of Python count
+        as outermost."""
+        window = self.window
+        parent = window.parent
+        inner = (parent >= 0) & (window.kind[parent] == OPERATOR)
+        top = np.where(inner, parent, np.arange(len(parent)))
+        for _ in range(_LEVELS):
+            top = top[top]
+        return top
+
+    @cached_property
+    def caller(self) -> Ints:
+        """The outermost operator that launched each piece of device work, -1 for none."""
+        launch = self.window.launch
+        around = np.where(launch >= 0, self.top[launch], -1)
+        return np.where((around >= 0) & (self.window.kind[around] == OPERATOR), around, -1)
+
+    @cached_property
+    def updates(self) -> Intervals:
+        """The time inside of optimizer steps."""
+        rows = self.window.match(UPDATE)
+        return unite(self.window.start_ns[rows], self.window.end_ns[rows])
+
+    def is_updating(self, rows: Ints) -> Mask:
+        """Return which rows begin inside of an optimizer step."""
+        return lies_in(self.window.start_ns[rows], self.updates)
+
+    def list_calls(self, track: int) -> Ints:
+        """Return the outermost operators of a thread in order."""
+        window = self.window
+        rows = np.flatnonzero((window.track == track) & (window.kind == OPERATOR))
+        return rows[(self.top[rows] == rows) & ~window.match(_WRAPPERS)[rows]]
+
+    def find_work(self, callers: Ints) -> Ints:
+        """Return the device work that some outermost operators launched."""
+        wanted = np.zeros(len(self.window.ids) + 1, bool)
+        wanted[callers] = True
+        return np.flatnonzero(self.window.on_device & wanted[self.caller])
+
+    def find_copies(self, pattern: re.Pattern[str]) -> Ints:
+        return np.flatnonzero((self.window.kind == COPY) & self.window.match(pattern))
+
+    def read_args(self, rows: Ints) -> list[dict[str, object]]:
+        """Return what the trace says of some rows; each text is read once."""
+        codes = self.window.args[rows]
+        read = {code: _read(self.window.texts[code]) for code in np.unique(codes[codes >= 0]).tolist()}
+        return [read.get(code, {}) for code in codes.tolist()]
+
+    def read_bytes(self, rows: Ints) -> Floats:
+        """Return the size of each copy, NaN where the trace does not say."""
+        found = (entry.get("bytes", entry.get("Bytes")) for entry in self.read_args(rows))
+        return np.array([float(size) if isinstance(size, (int, float)) else np.nan for size in found], np.float64)
+
+    def nodes(self, rows: Ints) -> Ints:
+        """Return the nodes of some rows."""
+        found = self.graph.node_of_row[rows]
+        return found[found >= 0]
+
+    def wait_nodes(self, rows: Ints) -> Ints:
+        """Return the nodes in which some calls wait."""
+        waits = np.array(sorted(self.graph.awaits), np.int64)
+        return waits[np.isin(self.graph.row[waits], rows)] if len(waits) else waits
+
+    def host_of(self, callers: Ints) -> Mask:
+        """Return the stretches of host time inside of some outermost operators."""
+        owner = self.graph.host.owner
+        found: Mask = (owner >= 0) & np.isin(self.top[owner], callers)
+        return found
+
+    def host_between(self, spans: Intervals) -> Mask:
+        """Return the stretches of host time that begin inside of some intervals."""
+        return lies_in(self.graph.host.start_ns, spans)
+
+    def try_change(self, low: Change, usual: Change, high: Change) -> Gain | None:
+        """Return what a poor, a usual and the best version of a change save; None where the replay is not believed."""
+        if not self.is_valid:
+            return None
+        measured = {change: self._measure(change) for change in {low, usual, high}}
+        return Gain(*sorted(measured[change] for change in (low, usual, high)))
+
+    def _measure(self, change: Change) -> float:
+        changes = Changes.none(self.graph)
+        change(changes)
+        return max(1.0 - measure_replay(self.graph, changes) / self.base_ns, 0.0)
+
+    def sight(self, count: int, spent_ns: float, examples: Iterable[str], gain: Gain | None, **figures: float) -> Sighting:
+        """Return what was seen, per step."""
+        steps = self.window.steps
+        return Sighting(count / steps, float(spent_ns) / steps, tuple(examples)[:_MOST_EXAMPLES], gain, figures)
+
+    def rank_names(self, rows: Ints, weights: Floats | Ints) -> list[str]:
+        """Return the different names of some rows, the heaviest first."""
+        codes, place = np.unique(self.window.name[rows], return_inverse=True)
+        sums = np.bincount(place, weights)
+        return [self.window.names[codes[at]][:100] for at in np.argsort(-sums).tolist()]
+
+    def name_outermost(self, row: int) -> str:
+        """Return the name of the outermost operator of PyTorch's own around a row, or of the row itself."""
+        window, found = self.window, row
+        while row >= 0:
+            if window.kind[row] == OPERATOR and window.names[window.name[row]].startswith("aten::"):
+                found = row
+            row = int(window.parent[row])
+        return window.names[window.name[found]][:100]
+
+    def count_steps_with(self, rows: Ints) -> int:
+        """Return how many steps have one of some rows."""
+        window = self.window
+        return len(np.unique(np.searchsorted(window.step_starts_ns, window.start_ns[rows], side="right")))
+
+    def lengths(self, rows: Ints) -> Ints:
+        return self.window.end_ns[rows] - self.window.start_ns[rows]
+
+    @property
+    def kernels_ns(self) -> float:
+        """The time of all kernels but collectives."""
+        return float(self.lengths(np.flatnonzero(self.window.kind == KERNEL)).sum())
+
+
+_WRAPPERS = re.compile(r"^(record_param_comms|autograd::engine|Optimizer\.|DistributedDataParallel)")
+
+
+def lies_in(times: Ints, spans: Intervals) -> Mask:
+    """Return which times lie inside of some intervals."""
+    if not len(spans.starts):
+        return np.zeros(len(times), bool)
+    at = np.searchsorted(spans.starts, times, side="right") - 1
+    inside: Mask = (at >= 0) & (times < spans.ends[np.maximum(at, 0)])
+    return inside
+
+
+def _read(text: str | None) -> dict[str, object]:
+    found = json.loads(text) if text else {}
+    return found if isinstance(found, dict) else {}
