@@ -17,6 +17,7 @@ from profiler_server.analysis.data.pipeline import Readiness
 from profiler_server.analysis.data.reading import Reading
 from profiler_server.analysis.data.sampler import SamplerTimes
 from profiler_server.analysis.memory.host import HostLoad
+from profiler_server.analysis.replay.results import Gain, Replayed
 from profiler_server.analysis.results import DeviceSummary
 from profiler_server.analysis.steps.compiles import CompileEvents
 from profiler_server.analysis.steps.interruptions import Interruptions
@@ -59,6 +60,8 @@ class Steps:
     logged: Logged | None = None
     noun: str = "step"
     """What a step is called: batch, where the run only infers."""
+    micro_batches: int = 1
+    """Batches whose gradients the usual step accumulates."""
 
     @property
     def steady(self) -> int:
@@ -82,12 +85,18 @@ class DeviceShares:
 
 @dataclass(frozen=True)
 class Device:
-    """The devices of the rank and what they did; `dispatch_frac` is the share of the step that the host is in operators."""
+    """The devices of the rank and what they did; `dispatch_frac` is the share of the step that the host is in operators.
+
+    `replay` is that of the last detailed window, None where there is none or no launch is known. `memory_peak_frac` is
+    the most that was held of a device's memory.
+    """
 
     entries: tuple[DeviceEntry, ...]
     summary: DeviceSummary | None
     full_precision_frac: float | None
     dispatch_frac: float | None
+    replay: Replayed | None = None
+    memory_peak_frac: float | None = None
 
     @property
     def is_used(self) -> bool:
@@ -122,6 +131,10 @@ class Device:
             idle=idle,
             unfed=late + max(0.0, idle - within),
         )
+
+    def find_gain(self, change: str) -> Gain | None:
+        """Return what a change saves of the replayed window; None where that is not known, or the replay not believed."""
+        return self.replay.gains.get(change) if self.replay is not None and self.replay.is_valid else None
 
     @property
     def is_dispatching(self) -> bool:

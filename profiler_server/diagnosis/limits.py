@@ -215,6 +215,18 @@ FULL_PRECISION_FRAC = 0.3
 VOLTA, AMPERE = 7, 8
 """Compute capabilities: tensor cores that multiply 16-bit floats, and 32-bit ones (TF32)."""
 
+CONVOLUTION_FRAC = 0.3
+"""Settings for convolutions matter from this share of the kernels' time on."""
+
+RECORDED_FRAC = 0.3
+"""Gradients are recorded for nothing when at least this share of the operators of a window without a backward do it."""
+
+SPARE_MEMORY_FRAC = 0.5
+"""A device has memory to spare when at least this share of it was never held."""
+
+UNFILLED_FRAC = 0.5
+"""Kernels are too small for the device when they leave this share of its multiprocessors without work."""
+
 PAGEABLE_FRAC = 0.05
 """Share of the step before the forward from which pageable copies matter."""
 

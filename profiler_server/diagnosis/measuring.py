@@ -37,14 +37,18 @@ from profiler_server.analysis.data.sampler import SamplerTimes, read_sampler
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.device.precision import find_full_precision
 from profiler_server.analysis.memory.host import HostLoad, summarize_host
+from profiler_server.analysis.memory.peak import find_peak_share
 from profiler_server.analysis.operators.operators import find_dispatch_share
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.spread import count_parallel_devices, read_ddp
 from profiler_server.analysis.ranks.stragglers import judge_ranks
+from profiler_server.analysis.replay.reading import replay_rank
+from profiler_server.analysis.replay.results import Replayed
 from profiler_server.analysis.results import DeviceSummary
 from profiler_server.analysis.steps.compiles import summarize_compiles
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.logged import read_logged
+from profiler_server.analysis.steps.micro_batches import count_micro_batches
 from profiler_server.diagnosis.bottleneck import Bottleneck, find_bottleneck
 from profiler_server.diagnosis.facts import Case, Device, Host, Loading, Peer, Ranks, Steps
 from profiler_server.diagnosis.limits import DRIFT_PARTS
@@ -71,6 +75,8 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         summary=_read_device(rank),
         full_precision_frac=_ask(rank, find_full_precision),
         dispatch_frac=_ask(rank, find_dispatch_share),
+        replay=_read_replay(rank),
+        memory_peak_frac=_ask(rank, find_peak_share),
     )
     feeds = read_feeds(rank, train)
     loadings = [_measure_loading(rank, feed, train, selection, device, host) for feed in feeds]
@@ -107,6 +113,7 @@ def _measure_steps(rank: RankRun, rows: StepRows, train: pa.Table, selection: St
         compiles=summarize_compiles(rank),
         logged=read_logged(rank.manifest.facts),
         noun=rows.noun,
+        micro_batches=count_micro_batches(rows.steps),
     )
 
 
@@ -245,6 +252,13 @@ def _read_loads(run: Run, rank: RankRun, train: pa.Table, selection: StepSelecti
 def _read_device(rank: RankRun) -> DeviceSummary | None:
     try:
         return summarize_device(rank) if rank.manifest.devices else None
+    except RunError:
+        return None
+
+
+def _read_replay(rank: RankRun) -> Replayed | None:
+    try:
+        return replay_rank(rank) if rank.manifest.devices else None
     except RunError:
         return None
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from profiler_server.analysis.data.batches import BatchTimes
 from profiler_server.analysis.data.loader_simulation import Job, LoopModel, bound_workers, find_workers
 from profiler_server.analysis.data.prediction import predict_without_loading
+from profiler_server.analysis.replay.results import Gain
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import WhatIf
 
@@ -100,6 +101,18 @@ def shorten_kernels(case: Case, share: float, saved_frac: float) -> WhatIf:
     shares = case.device.shares
     busy = shares.compute if shares is not None else 0.0
     return shorten_step(case, "kernels", share * busy * case.loading.loop.own_ns, saved_frac)
+
+
+def save_replayed(case: Case, part: str, gain: Gain) -> WhatIf:
+    """Return the what-if of a change that saves a share of the step, as a replay of the recorded window gives it."""
+    step_ns = case.steps.mean_ns
+    saved = shorten_step(case, part, gain.frac * step_ns, 1.0)
+    return replace(saved, touches={part: gain.high_frac * step_ns})
+
+
+def bound_gain(gain: Gain) -> tuple[float, float]:
+    """Return the range of a replayed gain as shares of the usual one."""
+    return (gain.low_frac / gain.frac, gain.high_frac / gain.frac) if gain.frac > 0 else (0.0, 1.0)
 
 
 def drop_extra(case: Case, saved_ns: float) -> WhatIf:

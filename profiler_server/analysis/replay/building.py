@@ -196,7 +196,9 @@ def _find_mark(draft: _Draft, track: int, time_ns: int) -> int:
 def _await_work(draft: _Draft, streams: tuple[Streams, ...]) -> None:
     """Tie each call that waits to the work that it waits for: of each stream the last that was launched before it."""
     points = draft.points
-    launched_by: dict[int, int] = dict(zip(draft.window.launch[draft.work].tolist(), draft.work_nodes.tolist(), strict=True))
+    launched_by: dict[int, int] = dict(
+        zip(draft.window.launch[draft.work].tolist(), draft.work_nodes.tolist(), strict=True)
+    )
     for at in np.flatnonzero(points.kind == WAIT).tolist():
         node, row = int(draft.point_nodes[at]), int(points.row[at])
         own = launched_by.get(row)
@@ -226,6 +228,8 @@ def _lay_host_time(draft: _Draft) -> HostTime:
         inside = (last >= 0) & (found.start_ns < ends[last])
         at = np.where(inside, last, np.minimum(last + 1, len(nodes) - 1))
         length = found.end_ns - found.start_ns
-        parts.append((found.start_ns, length, found.owner, nodes[at], inside.astype(np.int64), np.full(len(at), number)))
+        parts.append(
+            (found.start_ns, length, found.owner, nodes[at], inside.astype(np.int64), np.full(len(at), number))
+        )
     start, length, owner, node, within, thread = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return HostTime(start, length, owner, node, within.astype(bool), thread)

@@ -124,7 +124,9 @@ class Trial:
         change(changes)
         return max(1.0 - measure_replay(self.graph, changes) / self.base_ns, 0.0)
 
-    def sight(self, count: int, spent_ns: float, examples: Iterable[str], gain: Gain | None, **figures: float) -> Sighting:
+    def sight(
+        self, count: int, spent_ns: float, examples: Iterable[str], gain: Gain | None, **figures: float
+    ) -> Sighting:
         """Return what was seen, per step."""
         steps = self.window.steps
         return Sighting(count / steps, float(spent_ns) / steps, tuple(examples)[:_MOST_EXAMPLES], gain, figures)

@@ -6,6 +6,7 @@ from profiler_server.analysis.results import Abstention
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import DEVICE_IDLE_FRAC, DISPATCH_FRAC, LAUNCH_IDLE_FRAC
+from profiler_server.diagnosis.seen import predict_or
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import OPERATORS_PAGE
 from profiler_server.format import format_share
@@ -24,7 +25,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
         return None
     own_frac = 1.0 - case.loading.wait_frac
     unfed_ns = max(0.0, device.unfed - case.loading.wait_frac) * own_frac * case.loading.loop.regular_step_ns
-    return Finding(
+    finding = Finding(
         title="The host launches kernels slower than the device runs them",
         measured=f"The device is idle {format_share(device.idle)} of the step; {format_share(host)} of that is waiting for the "
         "host to launch the next kernel.",
@@ -39,6 +40,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
         what_if=shorten_step(case, "launches", unfed_ns, 0.7),
         gain_range=(0.3, 1.3),
     )
+    return predict_or(case, finding, "launches", "launches")
 
 
 RULE = Rule("launch_bound", knob="launch", effort="flag", judge=_judge, muted_when_input_bound=True)

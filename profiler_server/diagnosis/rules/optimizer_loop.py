@@ -9,6 +9,7 @@ from profiler_server.analysis.results import Abstention
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import UPDATE_FRAC
+from profiler_server.diagnosis.seen import predict_or
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_count, format_duration, format_share
@@ -32,7 +33,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
     flag = "fused" if name in _FUSED else "foreach"
     update_ns = case.steps.phases_ns["optimizer"]
     over = f" over {format_count(tensors)} tensors" if isinstance(tensors, int) else ""
-    return Finding(
+    finding = Finding(
         title=f"{name} updates parameters one tensor at a time",
         measured=f"The update takes {format_duration(update_ns)} of {format_duration(case.steps.mean_ns)} "
         f"({format_share(share)}); {name} loops{over} (foreach and fused are off).",
@@ -44,6 +45,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
         what_if=shorten_step(case, "optimizer", update_ns, 0.6),
         gain_range=(0.6, 1.5),
     )
+    return predict_or(case, finding, "optimizer", "update")
 
 
 def _loops(case: Case, optimizer: Mapping[str, Any]) -> bool:

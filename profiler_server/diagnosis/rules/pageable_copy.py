@@ -5,6 +5,7 @@ from __future__ import annotations
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import PAGEABLE_FRAC
+from profiler_server.diagnosis.seen import predict_or
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE, write_loader
 from profiler_server.format import format_duration, format_share
@@ -17,7 +18,7 @@ def _judge(case: Case) -> Finding | None:
     copy_ns = case.steps.phases_ns["h2d"]
     if case.steps.share("h2d") < PAGEABLE_FRAC:
         return None
-    return Finding(
+    finding = Finding(
         title="Batches are copied from pageable memory",
         measured=f"Copies and preparation before the forward take {format_duration(copy_ns)} of "
         f"{format_duration(case.steps.mean_ns)} ({format_share(case.steps.share('h2d'))}); pin_memory is off.",
@@ -30,6 +31,7 @@ def _judge(case: Case) -> Finding | None:
         what_if=shorten_step(case, "h2d", copy_ns, 0.7),
         gain_range=(0.5, 1.3),
     )
+    return predict_or(case, finding, "h2d", "copies")
 
 
 RULE = Rule("pageable_copy", knob="copy", effort="flag", judge=_judge)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import AMPERE, FULL_PRECISION_FRAC
+from profiler_server.diagnosis.seen import predict_or
 from profiler_server.diagnosis.what_if import shorten_kernels
 from profiler_server.diagnosis.wording import OPERATORS_PAGE
 from profiler_server.format import format_share
@@ -16,7 +17,7 @@ def _judge(case: Case) -> Finding | None:
     share = case.device.full_precision_frac
     if share is None or share < FULL_PRECISION_FRAC or case.device.cuda_generation < AMPERE:
         return None
-    return Finding(
+    finding = Finding(
         title="Matrix products do not use the tensor cores",
         measured=f"{format_share(share)} of the kernels' time (collectives left out) multiplies 32-bit floats in full precision; this device has "
         "tensor cores for them (TF32).",
@@ -29,6 +30,7 @@ def _judge(case: Case) -> Finding | None:
         what_if=shorten_kernels(case, share, _SAVED),
         gain_range=(0.4, 1.6),
     )
+    return predict_or(case, finding, "kernels", "precision")
 
 
 RULE = Rule("tf32_off", knob="precision", effort="flag", judge=_judge, muted_when_input_bound=True)

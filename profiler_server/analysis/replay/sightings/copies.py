@@ -94,7 +94,11 @@ def _describe(trial: Trial, copies: Ints, low: float, near: Ints | None = None) 
     sizes = trial.read_bytes(copies)
     total = float(np.nansum(sizes)) / trial.window.steps
     return trial.sight(
-        len(copies), float(trial.lengths(copies).sum()), trial.rank_names(named, np.ones(len(named))), gain, size_bytes=total
+        len(copies),
+        float(trial.lengths(copies).sum()),
+        trial.rank_names(named, np.ones(len(named))),
+        gain,
+        size_bytes=total,
     )
 
 

@@ -51,4 +51,6 @@ def find_checkpointing(trial: Trial) -> Sighting | None:
         return change
 
     gain = trial.try_change(take(0.7), take(0.5), take(0.4))
-    return trial.sight(len(spans), float(trial.lengths(spans).sum()), trial.rank_names(spans, np.ones(len(spans))), gain)
+    return trial.sight(
+        len(spans), float(trial.lengths(spans).sum()), trial.rank_names(spans, np.ones(len(spans))), gain
+    )

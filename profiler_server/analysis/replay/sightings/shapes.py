@@ -17,7 +17,7 @@ _PRODUCT = re.compile(r"^aten::(mm|addmm|bmm|baddbmm)$")
 _KERNEL = re.compile(r"gemm|Cijk|cutlass|nvjet", re.IGNORECASE)
 _HALF = ("c10::Half", "c10::BFloat16")
 _LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|nchw_to_nhwc|nhwc_to_nchw", re.IGNORECASE)
-_CONVOLUTION = re.compile(r"conv|winograd|fprop|dgrad|wgrad", re.IGNORECASE)
+_CONVOLUTION = re.compile(r"conv(?!ert)|winograd|fprop|dgrad|wgrad", re.IGNORECASE)
 
 
 def find_misaligned_shapes(trial: Trial) -> Sighting | None:

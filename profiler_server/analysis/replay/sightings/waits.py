@@ -75,7 +75,9 @@ def _describe(trial: Trial, waits: Ints, least: float) -> Sighting | None:
     found = trial.try_change(change, change, change)
     most = idle_ns / trial.base_ns
     gain = None if found is None else Gain(*(part * min(found.frac, most) for part in (least, 1.0, 1.0)))
-    return trial.sight(len(waits), float(spent.sum()), _name_waits(trial, rows, spent), gain, idle_ns=idle_ns / trial.window.steps)
+    return trial.sight(
+        len(waits), float(spent.sum()), _name_waits(trial, rows, spent), gain, idle_ns=idle_ns / trial.window.steps
+    )
 
 
 def _name_waits(trial: Trial, rows: Ints, spent_ns: Floats) -> list[str]:
@@ -118,4 +120,3 @@ def _describe_allocator(trial: Trial, within: bool) -> Sighting | None:
     lengths = trial.lengths(calls)
     names = trial.rank_names(calls, lengths)
     return trial.sight(len(calls), float(lengths.sum()), names, gain, freed=freed / window.steps)
-
