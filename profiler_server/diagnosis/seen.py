@@ -56,7 +56,9 @@ def _doubt_recording(case: Case, gain: Gain) -> Gain:
     if replay is None or not replay.steps or not case.steps.mean_ns:
         return gain
     longer = replay.measured_ns / replay.steps / case.steps.mean_ns
-    return replace(gain, low_frac=max(gain.low_frac * longer - max(longer - 1.0, 0.0), 0.0) if longer > 1.0 else gain.low_frac)
+    return replace(
+        gain, low_frac=max(gain.low_frac * longer - max(longer - 1.0, 0.0), 0.0) if longer > 1.0 else gain.low_frac
+    )
 
 
 def _say_replay(case: Case) -> str:

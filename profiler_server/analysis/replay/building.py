@@ -18,6 +18,8 @@ _RETURN_NS = 5_000.0
 """What a call that waits takes where there is nothing to wait for."""
 _MOST_LAG_NS = 50_000.0
 """The longest time from a launch, or from the work before, to the start of work that counts as the device's own."""
+_LAG_NS, _GAP_NS = 10_000.0, 2_000.0
+"""What it takes from a launch, and from the work before, where the window has no example."""
 _USUAL_PERCENT = 95
 _NESTED_CALLS = 4
 
@@ -90,7 +92,7 @@ def _number_nodes(window: Window, points: Points) -> _Draft:
     ready = np.where(launched >= 0, window.start_ns[launched], window.start_ns[work])
     key = np.concatenate(
         [
-            np.where(points.kind == WAIT, points.end_ns, points.begin_ns),
+            np.where(points.kind >= WAIT, points.end_ns, points.begin_ns),
             np.maximum(window.start_ns[work], ready),
         ]
     )
@@ -130,7 +132,8 @@ def _link_launches(draft: _Draft) -> Ints:
     """Link work to its launch, and return the node of each slice. A call inside another one counts as that."""
     window, points = draft.window, draft.points
     node_of_row = np.full(len(window.ids), -1, np.int64)
-    calls = np.flatnonzero(points.kind != MARK)[::-1]  # of a launch that also waits, the launch stays
+    calls = np.flatnonzero(points.kind != MARK)
+    calls = calls[np.argsort(-points.kind[calls], kind="stable")]  # of a launch that also waits, the launch stays
     node_of_row[points.row[calls]] = draft.point_nodes[calls]
     launched = window.launch[draft.work]
     for _ in range(_NESTED_CALLS):
@@ -159,14 +162,14 @@ def _chain_streams(draft: _Draft) -> None:
     since_launch = np.where(linked, begin - draft.begin_ns[launch], 0.0)
     idle = linked & (first | (draft.end_ns[chain] <= draft.begin_ns[launch]))
     queued = linked & ~first & (since_work >= 0) & (since_launch > since_work + _MOST_LAG_NS)
-    draft.lag_ns[nodes] = np.clip(since_launch, 0.0, _find_usual(since_launch[idle]))
-    gap = np.where(first, 0.0, np.minimum(since_work, _find_usual(since_work[queued])))
+    draft.lag_ns[nodes] = np.clip(since_launch, 0.0, _find_usual(since_launch[idle], _LAG_NS))
+    gap = np.where(first, 0.0, np.minimum(since_work, _find_usual(since_work[queued], _GAP_NS)))
     # Work without a launch stays where it was behind the work before it.
     draft.gap_ns[nodes] = np.where(linked, gap, since_work)
 
 
-def _find_usual(times_ns: Floats) -> float:
-    return min(float(np.percentile(times_ns, _USUAL_PERCENT)), _MOST_LAG_NS) if len(times_ns) else _MOST_LAG_NS
+def _find_usual(times_ns: Floats, default_ns: float) -> float:
+    return min(float(np.percentile(times_ns, _USUAL_PERCENT)), _MOST_LAG_NS) if len(times_ns) else default_ns
 
 
 def _hand_over(draft: _Draft, turn: Handoff) -> None:
@@ -199,9 +202,9 @@ def _await_work(draft: _Draft, streams: tuple[Streams, ...]) -> None:
     launched_by: dict[int, int] = dict(
         zip(draft.window.launch[draft.work].tolist(), draft.work_nodes.tolist(), strict=True)
     )
-    for at in np.flatnonzero(points.kind == WAIT).tolist():
+    for at in np.flatnonzero(points.kind >= WAIT).tolist():
         node, row = int(draft.point_nodes[at]), int(points.row[at])
-        own = launched_by.get(row)
+        own = launched_by.get(row) if points.kind[at] == WAIT else None
         begin, end = float(draft.begin_ns[node]), float(draft.end_ns[node])
         awaited = [own] if own is not None else [s.find_awaited(begin, end) for s in streams]
         known = [other for other in awaited if other is not None and other < node]

@@ -46,6 +46,7 @@ def join_update(trial: Trial) -> Gain | None:
         def change(changes: Changes) -> None:
             changes.host[host] = host_factor
             changes.device[nodes] = device_factor
+            changes.joined[nodes] = True
 
         return change
 

@@ -79,11 +79,13 @@ class Changes:
     """Device work that runs beside all other work, and that nothing waits for but who needs it."""
     skipped: Mask
     """Device work that is gone: no length, and nothing lies between it and the work before it."""
+    joined: Mask
+    """Device work that is part of the work before it: nothing lies between them."""
 
     @classmethod
     def none(cls, graph: Graph) -> Changes:
         count = len(graph)
-        flags = [np.zeros(count, bool) for _ in range(3)]
+        flags = [np.zeros(count, bool) for _ in range(4)]
         return cls(np.ones(len(graph.host.owner)), np.ones(count), *flags)
 
 
@@ -129,9 +131,8 @@ def _weigh(graph: Graph, changes: Changes | None) -> tuple[list[float], list[flo
     gaps[on_host] = np.maximum(gaps - before, 0.0)[on_host]
     lengths[on_host] = np.maximum(lengths - within, 0.0)[on_host]
     lengths[graph.on_device] *= changes.device[graph.on_device]
-    gone = changes.skipped & graph.on_device
-    lengths[gone] = 0.0
-    gaps[gone & (graph.chain >= 0)] = 0.0
+    lengths[changes.skipped & graph.on_device] = 0.0
+    gaps[(changes.skipped | changes.joined) & graph.on_device & (graph.chain >= 0)] = 0.0
     return gaps.tolist(), lengths.tolist()
 
 

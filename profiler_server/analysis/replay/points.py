@@ -14,7 +14,11 @@ SYNC = re.compile(r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|^(cuda|hi
 """Calls that return when work on the device has ended."""
 TOLERANCE_NS = 2_000
 """Clocks of host and device disagree by so much."""
-MARK, LAUNCH, WAIT = -1, 0, 1
+MARK, LAUNCH, WAIT, QUEUE = -1, 0, 1, 2
+"""What a point is: a mark, a launch, a wait for work, or a wait for a place in the queue of launches."""
+FULL_QUEUE = 500
+"""A long launch waits for a place in the queue when at least so many launches are ahead of it (CUDA takes about 1,000)."""
+_LONG_NS = 100_000
 _COPY = re.compile("Memcpy")
 
 
@@ -55,16 +59,17 @@ def _list_of_thread(window: Window, track: int, handoffs: list[Handoff]) -> Poin
     rows = np.flatnonzero((window.track == track) & (window.list_launches() | waiting))
     rows = rows[_find_outermost(window, rows)]
     begin, end = window.start_ns[rows], window.end_ns[rows]
-    blocks = _find_blocking(window, rows)
-    blocking = rows[blocks]
+    blocks, queues = _find_blocking(window, rows), _find_queued(window, rows) & ~waiting[rows]
+    queues &= ~blocks
     marks = _list_marks(window, track, handoffs)
-    # A call that waits for the copy that it launches is two points: the launch, and the wait.
-    row = np.concatenate([rows, blocking, np.full(len(marks), -1)])
-    kind = np.concatenate(
-        [np.where(waiting[rows] & ~blocks, WAIT, LAUNCH), np.full(len(blocking), WAIT), np.full(len(marks), MARK)]
-    )
-    begins = np.concatenate([begin, begin[blocks], marks])
-    ends = np.concatenate([np.where(blocks, begin, end), end[blocks], marks])
+    # A call that waits for the copy that it launches is two points: the launch, and the wait. One that waits for a place
+    # in the queue waits first.
+    row = np.concatenate([rows, rows[blocks], rows[queues], np.full(len(marks), -1)])
+    own = np.where(waiting[rows] & ~blocks, WAIT, LAUNCH)
+    more = [np.full(count, kind) for count, kind in ((blocks.sum(), WAIT), (queues.sum(), QUEUE), (len(marks), MARK))]
+    kind = np.concatenate([own, *more])
+    begins = np.concatenate([np.where(queues, end, begin), begin[blocks], begin[queues], marks])
+    ends = np.concatenate([np.where(blocks, begin, end), end[blocks], end[queues], marks])
     order = np.lexsort((ends, begins))
     return Points(np.full(len(row), track), row[order], kind[order], begins[order], ends[order])
 
@@ -85,6 +90,17 @@ def _find_blocking(window: Window, rows: Ints) -> Mask:
     done[window.launch[copies]] = window.end_ns[copies]
     blocking: Mask = (done[rows] <= window.end_ns[rows] + TOLERANCE_NS) & window.match(_COPY)[rows]
     return blocking
+
+
+def _find_queued(window: Window, rows: Ints) -> Mask:
+    """Return which calls take long while hundreds of launches wait to run: the queue of launches was full."""
+    work = np.flatnonzero(window.on_device & (window.launch >= 0))
+    launched = np.sort(window.start_ns[window.launch[work]])
+    done = np.sort(window.end_ns[work])
+    ends = window.end_ns[rows]
+    waiting = np.searchsorted(launched, ends, side="right") - np.searchsorted(done, ends, side="right")
+    queued: Mask = (ends - window.start_ns[rows] >= _LONG_NS) & (waiting >= FULL_QUEUE)
+    return queued
 
 
 def _list_marks(window: Window, track: int, handoffs: list[Handoff]) -> Ints:

@@ -16,6 +16,8 @@ _STREAM_WAIT = re.compile(r"StreamWaitEvent")
 _RECORD = re.compile(r"EventRecord")
 _NEAR_NS = 30_000.0
 """Work that begins so soon after the end of other work may have waited for it."""
+_AT_ONCE_NS = 5_000.0
+"""Work that is late for no known reason, and begins so soon after the end of other work, has waited for it."""
 
 
 @dataclass(frozen=True)
@@ -60,26 +62,39 @@ def list_streams(
 
 
 def find_stream_waits(window: Window, streams: tuple[Streams, ...]) -> Iterator[tuple[int, int, float]]:
-    """Yield work that waits for an event of another stream: its node, the one that it waits for, and the time between.
+    """Yield work that waits for work of another stream: its node, the one that it waits for, and the time between.
 
-    A trace seldom says which event is meant: it is taken to be the one that was recorded last before the wait, if the
-    measured times allow that, else the work of the other stream that ended right before.
+    A trace seldom says which event a stream waits for: it is taken to be the one that was recorded last before the wait,
+    if the measured times allow that, else the work of the other stream that ended right before.
     """
+    if len(streams) < 2:
+        return
     calls = window.kind == CALL
     waits = np.sort(window.start_ns[calls & window.match(_STREAM_WAIT)] - window.first_ns).astype(np.float64)
     records = np.sort(window.start_ns[calls & window.match(_RECORD)] - window.first_ns).astype(np.float64)
-    if len(streams) < 2 or not len(waits):
-        return
     for own in streams:
-        previous = np.concatenate([[-np.inf], own.launch_ns[:-1]])
-        wait = np.searchsorted(waits, own.launch_ns) - 1
-        waiting = (wait >= 0) & (waits[np.maximum(wait, 0)] > previous)
-        for at in np.flatnonzero(waiting).tolist():
-            record = int(np.searchsorted(records, waits[wait[at]])) - 1
-            recorded = float(records[record]) if record >= 0 else -np.inf
-            found = _find_source(own, at, recorded, [other for other in streams if other is not own])
+        others = [other for other in streams if other is not own]
+        recorded = _find_recorded(own, waits, records)
+        free = np.concatenate([[0.0], own.end_ns[:-1]])
+        late = own.begin_ns - np.maximum(free, own.launch_ns) > _NEAR_NS
+        for at in np.flatnonzero(late | (recorded > -np.inf)).tolist():
+            found = _find_source(own, at, float(recorded[at]), others) if recorded[at] > -np.inf else None
+            if found is None and late[at]:
+                found = _find_ended(float(own.begin_ns[at]), others, _AT_ONCE_NS)
             if found is not None:
                 yield (int(own.nodes[at]), *found)
+
+
+def _find_recorded(own: Streams, waits: Floats, records: Floats) -> Floats:
+    """Return when the event was recorded that each work waits for; -inf where no wait stands before its launch."""
+    found = np.full(len(own.nodes), -np.inf)
+    if not len(waits) or not len(records):
+        return found
+    previous = np.concatenate([[-np.inf], own.launch_ns[:-1]])
+    wait = np.searchsorted(waits, own.launch_ns) - 1
+    waiting = (wait >= 0) & (waits[np.maximum(wait, 0)] > previous)
+    record = np.searchsorted(records, waits[np.maximum(wait, 0)]) - 1
+    return np.where(waiting & (record >= 0), records[np.maximum(record, 0)], found)
 
 
 def _find_source(own: Streams, at: int, recorded_ns: float, others: list[Streams]) -> tuple[int, float] | None:
@@ -87,11 +102,22 @@ def _find_source(own: Streams, at: int, recorded_ns: float, others: list[Streams
     best: tuple[int, float] | None = None
     for other in others:
         last = other.find_launched_before(recorded_ns)
-        if last < 0 or other.end_ns[last] > begin + TOLERANCE_NS:
-            last = int(np.searchsorted(other.end_ns, begin + TOLERANCE_NS, side="right")) - 1
-            if last < 0 or begin - other.end_ns[last] > _NEAR_NS:
-                continue
-        lag = max(begin - float(other.end_ns[last]), 0.0)
-        if best is None or lag < best[1]:
-            best = int(other.nodes[last]), lag
-    return best
+        if last >= 0 and other.end_ns[last] <= begin + TOLERANCE_NS:
+            lag = max(begin - float(other.end_ns[last]), 0.0)
+            best = min(best, (int(other.nodes[last]), lag), key=_get_lag) if best else (int(other.nodes[last]), lag)
+    near = _find_ended(begin, others, _NEAR_NS)
+    return near if best is None or (near is not None and near[1] < best[1]) else best
+
+
+def _find_ended(begin_ns: float, others: list[Streams], within_ns: float) -> tuple[int, float] | None:
+    """Return the work that ended last before a time, if that was shortly before it."""
+    found: list[tuple[int, float]] = []
+    for other in others:
+        last = int(np.searchsorted(other.end_ns, begin_ns + TOLERANCE_NS, side="right")) - 1
+        if last >= 0 and begin_ns - other.end_ns[last] <= within_ns:
+            found.append((int(other.nodes[last]), max(begin_ns - float(other.end_ns[last]), 0.0)))
+    return min(found, key=_get_lag, default=None)
+
+
+def _get_lag(found: tuple[int, float]) -> float:
+    return found[1]

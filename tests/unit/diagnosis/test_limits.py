@@ -20,7 +20,7 @@ from profiler_server.diagnosis.ranking import Fixed, make_claim
 from profiler_server.diagnosis.verdict import find_bound
 from profiler_server.diagnosis.what_if import shorten_step
 from tests.support import facts as make
-from tests.unit.diagnosis.edges import course, device, gains, loading, noted, thread, waiting
+from tests.unit.diagnosis.edges import course, device, gains, loading, noted, thread, waiting, window
 from tests.unit.diagnosis.edges.base import STEPS, Edge, base
 
 EDGES: Mapping[str, Edge] = {
@@ -31,6 +31,7 @@ EDGES: Mapping[str, Edge] = {
     **thread.EDGES,
     **course.EDGES,
     **noted.EDGES,
+    **window.EDGES,
 }
 EXACT = {
     *(

@@ -53,6 +53,7 @@ def find_unfused_pointwise(trial: Trial) -> Sighting | None:
     def take(device_factor: float, host_factor: float) -> Change:
         def change(changes: Changes) -> None:
             changes.device[found] = device_factor
+            changes.joined[found] = True
             changes.host[host] = host_factor
 
         return change

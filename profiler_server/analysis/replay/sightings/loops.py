@@ -14,6 +14,8 @@ from profiler_server.analysis.replay.trial import Change, Trial
 LEAST_IN_A_ROW = 60
 """Operators in a row, all of kinds that have a form for many tensors, from which they are a loop over parameters."""
 _MOST_KINDS = 4
+_TINY_NS, _TINY_FACTOR = 5_000.0, 0.3
+"""A kernel shorter than this takes most of its time to begin and to end: one for many tensors does that once."""
 _LISTED = re.compile(
     r"^aten::(mul_|add_|sub_|div_|lerp_|copy_|zero_|norm|linalg_vector_norm|clamp_|clamp|addcmul_|addcdiv_|sqrt|mul|add|pow|sum)$"
 )
@@ -33,15 +35,17 @@ def find_per_parameter_loops(trial: Trial) -> Sighting | None:
     starts = np.array([window.start_ns[run[0]] for run in loops], np.int64)
     spans = unite(starts, np.array([window.end_ns[run[-1]] for run in loops], np.int64))
     host, nodes = trial.host_between(spans), trial.nodes(trial.find_work(found))
+    tiny = trial.graph.length_ns[nodes] < _TINY_NS
 
     def take(host_factor: float, device_factor: float) -> Change:
         def change(changes: Changes) -> None:
             changes.host[host] = host_factor
-            changes.device[nodes] = device_factor
+            changes.device[nodes] = np.where(tiny, min(device_factor, _TINY_FACTOR), device_factor)
+            changes.joined[nodes] = True
 
         return change
 
-    gain = trial.try_change(take(0.4, 1.0), take(0.15, 0.9), take(0.05, 0.5))
+    gain = trial.try_change(take(0.4, 1.0), take(0.1, 0.9), take(0.05, 0.5))
     return trial.sight(len(found), float(spans.length_ns), trial.rank_names(found, np.ones(len(found))), gain)
 
 

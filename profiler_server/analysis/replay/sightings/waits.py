@@ -8,11 +8,13 @@ import numpy as np
 
 from collector.format.intervals import Floats, Ints, unite
 from profiler_server.analysis.replay.graph import Changes
+from profiler_server.analysis.replay.points import SYNC
 from profiler_server.analysis.replay.results import Gain, Sighting
 from profiler_server.analysis.replay.trial import TO_DEVICE, Trial
 from profiler_server.analysis.replay.window import OPERATOR
 
 _EXPLICIT = re.compile(r"^(cuda|hip)(Device|Stream|Event)Synchronize")
+_WAITING = re.compile(rf"{SYNC.pattern}|Memcpy")
 _FREE = re.compile(r"^(cuda|hip)Free$")
 _ALLOCATE = re.compile(r"^(cuda|hip)(Malloc|Free|MemCreate|MemMap)$")
 LEAST_STEPS = 3
@@ -51,10 +53,11 @@ def find_emptied_cache(trial: Trial) -> Sighting | None:
 def _find_waits(trial: Trial) -> Ints:
     """Return the calls that did wait, after which more work was launched."""
     graph = trial.graph
+    rows = np.flatnonzero(trial.window.match(_WAITING))
     waits = [
         node
-        for node, sources in graph.awaits.items()
-        if max(graph.end_ns[source] for source, _ in sources) > graph.begin_ns[node]
+        for node in trial.wait_nodes(rows).tolist()
+        if max(graph.end_ns[source] for source, _ in graph.awaits[node]) > graph.begin_ns[node]
     ]
     launched = graph.begin_ns[graph.launch[graph.launch >= 0]]
     last = float(launched.max()) if len(launched) else 0.0

@@ -31,6 +31,8 @@ def diagnose_steps(
             call(at + 110, 10, number),
             kernel(name, at + 130, busy_us, number),
         ]
+        if busy_us > STEP_US / 2:  # else the host is busy itself, and is not held by the device
+            events.append(call(at + 140, busy_us - 5, number + 1_000, "cudaDeviceSynchronize"))
     device = {"id": 0, "name": "NVIDIA", "numSms": 108, "computeMajor": capability, "computeMinor": 0}
     trace = write_trace(tmp_path / "t.json", events, {"deviceProperties": [device]})
     return diagnose(import_trace(trace, tmp_path / "run"), 0)

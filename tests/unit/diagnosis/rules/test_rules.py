@@ -13,9 +13,10 @@ from profiler_server.diagnosis.judging import diagnose, find_rules
 from tests.support.cases import HEALTHY, PLANTED, Plant, build_case_run, plan_of
 from tests.support.row_edits import fetch_in_groups, lay_end_to_end, roll_out, write_rows
 from tests.support.runs import MS, build_steps
+from tests.support.window_cases import OF_WINDOWS, WINDOW_CASES
 
-OF_DEVICE = ("launch_bound", "tf32_off", "amp_off")
-"""Rules that need a trace of a device: see `test_device_rules`."""
+OF_DEVICE = ("launch_bound", "tf32_off", "amp_off", *OF_WINDOWS, *WINDOW_CASES)
+"""Rules that need a trace of a device: see `test_device_rules` and `test_window_rules`."""
 
 
 BEHIND: Mapping[str, Callable[[int, int], str]] = {

@@ -1,0 +1,33 @@
+"""Thresholds of the rules on a replayed window and on memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from profiler_server.analysis.replay.results import Gain, Replayed, Sighting
+from profiler_server.diagnosis.facts import Case
+from tests.support import facts as make
+from tests.unit.diagnosis.edges.base import Edge, base
+
+
+def seeing(name: str, gain: Gain | None = None, **figures: float) -> Case:
+    """Let the window show something; its replay is exact."""
+    replay = Replayed(5, 0, 100, 5e6, 5e6, seen={name: Sighting(10.0, 1e6, ("example",), gain, figures)})
+    case = make.with_manifest(make.with_device(base(), replay=replay), facts={"cudnn_benchmark": False})
+    return make.with_steps(case, phases_ns=dict.fromkeys(case.steps.phases_ns, 0.0))
+
+
+def holding(peak: float, unfilled: float = 0.9) -> Case:
+    case = make.with_device(base(), memory_peak_frac=peak)
+    assert case.device.summary is not None
+    summary = replace(case.device.summary, utilization_frac=1.0, sm_efficiency_frac=1.0 - unfilled)
+    return replace(case, device=replace(case.device, summary=summary))
+
+
+EDGES: Mapping[str, Edge] = {
+    "CONVOLUTION_FRAC": Edge(0.3, lambda x: make.speaks(seeing("convolutions", share=x), "cudnn_benchmark_off")),
+    "RECORDED_FRAC": Edge(0.3, lambda x: make.speaks(seeing("recorded_gradients", share=x), "needless_grad")),
+    "SPARE_MEMORY_FRAC": Edge(0.5, lambda x: make.speaks(holding(1.0 - x), "small_batch")),
+    "UNFILLED_FRAC": Edge(0.5, lambda x: make.speaks(holding(0.1, x), "small_batch")),
+}
