@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tests.support.windows import Machine, Step, compute
 
 POINTWISE = "void at::native::vectorized_elementwise_kernel<4>"
-HALF = {"Input type": ["c10::BFloat16", "c10::BFloat16"]}
+HALF: dict[str, Any] = {"Input type": ["c10::BFloat16", "c10::BFloat16"]}
+BYTES: dict[str, Any] = {"Input type": ["unsigned char"]}
+FLOATS: dict[str, Any] = {"Input type": ["float"]}
 
 
 @dataclass(frozen=True)
@@ -85,13 +88,13 @@ def bring_little_home(machine: Machine) -> None:
 
 
 def cast_on_host(machine: Machine) -> None:
-    machine.run("aten::to", 0.0, 900.0, **{"Input type": ["unsigned char"]})
-    machine.copy("aten::to", 400.0, 16 << 20, blocking=True, **{"Input type": ["float"]})
+    machine.run("aten::to", 0.0, 900.0, **BYTES)
+    machine.copy("aten::to", 400.0, 16 << 20, blocking=True, **FLOATS)
     compute(machine, 10)
 
 
 def cast_on_device(machine: Machine) -> None:
-    machine.copy("aten::to", 100.0, 4 << 20, blocking=True, **{"Input type": ["unsigned char"]})
+    machine.copy("aten::to", 100.0, 4 << 20, blocking=True, **BYTES)
     compute(machine, 10)
 
 
@@ -108,7 +111,8 @@ def average_at_once(machine: Machine) -> None:
 
 def multiply(machine: Machine, last: int) -> None:
     for _ in range(10):
-        machine.run("aten::mm", 300.0, **{"Input Dims": [[512, 1024], [1024, last]], **HALF})
+        sizes: dict[str, Any] = {"Input Dims": [[512, 1024], [1024, last]], **HALF}
+        machine.run("aten::mm", 300.0, **sizes)
 
 
 def convolve(machine: Machine, turned: bool) -> None:
@@ -121,7 +125,7 @@ def convolve(machine: Machine, turned: bool) -> None:
 
 
 def attend(machine: Machine, keys: int = 1024) -> None:
-    scores = {"Input Dims": [[8, 16, 1024, keys], [], []]}
+    scores: dict[str, Any] = {"Input Dims": [[8, 16, 1024, keys], [], []]}
     for _ in range(6):
         machine.run("aten::bmm", 60.0, 5.0)
         machine.run("aten::mul", 60.0, 5.0, POINTWISE)
@@ -164,6 +168,11 @@ def empty_cache(machine: Machine) -> None:
         machine.call_driver("cudaFree", 300.0)
 
 
+def wait_at_the_end(machine: Machine) -> None:
+    compute(machine, 40)
+    machine.wait("aten::item")
+
+
 WINDOW_CASES: Mapping[str, WindowCase] = {
     "sync_points": WindowCase(wait_each_layer, never_wait),
     "explicit_synchronize": WindowCase(synchronize, do_not_synchronize),
@@ -181,7 +190,7 @@ WINDOW_CASES: Mapping[str, WindowCase] = {
 }
 
 HEALTHY_WINDOWS: Mapping[str, Step] = {
-    "one wait at the end of a long step": lambda machine: (compute(machine, 40), machine.wait("aten::item"))[0],
+    "one wait at the end of a long step": wait_at_the_end,
     "aligned products": lambda machine: multiply(machine, 50_304),
     "images in one layout": lambda machine: convolve(machine, False),
     "fused attention": attend_fused,

@@ -47,7 +47,8 @@ class _Draft:
 
     def pick_nodes(self, track: int) -> Ints:
         """Return the nodes of a thread in order."""
-        return self.point_nodes[self.points.track == track]
+        nodes: Ints = self.point_nodes[self.points.track == track]
+        return nodes
 
 
 def build_graph(window: Window) -> Graph | None:

@@ -70,7 +70,8 @@ class Trial:
         """Return the outermost operators of a thread in order."""
         window = self.window
         rows = np.flatnonzero((window.track == track) & (window.kind == OPERATOR))
-        return rows[(self.top[rows] == rows) & ~window.match(_WRAPPERS)[rows]]
+        outer: Ints = rows[(self.top[rows] == rows) & ~window.match(_WRAPPERS)[rows]]
+        return outer
 
     def find_work(self, callers: Ints) -> Ints:
         """Return the device work that some outermost operators launched."""
@@ -144,7 +145,7 @@ class Trial:
             if window.kind[row] == OPERATOR and window.names[window.name[row]].startswith("aten::"):
                 found = row
             row = int(window.parent[row])
-        return window.names[window.name[found]][:100]
+        return window.names[int(window.name[found])][:100]
 
     def count_steps_with(self, rows: Ints) -> int:
         """Return how many steps have one of some rows."""

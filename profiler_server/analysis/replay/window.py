@@ -26,7 +26,7 @@ MOST_ROWS = 200_000
 """Slices that are replayed: of a longer window the last whole steps that hold no more."""
 _COLUMNS = (
     *("id", "track", "depth", "start_ns", "duration_ns", "name", "category"),
-    *("parent", "launched_by", "operator", "sequence", "args"),
+    *("parent", "launched_by", "sequence", "args"),
 )
 KERNEL, COLLECTIVE, COPY, SET, CALL, OPERATOR, OTHER = range(7)
 """Values of `Window.kind`: device work up to SET, then what happens on the host."""
@@ -39,8 +39,8 @@ _LAUNCHING = re.compile(r"Launch|Memcpy|Memset", re.IGNORECASE)
 class Window:
     """Rows of some whole steps in order of start; places in these arrays are what other places refer to.
 
-    `parent` is the slice around a row on its track, `launch` the call that launched device work, -1 for none. `names`,
-    `operators` and `texts` are looked up with the codes of a row, -1 for none.
+    `parent` is the slice around a row on its track, `launch` the call that launched device work, -1 for none. `names`
+    and `texts` are looked up with the codes of a row, -1 for none.
     """
 
     ids: Ints
@@ -51,11 +51,9 @@ class Window:
     parent: Ints
     launch: Ints
     name: Ints
-    operator: Ints
     sequence: Ints
     args: Ints
     names: tuple[str, ...]
-    operators: tuple[str, ...]
     texts: tuple[str | None, ...]
     step_starts_ns: Ints
     step_ends_ns: Ints
@@ -87,22 +85,17 @@ class Window:
 
     def match(self, pattern: re.Pattern[str]) -> Mask:
         """Return the rows whose name a pattern finds."""
-        return self._match(pattern, self.names)[self.name]
-
-    def match_operator(self, pattern: re.Pattern[str]) -> Mask:
-        """Return the rows whose operator a pattern finds: none where no operator is known."""
-        return self._match(pattern, self.operators)[self.operator]
-
-    @staticmethod
-    def _match(pattern: re.Pattern[str], texts: tuple[str, ...]) -> Mask:
-        return np.array([*(pattern.search(text) is not None for text in texts), False], bool)
+        passed = [*(pattern.search(text) is not None for text in self.names), False]
+        found: Mask = np.array(passed, bool)[self.name]
+        return found
 
     def list_launches(self) -> Mask:
         """Return which rows are calls that put work on a device."""
         found = np.zeros(len(self.ids), bool)
         launches = self.launch[self.on_device]
         found[launches[launches >= 0]] = True
-        return found | ((self.kind == CALL) & self.match(_LAUNCHING))
+        found |= (self.kind == CALL) & self.match(_LAUNCHING)
+        return found
 
 
 def read_window(rank: RankRun) -> Window | None:
@@ -145,7 +138,7 @@ def _build(data: pa.Table, rank: RankRun, starts: Ints, ends: Ints, left_out: in
     host = np.where(np.isin(track, threads), categories.number(_HOST_KINDS), -1)
     kind = np.where(work >= 0, work, np.where(host >= 0, host, OTHER))
     at = to_ints(data["start_ns"])
-    columns = {name: data[name].combine_chunks() for name in ("name", "operator", "args")}
+    columns = {name: data[name].combine_chunks() for name in ("name", "args")}
     return Window(
         ids=ids,
         track=track,
@@ -155,11 +148,9 @@ def _build(data: pa.Table, rank: RankRun, starts: Ints, ends: Ints, left_out: in
         parent=_find_places(ids, data["parent"]),
         launch=np.where(work >= 0, _find_places(ids, data["launched_by"]), -1),
         name=_read_codes(columns["name"]),
-        operator=_read_codes(columns["operator"]),
         sequence=to_ints(data["sequence"].fill_null(-1)),
         args=_read_codes(columns["args"]),
         names=tuple(columns["name"].dictionary.to_pylist()),
-        operators=tuple(columns["operator"].dictionary.to_pylist()),
         texts=tuple(columns["args"].dictionary.to_pylist()),
         step_starts_ns=starts,
         step_ends_ns=ends,

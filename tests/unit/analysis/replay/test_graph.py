@@ -1,0 +1,97 @@
+"""The graph of a window: what waits for what, and what a replay makes of changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from profiler_server.analysis.replay.building import build_graph
+from profiler_server.analysis.replay.graph import Changes, Graph, measure_replay
+from profiler_server.analysis.replay.window import read_window
+from tests.support.traces import Event
+from tests.support.windows import Machine, Step, build_window, compute
+
+
+def build(path: Path, body: Step, **options: bool) -> Graph:
+    window = read_window(build_window(path, body, steps=6, **options).rank())
+    assert window is not None
+    graph = build_graph(window)
+    assert graph is not None
+    return graph
+
+
+def shorten_kernels(graph: Graph, factor: float) -> float:
+    changes = Changes.none(graph)
+    changes.device[:] = factor
+    return measure_replay(graph, changes) / measure_replay(graph)
+
+
+def shorten_host(graph: Graph, factor: float) -> float:
+    changes = Changes.none(graph)
+    changes.host[:] = factor
+    return measure_replay(graph, changes) / measure_replay(graph)
+
+
+def slow_host(machine: Machine) -> None:
+    for _ in range(20):
+        machine.work(100.0)
+        machine.run("aten::mm", 20.0)
+
+
+def in_another_thread(events: list[Event], begin: int) -> None:
+    for event in events[begin:]:
+        if event["pid"] == 100:
+            event["tid"] = 200
+
+
+def take_turns(machine: Machine) -> None:
+    compute(machine, 5, 10.0)
+    begin = len(machine.events)
+    machine.work(20.0)
+    for _ in range(10):
+        machine.run("autograd::engine::evaluate_function: MmBackward0", 10.0, 100.0)
+    in_another_thread(machine.events, begin)
+    machine.work(20.0)
+
+
+@pytest.mark.parametrize("body", [compute, slow_host, take_turns])
+def test_an_unchanged_replay_gives_the_measured_time(body: Step, tmp_path: Path) -> None:
+    graph = build(tmp_path, body)
+    assert measure_replay(graph) == pytest.approx(graph.measured_ns, rel=0.005)
+
+
+def test_kernels_matter_where_the_device_is_busy(tmp_path: Path) -> None:
+    assert shorten_kernels(build(tmp_path, compute), 0.5) == pytest.approx(0.5, abs=0.05)
+
+
+def test_kernels_do_not_matter_where_the_host_is_late(tmp_path: Path) -> None:
+    assert shorten_kernels(build(tmp_path, slow_host), 0.5) > 0.97
+
+
+def test_host_time_matters_where_the_host_is_late_only(tmp_path: Path) -> None:
+    assert shorten_host(build(tmp_path / "late", slow_host), 0.5) == pytest.approx(0.5, abs=0.05)
+    assert shorten_host(build(tmp_path / "busy", compute), 0.5) > 0.97
+
+
+def test_a_shorter_backward_thread_lets_the_forward_thread_go_on_earlier(tmp_path: Path) -> None:
+    graph = build(tmp_path, take_turns)
+    assert len(graph.window.threads) == 2
+    changes = Changes.none(graph)
+    changes.host[graph.host.thread == 1] = 0.1
+    saved = 1.0 - measure_replay(graph, changes) / measure_replay(graph)
+    assert saved == pytest.approx(0.9 * 10 * 102 / (10 * 102 + 5 * 12 + 40 + 15), abs=0.1)
+
+
+def test_a_launch_that_waits_for_the_queue_is_over_earlier_on_a_faster_device(tmp_path: Path) -> None:
+    graph = build(tmp_path, lambda machine: compute(machine, 60), reads_loss=False)
+    assert shorten_kernels(graph, 0.5) < 0.6
+
+
+def test_a_node_comes_after_all_that_it_waits_for(tmp_path: Path) -> None:
+    graph = build(tmp_path, take_turns)
+    nodes = np.arange(len(graph))
+    assert (graph.chain < nodes).all()
+    assert (graph.launch < nodes).all()
+    assert all(source < node for node, found in [*graph.after.items(), *graph.awaits.items()] for source, _ in found)
