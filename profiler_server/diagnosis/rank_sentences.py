@@ -93,7 +93,9 @@ def _describe_slow(straggler: Straggler, judged: Judgement, noun: str) -> str:
     who = "the other rank" if straggler.others == 1 else f"{straggler.others:,} others"
     late = format_duration(straggler.own_ns - straggler.others_ns)
     does = f"takes {late} longer than {who}" if judged.is_hidden else f"holds {who} up {late}"
-    text = f"Rank {straggler.rank} {does} a {noun} ({format_share(straggler.late_frac)}): {_name_causes(straggler.causes)}."
+    text = (
+        f"Rank {straggler.rank} {does} a {noun} ({format_share(straggler.late_frac)}): {name_causes(straggler.causes)}."
+    )
     if straggler.causes and straggler.causes[0].name == straggler.phase:
         before, now = format_duration(straggler.phase_others_ns), format_duration(straggler.phase_ns)
         text += f" Its {_name_cause(straggler.phase)} takes {now} against {before}."
@@ -105,7 +107,7 @@ def _describe_slow(straggler: Straggler, judged: Judgement, noun: str) -> str:
 def _describe_rotation(rotation: Rotation, noun: str) -> str:
     return (
         f"The ranks take turns at coming last, and wait {format_duration(rotation.waited_ns)} of each {noun} "
-        f"({format_share(rotation.waited_frac)}) for the last one: {_name_causes(rotation.causes)}."
+        f"({format_share(rotation.waited_frac)}) for the last one: {name_causes(rotation.causes)}."
     )
 
 
@@ -117,8 +119,8 @@ def describe_evidence(judged: Judgement, noun: str = "step") -> str:
     text = ""
     if straggler.is_slow:
         text = (
-            f"It was the last in {format_share(straggler.last_frac)} of {judged.steps:,} {_plural(noun)}; if it alone were in "
-            f"time, the mean {noun} would be {format_duration(straggler.gain_ns)} shorter at most. "
+            f"It was the last in {format_share(straggler.last_frac)} of {judged.steps:,} {_plural(noun)}, by "
+            f"{format_duration(straggler.gain_ns)} a {noun} after the second last. "
         )
     elif judged.rotation is not None and judged.last_frac:
         most = max(judged.last_frac.values())
@@ -144,7 +146,8 @@ def _plural(noun: str) -> str:
     return "batches" if noun == "batch" else f"{noun}s"
 
 
-def _name_causes(causes: Sequence[Cause]) -> str:
+def name_causes(causes: Sequence[Cause]) -> str:
+    """Return what a rank does longer than the others, as a part of a sentence."""
     if not causes:
         return "what it does in that time was not seen"
     first = causes[0]

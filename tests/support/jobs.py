@@ -150,8 +150,6 @@ def _summarize(job: Job, rank: int) -> RankSummary:
         own_ns=float(total.mean()),
         noise_ns=float(total.std() / np.sqrt(len(total))),
         phases_ns={name: float(values.mean()) for name, values in phases.items()},
-        number=step,
-        own=total.astype(np.int64),
         together=RankSteps(step, np.stack([*phases.values()]).astype(np.float32), np.zeros(len(step), np.float32)),
         calls=make_calls(job, rank),
     )

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -57,5 +58,5 @@ def events_path(rank_folder: Path) -> Path:
 
 def find_ranks(run_path: Path) -> tuple[int, ...]:
     """Return the ranks that have a folder, in order. OSError if the run cannot be listed."""
-    matches = (_RANK_NAME.fullmatch(entry.name) for entry in profiler_path(run_path).iterdir())
+    matches = map(_RANK_NAME.fullmatch, os.listdir(profiler_path(run_path)))
     return tuple(sorted(int(match.group(1)) for match in matches if match))

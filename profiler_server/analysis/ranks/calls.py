@@ -14,7 +14,7 @@ from collector.format.schema.errors import TableMissingError
 from collector.format.steps import read_integers
 
 MOST_CALLS = 20_000
-"""Calls of one rank that are looked at, from the first."""
+"""Calls of one rank that are looked at, from the first; fewer of each where there are very many ranks."""
 NO_STEP = -1
 _COLUMNS = ("step", "name", "group", "index", "start_ns", "duration_ns", "bytes", "group_size", "held_ns")
 _MEETINGS = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
@@ -62,15 +62,15 @@ def is_meeting(name: str) -> bool:
     return any(known in plain for known in _MEETINGS)
 
 
-def read_calls(rank: RankRun) -> Calls | None:
-    """Read the collectives of a rank, None without any. Raises TableBrokenError or NewerSchemaError."""
+def read_calls(rank: RankRun, most: int = MOST_CALLS) -> Calls | None:
+    """Read the first collectives of a rank, None without any. Raises TableBrokenError or NewerSchemaError."""
     try:
         table = rank.table("collectives", _COLUMNS)
     except TableMissingError:
         return None
     if not table.num_rows:
         return None
-    table = table.sort_by("start_ns").slice(0, MOST_CALLS)
+    table = table.sort_by("start_ns").slice(0, most)
     kinds, kind = _number_kinds(table)
     step, index = read_integers(table, "step", NO_STEP), read_integers(table, "index", NO_STEP)
     counted = _is_counted_by_library(kinds, kind, index)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from collector.format.parts import find_files
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from profiler_server.format import format_bytes, format_number_of
@@ -71,6 +72,8 @@ class Hang:
 
 def find_hang(run: Run) -> Hang | None:
     """Return the collective that holds a job, None where every one has ended or no dump was imported."""
+    if run.manifest.source == "collector":  # its ranks have no dumps, and there may be very many of them
+        return None
     groups = _read_groups(run)
     pending = [(call_number, name) for name, group in groups.items() for call_number in group.list_open()]
     if not pending:
@@ -140,9 +143,9 @@ def _describe(call: Call) -> str:
 def _read_groups(run: Run) -> dict[str, _Group]:
     groups: dict[str, _Group] = {}
     for number in run.ranks[:MOST_RANKS]:
-        rank = run.rank(number)
+        rank = run.read_rank(number)
         try:
-            if rank.status("flight").state != "there":
+            if not find_files(rank.folder, "flight"):
                 continue
             rows, facts = rank.table("flight").to_pylist(), rank.manifest.facts
         except RunError:

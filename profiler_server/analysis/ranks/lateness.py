@@ -66,6 +66,9 @@ class Lateness:
     def drop_warm_up(self, first: int) -> Lateness:
         """Return the meetings from a step on, those outside of steps only where there are no others."""
         kept = (self.step >= first) if (self.step >= 0).any() else np.ones(len(self.step), np.bool_)
+        # Nothing is known of the first meeting, so that the lateness of its step lacks a part.
+        later = kept & (self.step > self.step.min(initial=0))
+        kept = later if later.any() and (self.step >= 0).any() else kept
         return replace(self, step=self.step[kept], late_ns=self.late_ns[:, kept])
 
     def sum_by_step(self) -> tuple[Ints, Floats]:
@@ -78,13 +81,13 @@ class Lateness:
 
 def measure_calls(matched: Matched) -> Lateness | None:
     """Return how late the ranks come to the collectives that they share, None without two of a group."""
-    parts = [_measure_group(matched, group) for group in matched.meetings if group.end_ns.shape[1] > 1]
-    if not parts:
+    groups = [group for group in matched.meetings if group.end_ns.shape[1] > 1]
+    if not groups:
         return None
-    gaps = [(group.end_ns[:, 1:] - group.end_ns[:, :-1]) for group in matched.meetings if group.end_ns.shape[1] > 1]
-    residual = (_pool(gaps, 50), _pool(gaps, 95))
-    step = np.concatenate([group.step[1:] for group in matched.meetings if group.end_ns.shape[1] > 1])
-    return Lateness(matched.ranks, "collectives", step, np.concatenate(parts, axis=1), residual)
+    late = np.concatenate([_measure_group(matched, group) for group in groups], axis=1)
+    gaps = [group.end_ns[:, 1:] - group.end_ns[:, :-1] for group in groups]
+    step = np.concatenate([group.step[1:] for group in groups])
+    return Lateness(matched.ranks, "collectives", step, late, (_pool(gaps, 50), _pool(gaps, 95)))
 
 
 def measure_steps(ranks: tuple[int, ...], step: Ints, own_ns: Floats, held_ns: Floats) -> Lateness:

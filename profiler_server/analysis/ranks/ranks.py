@@ -5,29 +5,36 @@ Results of one rank are cached until its files change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from collector.format.evaluation import read_step_rows
-from collector.format.intervals import Floats, Ints
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableMissingError
 from collector.format.schema.manifest import RunState
 from collector.format.steps import read_integers, select_steps, train_steps
 from profiler_server.analysis.device.device import summarize_device
-from profiler_server.analysis.ranks.calls import Calls, read_calls
+from profiler_server.analysis.ranks.calls import MOST_CALLS, Calls, read_calls
 from profiler_server.analysis.ranks.together import NO_STEPS, RankSteps, read_steps
+from profiler_server.analysis.ranks.tracks import NO_TRACK, Track, read_track
 from profiler_server.analysis.results import DeviceTimes
 from profiler_server.store.cache.memory import MemoryCache
 
 MOST_RANKS = 1024
 """Ranks that are set side by side, from the first."""
+FEW_RANKS = 128
+LOOK_AGAIN_S = 5.0
+"""The files of more than FEW_RANKS ranks are looked at again after so long."""
+MOST_CALLS_OF_ALL = 2_000_000
+LEAST_CALLS = 500
+"""Collectives of all ranks, and of each at least, that are looked at."""
 OWN_PHASES = tuple(name for name in PHASE_NAMES if name != "communication")
 _COLUMNS = (
-    *("kind", "step", "duration_ns", "detailed", "batch", "loader_start_ns", "gc_ns"),
+    *("kind", "step", "duration_ns", "detailed", "batch", "loader_start_ns", "gc_ns", "samples"),
     *(f"{p}_ns" for p in PHASE_NAMES),
 )
 
@@ -37,8 +44,8 @@ class RankSummary:
     """One rank. Means are over the steps of its average, batches (`noun`) where it only infers; `own_ns` is the step
     without being held in collectives.
 
-    `noise_ns` is the standard error of `own_ns`. `number` and `own` are every training step's, for the picture;
-    `together` those of its average that are set beside the steps of other ranks.
+    `noise_ns` is the standard error of `own_ns`. `track` holds every training step, for the picture; `together` those of
+    its average that are set beside the steps of other ranks.
     `reason` says why a rank has no figures, which are 0 then.
     """
 
@@ -50,44 +57,61 @@ class RankSummary:
     own_ns: float
     noise_ns: float
     phases_ns: Mapping[str, float]
-    number: Ints
-    own: Ints
+    track: Track = NO_TRACK
     together: RankSteps = NO_STEPS
     calls: Calls | None = None
     reason: str = ""
     noun: str = "step"
+    has_device: bool = False
 
 
 _SUMMARIES: MemoryCache[RankSummary] = MemoryCache(2 * MOST_RANKS)
 _DEVICES: MemoryCache[DeviceTimes | None] = MemoryCache(2 * MOST_RANKS)
+_LOOKED: dict[Hashable, tuple[tuple[int, ...], float, tuple[RankSummary, ...]]] = {}
 
 
 def summarize_ranks(run: Run) -> tuple[RankSummary, ...]:
-    """Summarise the first ranks of a run, at most MOST_RANKS. A rank that cannot be read says why."""
-    return tuple(summarize_rank(run.read_rank(rank)) for rank in run.ranks[:MOST_RANKS])
+    """Summarise the first ranks of a run, at most MOST_RANKS. A rank that cannot be read says why.
+
+    Looking whether the files of very many ranks are the same takes long in itself: it is not done for each request.
+    """
+    ranks = run.ranks[:MOST_RANKS]
+    if len(ranks) <= FEW_RANKS:
+        return _summarize(run, ranks)
+    now = time.monotonic()
+    known = _LOOKED.get(run.key)
+    if known is None or known[0] != ranks or now > known[1]:
+        known = ranks, now + LOOK_AGAIN_S, _summarize(run, ranks)
+        _LOOKED.clear()
+        _LOOKED[run.key] = ranks, time.monotonic() + LOOK_AGAIN_S, known[2]
+    return known[2]
 
 
-def summarize_rank(rank: RankRun) -> RankSummary:
+def _summarize(run: Run, ranks: tuple[int, ...]) -> tuple[RankSummary, ...]:
+    most_calls = min(MOST_CALLS, max(MOST_CALLS_OF_ALL // max(len(ranks), 1), LEAST_CALLS))
+    return tuple(summarize_rank(run.read_rank(rank), most_calls) for rank in ranks)
+
+
+def summarize_rank(rank: RankRun, most_calls: int = MOST_CALLS) -> RankSummary:
     """Summarise one rank, from what is kept if its files are the same."""
-    summary = _SUMMARIES.find_or_compute_rank(rank, lambda: _read_summary(rank))
+    summary = _SUMMARIES.find_or_compute_rank(rank, lambda: _read_summary(rank, most_calls))
     if summary.state != "recording" or summary.reason:
         return summary
     return replace(summary, state=rank.state)  # a process that dies changes no file
 
 
-def _read_summary(rank: RankRun) -> RankSummary:
-    empty = np.empty(0, np.int64)
+def _read_summary(rank: RankRun, most_calls: int) -> RankSummary:
     try:
         manifest, state = rank.manifest, rank.state
     except RunError as error:
-        return RankSummary(rank.rank, "", "crashed", 0, 0.0, 0.0, 0.0, {}, empty, empty, reason=str(error))
+        return RankSummary(rank.rank, "", "crashed", 0, 0.0, 0.0, 0.0, {}, reason=str(error))
     try:
-        return _read_steps(rank, manifest.host, state)
+        return _read_steps(rank, state, most_calls)
     except RunError as error:
-        return RankSummary(rank.rank, manifest.host, state, 0, 0.0, 0.0, 0.0, {}, empty, empty, reason=str(error))
+        return RankSummary(rank.rank, manifest.host, state, 0, 0.0, 0.0, 0.0, {}, reason=str(error))
 
 
-def _read_steps(rank: RankRun, host: str, state: RunState) -> RankSummary:
+def _read_steps(rank: RankRun, state: RunState, most_calls: int) -> RankSummary:
     rows = read_step_rows(rank, _COLUMNS)
     train, selection = train_steps(rows.steps), select_steps(rows.steps)
     if not selection.kept.any():
@@ -97,18 +121,18 @@ def _read_steps(rank: RankRun, host: str, state: RunState) -> RankSummary:
     own = selection.duration_ns - read_integers(train, "communication_ns")
     return RankSummary(
         rank=rank.rank,
-        host=host,
+        host=rank.manifest.host,
         state=state,
         steps=len(selection.step),
         step_ns=float(selection.duration_ns[kept].mean()),
         own_ns=float(own[kept].mean()),
         noise_ns=float(own[kept].std() / np.sqrt(kept.sum())),
         phases_ns=phases,
-        number=selection.step,
-        own=own,
+        track=read_track(train),
         together=read_steps(train, selection),
-        calls=_read_calls(rank),
+        calls=_read_calls(rank, most_calls),
         noun=rows.noun,
+        has_device=bool(rank.manifest.devices),
     )
 
 
@@ -124,9 +148,9 @@ def _read_device(rank: RankRun) -> DeviceTimes | None:
         return None  # the Operators page says what is wrong with it
 
 
-def _read_calls(rank: RankRun) -> Calls | None:
+def _read_calls(rank: RankRun, most: int) -> Calls | None:
     try:
-        return read_calls(rank)
+        return read_calls(rank, most)
     except RunError:
         return None
 
@@ -135,24 +159,3 @@ def find_noun(ranks: Sequence[RankSummary]) -> str:
     """Return what the steps of the ranks are called: batches where all of them only infer."""
     nouns = {rank.noun for rank in ranks if rank.steps}
     return "batch" if nouns == {"batch"} else "step"
-
-
-def average_steps(ranks: Sequence[RankSummary], columns: int = 240) -> tuple[Ints, Floats]:
-    """Return the first step of each of at most `columns` equal stretches, and the own time of each rank (row) in each.
-
-    A stretch in which a rank has no step is not a number.
-    """
-    known = [rank for rank in ranks if rank.steps]
-    if not known:
-        return np.empty(0, np.int64), np.empty((0, 0))
-    first = min(int(rank.number[0]) for rank in known)
-    last = max(int(rank.number[-1]) for rank in known)
-    size = max(1, -(-(last - first + 1) // columns))
-    count = (last - first) // size + 1
-    rows = np.full((len(known), count), np.nan)
-    for row, rank in zip(rows, known, strict=True):
-        at = (rank.number - first) // size
-        present = np.bincount(at, minlength=count)
-        sums = np.bincount(at, weights=rank.own, minlength=count)
-        row[present > 0] = sums[present > 0] / present[present > 0]
-    return np.arange(count, dtype=np.int64) * size + first, rows

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from collector.format.intervals import Floats
+from collector.format.intervals import Floats, Ints
 from collector.format.phases import PHASE_NAMES
 from profiler_server.analysis.ranks.causes import Cause, Garbage, find_causes, find_uneven_work, weigh_garbage
 from profiler_server.analysis.ranks.collectives import match_ranks
@@ -30,6 +30,10 @@ LAST_FRAC = 0.5
 """The rank that comes last in so many of the steps holds the others up, however much it varies."""
 ROTATING_ENTROPY = 0.8
 """Of who comes last, 1 for all ranks equally often: from here the ranks take turns."""
+LARGE_WAIT_FRAC = 0.1
+OUTLYING_WAIT = 1.5
+"""The last of very many ranks is late by chance alone. Turns are named where the wait is so large a share of the step, or
+so many times what the usual spread of the ranks explains."""
 LEAST_STEPS = 10
 """Fewer steps do not tell that the ranks take turns; collectives of fewer steps give way to the steps."""
 
@@ -102,7 +106,7 @@ class Judgement:
     garbage: Garbage | None = None
 
 
-_JUDGED: MemoryCache[Judgement] = MemoryCache(16)
+_JUDGED: MemoryCache[tuple[Judgement, Lateness | None]] = MemoryCache(16)
 
 
 def find_straggler(ranks: Sequence[RankSummary]) -> Straggler | None:
@@ -112,22 +116,35 @@ def find_straggler(ranks: Sequence[RankSummary]) -> Straggler | None:
 
 def judge_ranks(ranks: Sequence[RankSummary]) -> Judgement:
     """Judge who waits for whom, from what is kept if the files of the ranks are the same."""
+    return _recall(ranks)[0]
+
+
+def measure_waits(ranks: Sequence[RankSummary]) -> tuple[tuple[int, ...], Ints, Floats] | None:
+    """Return ranks, steps, and how long each rank waits for the last one in each step; None where that is not known."""
+    lateness = _recall(ranks)[1]
+    if lateness is None:
+        return None
+    step, late = lateness.sum_by_step()
+    return lateness.ranks, step, late.max(axis=0, keepdims=True) - late
+
+
+def _recall(ranks: Sequence[RankSummary]) -> tuple[Judgement, Lateness | None]:
     known = [rank for rank in ranks if rank.steps]
     if len(known) < 2:
-        return Judgement()
+        return Judgement(), None
     stamp = tuple((rank.together, rank.calls) for rank in known)
     key = (known[0].rank, len(known), id(known[0].together))
     return _JUDGED.find_or_compute(key, stamp, lambda: _judge(known))
 
 
-def _judge(ranks: Sequence[RankSummary]) -> Judgement:
+def _judge(ranks: Sequence[RankSummary]) -> tuple[Judgement, Lateness | None]:
     together = put_together({rank.rank: rank.together for rank in ranks})
     lateness = _choose(ranks, together)
     missing = tuple(rank.rank for rank in ranks if lateness is None or rank.rank not in set(lateness.ranks))
     if lateness is None or len(lateness.ranks) < 2:
-        return Judgement(left_out=missing)
+        return Judgement(left_out=missing), None
     judged = [rank for rank in ranks if rank.rank in set(lateness.ranks)]
-    return replace(_judge_lateness(judged, lateness, together), left_out=missing)
+    return replace(_judge_lateness(judged, lateness, together), left_out=missing), lateness
 
 
 def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness | None:
@@ -252,8 +269,19 @@ def _find_rotation(lateness: Lateness, late_ns: Floats, step_ns: float, together
     waited = float(lateness.waited_ns.sum()) / steps
     if steps < LEAST_STEPS or waited < BEHIND_FRAC * step_ns:
         return None
+    if waited < LARGE_WAIT_FRAC * step_ns and waited < OUTLYING_WAIT * _expect_wait(lateness):
+        return None
     shares = counts[counts > 0] / steps
     entropy = float(-(shares * np.log(shares)).sum() / np.log(min(len(counts), steps)))
     if entropy < ROTATING_ENTROPY:
         return None
     return Rotation(entropy, waited, waited / step_ns, find_causes(together, together.mark_longest()))
+
+
+def _expect_wait(lateness: Lateness) -> float:
+    """Return how long ranks that vary normally, by their usual spread in each meeting, wait for the last in a step."""
+    ranks = len(lateness.ranks)
+    if ranks < LEAST_RANKS:
+        return 0.0
+    spread = 1.4826 * np.nanmedian(np.abs(lateness.late_ns), axis=0)
+    return float(spread.sum() / len(np.unique(lateness.step)) * np.sqrt(2 * np.log(ranks)))

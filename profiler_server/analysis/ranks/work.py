@@ -16,6 +16,7 @@ from collector.format.schema.errors import RunError
 from collector.format.steps import read_integers
 from profiler_server.analysis.memory.resources import read_resources, read_scale
 from profiler_server.analysis.ranks.ranks import RankSummary
+from profiler_server.analysis.ranks.tracks import RankGrid
 from profiler_server.store.cache.memory import MemoryCache
 
 
@@ -27,19 +28,14 @@ class StepValues:
     value: Floats
 
 
-@dataclass(frozen=True)
-class RankGrid:
-    """A figure by rank (row) and stretch of `size` steps from `first` on (column); not a number where it is not known."""
-
-    ranks: tuple[int, ...]
-    first: Ints
-    size: int
-    values: Floats
-
-
 def grid_memory(run: Run, ranks: Sequence[RankSummary], columns: int) -> RankGrid | None:
     """Return the most resident memory of each training process, None where it was not sampled on several ranks."""
     return _grid(run, ranks, columns, lambda rank: _MEMORY.find_or_compute_rank(rank, lambda: _read_memory(rank)))
+
+
+def grid_busy(run: Run, ranks: Sequence[RankSummary], columns: int) -> RankGrid | None:
+    """Return how busy the devices of each rank were when they were sampled, the busiest of several; a share of 1."""
+    return _grid(run, ranks, columns, lambda rank: _BUSY.find_or_compute_rank(rank, lambda: _read_busy(rank)))
 
 
 def grid_flops(run: Run, ranks: Sequence[RankSummary], columns: int) -> RankGrid | None:
@@ -51,31 +47,43 @@ def _grid(
     run: Run, ranks: Sequence[RankSummary], columns: int, read: Callable[[RankRun], StepValues]
 ) -> RankGrid | None:
     found = {rank.rank: read(run.read_rank(rank.rank)) for rank in ranks if rank.steps}
-    found = {rank: values for rank, values in found.items() if len(values.step)}
-    if len(found) < 2:
+    known = [values for values in found.values() if len(values.step)]
+    if len(known) < 2:
         return None
-    first = min(int(values.step.min()) for values in found.values())
-    last = max(int(values.step.max()) for values in found.values())
+    first = min(int(values.step.min()) for values in known)
+    last = max(int(values.step.max()) for values in known)
     size = max(1, -(-(last - first + 1) // columns))
     count = (last - first) // size + 1
-    rows = np.full((len(found), count), np.nan)
-    for row, values in zip(rows, found.values(), strict=True):
-        np.fmax.at(row, (values.step - first) // size, values.value)
-    return RankGrid(tuple(found), np.arange(count, dtype=np.int64) * size + first, size, rows)
+    rows = np.full((len(ranks), count), np.nan)
+    for row, rank in zip(rows, ranks, strict=True):
+        if (values := found.get(rank.rank)) is not None and len(values.step):
+            np.fmax.at(row, (values.step - first) // size, values.value)
+    return RankGrid(tuple(rank.rank for rank in ranks), np.arange(count, dtype=np.int64) * size + first, size, rows)
 
 
 def _read_memory(rank: RankRun) -> StepValues:
+    return _read_samples(rank, "memory_bytes", "process")
+
+
+def _read_busy(rank: RankRun) -> StepValues:
+    return _read_samples(rank, "utilization_frac", "gpu")
+
+
+def _read_samples(rank: RankRun, metric: str, source: str) -> StepValues:
     """A sample counts for its step and for those until the next one: half a second may be many steps."""
     try:
+        if rank.status("resources").state != "there":
+            return _NOTHING
         scale = read_scale(rank)
-        process = read_resources(rank, scale).find("process", "memory_bytes")
+        series = read_resources(rank, scale).pick(metric, source)
     except RunError:
         return _NOTHING
-    if process is None or not len(scale.number):
+    if not series or not len(scale.number):
         return _NOTHING
-    places = np.searchsorted(process.x, scale.number + 1, side="left") - 1
+    most = max(series, key=lambda entry: float(entry.value.mean()))
+    places = np.searchsorted(most.x, scale.number + 1, side="left") - 1
     known = places >= 0
-    return StepValues(scale.number[known], process.value[places[known]])
+    return StepValues(scale.number[known], most.value[places[known]])
 
 
 def _read_flops(rank: RankRun) -> StepValues:
@@ -92,4 +100,5 @@ def _read_flops(rank: RankRun) -> StepValues:
 
 _NOTHING = StepValues(np.empty(0, np.int64), np.empty(0))
 _MEMORY: MemoryCache[StepValues] = MemoryCache(512)
+_BUSY: MemoryCache[StepValues] = MemoryCache(512)
 _FLOPS: MemoryCache[StepValues] = MemoryCache(512)

@@ -9,14 +9,29 @@ from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun, summarize_ranks
 from profiler_server.analysis.ranks.stragglers import Judgement, judge_ranks
 from profiler_server.analysis.what_if.reading import recall_what_if
-from profiler_server.diagnosis.rank_sentences import describe_communication, describe_evidence, describe_straggler
+from profiler_server.diagnosis.rank_sentences import (
+    describe_communication,
+    describe_evidence,
+    describe_straggler,
+    format_ranks_named,
+)
 from profiler_server.figures import Chart
 from profiler_server.format import format_count, format_number_of
 from profiler_server.page import Notice, Page, PageRequest
-from profiler_server.pages.ranks.charts import StepMap, build_charts, build_steps, build_work_maps
+from profiler_server.pages.ranks.charts import build_charts
 from profiler_server.pages.ranks.collectives import CollectiveTable, view_collectives
 from profiler_server.pages.ranks.devices import read_devices
-from profiler_server.pages.ranks.rows import RankTable, list_rows
+from profiler_server.pages.ranks.maps import StepMap, build_map
+from profiler_server.pages.ranks.picture import HoldUp, draw_hold_up
+from profiler_server.pages.ranks.rows import (
+    HostRow,
+    Order,
+    RankTable,
+    list_hosts,
+    list_rows,
+    order_ranks,
+    sorts_by_device,
+)
 from profiler_server.pages.ranks.what_if import WhatIfView, view_what_if
 from profiler_server.pages.ranks.words import Stat, list_stats
 
@@ -35,9 +50,11 @@ class Comparison:
     detail: str
     tone: str
     stats: tuple[Stat, ...]
+    picture: HoldUp | None
     table: RankTable
+    hosts: tuple[HostRow, ...]
     charts: tuple[Chart, ...]
-    maps: tuple[StepMap, ...]
+    map: StepMap
     noun: str
     collectives: CollectiveTable | None
     what_if: WhatIfView | None
@@ -54,7 +71,8 @@ class RanksPage:
 
 
 def build(request: PageRequest) -> RanksPage:
-    """Build the page. `?sort=-own` sorts the table by a column, falling with a dash."""
+    """Build the page. `?sort=-own` sorts the ranks by a column, falling with a dash; `?map=wait` chooses what the map
+    shows, `?host=` the ranks of one host, and `?page=` a part of very many."""
     hang = find_hang(request.run)
     if hang is not None:
         return RanksPage(Notice("failed", "The job hangs", hang.sentence), None)
@@ -92,22 +110,31 @@ def _explain_one(request: PageRequest) -> Notice:
 
 def _compare(request: PageRequest, ranks: tuple[RankSummary, ...]) -> Comparison:
     judged, noun = judge_ranks(ranks), find_noun(ranks)
-    straggler = judged.straggler
     rows = summarize_collectives(ranks)
-    devices = read_devices(request.run, ranks)
+    wanted = ranks if sorts_by_device(request.query) else order_ranks(ranks, judged, {}, request.query).shown
+    devices = read_devices(request.run, wanted)
+    order = order_ranks(ranks, judged, devices.times, request.query)
     return Comparison(
         sentence=describe_straggler(judged, noun),
         detail=" ".join(filter(None, (describe_evidence(judged, noun), describe_communication(ranks, rows, judged)))),
         tone=_choose_tone(judged),
         stats=list_stats(request.run.manifest, ranks, judged),
-        table=list_rows(ranks, straggler, devices.times, request.query.get("sort", "")),
-        charts=build_charts(ranks, devices.times),
+        picture=draw_hold_up(judged),
+        table=list_rows(order, ranks, judged, devices.times),
+        hosts=list_hosts(ranks, judged),
+        charts=build_charts(_choose_drawn(order), devices.times),
         noun=noun,
-        maps=(build_steps(ranks), *build_work_maps(request.run, ranks)),
+        map=build_map(request.run, ranks, order.shown, request.query.get("map", "")),
         collectives=view_collectives(rows, match_ranks(ranks)),
         what_if=view_what_if(recall_what_if(request.run)),
         notes=_list_notes(request, judged, devices.pending),
     )
+
+
+def _choose_drawn(order: Order) -> list[RankSummary]:
+    """Return the ranks that stand beside each other in the charts: of very many in another order they would lie apart."""
+    apart = order.pages > 1 and order.sort.removeprefix("-") != "rank"
+    return [] if apart else sorted(order.shown, key=lambda rank: rank.rank)
 
 
 def _choose_tone(judged: Judgement) -> str:
@@ -123,8 +150,15 @@ def _list_notes(request: PageRequest, judged: Judgement, pending: int) -> tuple[
         notes.append(f"The first {MOST_RANKS} of {format_count(len(request.ranks))} ranks are shown.")
     world = request.run.manifest.world_size
     if world > len(request.ranks):
-        what = "were not imported" if request.run.manifest.source == "kineto" else "have not written anything"
-        notes.append(f"{world - len(request.ranks):,} of {format_number_of(world, 'rank')} {what}.")
+        one = world - len(request.ranks) == 1
+        what = "was not imported" if one else "were not imported"
+        if request.run.manifest.source != "kineto":
+            what = f"{'has' if one else 'have'} not written anything"
+        missing = [rank for rank in range(min(world, MOST_RANKS)) if rank not in set(request.ranks)]
+        named = f": {format_ranks_named(missing)}" if missing else ""
+        notes.append(f"{world - len(request.ranks):,} of {format_number_of(world, 'rank')} {what}{named}.")
+    if world < len(request.ranks):
+        notes.append(f"The run says that it has {format_number_of(world, 'rank')}; {len(request.ranks):,} are here.")
     if pending:
         notes.append(f"The device work of {format_number_of(pending, 'rank')} is still being read; reload in a moment.")
     if judged.straggler is None:

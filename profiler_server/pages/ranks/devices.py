@@ -27,7 +27,7 @@ class Devices:
 
 def read_devices(run: Run, ranks: Sequence[RankSummary]) -> Devices:
     """Return what is known after at most PATIENCE_S; the rest goes on being read for the next request."""
-    wanted = [run.read_rank(rank.rank) for rank in ranks if rank.steps]
+    wanted = [run.read_rank(rank.rank) for rank in ranks if rank.steps and rank.has_device]
     started = {rank.rank: _READERS.start(rank.key, partial(read_device, rank)) for rank in wanted}
     futures = {rank: future for rank, future in started.items() if future is not None}
     done, _ = wait(futures.values(), PATIENCE_S)

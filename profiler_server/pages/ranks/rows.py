@@ -1,4 +1,4 @@
-"""The table of ranks, sorted by any column."""
+"""The table of ranks: sorted by any column, those of one host alone, a part of very many at a time."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from profiler_server.analysis.ranks.ranks import RankSummary
-from profiler_server.analysis.ranks.stragglers import Straggler
+from profiler_server.analysis.ranks.stragglers import Judgement, Straggler
 from profiler_server.analysis.results import DeviceTimes
-from profiler_server.format import ABSENT, format_change, format_count, format_duration, shorten_middle
+from profiler_server.format import ABSENT, format_change, format_count, format_duration, format_share, shorten_middle
 
-Key = Callable[[RankSummary], float | str]
+ROWS_PER_PAGE = 128
+Key = Callable[[RankSummary], float | str | tuple[float, float]]
 KEYS: Mapping[str, Key] = {
     "rank": lambda rank: rank.rank,
     "host": lambda rank: rank.host,
@@ -29,7 +30,10 @@ DEVICE_KEYS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class RankRow:
-    """One rank. `own_frac` is its own time against the longest, for the bar; `behind` that against the others' median."""
+    """One rank. `own_frac` is its own time against the longest, for the bar; `behind` that against the others' median.
+
+    `blame` is how much later than the second last it came in the mean step, `last` in how many of the steps it was last.
+    """
 
     rank: int
     host: str
@@ -38,6 +42,8 @@ class RankRow:
     own: str
     own_frac: float
     behind: str
+    blame: str
+    last: str
     data_wait: str
     communication: str
     computation: str
@@ -51,38 +57,142 @@ class RankRow:
 
 @dataclass(frozen=True)
 class RankTable:
-    """`sort` is the column in effect, with a dash for falling; hosts and device columns are shown where they tell something."""
+    """`sort` is the column in effect, with a dash for falling; hosts and device columns are shown where they tell something.
+
+    `host` is the one whose ranks alone are shown, "" for all; `page` of `pages` is shown of `total` ranks.
+    """
 
     rows: tuple[RankRow, ...]
     sort: str
     has_hosts: bool
     has_device: bool
     problem: str
+    host: str
+    page: int
+    pages: int
+    total: int
 
 
-def list_rows(
-    ranks: Sequence[RankSummary], straggler: Straggler | None, devices: Mapping[int, DeviceTimes], sort: str
-) -> RankTable:
-    """List the ranks; an unknown column is reported, and the order is that of the ranks."""
-    name, problem = sort.removeprefix("-"), ""
-    known = (*KEYS, *DEVICE_KEYS)
+@dataclass(frozen=True)
+class Order:
+    """Which ranks are shown, in their order, as the query asks for it."""
+
+    shown: tuple[RankSummary, ...]
+    sort: str
+    problem: str
+    host: str
+    page: int
+    pages: int
+    total: int
+
+
+def order_ranks(
+    ranks: Sequence[RankSummary], judged: Judgement, devices: Mapping[int, DeviceTimes], query: Mapping[str, str]
+) -> Order:
+    """Choose and sort the ranks. Of very many, those come first that hold the others up, unless it is asked otherwise.
+
+    An unknown column is reported, and the order is the usual one.
+    """
+    sort, problem = query.get("sort", ""), ""
+    name = sort.removeprefix("-")
+    known = (*KEYS, "blame", *DEVICE_KEYS)
     if name and name not in known:
         problem = f"There is no column “{name[:40]}” to sort by; there are: {', '.join(known)}."
     if name not in known:
-        sort, name = "rank", "rank"
-    key = KEYS.get(name) or (lambda rank: getattr(devices.get(rank.rank), DEVICE_KEYS[name], -1))
-    ordered = sorted(sorted(ranks, key=lambda rank: rank.rank), key=key, reverse=sort.startswith("-"))
+        sort = "-blame" if len(ranks) > ROWS_PER_PAGE else "rank"
+    host = query.get("host", "")
+    of_host = [rank for rank in ranks if rank.host == host] if host else list(ranks)
+    if not of_host:
+        problem, host, of_host = f"No rank is on a host of the name “{host[:40]}”.", "", list(ranks)
+    key = _find_key(sort.removeprefix("-"), judged, devices)
+    ordered = sorted(sorted(of_host, key=lambda rank: rank.rank), key=key, reverse=sort.startswith("-"))
+    pages = max(-(-len(ordered) // ROWS_PER_PAGE), 1)
+    page = min(_read_page(query.get("page", "")), pages)
+    shown = ordered[(page - 1) * ROWS_PER_PAGE : page * ROWS_PER_PAGE]
+    return Order(tuple(shown), sort, problem, host, page, pages, len(ordered))
+
+
+def sorts_by_device(query: Mapping[str, str]) -> bool:
+    return query.get("sort", "").removeprefix("-") in DEVICE_KEYS
+
+
+def _find_key(name: str, judged: Judgement, devices: Mapping[int, DeviceTimes]) -> Key:
+    if name == "blame":
+        blame = judged.blame_ns or {}
+        return lambda rank: (blame.get(rank.rank, 0.0), rank.own_ns)
+    return KEYS.get(name) or (lambda rank: getattr(devices.get(rank.rank), DEVICE_KEYS[name], -1))
+
+
+def _read_page(text: str) -> int:
+    return max(int(text), 1) if text.isascii() and text.isdigit() and len(text) < 7 else 1
+
+
+def list_rows(
+    order: Order, ranks: Sequence[RankSummary], judged: Judgement, devices: Mapping[int, DeviceTimes]
+) -> RankTable:
+    """List the ranks that are shown."""
     longest = max((rank.own_ns for rank in ranks), default=0.0)
     return RankTable(
-        rows=tuple(_view(rank, straggler, devices.get(rank.rank), longest) for rank in ordered),
-        sort=sort,
+        rows=tuple(_view(rank, judged, devices.get(rank.rank), longest) for rank in order.shown),
+        sort=order.sort,
         has_hosts=len({rank.host for rank in ranks}) > 1,
         has_device=bool(devices),
-        problem=problem,
+        problem=order.problem,
+        host=order.host,
+        page=order.page,
+        pages=order.pages,
+        total=order.total,
     )
 
 
-def _view(rank: RankSummary, straggler: Straggler | None, device: DeviceTimes | None, longest: float) -> RankRow:
+@dataclass(frozen=True)
+class HostRow:
+    """The ranks of one host together. `blame_frac` is against the host with the most, for the bar."""
+
+    host: str
+    ranks: str
+    step: str
+    own: str
+    blame: str
+    blame_frac: float
+    worst: int
+
+
+MOST_HOSTS = 32
+
+
+def list_hosts(ranks: Sequence[RankSummary], judged: Judgement) -> tuple[HostRow, ...]:
+    """List the hosts by what their ranks cost the others, the first MOST_HOSTS; nothing for one host."""
+    by_host: dict[str, list[RankSummary]] = {}
+    for rank in ranks:
+        if rank.steps:
+            by_host.setdefault(rank.host, []).append(rank)
+    if len(by_host) < 2:
+        return ()
+    blame = judged.blame_ns or {}
+    totals = {host: sum(blame.get(rank.rank, 0.0) for rank in members) for host, members in by_host.items()}
+    most = max(totals.values())
+    chosen = sorted(by_host, key=lambda host: (-totals[host], host))[:MOST_HOSTS]
+    return tuple(_view_host(host, by_host[host], totals[host], most, blame) for host in chosen)
+
+
+def _view_host(
+    host: str, members: Sequence[RankSummary], total: float, most: float, blame: Mapping[int, float]
+) -> HostRow:
+    worst = max(members, key=lambda rank: (blame.get(rank.rank, 0.0), rank.own_ns))
+    return HostRow(
+        host=host,
+        ranks=format_count(len(members)),
+        step=format_duration(sum(rank.step_ns for rank in members) / len(members)),
+        own=format_duration(sum(rank.own_ns for rank in members) / len(members)),
+        blame=format_duration(total),
+        blame_frac=total / most if most else 0.0,
+        worst=worst.rank,
+    )
+
+
+def _view(rank: RankSummary, judged: Judgement, device: DeviceTimes | None, longest: float) -> RankRow:
+    straggler = judged.straggler
     slowest = straggler is not None and straggler.rank == rank.rank
     return RankRow(
         rank=rank.rank,
@@ -92,6 +202,8 @@ def _view(rank: RankSummary, straggler: Straggler | None, device: DeviceTimes | 
         own=_write(rank, rank.own_ns),
         own_frac=rank.own_ns / longest if longest else 0.0,
         behind=_write_behind(rank, straggler),
+        blame=_write_known(judged.blame_ns, rank.rank, format_duration),
+        last=_write_known(judged.last_frac, rank.rank, format_share),
         data_wait=_write(rank, rank.phases_ns.get("data_wait", 0.0)),
         communication=_write(rank, rank.phases_ns.get("communication", 0.0)),
         computation=format_duration(device.computation_ns if device else None),
@@ -102,6 +214,10 @@ def _view(rank: RankSummary, straggler: Straggler | None, device: DeviceTimes | 
         is_behind=slowest and straggler is not None and straggler.is_slow,
         reason=rank.reason,
     )
+
+
+def _write_known(values: Mapping[int, float] | None, rank: int, write: Callable[[float], str]) -> str:
+    return write(values[rank]) if values is not None and rank in values else ABSENT
 
 
 def _write(rank: RankSummary, value_ns: float) -> str:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pytest
+
 from collector.format import parts
+from collector.format.phases import PHASE_NAMES
 from collector.format.run import open_run
 from collector.format.schema import layout
 from profiler_server.analysis.ranks.ranks import summarize_ranks
-from profiler_server.pages.ranks.charts import build_work_maps
+from profiler_server.analysis.ranks.tracks import grid_steps, read_track
+from profiler_server.pages.ranks.maps import FIGURES, StepMap, build_map
+from tests.support.jobs import STEP_NS, JobPlan, write_job
 from tests.support.row_edits import process_memory
 from tests.support.runs import RunPlan, build_operators, build_run, build_steps
 
@@ -20,13 +27,18 @@ def write_memory(path: Path, rank: int, *levels: float) -> None:
     parts.write_table(table, layout.table_file(layout.rank_path(path, rank), "resources"))
 
 
+def draw(path: Path, figure: str) -> StepMap:
+    run = open_run(path)
+    ranks = summarize_ranks(run)
+    return build_map(run, ranks, ranks, figure)
+
+
 def test_the_memory_of_every_rank_is_drawn_where_it_was_sampled(tmp_path: Path) -> None:
     path = build_run(tmp_path / "run", RunPlan(ranks=2, operators=False))
     write_memory(path, 0, GIB, GIB, GIB)
     write_memory(path, 1, GIB, 3 * GIB, 3 * GIB)
-    run = open_run(path)
-    (memory,) = build_work_maps(run, summarize_ranks(run))
-    assert memory.title == "Memory of every rank"
+    memory = draw(path, "memory")
+    assert memory.title == "Memory, step by step"
     assert "from 1.00 GiB (pale) to 3.00 GiB." in memory.caption
     assert {text for text in memory.data["texts"][0] if text} == {"1.00 GiB"}
     assert "3.00 GiB" in memory.data["texts"][1]
@@ -39,9 +51,8 @@ def test_the_flops_of_every_rank_are_drawn_for_the_detailed_windows(tmp_path: Pa
         rows = [row | {"flops": 1e9 * (rank + 1)} for row in build_operators(build_steps(plan))]
         table = parts.build_table_from_rows("operators", rows)
         parts.write_table(table, layout.table_file(layout.rank_path(path, rank), "operators"))
-    run = open_run(path)
-    (flops,) = build_work_maps(run, summarize_ranks(run))
-    assert flops.title == "FLOPs of every rank"
+    flops = draw(path, "flops")
+    assert flops.title == "FLOPs, step by step"
     assert flops.data["first"] == [10, 11, 12]
     assert all(text.endswith("FLOP") for row in flops.data["texts"] for text in row)
 
@@ -49,5 +60,36 @@ def test_the_flops_of_every_rank_are_drawn_for_the_detailed_windows(tmp_path: Pa
 def test_one_rank_that_was_sampled_is_no_comparison(tmp_path: Path) -> None:
     path = build_run(tmp_path / "run", RunPlan(ranks=2, operators=False))
     write_memory(path, 0, GIB)
-    run = open_run(path)
-    assert build_work_maps(run, summarize_ranks(run)) == ()
+    memory = draw(path, "memory")
+    assert memory.heat is None
+    assert "not recorded" in memory.caption
+
+
+@pytest.mark.parametrize("figure", sorted({*FIGURES} - {"memory", "busy", "flops"}))
+def test_every_figure_of_the_steps_has_a_row_for_each_rank(tmp_path: Path, figure: str) -> None:
+    shown = draw(write_job(tmp_path / "run", JobPlan(ranks=3, steps=12, slow=(1,), slow_frac=0.3)), figure)
+    assert shown.chosen == figure
+    assert shown.heat is not None
+    assert shown.data["ranks"] == [0, 1, 2]
+
+
+def test_the_waiting_of_a_rank_is_for_the_one_that_comes_last(tmp_path: Path) -> None:
+    path = write_job(tmp_path / "run", JobPlan(ranks=3, steps=12, slow=(1,), slow_frac=0.3, noise_frac=0.0))
+    waits = np.array(draw(path, "wait").data["values"])
+    assert waits[1].max() == 0
+    assert waits[[0, 2]].min() == pytest.approx(0.3 * STEP_NS, rel=0.01)
+
+
+def test_a_long_run_is_drawn_by_stretches_that_all_ranks_share() -> None:
+    tracks = {rank: read_track(make_steps(first, 1000)) for rank, first in ((0, 1), (1, 301))}
+    grid = grid_steps(tracks, "step", 160)
+    assert grid.size == 16
+    assert grid.values.shape == (2, 82)
+    assert np.isnan(grid.values[1, :18]).all()
+    assert np.nanmax(grid.values) == pytest.approx(np.nanmin(grid.values), rel=0.01)
+
+
+def make_steps(first: int, count: int) -> pa.Table:
+    number = np.arange(first, first + count)
+    phases = {f"{name}_ns": np.full(count, 1_000) for name in PHASE_NAMES}
+    return pa.table({"step": number, "samples": np.ones(count, np.int32), **phases})

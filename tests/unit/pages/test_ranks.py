@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import shutil
 import struct
 import zlib
 from pathlib import Path
@@ -17,6 +18,8 @@ from collector.format.schema.manifest import encode_manifest
 from profiler_server.figures import build_heat
 from profiler_server.page import PageRequest
 from profiler_server.pages.ranks import Comparison, RanksPage, build
+from profiler_server.pages.ranks.rows import ROWS_PER_PAGE
+from tests.support.jobs import JobPlan, write_job
 from tests.support.machines import build_ranks
 from tests.support.runs import RunPlan, build_run
 
@@ -37,9 +40,7 @@ def test_the_slow_rank_and_the_phase_that_grew_are_named(tmp_path: Path) -> None
     assert shown.sentence == (
         "Rank 3 holds 3 others up 12.0 ms a step (15.0 %): data wait. Its data wait takes 12.4 ms against 400 µs."
     )
-    assert shown.detail.startswith(
-        "It was the last in 100.0 % of 57 steps; if it alone were in time, the mean step would be"
-    )
+    assert shown.detail.startswith("It was the last in 100.0 % of 57 steps, by 12.0 ms a step after the second last.")
     assert "Of the collectives that were listed, rank 3 came last to 6 of 6" in shown.detail
     assert shown.tone == "bad"
     (slow,) = [row for row in shown.table.rows if row.is_behind]
@@ -107,10 +108,11 @@ def test_held_time_that_was_not_seen_is_not_shown_as_nothing(tmp_path: Path) -> 
 
 def test_the_picture_holds_every_rank_and_marks_the_slow_one(tmp_path: Path) -> None:
     shown = compare(build_ranks(tmp_path / "run", 4, slow=3, steps=40))
-    alpha = read_alpha(shown.maps[0].heat.image)
+    assert shown.map.heat is not None
+    alpha = read_alpha(shown.map.heat.image)
     assert alpha.shape == (4, 40)
     assert alpha[3].min() > alpha[:3].max()
-    assert shown.maps[0].data["ranks"] == [0, 1, 2, 3]
+    assert shown.map.data["ranks"] == [0, 1, 2, 3]
 
 
 def read_alpha(address: str) -> np.ndarray:
@@ -128,3 +130,40 @@ def test_noise_alone_is_never_red() -> None:
     alpha = read_alpha(build_heat(np.arange(3), ["0", "1"], values).image)
     assert alpha.max() < 60
     assert alpha[1, 2] == 0
+
+
+def test_of_very_many_ranks_those_come_first_that_hold_the_others_up(tmp_path: Path) -> None:
+    plan = JobPlan(ranks=300, steps=12, slow=(217,), slow_frac=0.3, ranks_per_host=8)
+    path = write_job(tmp_path / "run", plan)
+    shown = compare(path)
+    assert shown.sentence.startswith("Rank 217 holds 299 others up")
+    assert (shown.table.rows[0].rank, len(shown.table.rows)) == (217, ROWS_PER_PAGE)
+    assert (shown.table.page, shown.table.pages, shown.table.total) == (1, 3, 300)
+    assert shown.map.data["ranks"][0] == 217
+    last = compare(path, page="3", sort="rank")
+    assert [row.rank for row in last.table.rows] == list(range(256, 300))
+    assert compare(path, page="99").table.page == 3
+
+
+def test_the_ranks_of_one_host_can_be_shown_alone(tmp_path: Path) -> None:
+    path = write_job(tmp_path / "run", JobPlan(ranks=8, steps=12, slow=(5,), slow_frac=0.3, ranks_per_host=4))
+    shown = compare(path, host="host1")
+    assert [row.rank for row in shown.table.rows] == [4, 5, 6, 7]
+    assert (shown.hosts[0].host, shown.hosts[0].worst) == ("host1", 5)
+    assert "No rank is on a host" in compare(path, host="<script>").table.problem
+
+
+def test_a_picture_shows_who_waits_for_whom_where_one_rank_is_late(tmp_path: Path) -> None:
+    picture = compare(build_ranks(tmp_path / "run", 4, slow=3)).picture
+    assert picture is not None
+    assert (picture.rank, picture.others, picture.late, picture.cause) == (3, "3 others", "12.0 ms", "data wait")
+    assert compare(build_ranks(tmp_path / "even", 4)).picture is None
+
+
+def test_a_rank_that_wrote_nothing_and_one_too_many_are_named(tmp_path: Path) -> None:
+    path = write_job(tmp_path / "run", JobPlan(ranks=4, steps=12))
+    shutil.rmtree(layout.rank_path(path, 2))
+    assert "1 of 4 ranks has not written anything: rank 2." in compare(path).notes
+    manifest = dataclasses.replace(open_run(path).manifest, world_size=2)
+    layout.run_file(path).write_text(encode_manifest(manifest), encoding="utf-8")
+    assert any("says that it has 2 ranks; 3 are here" in note for note in compare(path).notes)

@@ -13,7 +13,7 @@ from collector.format.schema import layout
 from profiler_server.analysis.ranks.calls import Calls
 from profiler_server.analysis.ranks.collectives import CollectiveRow, sum_collectives, summarize_collectives
 from profiler_server.analysis.ranks.matching import match_calls
-from profiler_server.analysis.ranks.ranks import average_steps, summarize_ranks
+from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import find_straggler
 from tests.support.machines import build_ranks
 from tests.support.row_edits import lay_end_to_end, write_rows
@@ -79,14 +79,6 @@ def test_a_summary_is_read_again_when_a_file_changes(tmp_path: Path) -> None:
     write_rows(layout.rank_path(path, 0), "steps", build_steps(RunPlan(steps=30)))
     assert summarize_ranks(open_run(path))[0].steps == 30
     assert summarize_ranks(open_run(path))[1] is before[1]
-
-
-def test_steps_of_each_rank_are_averaged_over_the_same_stretches(tmp_path: Path) -> None:
-    ranks = summarize_ranks(open_run(build_ranks(tmp_path / "run", 2, slow=1, steps=60)))
-    first, values = average_steps(ranks, columns=20)
-    assert first.tolist() == list(range(1, 61, 3))
-    assert values.shape == (2, 20)
-    assert (values[1] > 1.1 * values[0]).all()
 
 
 def test_waiting_is_own_time_less_the_transfer_and_the_last_starter_delays() -> None:
