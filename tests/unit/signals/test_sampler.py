@@ -89,6 +89,12 @@ def test_an_iterable_dataset_has_no_sampler_to_time(tmp_path: Path) -> None:
     assert "samplers" not in facts
 
 
+def test_a_long_epoch_is_timed_in_part() -> None:
+    sums = SamplerSums("x")
+    assert list(TimedSampler(iter(range(64 + 70)), sums)) == list(range(64 + 70))
+    assert (sums.epochs, sums.batches) == (1, 63 + 10)
+
+
 def test_the_end_of_an_epoch_is_no_batch() -> None:
     sums = SamplerSums("x")
     assert list(TimedSampler(iter([[1], [2], [3]]), sums)) == [[1], [2], [3]]
