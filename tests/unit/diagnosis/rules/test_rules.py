@@ -10,8 +10,9 @@ import pytest
 
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.judging import diagnose, find_rules
+from profiler_server.format import format_duration
 from tests.support.cases import HEALTHY, PLANTED, Plant, build_case_run, plan_of
-from tests.support.row_edits import fetch_in_groups, lay_end_to_end, roll_out, write_rows
+from tests.support.row_edits import evaluate_in_passes, fetch_in_groups, lay_end_to_end, roll_out, write_rows
 from tests.support.runs import MS, build_steps
 from tests.support.window_cases import OF_WINDOWS, WINDOW_CASES
 
@@ -126,6 +127,19 @@ def test_calls_without_gradients_that_no_loader_feeds_may_be_a_rollout(tmp_path:
     assert "loader" not in said.advice
     assert "several environments at once" in said.advice
     assert "50 calls of the model without gradients" in said.measured
+
+
+@pytest.mark.parametrize(
+    ("passes", "words", "less"), [(1, "half of the samples", 0.5), (3, "second", 2 / 3), (10, "fifth", 0.2)]
+)
+def test_less_evaluation_is_predicted_for_the_whole_loop(passes: int, words: str, less: float, tmp_path: Path) -> None:
+    run = build_case_run(tmp_path / "run", Plant(edit=lambda steps: evaluate_in_passes(steps, passes)))
+    (said,) = [entry for entry in diagnose(run, 0).suggestions if entry.rule == "validation_share"]
+    spent = run.rank(0).table("steps").to_pandas().groupby("kind")["duration_ns"].sum()
+    then = format_duration(spent["train"] + less * spent["eval"])
+    assert words in said.advice
+    assert f"training and evaluation would take {then}" in said.advice
+    assert f"{format_duration(spent.sum())} in all" in said.measured
 
 
 def test_a_watched_input_slower_than_the_step_is_split_among_workers(tmp_path: Path) -> None:
