@@ -31,14 +31,15 @@ class SamplerSums:
     Its first call of an epoch may shuffle all of the data, so it is counted apart.
     """
 
-    __slots__ = ("batches", "epochs", "first_ns", "kind", "rest_ns")
+    __slots__ = ("batches", "epochs", "first_ns", "kind", "longest_ns", "rest_ns")
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.epochs = self.batches = self.first_ns = self.rest_ns = 0
+        self.epochs = self.batches = self.first_ns = self.rest_ns = self.longest_ns = 0
 
     def describe(self, loader: int) -> dict[str, Any]:
-        """Return what the fact `samplers` holds of a loader: `rest_ns` is of `batches` after the first of each epoch."""
+        """Return what the fact `samplers` holds of a loader: `rest_ns` is of `batches` after the first of each epoch,
+        `longest_ns` of one of them."""
         return {"loader": loader, **{name: getattr(self, name) for name in self.__slots__}}
 
 
@@ -77,6 +78,8 @@ class TimedSampler:
         if self._calls:
             sums.rest_ns += took_ns
             sums.batches += 1
+            if took_ns > sums.longest_ns:
+                sums.longest_ns = took_ns
         else:
             sums.first_ns += took_ns
             sums.epochs += 1

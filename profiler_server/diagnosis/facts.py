@@ -16,6 +16,7 @@ from profiler_server.analysis.data.loop import MeasuredLoop
 from profiler_server.analysis.data.pipeline import Readiness
 from profiler_server.analysis.data.reading import Reading
 from profiler_server.analysis.data.sampler import SamplerTimes
+from profiler_server.analysis.device.clocks import HeldClock
 from profiler_server.analysis.memory.host import HostLoad
 from profiler_server.analysis.replay.results import Gain, Replayed
 from profiler_server.analysis.results import DeviceSummary
@@ -97,6 +98,7 @@ class Device:
     dispatch_frac: float | None
     replay: Replayed | None = None
     memory_peak_frac: float | None = None
+    held_clock: HeldClock | None = None
 
     @property
     def is_used(self) -> bool:

@@ -92,6 +92,9 @@ PARALLEL_FRAC = 0.5
 WORKER_CORES = 1.5
 """A worker on more cores than this computes with threads of its own."""
 
+PYTHON_CORES = 0.15
+"""Share of a core from which other Python threads of the training process matter."""
+
 THROTTLED_FRAC = 0.05
 """Share of the time that the control group is stopped."""
 
@@ -208,6 +211,9 @@ DEVICE_IDLE_FRAC = 0.30
 
 LAUNCH_IDLE_FRAC = 0.5
 """And more than this share of its idle time lies before late launches."""
+
+CLOCK_LOST_FRAC = 0.05
+"""Share of a device's clock that is lost to heat, over all samples."""
 
 FULL_PRECISION_FRAC = 0.3
 """Precision matters from this share of the kernels' time on."""

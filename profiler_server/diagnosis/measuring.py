@@ -34,6 +34,7 @@ from profiler_server.analysis.data.reading import read_reading
 from profiler_server.analysis.data.receiving import read_receiving
 from profiler_server.analysis.data.replicas import read_stages, summarize_transforms
 from profiler_server.analysis.data.sampler import SamplerTimes, read_sampler
+from profiler_server.analysis.device.clocks import HeldClock, read_held_clock
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.device.precision import find_full_precision
 from profiler_server.analysis.memory.host import HostLoad, summarize_host
@@ -77,6 +78,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         dispatch_frac=_ask(rank, find_dispatch_share),
         replay=_read_replay(rank),
         memory_peak_frac=_ask(rank, find_peak_share),
+        held_clock=_read_held_clock(rank, train),
     )
     feeds = read_feeds(rank, train)
     loadings = [_measure_loading(rank, feed, train, selection, device, host) for feed in feeds]
@@ -247,6 +249,11 @@ def _read_loads(run: Run, rank: RankRun, train: pa.Table, selection: StepSelecti
     parts = np.array_split(np.flatnonzero(selection.regular), DRIFT_PARTS)
     spans = [(0, -1), *((part[0], part[-1]) for part in (parts[0], parts[-1]) if len(part))]
     return [_read_host(run, rank, int(starts[first]), int(ends[last])) for first, last in spans]
+
+
+def _read_held_clock(rank: RankRun, train: pa.Table) -> HeldClock | None:
+    starts = read_integers(train, "start_ns")
+    return read_held_clock(rank, int(starts[0]), int(starts[-1])) if rank.manifest.devices else None
 
 
 def _read_device(rank: RankRun) -> DeviceSummary | None:

@@ -16,7 +16,14 @@ TWO_CORES = {"usable_cores": 2.0, "cpu_count": 2, "torch_threads": 1}
 
 def sampled(batch_ns: int, loader: int = 0) -> dict[str, Any]:
     """Return the facts of a sampler that takes so long for each batch."""
-    sums = {"kind": "Weighted", "epochs": 1, "batches": 99, "first_ns": batch_ns, "rest_ns": 99 * batch_ns}
+    sums = {
+        "kind": "Weighted",
+        "epochs": 1,
+        "batches": 99,
+        "first_ns": batch_ns,
+        "longest_ns": batch_ns,
+        "rest_ns": 99 * batch_ns,
+    }
     return {"samplers": [{"loader": loader, **sums}]}
 
 
@@ -129,6 +136,7 @@ PLANTED: Mapping[str, Plant] = {
         tables={"resources": host_samples(cgroup__throttled_frac=0.6, cgroup__throttled_cores=2.0)},
     ),
     "memory_pressure": Plant(tables={"resources": host_samples(system__memory_stall_frac=0.4)}),
+    "gil_contention": Plant(tables={"resources": host_samples(process__python_threads_cores=0.6)}),
     "slow_start": Plant(edit=start_late),
     "numa": Plant(manifest={"facts": {"numa_nodes": 2}, "usable_cores": 4.0, "torch_threads": 4}),
     "data_parallel": Plant(manifest={"facts": {"data_parallel": 4}}),
@@ -164,6 +172,9 @@ HEALTHY: Mapping[str, Plant] = {
         tables={"resources": host_samples(cgroup__throttled_frac=0.1, cgroup__throttled_cores=0.1)}
     ),
     "some waiting for memory": Plant(tables={"resources": host_samples(system__memory_stall_frac=0.05)}),
+    "a Python thread that hardly computes": Plant(
+        tables={"resources": host_samples(process__python_threads_cores=0.1)}
+    ),
     "one memory node": Plant(manifest={"facts": {"numa_nodes": 1}}),
     "DataParallel without a second device": Plant(manifest={"facts": {"data_parallel": 1}}),
     "sound DistributedDataParallel": Plant(

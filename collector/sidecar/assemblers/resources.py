@@ -14,6 +14,7 @@ from collector.notes import read_notes
 from collector.ring.clock import Clock
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.gpu import Gpus
+from collector.sidecar.interpreter import PythonThreads
 from collector.sidecar.pressure import Pressure
 from collector.sidecar.processes import Machine, Processes
 
@@ -34,6 +35,7 @@ class ResourcesAssembler(Assembler):
         self._machine = Machine(notes.pid)
         self._processes = Processes(rank_folder, notes.pid)
         self._pressure = Pressure(notes.pid) if self._is_on else None
+        self._threads = PythonThreads(rank_folder, notes.pid)
         self._gpus = Gpus((), None, notes.pid)
         self._samples = 0
 
@@ -46,7 +48,8 @@ class ResourcesAssembler(Assembler):
         self._samples += 1
         now = self.clock.now()
         pressed = self._pressure.sample() if self._pressure is not None else ()
-        samples = [*self._machine.sample(), *self._processes.sample(), *pressed, *self._gpus.sample()]
+        processes = [*self._processes.sample(), *self._threads.sample()]
+        samples = [*self._machine.sample(), *processes, *pressed, *self._gpus.sample()]
         rows = [{"start_ns": now, **sample._asdict()} for sample in samples]
         return {"resources": build_table_from_rows("resources", rows)}
 

@@ -11,7 +11,10 @@ _MOST_TEXT = 100
 
 @dataclass(frozen=True)
 class SamplerTimes:
-    """Means of one sampler: `batch_ns` for each batch after the first of an epoch, `first_ns` for that one."""
+    """Means of one sampler: `batch_ns` for each batch after the first of an epoch, `first_ns` for that one.
+
+    The longest call is left out: on a busy machine, it may have been interrupted for as long as all others took.
+    """
 
     kind: str
     batch_ns: float
@@ -29,11 +32,12 @@ def read_sampler(facts: Mapping[str, Any], loader: int) -> SamplerTimes | None:
 
 
 def _read_entry(entry: Mapping[str, Any]) -> SamplerTimes | None:
-    counts = [entry.get(name) for name in ("epochs", "batches", "first_ns", "rest_ns")]
+    counts = [entry.get(name) for name in ("epochs", "batches", "first_ns", "rest_ns", "longest_ns")]
     known = [count for count in counts if isinstance(count, int) and not isinstance(count, bool) and count >= 0]
     if len(known) < len(counts):
         return None
-    epochs, batches, first_ns, rest_ns = known
-    if not epochs or not batches:
+    epochs, batches, first_ns, rest_ns, longest_ns = known
+    if not epochs or batches < 2:
         return None
-    return SamplerTimes(str(entry.get("kind", "sampler"))[:_MOST_TEXT], rest_ns / batches, first_ns / epochs, epochs)
+    usual_ns = max(rest_ns - longest_ns, 0) / (batches - 1)
+    return SamplerTimes(str(entry.get("kind", "sampler"))[:_MOST_TEXT], usual_ns, first_ns / epochs, epochs)

@@ -19,7 +19,7 @@ _WARM_UP_SHARE = 0.2
 _PARTS = 6
 _METRICS = (
     *("cpu_cores", "usable_cpu_cores", "run_queue_frac"),
-    *("throttled_frac", "throttled_cores", "memory_stall_frac"),
+    *("throttled_frac", "throttled_cores", "memory_stall_frac", "python_threads_cores"),
 )
 
 
@@ -55,7 +55,7 @@ class HostLoad:
     machine was sampled; then `others_anywhere` counts others on cores, too, that the run may not use.
     `throttled_frac` is the share of its control group's periods that ended in a stop, `throttled_cores` the processors
     stopped on average, `memory_stall_frac` the share of time in which something waited for memory; `busiest_worker` is
-    cores of one worker.
+    cores of one worker, `python_threads` those of Python threads beside the training thread.
     """
 
     process: float | None
@@ -72,6 +72,7 @@ class HostLoad:
     throttled_cores: float | None = None
     memory_stall_frac: float | None = None
     busiest_worker: float | None = None
+    python_threads: float | None = None
 
     @property
     def in_use(self) -> float | None:
@@ -117,6 +118,7 @@ def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None
         throttled_cores=means.get(("cgroup", "throttled_cores")),
         memory_stall_frac=means.get(("system", "memory_stall_frac")),
         busiest_worker=max(of_workers, default=None),
+        python_threads=means.get(("process", "python_threads_cores")),
     )
 
 

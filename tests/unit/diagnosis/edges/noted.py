@@ -10,6 +10,7 @@ import numpy as np
 
 from profiler_server.analysis.data.reading import Crowding, Reading
 from profiler_server.analysis.data.sampler import SamplerTimes
+from profiler_server.analysis.device.clocks import HeldClock
 from profiler_server.analysis.ranks.spread import read_ddp
 from profiler_server.analysis.ranks.stragglers import Judgement, Rotation, Straggler
 from profiler_server.analysis.steps.logged import Logged
@@ -99,6 +100,11 @@ def copying(share: float, bytes_per_s: float = 5e9) -> Case:
     return exchanging(0.0, gradient_as_bucket_view=0, parameter_bytes=round(size))
 
 
+def throttled(lost: float) -> Case:
+    """A device that is busy all the time and runs at half of its clock for a part of it."""
+    return make.with_device(base(), busy=0.9, held_clock=HeldClock("gpu 0", 2 * lost, 0.7e9, 1.4e9, True))
+
+
 EDGES: Mapping[str, Edge] = {
     "SAMPLER_FRAC": Edge(0.05, lambda x: make.speaks(sampling(x), "slow_sampler")),
     "OPENING_FRAC": Edge(0.2, lambda x: make.speaks(reading(files=64.0, open_ns=x * 100.0 * MS), "small_files")),
@@ -120,6 +126,8 @@ EDGES: Mapping[str, Edge] = {
         0.05,
         lambda x: make.speaks(make.with_load(base(), throttled_frac=x, throttled_cores=4.0), "cgroup_throttling"),
     ),
+    "PYTHON_CORES": Edge(0.15, lambda x: make.speaks(make.with_load(base(), python_threads=x), "gil_contention")),
+    "CLOCK_LOST_FRAC": Edge(0.05, lambda x: make.speaks(throttled(x), "clock_throttle")),
     "MEMORY_STALL_FRAC": Edge(
         0.10, lambda x: make.speaks(make.with_load(base(), memory_stall_frac=x), "memory_pressure")
     ),

@@ -16,8 +16,8 @@ from tests.support.row_edits import evaluate_in_passes, fetch_in_groups, lay_end
 from tests.support.runs import MS, build_steps
 from tests.support.window_cases import OF_WINDOWS, WINDOW_CASES
 
-OF_DEVICE = ("launch_bound", "tf32_off", "amp_off", *OF_WINDOWS, *WINDOW_CASES)
-"""Rules that need a trace of a device: see `test_device_rules` and `test_window_rules`."""
+OF_DEVICE = ("launch_bound", "tf32_off", "amp_off", "clock_throttle", *OF_WINDOWS, *WINDOW_CASES)
+"""Rules that need a trace of a device: see `test_device_rules`, `test_clocks` and `test_window_rules`."""
 
 
 BEHIND: Mapping[str, Callable[[int, int], str]] = {
