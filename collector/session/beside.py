@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from collector.format.schema.layout import events_path
 from collector.format.schema.recovery import spell_recovery
 from collector.ring.words import WordLog
 from collector.sidecar.losses import spell_problem
-from collector.sidecar.process import find_log, finish_rank, start_sidecar
+from collector.sidecar.process import find_log, finish_rank, has_ended, start_sidecar
 
 PATIENCE_S = 10.0
 """How long the end of a training waits for a recorder process that does nothing."""
@@ -67,7 +68,7 @@ class Beside:
     def finish(self) -> str:
         """Wait until the tables are there, or make them here; return why they are not, "" if they are."""
         try:
-            return self._wait() or self._finish_here()
+            return self._wait() or self._replace_killed() or self._finish_here()
         except OSError as error:
             return self._explain(error)
         except (ValueError, StepscopeError) as error:
@@ -122,12 +123,36 @@ class Beside:
         if self._is_stopped():
             _log.warning("stepscope: the recorder process was stopped; it is ended, and its work is done here")
             self.kill()
+            self._process = None
             return ""
         return (
             f"the recorder process ({self._process.pid}) has done nothing for {PATIENCE_S:.0f} s (the system holds it, as "
             f"it does where a disk does not answer); when it has ended, {spell_recovery(self._rank_folder)} completes "
             "the run"
         )
+
+    def _replace_killed(self) -> str:
+        """Have another process do what one left that was killed; return why the run is not complete, "" to go on here.
+
+        The system kills where memory is full. What the work takes would then end the training, if it were done here.
+        """
+        if not self._was_killed() or has_ended(self._rank_folder) or not events_path(self._rank_folder).is_dir():
+            return ""
+        try:
+            self.start()
+        except OSError:
+            return ""
+        reason = self._wait()
+        if reason or not self._was_killed():
+            return reason
+        self._save_log()
+        return (
+            "the recorder process was killed each time, which the system does where memory is full; "
+            f"{spell_recovery(self._rank_folder)} completes the run"
+        )
+
+    def _was_killed(self) -> bool:
+        return self._process is not None and self._process.returncode == -signal.SIGKILL
 
     def _is_stopped(self) -> bool:
         assert self._process is not None
@@ -146,10 +171,14 @@ class Beside:
         return f"another process records {folder}; when it has ended, {spell_recovery(folder)} completes the run"
 
     def _explain(self, error: OSError) -> str:
-        """Keep what is in memory only where there is still a file for it, and return what is wrong."""
+        """Return what is wrong; what can be kept is."""
+        self._save_log()
+        text = spell_problem(error, self._rank_folder)
+        return text[0].lower() + text[1:].rstrip(".")
+
+    def _save_log(self) -> None:
+        """Keep what is in memory only where there is still a file for it."""
         try:
             self._events_log.save()
         except OSError as other:
             _log.debug("stepscope: the event log is not kept: %s", other)
-        text = spell_problem(error, self._rank_folder)
-        return text[0].lower() + text[1:].rstrip(".")

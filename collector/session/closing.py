@@ -13,22 +13,30 @@ import subprocess
 import sys
 from pathlib import Path
 
+from collector.session.headroom import measure_headroom
 from collector.sidecar.process import build_environment
 
 VARIABLE = "PROFILER_VERDICT"
 """`PROFILER_VERDICT=0` switches the lines off."""
 PATIENCE_S = 5.0
+LEAST_FREE_BYTES = 256 << 20
+"""Where less is free, the system might end the training for what the judging takes."""
 _SERVER = "profiler_server"
 _log = logging.getLogger("stepscope")
 
 
 def judge_briefly(run_path: Path) -> list[str]:
-    """Return the lines on a run that is complete; none where the server is not installed, fails, or takes too long."""
-    if os.environ.get(VARIABLE) == "0" or importlib.util.find_spec(_SERVER) is None:
+    """Return the lines on a run that is complete; none where the server is not installed, fails, or takes too long, or
+    where memory is short."""
+    if (
+        os.environ.get(VARIABLE) == "0"
+        or importlib.util.find_spec(_SERVER) is None
+        or measure_headroom() < LEAST_FREE_BYTES
+    ):
         return []
     try:
         done = subprocess.run(
-            [sys.executable, "-m", _SERVER, "report", "--brief", str(run_path)],
+            [sys.executable, "-m", "collector.expendable", _SERVER, "report", "--brief", str(run_path)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             cwd="/",  # a file of the user's in the current folder must not shadow a module

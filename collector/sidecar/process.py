@@ -38,7 +38,7 @@ def start_sidecar(rank_folder: Path, log: int | None = None) -> subprocess.Popen
     inherited = () if log is None else (log,)
     with open(events_path(rank_folder) / LOG_FILE, "ab") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", "collector.sidecar", str(rank_folder), *map(str, inherited)],
+            [sys.executable, "-m", "collector.expendable", "collector.sidecar", str(rank_folder), *map(str, inherited)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

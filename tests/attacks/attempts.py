@@ -97,6 +97,14 @@ _DURING = {
     "give the sidecar no memory": "limit_ours(resource.RLIMIT_AS, 1 << 20)",
     "give the sidecar no files": "limit_ours(resource.RLIMIT_NOFILE, 0)",
     "give the sidecar no file size": "limit_ours(resource.RLIMIT_FSIZE, 0)",
+    "squeeze the sidecar in a memory cgroup": "squeeze(ours(), 8 << 20)",
+    "squeeze every sidecar as it comes": (
+        "def hunt():\n"
+        "    while True:\n"
+        "        squeeze(ours(), 8 << 20); time.sleep(0.02)\n"
+        "threading.Thread(target=hunt, daemon=True).start(); PAUSE_S = 0.2"
+    ),
+    "fill /dev/shm": "own_shm(1 << 20)",
     "give the sidecar no processor time": "limit_ours(resource.RLIMIT_CPU, 0)",
     "remove the output": "shutil.rmtree('out', ignore_errors=True)",
     "remove the rank": "shutil.rmtree('out/profiler/rank_0', ignore_errors=True)",
@@ -165,6 +173,12 @@ _BEFORE = {
     "no file size": "resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))",
     "4 KiB of file size": "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))",
     "12 MiB of file size": "resource.setrlimit(resource.RLIMIT_FSIZE, (12 << 20, resource.RLIM_INFINITY))",
+    "a full /dev/shm": "own_shm(1 << 20)",
+    "a full /dev/shm and workers": (
+        "own_shm(1 << 20); data = torch.utils.data.DataLoader(data.dataset, batch_size=8, num_workers=2)"
+    ),
+    "64 MiB more memory": "resource.setrlimit(resource.RLIMIT_AS, (size_now() + (64 << 20), resource.RLIM_INFINITY))",
+    "300 MiB more memory": "resource.setrlimit(resource.RLIMIT_AS, (size_now() + (300 << 20), resource.RLIM_INFINITY))",
     "umask 777": "os.umask(0o777)",
     "no home": "os.environ.pop('HOME', None)",
     "a home that is none": "os.environ['HOME'] = '/dev/null'",
@@ -190,7 +204,10 @@ _BEFORE = {
     "a trace function": "sys.settrace(lambda *_: None); threading.settrace(lambda *_: None)",
 }  # fmt: skip
 _QUICK_BEFORE = {"few descriptors", "umask 777", "4 KiB of file size"}
+_CONTAINERS = (270, 280, 300, 340)
 _STARTS: dict[str, dict[str, object]] = {
+    # The training alone takes some 240 MiB.
+    **{f"a container of {room} MiB": {"before_torch": f"squeeze([TRAINER], {room} << 20)"} for room in _CONTAINERS},
     "PYTHONOPTIMIZE=2": {"flags": ("-OO",)},
     "isolated": {"flags": ("-I",)},
     "no bytecode, unbuffered": {"flags": ("-B", "-u")},

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -59,6 +60,7 @@ def make(attempt: Attempt) -> Outcome:
         recorded, told = _read(folder)
         _open_all(folder)
         left = _find_left(folder)
+        _remove_groups()
         plain_code, plain_losses, plain_said = _plain(attempt, code != EXIT_CODE or "Traceback" in said)
         found = {
             DEATH: code != plain_code,
@@ -166,6 +168,13 @@ def _find_left(folder: Path) -> list[int]:
     for pid in left:
         os.kill(pid, 9)
     return left
+
+
+def _remove_groups() -> None:
+    """Remove the memory cgroups that an attempt made, as soon as nobody is in them."""
+    for group in Path("/sys/fs/cgroup").glob("**/stepscope-attempt-*"):
+        with suppress(OSError):
+            group.rmdir()
 
 
 def _find_ours(folder: Path) -> list[int]:
