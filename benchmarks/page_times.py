@@ -27,6 +27,8 @@ PAGES = (
     "memory",
     "memory?steps=10-40",
     "ranks",
+    "ranks?map=wait",
+    "ranks?sort=own&page=8",
     "timeline",
 )
 

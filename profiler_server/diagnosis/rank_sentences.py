@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collector.format.phases import PHASE_LABELS
-from profiler_server.analysis.ranks.causes import COLLECTING, Cause
+from profiler_server.analysis.ranks.causes import COLLECTING, STARVED, Cause
 from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
 from profiler_server.analysis.ranks.ranks import RankSummary, find_noun
 from profiler_server.analysis.ranks.stragglers import Judgement, Rotation, Straggler, judge_ranks
@@ -16,7 +16,7 @@ LATE_FRAC = 0.7
 SURE_CAUSE_FRAC = 0.8
 """A phase that makes up so much of what is longer is named alone."""
 MOST_NAMED = 8
-_CAUSE_WORDS = {"h2d": "copying to the device"}
+_CAUSE_WORDS = {"h2d": "copying to the device", COLLECTING: "garbage collection", STARVED: "no free processor"}
 LEAST_BEHIND_FRAC = 0.001
 """A rank that is behind by less is not named: its share would read 0.0 %."""
 
@@ -158,7 +158,7 @@ def name_causes(causes: Sequence[Cause]) -> str:
 
 
 def _name_cause(name: str) -> str:
-    return "garbage collection" if name == COLLECTING else _CAUSE_WORDS.get(name) or PHASE_LABELS[name].lower()
+    return _CAUSE_WORDS.get(name) or PHASE_LABELS[name].lower()
 
 
 def format_ranks_named(ranks: Sequence[int]) -> str:

@@ -11,8 +11,9 @@ from collector.format.phases import PHASE_NAMES
 from profiler_server.analysis.ranks.together import COMMUNICATION, StepsTogether
 
 COLLECTING = "garbage"
-COLLECTING_FRAC = 0.8
-"""Garbage collection is named as the cause, and not the phase that it came in, from this share of what is longer."""
+STARVED = "no_processor"
+BEHIND_PHASES_FRAC = 0.8
+"""What lies behind phases is named as the cause, and not the phases, from this share of what is longer."""
 LEAST_CAUSE_FRAC = 0.05
 UNEVEN_CORRELATION = 0.9
 """Forward and backward that grow and shrink together, on some ranks and not on others, have inputs of unlike lengths."""
@@ -25,7 +26,8 @@ LEAST_GAIN_FRAC = 0.01
 
 @dataclass(frozen=True)
 class Cause:
-    """One part of the step that was longer: a phase, or `garbage` for garbage collection within one."""
+    """One part of the step that was longer: a phase; `garbage` for garbage collection within phases, `no_processor`
+    for time in which the training process had none."""
 
     name: str
     excess_ns: float
@@ -56,12 +58,23 @@ def find_causes(together: StepsTogether, late: Mask) -> tuple[Cause, ...]:
         return ()
     collecting = together.collecting_ns - np.median(together.collecting_ns, axis=0, keepdims=True)
     collected = float(collecting[late].mean())
-    if collected >= COLLECTING_FRAC * longer:
+    if collected >= BEHIND_PHASES_FRAC * longer:
         return (Cause(COLLECTING, collected, min(collected / longer, 1.0)),)
     causes = [
         Cause(name, value, value / longer) for name, value in excess.items() if value >= LEAST_CAUSE_FRAC * longer
     ]
     return tuple(sorted(causes, key=lambda cause: -cause.excess_ns))
+
+
+def find_starvation(excess_ns: float, starved_ns: float, others_ns: float) -> tuple[Cause, ...]:
+    """Return that a rank is late because it had no processor; nothing where that explains too little.
+
+    `starved_ns` is how long it was ready to run in a step and had none, `others_ns` the median of the others.
+    """
+    longer = starved_ns - others_ns
+    if excess_ns <= 0 or longer < BEHIND_PHASES_FRAC * excess_ns:
+        return ()
+    return (Cause(STARVED, longer, min(longer / excess_ns, 1.0)),)
 
 
 def find_uneven_work(together: StepsTogether) -> float | None:

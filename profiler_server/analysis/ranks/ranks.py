@@ -5,13 +5,16 @@ Results of one rank are cached until its files change.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow.compute as pc
 
 from collector.format.evaluation import read_step_rows
+from collector.format.parts import find_files
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableMissingError
@@ -46,6 +49,7 @@ class RankSummary:
 
     `noise_ns` is the standard error of `own_ns`. `track` holds every training step, for the picture; `together` those of
     its average that are set beside the steps of other ranks.
+    `starved_frac` is the share of its time that the training process was ready to run and had no processor.
     `reason` says why a rank has no figures, which are 0 then.
     """
 
@@ -63,6 +67,7 @@ class RankSummary:
     reason: str = ""
     noun: str = "step"
     has_device: bool = False
+    starved_frac: float = 0.0
 
 
 _SUMMARIES: MemoryCache[RankSummary] = MemoryCache(2 * MOST_RANKS)
@@ -133,6 +138,7 @@ def _read_steps(rank: RankRun, state: RunState, most_calls: int) -> RankSummary:
         calls=_read_calls(rank, most_calls),
         noun=rows.noun,
         has_device=bool(rank.manifest.devices),
+        starved_frac=_read_starved(rank),
     )
 
 
@@ -153,6 +159,17 @@ def _read_calls(rank: RankRun, most: int) -> Calls | None:
         return read_calls(rank, most)
     except RunError:
         return None
+
+
+def _read_starved(rank: RankRun) -> float:
+    try:
+        if not find_files(rank.folder, "resources"):
+            return 0.0
+        where = (pc.field("source") == "process") & (pc.field("metric") == "run_queue_frac")
+        mean = pc.mean(rank.table("resources", ("value",), where)["value"]).as_py()
+    except RunError:
+        return 0.0
+    return float(mean) if mean is not None and math.isfinite(mean) else 0.0
 
 
 def find_noun(ranks: Sequence[RankSummary]) -> str:

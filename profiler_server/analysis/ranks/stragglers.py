@@ -9,7 +9,14 @@ import numpy as np
 
 from collector.format.intervals import Floats, Ints
 from collector.format.phases import PHASE_NAMES
-from profiler_server.analysis.ranks.causes import Cause, Garbage, find_causes, find_uneven_work, weigh_garbage
+from profiler_server.analysis.ranks.causes import (
+    Cause,
+    Garbage,
+    find_causes,
+    find_starvation,
+    find_uneven_work,
+    weigh_garbage,
+)
 from profiler_server.analysis.ranks.collectives import match_ranks
 from profiler_server.analysis.ranks.lateness import Lateness, Source, measure_calls, measure_steps
 from profiler_server.analysis.ranks.ranks import OWN_PHASES, RankSummary
@@ -228,6 +235,7 @@ def _describe(ranks: Sequence[RankSummary], place: _Place, step_ns: float, toget
     against = late[row] - np.median(np.delete(late, row, axis=0), axis=0)
     excess = float(against.mean())
     middle = float(np.median([rank.own_ns for rank in others]))
+    starved = float(np.median([rank.starved_frac * rank.step_ns for rank in others]))
     phases = {name: float(np.median([rank.phases_ns[name] for rank in others])) for name in PHASE_NAMES}
     phase = max(OWN_PHASES, key=lambda name: slow.phases_ns[name] - phases[name])
     far = excess >= BEHIND_FRAC * step_ns
@@ -247,7 +255,8 @@ def _describe(ranks: Sequence[RankSummary], place: _Place, step_ns: float, toget
         late_frac=excess / step_ns if step_ns else 0.0,
         last_frac=float(place.last_frac[row]),
         gain_ns=float(place.blame_ns[row]),
-        causes=find_causes(together, together.mark(slow.rank)),
+        causes=find_starvation(excess, slow.starved_frac * slow.step_ns, starved)
+        or find_causes(together, together.mark(slow.rank)),
     )
 
 

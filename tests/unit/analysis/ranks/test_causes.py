@@ -1,0 +1,84 @@
+"""Why a rank is late: what it did longer, and causes that show in how the steps vary."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collector.format.run import open_run
+from collector.format.schema import layout
+from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
+from profiler_server.analysis.ranks.stragglers import judge_ranks
+from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
+from tests.support.jobs import STEP_NS, JobPlan, make_job, summarize_job
+from tests.support.machines import build_ranks
+from tests.support.row_edits import write_rows
+from tests.support.runs import MS
+
+SLOW = JobPlan(ranks=6, steps=60, slow=(2,), slow_frac=0.2)
+
+
+def collect(rank: RankSummary, chosen: np.ndarray, pause_ns: float) -> RankSummary:
+    """Let a rank collect garbage for so long in some of its steps, within the forward."""
+    pauses = np.where(chosen, pause_ns, 0.0).astype(np.float32)
+    return replace(rank, together=replace(rank.together, collecting_ns=pauses))
+
+
+@pytest.mark.parametrize("phase", ["data_wait", "h2d", "forward", "backward", "optimizer"])
+def test_the_phase_that_makes_a_rank_late_is_named(phase: str) -> None:
+    straggler = judge_ranks(summarize_job(make_job(replace(SLOW, phase=phase)))).straggler
+    assert straggler is not None
+    assert straggler.causes[0].name == phase
+    assert straggler.causes[0].share_frac > 0.8
+    assert straggler.causes[0].excess_ns == pytest.approx(0.2 * STEP_NS, rel=0.05)
+
+
+def test_garbage_collection_is_named_before_the_phase_that_it_came_in() -> None:
+    ranks = list(summarize_job(make_job(SLOW)))
+    ranks[2] = collect(ranks[2], np.ones(60, np.bool_), 0.2 * STEP_NS)
+    assert ": garbage collection." in describe_straggler(judge_ranks(ranks))
+
+
+def test_a_rank_without_a_processor_is_told_apart_from_one_that_computes_longer(tmp_path: Path) -> None:
+    path = build_ranks(tmp_path / "run", 4, slow=3)
+    for rank in range(4):
+        share = 0.2 if rank == 3 else 0.01
+        common = {"source": "process", "metric": "run_queue_frac", "value": share}
+        write_rows(layout.rank_path(path, rank), "resources", [{**common, "start_ns": n * MS} for n in range(20)])
+    judged = judge_ranks(summarize_ranks(open_run(path)))
+    assert describe_straggler(judged).startswith("Rank 3 holds 3 others up 12.0 ms a step (15.0 %): no free processor.")
+
+
+def test_inputs_of_unlike_length_show_in_forward_and_backward_together() -> None:
+    even = judge_ranks(summarize_job(make_job(JobPlan(ranks=6, steps=60))))
+    uneven = judge_ranks(summarize_job(make_job(JobPlan(ranks=6, steps=60, uneven_frac=0.3))))
+    assert even.uneven_correlation is None
+    assert uneven.uneven_correlation is not None
+    assert "batches are of unlike length" in describe_evidence(uneven)
+
+
+def test_a_slow_device_is_no_input_of_another_length() -> None:
+    job = make_job(JobPlan(ranks=6, steps=60))
+    job.work_ns[:, 2] *= 1.3
+    assert judge_ranks(summarize_job(job)).uneven_correlation is None
+
+
+def test_garbage_collection_by_turns_is_weighed_against_collecting_together() -> None:
+    random = np.random.default_rng(1)
+    pause = 0.3 * STEP_NS
+    ranks = [
+        collect(rank, random.random(60) < 0.05, pause) for rank in summarize_job(make_job(replace(SLOW, ranks=16)))
+    ]
+    found = judge_ranks(ranks).garbage
+    assert found is not None
+    assert found.gain_ns == pytest.approx(pause * (1 - (1 - found.chance) ** 16 - found.chance))
+    assert "collecting on all ranks at the same step" in describe_evidence(judge_ranks(ranks))
+
+
+def test_ranks_that_collect_at_the_same_steps_already_gain_nothing() -> None:
+    at_once = np.arange(60) % 20 == 0
+    ranks = [collect(rank, at_once, 0.3 * STEP_NS) for rank in summarize_job(make_job(replace(SLOW, ranks=16)))]
+    assert judge_ranks(ranks).garbage is None
