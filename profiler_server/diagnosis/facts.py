@@ -20,6 +20,7 @@ from profiler_server.analysis.device.clocks import HeldClock
 from profiler_server.analysis.memory.host import HostLoad
 from profiler_server.analysis.replay.results import Gain, Replayed
 from profiler_server.analysis.results import DeviceSummary
+from profiler_server.analysis.stacks.stacks import Stacks
 from profiler_server.analysis.steps.compiles import CompileEvents
 from profiler_server.analysis.steps.interruptions import Interruptions
 from profiler_server.analysis.steps.logged import Logged
@@ -272,7 +273,7 @@ class Host:
 @dataclass(frozen=True)
 class Case:
     """One rank of a run as the rules see it. `loading` is that of the loader that the steps wait for longest; where
-    several feed them, `other_loadings` are the others."""
+    several feed them, `other_loadings` are the others. `stacks` is None where none were sampled."""
 
     manifest: RankManifest
     steps: Steps
@@ -281,6 +282,7 @@ class Case:
     host: Host
     ranks: Ranks
     other_loadings: tuple[Loading, ...] = ()
+    stacks: Stacks | None = None
 
     @property
     def facts(self) -> Mapping[str, Any]:

@@ -46,6 +46,7 @@ from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.analysis.replay.reading import replay_rank
 from profiler_server.analysis.replay.results import Replayed
 from profiler_server.analysis.results import DeviceSummary
+from profiler_server.analysis.stacks.stacks import Stacks, read_stacks
 from profiler_server.analysis.steps.compiles import summarize_compiles
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.logged import read_logged
@@ -93,7 +94,15 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         host=Host(found[0].loop.model.cores, host, *sixths),
         ranks=_measure_ranks(run, rank.rank, manifest.facts),
         other_loadings=tuple(found[1:]),
+        stacks=_read_stacks(rank),
     )
+
+
+def _read_stacks(rank: RankRun) -> Stacks | None:
+    try:
+        return read_stacks(rank)
+    except RunError:
+        return None
 
 
 def _drop_empty(rows: pa.Table) -> pa.Table:

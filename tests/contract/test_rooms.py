@@ -133,6 +133,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.diagnosis.what_if",
         "profiler_server.format",
     ),
+    "profiler_server.diagnosis.named": (
+        "profiler_server.analysis",
+        "profiler_server.diagnosis.facts",
+        "profiler_server.diagnosis.findings",
+        "profiler_server.diagnosis.what_if",
+    ),
     "profiler_server.diagnosis.rules": (
         "collector.format",
         "profiler_server.analysis",
@@ -140,6 +146,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.diagnosis.findings",
         "profiler_server.diagnosis.limits",
         "profiler_server.diagnosis.seen",
+        "profiler_server.diagnosis.named",
         "profiler_server.diagnosis.what_if",
         "profiler_server.diagnosis.wording",
         "profiler_server.format",
@@ -167,6 +174,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "profiler_server.figures": ("profiler_server.format", "collector.format"),
     "profiler_server.page": ("collector.format", "profiler_server.store"),
+    "profiler_server.stack_panel": (
+        "collector.format",
+        "profiler_server.analysis",
+        "profiler_server.figures",
+        "profiler_server.format",
+        "profiler_server.page",
+    ),
     "profiler_server.report": (
         "collector.edge",
         "collector.format",
@@ -183,6 +197,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.timeline",
         "profiler_server.figures",
         "profiler_server.page",
+        "profiler_server.stack_panel",
         "profiler_server.format",
     ),
     "profiler_server.web": (

@@ -33,7 +33,7 @@ STACK_PART = {
             **dict.fromkeys(("function", "caller", "file"), str),
             **dict.fromkeys(("line", "samples"), int),
             **dict.fromkeys(("share_frac", "low_frac", "high_frac"), NUMBER),
-            "is_loop": bool,
+            "is_own_line": bool,
         }
     ],
 }

@@ -34,7 +34,8 @@ class NamedFunction:
     """A function and its share of the samples of a phase or stage; `low_frac` to `high_frac` holds it in 95 of 100 cases.
 
     `caller` is the function of the user's that calls a library, empty for code of the user's own. `file` and `line` are
-    where the user's code was seen most often.
+    where the user's code was seen most often. `is_own_line` says that the line itself is meant, with what it calls that is
+    not written in Python: of the loop and of methods of a data set each line counts for itself.
     """
 
     function: str
@@ -45,7 +46,7 @@ class NamedFunction:
     share_frac: float
     low_frac: float
     high_frac: float
-    is_loop: bool = False
+    is_own_line: bool = False
 
     @property
     def place(self) -> str:
@@ -61,11 +62,11 @@ class _Name:
     label: str
     caller: str
     at: Frame
-    is_loop: bool = False
+    is_own_line: bool = False
 
     @property
     def key(self) -> tuple[str, str, str, int]:
-        return self.label, self.caller, self.at.file, self.at.line if self.is_loop else 0
+        return self.label, self.caller, self.at.file, self.at.line if self.is_own_line else 0
 
 
 def find_loop(phases: Mapping[str, Weights]) -> frozenset[Function]:
@@ -88,21 +89,23 @@ def find_loop(phases: Mapping[str, Weights]) -> frozenset[Function]:
 
 def name_phase(weights: Weights, loop: frozenset[Function]) -> tuple[NamedFunction, ...]:
     """Return the functions of a phase of the training thread, the longest first."""
-    entries = {}
-    for stack, samples in weights.items():
-        entry = next((place for place, frame in enumerate(stack) if frame.function not in loop), len(stack))
-        entries[stack, entry] = samples
-    return _name(entries)
+    return _name({(stack, find_entry(stack, loop)): samples for stack, samples in weights.items()})
+
+
+def find_entry(stack: Sequence[Frame], loop: frozenset[Function]) -> int:
+    """Return how many of the outermost frames are the loop."""
+    return next((place for place, frame in enumerate(stack) if frame.function not in loop), len(stack))
 
 
 def name_stage(weights: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[NamedFunction, ...]:
     """Return the functions of a stage; with each stack comes how many of its frames lie outside of the stage."""
-    inside: Counter[tuple[tuple[Frame, ...], int]] = Counter()
-    for (stack, entry), samples in weights.items():
-        # A forked worker has what called it in its parent on its stack.
-        outside = max((at + 1 for at, frame in enumerate(stack[:entry]) if _is_fetch(frame)), default=entry)
-        inside[stack[outside:], entry - outside] += samples
-    return _name(inside)
+    return _name(weights)
+
+
+def cut_worker(stack: tuple[Frame, ...], entry: int) -> tuple[tuple[Frame, ...], int]:
+    """Leave out what called the worker in its parent, which a forked one has on its stack, and torch's loop."""
+    outside = max((at + 1 for at, frame in enumerate(stack[:entry]) if _is_fetch(frame)), default=entry)
+    return stack[outside:], entry - outside
 
 
 def _is_fetch(frame: Frame) -> bool:
@@ -140,18 +143,18 @@ def _is_protocol(name: str) -> bool:
 def _name_sample(stack: Sequence[Frame], entry: int, entrances: frozenset[Function]) -> _Name | None:
     """Name what is called below the first `entry` frames."""
     last: Frame | None = next((frame for frame in reversed(stack[:entry]) if not frame.package), None)
-    is_loop = last is not None
+    is_own_line = last is not None
     for _ in range(_MOST_DEPTH):
         own = next((place for place in range(entry, len(stack)) if not stack[place].package), None)
         if own is None:
             break
-        last, entry, is_loop = stack[own], own + 1, False
+        last, entry, is_own_line = stack[own], own + 1, True
         if last.function not in entrances:
             return _Name(last.label, "", last)
     if entry < len(stack):
         called = stack[entry]
         return _Name(called.label, last.label if last is not None else "", last or called)
-    return _Name(last.label, "", last, is_loop) if last is not None else None
+    return _Name(last.label, "", last, is_own_line) if last is not None else None
 
 
 def _build(names: Sequence[tuple[_Name, int]], whole: int) -> NamedFunction:
@@ -161,7 +164,9 @@ def _build(names: Sequence[tuple[_Name, int]], whole: int) -> NamedFunction:
         lines[entry.at.line] += count
     line = max(lines.items(), key=lambda item: (item[1], -item[0]))[0]
     low, high = bound_share(samples, whole)
-    return NamedFunction(name.label, name.caller, name.at.file, line, samples, samples / whole, low, high, name.is_loop)
+    return NamedFunction(
+        name.label, name.caller, name.at.file, line, samples, samples / whole, low, high, name.is_own_line
+    )
 
 
 def bound_share(part: int, whole: int) -> tuple[float, float]:

@@ -22,6 +22,8 @@ from profiler_server.analysis.stacks.naming import (
     DOMINANT_FRAC,
     Function,
     NamedFunction,
+    cut_worker,
+    find_entry,
     find_loop,
     name_phase,
     name_stage,
@@ -73,6 +75,20 @@ class Stacks:
             weights.update(self.find_stage(loader, name))
         return Part(names[0], weights.total(), name_stage(weights))
 
+    def list_below(self, phase: str) -> Mapping[Stack, int]:
+        """Return the stacks of a phase from what the loop calls on; where it calls nothing, its own frame."""
+        below: Counter[Stack] = Counter()
+        for stack, samples in self.phases.get(phase, {}).items():
+            below[stack[min(find_entry(stack, self.loop), len(stack) - 1) :]] += samples
+        return below
+
+    def list_inside(self, loader: int | None, stage: str) -> Mapping[Stack, int]:
+        """Return the stacks of a stage from its first function on."""
+        inside: Counter[Stack] = Counter()
+        for (stack, entry), samples in self.find_stage(loader, stage).items():
+            inside[stack[entry:]] += samples
+        return inside
+
     def find_stage(self, loader: int | None, name: str) -> OfStage:
         """Return the stacks of a stage; those of the training thread where the loader has no workers."""
         return self.stages.get((loader, name)) or self.stages.get((None, name), {})
@@ -107,7 +123,7 @@ def _sum_rows(rows: pa.Table) -> Stacks:
             phases.setdefault(row.phase, Counter())[stack] += samples
         if row.stage is not None:
             loader = None if row.is_trainer else row.loader
-            stages.setdefault((loader, row.stage), Counter())[stack, row.entry or 0] += samples
+            stages.setdefault((loader, row.stage), Counter())[cut_worker(stack, row.entry or 0)] += samples
     ordered = {name: phases[name] for name in PHASE_NAMES if name in phases}
     places = {name: place for place, name in enumerate(STACK_STAGES)}
     keys = sorted((key for key in stages if key[1] in places), key=lambda key: (key[0] or 0, places[key[1]]))

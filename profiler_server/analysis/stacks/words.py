@@ -12,7 +12,7 @@ def spell_call(entry: NamedFunction) -> str:
 
 def spell_function(entry: NamedFunction) -> str:
     """Say which function it is, and where: `accuracy() at train.py:88`."""
-    if entry.is_loop:
+    if entry.is_own_line:
         return f"{entry.function} itself at {entry.place}"
     if entry.caller:
         return f"{spell_call(entry)} called in {entry.caller} ({entry.place})"

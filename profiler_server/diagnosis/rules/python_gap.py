@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from collector.format.steps import read_integers
+from profiler_server.analysis.results import Evidence
+from profiler_server.analysis.stacks.naming import NamedFunction
+from profiler_server.analysis.stacks.words import spell_function
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import LOGGED_FRAC, OUTSIDE_FRAC
+from profiler_server.diagnosis.named import bound_gain, find_dominant, find_in_phases, name_call, say_functions
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import form_plural, format_duration, format_share
@@ -37,11 +43,12 @@ def _judge(case: Case) -> Finding | None:
     usual = (
         "" if told == format_duration(spent) else f"; half of the {form_plural(case.steps.noun)} spend at least {told}"
     )
-    return Finding(
+    part = find_in_phases(case, "gap", "tail")
+    found = Finding(
         title="Every step spends time outside of training",
         measured=f"{format_duration(spent)} of {format_duration(case.steps.mean_ns)} ({format_share(case.steps.share('gap', 'tail'))}) "
         "are spent outside of loading, preparing the batch, forward, backward and update, most of it "
-        f"{place}{usual}.",
+        f"{place}{usual}.{say_functions(part, 'this time')}",
         threshold=f"In half of the {form_plural(case.steps.noun)} at least {format_share(OUTSIDE_FRAC)} of the mean {case.steps.noun}.",
         advice="Look at what the loop does there: logging, metrics, progress bars, copies of the weights. Do it every "
         "n-th step, or in another thread." + ("" if is_fed else _UNWATCHED),
@@ -50,6 +57,25 @@ def _judge(case: Case) -> Finding | None:
         evidence=(STEPS_PAGE,),
         what_if=shorten_step(case, "outside", min(typical, spent), 0.8),
         gain_range=(0.3, 1.25),
+    )
+    culprit = find_dominant(part)
+    return found if culprit is None else _blame(case, found, culprit, min(typical, spent))
+
+
+def _blame(case: Case, found: Finding, culprit: NamedFunction, outside_ns: float) -> Finding:
+    """Take away the function that is most of the time, instead of a part of all of it."""
+    call = name_call(culprit)
+    return replace(
+        found,
+        title=f"Every {case.steps.noun} spends time in {call}, outside of training",
+        advice=f"Most of it is {spell_function(culprit)}: do that every n-th {case.steps.noun} only, or in another thread."
+        + (_UNWATCHED if found.advice.endswith(_UNWATCHED) else ""),
+        change=f"if step % 50 == 0:  # not in every one\n    {'…' if culprit.is_own_line else call}  # {culprit.place}",
+        fix=f"{call} not in every {case.steps.noun}",
+        assumption=f"{call} took no time",
+        evidence=(Evidence("steps", "", "The functions of each phase"),),
+        what_if=shorten_step(case, "outside", outside_ns, culprit.share_frac),
+        gain_range=bound_gain(culprit),
     )
 
 

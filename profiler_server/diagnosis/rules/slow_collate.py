@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.named import blame_function, find_in_stage, say_functions
 from profiler_server.diagnosis.what_if import scale_stages
 from profiler_server.diagnosis.wording import STAGES_PAGE, say_input_limit, say_wait
 from profiler_server.format import format_duration, format_number_of, format_share
@@ -15,10 +16,11 @@ def _judge(case: Case) -> Finding | None:
         return None
     share = batches.share("collate")
     collate_ns = float(batches.stages_ns["collate"].mean())
-    return Finding(
+    part = find_in_stage(case, "collate")
+    found = Finding(
         title="Collating batches is slow",
         measured=f"{say_wait(case)} Collating takes {format_duration(collate_ns)} per batch of "
-        f"{format_number_of(round(batches.samples), 'sample')}, {format_share(share)} of the loader's work.",
+        f"{format_number_of(round(batches.samples), 'sample')}, {format_share(share)} of the loader's work.{say_functions(part, 'collating')}",
         threshold=f"{say_input_limit(case)}, and collating is the longest stage.",
         advice="Stacking tensors is a copy and should cost next to nothing: return tensors of one shape from the "
         "dataset and stack them, without a Python loop over elements.",
@@ -31,6 +33,7 @@ def _judge(case: Case) -> Finding | None:
         what_if=scale_stages(case, batches, ("collate",), 0.1),
         gain_range=(0.6, 1.1),
     )
+    return blame_function(case, batches, found, part)
 
 
 RULE = Rule("slow_collate", knob="collate", effort="code", judge=_judge, stage="collate")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.named import blame_function, find_in_stage, say_functions
 from profiler_server.diagnosis.what_if import scale_stages
 from profiler_server.diagnosis.wording import STAGES_PAGE, say_input_limit, say_wait
 from profiler_server.format import format_duration, format_number_of, format_share
@@ -17,10 +18,11 @@ def _judge(case: Case) -> Finding | None:
         return None  # what is in memory already is not read faster from shards
     share = batches.share("read")
     read_ns = float(batches.stages_ns["read"].mean())
-    return Finding(
+    part = find_in_stage(case, "read")
+    found = Finding(
         title="Reading samples is slow",
         measured=f"{say_wait(case)} Reading takes {format_duration(read_ns)} per batch of {format_number_of(round(batches.samples), 'sample')}, "
-        f"{format_share(share)} of the loader's work.",
+        f"{format_share(share)} of the loader's work.{say_functions(part, 'reading')}",
         threshold=f"{say_input_limit(case)}, and reading is the longest stage.",
         advice="Read fewer, larger pieces: pack small files into shards, move the data to a local disk, or keep it in "
         "memory.",
@@ -33,6 +35,7 @@ def _judge(case: Case) -> Finding | None:
         what_if=scale_stages(case, batches, ("read",), 0.5),
         gain_range=(0.85, 1.1),
     )
+    return blame_function(case, batches, found, part)
 
 
 RULE = Rule("slow_read", knob="sample_work", effort="format", judge=_judge, stage="read")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.named import blame_function, find_in_stage, say_functions
 from profiler_server.diagnosis.what_if import scale_stages
 from profiler_server.diagnosis.wording import STAGES_PAGE, say_input_limit, say_wait
 from profiler_server.format import format_duration, format_share
@@ -18,10 +19,11 @@ def _judge(case: Case) -> Finding | None:
     slowest = case.loading.transforms[0] if case.loading.transforms else None
     named = f"; {slowest[0]} alone is {format_share(slowest[1])} of it" if slowest else ""
     target = slowest[0] if slowest else "the transform"
-    return Finding(
+    part = find_in_stage(case, "transform")
+    found = Finding(
         title=f"Transforms are slow: {slowest[0]}" if slowest else "Transforms are slow",
         measured=f"{say_wait(case)} Transforms take {format_duration(transform_ns)} per batch, "
-        f"{format_share(share)} of the loader's work{named}.",
+        f"{format_share(share)} of the loader's work{named}.{say_functions(part, 'transforms')}",
         threshold=f"{say_input_limit(case)}, and transforms are the longest stage.",
         advice=f"Make {target} cheaper: do it once and store the result, do it on smaller data, or do it for the whole "
         "batch at once (torchvision v2 transforms take batches, also on the device).",
@@ -33,6 +35,7 @@ def _judge(case: Case) -> Finding | None:
         what_if=scale_stages(case, batches, ("transform",), 0.5),
         gain_range=(0.85, 1.1),
     )
+    return blame_function(case, batches, found, part)
 
 
 RULE = Rule("slow_transform", knob="sample_work", effort="code", judge=_judge, stage="transform")

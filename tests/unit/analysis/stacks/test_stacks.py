@@ -44,7 +44,7 @@ def test_the_function_that_the_loop_calls_is_named_with_all_that_it_calls(tmp_pa
         ("loguru.Logger.info", "main", "train.py:60", 0.3),
         ("main", "", "train.py:60", 0.09),
     ]
-    assert [entry.is_loop for entry in stacks.phase("tail").functions] == [False, False, True]
+    assert [entry.is_own_line for entry in stacks.phase("tail").functions] == [False, False, True]
 
 
 def test_a_helper_that_every_phase_calls_is_no_part_of_the_loop(tmp_path: Path) -> None:
