@@ -36,6 +36,7 @@ from profiler_server.format import (
 from profiler_server.pages.data.depth_chart import chart_depths
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
 from profiler_server.pages.data.graph import STAGE_LABELS, Lane, QueueBox, build_graph, build_own_graph
+from profiler_server.stack_panel import StackPanel, build_stage_panel
 
 WORKER_LIMIT = 64
 
@@ -103,6 +104,7 @@ class ProcessingView:
     workers_left_out: int
     choice: WorkerChoice | None
     transforms: TextTable | None
+    stacks: StackPanel | None
     stages: TextTable | None
     slow_items: TextTable | None
     arguments: tuple[tuple[str, str], ...]
@@ -124,6 +126,7 @@ def build_processing(facts: PipelineFacts, open_queue: str) -> ProcessingView:
         choice=_describe_choice(facts),
         workers_left_out=max(0, len(replicas) - WORKER_LIMIT) + max(0, len(bars) - WORKER_LIMIT),
         transforms=_tabulate_transforms(facts),
+        stacks=build_stage_panel(facts.rank, facts.loader.id) if facts.loader is not None else None,
         stages=_tabulate_stages(facts),
         slow_items=_tabulate_slow_items(facts),
         arguments=list_arguments(facts.loader) if facts.loader else (),

@@ -41,6 +41,7 @@ from profiler_server.pages.steps.tables import (
     list_steadiness,
     list_windows,
 )
+from profiler_server.stack_panel import StackPanel, build_phase_panel
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class Trace:
     charts: tuple[Chart, ...]
     evaluation: EvaluationView | None
     points: Points
+    stacks: StackPanel | None
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
         charts=build_charts(data),
         evaluation=None if data.infers else describe_evaluation(summarize_evaluation(data.every)),
         points=describe_points(rank.manifest),
+        stacks=build_phase_panel(rank),
     )
 
 

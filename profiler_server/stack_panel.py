@@ -1,0 +1,141 @@
+"""The panel on which functions run in a phase or a stage, as two pages show it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from collector.format.phases import PHASES
+from collector.format.run import RankRun
+from collector.format.schema.errors import RunError
+from profiler_server.analysis.stacks.flame import lay_out
+from profiler_server.analysis.stacks.frames import Frame
+from profiler_server.analysis.stacks.naming import LEAST_SAMPLES, NamedFunction
+from profiler_server.analysis.stacks.stacks import Part, Stacks, read_stacks
+from profiler_server.analysis.stacks.words import spell_call, spell_function, spell_share
+from profiler_server.figures.flame import Flame, Flaming, build_flame
+from profiler_server.format import format_count, format_number_of, shorten_middle
+from profiler_server.page import Notice, explain_absence, find_remedy
+
+REMEDY = 'Profiler("runs/my-run", stacks=True)'
+_TITLE = "Stacks were not sampled"
+_STAGE_LABELS: Mapping[str, str] = {
+    "read": "Read",
+    "transform": "Transform",
+    "collate": "Collate",
+    "fetch": "Read and transform",
+}
+_LONGEST_NAME = 80
+_LEAST_FRAC = 0.01
+
+
+@dataclass(frozen=True)
+class FunctionRow:
+    """A named function; `path` is the whole path of its file."""
+
+    function: str
+    caller: str
+    place: str
+    path: str
+    share: str
+    bar: float
+
+
+@dataclass(frozen=True)
+class StackPart:
+    """A phase or a stage. `lead` names what takes most, or says why nothing is named. `is_open` unfolds it."""
+
+    label: str
+    samples: str
+    lead: str
+    rows: tuple[FunctionRow, ...]
+    flame: Flame | None
+    is_open: bool
+
+
+@dataclass(frozen=True)
+class StackPanel:
+    """Either parts, or a notice that says why there are none."""
+
+    notice: Notice | None
+    parts: tuple[StackPart, ...]
+    note: str
+
+
+def build_phase_panel(rank: RankRun) -> StackPanel | None:
+    """Return the functions of each phase; None for a trace, which has none."""
+    found = _read(rank)
+    if not isinstance(found, Stacks):
+        return found
+    labels = {phase.name: phase.label for phase in PHASES}
+    parts = [(labels[name], found.phase(name), found.list_below(name)) for name in found.phases]
+    return _build(parts, "A sample of the training thread counts for the phase that it was taken in.")
+
+
+def build_stage_panel(rank: RankRun, loader: int | None) -> StackPanel | None:
+    """Return the functions of each stage of a DataLoader; None for a trace."""
+    found = _read(rank)
+    if not isinstance(found, Stacks):
+        return found
+    parts = []
+    for name, label in _STAGE_LABELS.items():
+        if found.find_stage(loader, name):
+            parts.append((label, found.stage(loader, name), found.list_inside(loader, name)))
+    return _build(
+        parts, "Of the workers one after the other was sampled, or the training thread where it makes the batches."
+    )
+
+
+def _read(rank: RankRun) -> Stacks | StackPanel | None:
+    if rank.manifest.is_trace and rank.status("stacks").state != "there":
+        return None
+    try:
+        absence = explain_absence(rank, "stacks", _TITLE, REMEDY)
+        found = None if absence else read_stacks(rank)
+    except RunError as error:
+        return StackPanel(Notice("failed", "The stacks cannot be read", str(error), find_remedy(error)), (), "")
+    if absence is None and found is None:
+        absence = Notice("empty", "No stacks to show", "Their names are left out of this view.")
+    return StackPanel(absence, (), "") if absence else found
+
+
+def _build(parts: Sequence[tuple[str, Part, Mapping[tuple[Frame, ...], int]]], note: str) -> StackPanel:
+    if not parts:
+        reason = "No sample lies in the steps that are shown: there are about 50 a second."
+        return StackPanel(Notice("empty", "No samples", reason), (), "")
+    widest = max(part.samples for _, part, _ in parts)
+    built = tuple(_build_part(label, part, below, part.samples == widest) for label, part, below in parts)
+    error = f"± is the error of counting (95 %); of fewer than {LEAST_SAMPLES} samples nothing is named."
+    return StackPanel(None, built, f"{note} {error}")
+
+
+def _build_part(label: str, part: Part, below: Mapping[tuple[Frame, ...], int], is_open: bool) -> StackPart:
+    nodes = [Flaming(**dataclasses.asdict(node)) for node in lay_out(below)] if part.functions else []
+    return StackPart(
+        label=label,
+        samples=format_number_of(part.samples, "sample"),
+        lead=_say_first(part),
+        rows=tuple(_build_row(entry) for entry in part.functions if entry.share_frac >= _LEAST_FRAC),
+        flame=build_flame(label, nodes, part.samples) if nodes else None,
+        is_open=is_open and bool(part.functions),
+    )
+
+
+def _say_first(part: Part) -> str:
+    if not part.functions:
+        return f"too few to name a function, {format_count(LEAST_SAMPLES)} are needed"
+    first = part.functions[0]
+    return f"{shorten_middle(spell_function(first), _LONGEST_NAME)}, {spell_share(first)}"
+
+
+def _build_row(entry: NamedFunction) -> FunctionRow:
+    function = f"{entry.function}, its own line" if entry.is_own_line else spell_call(entry)
+    return FunctionRow(
+        function=shorten_middle(function, _LONGEST_NAME),
+        caller=shorten_middle(entry.caller, _LONGEST_NAME),
+        place=shorten_middle(entry.place, _LONGEST_NAME),
+        path=f"{entry.file}:{entry.line}",
+        share=spell_share(entry),
+        bar=round(100 * entry.share_frac, 2),
+    )

@@ -1,0 +1,97 @@
+"""Which functions run in a phase and in a stage: shown with their flame graph, or why there are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.format.run import Run
+from profiler_server.page import PageRequest
+from profiler_server.pages.data import build as build_data
+from profiler_server.stack_panel import StackPanel, build_phase_panel, build_stage_panel
+from tests.support.asking import Asker
+from tests.support.runs import build_run
+from tests.support.stacks import in_phase, in_stage, library, own, write_stacks
+
+ITEM = own("Photos.__getitem__", 31, "data.py")
+ROWS = (
+    in_phase("forward", 200, own("Net.forward", 7)),
+    in_phase("tail", 61, own("accuracy", 88)),
+    in_phase("tail", 39, own("log", 9)),
+    in_phase("optimizer", 3, own("penalty", 4)),
+    in_stage("read", 100, ITEM, library("Image.resize", "PIL/Image.py")),
+)
+
+
+def _show(path: Path, *rows: dict[str, Any]) -> StackPanel:
+    panel = build_phase_panel(Run(write_stacks(build_run(path / "run"), rows)).rank(0))
+    assert panel is not None
+    return panel
+
+
+def test_each_phase_names_its_function_and_the_longest_is_unfolded(tmp_path: Path) -> None:
+    parts = _show(tmp_path, *ROWS).parts
+    assert [(part.label, part.lead, part.is_open) for part in parts] == [
+        ("Forward", "Net.forward() at train.py:7, 100 ± 1 %", True),
+        ("Parameter update", "too few to name a function, 30 are needed", False),
+        ("Tail", "accuracy() at train.py:88, 61 ± 9 %", False),
+    ]
+    tail = parts[2]
+    assert [(row.function, row.place, row.share) for row in tail.rows] == [
+        ("accuracy()", "train.py:88", "61 ± 9 %"),
+        ("log()", "train.py:9", "39 ± 9 %"),
+    ]
+    assert tail.flame is not None
+    assert [box.text for box in tail.flame.boxes] == ["Tail", "accuracy", "log"]
+    assert parts[1].flame is None
+
+
+def test_each_stage_names_its_function(tmp_path: Path) -> None:
+    panel = build_stage_panel(Run(write_stacks(build_run(tmp_path / "run"), ROWS)).rank(0), 0)
+    assert panel is not None
+    (part,) = panel.parts
+    assert (part.label, part.samples) == ("Read", "100 samples")
+    assert part.flame is not None
+    assert [(box.text, box.kind) for box in part.flame.boxes[1:]] == [
+        ("Photos.__getitem__", "own"),
+        ("PIL.Image.resize", "library"),
+    ]
+
+
+def test_without_stacks_the_panel_says_how_to_get_them(tmp_path: Path) -> None:
+    panel = build_phase_panel(Run(build_run(tmp_path / "run")).rank(0))
+    assert panel is not None
+    assert panel.notice is not None
+    assert "stacks=True" in panel.notice.remedy
+    assert not panel.parts
+
+
+def test_a_damaged_table_leaves_the_page(tmp_path: Path) -> None:
+    run = write_stacks(build_run(tmp_path / "run"), ROWS)
+    (run / "profiler/rank_0/stacks.parquet").write_bytes(b"PAR1 not really")
+    panel = build_phase_panel(Run(run).rank(0))
+    assert panel is not None
+    assert panel.notice is not None
+    assert panel.notice.state == "failed"
+
+
+def test_the_data_page_shows_the_stages(tmp_path: Path) -> None:
+    run = Run(write_stacks(build_run(tmp_path / "run"), ROWS))
+    page = build_data(PageRequest(run, "run", 0, (0,), {"tab": "processing"}))
+    assert page.processing is not None
+    assert page.processing.stacks is not None
+    assert page.processing.stacks.parts
+
+
+@pytest.mark.parametrize("page", ["steps", "data?tab=processing"])
+def test_hostile_names_are_text_on_the_page(tmp_path: Path, page: str) -> None:
+    name = "<script>alert(1)</script>" + "x" * 3_000
+    hostile = own(name, 3, '"><img src=x onerror=alert(1)>.py')
+    rows = (in_phase("forward", 90, hostile), in_stage("read", 90, hostile), in_phase("tail", 40, "\x00 (:)"))
+    write_stacks(build_run(tmp_path / "run"), rows)
+    text = Asker(tmp_path).ask(f"/runs/run/{page}").text
+    assert "&lt;script&gt;alert" in text
+    assert "<script>alert" not in text
+    assert "<img src=x" not in text
