@@ -46,6 +46,7 @@ class SignalContext:
         self.loaders = LoaderRegistry()
         self.in_backward: list[int] = [0]
         self.recorder_pid = 0  # of the process that writes the tables, 0 where there is none
+        self.stack_reader = 0  # the same where it reads Python stacks, too
         self.has_inferred = False  # whether a model was called, or a batch was marked; known at the end
         self.module_watchers: list[Callable[[Any], None]] = []
         self.wait_watchers: list[Callable[[int], None]] = []
@@ -61,11 +62,6 @@ class SignalContext:
             return False
         log.thread[0] = threading.get_ident()
         return True
-
-    @property
-    def stack_reader(self) -> int:
-        """The process that reads Python stacks, 0 where none does."""
-        return self.recorder_pid if self.options.stacks else 0
 
     @property
     def events(self) -> Path:

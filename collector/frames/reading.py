@@ -65,13 +65,16 @@ class StackReader:
         """Return the frames, the innermost first; None if the stack changed too much. OSError if the process is gone."""
         layout = self._layout
         self._pages.clear()
-        at = read_word(self._read_exactly(self._thread + layout.thread, 8))
-        if at and layout.holder != DIRECT:
-            at = read_word(self._read_exactly(at + layout.holder, 8))
+        try:
+            at = read_word(self._read_exactly(self._thread + layout.thread, 8))
+        except OverflowError:
+            raise OSError("there is no such thread") from None
         found: list[Place] = []
         word, instructions = self._word, layout.instructions
         to_code, to_instruction, to_previous = layout.code, layout.instruction, layout.previous
         try:
+            if at and layout.holder != DIRECT:
+                at = read_word(self._read_exactly(at + layout.holder, 8))
             while at and len(found) < MOST_FRAMES:
                 code, instruction = word(at + to_code) & _TAGS, word(at + to_instruction)
                 if instructions:

@@ -16,10 +16,11 @@ from collector.sidecar.stack_names import NOT_THEIRS, StackBook
 
 RATE_PER_S = 50.0
 """Samples of the training thread, and of all workers together."""
-MOST_CPU_FRAC = 0.01
-"""So much of one processor may the reading take; where it would take more there are fewer samples."""
+MOST_CPU_FRAC = 0.005
+"""So much of the processors that the run may use is taken at most; where reading takes more there are fewer samples."""
 MOST_SAMPLES = 20_000
 """Held until they are taken away."""
+MOST_WORKERS = 1_000
 _LOOK_S = 0.2
 _FORGET_S = 60.0
 _LEAST_WAIT_S = 0.002
@@ -38,7 +39,8 @@ class Sample(NamedTuple):
 class StackSampler:
     """Samples until `stop`. `take` may be called by another thread than the sampling one."""
 
-    def __init__(self, events: Path, book: StackBook) -> None:
+    def __init__(self, events: Path, book: StackBook, processors: float = 1.0) -> None:
+        self._budget_frac = MOST_CPU_FRAC * max(processors, 1.0)
         self._events = events
         self._book = book
         self._stopping = threading.Event()
@@ -79,7 +81,7 @@ class StackSampler:
     def _choose_wait(self, elapsed_s: float, used_at_start: float) -> float:
         """Return how long to sleep: never the same, so that a rhythm of the training is not mistaken for its work."""
         used_s = time.thread_time() - used_at_start
-        owed_s = used_s / MOST_CPU_FRAC - elapsed_s - 1.0
+        owed_s = used_s / self._budget_frac - elapsed_s - 1.0
         return max(random.uniform(0.5, 1.5) / RATE_PER_S, min(owed_s, 1.0), _LEAST_WAIT_S)
 
     def _look(self) -> None:
@@ -90,7 +92,7 @@ class StackSampler:
         for post, reader in take_posts(self._events):
             if post.replica == TRAINER:
                 self._trainer = (post, reader)
-            else:
+            elif len(self._workers) < MOST_WORKERS:
                 self._workers.append((post, reader))
         if now - self._forgot >= _FORGET_S:
             self._forgot = now
@@ -102,10 +104,11 @@ class StackSampler:
         """Sample the training thread, and one of the workers in turn."""
         if self._trainer is not None and not self._sample(*self._trainer):
             self._trainer = None
-        if self._workers:
+        while self._workers:
             self._turn = (self._turn + 1) % len(self._workers)
-            if not self._sample(*self._workers[self._turn]):
-                del self._workers[self._turn]
+            if self._sample(*self._workers[self._turn]):
+                return
+            del self._workers[self._turn]  # it is gone: the next one takes its turn
 
     def _sample(self, post: Post, reader: StackReader) -> bool:
         """Take one sample; False if the process is gone."""

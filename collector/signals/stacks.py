@@ -28,6 +28,7 @@ class StacksSignal:
         context.occasions.append(self._look_again)
 
     def remove(self) -> None:
+        self._context.stack_reader = 0
         if self._look_again in self._context.occasions:
             self._context.occasions.remove(self._look_again)
 
@@ -45,6 +46,7 @@ class StacksSignal:
         self._posted = (get_ident(), context.recorder_pid)
         try:
             post_thread(context.events, TRAINER, _NO_LOADER, context.recorder_pid)
+            context.stack_reader = context.recorder_pid
         except LayoutError as error:
             context.set_signal(self.name, "unavailable", f"Stacks cannot be read here: {error}.")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
 import multiprocessing.util
 import os
 import sys
@@ -73,8 +74,10 @@ def run_worker(original: Callable[..., Any], plan: WorkerPlan, args: tuple[Any, 
     with log_failure("worker %s is not profiled", os.getpid()):
         given = inspect.signature(original).bind(*args).arguments
         WorkerSession(plan, given)
-        if plan.stack_reader:
-            post_thread(Path(plan.events), given["worker_id"], plan.loader, plan.stack_reader)
+    if plan.stack_reader:
+        with log_failure("the stacks of worker %s are not read", os.getpid(), level=logging.DEBUG):
+            number = inspect.signature(original).bind(*args).arguments["worker_id"]
+            post_thread(Path(plan.events), number, plan.loader, plan.stack_reader)
     try:
         return original(*args)
     except BaseException as error:

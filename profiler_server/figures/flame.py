@@ -47,7 +47,7 @@ class Flaming:
 
 def build_flame(title: str, nodes: Sequence[Flaming], whole: int) -> Flame:
     """Lay out functions below a box for the whole, which is called by the title."""
-    boxes = [FlameBox("0%", 0, "100%", "whole", title, f"{title}: {whole:,} samples")]
+    boxes = [FlameBox(percent(0, 1), 0, percent(1, 1), "whole", title, f"{title}: {whole:,} samples")]
     boxes += [_build_box(node, whole) for node in nodes]
     depth = 1 + max((node.depth + 1 for node in nodes), default=0)
     sentence = f"Functions of {title} by samples, callers above what they call; the table says the same in words."

@@ -46,7 +46,7 @@ class StacksAssembler(Assembler):
         notes = read_notes(rank_folder)
         self._is_on = bool(notes.options.get("stacks", False)) and not notes.finished
         self._book = StackBook()
-        self._sampler = StackSampler(events_path(rank_folder), self._book)
+        self._sampler = StackSampler(events_path(rank_folder), self._book, notes.usable_cores or 1.0)
         self._has_begun = self._is_over = False
         self._workers: list[Sample] = []
         self._filer = PhaseFiler(self._take_new)

@@ -49,7 +49,7 @@ def test_boxes_are_placed_in_percent_below_one_for_the_whole() -> None:
     figure = build_flame("Tail", nodes, 100)
     assert figure.height == 3 * ROW_HEIGHT
     assert [(box.kind, box.x, box.width, box.y) for box in figure.boxes] == [
-        ("whole", "0%", "100%", 0),
+        ("whole", "0.000%", "100.000%", 0),
         ("own", "0.000%", "50.000%", 20),
         ("library", "25.000%", "25.000%", 40),
     ]

@@ -99,7 +99,7 @@ def test_a_wrong_address_is_no_stack_and_no_crash(tmp_path: Path) -> None:
         reader = StackReader(os.open("/proc/self/mem", os.O_RDONLY), find_layout(), thread)
         try:
             places = reader.read()
-        except (OSError, OverflowError):
+        except OSError:
             continue
         assert places is None or all(reader.describe(code) is None for code, _ in places)
 
