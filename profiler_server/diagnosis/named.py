@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_server.analysis.data.loop import BatchTimes
+from profiler_server.analysis.data.batches import BatchTimes
 from profiler_server.analysis.stacks.naming import NamedFunction
 from profiler_server.analysis.stacks.stacks import Part
 from profiler_server.analysis.stacks.words import spell_call, spell_function, spell_share
