@@ -63,9 +63,13 @@ class Lateness:
         ranks = tuple(number for number, row in zip(self.ranks, rows, strict=True) if row)
         return replace(self, ranks=ranks, step=self.step[kept], late_ns=self.late_ns[rows][:, kept])
 
-    def drop_warm_up(self, first: int) -> Lateness:
-        """Return the meetings from a step on, those outside of steps only where there are no others."""
+    def drop_unusual(self, first: int, detailed: Ints) -> Lateness:
+        """Return the meetings from a step on that no detailed window slowed down.
+
+        Those outside of steps stay only where there are no others.
+        """
         kept = (self.step >= first) if (self.step >= 0).any() else np.ones(len(self.step), np.bool_)
+        kept &= ~np.isin(self.step, detailed)
         # Nothing is known of the first meeting, so that the lateness of its step lacks a part.
         later = kept & (self.step > self.step.min(initial=0))
         kept = later if later.any() and (self.step >= 0).any() else kept
@@ -98,7 +102,8 @@ def measure_steps(ranks: tuple[int, ...], step: Ints, own_ns: Floats, held_ns: F
 
 
 def _measure_group(matched: Matched, group: Meetings) -> Floats:
-    own = (group.begin_ns[:, 1:] - group.end_ns[:, :-1]).astype(np.float64)
+    # A call that was begun before the one before it had ended keeps no rank waiting until then.
+    own = np.maximum(group.begin_ns[:, 1:] - group.end_ns[:, :-1], 0).astype(np.float64)
     if len(matched.meetings) > 1:
         own -= _sum_elsewhere(matched, group)
     late = np.full((len(matched.ranks), own.shape[1]), np.nan)
@@ -107,10 +112,15 @@ def _measure_group(matched: Matched, group: Meetings) -> Floats:
 
 
 def _sum_elsewhere(matched: Matched, group: Meetings) -> Floats:
-    """Return how long each rank waited in calls of other groups between two meetings of this one: others are to blame."""
+    """Return how long each rank waited in meetings of other groups between two of this one: others are to blame.
+
+    Calls that only some ranks have listed tell nothing: the same wait is unknown of the others.
+    """
+    others = np.concatenate([other.call for other in matched.meetings if other is not group])
+    is_other = np.isin(matched.call, others)
     found = np.empty((len(group.rows), group.end_ns.shape[1] - 1))
     for place, row in enumerate(group.rows.tolist()):
-        mine = np.flatnonzero(matched.row_of == row)
+        mine = np.flatnonzero((matched.row_of == row) & is_other)
         order = mine[np.argsort(matched.end_ns[mine], kind="stable")]
         ends = matched.end_ns[order]
         total = np.concatenate([[0], np.cumsum(matched.waiting_ns[order])])

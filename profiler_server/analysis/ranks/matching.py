@@ -11,9 +11,8 @@ import numpy as np
 from collector.format.intervals import Ints, Mask
 from profiler_server.analysis.ranks.calls import Calls
 from profiler_server.analysis.ranks.clocks import ONE_CLOCK_NS, Alignment, align_clocks, measure_spread
+from profiler_server.analysis.ranks.together import find_whole
 
-LEAST_SHARE = 0.5
-"""A rank with fewer of the calls than this share of the most was cut short, and is left out of what all have in common."""
 LEAST_HELD_NS = 20_000
 """A call that the training did not wait for at once, and then for less than this, brought no ranks together."""
 _AT_ONCE_FRAC = 0.95
@@ -189,7 +188,7 @@ def _find_common(found: Matched, rows: Ints) -> Meetings | None:
     at = np.full((len(owners), len(known)), -1, np.int64)
     at[owner, place] = rows
     have = at >= 0
-    kept = have.sum(axis=1) >= LEAST_SHARE * have.sum(axis=1).max()
+    kept = find_whole(have.sum(axis=1))
     shared = have[kept].all(axis=0)
     if kept.sum() < 2 or not shared.any():
         return None

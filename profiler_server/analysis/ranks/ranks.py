@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow.compute as pc
 
 from collector.format.evaluation import read_step_rows
+from collector.format.intervals import Ints
 from collector.format.parts import find_files
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun, Run
@@ -49,7 +50,7 @@ class RankSummary:
 
     `noise_ns` is the standard error of `own_ns`. `track` holds every training step, for the picture; `together` those of
     its average that are set beside the steps of other ranks.
-    `starved_frac` is the share of its time that the training process was ready to run and had no processor.
+    `detailed` are the steps in detailed windows that its average leaves out. `starved_frac` is the share of its time that the training process was ready to run and had no processor.
     `reason` says why a rank has no figures, which are 0 then.
     """
 
@@ -68,6 +69,7 @@ class RankSummary:
     noun: str = "step"
     has_device: bool = False
     starved_frac: float = 0.0
+    detailed: Ints = field(default_factory=lambda: NO_STEPS.step)
 
 
 _SUMMARIES: MemoryCache[RankSummary] = MemoryCache(2 * MOST_RANKS)
@@ -139,6 +141,7 @@ def _read_steps(rank: RankRun, state: RunState, most_calls: int) -> RankSummary:
         noun=rows.noun,
         has_device=bool(rank.manifest.devices),
         starved_frac=_read_starved(rank),
+        detailed=selection.step[selection.detailed & ~selection.kept],
     )
 
 

@@ -37,6 +37,7 @@ LAST_FRAC = 0.5
 """The rank that comes last in so many of the steps holds the others up, however much it varies."""
 ROTATING_ENTROPY = 0.8
 """Of who comes last, 1 for all ranks equally often: from here the ranks take turns."""
+COVERED_FRAC = 0.5
 LARGE_WAIT_FRAC = 0.1
 OUTLYING_WAIT = 1.5
 """The last of very many ranks is late by chance alone. Turns are named where the wait is so large a share of the step, or
@@ -155,15 +156,23 @@ def _judge(ranks: Sequence[RankSummary]) -> tuple[Judgement, Lateness | None]:
 
 
 def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness | None:
-    """Return the lateness by collectives where these are of enough steps, or where the steps do not tell waiting."""
+    """Return the lateness by collectives where these are of enough of the steps, or where the steps do not tell waiting.
+
+    Of DDP's reductions only some are listed; an outlier among few would count for too much.
+    """
     by_steps = None
     if len(together.ranks) > 1 and len(together.step):
         by_steps = measure_steps(together.ranks, together.step, together.own_ns, together.held_ns)
     found = measure_calls(match_ranks(ranks))
     if found is None:
         return by_steps
-    found = found.choose({rank.rank for rank in ranks}).drop_warm_up(min(int(rank.together.step[0]) for rank in ranks))
-    is_enough = len(np.unique(found.step)) >= LEAST_STEPS or all(rank.state == "imported" for rank in ranks)
+    first = min(int(rank.together.step[0]) for rank in ranks)
+    detailed = np.unique(np.concatenate([rank.detailed for rank in ranks]))
+    found = found.choose({rank.rank for rank in ranks})
+    usual = found.drop_unusual(first, detailed)
+    found = usual if len(usual.step) else found.drop_unusual(first, detailed[:0])
+    covered = len(np.unique(found.step)) >= max(LEAST_STEPS, COVERED_FRAC * len(together.step))
+    is_enough = covered or all(rank.state == "imported" for rank in ranks)
     is_seen = by_steps is not None and bool(together.held_ns.any())
     return found if len(found.step) and (is_enough or not is_seen) else by_steps
 

@@ -16,7 +16,8 @@ from collector.format.steps import StepSelection, read_integers
 MOST_STEPS = 512
 """Of longer runs every second step is looked at, or every fourth and so on: the same ones on every rank."""
 LEAST_SHARE = 0.5
-"""A rank with fewer steps than this share of the most was cut short, and is left out of what all have in common."""
+"""A rank with fewer steps or calls than this share of what is usual was cut short, and is left out of what all have in
+common; of two ranks both count."""
 COMMUNICATION = PHASE_NAMES.index("communication")
 
 Small = npt.NDArray[np.float32]
@@ -82,10 +83,19 @@ def read_steps(train: pa.Table, selection: StepSelection) -> RankSteps:
     return RankSteps(selection.step[chosen], parts.astype(np.float32), collecting.astype(np.float32))
 
 
+def find_whole(counts: Ints) -> Mask:
+    """Say which ranks are not cut short, by how many steps or calls each has."""
+    there = counts > 0
+    if not there.any():
+        return there
+    whole: Mask = there & (counts >= LEAST_SHARE * np.median(counts[there]))
+    return whole if whole.sum() > 1 else there
+
+
 def put_together(steps: Mapping[int, RankSteps]) -> StepsTogether:
     """Find the steps that the ranks have in common, but for ranks that were cut short."""
-    most = max((len(rank.step) for rank in steps.values()), default=0)
-    kept = tuple(number for number, rank in steps.items() if len(rank.step) >= max(LEAST_SHARE * most, 1))
+    whole = find_whole(np.array([len(rank.step) for rank in steps.values()], np.int64))
+    kept = tuple(number for number, is_whole in zip(steps, whole, strict=True) if is_whole)
     chosen = [steps[number] for number in kept]
     common = chosen[0].step if chosen else np.empty(0, np.int64)
     for rank in chosen[1:]:

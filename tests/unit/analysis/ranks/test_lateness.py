@@ -125,3 +125,33 @@ def test_waiting_in_another_group_is_not_held_against_a_rank() -> None:
     _, late = found.sum_by_step()
     assert late[0].mean() > 5 * MS
     assert late[1].mean() < MS
+
+
+def test_calls_that_only_some_ranks_have_listed_change_nothing() -> None:
+    """Ranks list DDP's reductions at different rates: those of one rank alone are no waits of another group."""
+    job = make_job(replace(SLOW, calls=1))
+    whole = {rank: make_calls(job, rank) for rank in range(8)}
+    listed = {rank: take(calls, (calls.step % 4 == 0) | (rank == 0)) for rank, calls in whole.items()}
+    for rank, calls in listed.items():  # and each meets the others in a second group at first
+        listed[rank] = replace(calls, kinds=(*calls.kinds, ("other", "barrier")), kind=np.where(calls.step == 4, 1, 0))
+    found = measure_calls(match_calls(listed, one_clock=True))
+    assert found is not None
+    _, late = found.sum_by_step()
+    assert late[5, 1:].mean() == pytest.approx(0.2 * STEP_NS, rel=0.05)
+    assert np.abs(late[0, 1:]).max() < 0.02 * STEP_NS
+
+
+def take(calls: Calls, chosen: np.ndarray) -> Calls:
+    names = ("kind", "step", "counted_in", "number", "start_ns", "duration_ns", "held_ns", "bytes", "group_size")
+    return replace(calls, **{name: getattr(calls, name)[chosen] for name in names})
+
+
+def test_detailed_windows_and_a_few_listed_steps_do_not_decide_where_all_steps_tell_waiting() -> None:
+    job = make_job(replace(SLOW, calls=1))
+    ranks = [
+        replace(rank, calls=take(make_calls(job, rank.rank), np.arange(40) % 8 == 0)) for rank in summarize_job(job)
+    ]
+    judged = judge_ranks(ranks)
+    assert (judged.source, judged.steps) == ("steps", 40)
+    assert judged.straggler is not None
+    assert judged.straggler.rank == 5
