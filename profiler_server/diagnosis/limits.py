@@ -283,6 +283,9 @@ LOGGED_FRAC = 0.6
 EVALUATION_FRAC = 0.25
 """Share of evaluation in the time of training and evaluation."""
 
+JITTER_FRAC = 1.0
+"""Steps vary much when the tenth that are slowest and the tenth that are fastest lie apart by so many usual steps."""
+
 WARM_UP_FRAC, WARM_UP_NS = 0.10, 10e9
 """Share of the recorded training, and time, that the first steps took beyond the usual."""
 

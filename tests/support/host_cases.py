@@ -104,6 +104,17 @@ def accumulate(steps: list[Row]) -> None:
         step["backwards"] = 4
 
 
+def vary_by(steps: list[Row], most_ms: int) -> None:
+    for at, step in enumerate(steps):
+        step["forward_ns"] += MS * (at * at % 11 * most_ms // 11)
+
+
+def vary_widely(steps: list[Row]) -> None:
+    """Steps of one, three and five times the usual length, in no order that repeats."""
+    for at, step in enumerate(steps):
+        step["forward_ns"] += 128 * MS * (at * at % 7 % 3)
+
+
 def start_late(steps: list[Row]) -> None:
     steps[0]["data_wait_ns"] += 12_000 * MS
     steps[0]["loader_start_ns"] = 12_000 * MS
@@ -137,6 +148,7 @@ PLANTED: Mapping[str, Plant] = {
     ),
     "memory_pressure": Plant(tables={"resources": host_samples(system__memory_stall_frac=0.4)}),
     "gil_contention": Plant(tables={"resources": host_samples(process__python_threads_cores=0.6)}),
+    "jitter": Plant(edit=vary_widely),
     "slow_start": Plant(edit=start_late),
     "numa": Plant(manifest={"facts": {"numa_nodes": 2}, "usable_cores": 4.0, "torch_threads": 4}),
     "data_parallel": Plant(manifest={"facts": {"data_parallel": 4}}),
@@ -175,6 +187,7 @@ HEALTHY: Mapping[str, Plant] = {
     "a Python thread that hardly computes": Plant(
         tables={"resources": host_samples(process__python_threads_cores=0.1)}
     ),
+    "steps that vary a little": Plant(edit=lambda steps: vary_by(steps, 20)),
     "one memory node": Plant(manifest={"facts": {"numa_nodes": 1}}),
     "DataParallel without a second device": Plant(manifest={"facts": {"data_parallel": 1}}),
     "sound DistributedDataParallel": Plant(

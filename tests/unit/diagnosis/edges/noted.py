@@ -18,7 +18,7 @@ from profiler_server.diagnosis.facts import Case
 from tests.support import facts as make
 from tests.support.host_cases import ddp
 from tests.support.runs import MS
-from tests.unit.diagnosis.edges.base import Edge, base, starving
+from tests.unit.diagnosis.edges.base import STEPS, Edge, base, starving
 
 _READ = Reading(100.0 * MS, 2, 0.1, 32.0, 1e6, None, None, None, None, None)
 
@@ -105,6 +105,12 @@ def throttled(lost: float) -> Case:
     return make.with_device(base(), busy=0.9, held_clock=HeldClock("gpu 0", 2 * lost, 0.7e9, 1.4e9, True))
 
 
+def varying(spread: float) -> Case:
+    """A fifth of the steps are shorter, a fifth longer, so far apart."""
+    factors = 1.0 + spread * np.resize([-0.5, 0.0, 0.0, 0.0, 0.5], STEPS)
+    return make.with_durations(make.with_rows(base(), data_wait_ns=0), lambda durations: durations * factors)
+
+
 EDGES: Mapping[str, Edge] = {
     "SAMPLER_FRAC": Edge(0.05, lambda x: make.speaks(sampling(x), "slow_sampler")),
     "OPENING_FRAC": Edge(0.2, lambda x: make.speaks(reading(files=64.0, open_ns=x * 100.0 * MS), "small_files")),
@@ -128,6 +134,7 @@ EDGES: Mapping[str, Edge] = {
     ),
     "PYTHON_CORES": Edge(0.15, lambda x: make.speaks(make.with_load(base(), python_threads=x), "gil_contention")),
     "CLOCK_LOST_FRAC": Edge(0.05, lambda x: make.speaks(throttled(x), "clock_throttle")),
+    "JITTER_FRAC": Edge(1.0, lambda x: make.speaks(varying(x), "jitter")),
     "MEMORY_STALL_FRAC": Edge(
         0.10, lambda x: make.speaks(make.with_load(base(), memory_stall_frac=x), "memory_pressure")
     ),
