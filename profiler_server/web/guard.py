@@ -68,19 +68,23 @@ class Guard:
         if scope["method"] not in ("GET", "HEAD", "OPTIONS"):
             if not self._is_own_page(headers, str(scope.get("scheme", "http"))):
                 return 403, "A request that changes something must come from a page of this server."
-        elif _is_embedded(headers, str(scope["path"])):
+        elif _is_embedded(headers, str(scope["path"])) or not self._is_own_origin(
+            headers, str(scope.get("scheme", "http"))
+        ):
             return 403, "Pages of other sites may link to this server, and load nothing from it."
         if len(scope.get("raw_path") or b"") > PATH_LIMIT:
             return 414, f"The address is longer than {PATH_LIMIT} bytes."
         return refuse_query(scope.get("query_string", b""))
 
     def _is_own_page(self, headers: Headers, scheme: str) -> bool:
-        """Say whether a request comes from our own page, or from no page at all; another port is another origin.
+        """Say whether a request comes from our own page, or from no page at all; another port is another origin."""
+        return headers.get("sec-fetch-site", "none") in ("same-origin", "none") and self._is_own_origin(headers, scheme)
+
+    def _is_own_origin(self, headers: Headers, scheme: str) -> bool:
+        """Say whether a request names no origin but ours: that of a WebSocket says nothing else of the page it comes from.
 
         What a proxy says of the scheme is not believed, so under the names of proxies both schemes are our own.
         """
-        if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-            return False
         origin, host = headers.get("origin"), headers.get("host", "").lower()
         schemes = ("http", "https") if host in self._proxied or strip_port(host) in self._proxied else (scheme,)
         return origin is None or origin.lower() in [f"{name}://{host}" for name in schemes]

@@ -128,6 +128,19 @@ def test_another_site_may_link_to_pages_and_load_nothing(asker: Asker, kind: str
     assert asker.ask("/api/v1/runs", headers={**given, "sec-fetch-site": "same-origin"}).status_code == 200
 
 
+def test_a_web_socket_of_another_site_starts_no_work(asker: Asker) -> None:
+    shake = {
+        "upgrade": "websocket",
+        "connection": "Upgrade",
+        "sec-websocket-version": "13",
+        "sec-websocket-key": "eA==",
+    }
+    for path in ("/", "/runs/healthy/", "/api/v1/runs/healthy/timeline/export"):
+        assert asker.ask(path, headers={**shake, "origin": "http://127.0.0.1:9999"}).status_code == 403
+        assert asker.ask(path, headers={**shake, "origin": "null"}).status_code == 403
+        assert asker.ask(path, headers={"origin": "http://127.0.0.1:8080"}).status_code == 200
+
+
 def test_a_change_asked_for_by_another_site_is_refused(asker: Asker) -> None:
     refused = asker.ask("/api/v1/runs", "POST", {"origin": "http://evil.example"})
     assert refused.status_code == 403
