@@ -20,6 +20,7 @@ from typing import Any
 from collector.context.imports import ImportWatch
 from collector.edge import Edge, log_failure
 from collector.marks import outlet as outlets
+from collector.storage.urls import find_spool, is_url
 
 OPTIONS_VARIABLE = "PROFILER_OPTIONS"
 PATH_VARIABLE = "PROFILER_OUTPUT_PATH"
@@ -34,10 +35,16 @@ _log = logging.getLogger("stepscope")
 
 @dataclass(frozen=True)
 class Settings:
-    """Where to record, and the options that were understood."""
+    """Where to record, and the options that were understood. Of a run that goes to a `url`, `output_path` is its spool."""
 
     output_path: Path
     options: Mapping[str, Any] = field(default_factory=dict)
+    url: str = ""
+
+    @property
+    def target(self) -> str:
+        """What a Profiler is given."""
+        return self.url or str(self.output_path)
 
 
 def read_settings(output: str | None, options: str | None, environment: Mapping[str, str]) -> Settings:
@@ -46,10 +53,12 @@ def read_settings(output: str | None, options: str | None, environment: Mapping[
     An option that is not understood is reported and left out, the others count: a training of weeks must neither fail
     for a comma nor end without a record, and what is on by default is cheap.
     """
-    path = Path(output or environment.get(PATH_VARIABLE) or DEFAULT_PATH).expanduser().absolute()
+    place = output or environment.get(PATH_VARIABLE) or DEFAULT_PATH
+    url = place if is_url(place) else ""
+    path = find_spool(url) if url else Path(place).expanduser().absolute()
     where = "--options" if options is not None else OPTIONS_VARIABLE
     text = options if options is not None else environment.get(OPTIONS_VARIABLE, "")
-    return Settings(path, _parse(text, where))
+    return Settings(path, _parse(text, where), url)
 
 
 def _parse(text: str, where: str) -> dict[str, Any]:
@@ -84,7 +93,7 @@ def activate(settings: Settings) -> ImportWatch:
     _is_active = True
     os.environ.setdefault(KINETO_LEVEL_VARIABLE, ERRORS_ONLY)
     # A Profiler that the script makes without a path writes where the user said.
-    os.environ[PATH_VARIABLE] = str(settings.output_path)
+    os.environ[PATH_VARIABLE] = settings.target
     owner = os.getpid()
 
     def begin() -> None:
@@ -118,7 +127,7 @@ def _start(settings: Settings) -> None:
     with Edge(_say_nothing_is_recorded):
         from collector.launch.profiler import LaunchedProfiler
 
-        LaunchedProfiler(settings.output_path, **settings.options)
+        LaunchedProfiler(settings.target, **settings.options)
     with log_failure("the processes of the benchmark do not wait for each other"):
         _wait_for_others()
 

@@ -13,7 +13,7 @@ import shlex
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from collector.edge import Edge, log_failure
 from collector.format.run import Run
@@ -33,6 +33,9 @@ from collector.session.recording import Recording
 from collector.session.trace_path import split_path, write_trace
 from collector.sidecar.losses import NO_STEP_FOUND
 
+if TYPE_CHECKING:
+    from collector.session.bucket import Bucket
+
 PATH_VARIABLE = "PROFILER_OUTPUT_PATH"
 DEFAULT_PATH = "profiler_output"
 _log = logging.getLogger("stepscope")
@@ -46,7 +49,8 @@ class Profiler:
 
     Create it before the training loop and call `analyse()` after it; the loop needs no change. `output_path` is by
     default the environment variable PROFILER_OUTPUT_PATH, else ./profiler_output; a path `x.json` or `x.json.gz` makes
-    the run in `x` and a trace for Perfetto in that file. With `start_profile=False` it waits for `start()`. Options that
+    the run in `x` and a trace for Perfetto in that file; a URL such as s3://bucket/runs/a takes the run as it is
+    recorded, from a folder on this machine. With `start_profile=False` it waits for `start()`. Options that
     are not given depend on `level`.
 
     window: the steps that are recorded in full detail: "auto" (3 steps from step 10), (first step, number of steps),
@@ -100,8 +104,9 @@ class Profiler:
             "baseline": baseline,
         }
         self.options: Options = parse_options({**given, **misspelt})
+        self._bucket = _find_bucket(output_path or os.environ.get(PATH_VARIABLE))
         chosen = Path(output_path or os.environ.get(PATH_VARIABLE) or DEFAULT_PATH)
-        self.output_path, self._trace_path = split_path(chosen)
+        self.output_path, self._trace_path = split_path(chosen) if self._bucket is None else (self._bucket.spool, None)
         self._pid = os.getpid()
         self._state: State = "new"
         self._recording: Recording | None = None
@@ -211,6 +216,7 @@ class Profiler:
     def _tell_result(self) -> None:
         """Say on stderr where the run is and how to look at it; by one rank only."""
         run = self._open_run()
+        self._guard(self._tell_upload)
         if self._recording is None or self._recording.place.rank != 0:
             return
         self._tell_where(count_recorded(run.rank(0)))
@@ -235,6 +241,15 @@ class Profiler:
     def _name_trace(self) -> str:
         written = self._trace_path is not None and self._trace_path.is_file()
         return f" and as a trace in {self._trace_path}" if written else ""
+
+    def _tell_upload(self) -> None:
+        """Say where at its URL the run is, or what is not there yet; by one rank of each host."""
+        if self._bucket is not None and self._recording is not None:
+            from collector.session.bucket import speaks_for_host
+
+            text = self._bucket.describe_end()
+            if text and speaks_for_host(self._recording.place.rank):
+                say(f"stepscope: {text}")
 
     def _tell_losses(self) -> None:
         """Say what was lost, if the tables are there already."""
@@ -275,6 +290,8 @@ class Profiler:
             self._recording = Recording(self.output_path, self.options)
             if self._recording.place.set_aside is not None:
                 say(f"stepscope: the earlier run in {self.output_path} was moved to {self._recording.place.set_aside}")
+            if self._bucket is not None:
+                self._bucket.start(self._recording.place.rank_folder)
 
     def _stay_silent(self, error: Exception) -> None:
         self._fall_silent(str(error) if isinstance(error, StepscopeError) else repr(error))
@@ -306,6 +323,7 @@ class Profiler:
         self._state = "analysed"
         if self._recording is not None:
             self._guard(self._recording.leave)
+            self._guard(self._tell_upload)
             if self._recording.place.rank == 0:
                 self._tell_where(self._recording.count_steps())
                 if self._recording.found_nothing:
@@ -316,6 +334,16 @@ class Profiler:
         if self._recording is not None and self._state in ("recording", "paused"):
             with log_failure("it is not known what ended the training"):  # whatever str() of a user's exception does
                 self._recording.ended_by = describe_error(error) or otherwise
+
+
+def _find_bucket(output_path: str | os.PathLike[str] | None) -> Bucket | None:
+    """Return the place of a run that goes to a URL, None for one that stays on this machine."""
+    if not isinstance(output_path, str) or "://" not in output_path:
+        return None
+    from collector.session.bucket import Bucket
+    from collector.storage.urls import is_url
+
+    return Bucket(output_path) if is_url(output_path) else None
 
 
 def say(text: str) -> None:

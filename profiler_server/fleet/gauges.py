@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from pathlib import Path
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from collector.format.schema import layout
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest, RunState
 from collector.format.steps import read_integers, train_steps
+from profiler_server.store.cache.background import Background
 from profiler_server.store.cache.memory import MemoryCache
 from profiler_server.store.catalog import Catalog
 from profiler_server.store.headline import RunEntry
@@ -32,6 +33,8 @@ MOST_RANKS = 256
 ENDED_WITHIN_S = 15 * 60.0
 REFRESH_S = 5.0
 """Whoever asks sooner than that after another gets the same figures."""
+LIST_S = 10.0
+"""How old the list of runs may be; with thousands it takes longer to make than a scrape may."""
 LONGEST_LABEL = 200
 _COLUMNS = (
     "kind",
@@ -92,19 +95,36 @@ class Gauges:
         self._lock = threading.Lock()
         self._read_s = float("-inf")
         self._gauges: tuple[RunGauges, ...] = ()
+        self._listed: Sequence[RunEntry] | None = None
+        self._listed_s = float("-inf")
+        self._background = Background(head_start=False)
         self._ranks: MemoryCache[RankGauges | None] = MemoryCache(MOST_RUNS * 64)
 
     def read(self) -> tuple[RunGauges, ...]:
-        """Return the runs that record or ended within fifteen minutes, the newest 100 of them."""
+        """Return the runs that record or ended within fifteen minutes, the newest 100 of them.
+
+        A list that is too old is made again in the background: a new run is told of the next time.
+        """
         with self._lock:
             if time.monotonic() - self._read_s > REFRESH_S:
-                self._gauges = self._read_runs(time.time_ns())
+                self._gauges = self._read_runs(self._find_runs(), time.time_ns())
                 self._read_s = time.monotonic()
             return self._gauges
 
-    def _read_runs(self, now_ns: int) -> tuple[RunGauges, ...]:
+    def _find_runs(self) -> Sequence[RunEntry]:
+        if self._listed is None:
+            self._list()
+        elif time.monotonic() - self._listed_s > LIST_S:
+            self._background.start("list", self._list)
+        return self._listed or ()
+
+    def _list(self) -> None:
+        self._listed = self._catalog.list_runs(within_s=1.0).runs
+        self._listed_s = time.monotonic()
+
+    def _read_runs(self, runs: Sequence[RunEntry], now_ns: int) -> tuple[RunGauges, ...]:
         found: list[RunGauges] = []
-        for entry in self._catalog.list_runs(within_s=1.0).runs:
+        for entry in runs:
             if len(found) == MOST_RUNS:
                 break
             if _may_be_live(entry, now_ns) and (gauges := self._read_run(entry, now_ns)) is not None:
@@ -137,12 +157,13 @@ def _may_be_live(entry: RunEntry, now_ns: int) -> bool:
         return False
     if entry.state == "recording":
         return True
-    return now_ns - _find_changed_ns(layout.rank_file(entry.path, entry.headline.ranks[0])) < ENDED_WITHIN_S * 1e9
+    first = layout.rank_file(entry.path, entry.headline.ranks[0])
+    return now_ns - _find_changed_ns(str(first)) < ENDED_WITHIN_S * 1e9
 
 
-def _find_changed_ns(path: Path) -> int:
+def _find_changed_ns(path: str) -> int:
     try:
-        return path.stat().st_mtime_ns
+        return os.stat(path).st_mtime_ns
     except OSError:
         return 0
 

@@ -67,6 +67,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.notes",
         "collector.plugins",
     ),
+    "collector.storage": (
+        "collector.format",
+        "collector.edge",
+        "collector.notes",
+        "collector.sidecar.process",
+    ),
     "collector.session": (
         "collector.format",
         "collector.ring",
@@ -79,6 +85,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.signals",
         "collector.sidecar",
         "collector.traces",
+        "collector.storage",
         "collector.version",
     ),
     "collector.demo": ("collector",),
@@ -88,7 +95,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.format": ("collector.format",),
     "profiler_server.settings": (),
     "profiler_server.analysis.results": (),
-    "profiler_server.store": ("collector.format", "collector.traces"),
+    "profiler_server.store": ("collector.format", "collector.storage", "collector.traces"),
     "profiler_server.fleet": ("collector.format", "collector.version", "profiler_server.store"),
     "profiler_server.analysis": (
         "collector.estimating.sharing",
@@ -203,6 +210,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.web": (
         "collector.format",
         "collector.plugins",
+        "collector.storage.urls",
         "collector.traces",
         "collector.version",
         "profiler_server.settings",

@@ -1,0 +1,79 @@
+"""A run that goes to a URL, as the training process sees it: recorded here, copied there by a process beside."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import time
+from pathlib import Path
+
+from collector.format.schema.wording import format_number_of
+from collector.storage.ledger import UploadLedger, list_missing, read_ledger
+from collector.storage.process import start_upload
+from collector.storage.urls import find_missing_package, find_spool, split_url
+
+PATIENCE_S = 10.0
+"""How long the end of a training waits for the rest to be uploaded, and no longer where the last attempt failed."""
+_POLL_S = 0.1
+
+
+class Bucket:
+    """The URL that a run goes to. `spool` is where it is recorded."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self.spool = find_spool(self.url)
+        self._rank_folder: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._problem = ""
+
+    def start(self, rank_folder: Path) -> None:
+        """Begin to copy a rank. Whatever keeps it from beginning is told at the end."""
+        self._rank_folder = rank_folder
+        if missing := find_missing_package(self.url):
+            self._problem = f"it needs {missing}"
+            return
+        try:
+            self._process = start_upload(rank_folder, self.url)
+        except OSError as error:
+            self._problem = f"the upload could not be started ({error})"
+
+    def describe_end(self, patience_s: float = PATIENCE_S) -> str:
+        """Wait a little for the rest; return in one line where the run is, or what is not there yet and what to do."""
+        if self._rank_folder is None:
+            return ""
+        ledger = self._wait(patience_s)
+        if ledger.is_done:
+            return (
+                f"it is in {self.url}; to look at it there: profiler-server --summary-base-dir {split_url(self.url)[0]}"
+            )
+        missing = list_missing(self._rank_folder, ledger)
+        size_mib = sum(size for size, _ in missing.values()) / (1 << 20)
+        what = f"{format_number_of(len(missing), 'file')} ({size_mib:.1f} MiB)" if missing else "the end of it"
+        reason = self._problem or ledger.problem or "it takes longer"
+        going_on = "" if self._has_given_up(ledger) else "; the upload goes on by itself"
+        url = f"{self.url}-{time.strftime('%Y%m%d-%H%M%S')}" if ledger.is_taken else self.url
+        command = f"profiler-server upload {shlex.quote(str(self.spool))} {shlex.quote(url)}"
+        return (
+            f"{what} of rank {self._rank_folder.name.removeprefix('rank_')} not in {self.url} yet: {reason}"
+            f"{going_on}. The run is in {self.spool}; to complete the upload: {command}"
+        )
+
+    def _wait(self, patience_s: float) -> UploadLedger:
+        assert self._rank_folder is not None
+        until_s = time.monotonic() + patience_s
+        while True:
+            has_ended = self._process is None or self._process.poll() is not None
+            ledger = read_ledger(self._rank_folder) or UploadLedger(self.url)
+            if ledger.is_done or has_ended or ledger.problem or time.monotonic() > until_s:
+                return ledger
+            time.sleep(_POLL_S)
+
+    def _has_given_up(self, ledger: UploadLedger) -> bool:
+        return ledger.is_final or self._process is None or self._process.poll() is not None
+
+
+def speaks_for_host(rank: int) -> bool:
+    """Say whether this rank tells what concerns all ranks of its host."""
+    return os.environ.get("LOCAL_RANK", str(rank)) == "0"

@@ -1,0 +1,66 @@
+"""What of a rank has been uploaded: a small hidden file beside its tables, read by whoever goes on with it."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from collector.format.schema.layout import EVENTS_FOLDER, RANK_FILE
+from collector.format.schema.reading import read_small_file
+from collector.format.schema.writing import replacing
+
+NAME = ".upload.json"
+
+
+@dataclass
+class UploadLedger:
+    """`files` are those that are at `url`, with the size and time that they had; `shift_ns` was added to their times.
+
+    `problem` is why the last attempt failed, "" after one that did not. `is_final`: another one would fail, too.
+    `is_taken`: another run is at the URL. `is_done`: the rank has ended and all is there.
+    """
+
+    url: str
+    files: dict[str, tuple[int, int]] = field(default_factory=dict)
+    shift_ns: int = 0
+    problem: str = ""
+    is_final: bool = False
+    is_taken: bool = False
+    is_done: bool = False
+
+
+def read_ledger(rank_folder: Path) -> UploadLedger | None:
+    """Return what is known of a rank's upload, None where nothing is."""
+    with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError, RecursionError):
+        return msgspec.json.decode(read_small_file(rank_folder / NAME), type=UploadLedger)
+    return None
+
+
+def write_ledger(rank_folder: Path, ledger: UploadLedger) -> None:
+    """Keep it where that can be done: without it files are only uploaded again."""
+    with contextlib.suppress(OSError), replacing(rank_folder / NAME) as file:
+        file.write(msgspec.json.encode(ledger))
+
+
+def list_files(rank_folder: Path) -> dict[str, tuple[int, int]]:
+    """Return the tables and parts of a rank, then its manifest, each with size and time: a manifest announces no file that is not there yet."""
+    found: dict[str, tuple[int, int]] = {}
+    for path in sorted(rank_folder.rglob("*")):
+        name = path.relative_to(rank_folder).as_posix()
+        if name.startswith(f"{EVENTS_FOLDER}/") or any(piece.startswith(".") for piece in name.split("/")):
+            continue
+        with contextlib.suppress(OSError):  # parts are merged meanwhile
+            state = path.lstat()
+            if path.is_file() and not path.is_symlink():
+                found[name] = state.st_size, state.st_mtime_ns
+    if RANK_FILE in found:
+        found[RANK_FILE] = found.pop(RANK_FILE)
+    return found
+
+
+def list_missing(rank_folder: Path, ledger: UploadLedger) -> dict[str, tuple[int, int]]:
+    """Return the files of a rank that are not uploaded as they are now."""
+    return {name: state for name, state in list_files(rank_folder).items() if ledger.files.get(name) != state}

@@ -1,0 +1,107 @@
+"""The process that uploads a rank while it is recorded: `python -m collector.storage RANK_FOLDER URL`.
+
+Beside the recorder, not in it: a URL that does not answer holds nothing up but this process.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from collector.edge import Edge
+from collector.format.alive import is_alive
+from collector.format.schema.errors import OutputError, StepscopeError
+from collector.notes import read_notes
+from collector.sidecar.process import build_environment, has_ended
+from collector.storage.ledger import write_ledger
+from collector.storage.uploading import RankUpload
+from collector.storage.urls import explain, lacks_keys
+
+LOOK_S = 1.0
+FIRST_WAIT_S = 1.0
+LONGEST_WAIT_S = 60.0
+GIVE_UP_S = 600.0
+"""How long a run that has ended is tried; after that the command that was named completes it."""
+LOG_FILE = ".upload.log"
+_log = logging.getLogger("stepscope")
+
+
+def start_upload(rank_folder: Path, url: str) -> subprocess.Popen[bytes]:
+    """Start the process in a session of its own. OSError if it cannot be."""
+    with open(rank_folder / LOG_FILE, "ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "collector.storage", str(rank_folder), url],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd="/",
+            env=build_environment(),
+            start_new_session=True,
+        )
+
+
+class Follower:
+    """Uploads one rank until it has ended and all of it is there."""
+
+    def __init__(self, rank_folder: Path, url: str, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._folder = rank_folder
+        self._upload = RankUpload(rank_folder, url)
+        self._sleep = sleep
+        self._failures = 0
+
+    def follow(self) -> bool:
+        """Return whether all is there; False when it was given up, or the run was removed."""
+        given_up_s = float("inf")
+        while self._folder.is_dir():
+            has_ended = is_over(self._folder)
+            if has_ended:
+                given_up_s = min(given_up_s, time.monotonic() + GIVE_UP_S)
+            with Edge(self._fail):
+                self._upload.upload()
+                self._failures, self._upload.ledger.problem = 0, ""
+                if has_ended:
+                    self._upload.finish()
+                    return True
+            if self._upload.ledger.is_final or time.monotonic() > given_up_s:
+                return False
+            self._sleep(LOOK_S if not self._failures else self.wait_s)
+        return False
+
+    @property
+    def wait_s(self) -> float:
+        return min(FIRST_WAIT_S * 2.0 ** (self._failures - 1), LONGEST_WAIT_S)
+
+    def _fail(self, error: Exception) -> None:
+        ledger = self._upload.ledger
+        self._failures += 1
+        ledger.problem = explain(error)
+        ledger.is_taken = isinstance(error, OutputError)
+        ledger.is_final = lacks_keys(error) or isinstance(error, StepscopeError)
+        write_ledger(self._folder, ledger)
+        _log.warning("stepscope: %s: %s", ledger.url, ledger.problem)
+
+
+def is_over(rank_folder: Path) -> bool:
+    """Say whether nothing more will be written: the rank was finished, or nobody is there to do it."""
+    if has_ended(rank_folder):
+        return True
+    try:
+        notes = read_notes(rank_folder)
+    except (OSError, ValueError):
+        return has_ended(rank_folder) or not rank_folder.is_dir()
+    # The recorder finishes what a dead training left; it has a minute for that.
+    return not is_alive(notes.pid, notes.pid_started) and _is_stale(rank_folder)
+
+
+def _is_stale(rank_folder: Path) -> bool:
+    newest = max((path.stat().st_mtime for path in rank_folder.iterdir()), default=0.0)
+    return time.time() - newest > LONGEST_WAIT_S
+
+
+def main(arguments: list[str]) -> int:
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
+    return 0 if Follower(Path(arguments[0]), arguments[1]).follow() else 1

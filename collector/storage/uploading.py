@@ -1,0 +1,114 @@
+"""Copy a rank to a URL as its files are made. Whatever the URL does, the files here stay as they are."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from collector.format.schema import layout
+from collector.format.schema.errors import OutputError, StepscopeError
+from collector.format.schema.manifest import RunManifest, decode_manifest
+from collector.format.schema.reading import read_small_text
+from collector.storage.ledger import UploadLedger, list_files, list_missing, read_ledger, write_ledger
+from collector.storage.shifting import shift_file
+from collector.storage.urls import Remote, open_remote
+
+_LEDGER_EVERY = 20
+
+
+class RankUpload:
+    """One rank's way to a URL. `upload` may be called again and again; it copies what is new."""
+
+    def __init__(self, rank_folder: Path, url: str) -> None:
+        self._folder = rank_folder
+        known = read_ledger(rank_folder)
+        self.ledger = known if known is not None and known.url == url else UploadLedger(url)
+        self._remote: Remote | None = None
+
+    def upload(self, on_file: Callable[[str], None] = lambda name: None) -> None:
+        """Copy what is not there yet, the manifest last. What the file system raises passes through."""
+        if self._remote is None:
+            remote = open_remote(self.ledger.url)
+            self.ledger.shift_ns = join_run(self._folder.parent.parent, remote)
+            self._remote = remote
+        for number, (name, state) in enumerate(list_missing(self._folder, self.ledger).items(), 1):
+            self._copy(self._remote, name)
+            self.ledger.files[name] = state
+            on_file(name)
+            if number % _LEDGER_EVERY == 0:
+                write_ledger(self._folder, self.ledger)
+        write_ledger(self._folder, self.ledger)
+
+    def finish(self) -> None:
+        """Remove from the URL the parts that were merged here since. What the file system raises passes through."""
+        assert self._remote is not None
+        there = list_files(self._folder)
+        for name in [name for name in self.ledger.files if name not in there]:
+            with contextlib.suppress(FileNotFoundError):
+                self._remote.files.rm_file(self._place(self._remote, name))
+            del self.ledger.files[name]
+        self.ledger.problem, self.ledger.is_done = "", True
+        write_ledger(self._folder, self.ledger)
+
+    def _copy(self, remote: Remote, name: str) -> None:
+        source = self._folder / name
+        try:
+            if not self.ledger.shift_ns:
+                _put(remote, source, self._place(remote, name))
+                return
+            with tempfile.TemporaryDirectory(prefix="stepscope-upload-") as scratch:
+                shifted = Path(scratch) / source.name
+                shift_file(source, name, shifted, self.ledger.shift_ns)
+                _put(remote, shifted, self._place(remote, name))
+        except FileNotFoundError:
+            if source.exists():
+                raise  # the bucket is gone, not the file
+
+    def _place(self, remote: Remote, name: str) -> str:
+        return remote.join(f"{layout.PROFILER_FOLDER}/{self._folder.name}/{name}")
+
+
+def _put(remote: Remote, source: Path, target: str) -> None:
+    remote.make_parent(target)
+    remote.files.put_file(str(source), target)
+
+
+def join_run(run_path: Path, remote: Remote) -> int:
+    """Put run.json at a URL unless a host of the same job was first; return what to add to our times to be in its time.
+
+    OutputError if another run is there.
+    """
+    text = read_small_text(layout.run_file(run_path))
+    ours = decode_manifest(RunManifest, text, str(layout.run_file(run_path)))
+    target = remote.join(f"{layout.PROFILER_FOLDER}/{layout.RUN_FILE}")
+    theirs = _read_theirs(remote, target)
+    if theirs is None:
+        remote.make_parent(target)
+        try:
+            remote.files.pipe_file(target, text.encode(), mode="create")
+        except (OSError, NotImplementedError):
+            if _read_theirs(remote, target) is None:
+                remote.files.pipe_file(target, text.encode())
+        theirs = _read_theirs(remote, target) or ours
+    # Without its name: a run is called by its folder, which is another one at the URL of another host.
+    same = replace(theirs, id=ours.id, name=ours.name) == ours
+    of_one_job = bool(ours.launch_id) and (theirs.launch_id, theirs.world_size) == (ours.launch_id, ours.world_size)
+    if not same and not of_one_job:
+        raise OutputError(f"{remote.url} holds another run; choose another URL")
+    return ours.epoch_unix_ns - theirs.epoch_unix_ns
+
+
+def _read_theirs(remote: Remote, target: str) -> RunManifest | None:
+    try:
+        text = remote.files.cat_file(target)
+    except FileNotFoundError:
+        return None
+    try:
+        return decode_manifest(RunManifest, bytes(text).decode(), target)
+    except (StepscopeError, UnicodeDecodeError):
+        raise OutputError(
+            f"{remote.url} holds another run, whose manifest cannot be read; choose another URL"
+        ) from None

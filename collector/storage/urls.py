@@ -1,0 +1,105 @@
+"""Places that are URLs, such as s3://bucket/runs, opened through fsspec, and why one does not answer."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collector.format.schema.errors import UsageError
+
+_URL = re.compile(r"([a-z][a-z0-9+.-]*)://")
+_PACKAGES = {
+    "s3": "s3fs",
+    "s3a": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "abfs": "adlfs",
+    "abfss": "adlfs",
+    "az": "adlfs",
+}
+_EXTRA = "fsspec and s3fs: pip install 'stepscope[storage]'"
+_KEYS_MISSING = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError")
+SPOOL_VARIABLE = "PROFILER_SPOOL_PATH"
+SPOOL = "profiler_spool"
+"""Where a run is recorded that goes to a URL, by default in the current folder."""
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_REASON = 200
+
+
+def is_url(place: object) -> bool:
+    """Say whether a place is a URL, and no path."""
+    return isinstance(place, str) and _URL.match(place) is not None
+
+
+def find_missing_package(url: str) -> str:
+    """Return what is to be installed before a URL can be opened, "" if nothing is."""
+    scheme = url.partition("://")[0]
+    package = _PACKAGES.get(scheme)
+    if importlib.util.find_spec("fsspec") is None or (package == "s3fs" and importlib.util.find_spec("s3fs") is None):
+        return _EXTRA
+    if package is not None and importlib.util.find_spec(package) is None:
+        return f"{package}: pip install {package}"
+    return ""
+
+
+def find_spool(url: str) -> Path:
+    """Return the folder on this machine in which a run is recorded that goes to a URL."""
+    pieces = [_UNSAFE.sub("_", piece).strip(".") or "_" for piece in url.partition("://")[2].split("/") if piece]
+    return Path(os.environ.get(SPOOL_VARIABLE) or SPOOL).expanduser().absolute().joinpath(*(pieces or ["run"]))
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Return the URL of the folder that holds a run, and the name of the run."""
+    folder, _, name = url.rstrip("/").rpartition("/")
+    return folder, name
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A folder behind a URL: `files` is the fsspec file system, `path` the folder in it."""
+
+    url: str
+    files: Any
+    path: str
+
+    def make_parent(self, path: str) -> None:
+        """Make the folder of a file where folders are made; a bucket is never made."""
+        if "file" in (self.files.protocol if isinstance(self.files.protocol, tuple) else (self.files.protocol,)):
+            self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
+
+    def join(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+
+def open_remote(url: str) -> Remote:
+    """Open a URL without asking for anything there. Raises UsageError for one that fsspec does not know, or if a package is missing."""
+    if missing := find_missing_package(url):
+        raise UsageError(f"{url} needs {missing}")
+    from fsspec.core import url_to_fs
+
+    try:
+        files, path = url_to_fs(url, use_listings_cache=False)
+    except (ValueError, ImportError, TypeError) as error:
+        raise UsageError(f"{url} cannot be opened: {' '.join(str(error).split())[:_LONGEST_REASON]}") from None
+    return Remote(url.rstrip("/"), files, str(path).rstrip("/"))
+
+
+def explain(error: BaseException) -> str:
+    """Return in one line why a place did not answer."""
+    if lacks_keys(error):
+        return "there are no credentials for it (for s3: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile)"
+    text = " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__
+    if isinstance(error, PermissionError):
+        return f"it refuses these credentials ({text})"
+    if isinstance(error, FileNotFoundError):
+        return f"it is not there ({text})"
+    return text
+
+
+def lacks_keys(error: BaseException) -> bool:
+    """Say whether credentials are missing or refused: asking again gives the same answer."""
+    return type(error).__name__ in _KEYS_MISSING or isinstance(error, PermissionError)
