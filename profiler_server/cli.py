@@ -134,7 +134,10 @@ def choose_upload_limit(settings: Settings, limit_mib: int | None) -> int:
     """Return the limit in bytes: what was asked for, else the default on this machine alone and 0 on a network."""
     if limit_mib is not None:
         return limit_mib << 20
-    return settings.upload_limit_bytes if settings.is_loopback else 0
+    from profiler_server.store.mirror import find_mirror
+
+    takes_uploads = settings.is_loopback and find_mirror(settings.base_dir) is None
+    return settings.upload_limit_bytes if takes_uploads else 0
 
 
 def say(text: str) -> None:

@@ -18,7 +18,15 @@ from collector.format.schema.errors import TableBrokenError, TableMissingError
 from collector.format.schema.layout import table_file, table_parts_folder
 from collector.format.schema.recovery import spell_recovery
 from collector.format.schema.writing import replacing, sync_folder, sync_tree
-from collector.format.stored_files import check_ranges, check_schema, check_version, is_plain, name_damage, open_native
+from collector.format.stored_files import (
+    borrow,
+    check_ranges,
+    check_schema,
+    check_version,
+    is_plain,
+    name_damage,
+    open_native,
+)
 
 ROWS_PER_GROUP = 1 << 17
 PARTS_PER_MERGE = 16
@@ -123,6 +131,7 @@ def find_files(rank_folder: Path, table: str) -> tuple[Path, ...]:
 
 def count_rows(path: Path) -> int:
     """Return how many rows a file has, without reading them."""
+    borrow(path, end_only=True)
     with open(path, "rb") as file:
         try:
             return int(pq.read_metadata(file).num_rows)

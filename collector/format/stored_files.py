@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,8 +21,19 @@ MOST_TRACKS = 1 << 24
 """Tracks are numbered from 0; a number beyond this is damage, and no reason to make room for as many."""
 
 
+LENDERS: list[Callable[[Path, bool], None]] = []
+"""Called before a file is read, with whether only its end is: they fetch what is not on this machine yet."""
+
+
+def borrow(path: Path, end_only: bool = False) -> None:
+    """Have a file fetched that is not on this machine yet. Raises TableMissingError if it cannot be."""
+    for lend in LENDERS:
+        lend(path, end_only)
+
+
 def open_file(path: Path, table: str, columns: Iterable[str] = ()) -> pq.ParquetFile:
     """Open a file of a table, to read it piece by piece. Raises as `check_schema`, and what Arrow raises."""
+    borrow(path)
     try:
         file = pq.ParquetFile(path) if is_plain(path) else pq.ParquetFile(open_native(path))
     except UnicodeDecodeError as error:  # which Arrow lets through for the name of a column
@@ -33,6 +44,7 @@ def open_file(path: Path, table: str, columns: Iterable[str] = ()) -> pq.Parquet
 
 def open_native(path: Path) -> pa.NativeFile:
     """Open a file so that Arrow reads it by itself: nothing of Python's is held by its threads, whose end may come late."""
+    borrow(path)
     if is_plain(path):
         return pa.OSFile(str(path))
     with open(path, "rb") as file:

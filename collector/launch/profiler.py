@@ -43,10 +43,11 @@ class LaunchedProfiler(Profiler):
             )
             return
         self._guard(self._write_trace)
-        self._guard(self._tell_upload)
         if self._recording.place.rank == 0:
             rank = self._open_run().rank(0)
             self._say(count_recorded(rank) if self._recording.context.steps.ended else self._recording.count_steps())
+        self._guard(self._tell_upload)
+        if self._recording.place.rank == 0:
             self._guard(self._tell_verdict)
 
     def _say(self, steps: str) -> None:

@@ -45,9 +45,7 @@ class Bucket:
             return ""
         ledger = self._wait(patience_s)
         if ledger.is_done:
-            return (
-                f"it is in {self.url}; to look at it there: profiler-server --summary-base-dir {split_url(self.url)[0]}"
-            )
+            return f"the run is in {self.url}, too; to look at it there: profiler-server --summary-base-dir {split_url(self.url)[0]}"
         missing = list_missing(self._rank_folder, ledger)
         size_mib = sum(size for size, _ in missing.values()) / (1 << 20)
         what = f"{format_number_of(len(missing), 'file')} ({size_mib:.1f} MiB)" if missing else "the end of it"

@@ -215,12 +215,12 @@ class Profiler:
 
     def _tell_result(self) -> None:
         """Say on stderr where the run is and how to look at it; by one rank only."""
-        run = self._open_run()
+        is_first = self._recording is not None and self._recording.place.rank == 0
+        if is_first:
+            self._tell_where(count_recorded(self._open_run().rank(0)))
         self._guard(self._tell_upload)
-        if self._recording is None or self._recording.place.rank != 0:
-            return
-        self._tell_where(count_recorded(run.rank(0)))
-        self._tell_verdict()
+        if is_first:
+            self._tell_verdict()
 
     def _tell_where(self, steps: str) -> None:
         say(
@@ -323,11 +323,11 @@ class Profiler:
         self._state = "analysed"
         if self._recording is not None:
             self._guard(self._recording.leave)
-            self._guard(self._tell_upload)
             if self._recording.place.rank == 0:
                 self._tell_where(self._recording.count_steps())
                 if self._recording.found_nothing:
                     say(f"stepscope: {NO_STEP_FOUND}")
+            self._guard(self._tell_upload)
 
     def _note_end(self, error: BaseException | None, otherwise: str = "") -> None:
         """Keep what ends the training; what happens after stop() does not."""

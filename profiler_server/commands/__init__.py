@@ -20,7 +20,28 @@ if TYPE_CHECKING:
     from collector.format.run import Run
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Path of a run, or its name below --summary-base-dir.")]
-BaseDir = Annotated[Path | None, typer.Option("--summary-base-dir", metavar="DIR", help="Folder that holds the runs.")]
+
+
+def read_base_dir(place: str) -> Path:
+    """Return the folder of a base directory: of a URL, the one that mirrors it. Raises UsageError for a URL that cannot be listed."""
+    from collector.storage.urls import is_url
+
+    if not is_url(place):
+        return Path(place)
+    from profiler_server.store.mirror import open_mirror
+
+    return open_mirror(place).root
+
+
+BaseDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--summary-base-dir",
+        metavar="DIR",
+        parser=read_base_dir,
+        help="Folder that holds the runs, or its URL, such as s3://bucket/runs.",
+    ),
+]
 
 
 def find_base_dir(given: Path | None, context: typer.Context) -> Path | None:
@@ -32,6 +53,8 @@ def find_run(name: str, base_dir: Path | None) -> Run:
     """Open a run by its path, or by its id or name below the base directory. Raises RunNotFoundError."""
     from collector.format.run import open_run
 
+    if "://" in name:
+        return open_run(read_base_dir(name))
     if base_dir is not None and not base_dir.is_dir():
         raise UsageError(f"--summary-base-dir {base_dir} does not exist")
     try:

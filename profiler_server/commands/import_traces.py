@@ -47,10 +47,13 @@ def command(
     """Make a run of torch.profiler traces (.json, .json.gz), operations of a job (.parquet) or Flight Recorder dumps."""
     from collector.traces.importing import import_trace
     from profiler_server.analysis.ranks.hang import find_hang
+    from profiler_server.store.mirror import find_mirror
 
     base = find_base_dir(base_dir, context)
     if base is None:
         raise UsageError("import needs --summary-base-dir DIR, the folder that the run is put into")
+    if find_mirror(base.resolve()) is not None:
+        raise UsageError("import puts a run into a folder of this machine; `profiler-server upload` copies it to a URL")
     chosen = choose_name(base, traces, name)
     with show_progress(f"Importing {chosen}") as on_progress:
         limits = ReadLimits(int(limit_gib * (1 << 30)), limit_minutes * 60)

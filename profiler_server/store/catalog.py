@@ -21,6 +21,7 @@ from profiler_server.store.cache.background import Background
 from profiler_server.store.cache.stamp import Stamp, stamp_run
 from profiler_server.store.cache.summaries import Summaries, Summary
 from profiler_server.store.headline import Headline, RunEntry, read_headline
+from profiler_server.store.mirror import find_mirror
 from profiler_server.store.traces import TraceFile, TraceFinder, leave_imported
 
 SCAN_INTERVAL_S = 2.0
@@ -73,6 +74,7 @@ class Catalog:
 
     def __init__(self, base_dir: Path) -> None:
         self.base_dir = base_dir.resolve()
+        self._mirror = find_mirror(self.base_dir)
         self._lock = threading.Lock()
         self._scanned = float("-inf")
         self._scan = Scan((), (), "")
@@ -123,6 +125,10 @@ class Catalog:
                 return found if found != run_id else None
         return None
 
+    def name_base(self) -> str:
+        """Return the base directory, or its URL, for people."""
+        return self._mirror.url if self._mirror is not None else str(self.base_dir)
+
     def look_again(self) -> None:
         """Walk the tree for the next list, however short ago the last walk was."""
         with self._lock:
@@ -146,6 +152,8 @@ class Catalog:
 
     def _walk(self) -> None:
         if time.monotonic() - self._scanned > SCAN_INTERVAL_S:
+            if self._mirror is not None:
+                self._mirror.refresh()
             self._scan = scan_base(self.base_dir)
             self._traces = self._finder.find(self._scan.json_files)
             self._scanned = time.monotonic()
@@ -208,10 +216,11 @@ class Catalog:
         runs = [entry for entry in found if isinstance(entry, RunEntry)]
         runs += [_announce(self.name_path(path), path) for path in unread]
         runs.sort(key=lambda entry: (-entry.manifest.created_unix_ns, entry.id))
+        cut = (self._mirror.cut if self._mirror is not None else "") or self._scan.cut
         if unread:
-            return Listing(tuple(runs), tuple(unreadable), self._scan.cut, unread=len(unread))
+            return Listing(tuple(runs), tuple(unreadable), cut, unread=len(unread))
         traces = leave_imported(self._traces, runs)
-        return Listing(_compare_to_previous(runs), tuple(unreadable), self._scan.cut, traces)
+        return Listing(_compare_to_previous(runs), tuple(unreadable), cut, traces)
 
     def _read_entry(self, path: Path, stamp: Stamp) -> None:
         self._entries.pop(path, None)

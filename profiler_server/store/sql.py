@@ -12,7 +12,7 @@ from collector.format.arrow_schemas import arrow_schema
 from collector.format.lens import WHOLE
 from collector.format.run import RankRun, Run
 from collector.format.schema.tables import TABLES
-from collector.format.stored_files import is_plain
+from collector.format.stored_files import borrow, is_plain
 
 if TYPE_CHECKING:
     import duckdb
@@ -47,4 +47,6 @@ def _open(rank: RankRun, table: str) -> ds.Dataset | pa.Table | None:
         return None
     if rank.lens != WHOLE or not all(map(is_plain, files)):
         return rank.table(table)
+    for path in files:
+        borrow(path)
     return ds.dataset([str(path) for path in files], arrow_schema(table))

@@ -17,6 +17,7 @@ from collector.format.schema.errors import UsageError
 from profiler_server.fleet import telemetry
 from profiler_server.settings import TOKEN_FORM, WILDCARD_HOSTS, Settings
 from profiler_server.store.cache.background import is_working
+from profiler_server.store.mirror import find_mirror
 from profiler_server.web.hosts import Hosts
 
 BACKLOG = 128
@@ -63,9 +64,9 @@ def ensure_token(settings: Settings) -> Settings:
 def describe_start(settings: Settings, port: int) -> list[str]:
     """Return what is said at start: the link to open, and on a network who can read the runs and under which names."""
     link = f"?token={settings.token}" if settings.token else ""
-    lines = [
-        f"Stepscope shows the runs below {settings.base_dir.resolve()} at {describe_address(settings, port)}{link}"
-    ]
+    mirror = find_mirror(settings.base_dir)
+    place = mirror.url if mirror is not None else settings.base_dir.resolve()
+    lines = [f"Stepscope shows the runs below {place} at {describe_address(settings, port)}{link}"]
     if settings.token:
         lines.append(
             "Whoever has this link can read these runs; programs send its token as `Authorization: Bearer TOKEN`."

@@ -95,7 +95,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.format": ("collector.format",),
     "profiler_server.settings": (),
     "profiler_server.analysis.results": (),
-    "profiler_server.store": ("collector.format", "collector.storage", "collector.traces"),
+    "profiler_server.store": ("collector.edge", "collector.format", "collector.storage.urls", "collector.traces"),
     "profiler_server.fleet": ("collector.format", "collector.version", "profiler_server.store"),
     "profiler_server.analysis": (
         "collector.estimating.sharing",
@@ -210,7 +210,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.web": (
         "collector.format",
         "collector.plugins",
-        "collector.storage.urls",
         "collector.traces",
         "collector.version",
         "profiler_server.settings",

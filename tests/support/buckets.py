@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 BUCKET = "bucket"
+_servers: list[Any] = []
 
 
 @dataclass(frozen=True)
@@ -46,21 +48,26 @@ def serve_bucket(monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[Bucket
     pytest.importorskip("s3fs")
     server_kind: Any = pytest.importorskip("moto.server").ThreadedMotoServer
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = server_kind(ip_address="127.0.0.1", port=find_port(), verbose=False)
-    server.start()
+    server = _find_server(server_kind)
     host, port = server.get_host_and_port()
     address = f"http://{host}:{port}"
     set_account(monkeypatch, home, address)
     import s3fs
 
-    s3fs.S3FileSystem.clear_instance_cache()
     urllib.request.urlopen(f"{address}/moto-api/reset", b"", timeout=60).close()  # it keeps buckets for all its servers
-    files = s3fs.S3FileSystem(use_listings_cache=False)
+    files = s3fs.S3FileSystem(use_listings_cache=False, endpoint_url=address)
     files.mkdir(BUCKET)
-    try:
-        yield Bucket(address, server, files)
-    finally:
-        server.stop()
+    yield Bucket(address, server, files)
+
+
+def _find_server(kind: Any) -> Any:
+    """Return the server of this process, another one where a test has stopped it."""
+    if not _servers or not _servers[-1]._thread.is_alive():
+        server = kind(ip_address="127.0.0.1", port=find_port(), verbose=False)
+        server.start()
+        sys.modules["s3fs"].S3FileSystem.clear_instance_cache()  # they know the address of the one before
+        _servers.append(server)
+    return _servers[-1]
 
 
 def set_account(monkeypatch: pytest.MonkeyPatch, home: Path, address: str, with_keys: bool = True) -> None:

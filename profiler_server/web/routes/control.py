@@ -13,6 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from collector.format.schema.control import MOST_FIRST, MOST_STEPS, WindowRequest, write_control
 from collector.format.schema.errors import OutputError
+from profiler_server.store.mirror import find_mirror
 from profiler_server.web.parameters import RunId
 from profiler_server.web.services import Services, ServicesOf
 
@@ -58,6 +59,10 @@ def _order(services: Services, run_id: str, request: WindowRequest) -> WindowOrd
     run = services.catalog.open(run_id)
     if run.state != "recording":
         raise HTTPException(409, f"{run_id} is {run.state}: a window can only be taken while a run records")
+    if find_mirror(run.path) is not None:
+        raise HTTPException(
+            409, f"{run_id} lies behind a URL; ask on the host that records it, by profiler/control.json"
+        )
     signal = next((entry for entry in run.rank().manifest.signals if entry.name == "window"), None)
     if signal is not None and signal.state in ("off", "failed"):
         raise HTTPException(409, f"{run_id} takes no detailed windows: {signal.reason}")

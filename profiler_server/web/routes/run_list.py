@@ -82,7 +82,7 @@ def show_runs(request: Request, services: ServicesOf) -> HTMLResponse:
     query = parse_query(request.query_params)
     listing = services.catalog.list_runs(FIRST_LOOK_S)
     found = select_runs(listing.runs, query)
-    base = str(services.catalog.base_dir)
+    base = services.catalog.name_base()
     context = RunList(
         lines=tuple(RunLine(run, peek_verdict(services, run)) for run in found.runs),
         found=found,

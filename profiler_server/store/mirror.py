@@ -1,0 +1,169 @@
+"""A base directory behind a URL, as a folder of this machine in which only what was looked at takes room.
+
+Manifests are copied when they change. A table is an empty file of the right size and time until something reads it: then
+its end (how many rows it has) or all of it is fetched. So stamps, and what is cached under them, stay the same.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from collector.edge import Edge
+from collector.format import stored_files
+from collector.format.schema import layout
+from collector.format.schema.errors import UsageError
+from collector.storage.urls import Remote, explain, open_remote
+from profiler_server.store.cache.background import Background
+from profiler_server.store.cache.folders import find_private, make_root
+from profiler_server.store.mirrored_files import MirroredFiles, State
+
+LIST_S = 10.0
+"""How often the URL is asked what is there; rarer where that takes long."""
+LISTS_APART = 5.0
+MOST_FILES = 500_000
+DEEPEST = 16
+_MANIFESTS = (layout.RUN_FILE, layout.RANK_FILE)
+_MOST_MANIFEST_BYTES = 16 << 20
+_FETCHED_AT_ONCE = 256
+_mirrors: dict[Path, Mirror] = {}
+
+
+def open_mirror(url: str) -> Mirror:
+    """Return the mirror of a URL, after what is there was listed. Raises UsageError if it cannot be."""
+    remote = open_remote(url)
+    digest = blake2b(remote.url.encode(), digest_size=8).hexdigest()
+    places = find_private()
+    if not places:
+        raise UsageError(f"{url} needs a private folder in the temporary directory, which others can write; set TMPDIR")
+    root = places[0] / f"{digest}.mirror"
+    make_root(root)
+    root = root.resolve()
+    if root not in _mirrors:
+        mirror = Mirror(remote, root)
+        mirror.list_now()
+        if mirror.problem and mirror.was_never_listed:
+            raise UsageError(f"{url} cannot be listed: {mirror.problem}")
+        _mirrors[root] = mirror
+        stored_files.LENDERS.append(mirror.files.lend)
+    return _mirrors[root]
+
+
+def find_mirror(folder: Path) -> Mirror | None:
+    """Return the mirror that a folder lies in, None for a folder of this machine."""
+    return next((mirror for root, mirror in _mirrors.items() if folder.is_relative_to(root)), None)
+
+
+class Mirror:
+    """One URL and its folder. Safe to use from several threads."""
+
+    def __init__(self, remote: Remote, root: Path) -> None:
+        self.url, self.root = remote.url, root
+        self.problem = ""
+        self.was_never_listed = True
+        self.files = MirroredFiles(remote, root)
+        self._remote = remote
+        self._lock = threading.Lock()
+        self._listed_s = self._took_s = 0.0
+        self._background = Background(head_start=False)
+
+    def refresh(self) -> None:
+        """Have the list made again in the background if it is old."""
+        if time.monotonic() - self._listed_s > max(LIST_S, LISTS_APART * self._took_s):
+            self._background.start("list", self.list_now)
+
+    def list_now(self) -> None:
+        """Bring the folder up to date; what keeps it from being is `problem`, and what was there stays."""
+        with self._lock, Edge(self._fail):
+            begun_s = time.monotonic()
+            self._bring_up_to_date(self._list())
+            self.problem, self.was_never_listed = "", False
+            self._took_s = time.monotonic() - begun_s
+        self._listed_s = time.monotonic()
+
+    @property
+    def cut(self) -> str:
+        """Return what the list of runs says of a URL that does not answer."""
+        return f"{self.url} does not answer: {self.problem}. What was there before is shown." if self.problem else ""
+
+    def _fail(self, error: Exception) -> None:
+        self.problem = explain(error)
+
+    def _list(self) -> dict[str, State]:
+        start = len(self._remote.path) + 1
+        try:
+            found: Mapping[str, Any] = self._remote.files.find(self._remote.path, detail=True)
+        except FileNotFoundError:
+            if self.was_never_listed:
+                raise
+            found = {}
+        if not found and not self._remote.files.exists(self._remote.path):
+            raise FileNotFoundError(f"there is nothing at {self.url}")
+        names = {str(path)[start:]: info for path, info in found.items()}
+        kept = {name: read_state(info) for name, info in names.items() if is_of_run(name)}
+        if len(kept) > MOST_FILES:
+            raise UsageError(f"there are more than {MOST_FILES:,} files; serve a folder further down")
+        return kept
+
+    def _bring_up_to_date(self, there: dict[str, State]) -> None:
+        changed = {name: state for name, state in there.items() if self.files.states.get(name) != state}
+        manifests = [name for name in changed if name.rpartition("/")[2] in _MANIFESTS]
+        for name, state in changed.items():
+            if name not in manifests:
+                self.files.place(name, state)
+        # The manifest of a run last: it is what makes a folder a run.
+        manifests.sort(key=lambda name: name.endswith(layout.RUN_FILE))
+        for first in range(0, len(manifests), _FETCHED_AT_ONCE):
+            self._fetch({name: changed[name] for name in manifests[first : first + _FETCHED_AT_ONCE]})
+        for name in [name for name in self.files.states if name not in there]:
+            self.files.remove(name)
+
+    def _fetch(self, manifests: Mapping[str, State]) -> None:
+        small = [name for name, state in manifests.items() if state.size <= _MOST_MANIFEST_BYTES]
+        if not small:
+            return
+        # Given several at once, a file system of the network asks for them at the same time.
+        got = self._remote.files.cat([self._remote.join(name) for name in small], on_error="return")
+        for path, data in got.items():
+            name = str(path)[len(self._remote.path) + 1 :]
+            if isinstance(data, FileNotFoundError):
+                continue
+            if isinstance(data, Exception):
+                raise data
+            if name in manifests:
+                self.files.write(name, manifests[name], bytes(data))
+
+
+def is_of_run(name: str) -> bool:
+    """Say whether a name is that of a file of a run, and leads nowhere else: whoever writes to a bucket chooses names."""
+    pieces = name.split("/")
+    if layout.PROFILER_FOLDER not in pieces or len(pieces) > DEEPEST or "\0" in name or "\\" in name:
+        return False
+    if any(not piece or piece.startswith(".") or len(piece.encode("utf-8", "replace")) > 255 for piece in pieces):
+        return False
+    return name.endswith(".parquet") or pieces[-1] in _MANIFESTS
+
+
+def read_state(info: Mapping[str, Any]) -> State:
+    """Return size and time of a file. Two contents of one size and second differ in the time's last digits."""
+    moment = next(
+        (info[key] for key in ("LastModified", "mtime", "updated", "last_modified", "created") if info.get(key)), 0
+    )
+    seconds = moment.timestamp() if isinstance(moment, datetime) else _read_seconds(moment)
+    tag = str(next((info[key] for key in ("ETag", "etag", "md5Hash", "mtime") if info.get(key)), moment))
+    below_s = int.from_bytes(blake2b(tag.encode(), digest_size=4).digest(), "big") % 10**9
+    return State(int(info.get("size") or 0), int(seconds) * 10**9 + below_s)
+
+
+def _read_seconds(moment: Any) -> float:
+    if isinstance(moment, (int, float)):
+        return float(moment)
+    try:
+        return datetime.fromisoformat(str(moment).replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return 0.0

@@ -1,0 +1,160 @@
+"""The files of a mirror: empty, with their end, or whole; whole ones within bounds.
+
+Which of them a file is stands in its mode: one without the sticky bit is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from collector.edge import Edge
+from collector.format.schema.errors import TableMissingError
+from collector.format.schema.writing import replacing
+from collector.storage.urls import Remote, explain
+
+MOST_WHOLE_BYTES = 4 << 30
+"""What whole files may take; those that were not read for longest become empty again."""
+SMALL_BYTES = 1 << 20
+"""A smaller file is fetched whole when its end is asked for."""
+END_BYTES = 256 << 10
+_EMPTY = 0o600 | stat.S_ISVTX
+_WITH_END = 0o700 | stat.S_ISVTX
+_WHOLE = 0o600
+_FOOTER_BYTES = 8
+
+
+class State(NamedTuple):
+    """Size of a file, and its time in ns."""
+
+    size: int
+    changed_ns: int
+
+
+class MirroredFiles:
+    """Places, fetches and drops the files below `root`. Safe to use from several threads."""
+
+    def __init__(self, remote: Remote, root: Path, most_bytes: int = MOST_WHOLE_BYTES) -> None:
+        self._remote, self._root, self._most_bytes = remote, root, most_bytes
+        self._lock = threading.Lock()
+        self._fetching: dict[Path, threading.Lock] = {}
+        self._whole: OrderedDict[Path, int] = OrderedDict()
+        self.states: dict[str, State] = {}
+        self._take_over()
+
+    def place(self, name: str, state: State) -> None:
+        """Put an empty file of that size and time in the place of a table."""
+        path = self._make_parent(name)
+        with self._lock:
+            self._write_empty(path, state)
+        self.states[name] = state
+
+    def write(self, name: str, state: State, data: bytes) -> None:
+        """Put a small file there, whole."""
+        with replacing(self._make_parent(name)) as file:
+            file.write(data)
+            _finish(file, state, _WHOLE)
+        self.states[name] = State(len(data), state.changed_ns) if len(data) != state.size else state
+
+    def remove(self, name: str) -> None:
+        """Remove a file that is no longer there, and the folders that are empty then."""
+        path = self._root / name
+        path.unlink(missing_ok=True)
+        with self._lock:
+            self._whole.pop(path, None)
+        self.states.pop(name, None)
+        for parent in path.parents:
+            if parent == self._root or not parent.is_dir() or any(parent.iterdir()):
+                return
+            parent.rmdir()
+
+    def lend(self, path: Path, end_only: bool) -> None:
+        """Make sure that a file holds what is read of it. TableMissingError if it cannot be fetched."""
+        if not path.is_relative_to(self._root):
+            return
+        with self._lock:
+            fetching = self._fetching.setdefault(path, threading.Lock())
+        failures: list[Exception] = []
+        with fetching, Edge(failures.append):
+            self._fetch(path, end_only)
+        with self._lock:
+            self._fetching.pop(path, None)
+        if failures and not isinstance(failures[0], FileNotFoundError):
+            where = f"{self._remote.url}/{path.relative_to(self._root).as_posix()}"
+            raise TableMissingError(f"{where} cannot be fetched: {explain(failures[0])}; reload when it answers")
+
+    def _fetch(self, path: Path, end_only: bool) -> None:
+        found = os.lstat(path)
+        state = State(found.st_size, found.st_mtime_ns)
+        if not found.st_mode & stat.S_ISVTX:
+            self._note(path, state.size)
+            return
+        place = self._remote.join(path.relative_to(self._root).as_posix())
+        has_end = bool(found.st_mode & stat.S_IXUSR)
+        if end_only and state.size > SMALL_BYTES and (has_end or self._fetch_end(path, place, state)):
+            return
+        with replacing(path) as file:
+            partial = Path(file.name)
+            self._remote.files.get_file(place, str(partial))
+            if partial.stat().st_size != state.size:
+                raise OSError("it has changed meanwhile")
+            with partial.open("r+b") as written:
+                _finish(written, state, _WHOLE)
+        self._note(path, state.size)
+
+    def _fetch_end(self, path: Path, place: str, state: State) -> bool:
+        """Fetch the end of a table, and return whether all that says how many rows it has is in it."""
+        data = self._remote.files.cat_file(place, start=max(state.size - END_BYTES, 0), end=state.size)
+        if int.from_bytes(data[-_FOOTER_BYTES:-4], "little") + _FOOTER_BYTES > len(data):
+            return False
+        with replacing(path) as file:
+            file.truncate(state.size)
+            file.seek(state.size - len(data))
+            file.write(data)
+            _finish(file, state, _WITH_END)
+        return True
+
+    def _note(self, path: Path, size: int) -> None:
+        """Remember that a whole file is used, and empty those that were not for longest if all take too much."""
+        with self._lock:
+            self._whole[path] = size
+            self._whole.move_to_end(path)
+            while sum(self._whole.values()) > self._most_bytes and len(self._whole) > 1:
+                oldest, _ = self._whole.popitem(last=False)
+                with Edge(lambda error: None):
+                    found = os.lstat(oldest)
+                    self._write_empty(oldest, State(found.st_size, found.st_mtime_ns))
+
+    def _write_empty(self, path: Path, state: State) -> None:
+        with replacing(path) as file:
+            file.truncate(state.size)
+            _finish(file, state, _EMPTY)
+        self._whole.pop(path, None)
+
+    def _make_parent(self, name: str) -> Path:
+        path = self._root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _take_over(self) -> None:
+        """Go on with what an earlier server fetched: files whose size and time are still those at the URL are not fetched again."""
+        for folder, _, names in os.walk(self._root):
+            for name in names:
+                path = Path(folder, name)
+                if name.startswith(".") or "/." in folder.removeprefix(str(self._root)):
+                    continue
+                found = os.lstat(path)
+                self.states[path.relative_to(self._root).as_posix()] = State(found.st_size, found.st_mtime_ns)
+                if name.endswith(".parquet") and not found.st_mode & stat.S_ISVTX:
+                    self._whole[path] = found.st_size
+
+
+def _finish(file: BinaryIO, state: State, mode: int) -> None:
+    """Give an open file its time and mode before it takes its place."""
+    file.flush()
+    os.fchmod(file.fileno(), mode)
+    os.utime(file.fileno(), ns=(state.changed_ns, state.changed_ns))
