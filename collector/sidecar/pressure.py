@@ -20,7 +20,9 @@ class Pressure:
     def __init__(self, pid: int, root: Path = _ROOT, proc: Path = Path("/proc")) -> None:
         groups = find_groups(pid, root, proc)
         self._processors = next((folder / "cpu.stat" for folder in groups if _is_there(folder / "cpu.stat")), None)
-        self._memory = next((file for file in (*_list_memory(groups), _PRESSURE) if _is_there(file)), None)
+        own = next((file for file in _list_memory(groups) if _is_there(file)), None)
+        self._memory = own or (_PRESSURE if _is_there(_PRESSURE) else None)
+        self._memory_source = "cgroup" if own is not None else "system"
         self._rates = Rates()
         self._before: tuple[int, int] | None = None
 
@@ -48,9 +50,9 @@ class Pressure:
         if stalled_us is None:
             self._memory = None
             return
-        share = self._rates.grow(("system", 0, "memory_stall_frac"), stalled_us / 1e6)
+        share = self._rates.grow((self._memory_source, 0, "memory_stall_frac"), stalled_us / 1e6)
         if share is not None:
-            yield Sample("system", "memory_stall_frac", min(share, 1.0))
+            yield Sample(self._memory_source, "memory_stall_frac", min(share, 1.0))
 
 
 def find_groups(pid: int, root: Path, proc: Path) -> list[Path]:

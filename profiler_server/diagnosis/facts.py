@@ -29,6 +29,7 @@ from profiler_server.diagnosis.limits import (
     BUSIER_FRAC,
     CAPPED_DEMAND_FRAC,
     CAPPED_NEED,
+    COMPUTING_FRAC,
     DISPATCH_FRAC,
     IN_MEMORY_NS,
     INPUT_WAIT_FRAC,
@@ -222,9 +223,11 @@ class Loading:
 
     @property
     def is_capped_by_storage(self) -> bool:
-        """Say whether workers that read at once get hardly more bytes together than fewer of them."""
-        crowding = self.reading.crowding if self.reading is not None else None
-        return crowding is not None and crowding.yield_frac < STORAGE_YIELD_FRAC
+        """Say whether workers that read at once, and wait, get hardly more bytes together than fewer of them."""
+        reading = self.reading
+        if reading is None or reading.crowding is None or reading.cpu_frac is None:
+            return False
+        return reading.cpu_frac < COMPUTING_FRAC and reading.crowding.yield_frac < STORAGE_YIELD_FRAC
 
     @property
     def cpu_need(self) -> float:

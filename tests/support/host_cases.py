@@ -146,8 +146,10 @@ PLANTED: Mapping[str, Plant] = {
         manifest={"usable_cores": 2.0, "cpu_count": 8},
         tables={"resources": host_samples(cgroup__throttled_frac=0.6, cgroup__throttled_cores=2.0)},
     ),
-    "memory_pressure": Plant(tables={"resources": host_samples(system__memory_stall_frac=0.4)}),
-    "gil_contention": Plant(tables={"resources": host_samples(process__python_threads_cores=0.6)}),
+    "memory_pressure": Plant(tables={"resources": host_samples(cgroup__memory_stall_frac=0.4)}),
+    "gil_contention": Plant(
+        tables={"resources": host_samples(process__python_threads_cores=0.6, process__main_thread_cores=0.5)}
+    ),
     "jitter": Plant(edit=vary_widely),
     "slow_start": Plant(edit=start_late),
     "numa": Plant(manifest={"facts": {"numa_nodes": 2}, "usable_cores": 4.0, "torch_threads": 4}),
@@ -183,7 +185,10 @@ HEALTHY: Mapping[str, Plant] = {
     "a quota that is hardly used up": Plant(
         tables={"resources": host_samples(cgroup__throttled_frac=0.1, cgroup__throttled_cores=0.1)}
     ),
-    "some waiting for memory": Plant(tables={"resources": host_samples(system__memory_stall_frac=0.05)}),
+    "some waiting for memory": Plant(tables={"resources": host_samples(cgroup__memory_stall_frac=0.05)}),
+    "a Python thread that lets the interpreter go": Plant(
+        tables={"resources": host_samples(process__python_threads_cores=0.9, process__main_thread_cores=0.97)}
+    ),
     "a Python thread that hardly computes": Plant(
         tables={"resources": host_samples(process__python_threads_cores=0.1)}
     ),

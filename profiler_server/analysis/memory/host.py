@@ -19,7 +19,7 @@ _WARM_UP_SHARE = 0.2
 _PARTS = 6
 _METRICS = (
     *("cpu_cores", "usable_cpu_cores", "run_queue_frac"),
-    *("throttled_frac", "throttled_cores", "memory_stall_frac", "python_threads_cores"),
+    *("throttled_frac", "throttled_cores", "memory_stall_frac", "python_threads_cores", "main_thread_cores"),
 )
 
 
@@ -54,8 +54,9 @@ class HostLoad:
     same of all workers together. `usable` are the cores in use of those that the run may use, None where only the whole
     machine was sampled; then `others_anywhere` counts others on cores, too, that the run may not use.
     `throttled_frac` is the share of its control group's periods that ended in a stop, `throttled_cores` the processors
-    stopped on average, `memory_stall_frac` the share of time in which something waited for memory; `busiest_worker` is
-    cores of one worker, `python_threads` those of Python threads beside the training thread.
+    stopped on average, `memory_stall_frac` the share of time in which something in it waited for memory, and
+    `system_stall_frac` that of the whole system, where only that was sampled; `busiest_worker` is cores of one worker,
+    `main_thread` those of the main thread, `python_threads` those of other Python threads of the process.
     """
 
     process: float | None
@@ -73,6 +74,8 @@ class HostLoad:
     memory_stall_frac: float | None = None
     busiest_worker: float | None = None
     python_threads: float | None = None
+    system_stall_frac: float | None = None
+    main_thread: float | None = None
 
     @property
     def in_use(self) -> float | None:
@@ -116,7 +119,9 @@ def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None
         usable=usable,
         throttled_frac=means.get(("cgroup", "throttled_frac")),
         throttled_cores=means.get(("cgroup", "throttled_cores")),
-        memory_stall_frac=means.get(("system", "memory_stall_frac")),
+        memory_stall_frac=means.get(("cgroup", "memory_stall_frac")),
+        system_stall_frac=means.get(("system", "memory_stall_frac")),
+        main_thread=means.get(("process", "main_thread_cores")),
         busiest_worker=max(of_workers, default=None),
         python_threads=means.get(("process", "python_threads_cores")),
     )

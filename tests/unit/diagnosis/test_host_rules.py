@@ -9,6 +9,7 @@ import pytest
 
 from profiler_server.diagnosis.judging import diagnose
 from tests.support.cases import PLANTED, Plant, build_case_run, plan_of, slow
+from tests.support.host_cases import host_samples
 from tests.support.row_edits import Row, compute_all, cpu_cores, slow_down
 from tests.support.runs import MS
 
@@ -91,3 +92,18 @@ def test_a_gap_that_takes_a_large_part_of_the_step_is_told_on_a_busy_host_too(tm
     found = diagnose(build_case_run(tmp_path / "run", plant), 0).suggestions[0]
     assert (found.rule, found.severity) == ("python_gap", "medium")
     assert "Lower confidence: other programs used 3.0 of 2 cores" in found.advice
+
+
+def test_memory_that_is_short_on_the_whole_host_promises_nothing(tmp_path: Path) -> None:
+    """Another program may be the one that waits."""
+    plant = Plant(tables={"resources": host_samples(system__memory_stall_frac=0.4)})
+    (said,) = diagnose(build_case_run(tmp_path / "run", plant), 0).suggestions
+    assert (said.rule, said.severity, said.predicted_step_ns) == ("memory_pressure", "info", None)
+    assert "this training or another program" in said.measured
+
+
+def test_a_thread_that_waits_for_an_unknown_reason_is_asked_about(tmp_path: Path) -> None:
+    plant = Plant(tables={"resources": host_samples(process__python_threads_cores=0.6)})
+    diagnosis = diagnose(build_case_run(tmp_path / "run", plant), 0)
+    assert [entry.rule for entry in diagnosis.abstained] == ["gil_contention"]
+    assert diagnosis.suggestions == ()

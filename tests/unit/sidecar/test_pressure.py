@@ -34,7 +34,7 @@ def test_a_quota_that_is_used_up_is_sampled(machine: tuple[Path, Path]) -> None:
     assert found["throttled_frac"].value == 0.5
     assert found["throttled_cores"].value > 0
     assert found["throttled_frac"].source == "cgroup"
-    assert found["memory_stall_frac"].value == 0.0
+    assert (found["memory_stall_frac"].source, found["memory_stall_frac"].value) == ("cgroup", 0.0)
 
 
 def test_a_group_without_a_quota_says_nothing(machine: tuple[Path, Path]) -> None:
@@ -71,6 +71,12 @@ def test_files_that_say_something_else_are_no_samples(text: str, machine: tuple[
     pressure = Pressure(7, root, proc)
     assert [sample for _ in range(3) for sample in pressure.sample()] == []
     assert read_stalled_us(root / "jobs" / "one" / "memory.pressure") is None
+
+
+def test_a_group_that_does_not_count_waits_leaves_them_to_the_system(tmp_path: Path) -> None:
+    write(tmp_path / "proc" / "7" / "cgroup", "2:cpu:/\n")
+    pressure = Pressure(7, tmp_path / "cgroup", tmp_path / "proc")
+    assert {sample.source for _ in range(2) for sample in pressure.sample()} <= {"system"}
 
 
 def test_a_process_that_is_gone_has_no_group(tmp_path: Path) -> None:

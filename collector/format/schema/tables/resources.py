@@ -24,8 +24,8 @@ TABLE = Table(
             "Value in the unit that ends the metric's name; cpu_cores is cores in use; throttle_flags says what holds a "
             "GPU's clock down: 1 power, 2 heat, 4 another limit of the hardware; "
             "throttled_frac is the share of a control group's periods in which it used up its quota of processor time, "
-            "throttled_cores how many of its processors were stopped for that on average; memory_stall_frac is the share "
-            "of time in which something waited for memory.",
+            "throttled_cores how many of its processors were stopped for that on average; memory_stall_frac, of the group or else of the system, is the share "
+            "of time in which something in the group, or else on the whole system, waited for memory.",
         ),
     ),
     option="resources",

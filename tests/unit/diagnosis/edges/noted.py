@@ -132,7 +132,9 @@ EDGES: Mapping[str, Edge] = {
         0.05,
         lambda x: make.speaks(make.with_load(base(), throttled_frac=x, throttled_cores=4.0), "cgroup_throttling"),
     ),
-    "PYTHON_CORES": Edge(0.15, lambda x: make.speaks(make.with_load(base(), python_threads=x), "gil_contention")),
+    "PYTHON_CORES": Edge(
+        0.15, lambda x: make.speaks(make.with_load(base(), python_threads=x, main_thread=0.5), "gil_contention")
+    ),
     "CLOCK_LOST_FRAC": Edge(0.05, lambda x: make.speaks(throttled(x), "clock_throttle")),
     "JITTER_FRAC": Edge(1.0, lambda x: make.speaks(varying(x), "jitter")),
     "MEMORY_STALL_FRAC": Edge(
