@@ -71,6 +71,7 @@ def build_graph(window: Window) -> Graph | None:
     return Graph(
         window=window,
         row=draft.row,
+        track=_find_tracks(draft),
         on_device=draft.on_device,
         chain=draft.chain,
         gap_ns=draft.gap_ns,
@@ -120,6 +121,13 @@ def _number_nodes(window: Window, points: Points) -> _Draft:
         lag_ns=np.zeros(count),
         length_ns=end - begin,
     )
+
+
+def _find_tracks(draft: _Draft) -> Ints:
+    tracks = np.empty(len(draft.row), np.int64)
+    tracks[draft.point_nodes] = draft.points.track
+    tracks[draft.work_nodes] = draft.window.track[draft.work]
+    return tracks
 
 
 def _chain_thread(draft: _Draft, track: int) -> None:

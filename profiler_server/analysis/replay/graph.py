@@ -34,6 +34,7 @@ class Graph:
 
     window: Window
     row: Ints
+    track: Ints
     on_device: Mask
     chain: Ints
     gap_ns: Floats

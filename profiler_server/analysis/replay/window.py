@@ -45,6 +45,7 @@ class Window:
 
     ids: Ints
     track: Ints
+    depth: Ints
     start_ns: Ints
     end_ns: Ints
     kind: Ints
@@ -142,6 +143,7 @@ def _build(data: pa.Table, rank: RankRun, starts: Ints, ends: Ints, left_out: in
     return Window(
         ids=ids,
         track=track,
+        depth=to_ints(data["depth"]),
         start_ns=at,
         end_ns=at + to_ints(data["duration_ns"]),
         kind=kind,

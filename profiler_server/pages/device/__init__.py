@@ -18,6 +18,7 @@ from profiler_server.page import (
     explain_import,
 )
 from profiler_server.pages.device.breakdown import Breakdown, build_breakdown
+from profiler_server.pages.device.critical import CriticalTable, build_critical
 from profiler_server.pages.device.panels import DevicePanel, build_panels
 
 NO_DEVICE = (
@@ -35,13 +36,14 @@ MOVE_REMEDY = "model = model.to(device)\nfor batch in loader:\n    batch = batch
 
 @dataclass(frozen=True)
 class DevicePage:
-    """The breakdown is None without device work. `linked_only` says that the accounts leave out device work without a known launch, as `?linked=1` asks."""
+    """The breakdown is None without device work, the critical path without a launch that is linked to its work. `linked_only` says that the accounts leave out device work without a known launch, as `?linked=1` asks."""
 
     breakdown: Breakdown | None
     breakdown_notice: Notice | None
     devices: tuple[DevicePanel, ...]
     device_notice: Notice | None
     linked_only: bool
+    critical: CriticalTable | None = None
 
 
 def build(request: PageRequest) -> DevicePage:
@@ -68,7 +70,8 @@ def build(request: PageRequest) -> DevicePage:
             "No training step was recorded in detail.",
             choose_remedy(rank, "slices", WINDOW_REMEDY),
         )
-    return DevicePage(breakdown, breakdown_notice, panels or (), device_notice, linked_only)
+    critical = build_part("The critical path cannot be found", lambda: build_critical(rank))[0] if panels else None
+    return DevicePage(breakdown, breakdown_notice, panels or (), device_notice, linked_only, critical)
 
 
 def _explain_nothing(rank: RankRun) -> Notice:

@@ -17,10 +17,13 @@ from starlette.responses import FileResponse, JSONResponse, Response
 
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import OptionError
+from profiler_server.analysis.replay.critical import CRITICAL_PATH
+from profiler_server.store.cache.disk import NotReady
 from profiler_server.timeline.area import summarize_area
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.details import describe_slice
 from profiler_server.timeline.export import Detail, Part, count_export, export_timeline
+from profiler_server.timeline.path import view_path
 from profiler_server.timeline.search import Direction, search
 from profiler_server.timeline.store import Timeline
 from profiler_server.timeline.tiles import MEDIA_TYPE, TileCache
@@ -133,6 +136,15 @@ def read_area(
         return view_area(summarize_area(opened, begin, max(end, begin), lanes))
 
     return JSONResponse(timeline.answer(sum_up))
+
+
+@ROUTER.get("/critical", summary="The critical path of the recorded steps, piece by piece")
+def read_critical(timeline: TimelineOf) -> Response:
+    """Answer 202 with `pending`, a sentence, while the path of a large window is looked for. Empty where there is none."""
+    path = CRITICAL_PATH.peek(timeline.rank)
+    if isinstance(path, NotReady):
+        return JSONResponse({"pending": path.reason}, 202, _FRESH)
+    return JSONResponse(timeline.answer(lambda opened: view_path(opened, path)), headers=_FRESH)
 
 
 @ROUTER.get("/export", summary="A trace for Perfetto or chrome://tracing", response_class=FileResponse)

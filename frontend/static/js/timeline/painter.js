@@ -1,5 +1,6 @@
 // Draws a frame of the timeline: lanes, counters, labels, selection with its flows, marks.
 import { drawCounter } from "./counters.js";
+import { drawPath } from "./critical.js";
 import { rowOfLane, rowsBetween } from "./layout.js";
 import { Strips } from "./strips.js";
 import { shorten } from "./text.js";
@@ -54,6 +55,7 @@ export class Painter {
     g.fillRect(0, 0, this.width, this.height);
     this.texts = [];
     this.drawRows(state, scrolled);
+    drawPath(g, state, top, this);
     if (pinned.length) {
       this.texts = this.texts.filter(({ y, height }) => y + height / 2 > state.pinnedHeight);
       g.fillStyle = state.palette.ink;

@@ -26,6 +26,7 @@
  * @property {number[]} marks
  * @property {number | null} cursor where the pointer is, in ns since the origin
  * @property {Area | null} area
+ * @property {import("./critical.js").Path | null} critical the critical path while it is shown
  * @property {import("./colors.js").Palette} palette
  */
 

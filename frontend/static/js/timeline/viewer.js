@@ -2,6 +2,7 @@
 import { say } from "../copy.js";
 import { colorNames, readPalette } from "./colors.js";
 import { valueAt } from "./counters.js";
+import { Critical } from "./critical.js";
 import { byId } from "./dom.js";
 import { installInput } from "./input.js";
 import { rowAt } from "./layout.js";
@@ -36,7 +37,7 @@ export class Viewer {
     /** @type {State} */
     this.state = {
       ranks, sources: new Map(), main: meta.rank, origin: meta.origin, whole: Math.max(meta.span, 1), span: { t0: 0, t1: Math.max(meta.span, 1) },
-      rows: [], pinned: [], pinnedHeight: 0, folded: new Set(), pins: new Set(), filter: "", selected: null, marks: [], cursor: null, area: null, palette,
+      rows: [], pinned: [], pinnedHeight: 0, folded: new Set(), pins: new Set(), filter: "", selected: null, marks: [], cursor: null, area: null, critical: null, palette,
     };
     /** What is dragged over on the ruler. @type {{t0: number, t1: number} | null} */
     this.chosen = null;
@@ -55,6 +56,7 @@ export class Viewer {
     this.openAddress();
     this.listen();
     if (span) this.show({ t0: span[0] - meta.origin, t1: span[1] - meta.origin });
+    this.critical = new Critical(this);
   }
 
   /** @param {Meta} meta */

@@ -1,0 +1,228 @@
+"""The critical path of a window: what each moment of its steps waited for, walked back from the end.
+
+Wherever work could have begun earlier if something had ended earlier, that is on the path. Its pieces lie end to end, so
+their times sum to the steps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.format.intervals import Ints
+from collector.format.run import RankRun
+from profiler_server.analysis.replay.building import build_graph
+from profiler_server.analysis.replay.graph import Graph
+from profiler_server.analysis.replay.window import CALL, COLLECTIVE, COPY, KERNEL, OPERATOR, SET, Window, read_window
+from profiler_server.store.cache.disk import DiskCache
+
+KINDS = ("compute", "communication", "copy", "launch", "sync", "operator", "python", "loading", "unknown")
+"""What a piece of the path is; `launch` is calls, and the way from them to the device and from kernel to kernel."""
+_ON_DEVICE = {KERNEL: "compute", COLLECTIVE: "communication", COPY: "copy", SET: "compute"}
+_LOADING = re.compile(r"DataLoader")
+_MOST_EXAMPLES = 3
+_RETURN_NS = 100_000.0
+"""A wait that goes on for so much longer than its work waited for something that is not known, too."""
+_UNKNOWN_NS = 10_000.0
+"""Work that begins so much later than the graph explains waited for something that is not known."""
+
+
+@dataclass(frozen=True)
+class CriticalPath:
+    """Pieces in order of time, since the run's epoch; `kind` numbers `KINDS`, `slice_id` is -1 where no slice stands.
+
+    `examples` are the names with the most time of each kind.
+    """
+
+    steps: int
+    left_out: int
+    steps_ns: int
+    step_starts_ns: Ints
+    step_ends_ns: Ints
+    examples: Mapping[str, tuple[str, ...]]
+    start_ns: Ints
+    end_ns: Ints
+    kind: Ints
+    slice_id: Ints
+    track: Ints
+    depth: Ints
+
+    def sum_kinds(self) -> dict[str, int]:
+        """Return the time of each kind inside of the steps; together they are the time of the steps."""
+        lengths = self.measure_inside()
+        return {name: int(lengths[self.kind == number].sum()) for number, name in enumerate(KINDS)}
+
+    def measure_inside(self) -> Ints:
+        """Return the part of each piece that lies inside of a step."""
+        return _count_inside(self, self.end_ns) - _count_inside(self, self.start_ns)
+
+
+def _count_inside(path: CriticalPath, times: Ints) -> Ints:
+    """Return the time of steps before some times."""
+    at = np.searchsorted(path.step_starts_ns, times, side="right")
+    done = np.concatenate([[0], np.cumsum(path.step_ends_ns - path.step_starts_ns)])
+    over = np.maximum(path.step_ends_ns[np.maximum(at - 1, 0)] - times, 0)
+    inside: Ints = np.where(at > 0, done[at] - over, 0)
+    return inside
+
+
+@dataclass(frozen=True)
+class _Piece:
+    start: float
+    end: float
+    kind: str
+    row: int = -1
+
+
+def _find(rank: RankRun) -> CriticalPath | None:
+    window = read_window(rank)
+    graph = build_graph(window) if window is not None else None
+    return None if window is None or graph is None else trace_path(graph)
+
+
+CRITICAL_PATH = DiskCache("critical-path", CriticalPath | None, _find, 32)
+
+
+def trace_path(graph: Graph) -> CriticalPath:
+    """Walk back from the end of the window."""
+    window = graph.window
+    pieces = _Walk(graph).run()
+    pieces.reverse()
+    first, last = window.first_ns, int(window.step_ends_ns[-1])
+    starts = np.minimum(np.round([piece.start for piece in pieces]).astype(np.int64) + first, last)
+    ends = np.append(starts[1:], last)  # end to end, also where the path ends before the last step
+    kept = ends > starts
+    rows = np.array([piece.row for piece in pieces], np.int64)[kept]
+    known = rows >= 0
+    kinds = np.array([KINDS.index(piece.kind) for piece in pieces], np.int64)[kept]
+    return CriticalPath(
+        steps=window.steps,
+        left_out=window.left_out,
+        steps_ns=window.steps_ns,
+        step_starts_ns=window.step_starts_ns,
+        step_ends_ns=window.step_ends_ns,
+        examples=_list_examples(window, rows, kinds, ends[kept] - starts[kept]),
+        start_ns=starts[kept],
+        end_ns=ends[kept],
+        kind=kinds,
+        slice_id=np.where(known, window.ids[rows], -1),
+        track=np.where(known, window.track[rows], -1),
+        depth=np.where(known, window.depth[rows], -1),
+    )
+
+
+def _list_examples(window: Window, rows: Ints, kinds: Ints, lengths: Ints) -> dict[str, tuple[str, ...]]:
+    """Return the names with the most time of each kind, the longest first."""
+    found: dict[str, tuple[str, ...]] = {}
+    for number, kind in enumerate(KINDS):
+        mine = (kinds == number) & (rows >= 0)
+        names, place = np.unique(window.name[rows[mine]], return_inverse=True)
+        order = np.argsort(-np.bincount(place, lengths[mine], len(names)))[:_MOST_EXAMPLES]
+        found[kind] = tuple(window.names[int(names[at])][:100] for at in order)
+    return found
+
+
+class _Walk:
+    """Goes from the last end to the start; `pieces` come latest first."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.window: Window = graph.window
+        self.loading = self.window.match(_LOADING)
+        self.pieces: list[_Piece] = []
+        host = graph.host
+        self.threads = [np.flatnonzero(host.thread == number) for number in range(len(self.window.threads))]
+        self.starts = [host.start_ns[rows] - self.window.first_ns for rows in self.threads]
+        self.number = {track: number for number, track in enumerate(self.window.threads)}
+
+    def run(self) -> list[_Piece]:
+        node, time, began = int(np.argmax(self.graph.end_ns)), self.graph.measured_ns, False
+        while node >= 0 and time > 0:
+            if not began:
+                node, time, began = self._leave(node, time)
+                if not began:
+                    continue
+            node, time, began = self._go_back(node, time)
+        if time > 0:
+            self._add(0.0, time, "unknown")
+        return self.pieces
+
+    def _leave(self, node: int, time: float) -> tuple[int, float, bool]:
+        """Pass a node from its end: to what it waited for, or to its begin."""
+        graph, begin = self.graph, float(self.graph.begin_ns[node])
+        row = int(graph.row[node])
+        awaited = graph.awaits.get(node, ())
+        done = max(((float(graph.end_ns[source]), source) for source, _ in awaited), default=(-1.0, -1))
+        if done[0] > begin:
+            kind = "sync" if time - done[0] <= _RETURN_NS else "unknown"
+            self._add(min(done[0], time), time, kind, row)
+            return done[1], min(done[0], time), False
+        if graph.on_device[node]:
+            self._add(begin, time, _ON_DEVICE[int(self.window.kind[row])], row)
+        elif row >= 0:
+            self._add(begin, time, "launch", row)
+        return node, min(begin, time), True
+
+    def _go_back(self, node: int, time: float) -> tuple[int, float, bool]:
+        """Pass what lies before a node: to the latest of what it waited for to begin."""
+        graph = self.graph
+        chain, launch = int(graph.chain[node]), int(graph.launch[node])
+        found: list[tuple[float, float, int, bool]] = []
+        if chain >= 0:
+            found.append((float(graph.end_ns[chain] + graph.gap_ns[node]), float(graph.end_ns[chain]), chain, False))
+        if launch >= 0:
+            found.append(
+                (float(graph.begin_ns[launch] + graph.lag_ns[node]), float(graph.begin_ns[launch]), launch, True)
+            )
+        for source, lag in graph.after.get(node, ()):
+            found.append((float(graph.end_ns[source]) + lag, float(graph.end_ns[source]), source, False))
+        if not found:
+            self._fill_host(node, 0.0, time)
+            return -1, 0.0, False
+        ready, left, source, began = max(found)
+        left = min(left, time)
+        if graph.on_device[node]:
+            late = time - ready > _UNKNOWN_NS
+            if late:
+                self._add(max(ready, left), time, "unknown")
+            self._add(left, min(max(ready, left), time) if late else time, "launch", int(graph.row[node]))
+        else:
+            self._fill_host(node, left, time)
+        return source, left, began
+
+    def _fill_host(self, node: int, begin: float, end: float) -> None:
+        """Add the host time before a node, by what the thread did."""
+        graph, window = self.graph, self.window
+        track = self._track_of(node)
+        number = self.number.get(track, -1)
+        if number < 0 or end <= begin:
+            self._add(begin, end, "unknown")
+            return
+        starts, rows = self.starts[number], self.threads[number]
+        low = max(int(np.searchsorted(starts, begin, side="right")) - 1, 0)
+        high = int(np.searchsorted(starts, end, side="left"))
+        reached = end
+        for at in range(high - 1, low - 1, -1):
+            start = max(float(starts[at]), begin)
+            owner = int(graph.host.owner[rows[at]])
+            if reached > start:
+                self._add(start, reached, self._name_kind(owner, window), owner)
+                reached = start
+        self._add(begin, reached, "python")
+
+    def _track_of(self, node: int) -> int:
+        return int(self.graph.track[node])
+
+    def _name_kind(self, owner: int, window: Window) -> str:
+        if owner < 0:
+            return "python"
+        if self.loading[owner]:
+            return "loading"
+        return {OPERATOR: "operator", CALL: "launch"}.get(int(window.kind[owner]), "python")
+
+    def _add(self, start: float, end: float, kind: str, row: int = -1) -> None:
+        if end > start:
+            self.pieces.append(_Piece(max(start, 0.0), end, kind, row))
