@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { blend, classOf, colorNames, luminance, parseHex, pixel, spread } from "../../frontend/static/js/timeline/colors.js";
 import { valueAt } from "../../frontend/static/js/timeline/counters.js";
+import { layPath } from "../../frontend/static/js/timeline/critical.js";
 import { layOut, rowAt, rowOfLane, rowsBetween, trackKey } from "../../frontend/static/js/timeline/layout.js";
 import { unpackMeta } from "../../frontend/static/js/timeline/meta.js";
 import { busyColumns } from "../../frontend/static/js/timeline/overview.js";
@@ -202,6 +203,15 @@ test("a counter's value holds until the next point", () => {
   const tile = { begin: 100, tick: 10, counters: new Map([[2, [1, 3]]]), time: [0, 1, 5], last: [9, 7, 8] };
   assert.deepEqual([105, 110, 149, 150, 900].map((ns) => valueAt(tile, 2, ns)), [null, 7, 7, 8, 8]);
   assert.equal(valueAt(tile, 0, 200), null);
+});
+
+test("the critical path lies on its lanes, and steps from one to the next", () => {
+  const path = { rank: 0, starts: [0, 100, 300, 300.1, 900], ends: [100, 300, 300.1, 500, 1000], lanes: [0, 1, 0, 0, 1] };
+  const rows = new Map([[0, { y: 0, height: 20 }], [1, { y: 20, height: 20 }]]);
+  const { boxes, steps } = layPath(path, rows, { t0: 50, t1: 550 }, 500);
+  assert.deepEqual(boxes.map(({ x, y, width }) => [x, y, Math.round(width)]), [[0, 0, 50], [50, 20, 200], [250.10000000000002, 0, 200]]);
+  assert.deepEqual(steps, [{ x: 50, from: 10, to: 30 }, { x: 250, from: 10, to: 30 }]);
+  assert.deepEqual(layPath(path, new Map([[0, { y: 0, height: 20 }]]), { t0: 600, t1: 950 }, 100), { boxes: [], steps: [] });
 });
 
 test("a mark is set, and taken away by setting it again nearby", () => {

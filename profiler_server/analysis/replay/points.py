@@ -19,6 +19,8 @@ MARK, LAUNCH, WAIT, QUEUE = -1, 0, 1, 2
 FULL_QUEUE = 500
 """A long launch waits for a place in the queue when at least so many launches are ahead of it (CUDA takes about 1,000)."""
 _LONG_NS = 100_000
+_LONG_TURN_NS, _LAST_FRAC = 1_000_000, 0.05
+"""From this length on a wait is over when the other thread has done all but this share of it, though it goes on."""
 _COPY = re.compile("Memcpy")
 
 
@@ -112,7 +114,10 @@ def _list_marks(window: Window, track: int, handoffs: list[Handoff]) -> Ints:
 
 
 def find_handoffs(window: Window) -> list[Handoff]:
-    """Find where the first thread does nothing while another one does work that begins and ends in that time."""
+    """Find where the first thread does nothing while another one does work that begins in that time.
+
+    That ends in it too, or, in a long wait, goes on for some last steps after the first thread was let go.
+    """
     waiter, *workers = window.threads
     busy = _unite_work(window, waiter)
     found: list[Handoff] = []
@@ -122,7 +127,10 @@ def find_handoffs(window: Window) -> list[Handoff]:
         last = np.searchsorted(theirs.ends, busy.starts[1:], side="right") - 1
         before = np.append(theirs.ends, 0)[first - 1]  # where nothing is before, it ended at 0
         after = np.append(theirs.starts, np.iinfo(np.int64).max)[last + 1]
-        taken = (last >= first) & ((first == 0) | (before <= busy.ends[:-1])) & (after >= busy.starts[1:])
+        stop, go_on = busy.ends[:-1], busy.starts[1:]
+        lag = go_on - theirs.ends[np.maximum(last, 0)]
+        alone = (after >= go_on) | ((go_on - stop >= _LONG_TURN_NS) & (lag <= _LAST_FRAC * (go_on - stop)))
+        taken = (last >= first) & ((first == 0) | (before <= stop)) & alone
         found += [
             Handoff(waiter, worker, *(int(time) for time in times))
             for times in zip(

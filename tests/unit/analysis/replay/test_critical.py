@@ -1,0 +1,79 @@
+"""The critical path: it leads through what the step waited for, and its times sum to the steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from profiler_server.analysis.replay.critical import CRITICAL_PATH, CriticalPath
+from tests.support.window_cases import wait_each_layer
+from tests.support.windows import Machine, Step, build_window, compute
+
+
+def find_path(path: Path, body: Step) -> CriticalPath:
+    found = CRITICAL_PATH.read(build_window(path, body, steps=6).rank())
+    assert found is not None
+    return found
+
+
+def read_shares(path: CriticalPath) -> dict[str, float]:
+    sums = path.sum_kinds()
+    return {kind: length / sum(sums.values()) for kind, length in sums.items()}
+
+
+def slow_host(machine: Machine) -> None:
+    for _ in range(20):
+        machine.work(100.0)
+        machine.run("aten::mm", 20.0)
+
+
+def long_operators(machine: Machine) -> None:
+    for _ in range(20):
+        machine.run("aten::mm", 20.0, 200.0)
+
+
+def copy_much(machine: Machine) -> None:
+    machine.copy("aten::to", 2_000.0, 1 << 26)
+    compute(machine, 2)
+
+
+def read_data(machine: Machine) -> None:
+    machine.mark("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", lambda: machine.work(3_000.0))
+    compute(machine, 2)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (compute, "compute"),
+        (slow_host, "python"),
+        (long_operators, "operator"),
+        (copy_much, "copy"),
+        (read_data, "loading"),
+    ],
+)
+def test_the_path_leads_through_what_the_step_waits_for(body: Step, kind: str, tmp_path: Path) -> None:
+    shares = read_shares(find_path(tmp_path, body))
+    assert max(shares, key=lambda name: shares[name]) == kind
+    assert shares[kind] > 0.6
+
+
+@pytest.mark.parametrize("body", [compute, slow_host, wait_each_layer, read_data])
+def test_the_pieces_lie_end_to_end_and_sum_to_the_steps(body: Step, tmp_path: Path) -> None:
+    path = find_path(tmp_path, body)
+    assert (path.start_ns[1:] == path.end_ns[:-1]).all()
+    assert (path.end_ns > path.start_ns).all()
+    assert sum(path.sum_kinds().values()) == path.steps_ns
+
+
+def test_a_piece_names_the_slice_that_it_stands_on(tmp_path: Path) -> None:
+    run = build_window(tmp_path, compute, steps=6)
+    path = CRITICAL_PATH.read(run.rank())
+    assert path is not None
+    slices = run.rank().table("slices").to_pandas().set_index("id")
+    named = path.slice_id >= 0
+    found = slices.loc[path.slice_id[named]]
+    assert (found["track"].to_numpy() == path.track[named]).all()
+    assert (found["depth"].to_numpy() == path.depth[named]).all()
+    assert path.examples["compute"] == ("gemm_sm90",)
