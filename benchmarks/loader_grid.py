@@ -154,7 +154,7 @@ def record(cell: Cell, folder: Path, times: Times) -> None:
 def predict(cell: Cell, folder: Path, measured_ms: dict[Cell, float]) -> Iterator[Predicted]:
     """Predict the steps of the other cells of this loop from what the collector wrote in this one."""
     from collector import open_run
-    from profiler_server.diagnosis.findings import Finding, Rule
+    from profiler_server.diagnosis.findings import SIMULATED_GAIN, Finding, Rule
     from profiler_server.diagnosis.measuring import measure_case
     from profiler_server.diagnosis.ranking import Fixed, make_claim
     from profiler_server.diagnosis.what_if import set_workers
@@ -169,7 +169,7 @@ def predict(cell: Cell, folder: Path, measured_ms: dict[Cell, float]) -> Iterato
         if other.host != cell.host or other == cell:
             continue
         what_if = set_workers(case, other.workers)
-        finding = Finding("", "", "", "", "", "", (), what_if=what_if, tier="M", gain_range=(0.85, 1.05))
+        finding = Finding("", "", "", "", "", "", (), what_if=what_if, tier="M", gain_range=SIMULATED_GAIN)
         claim = make_claim(case, rule, finding, Fixed(loop.model, case.steps.mean_ns, {}))
         predicted_ns = loop.predict_ns(what_if.change(loop.model))
         shown = predicted_ns < 0.97 * case.steps.mean_ns

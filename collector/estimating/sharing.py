@@ -5,13 +5,13 @@ each gets an equal part. With rates that depend only on how many can run, such a
 that does not depend on how long single bursts are, only on their mean share (Baskett, Chandy, Muntz and Palacios,
 "Open, closed, and mixed networks of queues", 1975), so a job needs no more than its share of processor time.
 
-n(R) = min(R, P) + gain · (min(R, L) − P)⁺ is what R threads get of P cores with L hardware threads, in cores.
-v(R) = min(1, n(R) / R) / (1 + slowdown · (min(R, L) − 1)⁺ / (L − 1)) is the speed of one of them.
+v(R) = min(1, P / R) / (1 + slowdown · (min(R, P) − 1)⁺ / (P − 1)) is the speed of each of R threads on P cores.
 P(j) ∝ c_j · Π_{m ≤ j} 1 / v(m) is how likely j of the others can run, c_j the coefficients of Π (1 − ρ + ρ x).
 E[1 / v(j + 1)] over that is how much longer the processor part of a job takes (the arrival theorem of Sevcik and
 Mitrani, and of Lavenberg and Reiser, 1980 to 1981): it sees the others as they would be without it.
 
-Not counted: priorities, affinities of single threads, the length of a time slice.
+Not counted: priorities, affinities of single threads, the length of a time slice, and that two hardware threads of one
+core give less than two cores.
 """
 
 from __future__ import annotations
@@ -20,35 +20,23 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-SMT_GAIN = 0.25
-"""What a second hardware thread adds to a core, in cores, until it is measured: a quarter, as vendors state it."""
 MOST_OTHERS = 64
 """So many threads of other programs are counted at most."""
 
 
 @dataclass(frozen=True)
 class Processors:
-    """The processors of a loop: `threads` that run at once, and `per_core` of them on each core.
+    """The cores of a loop. Work on all of them at once is slower by `slowdown` than on one alone (memory, clock, caches)."""
 
-    `slowdown` is by how much work on all of them together is slower than on one alone (memory, clock, caches).
-    """
-
-    threads: float
-    per_core: float = 1.0
-    smt_gain: float = SMT_GAIN
+    cores: float
     slowdown: float = 0.0
-
-    def give(self, runnable: float) -> float:
-        """Return n(R), the cores that so many threads get together."""
-        cores = self.threads / self.per_core
-        return min(runnable, cores) + self.smt_gain * max(0.0, min(runnable, self.threads) - cores)
 
     def find_speed(self, runnable: float) -> float:
         """Return v(R), how fast each of so many threads goes on; 1 is that of one alone."""
         if runnable <= 0:
             return 1.0
-        busy = max(0.0, min(runnable, self.threads) - 1.0) / max(self.threads - 1.0, 1.0)
-        return min(1.0, self.give(runnable) / runnable) / (1.0 + self.slowdown * busy)
+        busy = max(0.0, min(runnable, self.cores) - 1.0) / max(self.cores - 1.0, 1.0)
+        return min(1.0, self.cores / runnable) / (1.0 + self.slowdown * busy)
 
 
 @dataclass(frozen=True)

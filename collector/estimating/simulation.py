@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from collector.estimating.sharing import SMT_GAIN, Customer, Processors, list_others, mix, weigh_stretch
+from collector.estimating.sharing import Customer, Processors, list_others, mix, weigh_stretch
 
 WARM_UP_STEPS = 20
 _NOT_STRETCHED = 1.002
@@ -45,10 +45,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Sharing:
-    """How the processors are shared: see `Processors`. `delay` is measured over computed waiting for a processor."""
+    """How cores are shared: `slowdown` as of `Processors`; `delay` is the measured over the computed wait for a core."""
 
-    per_core: float = 1.0
-    smt_gain: float = SMT_GAIN
     slowdown: float = 0.0
     delay: float = 1.0
 
@@ -61,6 +59,10 @@ class Receive:
 
     job: Job = Job(0.0, 0.0)
     busy: Job = Job(0.0, 0.0)
+
+    def scale(self, factor: float) -> Receive:
+        """Return the same with this share of its time."""
+        return Receive(*(Job(job.wall_ns * factor, job.cores) for job in (self.job, self.busy)))
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,7 @@ class LoopModel:
 
     @property
     def processors(self) -> Processors:
-        how = self.sharing
-        return Processors(max(self.cores, 0.01), how.per_core, how.smt_gain, how.slowdown)
+        return Processors(max(self.cores, 0.01), self.sharing.slowdown)
 
     @property
     def batch_share(self) -> float:

@@ -15,17 +15,23 @@ Effort = Literal["flag", "argument", "code", "format", "semantics"]
 EFFORTS: tuple[Effort, ...] = ("flag", "argument", "code", "format", "semantics")
 
 
+SIMULATED_GAIN = (0.9, 1.05)
+"""The part of a simulated gain to expect of a change that sets an argument: all of it, but for the error of the model."""
+
+
 @dataclass(frozen=True)
 class WhatIf:
     """A change to the model of the loop, and the most that it can save of the mean step.
 
     `touches` names each part of the step that the change can shorten, with the time of that part as measured: nothing
-    else becomes shorter. `feeds` says that only making and receiving batches changes.
+    else becomes shorter. `feeds` says that only making and receiving batches changes. `best` is the change where all goes
+    that it is about, for one whose extent is up to the user: its step is the lower end of the range.
     """
 
     change: Callable[[LoopModel], LoopModel]
     touches: Mapping[str, float]
     feeds: bool = False
+    best: Callable[[LoopModel], LoopModel] | None = None
 
 
 @dataclass(frozen=True)

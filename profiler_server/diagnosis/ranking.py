@@ -96,7 +96,8 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
     gain = now_ns - predicted
     least, most = finding.gain_range
     doubt = find_doubt(loop, now.model, changed)
-    low = min(predicted, now_ns - gain * most) - doubt.step_ns
+    best = predicted if what_if.best is None else loop.predict_ns(what_if.best(now.model))
+    low = min(predicted, now_ns - gain * most, best) - doubt.step_ns
     if what_if.feeds:  # no loading at all is the most that can be gained
         low = max(low, min(predicted, predict_without_loading(loop, now.model)) - doubt.chance_ns)
     return Claim(
@@ -213,6 +214,8 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
 def _say_basis(case: Case, finding: Finding) -> str:
     """Say what the prediction takes for granted and how it was made."""
     assumed = f"The prediction holds if {finding.assumption}. " if finding.assumption else ""
+    if finding.what_if is not None and finding.what_if.best is not None:
+        assumed += "The lower end of the range is the step with nothing of it left. "
     if finding.tier != "M":
         return assumed + _TIERS[finding.tier]
     check = format_share(case.loading.loop.check)

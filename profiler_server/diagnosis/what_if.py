@@ -65,16 +65,20 @@ def set_workers(case: Case, workers: int) -> WhatIf:
 
 
 def scale_stages(case: Case, batches: BatchTimes, stages: tuple[str, ...], factor: float) -> WhatIf:
-    """Return the what-if of stages that take `factor` of their time, batch for batch."""
+    """Return the what-if of stages that take `factor` of their time, batch for batch; at best nothing of it is left."""
     taken = sum(batches.stages_ns[stage] for stage in stages if stage in batches.stages_ns) / batches.total_ns
 
-    def change(model: LoopModel) -> LoopModel:
-        shares = taken[-len(model.batches) :]
-        kept = 1.0 - (1.0 - factor) * shares
-        jobs = zip(model.batches, kept, strict=True)
-        return replace(model, batches=tuple(Job(job.wall_ns * float(part), job.cores) for job, part in jobs))
+    def leave(left: float) -> Callable[[LoopModel], LoopModel]:
+        def change(model: LoopModel) -> LoopModel:
+            kept = 1.0 - (1.0 - left) * taken[-len(model.batches) :]
+            jobs = zip(model.batches, kept, strict=True)
+            batches = tuple(Job(job.wall_ns * float(part), job.cores) for job, part in jobs)
+            receive = model.receive.scale(left) if "send" in stages else model.receive  # what is packed is unpacked
+            return replace(model, batches=batches, receive=receive)
 
-    return feed(case, change, find_spared_ns(case))
+        return change
+
+    return replace(feed(case, leave(factor), find_spared_ns(case)), best=leave(0.0))
 
 
 def shorten_step(case: Case, part: str, part_ns: float, saved_frac: float) -> WhatIf:

@@ -16,12 +16,15 @@ _BLOCKS = 12
 _RESAMPLES = 400
 _TAIL = 0.1
 """Share of the resamples that may lie beyond each end of a range: four of five repetitions should fall inside."""
-_MODEL_ERROR = 0.12
-"""Assumed error of a prediction, of the gain or of the step left, whichever is smaller: near the median error on
-planted causes (docs/diagnosis.md), not fitted to it."""
+_MODEL_ERROR = 0.08
+"""Assumed error of a prediction, of the gain or of the step left, whichever is smaller: nine in ten errors on the grid of
+loops (docs/accuracy.md) are below 10 %, and half of them below 3 %."""
+_CONTENTION_ERROR = 0.25
+"""How much of that a host adds, per share of its cores that other programs take: their load may differ next time.
+Assumed, not measured."""
 _OTHERS_ERROR, _OTHERS_LEAST = 0.3, 0.05
 """What others ask for may differ next time by this share, and by so many cores of it at least where there are any."""
-_DELAY_ERROR = 0.35
+_DELAY_ERROR = 0.25
 """Half width of the delay for a processor over the computed one: our choice, near what runs of the grid showed."""
 _SLOWDOWN_ERROR = 0.1
 """By so much all processors together may be slower than one alone where the run has not shown it."""
@@ -48,7 +51,8 @@ def find_doubt(loop: MeasuredLoop, before: LoopModel, after: LoopModel) -> Doubt
     gain_ns = max(now.step_ns - then.step_ns, 0.0)
     smaller = min(gain_ns, then.step_ns) + max(before.extra_ns - after.extra_ns, 0.0)
     shared = find_sharing_doubt(before, after) * then.step_ns
-    model = float(np.hypot(smaller * _MODEL_ERROR, shared))
+    error = _MODEL_ERROR + _CONTENTION_ERROR * loop.contention_frac * _find_exposure(before)
+    model = float(np.hypot(smaller * error, shared))
     unexplained = abs(loop.check - 1.0) * loop.regular_step_ns / loop.fetches
     ratio = min(1.0, then.step_ns / now.step_ns) if now.step_ns else 1.0
     # What is left unexplained shrinks with the step in the prediction; it may also go, or stay whole.
@@ -59,6 +63,13 @@ def find_doubt(loop: MeasuredLoop, before: LoopModel, after: LoopModel) -> Doubt
         chance_ns=loop.fetches * float(np.sqrt(2)) * steps,
         gain_ns=loop.fetches * float(np.sqrt(gains**2 + model**2 + gained**2)),
     )
+
+
+def _find_exposure(model: LoopModel) -> float:
+    """Return the part of the work that needs a processor: other programs cannot slow what waits."""
+    parts = [sum(job.wall_ns * job.share for job in jobs) for jobs in (model.batches, model.steps)]
+    walls = [sum(job.wall_ns for job in jobs) for jobs in (model.batches, model.steps)]
+    return max(part / wall if wall else 0.0 for part, wall in zip(parts, walls, strict=True))
 
 
 def find_sharing_doubt(before: LoopModel, after: LoopModel) -> float:
@@ -123,5 +134,4 @@ def _half_width(means: Floats) -> float:
 
 def predict_without_loading(loop: MeasuredLoop, model: LoopModel) -> float:
     """Return the mean step if batches cost nothing: no change to how they are made can be faster."""
-    free = LoopModel((Job(0.0, 0.0),), model.steps, 0, cores=model.cores, others=model.others, extra_ns=model.extra_ns)
-    return loop.predict_ns(free)
+    return loop.predict_ns(replace(model, batches=(Job(0.0, 0.0),), workers=0))

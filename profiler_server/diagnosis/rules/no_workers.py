@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.findings import SIMULATED_GAIN, Finding, Rule
 from profiler_server.diagnosis.limits import SEND_NS
 from profiler_server.diagnosis.what_if import choose_workers, set_workers
 from profiler_server.diagnosis.wording import (
@@ -52,7 +52,7 @@ def _judge(case: Case) -> Finding | None:
         evidence=(STAGES_PAGE, STEPS_PAGE),
         what_if=set_workers(case, workers),
         tier="R" if case.loading.loop.assumed else "M",
-        gain_range=(0.5, 1.05) if case.loading.loop.assumed else (0.85, 1.05),
+        gain_range=(0.5, 1.05) if case.loading.loop.assumed else SIMULATED_GAIN,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from profiler_server.analysis.results import Abstention
 from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.findings import SIMULATED_GAIN, Finding, Rule
 from profiler_server.diagnosis.limits import CAPPED_DEMAND_FRAC, CAPPED_NEED, EMPTY_QUEUE_FRAC, WORKERS_BUSY_FRAC
 from profiler_server.diagnosis.what_if import choose_workers, set_workers
 from profiler_server.diagnosis.wording import DATA_PAGE, STAGES_PAGE, say_many_workers, say_wait, write_loader
@@ -56,7 +56,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
         evidence=(DATA_PAGE, STAGES_PAGE),
         what_if=set_workers(case, workers),
         tier="R" if guessed else "M",
-        gain_range=(0.3 if contested else 0.5, 1.05) if guessed else (0.85, 1.05),
+        gain_range=(0.3 if contested else 0.5, 1.05) if guessed else SIMULATED_GAIN,
     )
 
 

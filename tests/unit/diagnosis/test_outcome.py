@@ -49,7 +49,7 @@ def test_workers_as_advised_are_advice_that_was_taken(tmp_path: Path) -> None:
     ("wait_ms", "verdict"),
     [
         (1.0, "as predicted"),
-        (18.0, "inside the range"),
+        (14.0, "inside the range"),
         (60.0, "slower than the range"),
         (-30.0, "faster than the range"),
     ],

@@ -75,7 +75,8 @@ def test_workers_on_a_busy_host_are_not_promised_less_than_the_step_without_its_
     busy = {"resources": queued(process=0.3, system=2.0, wait_frac=0.7)}
     plant = Plant(slow("read"), manifest={"usable_cores": 2.0, "torch_threads": 2}, tables=busy)
     for found in diagnose(build_case_run(tmp_path / "run", plant), 0).suggestions:
-        if found.predicted_low_ns is not None:
+        # Less work for the workers gives back processors that the step queues for; more workers take them.
+        if found.predicted_low_ns is not None and "num_workers" in found.settings:
             assert found.predicted_low_ns >= 63.5 * MS, found.rule
 
 

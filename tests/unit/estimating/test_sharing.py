@@ -49,10 +49,6 @@ def test_a_step_of_several_threads_counts_as_so_many() -> None:
     assert find_stretch(Processors(2.0), [Customer(1.0, threads=1.5)]) == pytest.approx(1.25)
 
 
-def test_a_second_hardware_thread_adds_its_part_of_a_core() -> None:
-    assert find_stretch(Processors(2.0, per_core=2.0, smt_gain=0.25), [ALWAYS]) == pytest.approx(2 / 1.25)
-
-
 def test_work_on_all_processors_is_slower_by_the_slowdown() -> None:
     assert find_stretch(Processors(4.0, slowdown=0.3), [ALWAYS] * 3) == pytest.approx(1.3)
     assert find_stretch(Processors(4.0, slowdown=0.3), [ALWAYS]) == pytest.approx(1.1)

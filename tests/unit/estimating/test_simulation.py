@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from collector.estimating.simulation import (
     Job,
     LoopModel,
+    Receive,
     Sharing,
     _Contended,
     _Stretches,
@@ -192,3 +193,31 @@ def test_more_cores_or_fewer_other_programs_never_make_a_step_longer(
     found = simulate(busy, 150).step_ns
     assert simulate(replace(busy, cores=2.0), 150).step_ns <= found * 1.01
     assert simulate(replace(busy, others=others / 2), 150).step_ns <= found * 1.01
+
+
+def test_taking_a_batch_over_is_part_of_every_step_that_workers_feed() -> None:
+    receive = Receive(Job(7.0, 0.0), Job(7.0, 0.0))
+    fed = model_of(batch=20.0, step=60.0, receive=receive)
+    assert simulate(fed, 200).step_ns == pytest.approx(67.0, rel=0.01)
+    assert simulate(fed, 200).wait_ns == pytest.approx(7.0, rel=0.01)
+    assert simulate(replace(fed, workers=0), 200).step_ns == pytest.approx(80.0)
+    # While the step waits for the worker, what it takes over is late, but no more.
+    assert simulate(replace(fed, batches=(Job(300.0, 0.0),)), 200).step_ns == pytest.approx(150.0, rel=0.03)
+
+
+def test_a_worker_that_makes_the_next_batch_hands_over_the_last_one_more_slowly() -> None:
+    receive = Receive(Job(1.0, 0.0), Job(9.0, 0.0))
+    always = model_of(batch=100.0, step=48.0, workers=2, prefetch=4, receive=receive)
+    seldom = replace(always, workers=8)
+    assert simulate(always, 300).step_ns > 52.0
+    assert simulate(seldom, 300).step_ns == pytest.approx(49.0, rel=0.05)
+
+
+@settings(max_examples=30)
+@given(batches=times, steps=times, workers=st.integers(1, 4), prefetch=st.integers(1, 3), took=st.floats(0.5, 20.0))
+def test_both_ways_to_simulate_agree_on_taking_batches_over(
+    batches: list[float], steps: list[float], workers: int, prefetch: int, took: float
+) -> None:
+    model = replace(replay(batches, steps, workers, prefetch), receive=Receive(Job(took, 0.0), Job(took, 0.0)))
+    quick, general = simulate(model, 90), _Contended(model, 90, _Stretches(model)).run()
+    assert general.step_ns == pytest.approx(quick.step_ns, rel=1e-3, abs=0.1)

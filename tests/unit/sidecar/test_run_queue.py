@@ -27,3 +27,7 @@ def test_the_share_of_time_in_the_run_queue_is_sampled(tmp_path: Path) -> None:
     waits = [row["value"] for row in rows if (row["source"], row["metric"]) == ("process", "run_queue_frac")]
     assert len(waits) == 1
     assert 0.0 <= waits[0] <= 1.5
+    found = {(row["source"], row["metric"]): row["value"] for row in rows}
+    assert found["process", "main_thread_cores"] >= 0.0
+    assert found["process", "scheduled_per_s"] > 0.0  # it slept and was woken
+    assert found["system", "usable_cpu_cores"] >= 0.0

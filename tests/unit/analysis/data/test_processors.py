@@ -9,9 +9,18 @@ from profiler_server.analysis.data.processors import Cores, Queueing, estimate_o
 from profiler_server.analysis.memory.host import HostLoad
 
 
-def load_of(process: float, others: float, **more: float) -> HostLoad:
-    workers = more.pop("workers", 0.0)
-    return HostLoad(process, workers, process + workers + others, others, others_anywhere=others, **more)
+def load_of(
+    process: float, others: float, workers: float = 0.0, queued: float = 0.0, workers_queued: float | None = None
+) -> HostLoad:
+    return HostLoad(
+        process,
+        workers,
+        process + workers + others,
+        others,
+        queued_frac=queued,
+        workers_queued_frac=workers_queued,
+        others_anywhere=others,
+    )
 
 
 def cores_of(usable: float, load: HostLoad | None) -> Cores:
@@ -24,7 +33,7 @@ def test_beside_idle_cores_others_ask_for_what_they_get() -> None:
 
 def test_a_program_that_never_waits_is_one_program_however_little_it_gets() -> None:
     # One core: the run computes for 60 % of the time and queues for the rest, so the other program gets 40 %.
-    found = estimate_others(cores_of(1.0, load_of(0.5, 0.5, queued_frac=0.5)), 0)
+    found = estimate_others(cores_of(1.0, load_of(0.5, 0.5, queued=0.5)), 0)
     assert found == pytest.approx(1.0, abs=0.05)
 
 
@@ -32,7 +41,7 @@ def test_a_program_that_never_waits_is_one_program_however_little_it_gets() -> N
 def test_what_a_program_asks_for_is_found_from_what_it_got(asked: float) -> None:
     runnable = Customer(0.7)
     got = asked / (1.0 - asked + asked * average_stretch(Processors(1.0), [runnable]))
-    found = estimate_others(cores_of(1.0, load_of(0.5, got, queued_frac=0.2)), 0)
+    found = estimate_others(cores_of(1.0, load_of(0.5, got, queued=0.2)), 0)
     assert found == pytest.approx(asked, rel=0.05)
 
 
@@ -49,6 +58,7 @@ def test_nothing_sampled_asks_for_nothing() -> None:
 
 
 def test_workers_and_the_step_queue_each_for_themselves() -> None:
-    load = load_of(0.5, 0.0, workers=1.0, queued_frac=0.1, workers_queued_frac=0.5)
-    assert measure_queueing(cores_of(2.0, load), 2, recorded=1.0) == Queueing(pytest.approx(1.5), pytest.approx(1.2))
-    assert measure_queueing(cores_of(2.0, load), 0, recorded=1.0) == Queueing(pytest.approx(1.2), pytest.approx(1.2))
+    load = load_of(0.5, 0.0, workers=1.0, queued=0.1, workers_queued=0.5)
+    beside, alone = (measure_queueing(cores_of(2.0, load), workers, recorded=1.0) for workers in (2, 0))
+    assert (beside.batch, beside.step) == pytest.approx((1.5, 1.2))
+    assert (alone.batch, alone.step) == pytest.approx((1.2, 1.2))

@@ -29,6 +29,23 @@ def test_others_are_what_the_system_used_beyond_the_run(tmp_path: Path) -> None:
     assert (host.process, host.system, host.others, host.stretch) == (1.5, 3.5, 2.0, None)
 
 
+def test_others_on_cores_that_the_run_may_not_use_are_told_from_those_beside_it(tmp_path: Path) -> None:
+    """One core of four is the run's: it gets half of it, another program the rest, and two more are busy elsewhere."""
+    rows = cpu_cores(process=0.5, system=3.0)
+    usable = [{**row, "metric": "usable_cpu_cores", "value": 1.0} for row in rows if row["source"] == "system"]
+    queued = queueing("process", 0.5)
+    run = build_case_run(
+        tmp_path / "run",
+        Plant(plan_of(), manifest={"usable_cores": 1.0}, tables={"resources": [*rows, *usable, *queued]}),
+    )
+    case = measure_case(run, run.rank())
+    assert case is not None
+    assert case.host.load is not None
+    assert case.host.load.others == pytest.approx(0.5)
+    assert case.loading.loop.model.others == pytest.approx(1.0, abs=0.1)
+    assert case.demand_frac == pytest.approx(1.0)
+
+
 def test_time_in_the_queue_for_a_processor_stretches_work(tmp_path: Path) -> None:
     rows = [*cpu_cores(process=0.5, system=4.0), *queueing("process", 0.5)]
     run = build_case_run(tmp_path / "run", Plant(plan_of(data_wait=20.0), tables={"resources": rows}))
