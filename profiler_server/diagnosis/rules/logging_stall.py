@@ -5,6 +5,7 @@ from __future__ import annotations
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import LOGGING_FRAC
+from profiler_server.diagnosis.named import find_in_phases, say_functions
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_duration, format_share
@@ -22,7 +23,8 @@ def _judge(case: Case) -> Finding | None:
     return Finding(
         title=f"Logging holds up the steps: {logged.name}",
         measured=f"{logged.name} was called {logged.calls:,} times on the training thread, {format_duration(logged.step_ns)} "
-        f"per {case.steps.noun} ({format_share(share)}); the longest call took {format_duration(logged.longest_ns)}.",
+        f"per {case.steps.noun} ({format_share(share)}); the longest call took {format_duration(logged.longest_ns)}."
+        f"{say_functions(find_in_phases(case, 'gap', 'tail'), 'the time outside of training')}",
         threshold=f"At least {format_share(LOGGING_FRAC)} of the {case.steps.noun}, outside of forward, backward and update.",
         advice="Log every n-th step, keep figures as tensors until then, and let another thread write what is large: images, "
         "histograms, anything over a network.",
