@@ -33,6 +33,7 @@ VIEWS = (
     "/runs/imported/operators?group=kernels",
     "/runs/no-gpu/operators?group=modules",
     "/runs/no-gpu/data?tab=processing",
+    "/runs/rich/data?tab=processing",
 )
 
 

@@ -26,6 +26,7 @@ from tests.support.runs import (
     build_steps,
     slow_loader_plan,
 )
+from tests.support.stacks import in_phase, in_stage, library, own, write_stacks
 from tests.support.traces import training_steps, write_trace
 
 HOSTILE = '<script>alert("x")</script> & "quoted" \u202egnp.exe\u202c 🔥 ' + "long" * 2_500
@@ -43,6 +44,17 @@ def build_rich(path: Path) -> None:
     folder = layout.rank_path(path, 0)
     write_rows(folder, "steps", steps)
     write_rows(folder, "stages", stages)
+    item = own("Photos.__getitem__", 31, "data.py")
+    write_stacks(
+        path,
+        [
+            in_phase("forward", 400, library("Module._call_impl", "torch/nn/modules/module.py"), own("Net.forward", 7)),
+            in_phase("tail", 61, own("accuracy", 88), own("top_k", 12)),
+            in_phase("tail", 39, library("Logger.info", "loguru/_logger.py")),
+            in_stage("read", 120, item, library("Image.resize", "PIL/Image.py")),
+            in_stage("read", 40, item, own("decode", 44, "data.py")),
+        ],
+    )
 
 
 def build_imported(path: Path) -> None:
@@ -61,6 +73,8 @@ def build_hostile(path: Path) -> None:
     for number, row in enumerate(operators):
         row |= {"name": f"{HOSTILE[: 60 + 400 * number]}{number}", "type": HOSTILE[:90], "input_shapes": HOSTILE}
     write_rows(folder, "operators", operators)
+    frames = [own(f"{HOSTILE}{depth}", depth, HOSTILE) for depth in range(60)]
+    write_stacks(path, [in_phase("forward", 90, *frames), in_stage("read", 90, *frames), in_phase("tail", 40, HOSTILE)])
     run = open_run(path)
     manifest = dataclasses.replace(run.manifest, name=HOSTILE, host=HOSTILE, script=HOSTILE, torch=HOSTILE[:200])
     loader = dataclasses.replace(run.rank(0).manifest.loaders[0], dataset=HOSTILE)

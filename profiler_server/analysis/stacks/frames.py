@@ -10,6 +10,8 @@ _FRAME = re.compile(r"(?P<name>.*) \((?P<file>.*):(?P<line>\d+)\)", re.DOTALL)
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/(?P<rest>.+)")
 _STANDARD = re.compile(r".*/lib(?:64)?/(?:python|pypy)3(?:\.\d+)?t?/(?P<rest>.+)")
 _INTERNAL = ("<frozen ", "<__array_function__")
+_LONGEST_STACK, _LONGEST_LINE, _LONGEST_NAME, _LONGEST_FILE, _LONGEST_NUMBER = 200_000, 1_000, 200, 500, 9
+"""What a recording writes is shorter; a table may come from anywhere."""
 _UNKNOWN = "(unknown)"
 
 
@@ -50,15 +52,17 @@ class Frame:
 @lru_cache(maxsize=100_000)
 def parse_frame(line: str) -> Frame:
     """Read a line of a stack; what is none gets a name that says so."""
+    line = line[-_LONGEST_LINE:]
     found = _FRAME.fullmatch(line)
-    if found is None or len(found["line"]) > 9:
-        return Frame(line or _UNKNOWN, "", 0, "?")
-    return Frame(found["name"], found["file"], int(found["line"]), _find_package(found["file"]))
+    if found is None or len(found["line"]) > _LONGEST_NUMBER:
+        return Frame(line[:_LONGEST_NAME] or _UNKNOWN, "", 0, "?")
+    file = found["file"][-_LONGEST_FILE:]
+    return Frame(found["name"][:_LONGEST_NAME], file, int(found["line"]), _find_package(file))
 
 
 def parse_stack(text: str) -> tuple[Frame, ...]:
     """Return the frames of a stack, the outermost first."""
-    return tuple(parse_frame(line) for line in text.splitlines())
+    return tuple(parse_frame(line) for line in text[:_LONGEST_STACK].splitlines())
 
 
 def _find_package(file: str) -> str:
