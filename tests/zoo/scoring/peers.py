@@ -40,8 +40,17 @@ AREAS: Mapping[str, Area] = {
     "debug_modes": "compute",
     "optimizer_loop": "compute",
     "recompiles": "compute",
+    "graph_breaks": "compute",
+    "needless_grad": "compute",
+    "subnormals": "compute",
+    "threads_too_few": "compute",
+    "drift": "outside",
+    "memory_creep": "outside",
+    "warm_up": "outside",
+    "collector_overhead": "",
+    "noisy_host": "",
 }
-"""The area of each cause that is not one of loading."""
+"""The area of each of our rules that is not about loading; the last two are about no part of the program."""
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ def print_peers(outcomes: Sequence[Outcome], asked: Mapping[str, Mapping[str, st
         for run in (r.base for r in outcome.rounds):
             answers: dict[str, str] = dict(judge(read_shares(run.run.rank(run.run.ranks[0]))))
             answers |= {name: by_script[outcome.known.script] for name, by_script in asked.items()}
-            answers["Stepscope"] = find_area(run.advice[0].rule) if run.advice else ""
+            answers["Stepscope"] = _find_own_area(run, is_healthy=not outcome.known.cause)
             for name, area in answers.items():
                 table[name][_rate(area, outcome.known.cause)] += 1
     print("area of the cause named first (input, outside of training, compute):")
@@ -191,6 +191,12 @@ def print_peers(outcomes: Sequence[Outcome], asked: Mapping[str, Mapping[str, st
             f"healthy ones told to change something {counts['alarms']} of {counts['alarms'] + counts['quiet']}"
         )
     return table
+
+
+def _find_own_area(run: Recording, is_healthy: bool) -> str:
+    """Return the area of the first suggestion; whatever a healthy program is told to change is an alarm."""
+    areas = [find_area(said.rule) for said in run.advice]
+    return "input" if is_healthy and any(areas) else next(iter(areas), "")
 
 
 def _rate(area: str, cause: str) -> str:
