@@ -44,6 +44,8 @@ class Work:
     loss: str
     forward: str
     sizes: Mapping[Size, tuple[int, int]]
+    calls: int = 1
+    """How often a step calls the network: it sleeps its share of the pause in each call."""
     prepare: str = ""
     collate: str = ""
     collate_name: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.zoo.draw.feeds import Feed, build_feed, fill_feed
 from tests.zoo.draw.loops import Loop, Steps, indent, list_styles, write_loop
@@ -98,12 +98,14 @@ class Recipe:
 def write_program(recipe: Recipe) -> str:
     """Return the text of a program."""
     work, plan = recipe.work, recipe.plan
+    if recipe.style == "accumulate":  # two batches make an update
+        plan = replace(plan, steps=plan.steps * 3 // 2)
     feed = build_feed(recipe.feed, work, plan)
     loop = write_loop(recipe.style, build_steps(recipe, feed))
     definitions = [
         _write_arguments(plan, feed) + "\n" + _write_constants(work, plan),
         *write_sample(recipe, feed),
-        _fill_model(work, plan),
+        _fill_model(work, plan, work.calls + (recipe.feed == "pair")),
         plan.data.get("definitions", ""),
         fill_feed(plan.data.get("dataset", feed.definitions), recipe.feed, work, _find_reach(plan)),
         _fill_options(plan) if feed.takes_options else "",
@@ -196,11 +198,13 @@ def write_both(base: str, fixed: str) -> str:
     return f"{base.strip()}\n\n\n{fixed.strip()}\n\n\nif args.fixed:\n{swaps}"
 
 
-def _fill_model(work: Work, plan: Plan) -> str:
+def _fill_model(work: Work, plan: Plan, calls: int) -> str:
     width, depth = work.sizes[plan.size]
     text = work.model.replace("$width", str(width)).replace("$depth", str(depth))
     if plan.pause_ms:
-        return text.replace("$pause", f"time.sleep({plan.pause_ms / 1000:g})  # as long as an accelerator would take")
+        return text.replace(
+            "$pause", f"time.sleep({plan.pause_ms / 1000 / calls:.4g})  # as long as an accelerator would take"
+        )
     return "\n".join(line for line in text.split("\n") if line.strip() != "$pause")
 
 

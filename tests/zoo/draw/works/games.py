@@ -76,6 +76,7 @@ WORK = Work(
     model=_MODEL,
     players={"model": "Policy()", "optimizer": "$optimizer", "world": "World(BATCH)"},
     loss="",
+    calls=2,
     forward="model(world.states)",
     step=_STEP,
     sizes={"light": (32, 1), "wide": (700, 2), "deep": (24, 160), "narrow": (48, 1)},

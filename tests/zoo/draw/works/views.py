@@ -78,6 +78,7 @@ WORK = Work(
     model=_MODEL,
     players={"model": "Projector()", "optimizer": "$optimizer"},
     loss="output = model(left) @ model(right).T / 0.1\nloss = F.cross_entropy(output, torch.arange(len(output)))",
+    calls=2,
     forward="model(left)",
     floats=("left", "right"),
     sizes={"light": (6, 1), "wide": (64, 3), "deep": (6, 16), "narrow": (8, 2)},
