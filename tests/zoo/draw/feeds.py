@@ -96,7 +96,7 @@ def batches(where, count):
         for index in range(number * BATCH, number * BATCH + BATCH):
             $reach
             raw = $load(where, index)
-            items.append($item)
+            items.append(($item))
         yield $collate(items)
 """
 

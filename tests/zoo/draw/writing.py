@@ -258,7 +258,7 @@ def _collate(feeding: str, recipe: Recipe) -> str:
         return feeding
     if "collate_fn=" in feeding:
         return re.sub(r"collate_fn=\w+", f"collate_fn={name}", feeding)
-    return feeding.replace(", **loader_options()", f", collate_fn={name}, **loader_options()")
+    return feeding.replace(", **options", f", collate_fn={name}, **options")
 
 
 def _write_optimizer(recipe: Recipe) -> str:
