@@ -100,9 +100,9 @@ def _draw(plant: Plant, name: str, turns: _Turns, choice: random.Random) -> Draw
     work = fitting[turns.take(sorted(fitting))]
     plan = plant.plan(work, choice)
     feed = choice.choice(list_feeds(plant, work))
-    recipe = Recipe(
-        work, plan, feed, "plain", choice.choice(work.about), choice.choice(OPTIMIZERS), choice.randrange(100)
-    )
+    recipe = Recipe(work, plan, feed, "plain", choice.choice(work.about), "", choice.randrange(100))
+    # The update of Adam has many small operators for each tensor, that of SGD few.
+    recipe = replace(recipe, optimizer=choice.choice(OPTIMIZERS[:2] if plan.optimizer_fixed else OPTIMIZERS))
     if choice.random() < 0.25:
         recipe = replace(recipe, extra=_CLIP)
     styles = [style for style in list_loops(recipe) if not plant.loops or style in plant.loops]

@@ -130,7 +130,7 @@ def _plan_in_memory(work: Work, choice: random.Random) -> Plan:
     # TensorDataset takes a list of indices as it takes one index.
     return Plan(
         size="narrow",
-        data={"loader": _MEMORY.replace("$tensors", work.tensors), "batch": str(choice.choice((2048, 3072)))},
+        data={"loader": _MEMORY.replace("$tensors", work.tensors), "batch": str(choice.choice((4096, 5120)))},
         threads="1",
     )
 

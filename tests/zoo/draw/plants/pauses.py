@@ -44,7 +44,7 @@ def mistakes(output):
 
 
 def _plan_gap(work: Work, choice: random.Random) -> Plan:
-    text, name, values = choice.choice(((_SPREAD, "spread", 5000), (_PAIRS, "rank", 620), (_DISTANCE, "mistakes", 380)))
+    text, name, values = choice.choice(((_SPREAD, "spread", 9000), (_PAIRS, "rank", 850), (_DISTANCE, "mistakes", 450)))
     every = "if not args.fixed or step % 50 == 0:\n    figures.append({name}(output))"
     return _paced(
         choice,
@@ -63,7 +63,7 @@ _WEIGHTS = """if not args.fixed or step % 50 == 0:
 
 
 def _plan_norms(work: Work, choice: random.Random) -> Plan:
-    return _paced(choice, before="figures = []", after=_WEIGHTS.replace("VALUES", "700"))
+    return _paced(choice, before="figures = []", after=_WEIGHTS.replace("VALUES", "4000"))
 
 
 def _plan_world(work: Work, choice: random.Random) -> Plan:
@@ -90,7 +90,7 @@ class Journal:
 def _plan_journal(work: Work, choice: random.Random) -> Plan:
     return _paced(
         choice,
-        helpers=_JOURNAL.replace("VALUES", "6000"),
+        helpers=_JOURNAL.replace("VALUES", "14000"),
         before='journal = Journal(os.path.join(where, "journal.jsonl"))',
         after="if not args.fixed or step % 50 == 0:\n    journal.note(step, output)",
     )
@@ -130,7 +130,7 @@ _SAVE = """if step % (EVERY if not args.fixed else 10 * EVERY) == 0:
         os.replace(path + ".part", path)"""
 
 
-SAVED_EVERY = {"tabular": 12, "autoencoder": 12, "graph": 12, "gan": 6, "audio": 4, "reinforcement": 4, "text": 3}
+SAVED_EVERY = {"tabular": 4, "autoencoder": 4, "graph": 5, "gan": 2}
 """Chosen so that saving takes about as long as computing."""
 
 
@@ -150,7 +150,7 @@ def _plan_validation(work: Work, choice: random.Random) -> Plan:
     every = choice.choice((10, 15))
     return _paced(
         choice,
-        before=f"held_back = DataLoader({work.data}(where, 8 * BATCH), BATCH"
+        before=f"held_back = DataLoader({work.data}(where, 12 * BATCH), BATCH"
         + (f", collate_fn={work.collate_name}" if work.collate else "")
         + ")",
         after=_EXAMINE.replace("EVERY", f"({every} if not args.fixed else {8 * every})"),
@@ -170,7 +170,7 @@ def _plan_periodic(work: Work, choice: random.Random) -> Plan:
     return _paced(
         choice,
         helpers=_REFRESH,
-        before=f"table = np.random.standard_normal({130_000 * every})",
+        before=f"table = np.random.standard_normal({400_000 * every})",
         after=f"if step % ({every} if not args.fixed else {10 * every}) == 0:\n    refresh(table)",
         steps=120,
     )
@@ -181,7 +181,7 @@ _TIDY = "if not args.fixed:\n    gc.collect()"
 
 
 def _plan_gc(work: Work, choice: random.Random) -> Plan:
-    count = choice.choice((60_000, 90_000))
+    count = choice.choice((20_000, 30_000))
     return _paced(
         choice,
         before=_OBJECTS.replace("COUNT", f"{count:_}"),

@@ -15,7 +15,7 @@ def _feeding(plan: Plan) -> Plan:
 
 def _plan_threads(work: Work, choice: random.Random) -> Plan:
     return _feeding(
-        Plan(size="wide", threads=f"args.threads or (2 if args.fixed else {choice.choice((8, 12, 16))})", steps=60)
+        Plan(size="wide", threads=f"args.threads or (2 if args.fixed else {choice.choice((6, 8))})", steps=50)
     )
 
 
@@ -75,6 +75,7 @@ PLANTS = (
         "anomaly detection was left on",
         _plan_anomaly,
         feeds=ANY,
+        works=("tabular", "autoencoder", "graph", "gan", "reinforcement", "audio"),
         share=4,
     ),
     Plant(
@@ -83,7 +84,7 @@ PLANTS = (
         "the update goes through many small tensors one by one",
         _plan_optimizer,
         feeds=ANY,
-        works=("tabular", "autoencoder", "graph", "audio", "gan", "reinforcement", "segmentation"),
+        works=("tabular", "autoencoder", "graph", "gan", "reinforcement"),
         share=4,
     ),
     Plant(

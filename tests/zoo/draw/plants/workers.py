@@ -10,7 +10,7 @@ SENT = ("map", "inline")
 
 def _plan_uneven(work: Work, choice: random.Random) -> Plan:
     """One sample in many takes so long that all workers' finished batches wait behind it."""
-    rare = choice.choice((131, 173, 211))
+    rare = choice.choice((9, 11, 13)) * work.batch - 1
     workers = choice.choice((2, 3))
     pause_ms = choice.choice((26, 32))
     # The mean work stays below what the workers can do, the longest is beyond what they have made ahead.
@@ -34,7 +34,7 @@ if index % $rare == 5:
 
 
 def _plan_uneven_work(work: Work, choice: random.Random) -> Plan:
-    rare = choice.choice((149, 191))
+    rare = choice.choice((10, 12)) * work.batch - 1
     long_s = 0.5 * 2 * 0.03 * rare / work.batch
     return Plan(
         loading={"num_workers": 2, **KEPT},
@@ -79,7 +79,7 @@ def _plan_restart(work: Work, choice: random.Random) -> Plan:
         pause_ms=choice.choice((16, 22)),
         epochs=choice.choice((10, 12)),
         steps=120,
-        data={"definitions": _CATALOGUE.replace("$rounds", str(choice.choice((10, 14))))},
+        data={"definitions": _CATALOGUE.replace("$rounds", str(choice.choice((22, 28))))},
     )
 
 
