@@ -137,6 +137,16 @@ def _weigh(graph: Graph, changes: Changes | None) -> tuple[list[float], list[flo
     return gaps.tolist(), lengths.tolist()
 
 
+def bound_savings(graph: Graph, changes: Changes) -> float:
+    """Return what changes can save at most, ns: all that they take away, as if every bit of it were on the path."""
+    host = float((graph.host.length_ns * (1.0 - changes.host)).sum())
+    touched = graph.on_device & (changes.skipped | changes.joined | changes.aside)
+    work = float((graph.length_ns * (1.0 - changes.device))[graph.on_device].sum())
+    beside = float((graph.length_ns + np.maximum(graph.gap_ns, 0.0))[touched].sum())
+    waits = float((graph.end_ns - graph.begin_ns)[changes.unwaited].sum())
+    return host + work + beside + waits
+
+
 def measure_replay(graph: Graph, changes: Changes | None = None) -> float:
     """Return the time from the start of the window to its last end, ns."""
     return max(replay(graph, changes)[1])

@@ -22,7 +22,7 @@ from profiler_server.analysis.device.slices import (
     to_ints,
 )
 
-MOST_ROWS = 200_000
+MOST_ROWS = 100_000
 """Slices that are replayed: of a longer window the last whole steps that hold no more."""
 _COLUMNS = (
     *("id", "track", "depth", "start_ns", "duration_ns", "name", "category"),
