@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
+from functools import cache
 
 import pytest
 
@@ -12,12 +13,20 @@ from profiler_server.diagnosis.judging import diagnose
 from tests.support.window_cases import HEALTHY_WINDOWS, WINDOW_CASES
 from tests.support.windows import Step, build_window
 
+Judge = Callable[[Step], tuple[Run, Diagnosis]]
 PREDICTED = [rule for rule, case in WINDOW_CASES.items() if case.mended is not None]
 
 
-def diagnose_window(path: Path, body: Step) -> tuple[Run, Diagnosis]:
-    run = build_window(path, body)
-    return run, diagnose(run, 0)
+@pytest.fixture(scope="module")
+def diagnose_window(tmp_path_factory: pytest.TempPathFactory) -> Judge:
+    """Return what records steps and judges them, once for each kind of step."""
+
+    @cache
+    def judge(body: Step) -> tuple[Run, Diagnosis]:
+        run = build_window(tmp_path_factory.mktemp("window"), body)
+        return run, diagnose(run, 0)
+
+    return judge
 
 
 def mean_step_ns(run: Run) -> float:
@@ -25,8 +34,8 @@ def mean_step_ns(run: Run) -> float:
 
 
 @pytest.mark.parametrize("rule", WINDOW_CASES)
-def test_a_rule_speaks_of_its_cause(rule: str, tmp_path: Path) -> None:
-    _, diagnosis = diagnose_window(tmp_path, WINDOW_CASES[rule].planted)
+def test_a_rule_speaks_of_its_cause(rule: str, diagnose_window: Judge) -> None:
+    _, diagnosis = diagnose_window(WINDOW_CASES[rule].planted)
     said = {entry.rule: entry for entry in diagnosis.suggestions}
     assert rule in said
     found = said[rule]
@@ -38,24 +47,24 @@ def test_a_rule_speaks_of_its_cause(rule: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rule", PREDICTED)
-def test_the_step_without_the_cause_is_the_one_that_was_predicted(rule: str, tmp_path: Path) -> None:
+def test_the_step_without_the_cause_is_the_one_that_was_predicted(rule: str, diagnose_window: Judge) -> None:
     case = WINDOW_CASES[rule]
     assert case.mended is not None
-    _, diagnosis = diagnose_window(tmp_path / "planted", case.planted)
-    mended, _ = diagnose_window(tmp_path / "mended", case.mended)
+    _, diagnosis = diagnose_window(case.planted)
+    mended, _ = diagnose_window(case.mended)
     found = next(entry for entry in diagnosis.suggestions if entry.rule == rule)
     assert found.predicted_step_ns == pytest.approx(mean_step_ns(mended), rel=0.15)
 
 
 @pytest.mark.parametrize("rule", PREDICTED)
-def test_a_rule_is_silent_where_its_cause_is_gone(rule: str, tmp_path: Path) -> None:
+def test_a_rule_is_silent_where_its_cause_is_gone(rule: str, diagnose_window: Judge) -> None:
     case = WINDOW_CASES[rule]
     assert case.mended is not None
-    _, diagnosis = diagnose_window(tmp_path, case.mended)
+    _, diagnosis = diagnose_window(case.mended)
     assert rule not in {entry.rule for entry in diagnosis.suggestions}
 
 
 @pytest.mark.parametrize("name", HEALTHY_WINDOWS)
-def test_a_healthy_window_gets_no_advice(name: str, tmp_path: Path) -> None:
-    _, diagnosis = diagnose_window(tmp_path, HEALTHY_WINDOWS[name])
+def test_a_healthy_window_gets_no_advice(name: str, diagnose_window: Judge) -> None:
+    _, diagnosis = diagnose_window(HEALTHY_WINDOWS[name])
     assert [entry.rule for entry in diagnosis.suggestions] == []
