@@ -20,7 +20,7 @@ from collector.sidecar.sampler import Sample, StackSampler
 from collector.sidecar.stack_names import StackBook
 
 _ROWS_PER_AGE = 50.0
-_LONGEST_SUM_S = 60.0
+_LONGEST_SUM_S = 300.0
 """Samples are summed over a fiftieth of what was recorded so far, at most over so long: then the sums are written."""
 
 

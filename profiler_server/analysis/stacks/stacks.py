@@ -149,7 +149,10 @@ def _group(rows: pa.Table) -> list[tuple[_Row, int]]:
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         values.append([*encoded.dictionary.to_pylist(), None])
         codes.append(pc.fill_null(encoded.indices, len(values[-1]) - 1).to_numpy(zero_copy_only=False))
-    keys, places = np.unique(np.stack(codes, 1).astype(np.int64), axis=0, return_inverse=True)
-    sums = np.bincount(places.ravel(), rows["samples"].to_numpy(), len(keys)).astype(np.int64)
-    spelt = [_Row(*(known[code] for known, code in zip(values, key, strict=True))) for key in keys.tolist()]
-    return list(zip(spelt, sums.tolist(), strict=True))
+    # As one number: equal numbers are found much faster than equal rows.
+    numbers = np.ravel_multi_index([code.astype(np.int64) for code in codes], [len(known) for known in values])
+    keys, places = np.unique(numbers, return_inverse=True)
+    sums = np.bincount(places, rows["samples"].to_numpy(), len(keys)).astype(np.int64)
+    columns = np.unravel_index(keys, [len(known) for known in values])
+    spelt = [[known[at] for at in column.tolist()] for known, column in zip(values, columns, strict=True)]
+    return [(_Row(*row), count) for *row, count in zip(*spelt, sums.tolist(), strict=True)]
