@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.findings import Finding, Rule, WhatIf
 from profiler_server.diagnosis.limits import MIN_ACCUMULATED, UNSYNCED_FRAC
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
@@ -30,9 +32,21 @@ def _judge(case: Case) -> Finding | None:
         fix="no_sync() in all backwards but the last",
         evidence=(STEPS_PAGE,),
         tier="A",
-        what_if=shorten_step(case, "communication", case.transfer_ns, case.needless_syncs_frac),
-        gain_range=(0.7, 1.1),
+        what_if=_drop_reductions(case),
+        gain_range=(0.7, 1.6) if _reduces_on_processors(case) else (0.7, 1.1),
     )
+
+
+def _drop_reductions(case: Case) -> WhatIf:
+    """Return the what-if of reductions that are left out; on processors they also slow the backward that hides them."""
+    what_if = shorten_step(case, "communication", case.transfer_ns, case.needless_syncs_frac)
+    if not _reduces_on_processors(case):
+        return what_if
+    return replace(what_if, touches={**what_if.touches, "backward": case.steps.phases_ns["backward"]})
+
+
+def _reduces_on_processors(case: Case) -> bool:
+    return case.ranks.ddp is not None and case.ranks.ddp.device_type == "cpu"
 
 
 RULE = Rule("no_sync_missing", knob="communication", effort="code", judge=_judge)

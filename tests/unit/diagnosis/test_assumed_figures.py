@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support import facts as make
@@ -25,3 +27,17 @@ def test_decoded_samples_are_expected_at_one_gigabyte_per_second() -> None:
     changed = make.find(case, "repeated_decode").what_if.change(case.loading.loop.model)
     left = changed.batches[0].wall_ns / case.loading.loop.model.batches[0].wall_ns
     assert left == pytest.approx(0.55)
+
+
+def test_reductions_on_processors_may_slow_the_backward_too() -> None:
+    """The lower end of the range may lie below what waiting alone explains; on a device it does not."""
+    ranges = {}
+    for kind in ("cpu", "cuda"):
+        case = noted.accumulating(0.2)
+        assert case.ranks.ddp is not None
+        case = replace(case, ranks=replace(case.ranks, ddp=replace(case.ranks.ddp, device_type=kind)))
+        finding = make.find(case, "no_sync_missing")
+        ranges[kind] = finding.gain_range
+        assert ("backward" in finding.what_if.touches) is (kind == "cpu")
+    assert ranges["cpu"] == (0.7, 1.6)
+    assert ranges["cuda"] == (0.7, 1.1)
