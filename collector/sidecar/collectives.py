@@ -28,9 +28,12 @@ class CollectiveRows:
         self._kinds: list[dict[str, Any]] = []
         self._indices: dict[str, int] = {}
         self._waiting: list[tuple[Call, dict[str, Any]]] = []
+        self._usual: list[Call] = []
 
     def add(self, done: Done) -> None:
         """Take in the calls that began in a row; those in a detailed window are listed from its trace."""
+        if done.kind == "train":
+            self._usual = list(done.row.calls)
         listed = is_listed(done.step, sum(self._indices.values())) and not done.row.detailed
         for call in done.row.calls:
             kind = self._find_kind(call.what)
@@ -51,6 +54,17 @@ class CollectiveRows:
         """Nobody will wait for the others any more."""
         for call, _ in self._waiting:
             call.is_open = False
+
+    def describe_next(self, ended: int, begun: Call | None) -> dict[str, Any]:
+        """Return the call that was begun, else what the step before called after so many: the next is likely the same."""
+        call = begun or (self._usual[ended] if ended < len(self._usual) else None)
+        if call is None:
+            return {}
+        return {"name": self._find_kind(call.what)["name"], "bytes": call.bytes, "is_begun": begun is not None}
+
+    def count(self) -> int:
+        """Return how many calls the rows so far have ended."""
+        return sum(self._indices.values())
 
     def checkpoint(self) -> dict[str, int]:
         """Return the calls so far by group. Those that wait are lost to a process that takes over."""

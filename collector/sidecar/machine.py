@@ -24,6 +24,7 @@ from collector.sidecar.rows import (
     OPTIMIZER,
     UNKNOWN,
     Fetch,
+    Moment,
     QueueSample,
     Row,
 )
@@ -136,6 +137,18 @@ class StepMachine(RowKeeper):
         self._is_reading = self._is_marked = False
         if self._row is not None:
             self._row.forget_cuts()
+
+    def find_moment(self) -> Moment | None:
+        """Return where the training thread is at the end of the log, None before the first row."""
+        row = self._row
+        if row is None:
+            return None
+        phase = self._stack[-1] if self._stack else UNKNOWN
+        inside = COMMUNICATION in self._stack
+        since = self._collective_start if inside else self._at
+        begun = [call for call in row.calls if call.is_open]
+        ended = len(row.calls) - len(begun)
+        return Moment(self.state.step, phase, row.previous, inside, since, ended, begun[0] if begun else None)
 
     def finish(self) -> None:
         """The log ends here: close what is open."""

@@ -73,6 +73,22 @@ _COUNTER_NAMES = tuple(entry.name for entry in dataclasses.fields(Counters))
 _read_counters = operator.attrgetter(*_COUNTER_NAMES)
 
 
+class Moment(NamedTuple):
+    """Where the training thread is: `phase` of the innermost open call and of the last one before, UNKNOWN for none.
+
+    `step` is the last complete one, `since` a time of the log, `calls` how many collectives the open row has ended;
+    `begun` is the first that was begun there and not waited for to its end.
+    """
+
+    step: int
+    phase: int
+    previous: int
+    is_collective: bool
+    since: int
+    calls: int
+    begun: Call | None
+
+
 class Cut(NamedTuple):
     """A place in a row where another row may turn out to have begun; `position` is that of its first word."""
 

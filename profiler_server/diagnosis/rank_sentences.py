@@ -8,8 +8,9 @@ from collector.format.phases import PHASE_LABELS
 from profiler_server.analysis.ranks.causes import COLLECTING, STARVED, Cause
 from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
 from profiler_server.analysis.ranks.ranks import RankSummary, find_noun
+from profiler_server.analysis.ranks.stopped import Stop, describe_place
 from profiler_server.analysis.ranks.stragglers import Judgement, Rotation, Straggler, judge_ranks
-from profiler_server.format import format_duration, format_share
+from profiler_server.format import format_bytes, format_duration, format_share
 
 LATE_FRAC = 0.7
 """From this share of the collectives on, the rank that comes last is named."""
@@ -30,6 +31,22 @@ def describe_ranks(ranks: Sequence[RankSummary], rows: Sequence[CollectiveRow]) 
         for line in (*lines, describe_slowest_collective(rows), describe_communication(ranks, rows, judged))
         if line
     ]
+
+
+def describe_stop(stop: Stop) -> str:
+    """Say which rank the others waited for when a job hung or was killed, and where it was."""
+    first = stop.missing[0]
+    who = format_ranks_named([place.rank for place in stop.missing]).capitalize()
+    waits = "1 rank was" if len(stop.waiting) == 1 else f"{len(stop.waiting):,} ranks were"
+    where = f"Rank {first.rank} was {describe_place(first)}."
+    if stop.number is None:
+        return (
+            f"When the job ended, {waits} in the backward, which waits for the gradients of all ranks, and {who[0].lower()}"
+            f"{who[1:]} not. {where}"
+        )
+    size = f", {format_bytes(stop.bytes)}" if stop.bytes else ""
+    like = f" ({'' if stop.is_begun else 'by the step before, '}{stop.name}{size})" if stop.name else ""
+    return f"{who} never entered collective {stop.number:,}{like}; {waits} waiting in it when the job ended. {where}"
 
 
 def describe_held(ranks: Sequence[RankSummary]) -> str:

@@ -12,10 +12,11 @@ from collector.format.steps import PERCENTILE_LABELS, PERCENTILES, explain_left_
 from profiler_server.analysis.accounting.completeness import say_completeness
 from profiler_server.analysis.ranks.collectives import summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks
+from profiler_server.analysis.ranks.stopped import find_stop
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.analysis.steps.interruptions import Held
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.diagnosis.rank_sentences import describe_ranks
+from profiler_server.diagnosis.rank_sentences import describe_ranks, describe_stop
 from profiler_server.format import format_duration, format_number_of, format_phase_shares, format_ranks, format_share
 from profiler_server.report.stacks import render_stacks
 
@@ -94,6 +95,8 @@ def _render_comparison(run: Run) -> str:
     with Edge(lambda error: lines.append(f"The ranks cannot be compared: {type(error).__name__}: {error}"[:200])):
         ranks = summarize_ranks(run)
         if len(ranks) > 1:
+            stop = find_stop(ranks)
+            lines += [describe_stop(stop)] if stop is not None else []
             lines += describe_ranks(ranks, summarize_collectives(ranks))
     return "\n".join(["Ranks", *(f"  {line}" for line in lines)]) if lines else ""
 

@@ -24,7 +24,7 @@ from collector.sidecar.losses import warn_of_lost_steps
 from collector.sidecar.machine import StepMachine
 from collector.sidecar.progress import decode_state, encode_state
 from collector.sidecar.row_keeping import Done
-from collector.sidecar.rows import COMMUNICATION
+from collector.sidecar.rows import COMMUNICATION, UNKNOWN
 from collector.sidecar.steady import Steady, SteadyFeed
 from collector.sidecar.steady_rows import list_fetches, list_queues, list_steps
 from collector.sidecar.unseen import Seen
@@ -64,6 +64,7 @@ class StepsAssembler(Assembler):
         self._rows: dict[str, Rows] = _empty_rows()
         self._pieces: dict[str, list[pa.Table]] = {}
         self._collectives = CollectiveRows(rank_folder, clock)
+        self._last_moment: dict[str, Any] | None = None
         self.listeners: list[RowListener] = []
         """Told of each row when it is complete, in time order."""
 
@@ -76,6 +77,7 @@ class StepsAssembler(Assembler):
 
     def finish(self) -> dict[str, pa.Table]:
         self._read_on()
+        self._last_moment = self._describe_moment()
         self._machine.finish()
         self._is_over = True
         self._collectives.finish()
@@ -101,10 +103,27 @@ class StepsAssembler(Assembler):
 
     def describe(self) -> dict[str, Any]:
         steps = max(self._machine.state.step, self._ended)
+        moment = self._last_moment if self._is_over else self._describe_moment()
         return {
+            "facts": {"moment": moment} if moment else {},
             "events_lost": self._lost,
             "cost": {"calls": self._calls, "steps": self._seen.steps, "train_ns": self._seen.train_ns},
             "warnings": warn_of_lost_steps(steps, self._seen.steps) + self._seen.list_warnings(self._is_over),
+        }
+
+    def _describe_moment(self) -> dict[str, Any] | None:
+        """Return where the training thread is, for a job that hangs or was killed; None without collectives."""
+        moment = self._machine.find_moment()
+        if moment is None or not self._collectives.count() + moment.calls:
+            return None
+        return {
+            "step": moment.step + 1,
+            "phase": PHASE_NAMES[moment.phase] if moment.phase != UNKNOWN else "",
+            "after": PHASE_NAMES[moment.previous] if moment.previous != UNKNOWN else "",
+            "in_collective": moment.is_collective,
+            "since_ns": self.clock.to_run(moment.since),
+            "ended": self._collectives.count() + moment.calls,
+            "next": self._collectives.describe_next(moment.calls, moment.begun),
         }
 
     def checkpoint(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -50,7 +51,7 @@ class RankSummary:
 
     `noise_ns` is the standard error of `own_ns`. `track` holds every training step, for the picture; `together` those of
     its average that are set beside the steps of other ranks.
-    `detailed` are the steps in detailed windows that its average leaves out. `starved_frac` is the share of its time that the training process was ready to run and had no processor.
+    `moment` is what its manifest tells of where it was at last. `detailed` are the steps in detailed windows that its average leaves out. `starved_frac` is the share of its time that the training process was ready to run and had no processor.
     `reason` says why a rank has no figures, which are 0 then.
     """
 
@@ -69,6 +70,7 @@ class RankSummary:
     noun: str = "step"
     has_device: bool = False
     starved_frac: float = 0.0
+    moment: Any = None
     detailed: Ints = field(default_factory=lambda: NO_STEPS.step)
 
 
@@ -113,9 +115,10 @@ def _read_summary(rank: RankRun, most_calls: int) -> RankSummary:
     except RunError as error:
         return RankSummary(rank.rank, "", "crashed", 0, 0.0, 0.0, 0.0, {}, reason=str(error))
     try:
-        return _read_steps(rank, state, most_calls)
+        summary = _read_steps(rank, state, most_calls)
     except RunError as error:
-        return RankSummary(rank.rank, manifest.host, state, 0, 0.0, 0.0, 0.0, {}, reason=str(error))
+        summary = RankSummary(rank.rank, manifest.host, state, 0, 0.0, 0.0, 0.0, {}, reason=str(error))
+    return replace(summary, moment=manifest.facts.get("moment"))
 
 
 def _read_steps(rank: RankRun, state: RunState, most_calls: int) -> RankSummary:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from profiler_server.analysis.ranks.collectives import match_ranks, summarize_collectives
 from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun, summarize_ranks
+from profiler_server.analysis.ranks.stopped import find_stop
 from profiler_server.analysis.ranks.stragglers import Judgement, judge_ranks
 from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.diagnosis.rank_sentences import (
     describe_communication,
     describe_evidence,
+    describe_stop,
     describe_straggler,
     format_ranks_named,
 )
@@ -127,7 +130,7 @@ def _compare(request: PageRequest, ranks: tuple[RankSummary, ...]) -> Comparison
         map=build_map(request.run, ranks, order.shown, request.query.get("map", "")),
         collectives=view_collectives(rows, match_ranks(ranks)),
         what_if=view_what_if(recall_what_if(request.run)),
-        notes=_list_notes(request, judged, devices.pending),
+        notes=_list_notes(request, ranks, judged, devices.pending),
     )
 
 
@@ -144,8 +147,10 @@ def _choose_tone(judged: Judgement) -> str:
     return "watch" if unsure or judged.rotation is not None or judged.is_hidden else "good"
 
 
-def _list_notes(request: PageRequest, judged: Judgement, pending: int) -> tuple[str, ...]:
+def _list_notes(request: PageRequest, ranks: Sequence[RankSummary], judged: Judgement, pending: int) -> tuple[str, ...]:
     notes = []
+    if (stop := find_stop(ranks)) is not None:
+        notes.append(describe_stop(stop))
     if len(request.ranks) > MOST_RANKS:
         notes.append(f"The first {MOST_RANKS} of {format_count(len(request.ranks))} ranks are shown.")
     world = request.run.manifest.world_size

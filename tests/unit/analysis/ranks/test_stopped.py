@@ -1,0 +1,54 @@
+"""Who waited for whom when a job of several ranks did not end by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from profiler_server.analysis.ranks.ranks import RankSummary
+from profiler_server.analysis.ranks.stopped import find_stop
+from profiler_server.diagnosis.rank_sentences import describe_stop
+from tests.support.jobs import JobPlan, make_job, summarize_job
+
+WAITS = {"step": 41, "phase": "communication", "after": "backward", "in_collective": True, "ended": 811}
+CALL = {"name": "allreduce", "bytes": 25 << 20, "is_begun": True}
+FETCHES = {"step": 41, "phase": "data_wait", "after": "optimizer", "in_collective": False, "ended": 811}
+
+
+def stop(*moments: Any) -> list[RankSummary]:
+    ranks = summarize_job(make_job(JobPlan(ranks=len(moments), steps=12)))
+    return [replace(rank, state="crashed", moment=moment) for rank, moment in zip(ranks, moments, strict=True)]
+
+
+def test_the_rank_that_did_not_come_is_told_from_those_that_wait_for_it() -> None:
+    waits = {**WAITS, "next": CALL}
+    found = find_stop(stop(waits, waits, waits, FETCHES))
+    assert found is not None
+    assert describe_stop(found) == (
+        "Rank 3 never entered collective 812 (allreduce, 25.0 MiB); 3 ranks were waiting in it when the job ended. Rank 3 "
+        "was in data wait of step 41."
+    )
+
+
+def test_ranks_that_wait_in_a_backward_of_ddp_wait_for_the_one_that_is_elsewhere() -> None:
+    backward = {**FETCHES, "phase": "backward", "next": {"name": "allreduce (DDP)", "bytes": 1}}
+    found = find_stop(stop(backward, backward, FETCHES))
+    assert found is not None
+    assert describe_stop(found) == (
+        "When the job ended, 2 ranks were in the backward, which waits for the gradients of all ranks, and rank 2 not. "
+        "Rank 2 was in data wait of step 41."
+    )
+    plain = {**backward, "next": {}}
+    assert find_stop(stop(plain, plain, FETCHES)) is None
+
+
+@pytest.mark.parametrize("moment", [None, 7, {}, {"ended": "812", "phase": "<script>", "next": [1], "step": -1}])
+def test_what_is_told_wrongly_is_no_place(moment: Any) -> None:
+    find_stop(stop(WAITS, moment))
+
+
+def test_a_job_that_ended_by_itself_did_not_stop() -> None:
+    ranks = [replace(rank, state="complete") for rank in stop(WAITS, FETCHES)]
+    assert find_stop(ranks) is None
