@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.edge import Edge
 from collector.format.evaluation import StepRows, count_as_steps
 from collector.format.intervals import Mask
 from collector.format.parts import find_files
@@ -55,6 +57,7 @@ from profiler_server.diagnosis.bottleneck import Bottleneck, find_bottleneck
 from profiler_server.diagnosis.facts import Case, Device, Host, Loading, Peer, Ranks, Steps
 from profiler_server.diagnosis.limits import DRIFT_PARTS
 
+_log = logging.getLogger("stepscope")
 MOST_PEERS = 64
 _TRACE_CORES = 4
 """Cores of a host that a trace says nothing of: few, so that no gain is promised that needs many."""
@@ -273,10 +276,11 @@ def _read_device(rank: RankRun) -> DeviceSummary | None:
 
 
 def _read_replay(rank: RankRun) -> Replayed | None:
-    try:
-        return replay_rank(rank) if rank.manifest.devices else None
-    except RunError:
-        return None
+    """Return the replay of a rank with a device; whatever goes wrong in it, the other facts stand."""
+    found: list[Replayed | None] = [None]
+    with Edge(lambda error: _log.warning("The window of %s cannot be replayed: %r", rank.folder, error)):
+        found.append(replay_rank(rank) if rank.manifest.devices else None)
+    return found[-1]
 
 
 def _ask(rank: RankRun, measure: Callable[[RankRun], float | None]) -> float | None:

@@ -92,12 +92,7 @@ def _number_nodes(window: Window, points: Points) -> _Draft:
     work = np.flatnonzero(window.on_device)
     launched = window.launch[work]
     ready = np.where(launched >= 0, window.start_ns[launched], window.start_ns[work])
-    key = np.concatenate(
-        [
-            np.where(points.kind >= WAIT, points.end_ns, points.begin_ns),
-            np.maximum(window.start_ns[work], ready),
-        ]
-    )
+    key = np.concatenate([_order_points(points), np.maximum(window.start_ns[work], ready)])
     count = len(key)
     # At one moment a thread keeps its order, and its calls come before the work on the device.
     order = np.lexsort((np.arange(count), key))
@@ -121,6 +116,15 @@ def _number_nodes(window: Window, points: Points) -> _Draft:
         lag_ns=np.zeros(count),
         length_ns=end - begin,
     )
+
+
+def _order_points(points: Points) -> Ints:
+    """Return when each point counts as passed: a wait at its end, and none before the one in front of it on its thread."""
+    passed = np.where(points.kind >= WAIT, points.end_ns, points.begin_ns)
+    for track in np.unique(points.track):
+        mine = points.track == track
+        passed[mine] = np.maximum.accumulate(passed[mine])
+    return passed
 
 
 def _find_tracks(draft: _Draft) -> Ints:

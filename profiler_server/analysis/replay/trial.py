@@ -17,7 +17,7 @@ from profiler_server.analysis.replay.window import COPY, KERNEL, OPERATOR, Windo
 
 Change = Callable[[Changes], None]
 _LEVELS = 9
-_MOST_EXAMPLES = 3
+_MOST_EXAMPLES, _MOST_AROUND = 3, 300
 _LEAST_FRAC = 0.005
 """Changes that cannot save so much of the window are not replayed."""
 UPDATE = re.compile(r"^Optimizer\.step#")
@@ -145,7 +145,9 @@ class Trial:
     def name_outermost(self, row: int) -> str:
         """Return the name of the outermost operator of PyTorch's own around a row, or of the row itself."""
         window, found = self.window, row
-        while row >= 0:
+        for _ in range(_MOST_AROUND):
+            if row < 0:
+                break
             if window.kind[row] == OPERATOR and window.names[window.name[row]].startswith("aten::"):
                 found = row
             row = int(window.parent[row])
@@ -178,5 +180,8 @@ def lies_in(times: Ints, spans: Intervals) -> Mask:
 
 
 def _read(text: str | None) -> dict[str, object]:
-    found = json.loads(text) if text else {}
+    try:
+        found = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        return {}
     return found if isinstance(found, dict) else {}

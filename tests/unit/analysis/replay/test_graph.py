@@ -7,10 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collector.format.run import open_run
 from profiler_server.analysis.replay.building import build_graph
+from profiler_server.analysis.replay.critical import CRITICAL_PATH
 from profiler_server.analysis.replay.graph import Changes, Graph, measure_replay
+from profiler_server.analysis.replay.reading import replay_rank
 from profiler_server.analysis.replay.window import read_window
+from tests.support.row_edits import write_rows
 from tests.support.traces import Event
+from tests.support.window_cases import wait_each_layer
 from tests.support.windows import Machine, Step, build_window, compute
 
 
@@ -95,3 +100,27 @@ def test_a_node_comes_after_all_that_it_waits_for(tmp_path: Path) -> None:
     assert (graph.chain < nodes).all()
     assert (graph.launch < nodes).all()
     assert all(source < node for node, found in [*graph.after.items(), *graph.awaits.items()] for source, _ in found)
+
+
+def test_slices_that_name_each_other_and_broken_arguments_end_the_search(tmp_path: Path) -> None:
+    run = build_window(tmp_path, wait_each_layer, steps=3)
+    folder = run.rank().folder
+    rows = run.rank().table("slices").to_pylist()
+    for row in rows:
+        row |= {"parent": row["id"], "args": "{" * 2_000}
+    write_rows(folder, "slices", rows)
+    assert replay_rank(open_run(run.path).rank()) is not None
+    assert CRITICAL_PATH.read(open_run(run.path).rank()) is not None
+
+
+def test_a_wait_that_outlasts_the_steps_is_passed_before_their_end(tmp_path: Path) -> None:
+    run = build_window(tmp_path, compute, steps=3)
+    rows = run.rank().table("slices").to_pylist()
+    last = max((row for row in rows if row["name"] == "cudaStreamSynchronize"), key=lambda row: row["start_ns"])
+    last["duration_ns"] += 50_000_000
+    write_rows(run.rank().folder, "slices", rows)
+    window = read_window(open_run(run.path).rank())
+    assert window is not None
+    graph = build_graph(window)
+    assert graph is not None
+    assert (graph.chain < np.arange(len(graph))).all()
