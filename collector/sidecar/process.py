@@ -129,10 +129,11 @@ def recover_run(run_path: Path) -> dict[int, str]:
 
     A rank that is still recorded by a live process is left alone. OSError if the run cannot be listed.
     """
-    return {rank: _recover_rank(rank_path(run_path, rank)) for rank in find_ranks(run_path)}
+    return {rank: recover_rank(rank_path(run_path, rank)) for rank in find_ranks(run_path)}
 
 
-def _recover_rank(rank_folder: Path) -> str:
+def recover_rank(rank_folder: Path) -> str:
+    """Make tables of what one rank has left, as `recover_run`; return its word."""
     if has_ended(rank_folder):
         return "complete"
     try:

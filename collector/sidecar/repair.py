@@ -27,6 +27,7 @@ from collector.format.stored_files import check_ranges, open_file
 from collector.notes import Notes, read_notes
 from collector.sidecar.assemblers import window
 from collector.sidecar.lock import hold_lock
+from collector.sidecar.process import recover_rank
 from collector.sidecar.recorder import CHECKPOINT_FILE, Recorder
 from collector.sidecar.restoring import rebuild_steps
 
@@ -63,6 +64,12 @@ def repair_manifest(run_path: Path) -> str:
         _set_aside(path)
     replace_text(path, encode_manifest(manifest), durable=True)
     return f"{path.name} was damaged and is made again; the names of the script and its versions are lost"
+
+
+def mend_rank(rank_folder: Path) -> tuple[list[str], str]:
+    """Repair one rank and make its tables; return what was mended, and the word of `recover_run`."""
+    mended = repair_rank(rank_folder)
+    return list(mended), recover_rank(rank_folder)
 
 
 def repair_rank(rank_folder: Path) -> tuple[str, ...]:

@@ -11,30 +11,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from collector.format import parts
 from collector.format.run import Run, open_run
 from collector.format.schema import layout
 from collector.format.schema.errors import OutputError, TraceError
-from collector.format.schema.manifest import RankManifest, RunManifest, Signal, Warn, decode_manifest, encode_manifest
-from collector.format.schema.tables import TABLES
+from collector.format.schema.manifest import RunManifest, encode_manifest
 from collector.format.schema.writing import sync_parents, sync_tree
-from collector.traces.failures import explain_failure
-from collector.traces.format import Progress, ReadLimits, ReadOptions, TraceTables
+from collector.traces.format import Progress, ReadLimits, ReadOptions
 from collector.traces.ranks import Placed, Placing
-from collector.traces.reading import read_trace
+from collector.traces.staging import ShiftTask, StagedRank, StagingTask, place_rank, shift_rank, stage_trace
+from collector.traces.workers import Here, Workers
 from collector.version import __version__
 
 _TRACE_SUFFIXES = (".json", ".json.gz", ".parquet", ".pkl", ".pickle")
 _RANK_DUMP = re.compile(r"rank_?\d{1,9}$")
 """What the Flight Recorder names its dumps: a prefix that the user may choose, and the rank."""
-_SHIFTED = tuple(name for name, table in TABLES.items() if any(column.name == "start_ns" for column in table.columns))
 _MOST_FILES = 100_000
 _MOST_LISTED = 1_000
-_NOT_IN_TRACES = ("fetches", "queues", "stages", "resources", "ranges", "compiles")
-_IN_TABLES = ("steps", "phases", "window", "memory")
+_STAGED = ".staged"
 
 
 def import_trace(
@@ -45,16 +38,18 @@ def import_trace(
     steps_from: str | None = None,
     on_progress: Progress | None = None,
     limits: ReadLimits | None = None,
+    workers: Workers | None = None,
 ) -> Run:
     """Make a run at `run_path` of one trace, of one trace per rank, or of a folder of such traces.
 
     `steps_from` tells steps by hand: `optimizer`, `whole`, or a regular expression for the names of slices. `limits` say
-    how much a file may unpack to and how long all of it may take.
+    how much a file may unpack to and how long all of it may take. `workers` read files at the same time; by default this
+    process reads one after the other.
     Nothing is left behind when it fails, and a run that is there already is not touched. Raises TraceError for a file
     that cannot be read, for two files of the same rank and for files that cannot be ranks of one job, OutputError if
     the run cannot be written.
     """
-    files = _list_files([paths] if isinstance(paths, (str, Path)) else list(paths))
+    files = list_files([paths] if isinstance(paths, (str, Path)) else list(paths))
     target = Path(run_path).expanduser().absolute()
     if layout.profiler_path(target).exists():
         raise OutputError(f"{target} holds a run already; choose another name")
@@ -65,7 +60,7 @@ def import_trace(
         raise OutputError(f"{target.parent} cannot be written: {error.strerror or error}") from None
     try:
         options = ReadOptions(None, None, steps_from, scratch, on_progress, (limits or ReadLimits()).begin())
-        _write_run(files, scratch, name or target.name, options)
+        _write_run(files, scratch, name or target.name, options, workers or Here())
         _move(scratch, target)
     except OSError as error:
         raise OutputError(f"{target} cannot be written: {error.strerror or error}") from None
@@ -74,7 +69,7 @@ def import_trace(
     return open_run(target)
 
 
-def _list_files(paths: Iterable[str | Path]) -> list[Path]:
+def list_files(paths: Iterable[str | Path]) -> list[Path]:
     """Return the trace files of the given files and folders, in order. Raises TraceError naming what is not there."""
     files: list[Path] = []
     for given in paths:
@@ -105,17 +100,16 @@ def _order_name(name: str) -> list[tuple[int, str]]:
     return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d{1,18})", name)]
 
 
-def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOptions) -> None:
+def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOptions, workers: Workers) -> None:
     started = time.time_ns()
     placing = Placing(len(files))
-    for index, path in enumerate(files):
-        on_progress = _share(options.on_progress, index, len(files))
-        with explain_failure(path, lambda: "after its events had been read"):
-            trace = read_trace(path, replace(options, on_progress=on_progress))
-            for one in (trace, *trace.beside):
-                _write_rank(scratch, placing.add(path, one.facts).rank, one, (path, options.limits), started)
+    for staged in _stage(files, scratch / _STAGED, options, started, workers):
+        for one in staged:
+            place_rank(one, scratch, placing.add(one.path, one.facts).rank)
+        options.limits.check(staged[0].path)
+    shutil.rmtree(scratch / _STAGED)
     ranks = list(placing.ranks.values())
-    epoch_ns = _align(scratch, ranks)
+    epoch_ns = _align(scratch, ranks, workers)
     facts = ranks[0].facts
     manifest = RunManifest(
         id=name,
@@ -136,90 +130,40 @@ def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOpt
     layout.run_file(scratch).write_text(encode_manifest(manifest), encoding="utf-8")
 
 
-def _write_rank(scratch: Path, rank: int, trace: TraceTables, source: tuple[Path, ReadLimits], started: int) -> None:
-    path, limits = source
-    folder = layout.rank_path(scratch, rank)
-    folder.mkdir(parents=True)
-    for table in trace.tables:
-        batches = _limit(trace.tables.stream(table), path, limits)
-        parts.write_batches(batches, table, layout.table_file(folder, table))
-    missing = [name for name in _NOT_IN_TRACES if name not in trace.tables]
-    reason = f"An imported trace has none of it; record the run with Stepscope's Profiler ({path.name} was imported)."
-    manifest = RankManifest(
-        rank=rank,
-        host="",
-        pid=0,
-        state="imported",
-        started_unix_ns=trace.facts.epoch_unix_ns,
-        heartbeat_unix_ns=started,
-        ended_unix_ns=trace.facts.epoch_unix_ns + trace.facts.end_ns,
-        devices=trace.facts.devices,
-        signals=(
-            *(Signal(signal, "on") for signal in _IN_TABLES),
-            Signal("data_pipeline", "off", reason) if "queues" in missing else Signal("data_pipeline", "on"),
-            *(Signal(signal, "off", reason) for signal in missing),
-        ),
-        warnings=tuple(Warn(entry.code, entry.text) for entry in trace.warnings),
-        events_lost=trace.events_lost,
-        facts=dict(trace.facts.facts),
-    )
-    if trace.recorded is not None:
-        manifest = _take_over(trace.recorded, manifest)
-    layout.rank_file(scratch, rank).write_text(encode_manifest(manifest), encoding="utf-8")
+def _stage(
+    files: Sequence[Path], folder: Path, options: ReadOptions, started: int, workers: Workers
+) -> Iterator[tuple[StagedRank, ...]]:
+    """Yield the ranks of each file, in the order of the files, whichever is read first."""
+    if workers.are_here:
+        for index, path in enumerate(files):
+            shared = replace(options, on_progress=_share(options.on_progress, index, len(files)))
+            yield stage_trace(StagingTask(path, folder / str(index), shared, started))
+        return
+    # A clock of one machine says nothing on another.
+    apart = replace(options, on_progress=None, limits=replace(options.limits, deadline_s=None))
+    tasks = [StagingTask(path, folder / str(index), apart, started) for index, path in enumerate(files)]
+
+    def tell(done: int) -> None:
+        options.limits.check(files[done - 1])
+        if options.on_progress is not None:
+            options.on_progress(done / len(files))
+
+    yield from workers.run(stage_trace, tasks, tell)
 
 
-def _limit(batches: Iterator[pa.RecordBatch], path: Path, limits: ReadLimits) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        limits.check(path)
-        yield batch
-
-
-def _take_over(recorded: RankManifest, manifest: RankManifest) -> RankManifest:
-    """Return what was noted when the rank was recorded; who recorded it, and its files, are no longer there."""
-    return replace(
-        recorded,
-        rank=manifest.rank,
-        host="",
-        pid=0,
-        pid_started=None,
-        state=manifest.state,
-        started_unix_ns=manifest.started_unix_ns,
-        heartbeat_unix_ns=manifest.heartbeat_unix_ns,
-        ended_unix_ns=manifest.ended_unix_ns,
-        windows=tuple(replace(window, trace_file=None) for window in recorded.windows),
-    )
-
-
-def _align(scratch: Path, ranks: Sequence[Placed]) -> int:
+def _align(scratch: Path, ranks: Sequence[Placed], workers: Workers) -> int:
     """Move the ranks' times to one epoch, the earliest; return it. Ranks without a wall clock each start at 0."""
     epoch_ns = min(rank.facts.epoch_unix_ns for rank in ranks)
     if not all(rank.facts.absolute for rank in ranks):
         return epoch_ns
-    for rank in ranks:
-        shift_ns = rank.facts.epoch_unix_ns - epoch_ns
-        if shift_ns:
-            _shift(layout.rank_path(scratch, rank.rank), shift_ns)
+    shifts = [
+        ShiftTask(layout.rank_path(scratch, rank.rank), rank.facts.epoch_unix_ns - epoch_ns)
+        for rank in ranks
+        if rank.facts.epoch_unix_ns != epoch_ns
+    ]
+    for _ in workers.run(shift_rank, shifts, lambda done: None):
+        pass
     return epoch_ns
-
-
-def _shift(folder: Path, shift_ns: int) -> None:
-    for table in _SHIFTED:
-        if not parts.find_files(folder, table):
-            continue
-        data = parts.read_table(folder, table)
-        index = data.schema.get_field_index("start_ns")
-        moved = pc.add(data["start_ns"], pa.scalar(shift_ns, pa.int64()))
-        parts.write_table(data.set_column(index, data.schema.field(index), moved), layout.table_file(folder, table))
-    _shift_windows(folder / layout.RANK_FILE, shift_ns)
-
-
-def _shift_windows(file: Path, shift_ns: int) -> None:
-    manifest = decode_manifest(RankManifest, file.read_text(encoding="utf-8"), str(file))
-    windows = (
-        replace(window, start_ns=window.start_ns + shift_ns, end_ns=window.end_ns + shift_ns)
-        for window in manifest.windows
-    )
-    file.write_text(encode_manifest(replace(manifest, windows=tuple(windows))), encoding="utf-8")
 
 
 def _move(scratch: Path, target: Path) -> None:

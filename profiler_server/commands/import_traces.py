@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from collector.traces.format import ReadLimits
 from profiler_server.commands import BaseDir, find_base_dir, show_progress
 from profiler_server.format import format_ranks
 from profiler_server.store.names import UNSAFE, find_free_name, name_run
+
+if TYPE_CHECKING:
+    from collector.traces.workers import Workers
 
 NAME = "import"
 _LIMITS = ReadLimits()
@@ -43,6 +46,16 @@ def command(
     limit_minutes: Annotated[
         float, typer.Option(metavar="MIN", min=0.01, help="Longest that the whole import may take.")
     ] = _LIMITS.seconds / 60,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Processes that read files; by default as many as cores and memory allow."
+        ),
+    ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Have a Dask cluster read the files, such as tcp://scheduler:8786."),
+    ] = None,
 ) -> None:
     """Make a run of torch.profiler traces (.json, .json.gz), operations of a job (.parquet) or Flight Recorder dumps."""
     from collector.traces.importing import import_trace
@@ -55,10 +68,17 @@ def command(
     if find_mirror(base.resolve()) is not None:
         raise UsageError("import puts a run into a folder of this machine; `profiler-server upload` copies it to a URL")
     chosen = choose_name(base, traces, name)
+    workers = choose_workers(traces, jobs, dask)
     with show_progress(f"Importing {chosen}") as on_progress:
         limits = ReadLimits(int(limit_gib * (1 << 30)), limit_minutes * 60)
         run = import_trace(
-            traces, base / chosen, name=chosen, steps_from=steps_from, on_progress=on_progress, limits=limits
+            traces,
+            base / chosen,
+            name=chosen,
+            steps_from=steps_from,
+            on_progress=on_progress,
+            limits=limits,
+            workers=workers,
         )
     typer.echo(f"Imported {format_ranks(len(run.ranks), run.manifest.world_size)} as {run.path}")
     if (hang := find_hang(run)) is not None:
@@ -80,3 +100,17 @@ def choose_name(base: Path, traces: list[Path], name: str | None) -> str:
     if layout.profiler_path(target).exists():
         raise OutputError(f"{target} holds a run already; choose another name with --name")
     return find_free_name(base, chosen) if name is None else chosen
+
+
+def choose_workers(traces: list[Path], jobs: int | None, dask: str | None) -> Workers:
+    """Return who reads the files. Raises UsageError where both are given, or a cluster that does not answer."""
+    from collector.traces.importing import list_files
+    from collector.traces.workers import Cluster, Here, Processes, choose_jobs
+
+    if dask is not None:
+        if jobs is not None:
+            raise UsageError("--jobs and --dask exclude each other; the cluster has its own workers")
+        return Cluster(dask)
+    files = list_files(traces)
+    count = min(jobs, len(files)) if jobs is not None else choose_jobs(files)
+    return Processes(count) if count > 1 else Here()

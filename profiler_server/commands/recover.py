@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from collector.format.schema.errors import RunError
-from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run_path
+from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run_path, show_progress
 
 if TYPE_CHECKING:
     from collector.format.run import RankRun
@@ -22,12 +22,17 @@ _OUTCOMES = {
 }
 
 
-def command(context: typer.Context, run: RunName, base_dir: BaseDir = None) -> None:
+def command(
+    context: typer.Context,
+    run: RunName,
+    base_dir: BaseDir = None,
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Processes that mend ranks at the same time.")] = 1,
+) -> None:
     """Make the tables that analyse() would have made of a killed run; set damaged files aside and make them again."""
     from collector.format.run import open_run
     from collector.format.schema.layout import rank_path
-    from collector.sidecar.process import recover_run
-    from collector.sidecar.repair import repair_manifest, repair_rank
+    from collector.sidecar.repair import mend_rank, repair_manifest
+    from collector.traces.workers import Here, Processes
 
     path = find_run_path(run, find_base_dir(base_dir, context))
     said = repair_manifest(path)
@@ -36,12 +41,14 @@ def command(context: typer.Context, run: RunName, base_dir: BaseDir = None) -> N
     opened = open_run(path)
     if not opened.ranks:
         raise RunError(f"{path} has no rank folder, so there is nothing to recover")
-    repaired = {rank: repair_rank(rank_path(path, rank)) for rank in opened.ranks}
-    words = recover_run(path)
-    for rank, word in sorted(words.items()):
-        for line in repaired[rank]:
+    workers = Processes(jobs) if min(jobs, len(opened.ranks)) > 1 else Here()
+    folders = [rank_path(path, rank) for rank in opened.ranks]
+    with show_progress(f"Recovering {path.name}") as on_progress:
+        mended = list(workers.run(mend_rank, folders, lambda done: on_progress(done / len(folders))))
+    for rank, (lines, word) in zip(opened.ranks, mended, strict=True):
+        for line in lines:
             typer.echo(f"rank {rank}: {line}")
-        outcome = "repaired" if repaired[rank] else _OUTCOMES.get(word, word)
+        outcome = "repaired" if lines else _OUTCOMES.get(word, word)
         typer.echo(f"rank {rank}: {outcome}, {_count_steps(opened.rank(rank))}")
     if open_run(path).is_recovered:
         typer.echo("The run itself was cut off, so it stays listed as crashed, recovered: it has all that it left.")

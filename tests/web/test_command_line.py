@@ -153,6 +153,18 @@ def test_recover_makes_damaged_manifests_and_steps_again(tmp_path: Path) -> None
     assert "12 training steps" in done.stdout
 
 
+def test_recover_by_several_processes_says_what_one_says(tmp_path: Path) -> None:
+    for name in ("one", "several"):
+        path = build_run(tmp_path / name, RunPlan(steps=12, ranks=3, state="crashed", operators=False))
+        steps = layout.table_file(layout.rank_path(path, 1), "steps")
+        steps.write_bytes(steps.read_bytes()[:500])
+    alone = run("recover", "one", "--summary-base-dir", tmp_path)
+    together = run("recover", "several", "--jobs", 2, "--summary-base-dir", tmp_path)
+    assert (together.returncode, together.stderr) == (0, "")
+    assert together.stdout == alone.stdout
+    assert "rank 1: repaired" in together.stdout
+
+
 def test_compare_names_what_changed_and_does_not_judge_a_single_pair(base: Path) -> None:
     done = run("compare", "healthy", "team/slow", "--gate", "--summary-base-dir", base)
     assert done.returncode == 2

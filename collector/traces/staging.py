@@ -1,0 +1,166 @@
+"""One trace file made into tables in a folder of its own, by whatever process: the work that an import is parted into."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format import parts
+from collector.format.schema import layout
+from collector.format.schema.manifest import RankManifest, Signal, Warn, decode_manifest, encode_manifest
+from collector.format.schema.tables import TABLES
+from collector.traces.failures import explain_failure
+from collector.traces.format import ReadLimits, ReadOptions, TraceFacts, TraceTables
+from collector.traces.reading import read_trace
+
+_SHIFTED = tuple(name for name, table in TABLES.items() if any(column.name == "start_ns" for column in table.columns))
+_NOT_IN_TRACES = ("fetches", "queues", "stages", "resources", "ranges", "compiles")
+_MOVED, _READY = ".moved", "ready"
+_IN_TABLES = ("steps", "phases", "window", "memory")
+
+
+@dataclass(frozen=True)
+class StagingTask:
+    """A trace to be read. `folder` is where its tables go; what is in it from an earlier try is removed."""
+
+    path: Path
+    folder: Path
+    options: ReadOptions
+    started_unix_ns: int
+
+
+@dataclass(frozen=True)
+class StagedRank:
+    """A rank of a trace whose tables are in `folder`; its number is not told yet."""
+
+    path: Path
+    folder: Path
+    facts: TraceFacts
+
+
+@dataclass(frozen=True)
+class ShiftTask:
+    """A rank whose times are to be moved."""
+
+    folder: Path
+    shift_ns: int
+
+
+def stage_trace(task: StagingTask) -> tuple[StagedRank, ...]:
+    """Read a trace and write the tables of its ranks. Raises TraceError, and OSError where they cannot be written."""
+    shutil.rmtree(task.folder, ignore_errors=True)
+    task.folder.mkdir(parents=True)
+    options = task.options if task.options.limits.deadline_s is not None else _begin(task.options)
+    staged: list[StagedRank] = []
+    with explain_failure(task.path, lambda: "after its events had been read"):
+        trace = read_trace(task.path, replace(options, scratch=task.folder))
+        for number, one in enumerate((trace, *trace.beside)):
+            folder = task.folder / str(number)
+            _write_rank(folder, one, replace(task, options=options))
+            staged.append(StagedRank(task.path, folder, one.facts))
+    return tuple(staged)
+
+
+def place_rank(staged: StagedRank, run_path: Path, rank: int) -> None:
+    """Make a staged rank one of the run."""
+    file = staged.folder / layout.RANK_FILE
+    manifest = decode_manifest(RankManifest, file.read_text(encoding="utf-8"), str(file))
+    file.write_text(encode_manifest(replace(manifest, rank=rank)), encoding="utf-8")
+    target = layout.rank_path(run_path, rank)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.rename(staged.folder, target)
+
+
+def shift_rank(task: ShiftTask) -> None:
+    """Move the times of a rank. A try that was cut off is taken up where it was: nothing is moved twice."""
+    moved = task.folder / _MOVED
+    if not (moved / _READY).exists():
+        shutil.rmtree(moved, ignore_errors=True)
+        moved.mkdir()
+        _write_moved(task, moved)
+        (moved / _READY).touch()
+    for path in moved.iterdir():
+        if path.name != _READY:
+            os.replace(path, task.folder / path.name)
+    shutil.rmtree(moved)
+
+
+def _write_moved(task: ShiftTask, moved: Path) -> None:
+    for table in _SHIFTED:
+        if not parts.find_files(task.folder, table):
+            continue
+        data = parts.read_table(task.folder, table)
+        index = data.schema.get_field_index("start_ns")
+        starts = pc.add(data["start_ns"], pa.scalar(task.shift_ns, pa.int64()))
+        parts.write_table(data.set_column(index, data.schema.field(index), starts), layout.table_file(moved, table))
+    file = task.folder / layout.RANK_FILE
+    manifest = decode_manifest(RankManifest, file.read_text(encoding="utf-8"), str(file))
+    windows = (
+        replace(window, start_ns=window.start_ns + task.shift_ns, end_ns=window.end_ns + task.shift_ns)
+        for window in manifest.windows
+    )
+    text = encode_manifest(replace(manifest, windows=tuple(windows)))
+    (moved / layout.RANK_FILE).write_text(text, encoding="utf-8")
+
+
+def _begin(options: ReadOptions) -> ReadOptions:
+    return replace(options, limits=options.limits.begin())
+
+
+def _write_rank(folder: Path, trace: TraceTables, task: StagingTask) -> None:
+    path, limits = task.path, task.options.limits
+    folder.mkdir(parents=True)
+    for table in trace.tables:
+        batches = _limit(trace.tables.stream(table), path, limits)
+        parts.write_batches(batches, table, layout.table_file(folder, table))
+    missing = [name for name in _NOT_IN_TRACES if name not in trace.tables]
+    reason = f"An imported trace has none of it; record the run with Stepscope's Profiler ({path.name} was imported)."
+    manifest = RankManifest(
+        rank=0,
+        host="",
+        pid=0,
+        state="imported",
+        started_unix_ns=trace.facts.epoch_unix_ns,
+        heartbeat_unix_ns=task.started_unix_ns,
+        ended_unix_ns=trace.facts.epoch_unix_ns + trace.facts.end_ns,
+        devices=trace.facts.devices,
+        signals=(
+            *(Signal(signal, "on") for signal in _IN_TABLES),
+            Signal("data_pipeline", "off", reason) if "queues" in missing else Signal("data_pipeline", "on"),
+            *(Signal(signal, "off", reason) for signal in missing),
+        ),
+        warnings=tuple(Warn(entry.code, entry.text) for entry in trace.warnings),
+        events_lost=trace.events_lost,
+        facts=dict(trace.facts.facts),
+    )
+    if trace.recorded is not None:
+        manifest = _take_over(trace.recorded, manifest)
+    (folder / layout.RANK_FILE).write_text(encode_manifest(manifest), encoding="utf-8")
+
+
+def _limit(batches: Iterator[pa.RecordBatch], path: Path, limits: ReadLimits) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        limits.check(path)
+        yield batch
+
+
+def _take_over(recorded: RankManifest, manifest: RankManifest) -> RankManifest:
+    """Return what was noted when the rank was recorded; who recorded it, and its files, are no longer there."""
+    return replace(
+        recorded,
+        rank=manifest.rank,
+        host="",
+        pid=0,
+        pid_started=None,
+        state=manifest.state,
+        started_unix_ns=manifest.started_unix_ns,
+        heartbeat_unix_ns=manifest.heartbeat_unix_ns,
+        ended_unix_ns=manifest.ended_unix_ns,
+        windows=tuple(replace(window, trace_file=None) for window in recorded.windows),
+    )

@@ -1,0 +1,164 @@
+"""Who does the tasks of an import: this process, processes of this machine, or a Dask cluster. A worker that dies costs a retry."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import psutil
+
+from collector.format.schema.errors import TraceError, UsageError
+
+T = TypeVar("T")
+R = TypeVar("R")
+Tell = Callable[[int], None]
+"""Called with the number of tasks that are done."""
+
+MOST_DEATHS = 3
+"""Workers that may die one after the other without a task being done; then it is the task that kills them."""
+WORKER_BYTES = 600 << 20
+"""What a process that imports a trace may come to need."""
+ALONE_BYTES = 32 << 20
+"""Files that are smaller together are read here before other processes have started."""
+
+
+class Workers(Protocol):
+    """Does tasks, and yields their results in the order of the tasks. What a task raises passes through.
+
+    `are_here`: it is this very process, one task after the other.
+    """
+
+    are_here: bool
+
+    def run(self, function: Callable[[T], R], tasks: Sequence[T], on_done: Tell) -> Iterator[R]: ...
+
+
+class Here:
+    """This process."""
+
+    are_here = True
+
+    def run(self, function: Callable[[T], R], tasks: Sequence[T], on_done: Tell) -> Iterator[R]:
+        for done, task in enumerate(tasks, 1):
+            yield function(task)
+            on_done(done)
+
+
+class Processes:
+    """Processes of this machine, started anew for each kind of task."""
+
+    are_here = False
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+
+    def run(self, function: Callable[[T], R], tasks: Sequence[T], on_done: Tell) -> Iterator[R]:
+        results: dict[int, R] = {}
+        place = deaths = 0
+        while len(results) < len(tasks):
+            known = len(results)
+            try:
+                for index, result in self._run_pool(function, tasks, results):
+                    results[index] = result
+                    on_done(len(results))
+            except BrokenProcessPool:
+                deaths = 1 if len(results) > known else deaths + 1
+                if deaths >= MOST_DEATHS:
+                    raise TraceError(
+                        f"{deaths} processes were killed while they read these files, such as for want of memory; "
+                        "try with fewer at a time: --jobs 1"
+                    ) from None
+            while place in results:
+                yield results[place]
+                place += 1
+        while place < len(tasks):
+            yield results[place]
+            place += 1
+
+    def _run_pool(
+        self, function: Callable[[T], R], tasks: Sequence[T], results: dict[int, R]
+    ) -> Iterator[tuple[int, R]]:
+        """Yield what is done as it is done. Raises BrokenProcessPool when a process dies, and what a task raises."""
+        context = multiprocessing.get_context("spawn")
+        left = [index for index in range(len(tasks)) if index not in results]
+        before = set(multiprocessing.active_children())
+        pool = ProcessPoolExecutor(min(self.jobs, max(len(left), 1)), context, _begin_worker)
+        finished = False
+        try:
+            futures: dict[Future[R], int] = {pool.submit(function, tasks[index]): index for index in left}
+            pending = set(futures)
+            while pending:
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                # Those that are done count, also where another one's process has died.
+                for future in sorted(done, key=lambda one: isinstance(one.exception(), BrokenProcessPool)):
+                    yield futures[future], future.result()
+            finished = True
+        finally:
+            if not finished:
+                for process in set(multiprocessing.active_children()) - before:
+                    process.terminate()
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Cluster:
+    """A Dask cluster, whose workers have Stepscope and see the same files under the same paths."""
+
+    are_here = False
+
+    def __init__(self, address: str) -> None:
+        try:
+            from distributed import Client
+        except ImportError:
+            raise UsageError("--dask needs Dask: pip install 'stepscope[fleet]'") from None
+        try:
+            self._client = Client(address, timeout=20)
+        except (OSError, ValueError, TimeoutError) as error:
+            raise UsageError(f"--dask {address} does not answer: {' '.join(str(error).split())[:200]}") from None
+
+    def run(self, function: Callable[[T], R], tasks: Sequence[T], on_done: Tell) -> Iterator[R]:
+        from distributed import as_completed
+        from distributed.scheduler import KilledWorker
+
+        futures = [self._client.submit(function, task, pure=False) for task in tasks]
+        try:
+            for done, future in enumerate(as_completed(futures), 1):
+                _raise_of(future, KilledWorker)
+                on_done(done)
+            for future in futures:
+                yield future.result()
+        finally:
+            self._client.cancel([future for future in futures if not future.done()])
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _raise_of(future: Any, killed: type[Exception]) -> None:
+    error = future.exception()
+    if isinstance(error, killed):
+        raise TraceError("workers of the cluster died while they read a file, again and again; see their logs")
+    if isinstance(error, (ImportError, AttributeError)):
+        raise UsageError(f"the workers of the cluster need this version of Stepscope: {error}")
+    if error is not None:
+        raise error
+
+
+def choose_jobs(files: Sequence[Path], cores: int | None = None) -> int:
+    """Return how many processes to read files with: as many as there are cores, files, and memory for."""
+    sizes = [path.stat().st_size for path in files if path.is_file()]
+    if len(sizes) < 2 or sum(sizes) < ALONE_BYTES:
+        return 1
+    usable = cores or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    room = int(psutil.virtual_memory().available // WORKER_BYTES)
+    return max(1, min(usable, len(sizes), room))
+
+
+def _begin_worker() -> None:
+    """Leave Ctrl-C to the process that waits for the results; it ends these."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

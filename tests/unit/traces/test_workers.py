@@ -1,0 +1,189 @@
+"""Imports by several processes, or a cluster, are those of one process; a worker that dies costs a retry."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.format.run import Run
+from collector.format.schema.errors import TraceError, UsageError
+from collector.traces import import_trace
+from collector.traces.format import ReadLimits
+from collector.traces.staging import ShiftTask, shift_rank
+from collector.traces.workers import MOST_DEATHS, WORKER_BYTES, Cluster, Here, Processes, choose_jobs
+from profiler_server.commands.import_traces import choose_workers
+from tests.support.traces import training_steps, write_trace
+
+SECOND_NS = 1_000_000_000
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def die_once(mark: Path) -> str:
+    """Die at the first try, as if the system had killed this process."""
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return mark.name
+
+
+def die(_: Path) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refuse(path: Path) -> None:
+    raise TraceError(f"{path} is no trace")
+
+
+def write_job(folder: Path, ranks: int = 3) -> Path:
+    """Write traces of the ranks of a job, each a little later than the one before."""
+    folder.mkdir()
+    for rank in range(ranks):
+        told = {"distributedInfo": {"rank": rank, "world_size": ranks}}
+        base_ns = 1_700_000_000 * SECOND_NS + rank * 1_000_000
+        write_trace(folder / f"{rank}.json", training_steps(3 + rank), {**told, "baseTimeNanoseconds": base_ns})
+    return folder
+
+
+def read_all(run: Run) -> dict[str, Any]:
+    found: dict[str, Any] = {"world": run.manifest.world_size, "epoch": run.manifest.epoch_unix_ns}
+    for rank in run.ranks:
+        one = run.rank(rank)
+        names = sorted(path.stem for path in one.folder.glob("*.parquet"))
+        assert sorted(path.name for path in one.folder.iterdir()) == sorted(
+            ["rank.json", *(f"{name}.parquet" for name in names)]
+        )
+        found[f"rank {rank}"] = one.manifest.rank, one.manifest.windows, {name: one.table(name) for name in names}
+    return found
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    distributed = pytest.importorskip("distributed")
+    import dask
+
+    dask.config.set({"distributed.worker.daemon": False, "distributed.admin.tick.limit": "1h"})
+    local = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    try:
+        yield local
+    finally:
+        local.close()
+
+
+def test_several_processes_make_the_run_that_one_makes(tmp_path: Path) -> None:
+    job = write_job(tmp_path / "job")
+    shares: list[float] = []
+    alone = import_trace(job, tmp_path / "alone")
+    together = import_trace(job, tmp_path / "together", on_progress=shares.append, workers=Processes(2))
+    assert read_all(together) == read_all(alone)
+    assert together.ranks == (0, 1, 2)
+    assert len({together.rank(rank).table("steps")["start_ns"][0].as_py() for rank in together.ranks}) == 3
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
+def test_a_killed_process_costs_a_retry(tmp_path: Path) -> None:
+    marks = [tmp_path / name for name in ("a", "b", "c")]
+    done: list[int] = []
+    assert list(Processes(2).run(die_once, marks, done.append)) == ["a", "b", "c"]
+    assert done == [1, 2, 3]
+
+
+def test_a_file_that_kills_whoever_reads_it_ends_the_import(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=rf"{MOST_DEATHS} processes were killed.*--jobs 1"):
+        list(Processes(1).run(die, [tmp_path], lambda done: None))
+
+
+def test_what_a_file_lacks_is_said_as_by_one_process(tmp_path: Path) -> None:
+    job = write_job(tmp_path / "job", 2)
+    (job / "1.json").write_text("no trace", encoding="utf-8")
+    said = []
+    for workers in (Here(), Processes(2)):
+        with pytest.raises(TraceError) as caught:
+            import_trace(job, tmp_path / "run", workers=workers)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job"]
+
+
+def test_the_time_limit_is_that_of_the_whole_import(tmp_path: Path) -> None:
+    job = write_job(tmp_path / "job", 2)
+    with pytest.raises(TraceError, match="--limit-minutes"):
+        import_trace(job, tmp_path / "run", workers=Processes(2), limits=ReadLimits(seconds=1e-3))
+
+
+def test_times_are_moved_once_however_often_a_worker_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = import_trace(write_job(tmp_path / "job", 1), tmp_path / "run")
+    task = ShiftTask(run.rank(0).folder, 5)
+    before = run.table("steps")["start_ns"].to_pylist()
+    real: Callable[..., None] = os.replace
+    for survived in range(4):
+        moved = 0
+
+        def replace(source: Any, target: Any, most: int = survived) -> None:
+            nonlocal moved
+            if Path(source).parent.name == ".moved":
+                moved += 1
+                if moved > most:
+                    raise KeyboardInterrupt
+            real(source, target)
+
+        monkeypatch.setattr(os, "replace", replace)
+        with pytest.raises(KeyboardInterrupt):
+            shift_rank(task)
+    monkeypatch.setattr(os, "replace", real)
+    shift_rank(task)
+    assert run.table("steps")["start_ns"].to_pylist() == [start + 5 for start in before]
+    assert not (run.rank(0).folder / ".moved").exists()
+
+
+def test_as_many_processes_as_files_cores_and_memory_allow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [tmp_path / f"{number}.json" for number in range(3)]
+    for file in files:
+        with file.open("wb") as written:
+            written.truncate(20 << 20)
+    memory = [100 * WORKER_BYTES]
+    monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": memory[0]}))
+    assert [choose_jobs(files, cores) for cores in (1, 2, 8)] == [1, 2, 3]
+    assert choose_jobs(files[:1], 8) == 1
+    memory[0] = 2 * WORKER_BYTES + 1
+    assert choose_jobs(files, 8) == 2
+    memory[0] = 1
+    assert choose_jobs(files, 8) == 1
+
+
+def test_a_cluster_makes_the_run_that_one_process_makes(cluster: Any, tmp_path: Path) -> None:
+    job = write_job(tmp_path / "job")
+    workers = Cluster(cluster.scheduler_address)
+    try:
+        assert read_all(import_trace(job, tmp_path / "there", workers=workers)) == read_all(
+            import_trace(job, tmp_path / "here")
+        )
+        with pytest.raises(TraceError, match="is no trace"):
+            list(workers.run(refuse, [tmp_path], lambda done: None))
+    finally:
+        workers.close()
+
+
+def test_a_killed_worker_of_a_cluster_costs_a_retry(cluster: Any, tmp_path: Path) -> None:
+    marks = [tmp_path / name for name in ("a", "b", "c")]
+    workers = Cluster(cluster.scheduler_address)
+    try:
+        assert list(workers.run(die_once, marks, lambda done: None)) == ["a", "b", "c"]
+    finally:
+        workers.close()
+
+
+def test_wrong_words_are_refused_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="--jobs and --dask"):
+        choose_workers([tmp_path], 2, "tcp://127.0.0.1:1")
+    monkeypatch.setitem(__import__("sys").modules, "distributed", None)
+    with pytest.raises(UsageError, match=r"stepscope\[fleet\]"):
+        choose_workers([tmp_path], None, "tcp://127.0.0.1:1")
