@@ -41,8 +41,11 @@ def post_thread(events: Path, replica: int, loader: int, reader_pid: int) -> Non
     replace_text(path, json.dumps(dataclasses.asdict(post)))
 
 
-def take_posts(events: Path) -> Iterator[tuple[Post, StackReader]]:
-    """Open what was offered since the last call, and remove the offers. A process that is gone or forbids it is left out."""
+def take_posts(events: Path) -> Iterator[tuple[Post, StackReader | None]]:
+    """Open what was offered since the last call, and remove the offers; None where the system forbids it.
+
+    A process that is gone is left out.
+    """
     for name in sorted(os.listdir(events)):
         if not (name.startswith(_PREFIX) and name.endswith(_SUFFIX)):
             continue
@@ -52,10 +55,18 @@ def take_posts(events: Path) -> Iterator[tuple[Post, StackReader]]:
                 raw = json.loads(file.read(_MOST_BYTES))
             path.unlink()
             post = Post(**{**raw, "layout": Layout(**raw["layout"])})
-            memory = os.open(f"/proc/{post.pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+            reader = _open_reader(post)
         except (OSError, ValueError, TypeError, KeyError):
             continue
-        yield post, StackReader(memory, post.layout, post.thread)
+        yield post, reader
+
+
+def _open_reader(post: Post) -> StackReader | None:
+    try:
+        memory = os.open(f"/proc/{post.pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:
+        return None
+    return StackReader(memory, post.layout, post.thread)
 
 
 def _allow(reader_pid: int) -> None:

@@ -50,6 +50,7 @@ class StackSampler:
         self._turn = 0
         self._looked = self._forgot = 0.0
         self.torn = 0
+        self.is_refused = False
         self.problem = ""
         self._thread = threading.Thread(target=self._run, name="stepscope stacks", daemon=True)
 
@@ -90,7 +91,9 @@ class StackSampler:
             return
         self._looked = now
         for post, reader in take_posts(self._events):
-            if post.replica == TRAINER:
+            if reader is None:
+                self.is_refused = True
+            elif post.replica == TRAINER:
                 self._trainer = (post, reader)
             elif len(self._workers) < MOST_WORKERS:
                 self._workers.append((post, reader))

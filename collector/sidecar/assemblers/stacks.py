@@ -22,6 +22,10 @@ from collector.sidecar.stack_names import StackBook
 _ROWS_PER_AGE = 50.0
 _LONGEST_SUM_S = 300.0
 """Samples are summed over a fiftieth of what was recorded so far, at most over so long: then the sums are written."""
+_REFUSED = (
+    "The system does not let a process read the memory of another one, not even of the same user: in a container that "
+    "takes the capability SYS_PTRACE, elsewhere sysctl kernel.yama.ptrace_scope=1."
+)
 
 
 class _Key(NamedTuple):
@@ -87,10 +91,12 @@ class StacksAssembler(Assembler):
 
     def describe(self) -> dict[str, Any]:
         problem = self._sampler.problem
-        if not problem:
-            return {}
-        reason = f"Reading stacks failed: {problem}. The training and the other tables are not affected."
-        return {"signals": [{"name": "stacks", "state": "failed", "reason": reason}]}
+        if problem:
+            reason = f"Reading stacks failed: {problem}. The training and the other tables are not affected."
+            return {"signals": [{"name": "stacks", "state": "failed", "reason": reason}]}
+        if self._sampler.is_refused:
+            return {"signals": [{"name": "stacks", "state": "unavailable", "reason": _REFUSED}]}
+        return {}
 
     def _take_new(self) -> Iterable[Sample]:
         """Return the new samples of the training thread; those of workers need no phase."""

@@ -51,6 +51,12 @@ def waiting(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subproce
         process.kill()
 
 
+def _open(folder: Path) -> StackReader:
+    ((_, reader),) = take_posts(folder)
+    assert reader is not None
+    return reader
+
+
 def _list_lines(reader: StackReader, script: str) -> list[tuple[str, int]]:
     codes = [(code, at) for place, at in reader.read() or () if (code := reader.describe(place)) is not None]
     return [(code.name.rpartition(".")[2], code.find_line(at)) for code, at in codes if code.file == script]
@@ -58,6 +64,7 @@ def _list_lines(reader: StackReader, script: str) -> list[tuple[str, int]]:
 
 def test_functions_files_and_lines_of_another_process_are_read(tmp_path: Path, waiting: subprocess.Popen[str]) -> None:
     ((post, reader),) = take_posts(tmp_path)
+    assert reader is not None
     assert (post.pid, post.replica, post.loader) == (waiting.pid, 3, 7)
     script = str(tmp_path / "waiting.py")
     deadline = time.monotonic() + 60.0
@@ -73,7 +80,7 @@ def test_an_offer_is_taken_once(tmp_path: Path, waiting: subprocess.Popen[str]) 
 
 
 def test_a_process_that_has_ended_says_so(tmp_path: Path, waiting: subprocess.Popen[str]) -> None:
-    ((_, reader),) = take_posts(tmp_path)
+    reader = _open(tmp_path)
     waiting.kill()
     waiting.wait()
     with pytest.raises(OSError, match=r"gone|\["):
@@ -82,7 +89,7 @@ def test_a_process_that_has_ended_says_so(tmp_path: Path, waiting: subprocess.Po
 
 @pytest.mark.parametrize("waiting", [MOST_FRAMES - 100], indirect=True)
 def test_a_deep_stack_is_read_whole(tmp_path: Path, waiting: subprocess.Popen[str]) -> None:
-    ((_, reader),) = take_posts(tmp_path)
+    reader = _open(tmp_path)
     places = reader.read()
     assert places is not None
     assert len(places) > MOST_FRAMES - 100
@@ -106,7 +113,7 @@ def test_a_wrong_address_is_no_stack_and_no_crash(tmp_path: Path) -> None:
 
 def test_an_offer_of_this_process_names_this_function(tmp_path: Path) -> None:
     post_thread(tmp_path, TRAINER, -1, os.getpid())
-    ((_, reader),) = take_posts(tmp_path)
+    reader = _open(tmp_path)
     places = reader.read()
     assert places is not None
     names = [code.name for place in places if (code := reader.describe(place[0])) is not None]

@@ -10,16 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from collector.format.schema.layout import events_path
 from collector.frames.posting import TRAINER, post_thread
 from collector.sidecar import sampler as room
+from collector.sidecar.assemblers.stacks import StacksAssembler
 from collector.sidecar.sampler import StackSampler
 from collector.sidecar.stack_names import StackBook
+from tests.unit.sidecar.test_steady import CLOCK, Assembly
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux only")
 
 _WORKER = """
 import os, sys
 from pathlib import Path
+from collector.format.schema.layout import events_path
 from collector.frames.posting import post_thread
 post_thread(Path(sys.argv[1]), 0, 0, os.getppid())
 print(flush=True)
@@ -71,6 +75,23 @@ def test_reading_that_costs_more_than_its_share_waits(tmp_path: Path) -> None:
     assert max(usual) <= 1.5 / room.RATE_PER_S
     # A second of a processor in a hundred seconds is the whole share of two processors, two seconds are too many.
     assert sampler._choose_wait(100.0, time.thread_time() - 2.0) == 1.0
+
+
+def test_a_system_that_forbids_reading_is_named_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str, flags: int) -> int:
+        raise PermissionError(13, "Permission denied", path)
+
+    assembly = Assembly(tmp_path)
+    assembler = StacksAssembler(tmp_path, CLOCK)
+    post_thread(events_path(tmp_path), TRAINER, -1, os.getpid())
+    assert assembler.describe() == {}
+    monkeypatch.setattr(os, "open", refuse)
+    assembler._sampler._look()
+    monkeypatch.undo()
+    assembly.log.close()
+    ((signal,),) = assembler.describe().values()
+    assert (signal["name"], signal["state"]) == ("stacks", "unavailable")
+    assert "ptrace_scope" in signal["reason"]
 
 
 def test_stopping_one_that_never_began_is_nothing(tmp_path: Path) -> None:
