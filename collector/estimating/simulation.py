@@ -72,6 +72,7 @@ class LoopModel:
     `batches` and `steps` are replayed in turn, from the start again when they run out. `cores` are those that the
     run may use, `others` the cores that other programs take. `extra_ns` is the amortised cost per step of what does
     not happen in every step (starting workers, checkpoints, validation). `receive` is paid for each batch of a worker.
+    `left` is the part of every step that changes to the step itself have left so far.
     """
 
     batches: tuple[Job, ...]
@@ -84,6 +85,7 @@ class LoopModel:
     extra_ns: float = 0.0
     receive: Receive = field(default_factory=Receive)
     sharing: Sharing = field(default_factory=Sharing)
+    left: float = 1.0
 
     @property
     def processors(self) -> Processors:

@@ -82,14 +82,19 @@ def scale_stages(case: Case, batches: BatchTimes, stages: tuple[str, ...], facto
 
 
 def shorten_step(case: Case, part: str, part_ns: float, saved_frac: float) -> WhatIf:
-    """Return the what-if of a part of the step, outside of the wait for data, of which a share is saved."""
+    """Return the what-if of a part of the step, outside of the wait for data, of which a share is saved.
+
+    Parts are parts of the step as it was measured, so what several changes save adds up.
+    """
     own_ns = case.loading.loop.own_ns
-    taken = min(part_ns / own_ns, 1.0) if own_ns > 0 else 0.0
-    kept = 1.0 - saved_frac * taken
+    saved = saved_frac * (min(part_ns / own_ns, 1.0) if own_ns > 0 else 0.0)
 
     def change(model: LoopModel) -> LoopModel:
+        left = max(model.left - saved, 0.0)
+        kept = left / model.left if model.left > 0 else 1.0
         # In proportion: what stalls some steps is saved in those, and cannot be saved in the short ones between.
-        return replace(model, steps=tuple(Job(step.wall_ns * kept, step.cores) for step in model.steps))
+        steps = tuple(Job(step.wall_ns * kept, step.cores) for step in model.steps)
+        return replace(model, steps=steps, left=left)
 
     return WhatIf(change, {part: part_ns})
 

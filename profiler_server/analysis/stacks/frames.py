@@ -12,6 +12,7 @@ _STANDARD = re.compile(r".*/lib(?:64)?/(?:python|pypy)3(?:\.\d+)?t?/(?P<rest>.+)
 _INTERNAL = ("<frozen ", "<__array_function__")
 _LONGEST_STACK, _LONGEST_LINE, _LONGEST_NAME, _LONGEST_FILE, _LONGEST_NUMBER = 200_000, 1_000, 200, 500, 9
 """What a recording writes is shorter; a table may come from anywhere."""
+_COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
 _UNKNOWN = "(unknown)"
 
 
@@ -38,6 +39,16 @@ class Frame:
         if name == "<module>":
             return f"{self.package} ({self.base})" if self.package else self.base
         return f"{self.package}.{name}" if self.package else name
+
+    @property
+    def is_comprehension(self) -> bool:
+        """Say whether it is an expression with a frame of its own, which a reader takes for the line that it stands in."""
+        return self.name.rpartition(".")[2] in _COMPREHENSIONS
+
+    @property
+    def is_nested(self) -> bool:
+        """Say whether it was defined inside of another function, as what a decorator returns is."""
+        return "<locals>" in self.name
 
     @property
     def base(self) -> str:

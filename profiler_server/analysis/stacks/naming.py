@@ -7,10 +7,11 @@ where everything of a stage lies, so what it calls is named, if that is most of 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from profiler_server.analysis.stacks.frames import Frame
 
@@ -148,13 +149,21 @@ def _name_sample(stack: Sequence[Frame], entry: int, entrances: frozenset[Functi
         own = next((place for place in range(entry, len(stack)) if not stack[place].package), None)
         if own is None:
             break
-        last, entry, is_own_line = stack[own], own + 1, True
-        if last.function not in entrances:
+        is_part = last is not None and stack[own].is_comprehension and stack[own].file == last.file
+        last = replace(last, line=stack[own].line) if last is not None and is_part else stack[own]
+        entry, is_own_line = own + 1, True
+        if last.function not in entrances and not is_part:
             return _Name(last.label, "", last)
     if entry < len(stack):
-        called = stack[entry]
+        called = _find_called(stack[entry:])
         return _Name(called.label, last.label if last is not None else "", last or called)
     return _Name(last.label, "", last, is_own_line) if last is not None else None
+
+
+def _find_called(stack: Sequence[Frame]) -> Frame:
+    """Return the first function of a library below its wrappers, which its users do not know by name."""
+    inside = itertools.takewhile(lambda frame: frame.package == stack[0].package, stack)
+    return next((frame for frame in inside if not frame.is_nested), stack[0])
 
 
 def _build(names: Sequence[tuple[_Name, int]], whole: int) -> NamedFunction:

@@ -63,7 +63,7 @@ def _judge(case: Case) -> Finding | None:
         gain_range=(0.25, 1.02),
     )
     culprit = find_dominant(part)
-    return found if culprit is None else _blame(case, found, culprit, min(typical, spent))
+    return found if culprit is None else _blame(case, found, culprit, spent)
 
 
 def _blame(case: Case, found: Finding, culprit: NamedFunction, outside_ns: float) -> Finding:

@@ -72,6 +72,28 @@ def test_what_the_data_set_calls_is_named_and_not_the_data_set(tmp_path: Path) -
     assert 0.07 < part.dominant.error_frac < 0.1
 
 
+def test_an_expression_with_a_frame_of_its_own_is_part_of_the_function_around_it(tmp_path: Path) -> None:
+    stacks = _read(
+        tmp_path,
+        FORWARD,
+        in_phase("tail", 60, own("distance", 9), own("distance.<locals>.<genexpr>", 10)),
+        in_phase("tail", 30, own("<listcomp>", 61), library("argmax", "torch/functional.py")),
+        in_phase("tail", 10, own("<listcomp>", 61)),
+    )
+    assert _tell(stacks.phase("tail")) == [
+        ("distance", "", "train.py:9", 0.6),
+        ("torch.argmax", "main", "train.py:61", 0.3),
+        ("main", "", "train.py:61", 0.1),
+    ]
+
+
+def test_a_library_is_named_by_what_its_wrappers_call(tmp_path: Path) -> None:
+    wrapper = library("Optimizer.profile_hook_step.<locals>.wrapper", "torch/optim/optimizer.py")
+    step = library("AdamW.step", "torch/optim/adamw.py")
+    stacks = _read(tmp_path, FORWARD, in_phase("optimizer", 50, wrapper, step), in_phase("optimizer", 50, wrapper))
+    assert [name for name, *_ in _tell(stacks.phase("optimizer"))] == ["torch.AdamW.step", "torch.wrapper"]
+
+
 def test_batches_that_the_training_thread_makes_have_stages_too(tmp_path: Path) -> None:
     stacks = _read(tmp_path, FORWARD, in_stage("collate", 60, own("gather", 28), replica=-1))
     assert _tell(stacks.stage(0, "collate")) == [("gather", "", "train.py:28", 1.0)]
