@@ -63,7 +63,7 @@ class MeasuredLoop:
 
 
 def _keeps_loading(model: LoopModel, changed: LoopModel) -> bool:
-    return replace(changed, steps=model.steps, extra_ns=model.extra_ns) == model
+    return replace(changed, steps=model.steps, left=model.left, extra_ns=model.extra_ns) == model
 
 
 def measure_loop(
