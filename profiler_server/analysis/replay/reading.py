@@ -17,7 +17,7 @@ from profiler_server.analysis.replay.sightings.copies import (
 )
 from profiler_server.analysis.replay.sightings.fusing import find_attention_by_hand, find_unfused_pointwise
 from profiler_server.analysis.replay.sightings.gradients import find_checkpointing, find_recorded_gradients
-from profiler_server.analysis.replay.sightings.loops import find_per_parameter_loops
+from profiler_server.analysis.replay.sightings.loops import find_per_parameter_loops, find_update_loops
 from profiler_server.analysis.replay.sightings.shapes import (
     find_convolutions,
     find_layout_copies,
@@ -43,6 +43,7 @@ SIGHTINGS: dict[str, Callable[[Trial], Sighting | None]] = {
     "built_on_cpu": find_built_on_cpu,
     "cast_before_copy": find_cast_before_copy,
     "per_parameter_loops": find_per_parameter_loops,
+    "update_loops": find_update_loops,
     "misaligned_shapes": find_misaligned_shapes,
     "layout_copies": find_layout_copies,
     "convolutions": find_convolutions,

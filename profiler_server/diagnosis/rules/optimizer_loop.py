@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_count, format_duration, format_share
 
+_STEP = re.compile(r"Optimizer\.step#(\w+)\.step")
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 """Optimizers with a fused form on every device."""
 _FOREACH = ("Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
@@ -23,7 +25,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
     share = case.steps.share("optimizer")
     if share < UPDATE_FRAC:
         return None
-    optimizers = case.facts.get("optimizers")
+    optimizers = case.facts.get("optimizers") or _read_optimizers(case)
     if not isinstance(optimizers, list) or not optimizers:
         return Abstention("optimizer_loop", "which optimizer runs and how", "Record with a newer version of Stepscope.")
     slow = [entry for entry in optimizers if isinstance(entry, Mapping) and _loops(case, entry)]
@@ -46,6 +48,14 @@ def _judge(case: Case) -> Finding | Abstention | None:
         gain_range=(0.6, 1.5),
     )
     return predict_or(case, finding, "optimizer", "update")
+
+
+def _read_optimizers(case: Case) -> list[Mapping[str, Any]]:
+    """Return the optimizer that a window shows to loop, where its settings were not recorded."""
+    replay = case.device.replay
+    seen = replay.seen.get("update_loops") if replay is not None else None
+    names = [_STEP.fullmatch(name) for name in seen.examples] if seen is not None else []
+    return [{"name": found[1], "foreach": False} for found in names if found is not None]
 
 
 def _loops(case: Case, optimizer: Mapping[str, Any]) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from collector.format.intervals import Ints, Mask, unite
 from profiler_server.analysis.replay.graph import Changes
 from profiler_server.analysis.replay.results import Sighting
-from profiler_server.analysis.replay.trial import Change, Trial
+from profiler_server.analysis.replay.trial import UPDATE, Change, Trial
 
 LEAST_IN_A_ROW = 60
 """Operators in a row, all of kinds that have a form for many tensors, from which they are a loop over parameters."""
@@ -19,6 +19,8 @@ _TINY_NS, _TINY_FACTOR = 5_000.0, 0.3
 _LISTED = re.compile(
     r"^aten::(mul_|add_|sub_|div_|lerp_|copy_|zero_|norm|linalg_vector_norm|clamp_|clamp|addcmul_|addcdiv_|sqrt|mul|add|pow|sum)$"
 )
+_SINGLE = re.compile(r"^aten::(mul_?|add_?|sub_?|div_?|lerp_|addcmul_?|addcdiv_?|sqrt_?)$")
+_TOGETHER = re.compile(r"^aten::_(foreach|fused|amp)_")
 _NEUTRAL = re.compile(r"^aten::(detach_?|view|reshape|to|expand|empty|empty_like|resolve_conj|resolve_neg)$")
 
 
@@ -53,3 +55,16 @@ def _find_runs(calls: Ints, wanted: Mask) -> list[Ints]:
     """Return the runs of wanted operators that are long enough."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], wanted.astype(np.int8), [0]])))
     return [calls[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True) if b - a >= LEAST_IN_A_ROW]
+
+
+def find_update_loops(trial: Trial) -> Sighting | None:
+    """Optimizer steps that run operators over one parameter after the other; `examples` are their names."""
+    window = trial.window
+    calls = trial.list_calls(window.threads[0])
+    calls = calls[trial.is_updating(calls)]
+    single = calls[window.match(_SINGLE)[calls]]
+    if window.match(_TOGETHER)[calls].any() or len(single) < LEAST_IN_A_ROW * window.steps:
+        return None
+    marks = np.flatnonzero(window.match(UPDATE))
+    spent = float(trial.updates.length_ns)
+    return trial.sight(len(single), spent, trial.rank_names(marks, trial.lengths(marks)), None)

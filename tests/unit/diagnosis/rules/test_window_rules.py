@@ -10,8 +10,8 @@ import pytest
 from collector.format.run import Run
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.judging import diagnose
-from tests.support.window_cases import HEALTHY_WINDOWS, WINDOW_CASES
-from tests.support.windows import Step, build_window
+from tests.support.window_cases import HEALTHY_WINDOWS, POINTWISE, WINDOW_CASES
+from tests.support.windows import Machine, Step, build_window, compute
 
 Judge = Callable[[Step], tuple[Run, Diagnosis]]
 PREDICTED = [rule for rule, case in WINDOW_CASES.items() if case.mended is not None]
@@ -68,3 +68,25 @@ def test_a_rule_is_silent_where_its_cause_is_gone(rule: str, diagnose_window: Ju
 def test_a_healthy_window_gets_no_advice(name: str, diagnose_window: Judge) -> None:
     _, diagnosis = diagnose_window(HEALTHY_WINDOWS[name])
     assert [entry.rule for entry in diagnosis.suggestions] == []
+
+
+def update(machine: Machine, loops: bool) -> None:
+    def change() -> None:
+        for _ in range(100 if loops else 0):
+            machine.run("aten::mul_", 3.0, 10.0, POINTWISE)
+            machine.run("aten::add_", 3.0, 10.0, POINTWISE)
+        if not loops:
+            machine.run("aten::_foreach_add_", 120.0, 60.0, "multi_tensor_apply")
+
+    compute(machine, 5)
+    machine.mark("Optimizer.step#SGD.step", change)
+
+
+@pytest.mark.parametrize(("loops", "rules"), [(True, {"optimizer_loop"}), (False, set())])
+def test_an_update_that_loops_is_seen_in_a_trace_that_has_no_settings(
+    loops: bool, rules: set[str], diagnose_window: Judge
+) -> None:
+    _, diagnosis = diagnose_window(lambda machine: update(machine, loops))
+    said = {entry.rule: entry for entry in diagnosis.suggestions}
+    assert said.keys() & {"optimizer_loop"} == rules
+    assert not loops or "torch.optim.SGD(model.parameters(), fused=True)" in said["optimizer_loop"].change
