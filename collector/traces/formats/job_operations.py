@@ -76,6 +76,16 @@ def _read_integers(table: pa.Table, name: str, path: Path) -> Ints:
     return np.asarray(values, dtype=np.int64)
 
 
+def _read_kinds(table: pa.Table, path: Path) -> pa.Array:
+    try:
+        kinds = table.column("optype").cast(pa.string()).combine_chunks()
+    except pa.ArrowException:
+        raise TraceError(f"{path}: the column 'optype' does not hold names") from None
+    if kinds.null_count:
+        raise TraceError(f"{path}: row {kinds.is_null().index(True).as_py() + 1} has no optype")
+    return kinds
+
+
 def _read_ns(table: pa.Table, name: str, path: Path) -> Ints:
     try:
         values = table.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
@@ -102,7 +112,7 @@ class _Job:
                 raise TraceError(f"{path}: row {int(numbers[name].argmin()) + 1} has no {name}")
         self.rank = numbers["rank"]
         self._numbers = numbers
-        self._kind = table.column("optype").cast(pa.string()).combine_chunks()
+        self._kind = _read_kinds(table, path)
         self._duration = np.maximum(_read_ns(table, "duration", path), 0)
         start = _read_ns(table, "start_ts", path)
         self.steps, step = np.unique(numbers["step"], return_inverse=True)

@@ -49,6 +49,14 @@ def test_texts_in_a_column_of_numbers_are_refused(tmp_path: Path) -> None:
         import_trace(write_changed(tmp_path, stage=texts), tmp_path / "run")
 
 
+def test_kinds_that_are_no_texts_are_refused(tmp_path: Path) -> None:
+    lists = pa.array([[1]] * pq.read_metadata(CARRIED).num_rows)
+    with pytest.raises(TraceError, match="'optype' does not hold names"):
+        import_trace(write_changed(tmp_path, optype=lists), tmp_path / "run")
+    with pytest.raises(TraceError, match="row 8 has no optype"):
+        import_trace(write_changed(tmp_path, optype=change("optype", 7, None)), tmp_path / "run")
+
+
 def test_a_file_that_is_cut_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "cut.parquet"
     path.write_bytes(CARRIED.read_bytes()[:5000])
