@@ -90,8 +90,11 @@ class Caches:
             if path.parent == self._results and self._read_results() != self._whole:
                 raise HarmError("a damaged result is taken for a whole one")
             for ask in asks:
-                if self._server.ask(ask).content != self._answers.get(ask, b"") and ask in self._answers:
-                    raise HarmError(f"{ask} shows what is not there")
+                answer = self._server.ask(ask)
+                if answer.status_code == 404 and path.is_symlink():
+                    continue  # a run with a link that leads out of the base directory is not shown
+                if answer.content != self._answers.get(ask, b"") and ask in self._answers:
+                    raise HarmError(f"{ask} shows what is not there: {answer.status_code} {answer.content[:200]!r}")
             if timer is not None:
                 timer.join()
             return path.is_file() and path.read_bytes() == case.content
