@@ -44,6 +44,44 @@ def run(folder: Path, text: str) -> str:
     return run_script(folder, BEGIN + text)
 
 
+def test_what_killed_recorder_processes_left_is_not_done_in_the_training(tmp_path: Path) -> None:
+    printed = run(
+        tmp_path,
+        """
+from pathlib import Path
+killed = Path("killed")
+killed.write_text("#!/bin/sh\\nkill -9 $$\\n")
+killed.chmod(0o700)
+sys.executable = str(killed.absolute())
+profiler = Profiler("out", window=None)
+train(profiler, 10)
+profiler.analyse()
+print("ended")
+""",
+    )
+    assert "was killed each time, which the system does where memory is full" in printed
+    assert "recover" in printed
+    assert "ended" in printed
+    assert set(recover_run(tmp_path / "out").values()) == {"recovered"}
+    assert open_run(tmp_path / "out").rank(0).count_steps() == 10
+
+
+def test_our_processes_are_what_the_system_ends_first(tmp_path: Path) -> None:
+    printed = run(
+        tmp_path,
+        """
+profiler = Profiler("out", window=None)
+train(profiler, 3)
+deadline = time.monotonic() + 60
+while (found := open(f"/proc/{find_sidecar()}/oom_score_adj").read().strip()) != "1000" and time.monotonic() < deadline:
+    time.sleep(0.02)
+print("said", found)
+profiler.analyse()
+""",
+    )
+    assert "said 1000" in printed
+
+
 def test_a_recorder_process_that_is_stopped_holds_nothing_up_and_costs_no_step(tmp_path: Path) -> None:
     printed = run(
         tmp_path,
