@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from collector.format.run import Run, open_run
@@ -38,18 +38,33 @@ def import_trace(
     steps_from: str | None = None,
     on_progress: Progress | None = None,
     limits: ReadLimits | None = None,
-    workers: Workers | None = None,
 ) -> Run:
     """Make a run at `run_path` of one trace, of one trace per rank, or of a folder of such traces.
 
     `steps_from` tells steps by hand: `optimizer`, `whole`, or a regular expression for the names of slices. `limits` say
-    how much a file may unpack to and how long all of it may take. `workers` read files at the same time; by default this
-    process reads one after the other.
+    how much a file may unpack to and how long all of it may take.
     Nothing is left behind when it fails, and a run that is there already is not touched. Raises TraceError for a file
     that cannot be read, for two files of the same rank and for files that cannot be ranks of one job, OutputError if
     the run cannot be written.
     """
-    files = list_files([paths] if isinstance(paths, (str, Path)) else list(paths))
+    how = Importing(name, steps_from, on_progress, limits or ReadLimits())
+    return import_traces([paths] if isinstance(paths, (str, Path)) else list(paths), run_path, how)
+
+
+@dataclass(frozen=True)
+class Importing:
+    """How traces are imported; `workers` read files at the same time, by default this process one after the other."""
+
+    name: str | None = None
+    steps_from: str | None = None
+    on_progress: Progress | None = None
+    limits: ReadLimits = field(default_factory=ReadLimits)
+    workers: Workers = field(default_factory=Here)
+
+
+def import_traces(paths: Sequence[str | Path], run_path: str | Path, how: Importing) -> Run:
+    """Make a run of traces, as `import_trace`."""
+    files = list_files(paths)
     target = Path(run_path).expanduser().absolute()
     if layout.profiler_path(target).exists():
         raise OutputError(f"{target} holds a run already; choose another name")
@@ -59,8 +74,8 @@ def import_trace(
     except OSError as error:
         raise OutputError(f"{target.parent} cannot be written: {error.strerror or error}") from None
     try:
-        options = ReadOptions(None, None, steps_from, scratch, on_progress, (limits or ReadLimits()).begin())
-        _write_run(files, scratch, name or target.name, options, workers or Here())
+        options = ReadOptions(None, None, how.steps_from, scratch, how.on_progress, how.limits.begin())
+        _write_run(files, scratch, how.name or target.name, options, how.workers)
         _move(scratch, target)
     except OSError as error:
         raise OutputError(f"{target} cannot be written: {error.strerror or error}") from None

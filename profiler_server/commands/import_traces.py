@@ -15,6 +15,7 @@ from profiler_server.format import format_ranks
 from profiler_server.store.names import UNSAFE, find_free_name, name_run
 
 if TYPE_CHECKING:
+    from collector.format.run import Run
     from collector.traces.workers import Workers
 
 NAME = "import"
@@ -58,8 +59,7 @@ def command(
     ] = None,
 ) -> None:
     """Make a run of torch.profiler traces (.json, .json.gz), operations of a job (.parquet) or Flight Recorder dumps."""
-    from collector.traces.importing import import_trace
-    from profiler_server.analysis.ranks.hang import find_hang
+    from collector.traces.importing import Importing, import_traces
     from profiler_server.store.mirror import find_mirror
 
     base = find_base_dir(base_dir, context)
@@ -71,15 +71,15 @@ def command(
     workers = choose_workers(traces, jobs, dask)
     with show_progress(f"Importing {chosen}") as on_progress:
         limits = ReadLimits(int(limit_gib * (1 << 30)), limit_minutes * 60)
-        run = import_trace(
-            traces,
-            base / chosen,
-            name=chosen,
-            steps_from=steps_from,
-            on_progress=on_progress,
-            limits=limits,
-            workers=workers,
-        )
+        how = Importing(chosen, steps_from, on_progress, limits, workers)
+        run = import_traces(traces, base / chosen, how)
+    tell_result(run)
+
+
+def tell_result(run: Run) -> None:
+    """Say what was imported, why its job hung if it did, and what its traces lack."""
+    from profiler_server.analysis.ranks.hang import find_hang
+
     typer.echo(f"Imported {format_ranks(len(run.ranks), run.manifest.world_size)} as {run.path}")
     if (hang := find_hang(run)) is not None:
         typer.echo(hang.sentence)
