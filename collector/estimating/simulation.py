@@ -53,16 +53,21 @@ class Sharing:
 
 @dataclass(frozen=True)
 class Receive:
-    """What the training thread does to take over a batch of a worker, and by how much longer that is while the worker
-    makes the next one: in Python, both need its interpreter.
+    """What the training thread does to take over a batch of a worker: `idle_ns` of it, and up to `held_ns` more while
+    that worker makes the next one, as in Python both need its interpreter. `cores` are those that it needs meanwhile.
     """
 
-    job: Job = Job(0.0, 0.0)
-    busy: Job = Job(0.0, 0.0)
+    idle_ns: float = 0.0
+    held_ns: float = 0.0
+    cores: float = 1.0
+
+    def find_job(self, left_ns: float) -> Job:
+        """Return the work of taking over a batch of a worker that has so much left to do on the next."""
+        return Job(self.idle_ns + min(self.held_ns, left_ns), self.cores)
 
     def scale(self, factor: float) -> Receive:
         """Return the same with this share of its time."""
-        return Receive(*(Job(job.wall_ns * factor, job.cores) for job in (self.job, self.busy)))
+        return replace(self, idle_ns=self.idle_ns * factor, held_ns=self.held_ns * factor)
 
 
 @dataclass(frozen=True)
@@ -184,7 +189,6 @@ def _simulate_uncontended(model: LoopModel, count: int) -> Simulated:
     window = model.workers * model.prefetch
     batches, steps = [job.wall_ns for job in model.batches], [job.wall_ns for job in model.steps]
     receive = model.receive
-    takes_longer = receive.busy.wall_ns > receive.job.wall_ns
     free = [0.0] * model.workers
     received = [0.0] * count
     now = 0.0
@@ -196,24 +200,24 @@ def _simulate_uncontended(model: LoopModel, count: int) -> Simulated:
         sent = received[number - window] if number >= window else 0.0
         free[worker] = max(free[worker], sent) + batches[number % len(batches)]
         now = max(now, free[worker])
-        is_busy = takes_longer and _makes_next(model, number, now, free[worker], received)
-        now = received[number] = now + (receive.busy if is_busy else receive.job).wall_ns
+        left = _find_left(model, number, now, free[worker], received) if receive.held_ns else 0.0
+        now = received[number] = now + receive.find_job(left).wall_ns
         now += steps[number % len(steps)]
         ends[number] = now
     return _average(asked, received, ends)
 
 
-def _makes_next(model: LoopModel, number: int, now: float, free: float, received: list[float]) -> bool:
-    """Say whether the worker that made a batch makes a later one now, of those that it has been asked for."""
+def _find_left(model: LoopModel, number: int, now: float, free: float, received: list[float]) -> float:
+    """Return what the worker that made a batch has left of a later one that it makes now, of those it was asked for."""
     window = model.workers * model.prefetch
     for later in range(number + model.workers, number + window, model.workers):
         start = max(free, received[later - window] if later >= window else 0.0)
         free = start + model.batches[later % len(model.batches)].wall_ns
         if start > now:
-            return False
+            return 0.0
         if free > now:
-            return True
-    return False
+            return free - now
+    return 0.0
 
 
 def _average(asked: list[float], received: list[float], ends: list[float]) -> Simulated:
@@ -290,8 +294,8 @@ class _Contended:
             return
         worker = self.ready.pop(wanted)
         self.outstanding[worker] -= 1
-        receive = self.model.receive
-        self.step = _Running(receive.job if self.busy[worker] is None else receive.busy, -1)
+        making = self.busy[worker]
+        self.step = _Running(self.model.receive.find_job(making.left_ns if making is not None else 0.0), -1)
         self.receives = True
         if not self.step.left_ns:
             self._go_on()

@@ -169,9 +169,8 @@ def _build_receive(batches: BatchTimes | None, stretch: float) -> Receive:
     """Return what taking a batch over costs: as it was seen, or what is usual where the run has no workers."""
     seen = batches.receiving if batches is not None else None
     if seen is None:
-        return Receive(Job(_USUAL_RECEIVE_NS, 1.0), Job(_USUAL_RECEIVE_NS, 1.0))
-    idle, busy = seen.idle_ns / stretch, max(seen.busy_ns, seen.idle_ns) / stretch
-    return Receive(Job(idle, 1.0), Job(busy, 1.0))
+        return Receive(_USUAL_RECEIVE_NS)
+    return Receive(seen.idle_ns / stretch, seen.held_ns / stretch)
 
 
 def _calibrate(model: LoopModel, step_ns: float) -> tuple[LoopModel, float]:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.intervals import Floats, Ints, Mask
+from collector.format.intervals import Floats, Ints
 from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.steps import read_integers
@@ -20,6 +20,7 @@ from collector.format.steps import read_integers
 _MIN_FETCHES = 10
 _MOST_ROWS = 100_000
 _WORKER_BITS = 52
+_ROUNDS = 30
 _SOON_NS = 1_000_000
 """A worker that begins its next batch so soon after it sent one computes while that is taken over."""
 _FETCH_COLUMNS = ("loader", "epoch", "batch", "start_ns", "duration_ns")
@@ -28,10 +29,12 @@ _STAGE_COLUMNS = ("stage", "kind", "replica", "loader", "epoch", "batch", "start
 
 @dataclass(frozen=True)
 class Receiving:
-    """Mean time to take over a batch from a worker that is idle, and from one that makes the next."""
+    """Mean time to take over a batch from a worker that is idle, and how much longer it takes from one that makes the
+    next, if that goes on for so long: when the next is made, the interpreter is free.
+    """
 
     idle_ns: float
-    busy_ns: float
+    held_ns: float
 
 
 def read_receiving(rank: RankRun, loader: int) -> Receiving | None:
@@ -65,8 +68,21 @@ def compare_receiving(fetches: pa.Table, stages: pa.Table) -> Receiving | None:
     got = asked + read_integers(fetches, "duration_ns")[known]
     begun = np.maximum(asked, work.sent_ns[at])
     took = np.maximum(got - begun, 0).astype(np.float64)
-    busy = _find_busy(work, work.worker[at], begun)
-    return Receiving(_average(took, ~busy), _average(took, busy))
+    left = _find_left(work, work.worker[at], begun)
+    busy = left > 0
+    idle_ns = float(took[~busy].mean()) if int((~busy).sum()) >= _MIN_FETCHES else float(took.mean())
+    if int(busy.sum()) < _MIN_FETCHES:
+        return Receiving(idle_ns, 0.0)
+    return Receiving(idle_ns, _find_held(np.maximum(took[busy] - idle_ns, 0.0), left[busy]))
+
+
+def _find_held(longer: Floats, left: Floats) -> float:
+    """Return h at which min(h, what was left of the next batch) is, on average, how much longer taking over took."""
+    low, high = 0.0, float(longer.max())
+    for _ in range(_ROUNDS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if np.minimum(middle, left).mean() > longer.mean() else (middle, high)
+    return high
 
 
 @dataclass(frozen=True)
@@ -94,21 +110,16 @@ def _find_work(stages: pa.Table) -> _Work:
     return _Work(batch, worker, begun, made, sent)
 
 
-def _find_busy(work: _Work, worker: Ints, at_ns: Ints) -> Mask:
-    """Say for each worker and time whether it was making a batch then, or soon after."""
+def _find_left(work: _Work, worker: Ints, at_ns: Ints) -> Floats:
+    """Return what is left at that time of the batch that each worker makes then, or soon after; 0 if it makes none."""
     begun = (work.worker << _WORKER_BITS) + np.minimum(work.begun_ns, (1 << _WORKER_BITS) - 1)
     order = np.argsort(begun)
     asked = (worker << _WORKER_BITS) + at_ns + _SOON_NS
     last = np.searchsorted(begun[order], asked, side="right") - 1
     found = order[np.maximum(last, 0)]
-    busy: Mask = (last >= 0) & (work.worker[found] == worker) & (work.made_ns[found] > at_ns)
-    return busy
+    left = np.where((last >= 0) & (work.worker[found] == worker), work.made_ns[found] - at_ns, 0)
+    return np.maximum(left, 0).astype(np.float64)
 
 
 def _number(rows: pa.Table) -> Ints:
     return (read_integers(rows, "epoch") << 36) + read_integers(rows, "batch")
-
-
-def _average(took: Floats, chosen: Mask) -> float:
-    """Return the mean of one of the two cases; of all where that was seen too rarely."""
-    return float(took[chosen].mean()) if int(chosen.sum()) >= _MIN_FETCHES else float(took.mean())

@@ -196,7 +196,7 @@ def test_more_cores_or_fewer_other_programs_never_make_a_step_longer(
 
 
 def test_taking_a_batch_over_is_part_of_every_step_that_workers_feed() -> None:
-    receive = Receive(Job(7.0, 0.0), Job(7.0, 0.0))
+    receive = Receive(7.0, cores=0.0)
     fed = model_of(batch=20.0, step=60.0, receive=receive)
     assert simulate(fed, 200).step_ns == pytest.approx(67.0, rel=0.01)
     assert simulate(fed, 200).wait_ns == pytest.approx(7.0, rel=0.01)
@@ -206,11 +206,14 @@ def test_taking_a_batch_over_is_part_of_every_step_that_workers_feed() -> None:
 
 
 def test_a_worker_that_makes_the_next_batch_hands_over_the_last_one_more_slowly() -> None:
-    receive = Receive(Job(1.0, 0.0), Job(9.0, 0.0))
-    always = model_of(batch=100.0, step=48.0, workers=2, prefetch=4, receive=receive)
-    seldom = replace(always, workers=8)
-    assert simulate(always, 300).step_ns > 52.0
-    assert simulate(seldom, 300).step_ns == pytest.approx(49.0, rel=0.05)
+    # One worker makes batches of 100 without a pause, so the training thread waits for it, and then for its interpreter.
+    receive = Receive(1.0, 8.0, cores=0.0)
+    busy = model_of(batch=100.0, step=20.0, workers=1, receive=receive)
+    assert simulate(busy, 200).wait_ns == pytest.approx(80.0, rel=0.02)
+    ahead = replace(busy, workers=8, prefetch=4)  # all of them are done long before
+    assert simulate(ahead, 200).step_ns == pytest.approx(21.0, rel=0.05)
+    # Half way: each of two workers still makes its next batch when the last is taken over.
+    assert simulate(replace(busy, steps=(Job(41.0, 0.0),), workers=2), 200).step_ns == pytest.approx(50.0, rel=0.03)
 
 
 @settings(max_examples=30)
@@ -218,6 +221,6 @@ def test_a_worker_that_makes_the_next_batch_hands_over_the_last_one_more_slowly(
 def test_both_ways_to_simulate_agree_on_taking_batches_over(
     batches: list[float], steps: list[float], workers: int, prefetch: int, took: float
 ) -> None:
-    model = replace(replay(batches, steps, workers, prefetch), receive=Receive(Job(took, 0.0), Job(took, 0.0)))
+    model = replace(replay(batches, steps, workers, prefetch), receive=Receive(took, 2 * took, cores=0.0))
     quick, general = simulate(model, 90), _Contended(model, 90, _Stretches(model)).run()
     assert general.step_ns == pytest.approx(quick.step_ns, rel=1e-3, abs=0.1)

@@ -41,11 +41,25 @@ def test_the_wait_before_a_batch_has_been_sent_is_not_receiving_it() -> None:
 
 
 def test_a_worker_that_makes_the_next_batch_is_told_from_one_that_waits() -> None:
-    busy, idle = receive(12.0, 13.0, 3.0), receive(40.0, 13.0, 1.0)
-    assert busy is not None
+    idle = receive(40.0, 13.0, 1.0)
     assert idle is not None
-    assert busy.busy_ns == pytest.approx(3.0 * MS)
-    assert idle.idle_ns == pytest.approx(1.0 * MS)
+    assert (idle.idle_ns, idle.held_ns) == pytest.approx((1.0 * MS, 0.0))
+    # Every other batch is followed by the next at once, and takes 4 ms longer to take over.
+    begins = [n * 20.0 - 8.0 * (n % 2) for n in range(60)]
+    stages = [row for n, begin in enumerate(begins) for row in stages_of(n, begin)]
+    fetches = [fetch_of(n, begin + 12.0, 1.0 if n % 2 else 5.0) for n, begin in enumerate(begins)]
+    found = compare_receiving(build_table_from_rows("fetches", fetches), build_table_from_rows("stages", stages))
+    assert found is not None
+    assert (found.idle_ns, found.held_ns) == pytest.approx((1.0 * MS, 4.0 * MS), rel=0.01)
+
+
+def test_a_batch_that_is_soon_made_holds_the_interpreter_no_longer_than_that() -> None:
+    begins = [n * 12.0 for n in range(60)]
+    stages = [row for n, begin in enumerate(begins) for row in stages_of(n, begin)]
+    fetches = [fetch_of(n, begin + 20.0, 3.0) for n, begin in enumerate(begins)]  # 2 ms of the next batch are left
+    found = compare_receiving(build_table_from_rows("fetches", fetches), build_table_from_rows("stages", stages))
+    assert found is not None
+    assert found.idle_ns + min(found.held_ns, 2.0 * MS) == pytest.approx(3.0 * MS, rel=0.01)
 
 
 def test_from_a_few_batches_nothing_is_known() -> None:
