@@ -64,6 +64,11 @@ def test_search_leads_to_a_slice_and_its_details(asker: Asker) -> None:
     assert details["kind"]["count"] == 3
 
 
+def test_a_run_without_device_work_has_no_critical_path(asker: Asker) -> None:
+    answer = asker.ask(f"{API}/critical?rank=0")
+    assert (answer.status_code, answer.json()) == (200, {"starts": [], "ends": [], "lanes": []})
+
+
 def test_an_area_is_summed_by_name(asker: Asker) -> None:
     meta = read_meta(asker)
     found = asker.ask(f"{API}/area?begin=0&end={meta['span']}").json()
