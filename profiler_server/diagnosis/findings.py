@@ -42,7 +42,8 @@ class Finding:
     the part of the simulated gain that can be expected: a step time is predicted by a rule that is sure of its fix,
     a range by one that is not. `severity` is set by rules that claim nothing. `assumption` is what the prediction
     takes for granted ("transforms took half as long"), where reaching it is up to the user. `settings` are the arguments of
-    the DataLoader that the change sets, empty for a change to other code.
+    the DataLoader that the change sets, empty for a change to other code. `saved_per_step_frac` is what a change between
+    the steps saves of the run, as a share of its steps: changes to the step that save less come after it.
     """
 
     title: str
@@ -58,6 +59,7 @@ class Finding:
     gain_range: tuple[float, float] = (0.9, 1.05)
     severity: Literal["medium", "low", "info"] = "info"
     settings: Mapping[str, int | bool] = field(default_factory=dict)
+    saved_per_step_frac: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -120,16 +120,26 @@ def judge(case: Case) -> Diagnosis:
         notes = _write_sightings(case, heard.findings, steady)
     notes.sort(key=lambda note: _SEVERITIES.index(note.severity))
     bound = find_bound(case)
-    suggestions = (*(write_suggestion(case, claim) for claim in claims), *notes)
+    leads = _find_leads(case, heard.findings, claims)
+    notes = [note for note in notes if note.rule not in {lead.rule for lead in leads}]
+    suggestions = (*leads, *(write_suggestion(case, claim) for claim in claims), *notes)
     return Diagnosis(
         bound_by=bound,
-        sentence=say_verdict(case, bound, claims, notes),
+        sentence=say_verdict(case, bound, claims, notes, leads),
         suggestions=suggestions,
         abstained=tuple(heard.abstained),
         silence="" if suggestions else _explain_silence(case, steady),
         warnings=tuple(heard.failures),
         limit=say_limit(case, bound),
     )
+
+
+def _find_leads(case: Case, findings: Findings, claims: Sequence[Claim]) -> list[Suggestion]:
+    """Return what saves more of the run between its steps than any change to the step would, if there is one."""
+    if not claims:
+        return []
+    most = max(1.0 - claim.step_ns / case.steps.mean_ns for claim in claims)
+    return [write_note(rule, found, "medium") for rule, found in findings if found.saved_per_step_frac > most]
 
 
 def _explain_silence(case: Case, steady: int) -> str:

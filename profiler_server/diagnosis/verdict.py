@@ -108,8 +108,14 @@ def say_limit(case: Case, bound: BoundBy) -> str:
     return _SENTENCES[bound.kind](case, bound)
 
 
-def say_verdict(case: Case, bound: BoundBy, claims: Sequence[Claim], notes: Sequence[Suggestion]) -> str:
-    """Return the verdict as one or two sentences with figures."""
+def say_verdict(
+    case: Case,
+    bound: BoundBy,
+    claims: Sequence[Claim],
+    notes: Sequence[Suggestion],
+    leads: Sequence[Suggestion] = (),
+) -> str:
+    """Return the verdict as some sentences with figures; `leads` come before the claims."""
     sentence = say_limit(case, bound)
     # What the verdict is about already is not said twice.
     told = [note for note in notes if note.severity != "info" and (bound.kind, note.rule) != ("receive", "ipc_bound")]
@@ -126,6 +132,7 @@ def say_verdict(case: Case, bound: BoundBy, claims: Sequence[Claim], notes: Sequ
     if not claims:
         least = format_share(find_min_gain_ns(case) / case.steps.mean_ns)
         return f"{sentence} No change was found that would surely save {least} of a {case.steps.noun} or more; smaller gains are not suggested."
+    sentence += "".join(f" {lead.title}." for lead in leads)
     best = claims[0]
     span = f"{format_duration(best.low_ns)} – {format_duration(best.high_ns)}"
     if best.finding.assumption:

@@ -83,6 +83,7 @@ def _judge(case: Case) -> Finding | None:
         fix="evaluating less often",
         evidence=(STEPS_PAGE,),
         severity="low",
+        saved_per_step_frac=(now_ns - then_ns) / trained if trained else 0.0,
     )
 
 

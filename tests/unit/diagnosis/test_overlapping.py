@@ -1,4 +1,4 @@
-"""Changes to one step: what they save adds up, and what two of them would save is saved once."""
+"""Changes to one run: what they save adds up, what two of them would save is saved once, the larger one comes first."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.judging import judge
 from profiler_server.diagnosis.ranking import Fixed, make_claim, rank_claims
 from profiler_server.diagnosis.rules import gc_pauses, python_gap
 from profiler_server.diagnosis.what_if import shorten_step
 from tests.support import facts as make
+from tests.unit.diagnosis.edges import thread
 from tests.unit.diagnosis.edges.base import STEPS, base
 
 
@@ -50,3 +52,18 @@ def test_less_work_between_the_steps_leaves_no_garbage_of_it_to_save() -> None:
     ranked = rank_claims(case, [(gc_pauses.RULE, garbage), (python_gap.RULE, gap)])
     assert [claim.rule.id for claim in ranked] == ["python_gap", "gc_pauses"]
     assert ranked[1].instead_of
+
+
+@pytest.mark.parametrize(("evaluated", "first"), [(0.55, "validation_share"), (0.3, "python_gap")])
+def test_less_evaluation_comes_before_a_change_to_the_step_that_saves_less_of_the_run(
+    evaluated: float, first: str
+) -> None:
+    """The gap is two fifths of each step."""
+    case = thread.evaluating(evaluated)
+    rows = make.split_step(base(), gap=np.full(STEPS, 0.4)).steps
+    phases = {**dict.fromkeys(case.steps.phases_ns, 0.0), "gap": 0.4 * case.steps.mean_ns}
+    case = make.with_steps(case, rows=rows.rows, phases_ns=phases)
+    found = judge(case)
+    assert found.suggestions[0].rule == first
+    assert {"validation_share", "python_gap"} <= {entry.rule for entry in found.suggestions}
+    assert ("Evaluation takes a large part of the run. " in found.sentence) == (first == "validation_share")
