@@ -159,7 +159,7 @@ def test_recover_by_several_processes_says_what_one_says(tmp_path: Path) -> None
         steps = layout.table_file(layout.rank_path(path, 1), "steps")
         steps.write_bytes(steps.read_bytes()[:500])
     alone = run("recover", "one", "--summary-base-dir", tmp_path)
-    together = run("recover", "several", "--jobs", 2, "--summary-base-dir", tmp_path)
+    together = run("recover", "several", "--jobs", "2", "--summary-base-dir", tmp_path)
     assert (together.returncode, together.stderr) == (0, "")
     assert together.stdout == alone.stdout
     assert "rank 1: repaired" in together.stdout
