@@ -38,6 +38,11 @@ def test_the_same_seed_draws_the_same_texts() -> None:
     assert not texts & {one.text for one in draw_programs(8, 70, 25)}
 
 
+def test_no_program_hides_a_module() -> None:
+    assert all(one.script.startswith("train_") and one.script.isidentifier() for one in DRAWN)
+    assert len({one.script for one in draw_programs(7, 200, 100)}) == 300
+
+
 def test_all_plants_and_kinds_of_work_are_drawn() -> None:
     assert len(PLANTED) == 70
     assert {one.why for one in PLANTED} == {plant.why for plant in list_plants() if plant.cause}

@@ -60,9 +60,9 @@ def draw_programs(seed: int, planted: int, healthy: int) -> tuple[Draw, ...]:
     quiet = [plant for plant in list_plants() if not plant.cause]
     chosen = [*_deal(plants, planted, choice), *_deal(quiet, healthy, choice)]
     stems = choice.sample(_STEMS, len(_STEMS))
-    names = [
-        stem if not turn else f"{stem}{turn + 1}" for turn in range(1 + len(chosen) // len(stems)) for stem in stems
-    ]
+    # A program whose name is one word stands in the way of the package of that name: sympy asks for `sage`.
+    turns = range(1 + len(chosen) // len(stems))
+    names = [f"train_{stem}{turn + 1 if turn else ''}" for turn in turns for stem in stems]
     works = _Turns(choice)
     return tuple(_draw(plant, name, works, choice) for plant, name in zip(chosen, names, strict=False))
 

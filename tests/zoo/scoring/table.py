@@ -115,12 +115,12 @@ def print_outcome(outcome: Outcome) -> None:
     known = outcome.known
     base = [r.base for r in outcome.rounds if r.base.is_whole]
     if not base:
-        print(f"{known.script:10s} {known.cause or '(healthy)':24s} did not run: {_say_failure(outcome)}", flush=True)
+        print(f"{known.script:16s} {known.cause or '(healthy)':24s} did not run: {_say_failure(outcome)}", flush=True)
         return
     step = statistics.median(run.step_ns for run in base)
     kind = f"{known.work}/{known.feed}/{known.loop}"
     said = [[s.rule for s in run.advice[:3]] or ["–"] for run in base]
-    start = f"{known.script:10s} {known.cause or '(healthy)':24s} {kind:30s} {_ms(step):>9s}"
+    start = f"{known.script:16s} {known.cause or '(healthy)':24s} {kind:30s} {_ms(step):>9s}"
     if not known.cause:
         print(f"{start}  said {said}", flush=True)
         return
