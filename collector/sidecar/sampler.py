@@ -26,6 +26,9 @@ MOST_WORKERS = 1_000
 _LOOK_S = 0.2
 _FORGET_S = 60.0
 _LEAST_WAIT_S = 0.002
+_LATENESS_WAITS = 10.0
+_CROWDED_WAIT_S = 0.1
+"""Where this thread wakes up late it waits longer, up to this."""
 _log = logging.getLogger("stepscope")
 
 
@@ -50,7 +53,7 @@ class StackSampler:
         self._trainer: tuple[Post, StackReader] | None = None
         self._workers: list[tuple[Post, StackReader]] = []
         self._turn = 0
-        self._looked = self._forgot = 0.0
+        self._looked = self._forgot = self._late_s = 0.0
         self.torn = 0
         self.is_refused = False
         self.problem = ""
@@ -78,7 +81,12 @@ class StackSampler:
         with Edge(fail):
             _stay_behind()
             begun, used_at_start = time.monotonic(), time.thread_time()
-            while not self._stopping.wait(self._choose_wait(time.monotonic() - begun, used_at_start)):
+            while True:
+                wait_s = self._choose_wait(time.monotonic() - begun, used_at_start)
+                asleep = time.monotonic()
+                if self._stopping.wait(wait_s):
+                    return
+                self._note_lateness(time.monotonic() - asleep - wait_s)
                 self._look()
                 self._sample_all()
 
@@ -86,7 +94,12 @@ class StackSampler:
         """Return how long to sleep: never the same, so that a rhythm of the training is not mistaken for its work."""
         used_s = time.thread_time() - used_at_start
         owed_s = used_s / self._budget_frac - elapsed_s - 1.0
-        return max(random.uniform(0.5, 1.5) / RATE_PER_S, min(owed_s, 1.0), _LEAST_WAIT_S)
+        crowded_s = min(_LATENESS_WAITS * self._late_s, _CROWDED_WAIT_S)
+        return max(random.uniform(0.5, 1.5) * max(1.0 / RATE_PER_S, crowded_s), min(owed_s, 1.0), _LEAST_WAIT_S)
+
+    def _note_lateness(self, late_s: float) -> None:
+        """Remember how late this thread wakes up: where processors are scarce, the training feels each sample."""
+        self._late_s += (late_s - self._late_s) / 16
 
     def _look(self) -> None:
         now = time.monotonic()

@@ -102,7 +102,7 @@ _PHASES = {
 _STAGES = {"decode": "read", "augment": "transform", "gather": "collate"}
 
 
-def _write(workers: int = 0, steps: int = 40, options: str = "stacks=True") -> str:
+def _write(workers: int = 0, steps: int = 60, options: str = "stacks=True") -> str:
     return _SCRIPT.replace("WORKERS", str(workers)).replace("STEPS", str(steps)).replace("OPTIONS", options)
 
 

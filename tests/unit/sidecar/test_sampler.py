@@ -73,6 +73,9 @@ def test_reading_that_costs_more_than_its_share_waits(tmp_path: Path) -> None:
     usual = [sampler._choose_wait(100.0, time.thread_time()) for _ in range(200)]
     assert len(set(usual)) > 100
     assert max(usual) <= 1.5 / room.RATE_PER_S
+    for _ in range(50):
+        sampler._note_lateness(0.05)  # there is no processor to be had
+    assert 0.04 < sampler._choose_wait(100.0, time.thread_time()) < 0.2
     # A second of a processor in a hundred seconds is the whole share of two processors, two seconds are too many.
     assert sampler._choose_wait(100.0, time.thread_time() - 2.0) == 1.0
 
