@@ -280,6 +280,9 @@ LOGGING_FRAC = 0.05
 LOGGED_FRAC = 0.6
 """Time outside of the known calls is logging when at least this share of it is."""
 
+COLLECTED_FRAC = 0.6
+"""And garbage collection when at least this share of it is; less of it is what the work there makes."""
+
 EVALUATION_FRAC = 0.25
 """Share of evaluation in the time of training and evaluation."""
 

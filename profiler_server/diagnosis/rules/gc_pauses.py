@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from collector.format.steps import read_integers
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule, WhatIf
+from profiler_server.diagnosis.garbage import measure_garbage_outside
 from profiler_server.diagnosis.limits import GC_FRAC
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
@@ -43,19 +42,9 @@ def _stop_collecting(case: Case, mean_ns: float) -> WhatIf:
 
     Less work there would take those away, too: both together save them once.
     """
-    outside_ns = mean_ns * _find_outside(case)
+    outside_ns = min(measure_garbage_outside(case), mean_ns)
     found = shorten_step(case, "gc", mean_ns, 0.95)
     return replace(found, touches={"outside": outside_ns, "gc": mean_ns - outside_ns})
-
-
-def _find_outside(case: Case) -> float:
-    """Return the share of the collections by which steps with one are longer outside of training than those without."""
-    kept = case.steps.selection.kept
-    gc_ns, gap_ns, tail_ns = (read_integers(case.steps.rows, name)[kept] for name in ("gc_ns", "gap_ns", "tail_ns"))
-    outside = gap_ns + tail_ns
-    quiet = gc_ns == 0
-    usual = float(np.median(outside[quiet])) if quiet.any() else float((outside - gc_ns).clip(0).min())
-    return float(np.clip(outside - usual, 0.0, gc_ns).sum() / gc_ns.sum())
 
 
 RULE = Rule("gc_pauses", knob="gc", effort="code", judge=_judge)

@@ -12,7 +12,8 @@ from profiler_server.analysis.stacks.naming import NamedFunction
 from profiler_server.analysis.stacks.words import spell_function
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import LOGGED_FRAC, OUTSIDE_FRAC
+from profiler_server.diagnosis.garbage import measure_garbage_outside
+from profiler_server.diagnosis.limits import COLLECTED_FRAC, LOGGED_FRAC, OUTSIDE_FRAC
 from profiler_server.diagnosis.named import bound_gain, find_dominant, find_in_phases, name_call, say_functions
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
@@ -39,6 +40,8 @@ def _judge(case: Case) -> Finding | None:
     spent = case.steps.phases_ns["gap"] + case.steps.phases_ns["tail"]
     if case.steps.logged is not None and case.steps.logged.step_ns >= LOGGED_FRAC * spent:
         return None  # it has a name: logging_stall
+    if measure_garbage_outside(case) >= COLLECTED_FRAC * spent:
+        return None  # gc_pauses
     longer = "gap" if case.steps.regular_phases_ns["gap"] > case.steps.regular_phases_ns["tail"] else "tail"
     is_fed = bool(read_integers(case.steps.rows, "fetches").any() or case.steps.regular_phases_ns["data_wait"])
     place = "before the batch is asked for" if longer == "gap" else "after the parameter update"

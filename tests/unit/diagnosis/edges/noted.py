@@ -52,6 +52,12 @@ def logging(share: float) -> Case:
     return make.with_steps(case, logged=Logged("W&B", 9, share * case.steps.mean_ns, 9))
 
 
+def collecting(share: float) -> Case:
+    """Half of each step is outside of training, and collects garbage for that share of the step."""
+    case = make.with_share(make.with_share(make.split_step(base(), tail=0.5), "tail", 0.5), "gap", 0.0)
+    return make.with_rows(case, gc_ns=share * case.steps.selection.duration_ns)
+
+
 def threads(free: float = 4.5, computing: float = 1.0, used: float = 1.0) -> Case:
     case = make.with_manifest(base(), torch_threads=1, usable_cores=free + 0.5)
     phases = dict.fromkeys(case.steps.phases_ns, 0.0) | {"forward": computing * case.steps.mean_ns}
@@ -122,6 +128,7 @@ EDGES: Mapping[str, Edge] = {
     "COLD_RATIO": Edge(1.5, lambda x: make.speaks(reading(first_ns=x * 100.0 * MS, later_ns=100.0 * MS), "cold_cache")),
     "LOGGING_FRAC": Edge(0.05, lambda x: make.speaks(logging(x), "logging_stall")),
     "LOGGED_FRAC": Edge(0.6, lambda x: not make.speaks(logging(0.5 * x), "python_gap")),
+    "COLLECTED_FRAC": Edge(0.6, lambda x: not make.speaks(collecting(0.5 * x), "python_gap")),
     "SPARE_THREADS": Edge(4, lambda x: make.speaks(threads(free=x + 0.003), "threads_too_few")),
     "COMPUTE_FRAC": Edge(
         0.6, lambda x: make.speaks(threads(computing=x), "threads_too_few") and make.speaks(nodes(x), "numa")
