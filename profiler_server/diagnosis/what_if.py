@@ -9,6 +9,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from collector.format.steps import read_integers
 from profiler_server.analysis.data.batches import BatchTimes
 from profiler_server.analysis.data.loader_simulation import Job, LoopModel, bound_workers, find_workers
 from profiler_server.analysis.data.prediction import predict_without_loading
@@ -127,3 +130,15 @@ def bound_gain(gain: Gain) -> tuple[float, float]:
 def drop_extra(case: Case, saved_ns: float) -> WhatIf:
     """Return the what-if of waits for data at the start of epochs that cost so much less per step."""
     return feed(case, lambda model: replace(model, extra_ns=model.extra_ns - saved_ns))
+
+
+def measure_garbage_outside(case: Case) -> float:
+    """Return the time per mean step of collections by which steps are longer outside of training than without one."""
+    kept = case.steps.selection.kept
+    gc_ns, gap_ns, tail_ns = (read_integers(case.steps.rows, name)[kept] for name in ("gc_ns", "gap_ns", "tail_ns"))
+    outside = gap_ns + tail_ns
+    if not gc_ns.any():
+        return 0.0
+    quiet = gc_ns == 0
+    usual = float(np.median(outside[quiet])) if quiet.any() else float((outside - gc_ns).clip(0).min())
+    return float(np.clip(outside - usual, 0.0, gc_ns).mean())

@@ -7,9 +7,8 @@ from dataclasses import replace
 from collector.format.steps import read_integers
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule, WhatIf
-from profiler_server.diagnosis.garbage import measure_garbage_outside
 from profiler_server.diagnosis.limits import GC_FRAC
-from profiler_server.diagnosis.what_if import shorten_step
+from profiler_server.diagnosis.what_if import measure_garbage_outside, shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_duration, format_share
 

@@ -12,10 +12,9 @@ from profiler_server.analysis.stacks.naming import NamedFunction
 from profiler_server.analysis.stacks.words import spell_function
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.garbage import measure_garbage_outside
 from profiler_server.diagnosis.limits import COLLECTED_FRAC, LOGGED_FRAC, OUTSIDE_FRAC
 from profiler_server.diagnosis.named import bound_gain, find_dominant, find_in_phases, name_call, say_functions
-from profiler_server.diagnosis.what_if import shorten_step
+from profiler_server.diagnosis.what_if import measure_garbage_outside, shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import form_plural, format_duration, format_share
 
