@@ -121,6 +121,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "profiler_server.diagnosis.findings": ("profiler_server.analysis", "profiler_server.diagnosis.facts"),
     "profiler_server.diagnosis.what_if": (
+        "collector.format",
         "profiler_server.analysis",
         "profiler_server.diagnosis.facts",
         "profiler_server.diagnosis.findings",
