@@ -37,6 +37,12 @@ class Lateness:
     residual_ns: tuple[float, float]
 
     @property
+    def compared(self) -> frozenset[int]:
+        """The ranks that have a meeting in common with others."""
+        known = ~np.isnan(self.late_ns).all(axis=1)
+        return frozenset(rank for rank, is_known in zip(self.ranks, known.tolist(), strict=True) if is_known)
+
+    @property
     def last(self) -> Ints:
         """The row of the rank that comes last to each meeting; of equals the first."""
         found: Ints = np.argmax(np.nan_to_num(self.late_ns, nan=-np.inf), axis=0)

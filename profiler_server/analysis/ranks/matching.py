@@ -16,6 +16,8 @@ from profiler_server.analysis.ranks.together import find_whole
 LEAST_HELD_NS = 20_000
 """A call that the training did not wait for at once, and then for less than this, brought no ranks together."""
 _AT_ONCE_FRAC = 0.95
+LEAST_COMMON = 20
+"""So many calls that all ranks have are enough to compare them by."""
 LEAST_TRUST_NS = 1_000_000
 """Clocks are aligned where the calls end together within this, or within what such a call takes."""
 
@@ -179,7 +181,8 @@ def _choose_alignment(common: Meetings, one_clock: bool) -> Alignment | None:
 def _find_common(found: Matched, rows: Ints) -> Meetings | None:
     """Return the meetings of a group that all of its ranks have, None where no two have one.
 
-    A rank that has few of them was cut short, or records other steps: it is left out rather than all the others' calls.
+    A rank that has few of them was cut short, or records other steps: it is left out rather than all the others' calls,
+    unless enough are left that all have.
     """
     owners, owner = np.unique(found.row_of[rows], return_inverse=True)
     known, place = np.unique(found.call[rows], return_inverse=True)
@@ -188,7 +191,9 @@ def _find_common(found: Matched, rows: Ints) -> Meetings | None:
     at = np.full((len(owners), len(known)), -1, np.int64)
     at[owner, place] = rows
     have = at >= 0
-    kept = find_whole(have.sum(axis=1))
+    kept = np.ones(len(owners), np.bool_)
+    if have.all(axis=0).sum() < LEAST_COMMON:
+        kept = find_whole(have.sum(axis=1))
     shared = have[kept].all(axis=0)
     if kept.sum() < 2 or not shared.any():
         return None

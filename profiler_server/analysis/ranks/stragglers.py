@@ -158,7 +158,8 @@ def _judge(ranks: Sequence[RankSummary]) -> tuple[Judgement, Lateness | None]:
 def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness | None:
     """Return the lateness by collectives where these are of enough of the steps, or where the steps do not tell waiting.
 
-    Of DDP's reductions only some are listed; an outlier among few would count for too much.
+    Of DDP's reductions only some are listed; an outlier among few would count for too much. A rank of which too few are
+    listed for it to be compared would never be found slow.
     """
     by_steps = None
     if len(together.ranks) > 1 and len(together.step):
@@ -174,7 +175,8 @@ def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness |
     covered = len(np.unique(found.step)) >= max(LEAST_STEPS, COVERED_FRAC * len(together.step))
     is_enough = covered or all(rank.state == "imported" for rank in ranks)
     is_seen = by_steps is not None and bool(together.held_ns.any())
-    return found if len(found.step) and (is_enough or not is_seen) else by_steps
+    is_whole = set(together.ranks) <= found.compared
+    return found if len(found.step) and ((is_enough and is_whole) or not is_seen) else by_steps
 
 
 def _judge_lateness(ranks: Sequence[RankSummary], lateness: Lateness, together: StepsTogether) -> Judgement:

@@ -79,6 +79,21 @@ def test_a_rank_that_was_cut_short_is_left_out_and_the_others_are_judged() -> No
     assert (judged.straggler.rank, judged.straggler.is_slow, judged.straggler.others) == (5, True, 6)
 
 
+@pytest.mark.parametrize("every", [3, 9])
+def test_a_slow_rank_whose_calls_are_listed_now_and_then_is_found_all_the_same(every: int) -> None:
+    """DDP tells of some of its reductions, of a rank that is late of fewer."""
+    job = make_job(replace(SLOW, ranks=4, calls=1, steps=60, slow=(2,), slow_frac=2.0, ranks_per_host=4))
+    ranks = list(summarize_job(job))
+    calls = make_calls(job, 2)
+    listed = calls.step % every == 0
+    names = ("kind", "step", "counted_in", "number", "start_ns", "duration_ns", "held_ns", "bytes", "group_size")
+    ranks[2] = replace(ranks[2], calls=replace(calls, **{name: getattr(calls, name)[listed] for name in names}))
+    judged = judge_ranks(ranks)
+    assert judged.straggler is not None
+    assert (judged.straggler.rank, judged.straggler.is_slow, judged.straggler.others) == (2, True, 3)
+    assert judged.left_out == ()
+
+
 def test_calls_that_the_library_counted_are_matched_by_its_number() -> None:
     job = make_job(SLOW)
     counted = {}
