@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -44,7 +45,9 @@ def judge_briefly(run_path: Path) -> list[str]:
             start_new_session=True,
             timeout=PATIENCE_S,
         )
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
+    except subprocess.TimeoutExpired:
+        return [f"what bounds it says: profiler-server report --brief {shlex.quote(str(run_path))}"]
+    except (OSError, ValueError) as error:
         _log.debug("stepscope: no verdict at the end: %s", error)
         return []
     lines = done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else []

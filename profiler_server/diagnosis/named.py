@@ -62,7 +62,7 @@ def blame_function(case: Case, batches: BatchTimes, found: Finding, part: Part |
         title=f"{base}: {call}",
         advice=f"{spell_function(culprit)} is most of it: do it once and store the result, or do less of it. "
         f"{found.advice}",
-        fix=f"without {call}",
+        fix=f"taking {call} out",
         assumption=f"{call} took no time",
         what_if=scale_stages(case, batches, (stage,), 1.0 - culprit.share_frac),
         gain_range=bound_gain(culprit),

@@ -16,6 +16,7 @@ from profiler_server.diagnosis.limits import (
     BOUND_FRAC,
     HIGH_WAIT_FRAC,
     LIKELY_FRAC,
+    MIN_GAIN_FRAC,
     MIN_STEPS,
     MODERATE_WAIT_FRAC,
     SURE_FRAC,
@@ -130,8 +131,7 @@ def say_verdict(
     if not claims and noted:
         return f"{sentence}{noted}"
     if not claims:
-        least = format_share(find_min_gain_ns(case) / case.steps.mean_ns)
-        return f"{sentence} No change was found that would surely save {least} of a {case.steps.noun} or more; smaller gains are not suggested."
+        return f"{sentence} {_say_nothing(case)}"
     sentence += "".join(f" {lead.title}." for lead in leads)
     best = claims[0]
     span = f"{format_duration(best.low_ns)} – {format_duration(best.high_ns)}"
@@ -139,6 +139,20 @@ def say_verdict(
         condition = _capitalise(f"if {best.finding.assumption}")
         return f"{sentence} {condition}, a {case.steps.noun} would take about {format_duration(best.step_ns)} ({span})."
     return f"{sentence} {_capitalise(best.finding.fix)} would make a {case.steps.noun} about {format_duration(best.step_ns)} ({span})."
+
+
+def _say_nothing(case: Case) -> str:
+    """Say that no change pays, and from which gain on one would have been said."""
+    least_frac = find_min_gain_ns(case) / case.steps.mean_ns
+    if least_frac >= 2 * MIN_GAIN_FRAC and case.loading.loop.contention_frac > 0:
+        return (
+            f"No change was found that surely pays; other programs used so much of the processors that only gains of "
+            f"{format_share(least_frac)} or more can be told from noise."
+        )
+    return (
+        f"No change was found that would surely save {format_share(least_frac)} of a {case.steps.noun} or more; smaller "
+        "gains are not suggested."
+    )
 
 
 def _capitalise(text: str) -> str:

@@ -25,18 +25,18 @@ def write_brief(run: Run) -> list[str]:
             f"Nothing to change: {found.silence}" if found.silence else found.sentence,
         ]
     change = f"{first.fix} ({first.title})" if first.fix else first.title
-    return [found.limit or found.sentence, f"To change first: {change}", f"Predicted: {_say_gain(run, first)}"]
+    return [found.limit or found.sentence, f"To change first: {change}", _say_gain(run, first)]
 
 
 def _say_gain(run: Run, entry: Suggestion) -> str:
     step_ns, low_ns, high_ns = entry.predicted_step_ns, entry.predicted_low_ns, entry.predicted_high_ns
     if step_ns is None or low_ns is None or high_ns is None:
-        return "no step time; the page says why"
+        return f"Why: {entry.measured}"
     span = f"{format_duration(step_ns)} ({format_duration(low_ns)} – {format_duration(high_ns)})"
     mean_ns = _measure_step(run)
     if not mean_ns:
-        return f"a step of {span}"
-    return f"a step of {span} instead of {format_duration(mean_ns)}, {format_share(1.0 - step_ns / mean_ns)} less"
+        return f"Predicted: a step of {span}"
+    return f"Predicted: a step of {span} instead of {format_duration(mean_ns)}, {format_share(1.0 - step_ns / mean_ns)} less"
 
 
 def _measure_step(run: Run) -> float | None:

@@ -21,7 +21,7 @@ SUGGESTIONS = {
     "owlv2_h100": {"no_workers", "sdpa_unused"},
     # 871 elementwise kernels of norms, rotary embeddings and activations, 42 % of the kernels' time
     "qwen05b_h100": {"unfused_pointwise"},
-    "resnet50_v100_workers0.pt.trace": {"no_workers", "launch_bound"},
+    "resnet50_v100_workers0.pt.trace": {"no_workers", "optimizer_loop"},
     "simple_add": {"needless_grad"},
     "two_rank_0": {"launch_bound"},
     "two_rank_1": {"launch_bound"},

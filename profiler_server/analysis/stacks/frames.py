@@ -46,9 +46,9 @@ class Frame:
         return self.name.rpartition(".")[2] in _COMPREHENSIONS
 
     @property
-    def is_nested(self) -> bool:
-        """Say whether it was defined inside of another function, as what a decorator returns is."""
-        return "<locals>" in self.name
+    def is_internal(self) -> bool:
+        """Say whether it is private, or defined inside of another function, as what a decorator returns is."""
+        return "<locals>" in self.name or self.name.rpartition(".")[2].startswith("_")
 
     @property
     def base(self) -> str:

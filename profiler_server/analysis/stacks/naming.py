@@ -161,9 +161,9 @@ def _name_sample(stack: Sequence[Frame], entry: int, entrances: frozenset[Functi
 
 
 def _find_called(stack: Sequence[Frame]) -> Frame:
-    """Return the first function of a library below its wrappers, which its users do not know by name."""
+    """Return the first function of a library below those that its users do not know by name."""
     inside = itertools.takewhile(lambda frame: frame.package == stack[0].package, stack)
-    return next((frame for frame in inside if not frame.is_nested), stack[0])
+    return next((frame for frame in inside if not frame.is_internal), stack[0])
 
 
 def _build(names: Sequence[tuple[_Name, int]], whole: int) -> NamedFunction:

@@ -11,6 +11,8 @@ from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import OPERATORS_PAGE
 from profiler_server.format import format_share
 
+_LEFT_OUT = ", the wait for data left out"
+
 
 def _judge(case: Case) -> Finding | Abstention | None:
     if not case.device.is_used:
@@ -20,15 +22,16 @@ def _judge(case: Case) -> Finding | Abstention | None:
         imported = "Trace with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
         how = imported if case.is_imported else 'Record with Profiler(window="auto").'
         return Abstention("launch_bound", "when kernels ran on the device", how)
-    host = device.unfed / device.idle if device.idle else 0.0
+    launches = max(0.0, device.unfed - case.loading.wait_frac)  # a wait for data is no launch
+    host = launches / device.idle if device.idle else 0.0
     if device.idle < DEVICE_IDLE_FRAC or host <= LAUNCH_IDLE_FRAC or not case.device.is_dispatching:
         return None
     own_frac = 1.0 - case.loading.wait_frac
-    unfed_ns = max(0.0, device.unfed - case.loading.wait_frac) * own_frac * case.loading.loop.regular_step_ns
+    unfed_ns = launches * own_frac * case.loading.loop.regular_step_ns
     finding = Finding(
         title="The host launches kernels slower than the device runs them",
         measured=f"The device is idle {format_share(device.idle)} of the step; {format_share(host)} of that is waiting for the "
-        "host to launch the next kernel.",
+        f"host to launch the next kernel{_LEFT_OUT if case.loading.wait_frac else ''}.",
         threshold=f"The device is idle at least {format_share(DEVICE_IDLE_FRAC)} of the step, more than "
         f"{format_share(LAUNCH_IDLE_FRAC)} of that is waiting for launches, and the host is in operators for at least "
         f"{format_share(DISPATCH_FRAC)} of the step.",

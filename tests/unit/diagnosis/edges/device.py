@@ -22,7 +22,9 @@ def doubles(share: float) -> Case:
 EDGES: Mapping[str, Edge] = {
     "DISPATCH_FRAC": Edge(0.15, lambda x: make.speaks(make.with_device(base(), dispatch_frac=x), "launch_bound")),
     "DEVICE_IDLE_FRAC": Edge(0.30, lambda x: make.speaks(make.with_device(base(), busy=1 - x), "launch_bound")),
-    "LAUNCH_IDLE_FRAC": Edge(0.5, lambda x: make.speaks(make.with_device(base(), host_wait=x), "launch_bound")),
+    "LAUNCH_IDLE_FRAC": Edge(
+        0.5, lambda x: make.speaks(make.with_device(make.with_wait(base(), 0.0), host_wait=x), "launch_bound")
+    ),
     "FULL_PRECISION_FRAC": Edge(
         0.3, lambda x: make.speaks(make.with_device(base(), full_precision_frac=x), "tf32_off")
     ),
