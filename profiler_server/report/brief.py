@@ -11,6 +11,7 @@ from collector.format.steps import summarize_steps
 from profiler_server.analysis.results import Suggestion
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.format import format_duration, format_share
+from profiler_server.report.text import NOTHING_PAYS
 
 
 def write_brief(run: Run) -> list[str]:
@@ -20,10 +21,7 @@ def write_brief(run: Run) -> list[str]:
     found = diagnose(run, run.ranks[0])
     first = next((entry for entry in found.suggestions if entry.severity != "info"), None)
     if first is None:
-        return [
-            found.limit or found.sentence,
-            f"Nothing to change: {found.silence}" if found.silence else found.sentence,
-        ]
+        return [found.limit, f"Nothing to change: {found.silence or NOTHING_PAYS}"] if found.limit else [found.sentence]
     change = f"{first.fix} ({first.title})" if first.fix else first.title
     return [found.limit or found.sentence, f"To change first: {change}", _say_gain(run, first)]
 

@@ -21,6 +21,7 @@ from profiler_server.format import format_duration, format_number_of, format_pha
 from profiler_server.report.stacks import render_stacks
 
 _MOST_HELD, _MOST_SLOW = 5, 5
+NOTHING_PAYS = "No change was found that would surely pay."
 
 
 def render_text(report: dict[str, Any], run: Run) -> str:
@@ -160,18 +161,29 @@ def _render_times(times: dict[str, int]) -> str:
 def _render_suggestions(report: dict[str, Any], run: Run) -> str:
     if not report["suggestions"]:
         return f"Suggestions: none. {explain_silence(run)}"
-    lines = ["Suggestions"]
-    for number, entry in enumerate(report["suggestions"], start=1):
-        lines.append(f"  {number}. {entry['title']}  [{entry['severity']}, {entry['rule']}]")
-        if entry["predicted_step_ns"] is not None:
-            span = f"{format_duration(entry['predicted_low_ns'])} – {format_duration(entry['predicted_high_ns'])}"
-            lines.append(f"     Predicted step: {format_duration(entry['predicted_step_ns'])} ({span})")
-        else:
-            lines.append("     No step time is predicted.")
-        lines += [
-            f"     Measured: {entry['measured']}",
-            f"     Threshold: {entry['threshold']}",
-            f"     {entry['advice']}",
-        ]
-        lines += [f"     | {line}" for line in entry["change"].splitlines()]
+    asked = [entry for entry in report["suggestions"] if entry["severity"] != "info"]
+    noted = [entry for entry in report["suggestions"] if entry["severity"] == "info"]
+    lines = ["Suggestions"] if asked else [f"Suggestions: none. {NOTHING_PAYS}"]
+    for number, entry in enumerate(asked, start=1):
+        lines += [f"  {number}. {entry['title']}  [{entry['severity']}, {entry['rule']}]", *_render_entry(entry)]
+    if noted:
+        lines.append("\nTo know")
+        for entry in noted:
+            lines += [f"  {entry['title']}  [{entry['severity']}, {entry['rule']}]", *_render_entry(entry)]
     return "\n".join(lines)
+
+
+def _render_entry(entry: dict[str, Any]) -> list[str]:
+    predicted = []
+    if entry["predicted_step_ns"] is not None:
+        span = f"{format_duration(entry['predicted_low_ns'])} – {format_duration(entry['predicted_high_ns'])}"
+        predicted = [f"     Predicted step: {format_duration(entry['predicted_step_ns'])} ({span})"]
+    elif entry["severity"] != "info":
+        predicted = ["     No step time is predicted."]
+    return [
+        *predicted,
+        f"     Measured: {entry['measured']}",
+        f"     Threshold: {entry['threshold']}",
+        f"     {entry['advice']}",
+        *(f"     | {line}" for line in entry["change"].splitlines()),
+    ]

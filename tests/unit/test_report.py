@@ -17,7 +17,8 @@ from collector.format.schema import layout
 from collector.format.steps import summarize_phases
 from profiler_server.format import format_phase_shares
 from profiler_server.report import build_report
-from profiler_server.report.text import render_text
+from profiler_server.report.brief import write_brief
+from profiler_server.report.text import NOTHING_PAYS, render_text
 from tests.support.cases import PLANTED, build_case_run
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, build_steps
 from tests.support.stacks import in_phase, in_stage, library, own, write_stacks
@@ -251,6 +252,16 @@ def test_events_lost_are_warned_of(tmp_path: Path) -> None:
     assert (
         "rank 0: the log was full, 1,234 events lost" in build_report(build_case_run(tmp_path / "r", plant))["warnings"]
     )
+
+
+def test_what_asks_for_no_change_is_no_suggestion(tmp_path: Path) -> None:
+    run = build_case_run(tmp_path / "run", PLANTED["noisy_host"])
+    text = render_text(build_report(run), run)
+    before, _, after = text.partition("\nTo know\n")
+    assert "Suggestions: none. " in before
+    assert "  Other programs share this host  [info, noisy_host]" in after
+    assert "No step time is predicted" not in after
+    assert write_brief(run)[1] == f"Nothing to change: {NOTHING_PAYS}"
 
 
 def test_the_shares_of_the_phases_are_rounded_as_on_the_pages(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`phases` sum to `step`. `operators` are those that changed most, empty without a detailed window.
+    """`phases` sum to `step`. `operators` are those that clearly changed, then the others, each the most changed first; empty without a detailed window.
 
     Operators are compared by self time: on the device where both runs have device time, else on the host; `measure` says
     which. `average` says which steps the means cover. The totals are of all training steps, warm-up and windows included; a loop is the
@@ -209,7 +209,7 @@ def _compare_operators(a: RankRun, b: RankRun) -> tuple[Measure, tuple[Differenc
     if not a_times or not b_times:
         return measure, ()
     found = [_compare(name, _of(a_times, name), _of(b_times, name)) for name in sorted({*a_times, *b_times})]
-    return measure, tuple(sorted(found, key=lambda d: -abs(d.change_ns))[:OPERATORS])
+    return measure, tuple(sorted(found, key=lambda d: (not d.is_clear, -abs(d.change_ns)))[:OPERATORS])
 
 
 def _of(times: dict[str, Floats], name: str) -> Floats:

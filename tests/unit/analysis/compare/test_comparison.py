@@ -103,6 +103,19 @@ def test_operators_are_compared_on_the_device_where_both_runs_used_one(tmp_path:
     assert {d.b_ns / d.a_ns for d in found.operators} == {3.0}
 
 
+def test_what_clearly_changed_comes_before_a_larger_change_that_may_be_noise(tmp_path: Path) -> None:
+    a, b = (build_rank(tmp_path / name, RunPlan()) for name in "ab")
+    rows = b.table("operators").to_pylist()
+    noisy, clear = sorted({row["name"] for row in rows if row["step"] is not None})[:2]
+    for number, row in enumerate(rows):
+        row["self_ns"] += 1_000 if row["name"] == clear else 0
+        row["self_ns"] += 10_000_000 if row["name"] == noisy and not number % 3 else 0
+    write_rows(b.folder, "operators", rows)
+    found = compare_ranks(a, open_run(tmp_path / "b").rank(0)).operators
+    assert [d.name for d in found[:2]] == [clear, noisy]
+    assert abs(found[1].change_ns) > abs(found[0].change_ns)
+
+
 def test_the_means_say_which_steps_they_cover(tmp_path: Path) -> None:
     short, long = build_rank(tmp_path / "a", RunPlan(steps=5)), build_rank(tmp_path / "b", RunPlan())
     assert compare_ranks(short, short).average == "every step counted"
