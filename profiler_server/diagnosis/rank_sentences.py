@@ -203,7 +203,7 @@ def describe_communication(
         waited = f"rank {longest} waited longest, {format_duration(waits[longest])} in all"
         if late[rank] >= LATE_FRAC * matched:
             parts.append(f"Of the collectives that were listed, {who}; {waited}.")
-        else:
+        elif judged is None or judged.straggler is None or not judged.straggler.is_slow:
             parts.append(f"To the collectives that were listed the ranks came last by turns ({who}); {waited}.")
     if all(not rank.phases_ns.get("communication") for rank in ranks if rank.steps):
         parts.append(
