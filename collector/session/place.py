@@ -10,6 +10,7 @@ import shutil
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ _log = logging.getLogger("stepscope")
 FREE_S = 10.0
 """How long an earlier run gets to finish its files before its place is refused."""
 
+
+ALONE_S = 2 * FREE_S
+"""How long a rank waits while others of the same host look at the place."""
 
 _UNKNOWN = RunManifest("", "", 0, 0, "collector", 0, "")
 """Stands for a run without a manifest that can be read: it has no launch, so nobody joins it."""
@@ -71,29 +75,57 @@ def find_launch_id() -> str:
 def claim_place(output_path: Path, launch: Launch) -> Place:
     """Make this rank's folder in `<output_path>/profiler`. OutputError says why it cannot be."""
     run_path = output_path.expanduser().absolute()
-    set_aside: Path | None = None
     try:
         is_new = not run_path.exists()
-        for _ in range(20):
-            manifest = _read_run(run_path)
-            if manifest is not None and not _can_join(run_path, manifest, launch):
-                set_aside = _set_aside(run_path) or set_aside
-                manifest = None
-            manifest = manifest or _create_run(run_path, launch)
-            if manifest is None:
-                continue  # another rank was first: look again
-            folder = layout.rank_path(run_path, launch.rank)
-            try:
-                folder.mkdir()
-            except FileExistsError:
-                continue
-            layout.events_path(folder).mkdir()
-            return Place(run_path, folder, launch.rank, manifest.epoch_unix_ns, is_new, set_aside)
+        run_path.mkdir(parents=True, exist_ok=True)
+        # A rank that has read an earlier run's manifest would else set the run aside that another one has just begun.
+        with _alone(run_path):
+            place = _claim(run_path, launch, is_new)
     except OSError as error:
         raise OutputError(
             f"{run_path} cannot be written ({error.strerror or error}); choose another output_path"
         ) from None
-    raise OutputError(f"{run_path} is being written by other processes; choose another output_path")
+    if place is None:
+        raise OutputError(f"{run_path} is being written by other processes; choose another output_path")
+    return place
+
+
+def _claim(run_path: Path, launch: Launch, is_new: bool) -> Place | None:
+    set_aside: Path | None = None
+    for _ in range(20):
+        manifest = _read_run(run_path)
+        if manifest is not None and not _can_join(run_path, manifest, launch):
+            set_aside = _set_aside(run_path) or set_aside
+            manifest = None
+        manifest = manifest or _create_run(run_path, launch)
+        if manifest is None:
+            continue  # a rank on another host was first: look again
+        folder = layout.rank_path(run_path, launch.rank)
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        layout.events_path(folder).mkdir()
+        return Place(run_path, folder, launch.rank, manifest.epoch_unix_ns, is_new, set_aside)
+    return None
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process of this host claims a place in the folder; where it cannot be locked, or not soon, go on."""
+    with contextlib.ExitStack() as opened:
+        with contextlib.suppress(OSError, ImportError):
+            import fcntl  # not everywhere
+
+            descriptor = os.open(folder, os.O_RDONLY)
+            opened.callback(os.close, descriptor)
+            deadline = time.monotonic() + ALONE_S
+            while time.monotonic() < deadline:
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(0.005)
+        yield
 
 
 def abandon_place(place: Place) -> None:

@@ -57,7 +57,7 @@ READ: dict[str, dict[str, str]] = {
         "device": "No device work",
         "data": "Not input-bound",
         "memory": "Resources were not sampled",
-        "ranks": "Rank 3 is 18.8 % slower",
+        "ranks": "Rank 3 holds 7 others up",
         "timeline": "Rank 0",
         "accounting": WHOLE,
     },

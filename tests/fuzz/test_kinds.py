@@ -21,7 +21,7 @@ def test_what_once_failed_and_some_new_input_is_accepted_or_refused(kind: str) -
     totals = Totals()
     run_worker(Stretch(kind, 7, 0, QUICK[kind], corpus=True), totals)
     assert {one.signature: one.text for one in totals.smallest.values()} == {}
-    assert totals.accepted > 0
+    assert totals.accepted > 0 or kind == "caches"  # of a damaged cache nothing is left: it is built again
     assert totals.refused > 0
     assert totals.checked == QUICK[kind] + len(read_corpus(kind))
 

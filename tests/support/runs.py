@@ -223,15 +223,22 @@ def build_queues(steps: Sequence[Mapping[str, Any]], plan: RunPlan) -> list[dict
     ]
 
 
+RECEIVE_NS = MS
+"""What taking a batch over from its worker costs."""
+
+
 def build_stages(steps: Sequence[Mapping[str, Any]], plan: RunPlan) -> list[dict[str, Any]]:
     """Rows of each worker, one batch after the other; a worker that has time left waits for an index."""
     work_ms = {"read": plan.read_ms, "transform": plan.transform_ms, "collate": plan.collate_ms}
     free = dict.fromkeys(range(max(plan.workers, 1)), 900 * MS)
     rows: list[dict[str, Any]] = []
+    is_late = 2 * sum(depth == 0 for depth in plan.queue_depths) > len(plan.queue_depths)
     for step in steps:
         replica = step["index"] % plan.workers if plan.workers else -1
         slot = max(replica, 0)
-        begin = step["start_ns"] - int(sum(work_ms.values()) * MS)
+        # Where the queue is empty, the step has a batch a moment after it is finished.
+        late = step.get("gap_ns", 0) + max(step.get("data_wait_ns", 0) - RECEIVE_NS, 0) if is_late else 0
+        begin = step["start_ns"] + late - int(sum(work_ms.values()) * MS)
         common = {"replica": replica, "loader": 0, "epoch": 1, "batch": step["batch"], "items": 32}
         at = free[slot]
         if plan.workers and begin > at:

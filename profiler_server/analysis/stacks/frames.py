@@ -63,7 +63,10 @@ class Frame:
 @lru_cache(maxsize=100_000)
 def parse_frame(line: str) -> Frame:
     """Read a line of a stack; what is none gets a name that says so."""
-    line = line[-_LONGEST_LINE:]
+    if len(line) > _LONGEST_LINE:
+        line = line[:_LONGEST_NAME] + line[-_LONGEST_FILE - _LONGEST_NUMBER :]
+    if not line.isprintable():  # signs that turn the direction of writing are among those
+        line = "".join(letter if letter.isprintable() else "?" for letter in line)
     found = _FRAME.fullmatch(line)
     if found is None or len(found["line"]) > _LONGEST_NUMBER:
         return Frame(line[:_LONGEST_NAME] or _UNKNOWN, "", 0, "?")

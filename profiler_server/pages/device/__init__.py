@@ -44,6 +44,7 @@ class DevicePage:
     device_notice: Notice | None
     linked_only: bool
     critical: CriticalTable | None = None
+    critical_notice: Notice | None = None
 
 
 def build(request: PageRequest) -> DevicePage:
@@ -70,8 +71,10 @@ def build(request: PageRequest) -> DevicePage:
             "No training step was recorded in detail.",
             choose_remedy(rank, "slices", WINDOW_REMEDY),
         )
-    critical = build_part("The critical path cannot be found", lambda: build_critical(rank))[0] if panels else None
-    return DevicePage(breakdown, breakdown_notice, panels or (), device_notice, linked_only, critical)
+    critical, critical_notice = None, None
+    if panels:
+        critical, critical_notice = build_part("The critical path cannot be found", lambda: build_critical(rank))
+    return DevicePage(breakdown, breakdown_notice, panels or (), device_notice, linked_only, critical, critical_notice)
 
 
 def _explain_nothing(rank: RankRun) -> Notice:

@@ -22,7 +22,12 @@ def claim_all(rank: int, base: Path, barrier: Barrier) -> None:
         claim_place(base / str(number), Launch(rank, RANKS, "launch", None, None, {}))
 
 
-def test_ranks_that_come_at_once_share_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_earlier", [False, True])
+def test_ranks_that_come_at_once_share_the_run(tmp_path: Path, has_earlier: bool) -> None:
+    """Where there is an earlier run, one of them sets it aside, and none does that with what another has begun."""
+    if has_earlier:
+        for number in range(ROUNDS):
+            claim_place(tmp_path / str(number), Launch(0, 1, "before", None, None, {}))
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(RANKS)
     ranks = [context.Process(target=claim_all, args=(rank, tmp_path, barrier)) for rank in range(RANKS)]
@@ -33,6 +38,8 @@ def test_ranks_that_come_at_once_share_the_run(tmp_path: Path) -> None:
     assert [process.exitcode for process in ranks] == [0] * RANKS
     found = {find_ranks(tmp_path / str(number)) for number in range(ROUNDS)}
     assert found == {tuple(range(RANKS))}
+    earlier = {len(list((tmp_path / str(number)).glob("earlier/*"))) for number in range(ROUNDS)}
+    assert earlier == {int(has_earlier)}
 
 
 def test_a_place_that_is_given_back_leaves_no_folder_that_was_not_there(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_a_failure_that_nobody_foresaw_is_one_line_with_file_and_place(
     with pytest.raises(TraceError, match=r"odd\.json cannot be read: .*memory.* \(at byte [\d,]+\)$"):
         import_trace(path, tmp_path / "runs/run")
     monkeypatch.undo()
-    monkeypatch.setattr("collector.traces.importing.parts.write_batches", fail)
+    monkeypatch.setattr("collector.traces.staging.parts.write_batches", fail)
     with pytest.raises(TraceError, match=r"odd\.json cannot be read: .*memory"):
         import_trace(path, tmp_path / "runs/run")
     assert not any((tmp_path / "runs").iterdir())

@@ -29,7 +29,7 @@ def test_a_run_gives_the_advice_of_its_pages(tmp_path: Path) -> None:
 
 
 def test_that_no_step_time_is_predicted_is_said_once(tmp_path: Path) -> None:
-    run = build_case_run(tmp_path / "run", PLANTED["noisy_host"])
+    run = build_case_run(tmp_path / "run", PLANTED["threads_over_cores"])
     advice = run.suggestions()
     unpredicted = [entry for entry in advice if entry.predicted_step_ns is None]
     assert unpredicted
