@@ -39,8 +39,8 @@ class Lateness:
     @property
     def compared(self) -> frozenset[int]:
         """The ranks that have a meeting in common with others."""
-        known = ~np.isnan(self.late_ns).all(axis=1)
-        return frozenset(rank for rank, is_known in zip(self.ranks, known.tolist(), strict=True) if is_known)
+        unknown = np.isnan(self.late_ns).all(axis=1)
+        return frozenset(rank for row, rank in enumerate(self.ranks) if not unknown[row])
 
     @property
     def last(self) -> Ints:
