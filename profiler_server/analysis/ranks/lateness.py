@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from collector.format.intervals import Floats, Ints
+from collector.format.intervals import Floats, Ints, Mask
 from profiler_server.analysis.ranks.clocks import measure_spread
 from profiler_server.analysis.ranks.matching import Matched, Meetings
 
@@ -39,7 +39,7 @@ class Lateness:
     @property
     def compared(self) -> frozenset[int]:
         """The ranks that have a meeting in common with others."""
-        unknown = np.isnan(self.late_ns).all(axis=1)
+        unknown: Mask = np.isnan(self.late_ns).all(axis=1)
         return frozenset(rank for row, rank in enumerate(self.ranks) if not unknown[row])
 
     @property
