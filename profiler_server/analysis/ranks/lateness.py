@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from collector.format.intervals import Floats, Ints, Mask
+from collector.format.intervals import Floats, Ints
 from profiler_server.analysis.ranks.clocks import measure_spread
 from profiler_server.analysis.ranks.matching import Matched, Meetings
 
@@ -39,8 +39,7 @@ class Lateness:
     @property
     def compared(self) -> frozenset[int]:
         """The ranks that have a meeting in common with others."""
-        unknown: Mask = np.isnan(self.late_ns).all(axis=1)
-        return frozenset(rank for row, rank in enumerate(self.ranks) if not unknown[row])
+        return frozenset(rank for rank, late in zip(self.ranks, self.late_ns, strict=True) if not np.isnan(late).all())
 
     @property
     def last(self) -> Ints:
