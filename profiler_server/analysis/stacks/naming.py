@@ -72,20 +72,31 @@ class _Name:
 
 def find_loop(phases: Mapping[str, Weights]) -> frozenset[Function]:
     """Return the functions that every phase runs in: the loop and what calls it."""
-    shares: list[dict[Function, float]] = []
-    for weights in phases.values():
-        whole = sum(weights.values())
-        if whole < _LEAST_OF_PHASE:
-            continue
-        seen: Counter[Function] = Counter()
-        for stack, samples in weights.items():
-            for function in {frame.function for frame in stack}:
-                seen[function] += samples
-        shares.append({function: count / whole for function, count in seen.items()})
+    shares = [_share_functions(weights) for weights in _group_phases(phases)]
     if len(shares) < 2:
         modules = {frame.function for weights in phases.values() for stack in weights for frame in stack}
         return frozenset(function for function in modules if function[0] == "<module>")
     return frozenset(f for f in shares[0] if all(share.get(f, 0.0) >= _LOOP_FRAC for share in shares))
+
+
+def _group_phases(phases: Mapping[str, Weights]) -> list[Weights]:
+    """Return the phases with samples enough to tell, those with fewer together as one."""
+    large = [weights for weights in phases.values() if sum(weights.values()) >= _LEAST_OF_PHASE]
+    small: Counter[tuple[Frame, ...]] = Counter()
+    for weights in phases.values():
+        if sum(weights.values()) < _LEAST_OF_PHASE:
+            small.update(weights)
+    return [*large, small] if small.total() >= _LEAST_OF_PHASE else large
+
+
+def _share_functions(weights: Weights) -> dict[Function, float]:
+    """Return for each function the share of the samples that it is on the stack of."""
+    seen: Counter[Function] = Counter()
+    for stack, samples in weights.items():
+        for function in {frame.function for frame in stack}:
+            seen[function] += samples
+    whole = sum(weights.values())
+    return {function: count / whole for function, count in seen.items()}
 
 
 def name_phase(weights: Weights, loop: frozenset[Function]) -> tuple[NamedFunction, ...]:

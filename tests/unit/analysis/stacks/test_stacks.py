@@ -47,6 +47,12 @@ def test_the_function_that_the_loop_calls_is_named_with_all_that_it_calls(tmp_pa
     assert [entry.is_own_line for entry in stacks.phase("tail").functions] == [False, False, True]
 
 
+def test_phases_that_were_hardly_seen_tell_the_loop_together(tmp_path: Path) -> None:
+    rows = [in_phase(name, 2, library("step", "torch/optim/sgd.py")) for name in ("backward", "optimizer")]
+    found = _read(tmp_path, in_phase("forward", 60, own("World.step", 40)), *rows).phase("forward")
+    assert _tell(found) == [("World.step", "", "train.py:40", 1.0)]
+
+
 def test_a_helper_that_every_phase_calls_is_no_part_of_the_loop(tmp_path: Path) -> None:
     helper = own("busy", 3)
     phases = [in_phase(name, 50, own(name, 5), helper) for name in ("gap", "forward", "tail")]
