@@ -150,6 +150,8 @@ def _measure_loading(
     made = batches if watched is None else estimate_batches(feed, selection, watched)
     sampler = read_sampler(manifest.facts, loader.id) if loader is not None else None
     served = _leave_sampling(feed, sampler)
+    if made is not None and sampler is not None:
+        made = made.without_sampling(sampler.batch_ns)
     loop = measure_loop(served, selection, model_of, made, _find_cores(manifest, host), busy_frac)
     if loop is None:
         return None

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import contextlib
 
+from collector.edge import Edge
 from collector.format.evaluation import read_step_rows
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.steps import summarize_steps
-from profiler_server.analysis.results import Suggestion
+from profiler_server.analysis.results import Diagnosis, Suggestion
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.format import format_duration, format_share
 from profiler_server.report.text import NOTHING_PAYS
 
 
 def write_brief(run: Run) -> list[str]:
-    """Return two or three lines on the first rank. Raises RunError if the run cannot be read."""
+    """Return two or three lines on the first rank. Raises RunError if the run cannot be read or judged."""
     if not run.ranks:
         raise RunError(f"{run.path} holds no rank yet")
-    found = diagnose(run, run.ranks[0])
+    judged: list[Diagnosis] = []
+    failures: list[Exception] = []
+    with Edge(failures.append):
+        judged.append(diagnose(run, run.ranks[0]))
+    if failures:
+        raise RunError(f"{run.path} cannot be judged: {failures[0]!r}")
+    found = judged[0]
     first = next((entry for entry in found.suggestions if entry.severity != "info"), None)
     if first is None:
         return [found.limit, f"Nothing to change: {found.silence or NOTHING_PAYS}"] if found.limit else [found.sentence]

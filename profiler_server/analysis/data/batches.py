@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +46,16 @@ class BatchTimes:
         if self.cpu_ns is None or not self.total_ns.sum():
             return None
         return min(1.0, float(self.cpu_ns.sum() / self.total_ns.sum()))
+
+    def without_sampling(self, batch_ns: float) -> BatchTimes:
+        """Return the same where choosing the samples of a batch takes so long within the request for one.
+
+        It does so after the batch was received, and is none of that.
+        """
+        if self.receiving is None:
+            return self
+        left_ns = max(self.receiving.idle_ns - batch_ns, 0.0)
+        return replace(self, receiving=replace(self.receiving, idle_ns=left_ns))
 
     def share(self, stage: str) -> float:
         """Return the part of all work that the stage took, 0 for a stage that is not there."""

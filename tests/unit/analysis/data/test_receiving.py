@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from collector.format.parts import build_table_from_rows
+from profiler_server.analysis.data.batches import BatchTimes
 from profiler_server.analysis.data.receiving import Receiving, compare_receiving
 
 MS = 1_000_000
@@ -65,3 +68,9 @@ def test_a_batch_that_is_soon_made_holds_the_interpreter_no_longer_than_that() -
 def test_from_a_few_batches_nothing_is_known() -> None:
     assert receive(12.0, 13.0, 3.0, batches=5) is None
     assert receive(12.0, 13.0, 3.0, batches=0) is None
+
+
+def test_choosing_samples_within_the_request_is_not_receiving() -> None:
+    taken = replace(BatchTimes({"read": np.ones(3)}, np.ones(3), None, 4.0), receiving=Receiving(22.0 * MS, 1.0 * MS))
+    assert taken.without_sampling(21.0 * MS).receiving == Receiving(1.0 * MS, 1.0 * MS)
+    assert taken.without_sampling(30.0 * MS).receiving == Receiving(0.0, 1.0 * MS)
