@@ -21,6 +21,8 @@ MOST_NAMED = 8
 DOMINANT_FRAC = 0.5
 _LOOP_FRAC = 0.6
 """A function that is on the stack for so much of every phase is part of the loop."""
+_ALWAYS_FRAC = 0.9
+"""A function that is on the stack for so much of all samples is always there."""
 _LEAST_OF_PHASE = 3
 _MOST_DEPTH = 4
 _Z = 1.96
@@ -74,9 +76,26 @@ def find_loop(phases: Mapping[str, Weights]) -> frozenset[Function]:
     """Return the functions that every phase runs in: the loop and what calls it."""
     shares = [_share_functions(weights) for weights in _group_phases(phases)]
     if len(shares) < 2:
-        modules = {frame.function for weights in phases.values() for stack in weights for frame in stack}
-        return frozenset(function for function in modules if function[0] == "<module>")
+        return _guess_loop([entry for weights in phases.values() for entry in weights.items()])
     return frozenset(f for f in shares[0] if all(share.get(f, 0.0) >= _LOOP_FRAC for share in shares))
+
+
+def _guess_loop(entries: Sequence[tuple[tuple[Frame, ...], int]]) -> frozenset[Function]:
+    """Return the modules, and of a single phase the user's functions that call all that runs in it.
+
+    The innermost of these is no loop if it mostly runs itself: then it is what takes the time.
+    """
+    modules = frozenset(frame.function for stack, _ in entries for frame in stack if frame.name == "<module>")
+    whole = sum(samples for _, samples in entries)
+    shares = _share_functions(dict(entries)) if whole else {}
+    common = {function for function, share in shares.items() if share >= _ALWAYS_FRAC}
+    own = [frame.function for frame in (entries[0][0] if entries else ()) if not frame.package]
+    inner = next((function for function in reversed(own) if function in common), None)
+    if inner is None:
+        return modules
+    calls = sum(samples for stack, samples in entries if stack[-1].function != inner)
+    kept = common if calls >= _ALWAYS_FRAC * whole else common - {inner}
+    return modules | {function for function in own if function in kept}
 
 
 def _group_phases(phases: Mapping[str, Weights]) -> list[Weights]:

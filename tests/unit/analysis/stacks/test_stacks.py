@@ -53,6 +53,19 @@ def test_phases_that_were_hardly_seen_tell_the_loop_together(tmp_path: Path) -> 
     assert _tell(found) == [("World.step", "", "train.py:40", 1.0)]
 
 
+def test_of_a_single_phase_the_loop_is_what_calls_all_of_it(tmp_path: Path) -> None:
+    rows = [
+        in_phase("forward", 60, own("train", 90), own("World.step", 40)),
+        in_phase("forward", 40, own("train", 92), library("Sequential.forward", "torch/nn/modules/container.py")),
+    ]
+    assert _tell(_read(tmp_path / "a", *rows).phase("forward")) == [
+        ("World.step", "", "train.py:40", 0.6),
+        ("torch.Sequential.forward", "train", "train.py:92", 0.4),
+    ]
+    alone = _read(tmp_path / "b", in_phase("tail", 50, own("accuracy", 88)))
+    assert _tell(alone.phase("tail")) == [("accuracy", "", "train.py:88", 1.0)]
+
+
 def test_a_helper_that_every_phase_calls_is_no_part_of_the_loop(tmp_path: Path) -> None:
     helper = own("busy", 3)
     phases = [in_phase(name, 50, own(name, 5), helper) for name in ("gap", "forward", "tail")]
