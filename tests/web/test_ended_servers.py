@@ -24,7 +24,9 @@ from tests.support.traces import build_trace, training_steps
 TRACE = json.dumps(build_trace(training_steps(4000))).encode()
 """Takes seconds to import."""
 START = """
-import sys
+import signal, sys
+for number in (signal.SIGHUP, signal.SIGINT):  # whoever runs the tests may have these ignored
+    signal.signal(number, signal.SIG_DFL)
 from profiler_server.cli import main
 sys.argv[1:] = ["--summary-base-dir", sys.argv[1], "--port", "0"]
 if __name__ == "__main__":
