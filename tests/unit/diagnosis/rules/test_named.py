@@ -56,7 +56,7 @@ def test_the_function_that_a_stage_goes_to_is_named(
     found = _suggest(tmp_path, rule, in_stage(stage, 80, *frames), in_stage(stage, 20, own("other", 3)))
     assert found.title.endswith(f": {name}")
     assert "80 ± 8 %" in found.measured
-    assert found.fix == f"without {name}"
+    assert found.fix == f"taking {name} out"
 
 
 def test_more_of_a_function_promises_a_shorter_step(tmp_path: Path) -> None:
