@@ -1,4 +1,4 @@
-"""The thread that reads stacks, about 50 times a second, as long as it takes no more than a small share of a processor."""
+"""The thread that reads stacks, at most 50 times a second on average, as long as it takes no more than a small share of a processor."""
 
 from __future__ import annotations
 

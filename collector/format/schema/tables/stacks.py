@@ -5,7 +5,7 @@ from collector.format.words import STACK_STAGES
 
 TABLE = Table(
     "stacks",
-    "Python stacks, sampled from outside of the process about 50 times a second of the training thread, and as often of "
+    "Python stacks, sampled from outside of the process at most 50 times a second of the training thread, and as often of "
     "all DataLoader workers together: how often each was seen, summed over some time. Of samples in no step there is no row.",
     (
         Column("replica", "int32", "", "Worker number; -1 for the process that trains."),
