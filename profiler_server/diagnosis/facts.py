@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from collector.format.schema.manifest import Device as DeviceEntry
@@ -38,6 +39,8 @@ from profiler_server.diagnosis.limits import (
     QUEUED_FRAC,
     STARVED_WAIT_FRAC,
     STORAGE_YIELD_FRAC,
+    UNEVEN_LOAD_FRAC,
+    UNEVEN_SPREAD,
 )
 from profiler_server.diagnosis.rank_facts import Peer, Ranks
 
@@ -220,6 +223,26 @@ class Loading:
         """Say whether samples in memory can be fetched by one index operation per batch."""
         loader = self.loader
         return loader is not None and loader.style == "map" and loader.batch_size is not None and self.is_in_memory
+
+    @property
+    def is_uneven(self) -> bool:
+        """Say whether a few slow batches hold up, in order, those of workers that are fast enough for the median one."""
+        loader, batches = self.loader, self.batches
+        if loader is None or batches is None or not loader.num_workers or not loader.in_order:
+            return False
+        own_ns = self.loop.regular_step_ns - self.wait_ns
+        load = self.median_batch_ns * self.loop.fetches / (loader.num_workers * own_ns) if own_ns else 1.0
+        return float(batches.total_ns.std() / batches.total_ns.mean()) > UNEVEN_SPREAD and load < UNEVEN_LOAD_FRAC
+
+    @property
+    def is_slow_for_few(self) -> bool:
+        """Say whether other workers could go on while one of them makes a slow batch: the work is not slow as such."""
+        return self.is_uneven and self.loader is not None and self.loader.num_workers > 1
+
+    @property
+    def median_batch_ns(self) -> float:
+        """The median work on a batch, 0 where it was not recorded."""
+        return float(np.median(self.batches.total_ns)) if self.batches is not None else 0.0
 
     @property
     def is_capped_by_storage(self) -> bool:

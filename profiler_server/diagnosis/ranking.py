@@ -14,6 +14,7 @@ from profiler_server.diagnosis.findings import Claim, Finding, Rule, WhatIf
 from profiler_server.diagnosis.limits import (
     CLOSE_FRAC,
     CONTENTION_WEIGHT,
+    EASED_FRAC,
     HIGH_GAIN_FRAC,
     LARGE_PART_FRAC,
     LEAST_CHECK_FRAC,
@@ -85,8 +86,8 @@ class Fixed:
 def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
     """Predict the step after the change on top of others, with its range.
 
-    This is the one place where a step time is promised. None of its figures is less than what the change leaves as it
-    is, and its lower end is never nothing.
+    This is the one place where a step time is promised. It is never less than what the change leaves as it is. Its lower
+    end may be, by as much as the rest of the training thread's work gains where a part of it goes, and is never nothing.
     """
     what_if, now_ns, loop = finding.what_if, now.step_ns, case.loading.loop
     assert what_if is not None
@@ -99,17 +100,25 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
     best = predicted if what_if.best is None else loop.predict_ns(what_if.best(now.model))
     low = min(predicted, now_ns - gain * most, best) - doubt.step_ns
     if what_if.feeds:  # no loading at all is the most that can be gained
-        low = max(low, min(predicted, predict_without_loading(loop, now.model)) - doubt.chance_ns)
+        unfed_ns = predict_without_loading(loop, replace(now.model, extra_ns=changed.extra_ns))
+        low = max(low, min(predicted, unfed_ns) - doubt.chance_ns)
+    eased = 1.0 - (EASED_FRAC * gain / now_ns if _is_eased(case, what_if, now.model) and now_ns else 0.0)
+    low = min(low, predicted * eased)
     return Claim(
         least_gain_ns=gain * least,
         sure_gain_ns=gain - doubt.gain_ns,
         rule=rule,
         finding=finding,
         step_ns=predicted,
-        low_ns=min(max(low, floor_ns, LEAST_LOW_FRAC * predicted), predicted),
+        low_ns=min(max(low, floor_ns * eased, LEAST_LOW_FRAC * predicted), predicted),
         high_ns=min(max(predicted, now_ns - gain * least) + doubt.step_ns, now_ns),
         feeds=what_if.feeds,
     )
+
+
+def _is_eased(case: Case, what_if: WhatIf, model: LoopModel) -> bool:
+    """Say whether the change frees the training thread of work, and the rest of the step is computed by the same cores."""
+    return not case.device.is_used and not (what_if.feeds and model.workers)
 
 
 def split_findings(

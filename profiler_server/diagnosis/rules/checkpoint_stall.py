@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from collector.format.steps import read_integers
 from profiler_server.analysis.results import Evidence
 from profiler_server.analysis.steps.interruptions import HeldSum, sum_interruptions
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import BACKGROUND_SAVED_FRAC, CHECKPOINT_FRAC
+from profiler_server.diagnosis.stalls import measure_stalls
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_duration, format_number_of, format_share
@@ -24,6 +23,9 @@ def _judge(case: Case) -> Finding | None:
     share = most.total_ns / steps_ns
     if share < CHECKPOINT_FRAC:
         return None
+    # What flushes and renames around a save lies outside of forward, backward and update as well.
+    outside = read_integers(case.steps.rows, "gap_ns") + read_integers(case.steps.rows, "tail_ns")
+    stall = measure_stalls(case, case.steps.interruptions.of_kind("checkpoint"), outside)
     return Finding(
         title="Checkpoints hold up training",
         measured=f"Checkpoints ({most.held.name}) took {format_duration(most.total_ns)} in all, "
@@ -34,27 +36,10 @@ def _judge(case: Case) -> Finding | None:
         change="from torch.distributed.checkpoint import async_save\n\nfuture = async_save(state, checkpoint_id=path)",
         fix="saving in the background",
         evidence=(*_find_step(case, most), Evidence("timeline", f"q={most.held.name}", "On the timeline")),
-        what_if=shorten_step(case, "stalls", _measure_stall(case, most) * case.steps.mean_ns, BACKGROUND_SAVED_FRAC),
+        what_if=shorten_step(case, "stalls", stall * case.steps.mean_ns, BACKGROUND_SAVED_FRAC),
         tier="A",
         gain_range=(0.6, 1.25),
     )
-
-
-def _measure_stall(case: Case, most: HeldSum) -> float:
-    """Return the share of the steps' time that goes with the saves, flushing and renaming around them included.
-
-    In a step that saves, what lies outside of forward, backward and update is longer than in the median of the others:
-    that much goes with the save, at least the save itself.
-    """
-    rows, saves = case.steps.rows, case.steps.interruptions.of_kind("checkpoint")
-    duration = read_integers(rows, "duration_ns")
-    at = read_integers(rows, "start_ns").searchsorted(saves.start_ns, side="right") - 1
-    inside = at >= 0
-    saving = np.bincount(at[inside], saves.duration_ns[inside], len(duration)) > 0
-    outside = read_integers(rows, "gap_ns") + read_integers(rows, "tail_ns")
-    usual = float(np.median(outside[~saving])) if not saving.all() else float(outside.min())
-    around = float(np.maximum(outside[saving] - usual, 0.0).sum())
-    return min(max(around, float(most.total_ns)) / max(float(duration.sum()), 1.0), 1.0)
 
 
 def _find_step(case: Case, most: HeldSum) -> tuple[Evidence, ...]:

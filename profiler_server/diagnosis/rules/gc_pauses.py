@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from collector.format.steps import read_integers
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule, WhatIf
 from profiler_server.diagnosis.limits import GC_FRAC
+from profiler_server.diagnosis.stalls import sum_in_steps
 from profiler_server.diagnosis.what_if import measure_garbage_outside, shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_duration, format_share
 
 
 def _judge(case: Case) -> Finding | None:
-    gc_ns = read_integers(case.steps.rows, "gc_ns")[case.steps.selection.kept]
+    # What is collected while a function is compiled goes with the compilation.
+    compiles = sum_in_steps(case, case.steps.interruptions.of_kind("compile", "recompile")) > 0
+    gc_ns = np.where(compiles, 0, read_integers(case.steps.rows, "gc_ns"))[case.steps.selection.kept]
     mean = float(gc_ns.mean())
     if mean < GC_FRAC * case.steps.mean_ns:
         return None

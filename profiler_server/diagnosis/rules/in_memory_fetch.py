@@ -12,7 +12,8 @@ from profiler_server.diagnosis.what_if import feed
 from profiler_server.diagnosis.wording import STEPS_PAGE, say_input_limit, say_wait
 from profiler_server.format import format_duration
 
-_LEFT = 0.2
+_LEFT = 0.1
+"""Part of fetching one by one that an index operation on the whole batch takes; 0.11 in a measured program."""
 
 
 def _index_whole_batches(model: LoopModel) -> LoopModel:
@@ -37,7 +38,7 @@ def _judge(case: Case) -> Finding | None:
         fix="fetching whole batches by index",
         evidence=(STEPS_PAGE,),
         what_if=feed(case, _index_whole_batches),
-        gain_range=(0.6, 1.2),
+        gain_range=(0.7, 1.1),
     )
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from profiler_server.analysis.data.batches import BatchTimes
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import HIGH_WAIT_FRAC, LARGE_BATCH_BYTES, SENDING_WAIT_FRAC
+from profiler_server.diagnosis.limits import (
+    COPY_BYTES_PER_NS,
+    HIGH_WAIT_FRAC,
+    LARGE_BATCH_BYTES,
+    SENDING_WAIT_FRAC,
+    TENSORS_SEND_NS,
+)
 from profiler_server.diagnosis.what_if import scale_stages
 from profiler_server.diagnosis.wording import STAGES_PAGE, say_input_limit, say_wait
 from profiler_server.format import format_bytes, format_duration, format_share
@@ -35,6 +41,7 @@ def _is_to_blame(case: Case, send_ns: float) -> bool:
 def _blame_sending(case: Case, batches: BatchTimes) -> Finding:
     share = batches.share("send")
     send_ns = float(batches.stages_ns["send"].mean())
+    tensors_ns = TENSORS_SEND_NS + batches.bytes / COPY_BYTES_PER_NS
     return Finding(
         title="Moving batches between processes is slow",
         measured=f"{say_wait(case)} Sending takes {format_duration(send_ns)} per batch, "
@@ -45,10 +52,10 @@ def _blame_sending(case: Case, batches: BatchTimes) -> Finding:
         change="return torch.from_numpy(image), label  # uint8; convert on the device: images.float().div_(255)",
         fix="sending tensors, not objects",
         evidence=(STAGES_PAGE,),
-        assumption="sending took a third of its time",
+        assumption=f"sending took {format_duration(min(tensors_ns, send_ns))}, as it does for tensors of as many bytes",
         tier="M",
-        what_if=scale_stages(case, batches, ("send",), 0.3),
-        gain_range=(0.5, 1.3),
+        what_if=scale_stages(case, batches, ("send",), min(tensors_ns / send_ns, 1.0)),
+        gain_range=(0.6, 1.1),
     )
 
 

@@ -10,7 +10,7 @@ from collector.format.intervals import Ints
 from collector.format.phases import PHASE_LABELS, PHASE_NAMES
 from collector.format.steps import find_stall_limit, read_integers
 from profiler_server.analysis.results import Evidence
-from profiler_server.analysis.steps.interruptions import StepCauses, sum_interruptions
+from profiler_server.analysis.steps.interruptions import Kind, StepCauses
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import (
@@ -42,7 +42,7 @@ def _judge(case: Case) -> Finding | None:
     phase = _find_phase(case, stalls, regular)
     if phase == "data_wait":  # late batches: the rules about loading know more
         return None
-    if _is_saving(case, excess_ns * len(regular)):
+    if _is_known(case, excess_ns * len(regular)):
         return None
     each_ns = excess_ns * len(regular) / len(stalls)
     return Finding(
@@ -62,10 +62,12 @@ def _judge(case: Case) -> Finding | None:
     )
 
 
-def _is_saving(case: Case, excess_ns: float) -> bool:
-    """Say whether the stalls are checkpoints that were seen: the rule about those knows more."""
-    saves = sum_interruptions(case.steps.interruptions.of_kind("checkpoint"))
-    return bool(saves) and saves[0].total_ns >= EXPLAINED_FRAC * excess_ns
+def _is_known(case: Case, excess_ns: float) -> bool:
+    """Say whether the stalls are checkpoints or recompilations that were seen: the rules about those know more."""
+    kinds: tuple[Kind, ...] = ("checkpoint", "recompile")
+    return any(
+        float(case.steps.interruptions.of_kind(kind).duration_ns.sum()) >= EXPLAINED_FRAC * excess_ns for kind in kinds
+    )
 
 
 def _name_cause(case: Case, stalls: Ints, usual_ns: float) -> str:

@@ -6,6 +6,8 @@ from collector.format.steps import read_integers
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import MIN_RECOMPILES, RECOMPILE_FRAC
+from profiler_server.diagnosis.stalls import measure_stalls
+from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_duration, format_number_of, format_share
 
@@ -17,6 +19,9 @@ def _judge(case: Case) -> Finding | None:
     share = again.duration_ns / max(float(read_integers(case.steps.rows, "duration_ns").sum()), 1.0)
     if share < RECOMPILE_FRAC:
         return None
+    stall = measure_stalls(
+        case, case.steps.interruptions.of_kind("recompile"), read_integers(case.steps.rows, "duration_ns")
+    )
     reason = f" The most frequent reason: {again.reason}." if again.reason else ""
     return Finding(
         title="Functions are compiled again during training",
@@ -29,8 +34,10 @@ def _judge(case: Case) -> Finding | None:
         "torch._dynamo.mark_dynamic(batch, 0)  # or torch.compile(model, dynamic=True)",
         fix="each function compiled once",
         evidence=(STEPS_PAGE,),
-        severity="medium",
+        what_if=shorten_step(case, "stalls", stall * case.steps.mean_ns, 1.0),
+        tier="A",
+        gain_range=(0.7, 1.05),  # a dynamic shape may run slower, and padding computes more
     )
 
 
-RULE = Rule("recompiles", knob="compile", effort="code", judge=_judge)
+RULE = Rule("recompiles", knob="stalls", effort="code", judge=_judge)

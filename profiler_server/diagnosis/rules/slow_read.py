@@ -14,6 +14,8 @@ def _judge(case: Case) -> Finding | None:
     batches = case.loading.batches
     if batches is None or not case.loading.is_input_bound or case.loading.bottleneck.stage != "read":
         return None
+    if case.loading.is_slow_for_few:
+        return None  # only some samples take long
     if case.loading.takes_whole_batches:
         return None  # what is in memory already is not read faster from shards
     share = batches.share("read")

@@ -14,6 +14,8 @@ def _judge(case: Case) -> Finding | None:
     batches = case.loading.batches
     if batches is None or not case.loading.is_input_bound or case.loading.bottleneck.stage != "transform":
         return None
+    if case.loading.is_slow_for_few:
+        return None  # only some samples take long
     share = batches.share("transform")
     transform_ns = float(batches.stages_ns["transform"].mean())
     slowest = case.loading.transforms[0] if case.loading.transforms else None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from profiler_server.analysis.data.loader_simulation import LoopModel
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import UNEVEN_LOAD_FRAC, UNEVEN_SPREAD
+from profiler_server.diagnosis.named import find_in_stage, say_functions
 from profiler_server.diagnosis.what_if import feed
 from profiler_server.diagnosis.wording import DATA_PAGE, say_wait, write_loader
 from profiler_server.format import format_duration, format_share
@@ -17,20 +16,9 @@ from profiler_server.format import format_duration, format_share
 
 def _judge(case: Case) -> Finding | None:
     loader, batches = case.loading.loader, case.loading.batches
-    if (
-        loader is None
-        or batches is None
-        or not loader.num_workers
-        or not case.loading.is_input_bound
-        or not loader.in_order
-    ):
+    if loader is None or batches is None or not case.loading.is_input_bound or not case.loading.is_uneven:
         return None
-    spread = float(batches.total_ns.std() / batches.total_ns.mean())
-    middle = float(np.median(batches.total_ns))
-    own_ns = case.loading.loop.regular_step_ns - case.loading.wait_ns
-    load = middle * case.loading.loop.fetches / (loader.num_workers * own_ns) if own_ns else 1.0
-    if spread <= UNEVEN_SPREAD or load >= UNEVEN_LOAD_FRAC:
-        return None
+    stage = max(batches.stages_ns, key=lambda name: float(batches.stages_ns[name].std()))
     depth = max(4, case.loading.loop.model.prefetch)
     held = case.loading.readiness[0].held_up_frac if case.loading.readiness else 0.0
     late = (
@@ -42,8 +30,9 @@ def _judge(case: Case) -> Finding | None:
 
     return Finding(
         title="A few slow samples hold up the rest",
-        measured=f"{say_wait(case)} The median batch takes {format_duration(middle)}, the slowest "
-        f"{format_duration(float(batches.total_ns.max()))}{late}.",
+        measured=f"{say_wait(case)} The median batch takes {format_duration(case.loading.median_batch_ns)}, the slowest "
+        f"{format_duration(float(batches.total_ns.max()))}{late}."
+        f"{say_functions(find_in_stage(case, stage), f'the stage “{stage}”')}",
         threshold=f"The times of the batches vary by more than {format_share(UNEVEN_SPREAD)} of their mean (standard deviation), and "
         f"median batches would take less than {format_share(UNEVEN_LOAD_FRAC)} of the workers' time.",
         advice="Take batches as they are ready and ask for more ahead. The order of the data then depends on timing; "

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from collector.format.intervals import Floats, Mask
 from collector.format.steps import read_integers
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
@@ -19,17 +22,15 @@ def _judge(case: Case) -> Finding | None:
     restarts = selection.first_of_epoch & selection.kept
     if restarts.sum() < MIN_RESTARTS or restarts.sum() == selection.kept.sum():
         return None
-    waits = read_integers(case.steps.rows, "data_wait_ns")[restarts]
-    # The first batch of an epoch has to be made even by a worker that lives.
-    saved = [max(0.0, float(wait) - case.loading.wait_ns - case.loading.batch_ns) for wait in waits]
-    per_step = sum(saved) / int(selection.kept.sum())
+    saved = _measure_restarts(case, restarts, loader.num_workers)
+    per_step = float(saved.sum()) / int(selection.kept.sum())
     steps = int(selection.kept.sum()) / int(restarts.sum())
     once = "  # made once, before the loop over epochs" if loader.remade else ""
     return Finding(
         title="The DataLoader is created again in every epoch"
         if loader.remade
         else "Workers are restarted in every epoch",
-        measured=f"{int(restarts.sum())} restarts cost {format_duration(sum(saved) / len(saved))} each, once in "
+        measured=f"{int(restarts.sum())} restarts cost {format_duration(float(saved.mean()))} each, once in "
         f"{steps:.0f} steps: {format_share(per_step / case.steps.mean_ns)} of the time.",
         threshold="Two restarts or more, because persistent_workers is off or because the DataLoader is created again.",
         advice="Make the DataLoader once, before the loop over epochs, and keep its workers alive between epochs; their memory "
@@ -44,6 +45,21 @@ def _judge(case: Case) -> Finding | None:
         tier="A",
         gain_range=(0.8, 1.1),
     )
+
+
+def _measure_restarts(case: Case, restarts: Mask, workers: int) -> Floats:
+    """Return for each restart how much longer its epoch's first steps wait for data than steps usually do, ns.
+
+    Each worker is late with its first batch. The first batch has to be made even by a worker that lives.
+    """
+    kept = np.flatnonzero(case.steps.selection.kept)
+    waits = read_integers(case.steps.rows, "data_wait_ns")[kept]
+    usual = float(np.median(waits))
+    first = np.flatnonzero(restarts[kept])
+    after = np.minimum(first + workers, np.append(first[1:], len(kept)))
+    begun = np.maximum(waits[first] - usual - case.loading.batch_ns, 0.0)
+    late = [np.maximum(waits[at + 1 : end] - usual, 0.0).sum() for at, end in zip(first, after, strict=True)]
+    return np.asarray(begun + np.array(late), np.float64)
 
 
 RULE = Rule("worker_restart", knob="persistent_workers", effort="flag", judge=_judge)

@@ -44,6 +44,7 @@ EXACT = {
         "DRIFT_PARTS",
     ),
     *("PARALLEL_FRAC", "COPIED_BYTES_PER_S", "CACHED_BYTES_PER_S"),
+    *("TENSORS_SEND_NS", "COPY_BYTES_PER_NS", "EASED_FRAC"),
 }
 """Figures that are no threshold of one quantity; those with a consequence have a test of their own below."""
 

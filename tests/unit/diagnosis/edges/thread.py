@@ -49,7 +49,7 @@ EDGES: Mapping[str, Edge] = {
     "GC_FRAC": Edge(0.05, lambda x: make.speaks(make.with_rows(base(), gc_ns=x * 64e6), "gc_pauses")),
     "MIN_RECOMPILES": Edge(2, lambda x: make.speaks(recompiled(whole(x), 0.1), "recompiles")),
     "RECOMPILE_FRAC": Edge(0.02, lambda x: make.speaks(recompiled(9, x), "recompiles")),
-    "EVALUATION_FRAC": Edge(0.25, lambda x: make.speaks(evaluating(x), "validation_share")),
+    "EVALUATION_FRAC": Edge(0.12, lambda x: make.speaks(evaluating(x), "validation_share")),
     "RECORDING_FRAC": Edge(
         0.03, lambda x: make.speaks(make.with_manifest(base(), overhead=Overhead(1e6, x, "")), "collector_overhead")
     ),

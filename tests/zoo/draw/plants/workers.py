@@ -95,9 +95,9 @@ class $data(IterableDataset):
             if args.fixed and index % workers != mine:
                 continue
             raw = $load(self.where, index)
-            sample = $item
+            made = $item
             if index % workers == mine:
-                yield sample
+                yield made
 """
 
 

@@ -1,0 +1,113 @@
+"""What a change takes away: stalls with what surrounds them, sending, restarts; and how much less the rest may take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from collector.format.steps import read_integers
+from profiler_server.analysis.data.loader_simulation import Job
+from profiler_server.analysis.steps.compiles import CompileEvents
+from profiler_server.analysis.steps.interruptions import Held, Interruptions
+from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import COPY_BYTES_PER_NS, EASED_FRAC, TENSORS_SEND_NS
+from profiler_server.diagnosis.ranking import Fixed, make_claim
+from profiler_server.diagnosis.what_if import shorten_step
+from tests.support import facts as make
+from tests.support.runs import MS
+from tests.unit.diagnosis.edges.base import STEPS, base
+from tests.unit.diagnosis.edges.loading import receiving, uneven
+
+EVERY = 6
+
+
+def recompiling(stall: float, compiling: float = 0.5, skipped: int = 0) -> Case:
+    """Every sixth step takes `stall` of a usual one longer, part of which is the recompilation itself.
+
+    The first `skipped` steps are left out of the mean.
+    """
+    stalled = np.arange(STEPS) % EVERY == 0
+    case = make.with_durations(base(), lambda usual: usual * np.where(stalled, 1.0 + stall, 1.0))
+    starts = read_integers(case.steps.rows, "start_ns")[stalled]
+    zeros = np.zeros(len(starts), np.int64)
+    took = zeros + int(compiling * stall * 64 * MS)
+    found = Interruptions((Held("recompile", "f", "size"),), zeros, starts, took, zeros)
+    kept = np.arange(STEPS) >= skipped
+    selection = replace(case.steps.selection, kept=kept)
+    mean_ns = float(selection.duration_ns[kept].mean())
+    events = {"recompile": CompileEvents(len(starts), int(took.sum()), 1, "f", "size")}
+    return make.with_steps(case, interruptions=found, compiles=events, selection=selection, mean_ns=mean_ns)
+
+
+@pytest.mark.parametrize("skipped", [0, 60])
+def test_recompiling_costs_what_its_steps_are_longer(skipped: int) -> None:
+    case = recompiling(3.0, skipped=skipped)
+    what_if = make.find(case, "recompiles").what_if
+    assert what_if.touches["stalls"] == pytest.approx(3.0 * 64 * MS / EVERY, rel=0.01)
+
+
+def test_stalls_that_are_recompilations_are_left_to_the_rule_about_those() -> None:
+    assert make.speaks(replace_interruptions(recompiling(3.0)), "periodic_stall")
+    assert not make.speaks(recompiling(3.0), "periodic_stall")
+    assert make.speaks(recompiling(3.0, compiling=0.4), "periodic_stall")
+
+
+def replace_interruptions(case: Case) -> Case:
+    return make.with_steps(case, interruptions=base().steps.interruptions)
+
+
+def test_garbage_of_the_compiler_is_not_that_of_the_steps() -> None:
+    stalled = np.arange(STEPS) % EVERY == 0
+    case = make.with_rows(recompiling(3.0), gc_ns=np.where(stalled, 120 * MS, 0))
+    assert not make.speaks(case, "gc_pauses")
+    assert make.speaks(replace_interruptions(case), "gc_pauses")
+
+
+@pytest.mark.parametrize("copied_ms", [0.0, 5.0])
+def test_objects_are_expected_to_be_sent_as_fast_as_tensors_of_their_size(copied_ms: float) -> None:
+    case = receiving(copied_ms * MS * COPY_BYTES_PER_NS)
+    batches = case.loading.batches
+    assert batches is not None
+    send = np.full(len(batches.total_ns), case.loading.wait_ns)
+    sent = replace(batches, stages_ns={"send": send}, total_ns=send)
+    case = make.with_model(make.with_loading(case, batches=sent), batches=(Job(float(send[0]), 0.1),))
+    what_if = make.find(case, "ipc_bound").what_if
+    changed = what_if.change(case.loading.loop.model)
+    left = changed.batches[0].wall_ns / case.loading.loop.model.batches[0].wall_ns
+    assert left == pytest.approx((TENSORS_SEND_NS + copied_ms * MS) / send[0])
+
+
+@pytest.mark.parametrize("device", [False, True])
+def test_the_rest_of_a_step_on_processors_may_take_less_where_a_part_goes(device: bool) -> None:
+    case = make.with_device(base()) if device else base()
+    assert case.device.is_used is device
+    what_if = shorten_step(case, "gap", 0.5 * case.loading.loop.own_ns, 1.0)
+    finding = Finding("t", "m", "t", "a", "c", "f", (), tier="A", what_if=what_if, gain_range=(1.0, 1.0))
+    rule = Rule("x", knob="x", effort="code", judge=lambda case: None)
+    claim = make_claim(case, rule, finding, Fixed(case.loading.loop.model, case.steps.mean_ns, {}))
+    untouched_ns = case.steps.mean_ns - sum(what_if.touches.values())
+    assert claim.step_ns >= untouched_ns - 1
+    gone = 1.0 - claim.step_ns / case.steps.mean_ns
+    expected = claim.step_ns if device else claim.step_ns * (1.0 - EASED_FRAC * gone)
+    assert claim.low_ns == pytest.approx(expected, rel=0.01)
+
+
+def test_samples_that_only_few_batches_wait_for_are_not_called_slow() -> None:
+    case = uneven(0.6)
+    case = make.with_loading(case, bottleneck=replace(case.loading.bottleneck, stage="read"))
+    assert not make.speaks(case, "slow_read")
+    assert make.speaks(make.with_loader(case, num_workers=1), "slow_read")
+    assert make.speaks(make.with_loader(case, in_order=False), "slow_read")
+
+
+def test_a_restart_costs_the_late_first_batch_of_each_worker() -> None:
+    """Two workers: the first step of an epoch waits 300 ms longer, the second 40 ms; a batch takes 10 ms to make."""
+    first = np.arange(STEPS) % 20 == 0
+    waits = 2 * MS + np.where(first, 300 * MS, 0) + np.where(np.roll(first, 1), 40 * MS, 0)
+    case = make.with_batches(make.with_rows(base(), data_wait_ns=waits), 10.0 * MS)
+    selection = replace(case.steps.selection, first_of_epoch=first)
+    case = make.with_loader(make.with_steps(case, selection=selection), num_workers=2, persistent_workers=False)
+    assert "cost 330 ms each" in make.find(case, "worker_restart").measured
