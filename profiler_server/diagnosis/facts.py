@@ -68,6 +68,8 @@ class Steps:
     """What a step is called: batch, where the run only infers."""
     micro_batches: int = 1
     """Batches whose gradients the usual step accumulates."""
+    slow_convolution_frac: float = 0.0
+    """Share of the operators' time in convolutions that no library computes, as those in float64 on processors."""
 
     @property
     def steady(self) -> int:

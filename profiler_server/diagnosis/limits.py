@@ -279,6 +279,9 @@ MIN_STALLS, MOST_STALLS_FRAC = 3, 0.34
 EVEN_DISTANCE_FRAC = 0.2
 """Distances between stalls count as even when they differ from the median by no more than this share of it."""
 
+ALIKE_FACTOR = 3.0
+"""Stalls of the same cause are at most so many times as long or as short as the median one, three in four of them."""
+
 EXPLAINED_FRAC = 0.5
 """Stalls are explained by checkpoints or recompilations when these take at least this share of what the stalls cost."""
 
@@ -351,3 +354,7 @@ FLOAT64_FRAC = 0.5
 
 FLOAT64_SAVED_FRAC = 0.5
 """Half the bytes, and twice the numbers in a vector register: operators in float32 take half of the time."""
+
+SLOW_CONVOLUTION_SAVED_FRAC = 0.8
+"""oneDNN computes convolutions in float32 only; those in float64 took 3.8 times as long in a measured program, of small
+ones it is more."""

@@ -41,7 +41,7 @@ from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.device.precision import find_full_precision
 from profiler_server.analysis.memory.host import HostLoad, summarize_host
 from profiler_server.analysis.memory.peak import find_peak_share
-from profiler_server.analysis.operators.operators import find_dispatch_share
+from profiler_server.analysis.operators.operators import find_dispatch_share, find_share
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.spread import count_parallel_devices, read_ddp
 from profiler_server.analysis.ranks.stragglers import judge_ranks
@@ -128,6 +128,7 @@ def _measure_steps(rank: RankRun, rows: StepRows, train: pa.Table, selection: St
         logged=read_logged(rank.manifest.facts),
         noun=rows.noun,
         micro_batches=count_micro_batches(rows.steps),
+        slow_convolution_frac=_find_slow_convolutions(rank),
     )
 
 
@@ -291,6 +292,13 @@ def _ask(rank: RankRun, measure: Callable[[RankRun], float | None]) -> float | N
         return measure(rank) if rank.manifest.devices else None
     except RunError:
         return None
+
+
+def _find_slow_convolutions(rank: RankRun) -> float:
+    try:
+        return find_share(rank, "_slow_conv")
+    except RunError:
+        return 0.0
 
 
 def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:

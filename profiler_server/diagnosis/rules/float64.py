@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import FLOAT64_FRAC, FLOAT64_SAVED_FRAC
+from profiler_server.diagnosis.limits import FLOAT64_FRAC, FLOAT64_SAVED_FRAC, SLOW_CONVOLUTION_SAVED_FRAC
 from profiler_server.diagnosis.what_if import shorten_phases
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_count, format_duration, format_share
@@ -19,6 +19,9 @@ def _judge(case: Case) -> Finding | None:
     if not whole or double < FLOAT64_FRAC * whole:
         return None
     spent = sum(case.steps.phases_ns[name] for name in _COMPUTED)
+    slow = case.steps.slow_convolution_frac
+    saved = FLOAT64_SAVED_FRAC + (SLOW_CONVOLUTION_SAVED_FRAC - FLOAT64_SAVED_FRAC) * slow
+    assumed = "operators in float32 took half as long"
     return Finding(
         title="The model is trained in float64",
         measured=f"{format_count(double)} of {format_count(whole)} parameters are float64; forward, backward and update take "
@@ -29,8 +32,8 @@ def _judge(case: Case) -> Finding | None:
         change="model = model.float()\ndata = torch.as_tensor(array, dtype=torch.float32)",
         fix="float32",
         evidence=(STEPS_PAGE,),
-        assumption="operators in float32 took half as long",
-        what_if=shorten_phases(case, _COMPUTED, FLOAT64_SAVED_FRAC),
+        assumption=f"{assumed}, and convolutions, which no library computes in float64, a fifth" if slow else assumed,
+        what_if=shorten_phases(case, _COMPUTED, saved),
         tier="A",
         gain_range=(0.5, 1.2),
     )

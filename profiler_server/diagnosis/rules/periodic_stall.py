@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from collector.format.intervals import Ints
+from collector.format.intervals import Floats, Ints
 from collector.format.phases import PHASE_LABELS, PHASE_NAMES
 from collector.format.steps import find_stall_limit, read_integers
 from profiler_server.analysis.results import Evidence
@@ -14,6 +14,7 @@ from profiler_server.analysis.steps.interruptions import Kind, StepCauses
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import (
+    ALIKE_FACTOR,
     EVEN_DISTANCE_FRAC,
     EXPLAINED_FRAC,
     MIN_STALLS,
@@ -37,6 +38,8 @@ def _judge(case: Case) -> Finding | None:
     period = _find_period(numbers)
     excess_ns = float((case.steps.selection.duration_ns[stalls] - middle).sum()) / len(regular)
     gc_ns = float(read_integers(case.steps.rows, "gc_ns")[stalls].sum()) / len(regular)
+    if not _are_alike(case.steps.selection.duration_ns[stalls] - middle):
+        return None
     if period is None or excess_ns < STALL_FRAC * case.steps.mean_ns or gc_ns > excess_ns / 2:
         return None
     phase = _find_phase(case, stalls, regular)
@@ -89,6 +92,13 @@ def _find_period(numbers: Ints) -> int | None:
     multiples = np.maximum(1, np.round(distances / middle)) * middle
     even = np.abs(distances - multiples) <= max(EVEN_DISTANCE_FRAC * middle, 0.5)
     return round(middle) if middle >= 3 and even.mean() >= 0.75 else None
+
+
+def _are_alike(excess: Floats) -> bool:
+    """Say whether most stalls are about as long: what disturbs a run from outside comes at even distances by chance."""
+    middle = float(np.median(excess))
+    alike = (excess * ALIKE_FACTOR >= middle) & (excess <= middle * ALIKE_FACTOR)
+    return float(alike.mean()) >= 0.75
 
 
 def _find_phase(case: Case, stalls: Ints, regular: Ints) -> str:

@@ -31,6 +31,17 @@ def stall_at(places: list[int]) -> Case:
     return make.with_durations(base(), lengthen)
 
 
+def stalls_apart(factor: float) -> Case:
+    """A stall in every twelfth step; four of them are so many times as long as the six others."""
+    excess = np.array([1, 1, factor, 1, factor, 1, factor, 1, factor, 1]) * 200.0 * MS
+
+    def lengthen(durations: np.ndarray) -> np.ndarray:
+        durations[11::12] += excess
+        return durations
+
+    return make.with_durations(base(), lengthen)
+
+
 def drift(growth: float, steps: int = STEPS, falls: int = 0) -> Case:
     """Steps that grow in sixths; `falls` of the sixths in the middle do not grow."""
     levels = np.linspace(1.0, 1.0 + growth, 6)
@@ -70,6 +81,7 @@ EDGES: Mapping[str, Edge] = {
     "MOST_STALLS_FRAC": Edge(
         0.34, lambda x: not make.speaks(stall_at([*range(2, 122, 3), 0][: whole(x * STEPS + 0.2)]), "periodic_stall")
     ),
+    "ALIKE_FACTOR": Edge(3.0, lambda x: not make.speaks(stalls_apart(x), "periodic_stall")),
     "EVEN_DISTANCE_FRAC": Edge(
         0.2, lambda x: not make.speaks(stall_at([0, 20, 40, 60 + whole(20 * x + 0.999), 80]), "periodic_stall")
     ),
