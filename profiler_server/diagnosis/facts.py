@@ -44,7 +44,10 @@ from profiler_server.diagnosis.limits import (
 )
 from profiler_server.diagnosis.rank_facts import Peer, Ranks
 
-__all__ = ["Case", "Device", "DeviceShares", "Host", "Loading", "Peer", "Ranks", "Steps"]
+__all__ = ["COMPUTING", "Case", "Device", "DeviceShares", "Host", "Loading", "Peer", "Ranks", "Steps"]
+
+COMPUTING = ("forward", "backward", "optimizer")
+"""The phases in which a step computes."""
 
 
 @dataclass(frozen=True)

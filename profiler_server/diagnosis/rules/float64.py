@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.facts import COMPUTING, Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import FLOAT64_FRAC, FLOAT64_SAVED_FRAC, SLOW_CONVOLUTION_SAVED_FRAC
 from profiler_server.diagnosis.what_if import shorten_phases
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_count, format_duration, format_share
 
-_COMPUTED = ("forward", "backward", "optimizer")
-
 
 def _judge(case: Case) -> Finding | None:
     double, whole = _count_parameters(case)
     if not whole or double < FLOAT64_FRAC * whole:
         return None
-    spent = sum(case.steps.phases_ns[name] for name in _COMPUTED)
+    spent = sum(case.steps.phases_ns[name] for name in COMPUTING)
     slow = case.steps.slow_convolution_frac
     saved = FLOAT64_SAVED_FRAC + (SLOW_CONVOLUTION_SAVED_FRAC - FLOAT64_SAVED_FRAC) * slow
     assumed = "operators in float32 took half as long"
     return Finding(
         title="The model is trained in float64",
         measured=f"{format_count(double)} of {format_count(whole)} parameters are float64; forward, backward and update take "
-        f"{format_duration(spent)}, {format_share(case.steps.share(*_COMPUTED))} of the step.",
+        f"{format_duration(spent)}, {format_share(case.steps.share(*COMPUTING))} of the step.",
         threshold=f"At least {format_share(FLOAT64_FRAC)} of the trained parameters are float64.",
         advice="NumPy makes float64 unless told otherwise, and a model that gets such data, or torch.set_default_dtype, "
         "follows. float32 halves the bytes and doubles what a vector instruction does; it is enough for training.",
@@ -33,7 +31,7 @@ def _judge(case: Case) -> Finding | None:
         fix="float32",
         evidence=(STEPS_PAGE,),
         assumption=f"{assumed}, and convolutions, which no library computes in float64, a fifth" if slow else assumed,
-        what_if=shorten_phases(case, _COMPUTED, saved),
+        what_if=shorten_phases(case, COMPUTING, saved),
         tier="A",
         gain_range=(0.5, 1.2),
     )

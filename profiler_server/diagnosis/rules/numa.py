@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.facts import COMPUTING, Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import COMPUTE_FRAC
 from profiler_server.diagnosis.wording import STEPS_PAGE
@@ -13,7 +13,7 @@ def _judge(case: Case) -> Finding | None:
     nodes, threads, usable = case.facts.get("numa_nodes"), case.manifest.torch_threads, case.manifest.usable_cores
     if not isinstance(nodes, int) or nodes < 2 or case.manifest.devices or not threads or not usable:
         return None
-    share = case.steps.share("forward", "backward", "optimizer")
+    share = case.steps.share(*COMPUTING)
     if threads <= usable / nodes or share < COMPUTE_FRAC:
         return None
     return Finding(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
+from dataclasses import replace
+
+from profiler_server.diagnosis.facts import COMPUTING, Case
+from profiler_server.diagnosis.findings import Finding, Rule, WhatIf
 from profiler_server.diagnosis.limits import THREADS_COMPUTE_FRAC
+from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_cores, format_number_of, format_share
 
@@ -13,7 +16,7 @@ def _judge(case: Case) -> Finding | None:
     threads, usable = case.manifest.torch_threads, case.manifest.usable_cores
     if case.manifest.devices or threads is None or usable is None or threads <= max(1, round(usable)):
         return None
-    share = case.steps.share("forward", "backward", "optimizer")
+    share = case.steps.share(*COMPUTING)
     if share < THREADS_COMPUTE_FRAC:
         return None
     taken = case.host.load.others + case.host.load.workers if case.host.load is not None else 0.0
@@ -29,7 +32,25 @@ def _judge(case: Case) -> Finding | None:
         fix=format_number_of(wanted, "thread"),
         evidence=(STEPS_PAGE,),
         severity="medium",
+        what_if=_stop_queueing(case, taken / usable),
+        assumption="the main thread no longer queued for a processor",
+        tier="R",
+        gain_range=(0.4, 1.5),
     )
+
+
+def _stop_queueing(case: Case, taken_frac: float) -> WhatIf | None:
+    """Return the what-if of the main thread's waits for a processor that no one else takes; None where they are unknown.
+
+    The other threads wait as well, and who waits for them spins: what is saved in all is known within a wide range.
+    """
+    load = case.host.load
+    if load is None or load.queued_frac is None:
+        return None
+    queued_ns = load.queued_frac * case.steps.mean_ns * max(1.0 - taken_frac, 0.0)
+    computing_ns = sum(case.steps.phases_ns[name] for name in COMPUTING)
+    found = shorten_step(case, "phases", min(queued_ns, computing_ns), 1.0)
+    return replace(found, touches={"phases": computing_ns})
 
 
 RULE = Rule("threads_over_cores", knob="threads", effort="flag", judge=_judge, muted_when_input_bound=True)

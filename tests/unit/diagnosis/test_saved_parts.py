@@ -111,3 +111,22 @@ def test_a_restart_costs_the_late_first_batch_of_each_worker() -> None:
     selection = replace(case.steps.selection, first_of_epoch=first)
     case = make.with_loader(make.with_steps(case, selection=selection), num_workers=2, persistent_workers=False)
     assert "cost 330 ms each" in make.find(case, "worker_restart").measured
+
+
+@pytest.mark.parametrize(("queued", "others", "saved"), [(0.5, 0.0, 0.5), (0.5, 2.0, 0.25), (0.9, 0.0, 0.6)])
+def test_too_many_threads_cost_what_the_main_thread_queues_for_no_one_else(
+    queued: float, others: float, saved: float
+) -> None:
+    """Half of four cores taken by other programs explains half of the queueing; what does not compute is not shortened."""
+    phases = dict.fromkeys(base().steps.phases_ns, 0.0) | {"forward": 0.6 * 64 * MS}
+    case = make.with_manifest(make.with_steps(base(), phases_ns=phases), torch_threads=32, usable_cores=4.0)
+    case = make.with_load(case, queued_frac=queued, others=others, workers=0.0)
+    what_if = make.find(case, "threads_over_cores").what_if
+    changed = what_if.change(case.loading.loop.model)
+    own_frac = 1.0 - changed.left / case.loading.loop.model.left
+    assert own_frac * case.loading.loop.own_ns == pytest.approx(saved * case.steps.mean_ns, rel=0.01)
+
+
+def test_where_queueing_was_not_seen_fewer_threads_promise_nothing() -> None:
+    case = make.with_manifest(make.split_step(base(), forward=0.6, tail=0.4), torch_threads=32)
+    assert make.find(make.with_load(case, queued_frac=None), "threads_over_cores").what_if is None
