@@ -25,13 +25,15 @@ class WhatIf:
 
     `touches` names each part of the step that the change can shorten, with the time of that part as measured: nothing
     else becomes shorter. `feeds` says that only making and receiving batches changes. `best` is the change where all goes
-    that it is about, for one whose extent is up to the user: its step is the lower end of the range.
+    that it is about, for one whose extent is up to the user: its step is the lower end of the range. `eases` says that
+    the training thread has less to compute, which leaves its caches to the rest of the step.
     """
 
     change: Callable[[LoopModel], LoopModel]
     touches: Mapping[str, float]
     feeds: bool = False
     best: Callable[[LoopModel], LoopModel] | None = None
+    eases: bool = False
 
 
 @dataclass(frozen=True)

@@ -264,7 +264,7 @@ OUTSIDE_FRAC = 0.10
 CHECKPOINT_FRAC = 0.05
 """Share of the steps' time in saving."""
 
-BACKGROUND_SAVED_FRAC = 0.9
+BACKGROUND_SAVED_FRAC = 0.95
 """Part of a save that another thread takes over; the copy of the state that it writes is made by the training thread."""
 
 GC_FRAC = 0.05

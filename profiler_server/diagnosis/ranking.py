@@ -102,7 +102,7 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
     if what_if.feeds:  # no loading at all is the most that can be gained
         unfed_ns = predict_without_loading(loop, replace(now.model, extra_ns=changed.extra_ns))
         low = max(low, min(predicted, unfed_ns) - doubt.chance_ns)
-    eased = 1.0 - (EASED_FRAC * gain / now_ns if _is_eased(case, what_if, now.model) and now_ns else 0.0)
+    eased = 1.0 - (EASED_FRAC * gain / now_ns if what_if.eases and now_ns else 0.0)
     low = min(low, predicted * eased)
     return Claim(
         least_gain_ns=gain * least,
@@ -114,11 +114,6 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
         high_ns=min(max(predicted, now_ns - gain * least) + doubt.step_ns, now_ns),
         feeds=what_if.feeds,
     )
-
-
-def _is_eased(case: Case, what_if: WhatIf, model: LoopModel) -> bool:
-    """Say whether the change frees the training thread of work, and the rest of the step is computed by the same cores."""
-    return not case.device.is_used and not (what_if.feeds and model.workers)
 
 
 def split_findings(

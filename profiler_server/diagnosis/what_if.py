@@ -19,6 +19,9 @@ from profiler_server.analysis.replay.results import Gain
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import WhatIf
 
+_COMPUTED_PARTS = ("outside", "stalls", "gc")
+"""Parts of a step in which the training thread computes something that is no operator."""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -99,7 +102,7 @@ def shorten_step(case: Case, part: str, part_ns: float, saved_frac: float) -> Wh
         steps = tuple(Job(step.wall_ns * kept, step.cores) for step in model.steps)
         return replace(model, steps=steps, left=left)
 
-    return WhatIf(change, {part: part_ns})
+    return WhatIf(change, {part: part_ns}, eases=part in _COMPUTED_PARTS and not case.device.is_used)
 
 
 def shorten_phases(case: Case, phases: tuple[str, ...], saved_frac: float) -> WhatIf:

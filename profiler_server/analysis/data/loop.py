@@ -92,7 +92,7 @@ def measure_loop(
     jobs, assumed = _build_jobs(batches, loader, (wait / fetched)[-_MODEL_BATCHES:], queueing.batch)
     regular_ns, own_ns = float(duration.mean()), float((duration - wait).mean())
     computing = _measure_computing(cores, regular_ns, own_ns, _find_making(loader, batches, fetches))
-    kept = _keep_alone(cores, computing, queueing.step) if cores.computes and jobs else 1.0
+    kept = _keep_alone(cores, workers, computing, queueing.step) if cores.computes and jobs else 1.0
     model = LoopModel(
         batches=jobs,
         steps=tuple(Job(float(wall) * kept, min(computing / kept, cores.usable)) for wall in own),
@@ -135,14 +135,14 @@ def _measure_computing(cores: Cores, step_ns: float, own_ns: float, making_ns: f
     return min(max(used_ns - (making_ns or 0.0), 0.01 * own_ns) / own_ns, cores.usable)
 
 
-def _keep_alone(cores: Cores, computing: float, stretch: float) -> float:
+def _keep_alone(cores: Cores, workers: int, computing: float, stretch: float) -> float:
     """Return the part of a step that stays on a quiet host: what waits stays whole, what computes is no longer stretched.
 
-    `stretch` is how many times longer the computing took, of which a thread did `computing` per time of the step. The
-    training thread also queues when it wakes up in its wait for data: where that was seen, the step is taken to hold
+    `stretch` is how many times longer the computing took, of which a thread did `computing` per time of the step. A
+    thread that waits for workers also queues when it wakes up in that wait: where that was seen, the step is taken to hold
     what lies between its part of the computing and its part of the time, which fits recorded loops better than either.
     """
-    queued = cores.load.queued_frac if cores.load is not None else None
+    queued = cores.load.queued_frac if cores.load is not None and workers else None
     longer = min(computing, 1.0 / stretch) * (stretch - 1.0)
     longer = longer if queued is None else (longer + queued) / 2
     return max(1.0 - longer, _LEAST_KEPT)

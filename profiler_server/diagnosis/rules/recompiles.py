@@ -34,7 +34,8 @@ def _judge(case: Case) -> Finding | None:
         "torch._dynamo.mark_dynamic(batch, 0)  # or torch.compile(model, dynamic=True)",
         fix="each function compiled once",
         evidence=(STEPS_PAGE,),
-        what_if=shorten_step(case, "stalls", stall * case.steps.mean_ns, 1.0),
+        severity="medium",
+        what_if=shorten_step(case, "stalls", stall * case.steps.mean_ns, 1.0) if stall else None,
         tier="A",
         gain_range=(0.7, 1.05),  # a dynamic shape may run slower, and padding computes more
     )

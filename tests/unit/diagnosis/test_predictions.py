@@ -15,6 +15,7 @@ from collector.format.schema.manifest import Device
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Claim
 from profiler_server.diagnosis.judging import diagnose, hear_rules
+from profiler_server.diagnosis.limits import EASED_FRAC
 from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.diagnosis.ranking import Fixed, make_claim, rank_claims
 from tests.support.cases import A100, Plant, build_case_run, plan_of, slow
@@ -60,7 +61,9 @@ def test_on_a_busy_host_a_change_saves_no_more_than_the_phase_that_it_shortens(
     plant = Plant(plan, manifest={**manifest, "usable_cores": 2.0}, tables=busy)
     case, claim = claim_of(tmp_path / "run", rule, plant)
     untouched = case.steps.mean_ns - sum(case.steps.phases_ns[name] for name in MOST_UNTOUCHED[rule])
-    assert untouched - 1 <= claim.low_ns <= claim.step_ns < case.steps.mean_ns
+    assert untouched - 1 <= claim.step_ns < case.steps.mean_ns
+    eased = 1.0 - EASED_FRAC * (1.0 - claim.step_ns / case.steps.mean_ns) if rule == "python_gap" else 1.0
+    assert untouched * eased - 1 <= claim.low_ns <= claim.step_ns
 
 
 def test_half_of_the_communication_is_half_of_it_on_a_busy_host_too(tmp_path: Path) -> None:
@@ -130,5 +133,7 @@ def test_no_rule_fails_and_no_prediction_lies_below_what_its_change_leaves(plant
         assert claim.finding.what_if is not None
         left = case.steps.mean_ns - sum(claim.finding.what_if.touches.values())
         if not claim.after:
-            assert min(claim.step_ns, claim.low_ns) >= left - 1, claim.rule.id
+            assert claim.step_ns >= left - 1, claim.rule.id
+            eased = 1.0 - EASED_FRAC if claim.finding.what_if.eases else 1.0
+            assert claim.low_ns >= left * eased - 1, claim.rule.id
         assert 0 < claim.low_ns <= claim.step_ns <= claim.high_ns <= case.steps.mean_ns + 1, claim.rule.id
