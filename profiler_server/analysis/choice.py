@@ -43,3 +43,15 @@ def choose_workers(ranks: Sequence[RankRun], workers: Numbers) -> frozenset[int]
         return None
     numbers = (number for first, last in wanted for number in range(first, last + 1))
     return frozenset(check_numbers("worker", list_workers(ranks), numbers))
+
+
+def choose_ranks(there: Sequence[int], ranks: Numbers, most: int) -> tuple[int, ...]:
+    """Return the ranks that are asked for, each once, in their order. OptionError for none, for too many, or one not there."""
+    wanted = parse_numbers(ranks, "ranks")
+    numbers = (number for first, last in wanted or () for number in range(first, last + 1))
+    chosen = tuple(dict.fromkeys(check_numbers("rank", there, numbers)))
+    if not chosen:
+        raise OptionError(f"ranks={ranks!r} names no rank; write such as 0,2-5")
+    if len(chosen) > most:
+        raise OptionError(f"ranks={str(ranks)[:80]!r} are {len(chosen):,} ranks; at most {most} are shown together")
+    return chosen

@@ -30,6 +30,13 @@ def command(
     ] = None,
     steps: Annotated[str | None, typer.Option(metavar="STEPS", help="Steps, such as 10-12; all by default.")] = None,
     detail: Annotated[str, typer.Option(metavar="LEVEL", help="How much to write: steps, device or full.")] = "full",
+    one_clock: Annotated[
+        bool,
+        typer.Option(
+            "--one-clock",
+            help="Put the ranks on the clock of the first, aligned by their collectives, each as one process.",
+        ),
+    ] = False,
     base_dir: BaseDir = None,
 ) -> None:
     """Write a trace that Perfetto and chrome://tracing load."""
@@ -38,7 +45,8 @@ def command(
     opened = find_run(run, find_base_dir(base_dir, context))
     if detail not in ("steps", "device", "full"):
         raise OptionError(f"--detail {detail!r} is unknown; choose steps, device or full")
-    report = export_timeline(opened, output, Part(ranks, steps, detail, workers=workers))  # type: ignore[arg-type]
+    part = Part(ranks, steps, detail, workers=workers, one_clock=one_clock)  # type: ignore[arg-type]
+    report = export_timeline(opened, output, part)
     typer.echo(
         f"Wrote {format_number_of(report.slices, 'slice')} and {format_number_of(report.flows, 'flow')} to {report.path}"
     )

@@ -35,7 +35,7 @@ from profiler_server.timeline.sources import (
     read_tracks,
 )
 
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 """Part of the cache's stamp: raise it when what is built here changes."""
 TILE_BITS = 10
 """A tile has 2**10 bins."""

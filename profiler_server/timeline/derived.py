@@ -127,11 +127,15 @@ def _derive_interruptions(rank: RankRun, number: int) -> tuple[list[Track], pa.T
 
 def _derive_collectives(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
     data = _read(rank, "collectives", timeline_rows.COLLECTIVE_COLUMNS)
-    data = None if data is None else timeline_rows.select_light(data).combine_chunks()
-    if data is None or not data.num_rows:
+    if data is None:
+        return [], DERIVED_SCHEMA.empty_table()
+    rows = np.flatnonzero(pc.is_valid(data["held_ns"]).to_numpy())
+    data = timeline_rows.select_light(data).combine_chunks()
+    if not data.num_rows:
         return [], DERIVED_SCHEMA.empty_table()
     placed = timeline_rows.place_collectives(data)
-    return _lay_out(data, "collectives", placed, _COLLECTIVES_ORDER, number)
+    tracks, slices = _lay_out(data, "collectives", placed, _COLLECTIVES_ORDER, number)
+    return tracks, slices.set_column(slices.column_names.index("row"), DERIVED_SCHEMA.field("row"), pa.array(rows))
 
 
 def _derive_ranges(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:

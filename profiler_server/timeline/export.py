@@ -5,8 +5,8 @@ What is left out is listed: in the trace's metadata and in the report that is re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,8 @@ from collector.views.carrying import carry_tables
 from collector.views.trace_file import replacing
 from collector.views.trace_text import EventWriter
 from profiler_server.analysis.choice import Numbers, choose_workers, parse_numbers
+from profiler_server.analysis.ranks.one_clock import RankClock, align_ranks
+from profiler_server.analysis.ranks.ranks import summarize_some
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.export_rank import RankExport, Shown, StepWindow
 
@@ -44,7 +46,8 @@ class ExportReport:
 class Part:
     """What to export of a run, None for all; ranks and workers keep their numbers.
 
-    `between_ns` is a stretch of time since the run's epoch; with `steps` too, the steps decide.
+    `between_ns` is a stretch of time since the run's epoch; with `steps` too, the steps decide. With `one_clock` all times
+    are on the clock of the first rank, those of `between_ns` too, and each rank is one process.
     """
 
     ranks: Numbers = None
@@ -52,6 +55,7 @@ class Part:
     detail: Detail = "full"
     between_ns: tuple[int, int] | None = None
     workers: Numbers = None
+    one_clock: bool = False
 
 
 def export_timeline(run: Run, output: Path | None = None, part: Part | None = None) -> ExportReport:
@@ -66,33 +70,61 @@ def export_timeline(run: Run, output: Path | None = None, part: Part | None = No
     path = Path(f"{run.path.name}.json.gz") if output is None else output
     chosen = _choose_ranks(run, parse_numbers(part.ranks, "ranks"))
     opened = [run.rank(rank) for rank in chosen]
-    choice = _Choice.of(part, opened)
+    choice = _Choice.of(part, opened, find_clocks(run, part))
     with replacing(path) as sink:
-        # The tables of a few workers would tell wrong shares of the whole pipeline.
-        is_whole = part.detail == "full" and choice.workers is None
+        # The tables of a few workers would tell wrong shares of the whole pipeline, and tables have no common clock.
+        is_whole = part.detail == "full" and choice.workers is None and not part.one_clock
         head = carry_tables(run, opened, choice.find_window) if is_whole else {}
         writer = EventWriter(sink, head)
         told = _write_ranks(writer, opened, choice)
-        left_out = [*_tell_ranks(run, chosen), *told.left_out]
+        left_out = [*_tell_ranks(run, chosen), *_tell_clocks(choice.clocks), *told.left_out]
         if is_whole and not head:
             left_out.append("the tables themselves, which are too long: an import computes them from the events")
         report = ExportReport(path, writer.events, told.slices, told.flows, tuple(left_out), tuple(chosen))
-        writer.close(_describe(run, report))
+        writer.close(_describe(run, report, choice.clocks))
     return report
 
 
-def count_export(run: Run, ranks: Numbers = None, between_ns: tuple[int, int] | None = None) -> int:
+def find_clocks(run: Run, part: Part) -> dict[int, RankClock]:
+    """Return the clock of each rank of a part that is to have one, the first that is named counts; else none.
+
+    A rank whose clock is not known is laid so that it begins with the first. Raises OptionError.
+    """
+    if not part.one_clock:
+        return {}
+    wanted = parse_numbers(part.ranks, "ranks")
+    there = _choose_ranks(run, wanted)
+    first = wanted[0][0] if wanted else there[0]
+    numbers = [first, *(rank for rank in there if rank != first)]
+    return {clock.rank: _begin_together(run, first, clock) for clock in align_ranks(summarize_some(run, numbers))}
+
+
+def _begin_together(run: Run, first: int, clock: RankClock) -> RankClock:
+    if clock.known != "unknown":
+        return clock
+    try:
+        origins = [TIMELINES.open(run.rank(rank)).index.origin_ns for rank in (first, clock.rank)]
+    except RunError:
+        return clock  # whoever writes the rank says why it cannot be read
+    return replace(clock, shift_ns=origins[0] - origins[1])
+
+
+def count_export(run: Run, part: Part) -> int:
     """Return how many slices an export of all tracks would have. Raises as `export_timeline` does."""
-    total = 0
-    for rank in _choose_ranks(run, parse_numbers(ranks, "ranks")):
+    total, clocks = 0, find_clocks(run, part) if part.between_ns else {}
+    for rank in _choose_ranks(run, parse_numbers(part.ranks, "ranks")):
         timeline = TIMELINES.open(run.rank(rank))
-        if between_ns is None:
+        if part.between_ns is None:
             total += timeline.index.slices
             continue
-        begin, end = (at - timeline.index.origin_ns for at in between_ns)
+        begin, end = (at - timeline.index.origin_ns for at in _read_back(clocks.get(rank), part.between_ns))
         windows = (timeline.raw.find_window(lane, begin, end) for lane in range(len(timeline.index.lanes)))
         total += sum(last - first for first, last in windows)
     return total
+
+
+def _read_back(clock: RankClock | None, between_ns: tuple[int, int]) -> tuple[int, int]:
+    return (clock.read_back(between_ns[0]), clock.read_back(between_ns[1])) if clock else between_ns
 
 
 def _choose_ranks(run: Run, wanted: tuple[tuple[int, int], ...] | None) -> list[int]:
@@ -113,15 +145,16 @@ class _Told:
 @dataclass(frozen=True)
 class _Choice:
     ranges: tuple[tuple[int, int], ...] | None
-    stretch: StepWindow | None
+    between_ns: tuple[int, int] | None
     detail: Detail
+    clocks: Mapping[int, RankClock]
     workers: frozenset[int] | None = None
 
     @classmethod
-    def of(cls, part: Part, ranks: list[RankRun]) -> _Choice:
+    def of(cls, part: Part, ranks: Sequence[RankRun], clocks: Mapping[int, RankClock]) -> _Choice:
         ranges = parse_numbers(part.steps, "steps")
-        stretch = StepWindow.between(*part.between_ns) if part.between_ns and ranges is None else None
-        return cls(ranges, stretch, part.detail, choose_workers(ranks, part.workers))
+        between_ns = part.between_ns if ranges is None else None
+        return cls(ranges, between_ns, part.detail, clocks, choose_workers(ranks, part.workers))
 
     @property
     def shown(self) -> Shown:
@@ -129,7 +162,9 @@ class _Choice:
 
     def find_window(self, rank: RankRun) -> StepWindow | None:
         """Return what to write of a rank, None for all. Raises RunError."""
-        return self.stretch or StepWindow.find(rank, self.ranges)
+        if self.between_ns is None:
+            return StepWindow.find(rank, self.ranges)
+        return StepWindow.between(*_read_back(self.clocks.get(rank.rank), self.between_ns))
 
 
 def _write_ranks(writer: EventWriter, ranks: list[RankRun], choice: _Choice) -> _Told:
@@ -142,7 +177,7 @@ def _write_ranks(writer: EventWriter, ranks: list[RankRun], choice: _Choice) -> 
             if steps is not None and not steps.count:
                 continue
             found_steps = True
-            export = RankExport(TIMELINES.open(rank), steps, choice.shown)
+            export = RankExport(TIMELINES.open(rank), steps, choice.shown, choice.clocks.get(rank.rank))
             export.write(writer)
         except RunError as error:
             failed.append(error)
@@ -169,8 +204,17 @@ def _tell_ranks(run: Run, chosen: list[int]) -> Iterator[str]:
         yield f"{run.manifest.world_size - len(run.ranks)} of {run.manifest.world_size} ranks left no data"
 
 
-def _describe(run: Run, report: ExportReport) -> dict[str, Any]:
+def _tell_clocks(clocks: Mapping[int, RankClock]) -> Iterator[str]:
+    for clock in clocks.values():
+        if clock.known == "reference":
+            yield "the tables themselves, whose times are on the clock of each rank"
+        if clock.known == "unknown":
+            yield f"the clock of rank {clock.rank}, which is not known: its times begin with those of the first rank"
+
+
+def _describe(run: Run, report: ExportReport, clocks: Mapping[int, RankClock]) -> dict[str, Any]:
     manifest = run.manifest
+    aligned = {"clocks": [asdict(clock) for clock in clocks.values()]} if clocks else {}
     return {
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": manifest.epoch_unix_ns,
@@ -181,5 +225,6 @@ def _describe(run: Run, report: ExportReport) -> dict[str, Any]:
             "torch": manifest.torch,
             "slices": report.slices,
             "left_out": list(report.left_out),
+            **aligned,
         },
     }

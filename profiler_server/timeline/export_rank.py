@@ -25,6 +25,7 @@ from collector.views.trace_text import (
     write_flows,
     write_slices,
 )
+from profiler_server.analysis.ranks.one_clock import RankClock
 from profiler_server.format import format_number_of
 from profiler_server.timeline.derived_file import read_derived
 from profiler_server.timeline.lanes import Int32s
@@ -108,16 +109,23 @@ class Shown:
 
 
 class RankExport:
-    """Writes one rank; afterwards `slices`, `flows` and `left_out` say what came of it."""
+    """Writes one rank; afterwards `slices`, `flows` and `left_out` say what came of it.
 
-    def __init__(self, timeline: Timeline, steps: StepWindow | None, shown: Shown) -> None:
+    With a clock its times are those of the clock, and the rank is one process.
+    """
+
+    def __init__(
+        self, timeline: Timeline, steps: StepWindow | None, shown: Shown, clock: RankClock | None = None
+    ) -> None:
         self.slices = self.flows = self._outside = self._unlinked = 0
         self.left_out: list[str] = []
         self._timeline = timeline
         self._steps = steps
         self._shown = shown
+        self._clock = clock
         index = timeline.index
-        self._groups = {g: i for i, g in enumerate(dict.fromkeys(t.group for t in (*index.tracks, *index.counters)))}
+        groups = dict.fromkeys(t.group for t in (*index.tracks, *index.counters))
+        self._groups = {group: 0 if clock else place for place, group in enumerate(groups)}
         self._tracks = [t for t in index.tracks if shown.holds(t)]
         # Thread of each slice by its number, 0 for those that are not written.
         self._threads = spread_over_threads(timeline, {t.id for t in self._tracks}, _find_stretch(timeline, steps))
@@ -141,18 +149,21 @@ class RankExport:
     def _pid(self, track: Track) -> int:
         return self._timeline.rank.rank * _GROUPS_PER_RANK + self._groups[track.group] + 1
 
+    def _place(self, times: Ints) -> Ints:
+        return self._clock.place(times) if self._clock else times
+
+    def _name(self, track: Track, name: str) -> str:
+        return name_process(track.group, name) if self._clock else name
+
     def _write_names(self, writer: EventWriter) -> None:
         rank = self._timeline.rank.rank
         counters = self._timeline.index.counters if self._shown.has_counters else ()
-        shown = {track.group for track in (*self._tracks, *counters)}
-        for group, place in self._groups.items():
-            if group not in shown:
-                continue
-            pid = rank * _GROUPS_PER_RANK + place + 1
-            writer.write_process(pid, name_process(f"rank {rank}", group), pid)
+        shown = {self._pid(track): "" if self._clock else track.group for track in (*self._tracks, *counters)}
+        for pid in sorted(shown):
+            writer.write_process(pid, name_process(f"rank {rank}", shown[pid]), pid)
         for place, track in enumerate(self._tracks):
             for thread, name in self._threads.names(track):
-                writer.write_thread(self._pid(track), thread, name, place)
+                writer.write_thread(self._pid(track), thread, self._name(track, name), place)
 
     def _read_slices(self) -> Iterator[tuple[pa.RecordBatch, int]]:
         first = 0
@@ -190,18 +201,19 @@ class RankExport:
         kept = kept[np.lexsort((depth[kept], start[kept]))]
         chosen = raw.take(pa.array(kept))
         pid = self._pid_of_track[raw.column("track").to_numpy()[kept]]
+        begins, ends = self._place(start[kept]), self._place(end[kept])
         columns = SliceColumns(
             pid,
             thread[kept],
-            start[kept],
-            (end - start)[kept],
+            begins,
+            ends - begins,
             _as_dictionary(chosen.column("name")),
             _as_dictionary(chosen.column("category")),
             _join_args(chosen, self._timeline.rank.rank),
         )
         write_slices(writer, columns)
         self.slices += kept.size
-        self._write_flows(writer, chosen, (pid, thread[kept], start[kept], first + kept), launches)
+        self._write_flows(writer, chosen, (pid, thread[kept], begins, first + kept), launches)
 
     def _choose(self, thread: Int32s, start: Ints, end: Ints, step: Ints) -> npt.NDArray[np.intp]:
         shown = thread > 0
@@ -233,7 +245,7 @@ class RankExport:
         source: dict[str, npt.NDArray[Any]] = {
             "pid": from_pid,
             "tid": self._threads.number[launches.sid[found]],
-            "start": launches.start[found],
+            "start": self._place(launches.start[found]),
             "id": flow_id,
         }
         write_flows(writer, "s", source)
@@ -256,7 +268,8 @@ class RankExport:
             if self._steps is not None:
                 kept = self._steps.holds(time, time, np.full(time.size, -1))
                 time, value = time[kept], value[kept]
-            write_counter(writer, self._pid(track), track.name, track.unit, (time, pa.array(value)))
+            points = self._place(time), pa.array(value)
+            write_counter(writer, self._pid(track), self._name(track, track.name), track.unit, points)
 
     def _tell(self) -> None:
         if self._outside:

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from collector.format.phases import PHASES
+from profiler_server.analysis.ranks.one_clock import RankClock
 from profiler_server.format import shorten_middle
 from profiler_server.timeline.area import AreaSummary
 from profiler_server.timeline.build import TILE_BITS
@@ -82,6 +83,19 @@ def _view_track(track: Track) -> Json:
         "kind": track.kind,
         "group": shorten_middle(track.group, SHOWN_NAME),
         "unit": track.unit,
+    }
+
+
+def view_clock(clock: RankClock) -> Json:
+    """Return how the times of a rank are put on the clock of the first."""
+    return {
+        "rank": clock.rank,
+        "known": clock.known,
+        "anchor": clock.anchor_ns,
+        "shift": clock.shift_ns,
+        "drift": clock.drift,
+        "apart": clock.apart_ns,
+        "calls": clock.calls,
     }
 
 

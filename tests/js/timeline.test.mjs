@@ -1,7 +1,9 @@
 // Pure parts of the timeline's viewer, run by node: `node --test tests/js/`.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { blend, classOf, colorNames, luminance, parseHex, pixel, spread } from "../../frontend/static/js/timeline/colors.js";
+import { noteClock, ownSpan, placeRank, stretch, toOwn, toView } from "../../frontend/static/js/timeline/clocks.js";
+import { blend, classOf, colorNames, contrast, inkOn, luminance, parseHex, pixel, spread, VEIL } from "../../frontend/static/js/timeline/colors.js";
 import { valueAt } from "../../frontend/static/js/timeline/counters.js";
 import { layPath } from "../../frontend/static/js/timeline/critical.js";
 import { layOut, rowAt, rowOfLane, rowsBetween, trackKey } from "../../frontend/static/js/timeline/layout.js";
@@ -111,7 +113,7 @@ const TRACKS = [
   { name: "main", kind: "thread", group: "python", unit: "", firstLane: 1, lanes: 3 },
 ];
 const META = { rank: 0, tracks: TRACKS, counters: [{ name: "queue", kind: "counter", group: "Queues", unit: "items", firstLane: 0, lanes: 0 }] };
-const sources = new Map([[0, { meta: META, shift: 0, colors: { rgb: [], bright: new Uint8Array(0) } }]]);
+const sources = new Map([[0, { meta: META, shift: 0, rate: 1, note: "", colors: { rgb: [], idle: new Uint8Array(0) } }]]);
 
 test("every lane has a row, and rows do not overlap", () => {
   const { rows, height } = layOut([0], sources, { folded: new Set() });
@@ -231,16 +233,60 @@ test("colours follow the category, and for operators what the name says", () => 
 });
 
 test("text on a slice has a contrast of 4.5 to 1 or more, whatever the colour", () => {
-  const palette = { dark: false, classes: { host: [61, 63, 69], compute: [17, 30, 174], data: [182, 142, 15], idle: [120, 120, 120], copy: [13, 147, 156] } };
+  const tokens = readFileSync(new URL("../../frontend/static/css/tokens.css", import.meta.url), "utf8");
+  const themes = [...tokens.matchAll(/\{([^}]*color-scheme[^}]*)\}/g)].map(([, block]) => Object.fromEntries([...block.matchAll(/--([a-z0-9-]+): (#[0-9a-f]{6});/g)].map(([, name, hex]) => [name, parseHex(hex)])));
   const names = Array.from({ length: 200 }, (_, i) => `name ${i}`);
-  for (const category of ["kernel", "memcpy", "stage", "wait", "runtime"]) {
-    const { rgb, bright } = colorNames(names, names.map(() => category), palette, {});
-    rgb.forEach((color, i) => {
-      const light = bright[i] ? luminance(color) : 1;
-      const dark = bright[i] ? 0 : luminance(color);
-      assert.ok((light + 0.05) / (dark + 0.05) >= 4.5, `${category} ${color}`);
-    });
+  const readInk = (ink) => (ink[0] === "#" ? parseHex(ink) : ink.match(/\d+/g).map(Number));
+  assert.equal(themes.length, 2);
+  for (const [dark, classes] of themes.map((theme, i) => [i === 1, theme])) {
+    for (const category of ["kernel", "communication", "overlap", "memcpy", "stage", "wait", "runtime", "operator"]) {
+      for (const color of colorNames([...names, "Optimizer.step#SGD", "AddBackward0"], [...names, "", ""].map(() => category), { dark, classes }, {}).rgb) {
+        const veiled = blend(color, classes.ground, VEIL);
+        assert.ok(contrast(color, readInk(inkOn(color))) >= 4.5, `${category} ${color}`);
+        assert.ok(contrast(veiled, readInk(inkOn(veiled, classes["text-2"]))) >= 4.5, `veiled ${category} ${color}`);
+      }
+    }
   }
+});
+
+test("text takes the colour that is wished for where it can be read", () => {
+  assert.equal(inkOn([10, 10, 10], [200, 200, 200]), "rgb(200 200 200)");
+  assert.equal(inkOn([190, 190, 190], [200, 200, 200]), "#000000");
+  assert.ok(Math.abs(contrast([0, 0, 0], [255, 255, 255]) - 21) < 1e-9 && luminance([0, 0, 0]) === 0);
+});
+
+test("a rank is put on the clock of the first by offset and drift, and read back", () => {
+  const meta = { ...META, rank: 3, origin: 5_000_000 };
+  const clock = { rank: 3, known: "aligned", anchor: 4_000_000, shift: -2_000_000, drift: 1e-4 };
+  const source = { meta, ...placeRank(meta, clock, 1_000_000, 1_000_000) };
+  // 6 ms on its own clock are 1 ms after its origin: 6 - 2 + 2e-4 ms on the first's, and 1 ms less since that one's origin.
+  assert.ok(Math.abs(toView(source, 1_000_000) - 3_000_200) < 1e-6);
+  assert.ok(Math.abs(toOwn(source, 3_000_200) - 1_000_000) < 1e-6);
+  const { t0, t1 } = ownSpan(source, { t0: 3_000_200, t1: 3_000_200 + 1000.1 });
+  assert.ok(Math.abs(t1 - t0 - 1000) < 1e-6);
+});
+
+test("a rank without a common clock begins with the first, and one without a clock keeps its own", () => {
+  const meta = { ...META, origin: 9e12 };
+  assert.deepEqual(placeRank(meta, { known: "unknown", shift: 0, drift: 0, anchor: 0 }, 500, 700), { shift: 200, rate: 1 });
+  assert.deepEqual(placeRank(meta, undefined, 9e12 - 40, 0), { shift: 40, rate: 1 });
+  assert.equal(noteClock({ known: "unknown" }, String), "own start");
+  assert.equal(noteClock({ known: "aligned", shift: -2310 }, String), "−2310");
+  assert.equal(noteClock({ known: "host", shift: 0 }, String), "");
+  assert.equal(noteClock(undefined, String), "");
+});
+
+test("the view reaches over all open ranks, and what is seen of it stays where it is", () => {
+  const state = { origin: 1000, whole: 100, span: { t0: 10, t1: 60 }, marks: [20], cursor: null, area: { t0: 1, t1: 2 }, sources: new Map() };
+  state.sources.set(0, { meta: { span: 100 }, shift: 0, rate: 1 });
+  state.sources.set(1, { meta: { span: 300 }, shift: -50, rate: 1 });
+  stretch(state);
+  assert.deepEqual([state.origin, state.whole, state.span, state.marks, state.area], [950, 300, { t0: 60, t1: 110 }, [70], { t0: 51, t1: 52 }]);
+  assert.deepEqual([...state.sources.values()].map(({ shift }) => shift), [50, 0]);
+  state.span = { t0: 0, t1: 300 };
+  state.sources.set(2, { meta: { span: 500 }, shift: 0, rate: 1 });
+  stretch(state);
+  assert.deepEqual([state.whole, state.span], [500, { t0: 0, t1: 500 }]);
 });
 
 test("thin slices that share a pixel add up", () => {

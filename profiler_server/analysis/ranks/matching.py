@@ -60,7 +60,8 @@ class Matched:
 class Meetings:
     """The meetings that the ranks of one group have in common, in the order of time: (ranks, meetings).
 
-    `rows` are places in `Matched.ranks`, `call` numbers of calls. Times are on each rank's own clock.
+    `rows` are places in `Matched.ranks`, `call` numbers of calls. Times are on each rank's own clock; `alignment` puts
+    them on that of the first row, None where the clocks are one or cannot be aligned.
     """
 
     rows: Ints
@@ -68,6 +69,7 @@ class Meetings:
     step: Ints
     begin_ns: Ints
     end_ns: Ints
+    alignment: Alignment | None = None
 
     @property
     def held_ns(self) -> Ints:
@@ -145,8 +147,8 @@ def _put_on_one_clock(found: Matched, meets: Mask, one_clock: bool) -> Matched:
         common = _find_common(found, np.flatnonzero(mine & meets))
         if common is None:
             continue
-        meetings.append(common)
         alignment = _choose_alignment(common, one_clock)
+        meetings.append(replace(common, alignment=alignment))
         if alignment is None:
             continue
         residuals.append(alignment.residual_ns)

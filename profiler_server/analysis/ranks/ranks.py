@@ -86,18 +86,23 @@ def summarize_ranks(run: Run) -> tuple[RankSummary, ...]:
     """
     ranks = run.ranks[:MOST_RANKS]
     if len(ranks) <= FEW_RANKS:
-        return _summarize(run, ranks)
+        return _summarize(run, ranks, len(ranks))
     now = time.monotonic()
     known = _LOOKED.get(run.key)
     if known is None or known[0] != ranks or now > known[1]:
-        known = ranks, now + LOOK_AGAIN_S, _summarize(run, ranks)
+        known = ranks, now + LOOK_AGAIN_S, _summarize(run, ranks, len(ranks))
         _LOOKED.clear()
         _LOOKED[run.key] = ranks, time.monotonic() + LOOK_AGAIN_S, known[2]
     return known[2]
 
 
-def _summarize(run: Run, ranks: tuple[int, ...]) -> tuple[RankSummary, ...]:
-    most_calls = min(MOST_CALLS, max(MOST_CALLS_OF_ALL // max(len(ranks), 1), LEAST_CALLS))
+def summarize_some(run: Run, numbers: Sequence[int]) -> tuple[RankSummary, ...]:
+    """Summarise some ranks of a run as `summarize_ranks` does all of them."""
+    return _summarize(run, tuple(numbers), min(len(run.ranks), MOST_RANKS))
+
+
+def _summarize(run: Run, ranks: tuple[int, ...], of_all: int) -> tuple[RankSummary, ...]:
+    most_calls = min(MOST_CALLS, max(MOST_CALLS_OF_ALL // max(of_all, 1), LEAST_CALLS))
     return tuple(summarize_rank(run.read_rank(rank), most_calls) for rank in ranks)
 
 

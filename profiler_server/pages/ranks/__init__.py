@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from profiler_server.analysis.ranks.collectives import match_ranks, summarize_collectives
+from profiler_server.analysis.ranks.examples import Example, choose_example
 from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun, summarize_ranks
 from profiler_server.analysis.ranks.stopped import find_stop
@@ -47,7 +48,8 @@ profiler = Profiler("runs/my-run")"""
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything that the page shows of two ranks or more. `notes` say what is missing from it."""
+    """Everything that the page shows of two ranks or more. `notes` say what is missing from it; `example` are the ranks
+    that its link shows on one timeline."""
 
     sentence: str
     detail: str
@@ -62,6 +64,7 @@ class Comparison:
     collectives: CollectiveTable | None
     what_if: WhatIfView | None
     notes: tuple[str, ...]
+    example: Example | None
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,7 @@ def _compare(request: PageRequest, ranks: tuple[RankSummary, ...]) -> Comparison
         collectives=view_collectives(rows, match_ranks(ranks)),
         what_if=view_what_if(recall_what_if(request.run)),
         notes=_list_notes(request, ranks, judged, devices.pending),
+        example=choose_example(ranks),
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from profiler_server.analysis.ranks.collectives import CollectiveRow
+from profiler_server.analysis.ranks.collectives import CollectiveRow, CollectiveTotal, sum_by_name
 from profiler_server.analysis.ranks.matching import Matched
 from profiler_server.format import ABSENT, format_bytes, format_count, format_duration, format_share
 
 MOST_ROWS = 400
+MOST_NAMES = 50
 _CLOCKS = {
     "one": "Own time is the collective as this rank saw it; the transfer begins when the last rank has come; what lies "
     "before that is waiting.",
@@ -39,10 +40,32 @@ class CollectiveLine:
 
 
 @dataclass(frozen=True)
+class CollectiveSum:
+    """One collective over all ranks; times are of a call, bandwidths the median of the ranks."""
+
+    name: str
+    ranks: str
+    count: str
+    mean: str
+    transfer: str
+    wait: str
+    wait_frac: float
+    last: int | None
+    late: str
+    bytes: str
+    algorithm: str
+    bandwidth: str
+
+
+@dataclass(frozen=True)
 class CollectiveTable:
+    """`left_out` says how many lines are not listed, empty for none."""
+
+    sums: tuple[CollectiveSum, ...]
     rows: tuple[CollectiveLine, ...]
     has_bytes: bool
     note: str
+    left_out: str
 
 
 def view_collectives(rows: Sequence[CollectiveRow], matched: Matched) -> CollectiveTable | None:
@@ -50,10 +73,32 @@ def view_collectives(rows: Sequence[CollectiveRow], matched: Matched) -> Collect
     if not rows:
         return None
     ordered = sorted(rows, key=lambda row: (row.name, row.rank))
+    totals = sum_by_name(rows)
+    hidden = len(rows) - MOST_ROWS
+    left_out = f"The first {MOST_ROWS} of {format_count(len(rows))} lines are listed." if hidden > 0 else ""
     return CollectiveTable(
+        sums=tuple(_view_total(total) for total in totals[:MOST_NAMES]) if len({row.rank for row in rows}) > 1 else (),
         rows=tuple(_view(row) for row in ordered[:MOST_ROWS]),
         has_bytes=any(row.bytes is not None for row in rows),
         note=_describe(rows, matched),
+        left_out=left_out,
+    )
+
+
+def _view_total(total: CollectiveTotal) -> CollectiveSum:
+    return CollectiveSum(
+        name=total.name,
+        ranks=format_count(total.ranks),
+        count=format_count(total.count),
+        mean=format_duration(total.mean_ns),
+        transfer=format_duration(total.transfer_ns),
+        wait=format_duration(total.wait_ns),
+        wait_frac=total.wait_ns / total.mean_ns if total.wait_ns is not None and total.mean_ns else 0.0,
+        last=total.last if total.late else None,
+        late=f"{format_count(total.late)} of {format_count(total.matched)}",
+        bytes=format_bytes(total.bytes),
+        algorithm=_format_speed(total.algorithm_bytes_per_s),
+        bandwidth=_format_speed(total.bus_bytes_per_s),
     )
 
 

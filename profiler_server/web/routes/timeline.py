@@ -17,17 +17,22 @@ from starlette.responses import FileResponse, JSONResponse, Response
 
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import OptionError
+from profiler_server.analysis.choice import choose_ranks
+from profiler_server.analysis.ranks.one_clock import MOST_TOGETHER, align_ranks
+from profiler_server.analysis.ranks.ranks import FEW_RANKS, summarize_some
 from profiler_server.analysis.replay.critical import CRITICAL_PATH
+from profiler_server.diagnosis.clock_sentences import describe_clocks, describe_meeting
 from profiler_server.store.cache.disk import NotReady
 from profiler_server.timeline.area import summarize_area
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.details import describe_slice
 from profiler_server.timeline.export import Detail, Part, count_export, export_timeline
+from profiler_server.timeline.meeting import find_meeting_at, view_meeting
 from profiler_server.timeline.path import view_path
 from profiler_server.timeline.search import Direction, search
 from profiler_server.timeline.store import Timeline
 from profiler_server.timeline.tiles import MEDIA_TYPE, TileCache
-from profiler_server.timeline.view import view_area, view_details, view_meta, view_search
+from profiler_server.timeline.view import view_area, view_clock, view_details, view_meta, view_search
 from profiler_server.web.compression import is_loopback
 from profiler_server.web.parameters import RankOf, RunId, Workers
 from profiler_server.web.services import ServicesOf
@@ -42,6 +47,9 @@ _MOST_EXPORTED = 5_000_000
 T = TypeVar("T")
 
 Stamp = Annotated[str, Query(max_length=32, pattern="^[0-9a-f]*$", description="`stamp` of the metadata.")]
+Together = Annotated[
+    str, Query(max_length=200, description=f"Such as 5,0-2, at most {MOST_TOGETHER}; the clock of the first counts.")
+]
 Ns = Annotated[int, Query(ge=-_MOST_NS, le=_MOST_NS, description="Nanoseconds since `origin` of the metadata.")]
 
 
@@ -147,6 +155,34 @@ def read_critical(timeline: TimelineOf) -> Response:
     return JSONResponse(timeline.answer(lambda opened: view_path(opened, path)), headers=_FRESH)
 
 
+@ROUTER.get("/clocks", summary="What puts the times of some ranks on the clock of the first")
+def read_clocks(run_id: RunId, services: ServicesOf, ranks: Together) -> Response:
+    """A time of a rank, in ns since the run's epoch, is at time + `shift` + `drift` · (time - `anchor`) of the first."""
+    run = services.catalog.open(run_id)
+    clocks = align_ranks(summarize_some(run, choose_ranks(run.ranks, ranks, MOST_TOGETHER)))
+    return JSONResponse({"clocks": [view_clock(clock) for clock in clocks], "sentence": describe_clocks(clocks)})
+
+
+@ROUTER.get("/meeting", summary="The collective that a slice is, on the other ranks: who came first, and who was waited for")
+def read_meeting(
+    run_id: RunId,
+    services: ServicesOf,
+    timeline: TimelineOf,
+    start: Ns,
+    length: Annotated[int, Query(ge=0, le=_MOST_NS)],
+    ranks: Together,
+) -> Response:
+    """`arrivals` is empty for a slice that is no collective of several ranks; times are since the origin of each rank."""
+    run = services.catalog.open(run_id)
+    shown = choose_ranks(run.ranks, ranks, MOST_TOGETHER)
+    found = timeline.answer(lambda opened: find_meeting_at(run, opened, start, length, shown))
+    if found is None:
+        return JSONResponse({"name": "", "sentence": "", "count": 0, "arrivals": []})
+    sentence = describe_meeting(found, len(run.ranks) <= FEW_RANKS)
+    arrivals = view_meeting(run, found, shown)
+    return JSONResponse({"name": found.name, "sentence": sentence, "count": len(found.arrivals), "arrivals": arrivals})
+
+
 @ROUTER.get("/export", summary="A trace for Perfetto or chrome://tracing", response_class=FileResponse)
 def download(
     run_id: RunId,
@@ -158,16 +194,18 @@ def download(
     end: Annotated[int | None, Query(ge=-_MOST_NS, le=_MOST_NS)] = None,
     packed: Annotated[Literal["json", "json.gz"], Query()] = "json.gz",
     workers: Workers = None,
+    one_clock: Annotated[bool, Query(description="All times on the clock of the first rank; a process per rank.")] = False,
 ) -> Response:
     """Write the trace to a temporary file, then send it. `X-Left-Out` says what is not in it."""
     run = services.catalog.open(run_id)
     between = (begin, end) if begin is not None and end is not None else None
+    part = Part(ranks, steps, detail, between, workers, one_clock)
     if not steps and detail == "full":
-        _refuse_too_large(run, ranks, between)
+        _refuse_too_large(run, part)
     with ExitStack() as opened:
         folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="stepscope-export-"))
         path = Path(folder) / f"trace.{packed}"
-        report = export_timeline(run, path, Part(ranks, steps, detail, between, workers))
+        report = export_timeline(run, path, part)
         remove_folder = opened.pop_all().close
     kind = "application/gzip" if packed == "json.gz" else "application/json"
     name = f"{_name_trace(run.path.name, report.ranks)}.{packed}"
@@ -175,9 +213,9 @@ def download(
     return FileResponse(path, media_type=kind, filename=name, headers=headers, background=BackgroundTask(remove_folder))
 
 
-def _refuse_too_large(run: Run, ranks: str | None, between: tuple[int, int] | None) -> None:
+def _refuse_too_large(run: Run, part: Part) -> None:
     """Refuse a download that no viewer opens and that would keep the server busy for minutes."""
-    slices = count_export(run, ranks, between)
+    slices = count_export(run, part)
     if slices > _MOST_EXPORTED:
         raise OptionError(
             f"this stretch holds {slices:,} slices, a download at most {_MOST_EXPORTED:,}; zoom in, choose less detail, "

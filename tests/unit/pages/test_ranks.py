@@ -15,9 +15,11 @@ import pytest
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.manifest import encode_manifest
+from profiler_server.analysis.ranks.collectives import CollectiveRow, match_ranks
 from profiler_server.figures import build_heat
 from profiler_server.page import PageRequest
 from profiler_server.pages.ranks import Comparison, RanksPage, build
+from profiler_server.pages.ranks.collectives import view_collectives
 from profiler_server.pages.ranks.rows import ROWS_PER_PAGE
 from tests.support.jobs import JobPlan, write_job
 from tests.support.machines import build_ranks
@@ -94,6 +96,26 @@ def test_a_damaged_rank_says_why_beside_the_others(tmp_path: Path) -> None:
     shown = compare(run)
     assert [bool(row.reason) for row in shown.table.rows] == [False, True, False]
     assert shown.sentence.startswith("Rank 2 holds")
+
+
+def test_a_collective_is_summed_over_all_ranks_with_who_came_last_most_often(tmp_path: Path) -> None:
+    shown = compare(write_job(tmp_path / "run", JobPlan(ranks=3, steps=20, slow=(1,), slow_frac=0.3)))
+    assert shown.collectives is not None
+    (total,) = shown.collectives.sums
+    assert (total.name, total.ranks, total.count, total.last) == ("allreduce", "3", "20", 1)
+    assert (total.late, total.bytes) == ("20 of 20", "25.0 MiB")
+    # 25 MiB in 2 ms, of which a ring of three ranks moves 4 / 3 over each link.
+    assert (total.algorithm, total.bandwidth) == ("12.2 GiB/s", "16.3 GiB/s")
+    assert shown.collectives.left_out == ""
+
+
+def test_a_table_of_collectives_says_how_many_lines_it_leaves_out() -> None:
+    row = CollectiveRow(0, "allreduce", 1, 0, 5, None, None, 0, None, None, None)
+    rows = [dataclasses.replace(row, rank=rank) for rank in range(450)]
+    table = view_collectives(rows, match_ranks(()))
+    assert table is not None
+    assert (len(table.rows), table.left_out) == (400, "The first 400 of 450 lines are listed.")
+    assert (table.sums[0].ranks, table.sums[0].last, table.sums[0].wait) == ("450", None, "n/a")
 
 
 def test_no_collectives_is_a_state_of_its_own(tmp_path: Path) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from collector.format import parts
+from collector.format.run import open_run
+from collector.format.schema import layout
 from profiler_server.timeline.details import describe_slice
 from profiler_server.timeline.search import search
 from profiler_server.timeline.store import Timeline
 from profiler_server.timeline.view import view_details
+from tests.support.jobs import JobPlan, write_job
 from tests.support.linked_slices import linked_rows
 from tests.unit.timeline.rows import build_slices_run, make_slice, open_timeline
 
@@ -60,3 +64,17 @@ def test_details_of_a_derived_slice_show_the_row_it_stands_for(tmp_path: Path) -
 def test_no_slice_of_that_number_is_none(tmp_path: Path) -> None:
     timeline = open_timeline(build_slices_run(tmp_path / "run", linked_rows()).rank(0))
     assert describe_slice(timeline, 10**6) is None
+
+
+def test_a_collective_has_the_bytes_of_its_own_row_where_a_window_saw_those_before(tmp_path: Path) -> None:
+    run = write_job(tmp_path / "run", JobPlan(ranks=1, steps=6))
+    folder = layout.rank_path(run, 0)
+    rows = open_run(run).rank(0).table("collectives").to_pylist()
+    seen = [{**row, "bytes": 1000 + at, "held_ns": None if at < 3 else 5} for at, row in enumerate(rows)]
+    parts.write_table(parts.build_table_from_rows("collectives", seen), layout.table_file(folder, "collectives"))
+    timeline = open_timeline(open_run(run).rank(0))
+    found = search(timeline, "allreduce", (-1, -1), "next")
+    assert (found.count, found.number) == (3, 1)
+    details = describe_slice(timeline, found.hit.sid) if found.hit else None
+    assert details is not None
+    assert details.args["bytes"] == 1003

@@ -156,6 +156,6 @@ def test_a_stretch_holds_what_runs_in_it_and_tells_how_many_do_not(tmp_path: Pat
     inside = [r for r in rows if r["start_ns"] < 120_000 and r["start_ns"] + r["duration_ns"] > 100_000]
     assert there == {(r["start_ns"] / 1e3, r["duration_ns"] / 1e3) for r in inside}
     assert report.flows == 20
-    assert count_export(run, between_ns=(100_000, 120_000)) == report.slices
-    left_out = count_export(run) - report.slices
+    assert count_export(run, Part(between_ns=(100_000, 120_000))) == report.slices
+    left_out = count_export(run, Part()) - report.slices
     assert f"rank 0: {left_out:,} slices outside of the chosen stretch of time" in report.left_out

@@ -9,6 +9,7 @@ import pytest
 from profiler_server.figures import PALETTE
 from profiler_server.web.static import find_frontend
 
+FIGURES = (find_frontend() / "static/css/figure.css").read_text("utf-8")
 TOKENS = (find_frontend() / "static/css/tokens.css").read_text("utf-8")
 TEXT_PAIRS = [
     *((text, ground) for text in ("text", "text-2", "accent") for ground in ("ground", "ground-2")),
@@ -45,6 +46,16 @@ def contrast(a: str, b: str) -> float:
 def test_text_can_be_read_on_its_ground(theme: int, text: str, ground: str) -> None:
     colors = read_colors(theme)
     assert contrast(colors[text], colors[ground]) >= 4.5
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("category", sorted(set(PALETTE) - {"idle"}))
+def test_text_can_be_read_on_the_parts_of_a_strip(theme: int, category: str) -> None:
+    (text,) = re.findall(r"\.strip text \{[^}]*fill: (#[0-9a-f]{6})", FIGURES)
+    for selectors, fill in re.findall(r"^((?:\.strip \.on-[a-z]+(?:, )?)+) \{ fill: ([^;]+);", FIGURES, re.MULTILINE):
+        if f".on-{category}" in selectors.replace(",", "").split():
+            text = re.findall("#[0-9a-f]{6}", fill)[-1 if theme else 0]
+    assert contrast(text, read_colors(theme)[category]) >= 4.5
 
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])

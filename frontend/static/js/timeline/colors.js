@@ -84,30 +84,48 @@ export function readPalette(element) {
 /** Where black and white text stand out equally well: 4.6 to 1, by WCAG's formula. */
 const EVEN_LUMINANCE = 0.179;
 
+/** How much of the ground lies over what is not on the critical path. */
+export const VEIL = 0.72;
+const READABLE = 4.5;
+
 /** @param {number[]} rgb @returns {number} relative luminance, 0 to 1, as WCAG defines it */
 export function luminance(rgb) {
   const [r, g, b] = rgb.map((value) => (value <= 10 ? value / 3294.6 : ((value / 255 + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
 
+/** @param {number[]} a @param {number[]} b @returns {number} contrast as WCAG defines it, 1 to 21 */
+export function contrast(a, b) {
+  const [low, high] = [luminance(a), luminance(b)].sort((one, other) => one - other);
+  return (high + 0.05) / (low + 0.05);
+}
+
+/**
+ * @param {number[]} rgb of the ground @param {number[]} [wish] the colour that is taken if it can be read
+ * @returns {string} a colour of text that can be read on it: 4.5 to 1 or more
+ */
+export function inkOn(rgb, wish) {
+  if (wish && contrast(rgb, wish) >= READABLE) return `rgb(${wish.join(" ")})`;
+  return luminance(rgb) > EVEN_LUMINANCE ? "#000000" : "#ffffff";
+}
+
 /**
  * Return the colour of every name: its class, with a little of the ground mixed in by a hash of the name.
  * @param {string[]} names @param {string[]} categories of each name @param {Palette} palette
  * @param {Record<string, string>} phaseColors class of each phase, by label
- * @returns {{rgb: number[][], bright: Uint8Array, idle: Uint8Array}} `bright` says where text must be dark
+ * @returns {{rgb: number[][], idle: Uint8Array}} `idle` says which stand for waiting
  */
 export function colorNames(names, categories, palette, phaseColors) {
-  const [bright, idle] = [new Uint8Array(names.length), new Uint8Array(names.length)];
+  const idle = new Uint8Array(names.length);
   const rgb = names.map((name, i) => {
     const kind = classOf(categories[i], name, phaseColors);
     const base = palette.classes[kind];
     const steady = categories[i] === "phase" || categories[i] === "wait" || categories[i] === "overlap";
     const color = blend(base, WHITE, (steady ? 0 : 0.42 * spread(name)) + (kind === "idle" && !palette.dark ? 0.45 : 0));
     idle[i] = kind === "idle" ? 1 : 0;
-    bright[i] = luminance(color) > EVEN_LUMINANCE ? 1 : 0;
     return color;
   });
-  return { rgb, bright, idle };
+  return { rgb, idle };
 }
 
 /** Least share of its colour that a merged run keeps: a short slice must be seen, a short wait must not look like a long one. */

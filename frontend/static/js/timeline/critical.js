@@ -1,5 +1,7 @@
 // The critical path on the lanes: asked for once, shown while its switch is on; everything else steps back.
 import { say } from "../copy.js";
+import { ownSpan } from "./clocks.js";
+import { VEIL } from "./colors.js";
 import { byId } from "./dom.js";
 
 /** @typedef {import("./layout.js").Row} Row */
@@ -19,8 +21,16 @@ export class Critical {
     this.path = null;
     this.field = byId("timeline-critical", HTMLInputElement);
     this.field.checked = new URLSearchParams(location.search).get("critical") === "1";
+    this.offer();
     this.field.addEventListener("change", () => this.turn());
     if (this.field.checked) this.turn();
+  }
+
+  /** Offer the switch where the page's rank has work on a device, which the path leads through. */
+  offer() {
+    const label = this.field.closest("label");
+    if (label) label.hidden = !this.viewer.state.sources.get(this.viewer.main)?.meta.tracks.some(({ kind }) => kind === "stream");
+    if (label?.hidden) this.field.checked = false;
   }
 
   /** Show the path or hide it, as the switch says. */
@@ -97,17 +107,17 @@ function findFirst(ends, at) {
 }
 
 /**
- * Draw the path over the lanes.
+ * Draw the path over the lanes, and a veil over all that is not on it.
  * @param {CanvasRenderingContext2D} g @param {State} state @param {number} top @param {{width: number, height: number}} size
+ * @returns {Box[] | null} what is on the path, null where none is shown
  */
 export function drawPath(g, state, top, size) {
   const source = state.critical && state.sources.get(state.critical.rank);
-  if (!state.critical || !source) return;
+  if (!state.critical || !source) return null;
   /** @type {Map<number, {y: number, height: number}>} */
   const rows = new Map();
   for (const row of state.rows) if (row.kind === "lane" && row.rank === state.critical.rank) rows.set(row.lane, { y: row.y - top, height: row.height });
-  const span = { t0: state.span.t0 - source.shift, t1: state.span.t1 - source.shift };
-  const { boxes, steps } = layPath(state.critical, rows, span, size.width);
+  const { boxes, steps } = layPath(state.critical, rows, ownSpan(source, state.span), size.width);
   g.save();
   g.beginPath();
   g.rect(0, state.pinnedHeight, size.width, size.height);
@@ -115,7 +125,7 @@ export function drawPath(g, state, top, size) {
   g.beginPath();
   g.rect(0, 0, size.width, size.height);
   for (const { x, y, width, height } of boxes) g.rect(x, y, width, height);
-  g.globalAlpha = 0.72;
+  g.globalAlpha = VEIL;
   g.fillStyle = state.palette.ink;
   g.fill("evenodd");
   g.globalAlpha = 1;
@@ -123,4 +133,5 @@ export function drawPath(g, state, top, size) {
   for (const { x, y, width, height } of boxes) g.fillRect(x, y + height - 2, width, 2);
   for (const { x, from, to } of steps) g.fillRect(x - 0.5, from, 1, to - from);
   g.restore();
+  return boxes;
 }

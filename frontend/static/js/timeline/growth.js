@@ -1,6 +1,7 @@
 // A run that records: takes in what it has grown by. Metadata and tiles come first and are put in place together, so
 // that nothing flickers and nothing moves.
 import { fetchPage, putGrowing } from "../growing.js";
+import { stretch } from "./clocks.js";
 import { trackKey } from "./layout.js";
 import { unpackMeta } from "./meta.js";
 import { neededTiles } from "./painter.js";
@@ -54,11 +55,10 @@ export class Growth {
   /** @param {Source} before @param {Source} after */
   exchange(before, after) {
     const { state, scroller } = this.viewer;
-    const all = state.span.t0 <= 0 && state.span.t1 >= state.whole;
     const top = scroller.scrollTop;
     state.sources.set(after.meta.rank, after);
-    state.whole = Math.max(...[...state.sources.values()].map(({ meta, shift }) => meta.span + shift), 1);
-    if (all) state.span = { t0: 0, t1: state.whole };
+    stretch(state);
+    this.viewer.critical.offer();
     if (state.selected?.rank === after.meta.rank) this.carry(state.selected, before, after);
     if (state.area?.rank === after.meta.rank) state.area = null;
     this.viewer.store.drop(before);
@@ -68,7 +68,7 @@ export class Growth {
 
   /** Find the selected slice again: lanes and numbers of slices may have changed. @param {import("./state.js").Selected} selected @param {Source} before @param {Source} after */
   carry(selected, before, after) {
-    const moved = before.shift - after.shift;
+    const moved = before.meta.origin - after.meta.origin;
     for (const place of [selected, ...(selected.links ?? [])]) {
       place.lane = findLane(place.lane, before, after);
       place.start += moved;

@@ -5,8 +5,8 @@
  * @typedef {{rank: number, stamp: string, origin: number, span: number, slices: number, rawLevel: number,
  *   topLevel: number, tileBits: number, tracks: Track[], counters: Track[], names: string[], categories: string[],
  *   nameCategories: number[], phaseColors: Record<string, string>}} Meta
- * @typedef {{meta: Meta, shift: number, colors: {rgb: number[][], bright: Uint8Array, idle: Uint8Array}}} Source a rank that is open;
- *   `shift` is its origin less the viewer's
+ * @typedef {{meta: Meta, shift: number, rate: number, note: string, colors: {rgb: number[][], idle: Uint8Array}}} Source a
+ *   rank that is open; a time since its origin is at shift + rate · time since the viewer's, and `note` tells of its clock
  * @typedef {object} Row
  * @property {"rank" | "group" | "lane" | "counter"} kind
  * @property {number} y
@@ -103,7 +103,7 @@ export function layOut(ranks, sources, { folded, filter = "", pins = new Set() }
   for (const rank of ranks) {
     const source = sources.get(rank);
     const key = rankKey(rank);
-    if (ranks.length > 1) stack.add({ kind: "rank", height: HEADING_HEIGHT, rank, key, label: `Rank ${rank}`, folded: folded.has(key) || !source });
+    if (ranks.length > 1) stack.add({ kind: "rank", height: HEADING_HEIGHT, rank, key, label: source?.note ? `Rank ${rank} (${source.note})` : `Rank ${rank}`, folded: folded.has(key) || !source });
     if (!source) continue;
     let group = null;
     for (const track of listTracks(source.meta)) {

@@ -39,6 +39,7 @@ function installDownloads(viewer, api, title) {
   const address = () => {
     const query = new URLSearchParams({ detail: detail.value });
     if (viewer.state.ranks.length > 1) query.set("ranks", [...viewer.state.sources.keys()].join(","));
+    if (viewer.state.sources.size > 1) query.set("one_clock", "true");
     if (extent.value === "window") {
       const { span, origin } = viewer.state;
       query.set("begin", String(Math.round(span.t0 + origin)));
@@ -62,7 +63,7 @@ async function start() {
     const meta = page.meta ?? (await waitForMeta(api, page.rank, status));
     root.hidden = false;
     status.hidden = true;
-    const viewer = new Viewer(api, page.ranks, unpackMeta(meta), page.span);
+    const viewer = new Viewer(api, unpackMeta(meta), page);
     installDownloads(viewer, api, title);
     const growth = new Growth(viewer);
     document.addEventListener("stepscope:grown", (event) => {

@@ -41,17 +41,19 @@ export class Minimap {
     this.busy = new Float32Array(0);
     /** @type {unknown} */
     this.madeFrom = null;
+    this.made = "";
     canvas.addEventListener("pointerdown", (event) => this.drag(event));
     this.state = /** @type {State | null} */ (null);
   }
 
   /** @param {State} state @param {import("./tile.js").Tile | undefined} tile @param {number} shift */
   draw(state, tile, shift) {
+    const made = `${shift}/${state.whole}`;
     this.state = state;
     const g = begin(this.canvas);
     const [width, height] = [this.canvas.clientWidth, this.canvas.clientHeight];
-    if (tile && (this.madeFrom !== tile || this.busy.length !== width)) {
-      this.madeFrom = tile;
+    if (tile && (this.madeFrom !== tile || this.made !== made || this.busy.length !== width)) {
+      Object.assign(this, { madeFrom: tile, made });
       this.busy = busyColumns({ ...tile, begin: tile.begin + shift }, state.whole, width);
     }
     const [red, green, blue] = state.palette.classes.host;

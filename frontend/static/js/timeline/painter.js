@@ -1,9 +1,11 @@
 // Draws a frame of the timeline: lanes, counters, labels, selection with its flows, marks.
+import { ownSpan, toView } from "./clocks.js";
 import { drawCounter } from "./counters.js";
 import { drawPath } from "./critical.js";
 import { rowOfLane, rowsBetween } from "./layout.js";
+import { drawMeeting } from "./meeting.js";
+import { drawNames, drawVeiledNames } from "./slice_names.js";
 import { Strips } from "./strips.js";
-import { shorten } from "./text.js";
 import { chooseLevel, tileSpan, tilesOf } from "./view.js";
 
 /** @typedef {import("./layout.js").Row} Row */
@@ -16,8 +18,6 @@ import { chooseLevel, tileSpan, tilesOf } from "./view.js";
 
 /** Relations whose arrow comes from the other slice. */
 const FROM_OTHER = new Set(["launched by", "backward of"]);
-const LETTER_PIXELS = 6.2;
-const FONT = '11px system-ui, -apple-system, "Segoe UI", sans-serif';
 
 export class Painter {
   /** @param {HTMLCanvasElement} canvas @param {import("./tile_store.js").TileStore} store */
@@ -36,10 +36,12 @@ export class Painter {
     this.ratio = 1;
   }
 
-  /** @param {State} state @param {number} top first visible pixel of the sheet */
-  draw(state, top) {
+  /** @param {State} state @param {number} top first visible pixel of the sheet @param {number} tall how many are visible */
+  draw(state, top, tall) {
     const { canvas, context: g } = this;
     const ratio = devicePixelRatio || 1;
+    // Whatever is drawn later than the window is resized must not be stretched: lanes would leave their names.
+    if (canvas.clientHeight !== tall) canvas.style.height = `${tall}px`;
     Object.assign(this, { ratio, width: canvas.clientWidth, height: canvas.clientHeight });
     const [width, height] = [Math.round(this.width * ratio), Math.round(this.height * ratio)];
     if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];
@@ -47,23 +49,24 @@ export class Painter {
     const shown = [...scrolled, ...pinned];
     this.ask(state, shown);
     this.strips.begin(width, shown.length, state.palette.ground);
-    const scale = width / (state.span.t1 - state.span.t0);
-    for (const { row, strip } of shown) if (row.kind === "lane") this.paintLane(state, row, strip, scale);
+    for (const { row, strip } of shown) if (row.kind === "lane") this.paintLane(state, row, strip, width);
     this.strips.end();
     g.setTransform(ratio, 0, 0, ratio, 0, 0);
     g.fillStyle = state.palette.ink;
     g.fillRect(0, 0, this.width, this.height);
-    this.texts = [];
     this.drawRows(state, scrolled);
-    drawPath(g, state, top, this);
+    const [names, lit] = [{ labels: this.strips.labels, ratio }, drawPath(g, state, top, this)];
+    this.texts = lit ? drawVeiledNames(g, state, scrolled, names, { width: this.width, height: this.height, boxes: lit }) : drawNames(g, state, scrolled, names);
     if (pinned.length) {
       this.texts = this.texts.filter(({ y, height }) => y + height / 2 > state.pinnedHeight);
       g.fillStyle = state.palette.ink;
       g.fillRect(0, 0, this.width, state.pinnedHeight);
       this.drawRows(state, pinned);
+      this.texts.push(...drawNames(g, state, pinned, names));
       g.fillStyle = state.palette.accent;
       g.fillRect(0, state.pinnedHeight - 2, this.width, 1);
     }
+    drawMeeting(g, state, (slice) => this.boxOf(state, slice, top));
     this.drawSelection(state, top);
     this.drawMarks(state, top);
   }
@@ -89,7 +92,6 @@ export class Painter {
     g.fillStyle = state.palette.raised;
     for (const { row, y } of shown) if (row.kind === "rank" || row.kind === "group") g.fillRect(0, y, this.width, row.height - 1);
     for (const { row, y } of shown) if (row.kind === "counter") this.drawCounter(state, row, y);
-    this.drawLabels(state, shown);
   }
 
   /** Ask for the tiles of the rows in view. @param {State} state @param {Shown[]} shown */
@@ -117,11 +119,12 @@ export class Painter {
     this.store.want(this.missing ? wanted : [...wanted, ...beside]);
   }
 
-  /** @param {State} state @param {Row} row @param {number} strip @param {number} scale in device pixels per ns */
-  paintLane(state, row, strip, scale) {
+  /** @param {State} state @param {Row} row @param {number} strip @param {number} width in device pixels */
+  paintLane(state, row, strip, width) {
     const source = state.sources.get(row.rank);
     if (!source) return;
-    const t0 = state.span.t0 - source.shift;
+    const { t0, t1 } = ownSpan(source, state.span);
+    const scale = width / (t1 - t0);
     for (const { tile, from, to } of this.tilesInView(state, source)) {
       this.strips.paint(tile, row.lane, strip, { t0, scale, from: (from - t0) * scale, to: (to - t0) * scale, ratio: this.ratio });
     }
@@ -150,30 +153,9 @@ export class Painter {
     const whole = this.store.find(source, source.meta.topLevel, 0);
     const range = whole?.counters.get(row.lane);
     if (whole && range && !this.greatest.has(key)) this.greatest.set(key, whole.high.subarray(...range).reduce((a, b) => Math.max(a, b), 0));
-    const [t0, scale] = [state.span.t0 - source.shift, this.width / (state.span.t1 - state.span.t0)];
-    const at = { g: this.context, palette: state.palette, width: this.width, t0, scale };
+    const { t0, t1 } = ownSpan(source, state.span);
+    const at = { g: this.context, palette: state.palette, width: this.width, t0, scale: this.width / (t1 - t0) };
     drawCounter(at, row, y, this.tilesInView(state, source), this.greatest.get(key) || 1);
-  }
-
-  /** @param {State} state @param {Shown[]} shown */
-  drawLabels(state, shown) {
-    const { context: g, ratio } = this;
-    g.font = FONT;
-    g.textBaseline = "middle";
-    const first = shown[0]?.strip ?? 0;
-    for (const label of this.strips.labels) {
-      const at = shown[label.row - first];
-      const source = at && state.sources.get(at.row.rank);
-      if (!source || at.row.height < 14) continue;
-      const name = label.tile.name[label.index];
-      const room = Math.floor((label.width / ratio - 6) / LETTER_PIXELS);
-      if (room < 4) continue;
-      g.fillStyle = source.colors.bright[name] ? "#000000" : "#ffffff";
-      const [text, x, most] = [shorten(source.meta.names[name], room), label.x / ratio + 3, label.width / ratio - 5];
-      g.fillText(text, x, at.y + at.row.height / 2, most);
-      if (state.selected?.links?.length) this.texts.push({ x, y: at.y, width: Math.min(g.measureText(text).width, most), height: at.row.height });
-    }
-    g.textBaseline = "alphabetic";
   }
 
   /** @param {State} state @param {number} top */
@@ -228,8 +210,8 @@ export class Painter {
     if (!row || !source) return null;
     const width = this.canvas.clientWidth;
     const scale = width / (state.span.t1 - state.span.t0);
-    const from = Math.max(-50, (slice.start + source.shift - state.span.t0) * scale);
-    const to = Math.min(width + 50, (slice.start + slice.length + source.shift - state.span.t0) * scale);
+    const from = Math.max(-50, (toView(source, slice.start) - state.span.t0) * scale);
+    const to = Math.min(width + 50, (toView(source, slice.start + slice.length) - state.span.t0) * scale);
     return { x: from, y: pinned ? row.y : row.y - top, width: Math.max(to - from, 1), height: row.height - 1, pinned: pinned !== null };
   }
 
@@ -279,6 +261,5 @@ function clipBelow(g, y, width, height) {
  */
 export function neededTiles(state, source, width) {
   const level = chooseLevel((state.span.t1 - state.span.t0) / Math.max(width, 1), source.meta);
-  const own = { t0: state.span.t0 - source.shift, t1: state.span.t1 - source.shift };
-  return { level, numbers: tilesOf(own, level, source.meta, source.meta.span) };
+  return { level, numbers: tilesOf(ownSpan(source, state.span), level, source.meta, source.meta.span) };
 }

@@ -1,6 +1,8 @@
 // Selecting a slice or an area, marks, and going from one slice to another.
+import { toOwn, toView } from "./clocks.js";
 import { showArea, showNote, showSlice } from "./details.js";
 import { rowOfLane, rowsBetween, trackKey } from "./layout.js";
+import { askMeeting, mayMeet, showMeeting } from "./meeting.js";
 import { toggleMark } from "./state.js";
 import { duration } from "./text.js";
 import { fit, pan, zoom } from "./view.js";
@@ -47,7 +49,7 @@ export class Selection {
     this.viewer.canvas.focus({ preventScroll: true });
     const found = this.viewer.hit(x, y);
     if (!found) return this.clear();
-    this.viewer.state.selected = found;
+    Object.assign(this.viewer.state, { selected: found, meeting: null });
     this.viewer.dirty();
     this.select(found.id, found.rank, false, found.count);
   }
@@ -58,14 +60,25 @@ export class Selection {
     if (!found) return;
     const chosen = { ...found, rank, count: merged };
     this.viewer.state.selected = chosen;
-    this.viewer.state.area = null;
+    Object.assign(this.viewer.state, { area: null, meeting: null });
     if (move) this.reveal(found, rank);
     const source = this.viewer.state.sources.get(rank);
     const track = source?.meta.tracks.find((t) => t.firstLane <= found.lane && found.lane < t.firstLane + t.lanes);
-    const at = { track: [track?.group, track?.name].filter(Boolean).join(": "), start: found.start + (source?.shift ?? 0) };
+    const at = { track: [track?.group, track?.name].filter(Boolean).join(": "), start: source ? toView(source, found.start) : found.start };
     showSlice(this.viewer.panel, chosen, at, (link) => this.select(link.id, rank, true), () => this.fit());
     this.viewer.keepAddress();
     this.viewer.dirty();
+    if (source && this.viewer.state.ranks.length > 1 && mayMeet(chosen, source)) await this.meet(chosen);
+  }
+
+  /** Show who came when to a collective, here and on the other ranks. @param {import("./state.js").Selected} chosen */
+  async meet(chosen) {
+    const { viewer } = this;
+    const found = await askMeeting(viewer, chosen);
+    if (!found || viewer.state.selected !== chosen) return;
+    viewer.state.meeting = found;
+    viewer.panel.append(showMeeting(found, (rank, place) => this.select(place.id, rank, true)));
+    viewer.dirty();
   }
 
   /** @param {Place} hit */
@@ -76,10 +89,11 @@ export class Selection {
   /** Bring a slice into view, unfolding its track. @param {Place} place @param {number} rank */
   reveal(place, rank) {
     const { state } = this.viewer;
-    const shift = state.sources.get(rank)?.shift ?? 0;
+    const source = state.sources.get(rank);
+    if (!source) return;
     if (!rowOfLane(state.rows, rank, place.lane)) this.viewer.tracks.uncover(rank, place.lane);
     const { t0, t1 } = state.span;
-    const [start, end] = [place.start + shift, place.start + place.length + shift];
+    const [start, end] = [toView(source, place.start), toView(source, place.start + place.length)];
     const readable = place.length / this.viewer.nsPerPixel > 8 && end - start <= t1 - t0;
     if (!readable) this.viewer.show(zoom(fit(start, place.length), 3, (start + end) / 2));
     else if (start < t0 || end > t1) this.viewer.show(pan(state.span, (start + end - t0 - t1) / 2));
@@ -92,7 +106,8 @@ export class Selection {
   /** Zoom to the selection, be it a slice or an area. */
   fit() {
     const { selected, sources, area } = this.viewer.state;
-    if (selected) this.viewer.show(fit(selected.start + (sources.get(selected.rank)?.shift ?? 0), selected.length));
+    const source = selected && sources.get(selected.rank);
+    if (selected && source) this.viewer.show(fit(toView(source, selected.start), selected.length));
     else if (area) this.viewer.show(zoom(area, 1 + 2 * AREA_MARGIN, (area.t0 + area.t1) / 2));
   }
 
@@ -151,8 +166,9 @@ export class Selection {
 
   /** @param {number | null} x */
   mark(x) {
-    const { selected } = this.viewer.state;
-    const at = x === null && selected ? selected.start : this.viewer.timeAt(x ?? this.viewer.canvas.clientWidth / 2);
+    const { selected, sources } = this.viewer.state;
+    const source = selected && sources.get(selected.rank);
+    const at = x === null && source ? toView(source, selected.start) : this.viewer.timeAt(x ?? this.viewer.canvas.clientWidth / 2);
     this.viewer.state.marks = toggleMark(this.viewer.state.marks, at, 5 * this.viewer.nsPerPixel);
     this.viewer.keepAddress();
     this.viewer.dirty();
@@ -185,11 +201,12 @@ export class Selection {
   /** @param {import("./state.js").Area} area */
   async sumUp(area) {
     const { viewer } = this;
-    const shift = viewer.state.sources.get(area.rank)?.shift ?? 0;
-    const times = { begin: String(Math.round(area.t0 - shift)), end: String(Math.round(area.t1 - shift)) };
+    const source = viewer.state.sources.get(area.rank);
+    if (!source) return;
+    const times = { begin: String(Math.round(toOwn(source, area.t0))), end: String(Math.round(toOwn(source, area.t1))) };
     const found = await viewer.ask("area", { ...times, first: String(area.first), last: String(area.last) }, area.rank);
     if (!found || viewer.state.area !== area) return;
-    viewer.state.selected = null;
+    Object.assign(viewer.state, { selected: null, meeting: null });
     viewer.keepAddress();
     const search = (/** @type {string} */ name) => {
       viewer.search.field.value = name;
@@ -199,7 +216,7 @@ export class Selection {
   }
 
   clear() {
-    Object.assign(this.viewer.state, { selected: null, area: null });
+    Object.assign(this.viewer.state, { selected: null, area: null, meeting: null });
     showNote(this.viewer.panel, HINT);
     this.viewer.keepAddress();
     this.viewer.dirty();

@@ -26,6 +26,9 @@
  * @property {number[]} marks
  * @property {number | null} cursor where the pointer is, in ns since the origin
  * @property {Area | null} area
+ * @property {boolean} together whether the ranks of the page were chosen to be seen together
+ * @property {Map<number, import("./clocks.js").Clock>} clocks of the ranks, as far as they were asked for
+ * @property {import("./meeting.js").Meeting | null} meeting the collective that is selected, on all ranks
  * @property {import("./critical.js").Path | null} critical the critical path while it is shown
  * @property {import("./colors.js").Palette} palette
  */
@@ -82,7 +85,7 @@ export function writeQuery(before, state, text) {
   put("tracks", state.filter);
   put("pin", [...state.pins].slice(0, MOST_KEYS).join(","));
   put("fold", [...state.folded].slice(0, MOST_KEYS).join(","));
-  put("open", [...state.sources.keys()].filter((rank) => rank !== state.main).join(","));
+  put("open", state.together ? null : [...state.sources.keys()].filter((rank) => rank !== state.main).join(","));
   put("area", area ? [ns(area.t0), ns(area.t1), area.rank, area.first, area.last].join(",") : null);
   fields.delete("step");
   const query = fields.toString().replaceAll("%2C", ",");

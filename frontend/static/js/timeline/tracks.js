@@ -2,13 +2,16 @@
 import { say } from "../copy.js";
 import { byId } from "./dom.js";
 import { showLabels } from "./labels.js";
-import { groupKey, layOut, rankKey, trackKey } from "./layout.js";
+import { groupKey, layOut, listTracks, rankKey, trackKey } from "./layout.js";
 import { unpackMeta } from "./meta.js";
 import { count } from "./text.js";
 
 /** @typedef {import("./layout.js").Row} Row */
 
 const MOST_OPENED = 16;
+const POLL_MS = 1000;
+/** Kinds of track whose group stays unfolded where ranks are seen together. */
+const COMPARED = new Set(["step", "phase", "range", "thread", "stream", "device"]);
 const MOST_PINNED_FRAC = 0.6;
 
 export class Tracks {
@@ -35,11 +38,50 @@ export class Tracks {
 
   /** @param {number} rank @returns {Promise<boolean>} whether it is open now */
   async openRank(rank) {
-    if (this.viewer.state.sources.has(rank)) return true;
-    const answer = await fetch(`${this.viewer.api}/meta?rank=${rank}`);
-    if (answer.status === 200) this.viewer.addSource(unpackMeta(await answer.json()));
-    else say(answer.status === 202 ? `Rank ${rank} is being prepared; try again in a moment` : `Rank ${rank} cannot be shown`);
+    const { viewer } = this;
+    if (viewer.state.sources.has(rank)) return true;
+    const answer = await fetch(`${viewer.api}/meta?rank=${rank}`);
+    if (answer.status === 200) {
+      await this.askClock(rank);
+      viewer.addSource(unpackMeta(await answer.json()));
+    } else if (answer.status === 202 && viewer.state.together) {
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+      return this.openRank(rank);
+    } else say(answer.status === 202 ? `Rank ${rank} is being prepared; try again in a moment` : `Rank ${rank} cannot be shown`);
     return answer.status === 200;
+  }
+
+  /** Ask how a rank's clock stands to that of the page's rank, and say what is known of it. @param {number} rank */
+  async askClock(rank) {
+    const { state, main, api } = this.viewer;
+    if (state.clocks.has(rank)) return;
+    const others = [...state.sources.keys()].filter((open) => open !== main && open !== rank);
+    const answer = await fetch(`${api}/clocks?ranks=${[main, rank, ...others].slice(0, MOST_OPENED).join(",")}`);
+    if (!answer.ok) return;
+    const { clocks, sentence } = await answer.json();
+    for (const clock of clocks) if (!state.clocks.has(clock.rank)) state.clocks.set(clock.rank, clock);
+    byId("timeline-clocks", HTMLElement).textContent = sentence;
+  }
+
+  /** Open the ranks that were chosen, with what the loaders did folded away unless the address says what is folded. */
+  async openTogether() {
+    const { state } = this.viewer;
+    const folds = !new URLSearchParams(location.search).has("fold");
+    for (const rank of state.ranks) {
+      await this.openRank(rank).catch(() => say(`Rank ${rank} cannot be shown`));
+      if (folds) this.foldBeside(rank);
+    }
+    this.viewer.keepAddress();
+  }
+
+  /** Fold the groups of a rank that show neither steps nor threads nor a device. @param {number} rank */
+  foldBeside(rank) {
+    const { sources, folded } = this.viewer.state;
+    const source = sources.get(rank);
+    const tracks = source ? listTracks(source.meta) : [];
+    const shown = new Set(tracks.filter(({ kind }) => COMPARED.has(kind)).map(({ group }) => group));
+    for (const { group } of tracks) if (!shown.has(group)) folded.add(groupKey(rank, group));
+    this.lay();
   }
 
   /** @param {Row} row */

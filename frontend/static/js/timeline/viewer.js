@@ -1,5 +1,6 @@
 // The timeline on the page: ties state, tiles, painter, input, search and details together.
 import { say } from "../copy.js";
+import { noteClock, placeRank, stretch, toOwn } from "./clocks.js";
 import { colorNames, readPalette } from "./colors.js";
 import { valueAt } from "./counters.js";
 import { Critical } from "./critical.js";
@@ -25,8 +26,11 @@ const ADDRESS_PAUSE_MS = 250;
 const HIT_PIXELS = 3;
 
 export class Viewer {
-  /** @param {string} api @param {number[]} ranks @param {Meta} meta of the rank that the page shows @param {[number, number]} [span] to begin with */
-  constructor(api, ranks, meta, span) {
+  /**
+   * @param {string} api @param {Meta} meta of the rank that the page shows
+   * @param {{ranks: number[], span?: [number, number], together?: boolean, clocks?: import("./clocks.js").Clock[]}} page
+   */
+  constructor(api, meta, { ranks, span, together = false, clocks = [] }) {
     this.api = api;
     this.main = meta.rank;
     this.canvas = byId("timeline-lanes", HTMLCanvasElement);
@@ -38,6 +42,7 @@ export class Viewer {
     this.state = {
       ranks, sources: new Map(), main: meta.rank, origin: meta.origin, whole: Math.max(meta.span, 1), span: { t0: 0, t1: Math.max(meta.span, 1) },
       rows: [], pinned: [], pinnedHeight: 0, folded: new Set(), pins: new Set(), filter: "", selected: null, marks: [], cursor: null, area: null, critical: null, palette,
+      together, clocks: new Map(clocks.map((clock) => [clock.rank, clock])), meeting: null,
     };
     /** What is dragged over on the ruler. @type {{t0: number, t1: number} | null} */
     this.chosen = null;
@@ -62,6 +67,7 @@ export class Viewer {
   /** @param {Meta} meta */
   addSource(meta) {
     this.state.sources.set(meta.rank, this.makeSource(meta));
+    stretch(this.state);
     this.tracks.lay();
   }
 
@@ -69,7 +75,10 @@ export class Viewer {
   makeSource(meta) {
     const categories = meta.nameCategories.map((number) => meta.categories[number]);
     const colors = colorNames(meta.names, categories, this.state.palette, meta.phaseColors);
-    return { meta, shift: meta.origin - this.state.origin, colors };
+    const { state } = this;
+    const clock = meta.rank === this.main ? undefined : state.clocks.get(meta.rank);
+    const first = state.sources.get(this.main)?.meta.origin ?? state.origin;
+    return { meta, ...placeRank(meta, clock, state.origin, first), note: noteClock(clock, duration), colors };
   }
 
   async openAddress() {
@@ -84,7 +93,8 @@ export class Viewer {
     this.search.field.value = asked.text;
     this.tracks.lay();
     if (asked.text) this.search.restart();
-    for (const rank of asked.open) if (state.ranks.includes(rank)) await this.tracks.openRank(rank);
+    if (state.together) await this.tracks.openTogether();
+    else for (const rank of asked.open) if (state.ranks.includes(rank)) await this.tracks.openRank(rank);
     // Loading the page again keeps its lanes where they are; a selection that is out of view is scrolled to after that.
     if (Number.isFinite(history.state?.timelineTop)) this.scroller.scrollTop = history.state.timelineTop;
     if (asked.area) this.selection.openArea({ ...asked.area, t0: asked.area.t0 - state.origin, t1: asked.area.t1 - state.origin });
@@ -154,7 +164,7 @@ export class Viewer {
   draw() {
     this.frame = 0;
     const began = performance.now();
-    this.painter.draw(this.state, this.scroller.scrollTop);
+    this.painter.draw(this.state, this.scroller.scrollTop, this.scroller.clientHeight);
     drawRuler(byId("timeline-ruler", HTMLCanvasElement), this.state, this.chosen);
     const source = this.state.sources.get(this.main);
     if (source) this.minimap.draw(this.state, this.store.find(source, source.meta.topLevel, 0), source.shift);
@@ -206,7 +216,7 @@ export class Viewer {
     const row = this.rowAt(y);
     const source = row && this.state.sources.get(row.rank);
     if (!row || !source || row.kind !== "lane") return null;
-    const ns = this.timeAt(x) - source.shift;
+    const ns = toOwn(source, this.timeAt(x));
     for (const { tile, from, to } of this.painter.tilesInView(this.state, source)) {
       if (ns < from || ns >= to) continue;
       const i = findInTile(tile, row.lane, ns, HIT_PIXELS * this.nsPerPixel);
@@ -223,7 +233,7 @@ export class Viewer {
     const row = this.rowAt(y);
     const source = row && this.state.sources.get(row.rank);
     if (!row?.track || !source || row.kind !== "counter") return "";
-    const ns = this.timeAt(x) - source.shift;
+    const ns = toOwn(source, this.timeAt(x));
     const piece = this.painter.tilesInView(this.state, source).find(({ from, to }) => ns >= from && ns < to);
     const value = piece ? valueAt(piece.tile, row.lane, ns) : null;
     return value === null ? "" : `${row.track.name}: ${amount(value, row.track.unit)}`;

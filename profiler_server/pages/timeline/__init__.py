@@ -16,6 +16,7 @@ from profiler_server.analysis.operators.operators import summarize_operators
 from profiler_server.analysis.results import OperatorRow
 from profiler_server.format import format_count, format_duration, format_number_of
 from profiler_server.page import Notice, Page, PageRequest, find_remedy
+from profiler_server.pages.timeline.together import Together, read_chosen, show_first
 from profiler_server.timeline.area import AreaRow, list_longest
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.sources import MEASURED_TABLES
@@ -49,16 +50,23 @@ class TimelinePage:
     first_tile: dict[str, int | str] | None
     search: str
     export_name: str
+    together: Together | None = None
     step_missing: Notice | None = None
 
 
 def build(request: PageRequest) -> TimelinePage:
-    """Build the page; a large timeline that is not prepared yet is prepared while the page says so."""
+    """Build the page; a large timeline that is not prepared yet is prepared while the page says so.
+
+    `?ranks=5,0,3` shows those ranks below each other on the clock of the first.
+    """
+    chosen = read_chosen(request)
+    request = show_first(request, chosen)
     rank = request.rank_run
-    data: dict[str, Any] = {"rank": request.rank, "ranks": list(request.ranks), "meta": None}
-    base = TimelinePage(
-        None, _find_partial(rank), (), (), data, None, request.query.get("q", "")[:200], request.run.manifest.name
-    )
+    data: dict[str, Any] = {"rank": request.rank, "ranks": list(chosen.ranks or request.ranks), "meta": None}
+    data |= {"together": bool(chosen.ranks), "clocks": list(chosen.clocks)}
+    search = request.query.get("q", "")[:200]
+    base = TimelinePage(None, _find_partial(rank), (), (), data, None, search, request.run.manifest.name)
+    base = replace(base, together=chosen.together)
     base = _open_step(base, rank, request.query.get("step", ""))
     if request.steps is not None and not {"step", "t0", "t1"} & set(request.query):
         base.data["span"] = rank.through(request.steps).span_ns

@@ -1,0 +1,89 @@
+"""Several ranks on one timeline, as a person compares them; and names that stand beside their lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.test_timeline import find_slice, open_page, wait_for
+from tests.support.jobs import JobPlan, write_job
+from tests.support.serving import serve
+
+HOUR_NS = 3_600_000_000_000
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    base = tmp_path_factory.mktemp("job")
+    plan = JobPlan(ranks=4, steps=24, slow=(2,), slow_frac=0.3, ranks_per_host=1, apart_ns=HOUR_NS, drift=2e-5)
+    write_job(base / "job", plan)
+    with serve(base) as address:
+        yield f"{address}/runs/job"
+
+
+def test_a_collective_is_shown_on_every_rank_with_who_was_waited_for(page: Page, job: str) -> None:
+    page.goto(f"{job}/ranks")
+    page.get_by_role("link", name="Timeline of these ranks").click()
+    wait_for(page, "viewer && viewer.state.sources.size === 3 && viewer.painter.missing === 0")
+    expect(page.locator("#timeline-clocks")).to_contain_text("The clocks agree within")
+    expect(page.locator("#timeline-labels")).to_contain_text("Rank 2")
+    expect(page.locator("#timeline-labels .track-rank")).to_have_count(3)
+    expect(page.locator(".timeline-critical")).to_be_hidden()
+    page.mouse.click(*find_slice(page, "allreduce"))
+    meeting = page.get_by_label("The ranks in this collective")
+    expect(meeting).to_contain_text("rank 2 last: the others waited up to")
+    expect(meeting.locator("tbody tr")).to_have_count(4)
+    ends = page.evaluate(
+        """() => { const { state } = document.getElementById('timeline').viewer;
+        return state.meeting.arrivals.filter(({ place }) => place).map(({ rank, place }) => {
+          const { shift, rate } = state.sources.get(rank);
+          return shift + rate * (place.start + place.length); }); }"""
+    )
+    assert len(ends) == 3
+    assert max(ends) - min(ends) < 40_000
+    meeting.get_by_role("button", name="rank 0").or_(meeting.get_by_role("button", name="rank 1")).first.click()
+    wait_for(page, "viewer.state.selected?.rank !== 2 && viewer.state.meeting")
+
+
+COMPARE_ROWS = """() => { const { viewer } = document.getElementById('timeline');
+  const top = viewer.canvas.getBoundingClientRect().top;
+  const apart = [];
+  for (const [id, rows, scrolled] of [['labels', viewer.state.rows, viewer.scroller.scrollTop], ['pinned', viewer.state.pinned, 0]]) {
+    const labels = document.getElementById(`timeline-${id}`).children;
+    rows.filter((row) => row.label).forEach((row, i) => {
+      const box = labels[i].getBoundingClientRect();
+      apart.push(Math.abs(box.top - (top + row.y - scrolled)), Math.abs(box.height - row.height)); });
+  }
+  const { canvas } = viewer;
+  return [Math.max(...apart), canvas.height / devicePixelRatio - canvas.getBoundingClientRect().height]; }"""
+
+
+def test_names_stand_beside_their_lanes_wherever_one_scrolls(page: Page, server: str) -> None:
+    open_page(page, f"{server}/runs/ranks/timeline?ranks=0,1,2")
+    wait_for(page, "viewer.state.sources.size === 3 && viewer.painter.missing === 0")
+    page.locator(".track-pin").first.evaluate("button => button.click()")
+    for height in (900, 620, 1500):
+        page.set_viewport_size({"width": 1400, "height": height})
+        for part in (0, 0.5, 1):
+            page.evaluate(
+                "part => { const { scroller } = document.getElementById('timeline').viewer;"
+                "scroller.scrollTop = part * scroller.scrollHeight; }",
+                part,
+            )
+            wait_for(page, "viewer.frame === 0 && viewer.canvas.clientHeight === viewer.scroller.clientHeight")
+            apart, stretched = page.evaluate(COMPARE_ROWS)
+            assert apart < 0.6, (height, part)
+            assert abs(stretched) < 0.6, (height, part)
+
+
+def test_ranks_are_chosen_in_a_field_and_stay_in_the_address(page: Page, job: str) -> None:
+    open_page(page, f"{job}/timeline")
+    expect(page.locator("#timeline-clocks")).to_be_hidden()
+    page.get_by_label("Ranks on one clock").fill("3,1")
+    page.get_by_role("button", name="Show together").click()
+    wait_for(page, "viewer && viewer.state.sources.size === 2 && viewer.painter.missing === 0")
+    assert page.evaluate("() => document.getElementById('timeline').viewer.state.ranks") == [3, 1]
+    assert "ranks=3%2C1" in page.url or "ranks=3,1" in page.url
+    expect(page.locator("#timeline-clocks")).to_contain_text("Times are those of rank 3; shifted: rank 1 by")

@@ -1,0 +1,148 @@
+"""Ranks on one clock: clocks that are hours apart, ranks of unlike lengths, ranks without collectives or a common group."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from collector.format.intervals import Ints
+from profiler_server.analysis.ranks.calls import Calls
+from profiler_server.analysis.ranks.examples import choose_example
+from profiler_server.analysis.ranks.meeting import find_meeting
+from profiler_server.analysis.ranks.one_clock import RankClock, align_ranks
+from profiler_server.analysis.ranks.ranks import RankSummary
+from tests.support.jobs import STEP_NS, Job, JobPlan, make_job, summarize_job
+
+HOUR_NS = 3_600_000_000_000
+PLAN = JobPlan(ranks=4, steps=40, calls=2, slow=(2,), slow_frac=0.2, ranks_per_host=1, apart_ns=7 * HOUR_NS, drift=5e-5)
+LEFT_APART_NS = 20_000
+"""The ranks of a job leave a meeting within 5 µs; a drift is fitted through that."""
+
+
+def place(clock: RankClock, times_ns: Ints) -> Ints:
+    return clock.place(times_ns.ravel())
+
+
+def cut(rank: RankSummary, chosen: slice) -> RankSummary:
+    """Return a rank that recorded only some of its calls."""
+    assert rank.calls is not None
+    columns = (name for name in rank.calls.__dataclass_fields__ if name != "kinds")
+    return replace(rank, calls=replace(rank.calls, **{name: getattr(rank.calls, name)[chosen] for name in columns}))
+
+
+def rename_group(rank: RankSummary, group: str) -> RankSummary:
+    assert isinstance(rank.calls, Calls)
+    return replace(rank, calls=replace(rank.calls, kinds=((group, "allreduce"),)))
+
+
+def check(job: Job, clocks: tuple[RankClock, ...]) -> None:
+    first = place(clocks[0], job.end_ns[clocks[0].rank])
+    for clock in clocks:
+        assert np.abs(place(clock, job.end_ns[clock.rank]) - first).max() < LEFT_APART_NS
+
+
+def test_clocks_that_are_hours_apart_and_drift_are_put_on_that_of_the_first() -> None:
+    job = make_job(PLAN)
+    ranks = summarize_job(job)
+    clocks = align_ranks([ranks[2], ranks[0], ranks[3]])
+    assert [(clock.rank, clock.known) for clock in clocks] == [(2, "reference"), (0, "aligned"), (3, "aligned")]
+    check(job, clocks)
+    for clock in clocks[1:]:
+        assert clock.calls == 80
+        assert clock.apart_ns is not None and 0 < clock.apart_ns < LEFT_APART_NS
+        assert abs(clock.shift_ns) > 60e9
+
+
+def test_a_time_is_read_back_from_the_common_clock() -> None:
+    job = make_job(PLAN)
+    _, clock = align_ranks(summarize_job(job)[:2])
+    times = job.end_ns[1].ravel()
+    placed = place(clock, times).tolist()
+    assert [clock.read_back(time) for time in placed] == pytest.approx(times.tolist(), abs=2)
+
+
+def test_a_rank_that_was_cut_short_is_aligned_and_costs_the_others_no_call() -> None:
+    job = make_job(PLAN)
+    ranks = list(summarize_job(job))
+    ranks[1] = cut(ranks[1], slice(30, 36))
+    clocks = align_ranks(ranks)
+    assert [clock.calls for clock in clocks] == [0, 6, 80, 80]
+    assert [clock.known for clock in clocks[1:]] == ["aligned"] * 3
+    own = place(clocks[1], job.end_ns[1].ravel()[30:36])
+    assert np.abs(own - job.end_ns[0].ravel()[30:36]).max() < 5 * LEFT_APART_NS
+
+
+@pytest.mark.parametrize(("calls", "lack"), [(slice(0, 0), "none shared"), (slice(0, 2), "few shared")])
+def test_a_rank_with_too_few_collectives_says_so(calls: slice, lack: str) -> None:
+    ranks = list(summarize_job(make_job(PLAN)))
+    ranks[3] = cut(ranks[3], calls)
+    clocks = align_ranks(ranks)
+    assert (clocks[3].known, clocks[3].lack, clocks[3].shift_ns, clocks[3].apart_ns) == ("unknown", lack, 0, None)
+    assert clocks[1].known == "aligned"
+
+
+@pytest.mark.parametrize(("reason", "lack"), [("", "no calls"), ("rank.json is damaged", "unread")])
+def test_a_rank_without_collectives_or_that_cannot_be_read_has_no_common_clock(reason: str, lack: str) -> None:
+    ranks = list(summarize_job(make_job(PLAN)))
+    ranks[3] = replace(ranks[3], calls=None, reason=reason)
+    assert (align_ranks(ranks)[3].known, align_ranks(ranks)[3].lack) == ("unknown", lack)
+
+
+def test_ranks_of_one_host_share_its_clock_with_collectives_or_without() -> None:
+    job = make_job(replace(PLAN, ranks_per_host=4))
+    ranks = list(summarize_job(job))
+    ranks[3] = replace(ranks[3], calls=None)
+    clocks = align_ranks(ranks)
+    assert [clock.known for clock in clocks] == ["reference", "host", "host", "host"]
+    assert [clock.shift_ns for clock in clocks] == [0, 0, 0, 0]
+    assert clocks[1].apart_ns is not None and clocks[3].apart_ns is None
+
+
+def test_ranks_that_share_no_group_are_aligned_through_a_third() -> None:
+    job = make_job(replace(PLAN, ranks=3))
+    ranks = list(summarize_job(job))
+    both = ranks[1].calls
+    assert both is not None
+    half = len(both.kind) // 2
+    kind = np.concatenate([np.zeros(half, np.int64), np.ones(len(both.kind) - half, np.int64)])
+    ranks[1] = replace(ranks[1], calls=replace(both, kinds=(("left", "allreduce"), ("right", "allreduce")), kind=kind))
+    ranks[0] = rename_group(cut(ranks[0], slice(0, half)), "left")
+    ranks[2] = rename_group(cut(ranks[2], slice(half, None)), "right")
+    clocks = align_ranks(ranks)
+    assert [clock.known for clock in clocks] == ["reference", "aligned", "aligned"]
+    ends = [place(clock, job.end_ns[clock.rank]) for clock in clocks]
+    # The drift of each pair is fitted over half of the run only.
+    assert max(np.abs(end - ends[0]).max() for end in ends) < 20 * LEFT_APART_NS
+
+
+def test_a_collective_knows_who_came_first_and_who_was_waited_for() -> None:
+    job = make_job(PLAN)
+    ranks = summarize_job(job)
+    begin, end = (int(times[1].ravel()[21]) for times in (job.begin_ns, job.end_ns))
+    found = find_meeting(ranks, 1, begin, end - begin)
+    assert found is not None
+    assert (found.name, found.by_clock, len(found.arrivals), found.arrivals[-1].rank) == ("allreduce", True, 4, 2)
+    assert found.arrivals[-1].late_ns == pytest.approx(0.1 * STEP_NS, rel=0.2)
+    for arrival in found.arrivals:
+        assert arrival.start_ns == job.begin_ns[arrival.rank].ravel()[21]
+    assert find_meeting(ranks, 1, begin + 1, end - begin) is None
+
+
+def test_without_a_common_clock_the_one_that_was_in_the_call_for_the_shortest_time_came_last() -> None:
+    ranks = [cut(rank, slice(10, 12)) for rank in summarize_job(make_job(PLAN))]
+    calls = ranks[0].calls
+    assert calls is not None
+    found = find_meeting(ranks, 0, int(calls.start_ns[1]), int(calls.duration_ns[1]))
+    assert found is not None
+    assert (found.by_clock, found.arrivals[-1].rank) == (False, 2)
+
+
+def test_the_slow_rank_and_two_that_wait_for_it_are_worth_seeing() -> None:
+    example = choose_example(summarize_job(make_job(replace(PLAN, ranks=6, ranks_per_host=6))))
+    assert example is not None
+    assert example.ranks[0] == 2
+    assert len(set(example.ranks)) == 3
+    assert example.step is not None and 1 <= example.step <= PLAN.steps
+    assert choose_example(summarize_job(make_job(PLAN))[:1]) is None
