@@ -67,7 +67,9 @@ def _describe_unknown(clocks: Sequence[RankClock]) -> list[str]:
     found = []
     for lack in reasons:
         ranks = [clock.rank for clock in unknown if clock.lack == lack]
-        shown, their = ("is shown from its own start", "its") if len(ranks) == 1 else ("are shown from their own starts", "their")
+        shown, their = (
+            ("is shown from its own start", "its") if len(ranks) == 1 else ("are shown from their own starts", "their")
+        )
         found.append(
             f"The clock of {format_ranks_named(ranks)} cannot be aligned ({_LACKS[lack]}): {format_ranks_named(ranks)} "
             f"{shown}, and {their} times cannot be compared with those of rank {clocks[0].rank}."
@@ -86,7 +88,9 @@ def describe_meeting(meeting: Meeting, is_whole: bool) -> str:
             f"{format_duration(meeting.sure_ns)}, so which came last is not known."
         )
     spread = format_duration(meeting.spread_ns)
-    text = f"Of {which}, rank {first.rank} came first and rank {last.rank} last: the others waited up to {spread} for it."
+    text = (
+        f"Of {which}, rank {first.rank} came first and rank {last.rank} last: the others waited up to {spread} for it."
+    )
     if count == 2:
         text = f"Rank {first.rank} came first and waited {spread} for rank {last.rank}."
     if not meeting.by_clock:

@@ -118,9 +118,7 @@ def _read_meetings(rank: int, meetings: Meetings, known: Known) -> RankClock:
     found = RankClock(rank, known, calls=calls)
     if meetings.alignment is not None:
         origin, offset, drift = (getattr(meetings.alignment, name)[1] for name in ("origin_ns", "offset_ns", "drift"))
-        found = replace(
-            found, known="aligned", anchor_ns=int(origin), shift_ns=-int(offset), drift=-float(drift)
-        )
+        found = replace(found, known="aligned", anchor_ns=int(origin), shift_ns=-int(offset), drift=-float(drift))
     elif known == "unknown":
         return replace(found, lack="few shared" if calls < LEAST_CALLS else "not together")
     if calls < LEAST_CALLS:

@@ -50,11 +50,11 @@ def read_chosen(request: PageRequest) -> Chosen:
     if request.query.get("rank"):
         ranks = tuple(dict.fromkeys((request.rank, *ranks)))[:MOST_TOGETHER]
     clocks = align_ranks(summarize_some(request.run, ranks))
-    told = Together(",".join(map(str, ranks)), MOST_TOGETHER, describe_clocks(clocks))
+    sentence = f"{describe_clocks(clocks)} Totals and the search are those of rank {ranks[0]}.".strip()
+    told = Together(",".join(map(str, ranks)), MOST_TOGETHER, sentence)
     return Chosen(told, ranks, tuple(view_clock(clock) for clock in clocks))
 
 
 def show_first(request: PageRequest, chosen: Chosen) -> PageRequest:
     """Return the request for the first of the ranks that are shown together."""
     return replace(request, rank=chosen.ranks[0]) if chosen.ranks else request
-

@@ -163,7 +163,9 @@ def read_clocks(run_id: RunId, services: ServicesOf, ranks: Together) -> Respons
     return JSONResponse({"clocks": [view_clock(clock) for clock in clocks], "sentence": describe_clocks(clocks)})
 
 
-@ROUTER.get("/meeting", summary="The collective that a slice is, on the other ranks: who came first, and who was waited for")
+@ROUTER.get(
+    "/meeting", summary="The collective that a slice is, on the other ranks: who came first, and who was waited for"
+)
 def read_meeting(
     run_id: RunId,
     services: ServicesOf,
@@ -194,7 +196,9 @@ def download(
     end: Annotated[int | None, Query(ge=-_MOST_NS, le=_MOST_NS)] = None,
     packed: Annotated[Literal["json", "json.gz"], Query()] = "json.gz",
     workers: Workers = None,
-    one_clock: Annotated[bool, Query(description="All times on the clock of the first rank; a process per rank.")] = False,
+    one_clock: Annotated[
+        bool, Query(description="All times on the clock of the first rank; a process per rank.")
+    ] = False,
 ) -> Response:
     """Write the trace to a temporary file, then send it. `X-Left-Out` says what is not in it."""
     run = services.catalog.open(run_id)

@@ -51,7 +51,8 @@ def test_clocks_that_are_hours_apart_and_drift_are_put_on_that_of_the_first() ->
     check(job, clocks)
     for clock in clocks[1:]:
         assert clock.calls == 80
-        assert clock.apart_ns is not None and 0 < clock.apart_ns < LEFT_APART_NS
+        assert clock.apart_ns is not None
+        assert 0 < clock.apart_ns < LEFT_APART_NS
         assert abs(clock.shift_ns) > 60e9
 
 
@@ -97,7 +98,8 @@ def test_ranks_of_one_host_share_its_clock_with_collectives_or_without() -> None
     clocks = align_ranks(ranks)
     assert [clock.known for clock in clocks] == ["reference", "host", "host", "host"]
     assert [clock.shift_ns for clock in clocks] == [0, 0, 0, 0]
-    assert clocks[1].apart_ns is not None and clocks[3].apart_ns is None
+    assert clocks[1].apart_ns is not None
+    assert clocks[3].apart_ns is None
 
 
 def test_ranks_that_share_no_group_are_aligned_through_a_third() -> None:
@@ -144,5 +146,6 @@ def test_the_slow_rank_and_two_that_wait_for_it_are_worth_seeing() -> None:
     assert example is not None
     assert example.ranks[0] == 2
     assert len(set(example.ranks)) == 3
-    assert example.step is not None and 1 <= example.step <= PLAN.steps
+    assert example.step is not None
+    assert 1 <= example.step <= PLAN.steps
     assert choose_example(summarize_job(make_job(PLAN))[:1]) is None
