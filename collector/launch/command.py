@@ -13,6 +13,7 @@ from collector.format.schema.errors import StepscopeError, UsageError
 from collector.launch.activation import activate, read_settings
 from collector.launch.interpreter import read_interpreter, run_elsewhere
 from collector.launch.launchers import find_launcher, wrap_workers
+from collector.launch.origin import watch_origin
 from collector.launch.script import Program, run_program
 from collector.session.ending import note_exit
 
@@ -24,11 +25,13 @@ _USAGE = """profiler-run [options] script.py [argument …]
 _ABOUT = """Run a training script as Python would, and record it. The script needs no change.
 
 PROFILER_OUTPUT_PATH and PROFILER_OPTIONS stand for --output and --options. With -np, -ng or -w it is a benchmark:
-N processes on each of M devices, each with a folder and a benchmark.json, and benchmark_mean.json over all of them."""
+N processes on each of M devices, each with a folder and a benchmark.json, and benchmark_mean.json over all of them.
+With --against it records pairs of runs of two versions of the code and says whether the newer one is slower."""
 _EXAMPLES = """examples:
   profiler-run -o runs/digits train.py --lr 0.1
   profiler-run -o runs/ddp torchrun --nproc-per-node 2 train.py
   profiler-run -o bench/new -np 2 -ng 4 --baseline bench/old infer.py
+  profiler-run --pairs 5 --against main train.py --lr 0.1
 
 docs/running.md says more."""
 
@@ -37,6 +40,8 @@ def run_command(arguments: Sequence[str]) -> int:
     """Run the command; return an exit code, or let what the script raises pass."""
     given = _parse(arguments)
     try:
+        if given.against is not None:
+            return _run_pairs(given)
         if _is_benchmark(given):
             return _run_benchmark(given)
         _run_recorded(given)
@@ -67,6 +72,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error("name a script, or a module after -m")
     if given.maximize_clocks and not _is_benchmark(given):
         parser.error("--maximize-clocks needs -np, -ng or -w")
+    if problem := _find_pair_problem(given, bool(program)):
+        parser.error(problem)
     given.program = Program(program[0], is_module, (*given_by_launcher, *program[1:])) if program else None
     return given
 
@@ -101,7 +108,31 @@ def _add_options(parser: argparse.ArgumentParser) -> set[str]:
             help="an earlier benchmark to compare with; without a script, that in --output is compared",
         ),
     )
+    actions += _add_pair_options(parser)
     return {name for action in actions if action.nargs != 0 for name in action.option_strings}
+
+
+def _add_pair_options(parser: argparse.ArgumentParser) -> tuple[argparse.Action, ...]:
+    add = parser.add_argument_group("pairs of two versions").add_argument
+    return (
+        add("--pairs", type=_read_positive, metavar="N", help="runs of each version, recorded in turns (default: 5)"),
+        add("--against", metavar="REV", help="git revision, or folder of a second checkout, to compare with"),
+        add("--max-slowdown", metavar="SHARE", help="a slowdown that passes, such as 3%% (default: none)"),
+        add("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML"),
+        add("--markdown", type=Path, metavar="FILE", help="write the verdict as Markdown"),
+    )
+
+
+def _find_pair_problem(given: argparse.Namespace, has_program: bool) -> str:
+    """Say what of the options for pairs does not fit the others; "" if they do."""
+    if given.against is None:
+        extra = {"--pairs": given.pairs, "--max-slowdown": given.max_slowdown}
+        extra |= {"--junit": given.junit, "--markdown": given.markdown}
+        alone = next((name for name, value in extra.items() if value is not None), "")
+        return f"{alone} needs --against REV, the version to compare with" if alone else ""
+    if _is_benchmark(given):
+        return "--against makes pairs of runs, not a benchmark; leave out -np, -ng, -w and --baseline"
+    return "" if has_program else "name a script, or a module after -m"
 
 
 def _split(arguments: Sequence[str], valued: set[str]) -> tuple[list[str], list[str], bool]:
@@ -151,6 +182,7 @@ def _run_recorded(given: argparse.Namespace) -> None:
         run_program(wrap_workers(launcher, program, own))
         return
     watch = activate(read_settings(given.output, given.options, os.environ))
+    watch_origin(os.environ)
     try:
         run_program(program)
     except UsageError:
@@ -159,6 +191,23 @@ def _run_recorded(given: argparse.Namespace) -> None:
     except SystemExit as error:
         note_exit(error)
         raise
+
+
+def _run_pairs(given: argparse.Namespace) -> int:
+    from collector.launch.pairs import USUAL_PAIRS, Pairs, run_pairs
+
+    return run_pairs(
+        Pairs(
+            program=given.program,
+            count=given.pairs or USUAL_PAIRS,
+            against=given.against,
+            output=given.output,
+            options=given.options,
+            max_slowdown=given.max_slowdown,
+            junit=given.junit,
+            markdown=given.markdown,
+        )
+    )
 
 
 def _run_benchmark(given: argparse.Namespace) -> int:

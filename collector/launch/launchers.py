@@ -58,16 +58,10 @@ def wrap_workers(launcher: Launcher, program: Program, own_words: Sequence[str])
     `own_words` are the options for profiler-run there. Workers that are no Python stay as they are: a line on stderr
     says so. UsageError if the launcher is not installed.
     """
-    if importlib.util.find_spec(launcher.modules[0].partition(".")[0]) is None:
-        raise UsageError(f"{launcher.command} is not installed in the Python of profiler-run ({sys.executable})")
     # The command's own module takes no sub-command where `python -m` names the module of one.
-    first = () if program.is_module else launcher.first
     name = program.name if program.is_module else launcher.modules[0]
-    if program.arguments[: len(first)] != first:
-        begin = " ".join((launcher.command, *first))
-        raise UsageError(f"only {begin} … starts workers that can be recorded; run other commands without profiler-run")
-    rest = program.arguments[len(first) :]
-    workers = launcher.parse(list(rest))
+    workers = read_workers(launcher, program)
+    rest = _strip_first(launcher, program)
     if workers.unrecorded:
         print(
             f"profiler-run: workers started by {launcher.command} {workers.unrecorded} are not recorded; "
@@ -81,6 +75,22 @@ def wrap_workers(launcher: Launcher, program: Program, own_words: Sequence[str])
     flags = own if workers.is_module else (*own, launcher.module_flag)
     words = Program(workers.script, workers.is_module, workers.arguments).words
     return Program(name, True, (*flags, _OWN_MODULE, *own_words, *words))
+
+
+def read_workers(launcher: Launcher, program: Program) -> Workers:
+    """Return what the launcher's command will start. UsageError if it is not installed, or starts no workers."""
+    if importlib.util.find_spec(launcher.modules[0].partition(".")[0]) is None:
+        raise UsageError(f"{launcher.command} is not installed in the Python of profiler-run ({sys.executable})")
+    return launcher.parse(list(_strip_first(launcher, program)))
+
+
+def _strip_first(launcher: Launcher, program: Program) -> tuple[str, ...]:
+    """Return the words behind the sub-command that starts workers. UsageError for another sub-command."""
+    first = () if program.is_module else launcher.first
+    if program.arguments[: len(first)] != first:
+        begin = " ".join((launcher.command, *first))
+        raise UsageError(f"only {begin} … starts workers that can be recorded; run other commands without profiler-run")
+    return program.arguments[len(first) :]
 
 
 def _read_torchrun(words: list[str]) -> Workers:

@@ -15,6 +15,9 @@ from typing import Any
 
 from collector.format.schema.errors import UsageError
 
+MODULE_FOLDER_VARIABLE = "STEPSCOPE_MODULE_FOLDER"
+"""Where a module is looked for first, in place of the current folder: in pairs the base's code lies elsewhere."""
+
 
 @dataclass(frozen=True)
 class Program:
@@ -74,7 +77,7 @@ def _explain_unread(name: str, error: OSError) -> str:
 
 def _load_module(program: Program) -> tuple[ModuleType, CodeType]:
     sys.argv = ["-m", *program.arguments]
-    _set_first_path(os.getcwd())
+    _set_first_path(os.environ.get(MODULE_FOLDER_VARIABLE) or os.getcwd())
     spec = _find_main_spec(program.name)
     loader: Any = spec.loader
     code = loader.get_code(spec.name) if hasattr(loader, "get_code") else None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -19,8 +19,9 @@ from profiler_server.analysis.compare.run_statistics import (
     compare_pairs,
     compare_with_known_scatter,
     find_changed_parts,
+    has_interval,
 )
-from profiler_server.analysis.compare.run_times import RunTimes, name_load
+from profiler_server.analysis.compare.run_times import BUSY_FRAC, RunTimes, gather_parts, name_load
 from profiler_server.format import format_change, format_duration, format_number_of, format_share
 
 Kind = Literal["slower", "same", "faster", "unknown"]
@@ -31,13 +32,21 @@ LEAST_LIKE = 5
 LEAST_STEPS = 10
 DETECTABLE = 0.05
 """Where no limit is given, runs that could hide a slowdown of this size do not pass as equal."""
+CAUSE_FRAC = 0.25
+"""A phase is named as the likely cause where it makes up so much of the change of all phases."""
+MEAN_ALPHA = 0.01
+"""The mean step is named beside the median where it changed as surely as this."""
+
+
+_STATES = {"crashed": "crashed", "recording": "is still being recorded"}
 
 
 @dataclass(frozen=True)
 class Verdict:
     """What the gate found. `reason` is a sentence with the figures; `estimate` is None where there is none.
 
-    `parts` are phases and kernels that changed by more than chance.
+    `parts` are phases and kernels that changed by more than chance; `leading` is the phase that changed most where none
+    of those did by itself.
     """
 
     kind: Kind
@@ -48,6 +57,7 @@ class Verdict:
     parts: tuple[PartChange, ...] = ()
     cautions: tuple[str, ...] = ()
     max_slowdown: float = 0.0
+    leading: PartChange | None = None
 
 
 def judge(
@@ -58,22 +68,32 @@ def judge(
     It is slower if the slowdown is more than chance at 5 % and more than `max_slowdown`. It is undecided where there
     are too few runs, or where a slowdown above the limit could hide in their scatter.
     """
-    cautions = _find_cautions((*base, *new))
-    short = [run.name for run in (*base, *new) if len(run.steps_ns) < LEAST_STEPS]
-    if short:
-        reason = f"{short[0]} has fewer than {LEAST_STEPS} steps to take a median of."
-        return Verdict("unknown", reason, len(base), len(new), cautions=cautions, max_slowdown=max_slowdown)
-    if min(len(base), len(new)) < LEAST_RUNS:
-        estimate = _estimate_few(base, new, like)
-        if estimate is None:
-            reason = _explain_few(base, new)
-            return Verdict("unknown", reason, len(base), len(new), cautions=cautions, max_slowdown=max_slowdown)
+    verdict = Verdict("unknown", "", len(base), len(new), cautions=find_cautions(base, new), max_slowdown=max_slowdown)
+    if reason := _find_unfit((*base, *new)):
+        return replace(verdict, reason=reason)
+    if min(len(base), len(new)) >= LEAST_RUNS:
+        estimate: Estimate | None = _estimate(base, new, _medians)
     else:
-        estimate = _estimate(base, new)
-    parts = find_changed_parts([run.parts_ns for run in base], [run.parts_ns for run in new])
+        estimate = _estimate_few(base, new, like)
+    if estimate is None:
+        return replace(verdict, reason=_explain_few(base, new))
     kind = _decide(estimate, max_slowdown)
-    reason = _explain(kind, estimate, parts, max_slowdown, base[0].noun)
-    return Verdict(kind, reason, len(base), len(new), estimate, parts, cautions, max_slowdown)
+    base_parts, new_parts = gather_parts(base, new)
+    parts = find_changed_parts(base_parts, new_parts)
+    leading = None if _choose_parts(parts, kind) else _find_leading(base, new)
+    verdict = replace(verdict, kind=kind, estimate=estimate, parts=parts, leading=leading)
+    load = _explain_load(kind, base, new)
+    reason = _explain(verdict, estimate, base[0].noun)
+    return replace(verdict, kind="unknown" if load else kind, reason=f"{reason}{load}")
+
+
+def _find_unfit(runs: Sequence[RunTimes]) -> str:
+    """Say which run has no median to compare; "" if all have."""
+    short = [run.name for run in runs if len(run.steps_ns) < LEAST_STEPS]
+    if short:
+        return f"{short[0]} has fewer than {LEAST_STEPS} steps to take a median of."
+    empty = [run.name for run in runs if not np.median(run.steps_ns) > 0]
+    return f"The steps of {empty[0]} have no length." if empty else ""
 
 
 def find_like(runs: Sequence[RunTimes], base: RunTimes) -> tuple[RunTimes, ...]:
@@ -87,15 +107,14 @@ def _decide(estimate: Estimate, max_slowdown: float) -> Kind:
         return "slower"
     if estimate.p > 1.0 - ALPHA / 2:
         return "faster"
-    limit = max_slowdown or DETECTABLE
-    return "same" if estimate.high <= limit or estimate.detectable <= limit else "unknown"
+    return "same" if estimate.most <= (max_slowdown or DETECTABLE) else "unknown"
 
 
-def _estimate(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> Estimate:
+def _estimate(base: Sequence[RunTimes], new: Sequence[RunTimes], measure: Callable[..., Floats]) -> Estimate:
     if are_interleaved(base, new):
         ordered = [sorted(runs, key=lambda run: run.started_unix_ns) for runs in (base, new)]
-        return compare_pairs(_medians(ordered[0]), _medians(ordered[1]))
-    return compare_lists(_medians(base), _medians(new))
+        return compare_pairs(measure(ordered[0]), measure(ordered[1]))
+    return compare_lists(measure(base), measure(new))
 
 
 def are_interleaved(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> bool:
@@ -117,12 +136,34 @@ def _medians(runs: Sequence[RunTimes]) -> Floats:
     return np.array([np.median(run.steps_ns) for run in runs])
 
 
+def _means(runs: Sequence[RunTimes]) -> Floats:
+    return np.array([np.mean(run.steps_ns) for run in runs])
+
+
+def _find_leading(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> PartChange | None:
+    """Return the phase that changed most the way all phases together did; None where none makes up a quarter of that."""
+    names = sorted({name for run in (*base, *new) for name in run.parts_ns})
+    changes = {name: _average(new, name) - _average(base, name) for name in names}
+    whole = sum(changes.values())
+    name = max(names, key=lambda name: changes[name] * whole, default="")
+    if not name or changes[name] * whole <= CAUSE_FRAC * whole**2:
+        return None
+    return PartChange(name, changes[name], 1.0)
+
+
+def _average(runs: Sequence[RunTimes], phase: str) -> float:
+    return float(np.mean([run.parts_ns.get(phase, 0.0) for run in runs]))
+
+
 def _explain_few(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> str:
     if len(base) == len(new) == 1:
         change = _medians(new)[0] / _medians(base)[0] - 1.0
-        low, high = bootstrap_medians(base[0].steps_ns, new[0].steps_ns)
+        within = ""
+        if all(has_interval(run.steps_ns) for run in (*base, *new)):
+            low, high = bootstrap_medians(base[0].steps_ns, new[0].steps_ns)
+            within = f" ({format_change(low)} to {format_change(high)})"
         return (
-            f"Within this pair the median {base[0].noun} differs by {format_change(change)} ({format_change(low)} to {format_change(high)}), but how much "
+            f"Within this pair the median {base[0].noun} differs by {format_change(change)}{within}, but how much "
             f"two runs of the same program differ here is not known. Record at least {LEAST_RUNS} runs of each side, "
             f"interleaved, or keep {LEAST_LIKE} runs of the same script below one folder."
         )
@@ -132,31 +173,92 @@ def _explain_few(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> str:
     )
 
 
-def _explain(kind: Kind, estimate: Estimate, parts: Sequence[PartChange], max_slowdown: float, noun: str) -> str:
+def _explain(verdict: Verdict, estimate: Estimate, noun: str) -> str:
     spread = f"{format_change(estimate.change)} ({format_change(estimate.low)} to {format_change(estimate.high)})"
-    seen = f"a slowdown of {format_share(estimate.detectable)} would be found four times in five"
-    if kind == "slower":
-        return f"The median {noun} is slower by {spread}{_name_parts(parts, slower=True)}."
-    if kind == "faster":
-        return f"The median {noun} is faster: {spread}{_name_parts(parts, slower=False)}."
-    limit = f" The limit is {format_share(max_slowdown)}." if max_slowdown else ""
-    if kind == "same":
-        return f"No slowdown: {spread}; {seen}.{limit}"
-    return f"Undecided: {spread}; only {seen}.{limit} Record more pairs, or on a quieter machine."
+    floor = (
+        f" Noise floor: runs of one program differ by {format_share(estimate.scatter)} here, and a slowdown of "
+        f"{format_share(estimate.detectable)} is found four times in five."
+    )
+    if verdict.kind == "slower":
+        return f"The median {noun} is slower by {spread}{_name_parts(verdict)}.{floor}"
+    if verdict.kind == "faster":
+        return f"The median {noun} is faster: {spread}{_name_parts(verdict)}.{floor}"
+    limit = f" The limit is {format_share(verdict.max_slowdown)}." if verdict.max_slowdown else ""
+    most = f"{spread}, at most {format_change(estimate.most)} with 95 % certainty"
+    if verdict.kind == "same":
+        return f"No slowdown: {most}.{limit}{floor}"
+    return f"Undecided: {most}.{limit}{floor} Record more pairs, or on a quieter machine."
 
 
-def _name_parts(parts: Sequence[PartChange], *, slower: bool) -> str:
-    named = [part for part in parts if (part.change_ns > 0) == slower][:2]
-    if not named:
+def _choose_parts(parts: Sequence[PartChange], kind: Kind) -> list[PartChange]:
+    """Return the parts that changed the way the verdict says."""
+    return [part for part in parts if kind in ("slower", "faster") and (part.change_ns > 0) == (kind == "slower")]
+
+
+def _name_parts(verdict: Verdict) -> str:
+    named = _choose_parts(verdict.parts, verdict.kind)[:2]
+    if named:
+        return ", of it " + " and ".join(_name_part(part) for part in named)
+    leading = verdict.leading
+    if leading is None or (leading.change_ns > 0) != (verdict.kind == "slower"):
         return ""
-    return ", of it " + " and ".join(f"{part.name.lower()} {format_duration(abs(part.change_ns))}" for part in named)
+    return f", most of it likely {_name_part(leading)} (not certain by itself)"
 
 
-def _find_cautions(runs: Sequence[RunTimes]) -> tuple[str, ...]:
-    """Name what makes the runs unlike: busy hosts, other scripts or hosts, and a run that is given twice."""
+def _name_part(part: PartChange) -> str:
+    return f"{part.name.lower()} {format_duration(abs(part.change_ns))}"
+
+
+def _explain_load(kind: Kind, base: Sequence[RunTimes], new: Sequence[RunTimes]) -> str:
+    """Say that other programs had so much more of one side's processors that they alone can have made the difference, or
+    hidden one; "" where they had not. It follows another sentence."""
+    cores = [run.cores for run in (*base, *new) if run.cores]
+    loads = [[run.others_cores for run in runs if run.others_cores is not None] for runs in (base, new)]
+    if not cores or not all(loads):
+        return ""
+    before, after = (float(np.mean(load)) for load in loads)
+    more = after - before if kind == "slower" else before - after
+    if kind == "unknown" or more <= BUSY_FRAC * min(cores):
+        return ""
+    what = "may be the cause" if kind == "slower" else "may hide a slowdown"
+    return (
+        f" But other programs used {after:.1f} of {min(cores):g} cores during these runs and {before:.1f} during those of "
+        f"the base: that {what}, so this is not judged. Record both in turns, on a quiet host."
+    )
+
+
+def find_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
+    """Name what makes the runs unlike: busy hosts, other scripts or hosts, runs that crashed or are given twice."""
+    runs = (*base, *new)
     found = [caution for run in runs for caution in name_load(run.name, run.others_cores, run.cores)]
     for what, values in (("script", {run.script for run in runs}), ("host", {run.host for run in runs})):
         if len(values - {""}) > 1:
             found.append(f"the runs are of different {what}s: {', '.join(sorted(values - {''})[:3])}")
+    found += [f"{run.name} {_STATES[run.state]}" for run in runs if run.state in _STATES]
     twice = [name for name, count in Counter((run.name, run.started_unix_ns) for run in runs).items() if count > 1]
-    return (*found, *(f"{name} was given twice" for name, _ in twice))
+    found += [f"{name} was given twice" for name, _ in twice]
+    return (*found, *_find_order(base, new), *_find_mean_change(base, new))
+
+
+def _find_order(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
+    """Caution where all runs of one side came before the other's: a host changes with the hours."""
+    starts = [[run.started_unix_ns for run in runs] for runs in (base, new)]
+    if min(map(len, starts)) < 2 or not (max(starts[0]) < min(starts[1]) or max(starts[1]) < min(starts[0])):
+        return ()
+    return (
+        "the runs of one side were all recorded before those of the other: what changed on the host meanwhile counts as a "
+        "change of the program; profiler-run --against records both in turns",
+    )
+
+
+def _find_mean_change(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
+    """Caution where the mean step clearly went the other way than the median: few steps that take long move it alone."""
+    if min(len(base), len(new)) < LEAST_RUNS or _find_unfit((*base, *new)):
+        return ()
+    middle, mean = (_estimate(base, new, measure) for measure in (_medians, _means))
+    is_clear = min(mean.p, 1.0 - mean.p) < MEAN_ALPHA
+    if not is_clear or (middle.p < ALPHA and mean.change > 0) or (middle.p > 1.0 - ALPHA and mean.change < 0):
+        return ()
+    word = "slower" if mean.change > 0 else "faster"
+    spread = f"{format_change(mean.change)} ({format_change(mean.low)} to {format_change(mean.high)})"
+    return (f"the mean step, unlike the median, is {word} by {spread}: some steps changed and most did not",)

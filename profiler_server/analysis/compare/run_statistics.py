@@ -16,26 +16,36 @@ from collector.format.intervals import Floats
 
 ALPHA = 0.05
 """Chance that a program is called slower than itself."""
-POWER_FACTOR = 2.8
-"""Normal quantiles of 97.5 % and 80 %, summed: a difference of so many standard errors is found four times in five."""
+POWER = 0.8
+"""Chance with which a slowdown of the size that is called detectable is found."""
+MOST_CORRELATED = 0.8
+LEAST_EFFECTIVE_STEPS = 20
+"""Steps that follow each other more closely, or say less, give no interval: it would be too narrow."""
 
 
 @dataclass(frozen=True)
 class Estimate:
     """The ratio of two lists of runs less 1: `low` and `high` are its 95 % interval, `p` the chance that a list as slow
-    as this one comes from the same program, and `detectable` the smallest slowdown that is found four times in five."""
+    as this one comes from the same program, `most` what the change stays below with 95 % certainty.
+
+    `detectable` is the smallest slowdown that is found four times in five, `scatter` the noise floor: by how much one run
+    of a program differs from the next (a standard deviation).
+    """
 
     change: float
     low: float
     high: float
     p: float
     detectable: float
+    scatter: float
+    most: float
 
 
 def compare_pairs(base: Floats, new: Floats) -> Estimate:
     """Compare runs that were recorded in pairs, from the median step of each: t on the logarithm of their ratios."""
     ratios = np.log(new / base)
-    return _judge(float(ratios.mean()), float(ratios.std(ddof=1)) / math.sqrt(len(ratios)), len(ratios) - 1.0)
+    spread = float(ratios.std(ddof=1))
+    return _judge(float(ratios.mean()), spread / math.sqrt(len(ratios)), len(ratios) - 1.0, spread / math.sqrt(2.0))
 
 
 def compare_lists(base: Floats, new: Floats) -> Estimate:
@@ -44,27 +54,33 @@ def compare_lists(base: Floats, new: Floats) -> Estimate:
     parts = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
     error = math.sqrt(sum(parts))
     freedom = sum(parts) ** 2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1)) if error else 1.0
-    return _judge(float(b.mean() - a.mean()), error, freedom)
+    scatter = math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 2.0)
+    return _judge(float(b.mean() - a.mean()), error, freedom, scatter)
 
 
 def compare_with_known_scatter(base: float, new: float, like: Floats) -> Estimate:
     """Compare one run with another by the scatter of the median steps of other runs of the same program."""
     scatter = float(np.log(like).std(ddof=1))
-    return _judge(math.log(new / base), scatter * math.sqrt(2.0), len(like) - 1.0)
+    return _judge(math.log(new / base), scatter * math.sqrt(2.0), len(like) - 1.0, scatter)
 
 
-def _judge(change: float, error: float, freedom: float) -> Estimate:
-    from scipy.special import stdtr, stdtrit  # 0.4 s, and nobody but the gate needs it
+def _judge(change: float, error: float, freedom: float, scatter: float) -> Estimate:
+    from scipy.special import nctdtrinc, stdtr, stdtrit  # 0.4 s, and nobody but the gate needs it
 
     if error <= 0.0:
-        return Estimate(math.expm1(change), math.expm1(change), math.expm1(change), 1.0 if change <= 0 else 0.0, 0.0)
+        ratio = math.expm1(change)
+        return Estimate(ratio, ratio, ratio, 1.0 if change <= 0 else 0.0, 0.0, 0.0, ratio)
     reach = float(stdtrit(freedom, 1.0 - ALPHA / 2)) * error
+    limit = float(stdtrit(freedom, 1.0 - ALPHA))
     return Estimate(
         change=math.expm1(change),
         low=math.expm1(change - reach),
         high=math.expm1(change + reach),
         p=float(stdtr(freedom, -change / error)),
-        detectable=math.expm1(POWER_FACTOR * error),
+        # A change of δ standard errors makes t noncentral: it exceeds the limit four times in five at this δ.
+        detectable=math.expm1(float(nctdtrinc(freedom, 1.0 - POWER, limit)) * error),
+        scatter=math.expm1(scatter),
+        most=math.expm1(change + limit * error),
     )
 
 
@@ -84,7 +100,7 @@ def find_changed_parts(
 
     A part that a run lacks took no time in it. A change of the whole that drowns in noise may be clear in a part.
     """
-    names = sorted({name for run in (*base, *new) for name in run})
+    names = sorted({name for run in (*base, *new) for name, value_ns in run.items() if value_ns})
     found = []
     for name in names:
         a = np.array([run.get(name, 0.0) for run in base])
@@ -139,8 +155,21 @@ def choose_block(values: Floats) -> int:
     """Return the length of a block in steps, at least 1 and at most half of them."""
     if len(values) < 4 or not values.std():
         return 1
-    centred = values - values.mean()
-    phi = float((centred[1:] * centred[:-1]).sum() / (centred**2).sum())
-    phi = min(max(phi, 0.0), 0.99)
+    phi = min(max(_correlate(values), 0.0), 0.99)
     length = math.ceil(1.5 * ((2 * phi / (1 - phi**2)) ** 2 * len(values)) ** (1 / 3))
     return int(min(max(length, 1), len(values) // 2))
+
+
+def has_interval(values: Floats) -> bool:
+    """Say whether the steps of a run are free enough of each other for an interval: φ at most 0.8, and at least 20
+    steps' worth, n(1 − φ)/(1 + φ)."""
+    if not values.std():
+        return len(values) >= LEAST_EFFECTIVE_STEPS
+    phi = max(_correlate(values), 0.0)
+    return phi <= MOST_CORRELATED and len(values) * (1.0 - phi) / (1.0 + phi) >= LEAST_EFFECTIVE_STEPS
+
+
+def _correlate(values: Floats) -> float:
+    """Return the correlation of one step with the next."""
+    centred = values - values.mean()
+    return float((centred[1:] * centred[:-1]).sum() / (centred**2).sum())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -12,19 +13,23 @@ from collector.format.intervals import Floats
 from collector.format.phases import PHASES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableMissingError
+from collector.format.schema.manifest import RunState
 from collector.format.steps import read_integers, select_steps, train_steps
 from profiler_server.analysis.memory.host import summarize_host
 
 MOST_KERNELS = 10
+"""So many kernels are compared, the longest over all runs."""
 BUSY_FRAC = 0.25
 """A host is named from this share of its usable cores in use by other programs."""
 
 
 @dataclass(frozen=True)
 class RunTimes:
-    """The times of one rank of a run in ns. `parts_ns` are means per step of phases and of the longest kernels.
+    """The times of one rank of a run in ns. `parts_ns` are means per step of the phases, `kernels_ns` those of the
+    kernels of detailed steps, empty where there are none.
 
-    `others_cores` is how many processor cores other programs used meanwhile, None where that was not sampled.
+    `others_cores` is how many processor cores other programs used meanwhile, None where that was not sampled. `state`
+    is that of the run.
     """
 
     name: str
@@ -37,6 +42,8 @@ class RunTimes:
     others_cores: float | None = None
     cores: float | None = None
     noun: str = "step"
+    kernels_ns: Mapping[str, float] = field(default_factory=dict)
+    state: RunState = "complete"
 
 
 def read_times(run: Run, rank: int | None = None) -> RunTimes:
@@ -57,11 +64,28 @@ def read_times(run: Run, rank: int | None = None) -> RunTimes:
         script=manifest.script or "",
         world_size=manifest.world_size,
         steps_ns=durations,
-        parts_ns={**phases, **_read_kernels(one)},
+        parts_ns=phases,
         others_cores=measure_others(one, kept),
         cores=one.manifest.usable_cores,
         noun=rows.noun,
+        kernels_ns=_read_kernels(one),
+        state=run.state,
     )
+
+
+def gather_parts(*sides: Sequence[RunTimes]) -> list[list[dict[str, float]]]:
+    """Return of each side's runs the parts to compare: the phases, and the longest kernels where every run has some.
+
+    Which kernels these are is one choice for all runs: the tenth of one may be the eleventh of another.
+    """
+    every = [run for side in sides for run in side]
+    sums: Counter[str] = Counter()
+    for run in every:
+        sums.update(run.kernels_ns)  # type: ignore[arg-type]
+    names = [name for name, _ in sums.most_common(MOST_KERNELS)] if all(run.kernels_ns for run in every) else []
+    return [
+        [{**run.parts_ns, **{name: run.kernels_ns.get(name, 0.0) for name in names}} for run in side] for side in sides
+    ]
 
 
 def measure_others(rank: RankRun, steps: pa.Table) -> float | None:
@@ -81,7 +105,7 @@ def name_load(name: str, others_cores: float | None, cores: float | None) -> tup
 
 
 def _read_kernels(rank: RankRun) -> dict[str, float]:
-    """Return the mean time per detailed step of the longest kernels; empty where none were recorded."""
+    """Return the mean time per detailed step of each kernel; empty where none were recorded."""
     try:
         rows = rank.table("kernels", ("step", "name", "total_ns"))
     except RunError:
@@ -90,5 +114,4 @@ def _read_kernels(rank: RankRun) -> dict[str, float]:
     if not steps:
         return {}
     sums = rows.filter(rows["step"].is_valid()).group_by("name").aggregate([("total_ns", "sum")])
-    ranked = sorted(sums.to_pylist(), key=lambda row: -row["total_ns_sum"])[:MOST_KERNELS]
-    return {str(row["name"]): row["total_ns_sum"] / steps for row in ranked}
+    return {str(row["name"]): row["total_ns_sum"] / steps for row in sums.to_pylist()}

@@ -9,7 +9,7 @@ import pytest
 
 from profiler_server.analysis.compare.gate import are_interleaved, find_like, judge
 from profiler_server.analysis.compare.run_statistics import bootstrap_medians, choose_block, find_changed_parts
-from profiler_server.analysis.compare.run_times import RunTimes
+from profiler_server.analysis.compare.run_times import MOST_KERNELS, RunTimes, gather_parts
 
 MS = 1e6
 
@@ -146,3 +146,74 @@ def test_the_interval_within_a_pair_covers_its_own_change() -> None:
         low, high = bootstrap_medians(base, 1.01 * new, draws=300)
         hits += low <= 0.01 <= high
     assert hits >= 42
+
+
+def test_a_phase_is_named_even_where_no_part_is_certain_by_itself() -> None:
+    random = np.random.default_rng(4)
+
+    def make(at: int, factor: float) -> RunTimes:
+        run = make_run(random, at, factor=factor)
+        waits = 10.0 * MS * (1 + 0.9 * random.standard_normal()) + (factor - 1) * 100 * MS
+        return replace(run, parts_ns={"Data wait": waits, "Forward": 90.0 * MS})
+
+    verdict = judge([make(2 * at, 1.0) for at in range(5)], [make(2 * at + 1, 1.06) for at in range(5)])
+    assert (verdict.kind, verdict.parts) == ("slower", ())
+    assert verdict.leading is not None
+    assert "most of it likely data wait" in verdict.reason
+
+
+def test_a_slowdown_while_other_programs_ran_on_one_side_only_is_not_judged() -> None:
+    base, new = make_pairs(0, 5, factor=1.1)
+    assert judge(base, new).kind == "slower"
+    busy = judge(base, [replace(run, others_cores=1.2) for run in new])
+    assert busy.kind == "unknown"
+    assert "other programs used 1.2 of 2 cores during these runs and 0.1 during those of the base" in busy.reason
+    # On both sides alike they are no reason for a difference; and a busy base hides nothing where the new is slower.
+    assert judge(*([replace(run, others_cores=1.2) for run in runs] for runs in (base, new))).kind == "slower"
+    assert judge([replace(run, others_cores=1.2) for run in base], new).kind == "slower"
+    hidden = judge([replace(run, others_cores=1.2) for run in base], make_pairs(0, 5)[1])
+    assert (hidden.kind, "may hide a slowdown" in hidden.reason) == ("unknown", True)
+
+
+def test_runs_that_may_be_slower_than_the_limit_do_not_pass() -> None:
+    base, new = make_pairs(7, 5, factor=1.03, scatter=0.03)
+    verdict = judge(base, new, max_slowdown=0.03)
+    assert verdict.estimate is not None
+    assert verdict.estimate.most > 0.03
+    assert verdict.kind != "same"
+
+
+def test_the_noise_floor_and_what_would_be_found_are_said() -> None:
+    verdict = judge(*make_pairs(0, 8))
+    assert verdict.estimate is not None
+    assert verdict.estimate.scatter == pytest.approx(0.01, rel=0.6)
+    assert "Noise floor: runs of one program differ by" in verdict.reason
+    assert "is found four times in five" in verdict.reason
+
+
+def test_a_kernel_is_compared_where_every_run_has_kernels_and_then_in_all_of_them() -> None:
+    base, new = make_pairs(0, 3)
+    times = {f"kernel {at}": 1000.0 - at for at in range(MOST_KERNELS + 1)}
+    grown = {**times, f"kernel {MOST_KERNELS}": 2000.0}
+    with_kernels = [replace(run, kernels_ns=times) for run in base], [replace(run, kernels_ns=grown) for run in new]
+    before, after = gather_parts(*with_kernels)
+    assert before[0].keys() == after[0].keys()
+    assert f"kernel {MOST_KERNELS}" in before[0]
+    assert f"kernel {MOST_KERNELS - 1}" not in after[0]
+    without, _ = gather_parts(base, with_kernels[1])
+    assert without[0].keys() == base[0].parts_ns.keys()
+
+
+def test_sides_that_were_recorded_one_after_the_other_are_named_and_so_are_runs_that_crashed() -> None:
+    base, new = make_pairs(0, 3)
+    late = [replace(run, started_unix_ns=run.started_unix_ns + 100) for run in new]
+    assert any("were all recorded before those of the other" in caution for caution in judge(base, late).cautions)
+    assert "run-1 crashed" in judge(base, [replace(new[0], state="crashed"), *new[1:]]).cautions
+
+
+def test_a_mean_that_changed_otherwise_than_the_median_is_named() -> None:
+    base, new = make_pairs(3, 5, scatter=0.002)
+    stalled = [replace(run, steps_ns=np.where(np.arange(100) % 10 == 0, 3.0, 1.0) * run.steps_ns) for run in new]
+    verdict = judge(base, stalled)
+    assert any("the mean step, unlike the median, is slower by +" in caution for caution in verdict.cautions)
+    assert not any("unlike the median" in caution for caution in judge(base, new).cautions)

@@ -14,6 +14,7 @@ from profiler_server.analysis.compare.run_statistics import (
     compare_pairs,
     compare_with_known_scatter,
     find_changed_parts,
+    has_interval,
 )
 
 BASE = np.array([100.0, 102.0, 99.0, 101.0, 100.5])
@@ -60,9 +61,39 @@ def test_runs_that_do_not_scatter_are_what_they_are() -> None:
     assert compare_lists(same, same).p == 1.0
 
 
-def test_what_can_be_detected_is_two_point_eight_standard_errors() -> None:
-    found = compare_with_known_scatter(100.0, 104.0, BASE)
-    assert found.detectable == pytest.approx(np.expm1(2.8 * np.log(BASE).std(ddof=1) * np.sqrt(2)))
+@pytest.mark.parametrize("pairs", [3, 5, 10])
+def test_a_slowdown_that_is_called_detectable_is_found_four_times_in_five(pairs: int) -> None:
+    random = np.random.default_rng(pairs)
+    base = BASE.mean() * np.exp(0.01 * random.standard_normal(pairs))
+    found = compare_pairs(base, BASE.mean() * np.exp(0.01 * random.standard_normal(pairs)))
+    error = np.log1p(found.scatter) * np.sqrt(2 / pairs)
+    limit = stats.t.ppf(0.95, pairs - 1)
+    assert stats.nct.sf(limit, pairs - 1, np.log1p(found.detectable) / error) == pytest.approx(0.8, abs=1e-4)
+
+
+def test_the_scatter_is_that_of_one_run() -> None:
+    random = np.random.default_rng(0)
+    base, new = (np.exp(0.02 * random.standard_normal(4000)) for _ in range(2))
+    for found in (compare_pairs(base, new), compare_lists(base, new), compare_with_known_scatter(1.0, 1.0, base)):
+        assert found.scatter == pytest.approx(0.02, rel=0.05)
+
+
+def test_what_a_change_stays_below_is_the_upper_bound_of_a_one_sided_test() -> None:
+    found = compare_lists(BASE, NEW)
+    test = stats.ttest_ind(np.log(NEW), np.log(BASE), equal_var=False, alternative="less")
+    assert found.most == pytest.approx(np.expm1(test.confidence_interval(0.95).high), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("count", "follows", "tells"), [(200, 0.0, True), (15, 0.0, False), (30, 0.6, False), (600, 0.9, False)]
+)
+def test_steps_that_follow_each_other_closely_give_no_interval(count: int, follows: float, tells: bool) -> None:
+    random = np.random.default_rng(1)
+    steps = random.standard_normal(count)
+    for at in range(1, count):
+        steps[at] += follows * steps[at - 1]
+    assert has_interval(100 + steps) is tells
+    assert has_interval(np.full(count, 7.0)) is (count >= 20)
 
 
 def list_runs(**parts: Floats) -> list[dict[str, float]]:

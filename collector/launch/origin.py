@@ -1,0 +1,51 @@
+"""In a process that runs the base of a pair: what it loads from the user's checkout instead of from its own.
+
+That would be compared with itself, and nothing in the figures would show it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+
+from collector.edge import log_failure
+
+VARIABLE = "STEPSCOPE_BASE"
+"""JSON: `from` is the user's checkout, `to` that of the base, `note` the file for the modules that came from the former."""
+_OWN = ("collector", "profiler_server")
+
+
+def watch_origin(environment: Mapping[str, str]) -> None:
+    """Note at the end of this process which modules came from the user's checkout, if it runs a base."""
+    text = environment.get(VARIABLE, "")
+    if not text:
+        return
+    with log_failure("where the modules of the base came from is not known"):
+        places, owner = json.loads(text), os.getpid()
+        atexit.register(lambda: _note_borrowed(places) if os.getpid() == owner else None)
+
+
+def _note_borrowed(places: Mapping[str, str]) -> None:
+    with log_failure("where the modules of the base came from is not known"):
+        found = list(_list_borrowed(places["from"], places["to"]))
+        if found:
+            with open(places["note"], "a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write("".join(f"{line}\n" for line in found))
+
+
+def _list_borrowed(source: str, target: str) -> Iterator[str]:
+    skipped = (os.path.realpath(sys.prefix), os.path.realpath(target))
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or name.partition(".")[0] in _OWN:
+            continue
+        real = os.path.realpath(file)
+        if _is_below(real, source) and not any(_is_below(real, folder) for folder in skipped):
+            yield f"{name} ({real})"
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip(os.sep) + os.sep)

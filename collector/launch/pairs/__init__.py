@@ -1,0 +1,209 @@
+"""Pairs of runs of two versions of a program, recorded in turns, and the gate's verdict on them.
+
+May import `collector.format`, `collector.launch`, `collector.sidecar` and `collector.storage`. The verdict is the server's, asked in a process.
+
+The code of the base lies in a checkout of its own; everything else is the same for both sides: the current folder, the
+arguments, the environment. So what a script reads by a relative path is there for both, tracked by git or not, and both
+get the same input. What git does not track is not beside the base's code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+
+from collector.format.schema.errors import OutputError, UsageError
+from collector.format.schema.wording import format_number_of
+from collector.launch.activation import DEFAULT_PATH
+from collector.launch.pairs.checkout import Checkout, open_base
+from collector.launch.pairs.placing import Placed, find_script, place_environment, place_words, read_borrowed
+from collector.launch.pairs.recording import Failed, Measured, record_run
+from collector.launch.script import Program
+from collector.sidecar.process import build_environment
+from collector.storage.urls import is_url
+
+USUAL_PAIRS = 5
+CANNOT_TELL = 2
+BROKEN_OFF = 128
+BASE, NEW = "base", "new"
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What to record. `against` is a git revision or a folder; the last three are for the gate."""
+
+    program: Program
+    count: int
+    against: str
+    output: str | None = None
+    options: str | None = None
+    max_slowdown: str | None = None
+    junit: Path | None = None
+    markdown: Path | None = None
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two versions, and how it is started."""
+
+    name: str
+    words: tuple[str, ...]
+    environment: dict[str, str]
+
+
+def run_pairs(pairs: Pairs) -> int:
+    """Record the pairs and print the verdict. 0: not slower, 1: slower, 2: not known, and stderr says why.
+
+    Raises UsageError or OutputError where nothing can be recorded.
+    """
+    _check_gate(pairs)
+    script = find_script(pairs.program)
+    output = _make_output(pairs.output)
+    try:
+        with _raise_at_signals(), open_base(pairs.against, script.path) as base:
+            return _compare(pairs, base, script, output)
+    except Failed as error:
+        _say(f"cannot tell: {error}")
+        return CANNOT_TELL
+    except KeyboardInterrupt:
+        _say("broken off")
+        return BROKEN_OFF + signal.SIGINT
+    finally:
+        _leave_output(output)
+
+
+def _compare(pairs: Pairs, base: Checkout, script: Placed, output: Path) -> int:
+    sides = _build_sides(pairs.program, base, script)
+    _say(
+        f"{format_number_of(pairs.count, 'pair')}: base is {base.label}, new is {base.describe_tree()}; "
+        f"the runs go to {output}"
+    )
+    for note in base.list_notes():
+        _say(note)
+    before, begun = base.read_state(), time.monotonic()
+    order = [side for pair in range(pairs.count) for side in (sides if pair % 2 == 0 else sides[::-1])]
+    for number, side in enumerate(order):
+        folder = output / side.name / f"{side.name}-{number // 2 + 1}"
+        measured = _record(pairs, side, folder, base)
+        left_s = (time.monotonic() - begun) / (number + 1) * (len(order) - number - 1)
+        _tell_progress(f"run {number + 1} of {len(order)}, {folder.name}", measured, left_s)
+    if base.read_state() != before:
+        raise Failed(f"Python files of {base.root} changed while the pairs were recorded; leave them alone meanwhile")
+    return _judge(output, pairs)
+
+
+def _build_sides(program: Program, base: Checkout, script: Placed) -> tuple[Side, Side]:
+    environment = {**os.environ, "PROFILER_VERDICT": "0"}
+    words = place_words(program, script, base)
+    return (
+        Side(BASE, tuple(words), place_environment(environment, script, base)),
+        Side(NEW, tuple(program.words), environment),
+    )
+
+
+def _record(pairs: Pairs, side: Side, folder: Path, base: Checkout) -> Measured:
+    own = [] if pairs.options is None else [f"--options={pairs.options}"]
+    measured = record_run(side.name, (*own, *side.words), side.environment, folder)
+    borrowed = read_borrowed(side.environment)
+    if borrowed:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise Failed(
+            f"the base ran code of {base.root} instead of its own: {borrowed}. Install each version in an environment of "
+            "its own, record both with profiler-run -o, and use profiler-server compare --gate"
+        )
+    return measured
+
+
+def _tell_progress(title: str, measured: Measured, left_s: float) -> None:
+    format_duration = importlib.import_module("profiler_server.format").format_duration
+    left = f"; about {format_duration(left_s * 1e9)} left" if left_s else ""
+    _say(
+        f"{title}: {format_number_of(measured.steps, measured.noun)}, median {format_duration(measured.median_ns)}{left}"
+    )
+
+
+def _judge(output: Path, pairs: Pairs) -> int:
+    """Print the gate's verdict on what was recorded; return its exit code."""
+    new, base = ([str(path) for path in sorted((output / name).iterdir())] for name in (NEW, BASE))
+    given = {"max-slowdown": pairs.max_slowdown, "junit": pairs.junit, "markdown": pairs.markdown}
+    extra = [
+        f"--{name}={value.expanduser().absolute() if isinstance(value, Path) else value}"
+        for name, value in given.items()
+        if value is not None
+    ]
+    words = ["compare", *new, "--against", *base, "--gate", *extra]
+    done = subprocess.run(
+        [sys.executable, "-m", "profiler_server", *words],
+        stdin=subprocess.DEVNULL,
+        cwd="/",  # a file of the user's in the current folder must not shadow a module
+        env=build_environment(),
+    )
+    return done.returncode if done.returncode in (0, 1) else CANNOT_TELL
+
+
+def _check_gate(pairs: Pairs) -> None:
+    """Raise UsageError for what the gate would refuse when everything is recorded."""
+    missing = [name for name in ("profiler_server", "typer", "scipy") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(f"the verdict needs {missing[0]}; install the server with: pip install 'stepscope[server]'")
+    if pairs.max_slowdown is not None:
+        importlib.import_module("profiler_server.commands.compare").parse_share(pairs.max_slowdown)
+    for path in (pairs.junit, pairs.markdown):
+        if path is not None and not path.expanduser().absolute().parent.is_dir():
+            raise UsageError(f"{path} cannot be written: its folder does not exist")
+
+
+def _make_output(given: str | None) -> Path:
+    """Make the folder for the runs. UsageError if it holds some, so that no older one is judged with the new ones."""
+    if given is not None and is_url(given):
+        raise UsageError(f"{given} is a URL; pairs are recorded to a folder of this machine")
+    output = Path(given or Path(DEFAULT_PATH) / f"pairs-{datetime.now():%Y%m%d-%H%M%S}").expanduser().absolute()
+    held = next((output / name for name in (BASE, NEW) if (output / name).exists()), None)
+    if held is not None:
+        raise UsageError(f"{held} holds runs of an earlier comparison; choose another -o")
+    try:
+        for name in (BASE, NEW):
+            (output / name).mkdir(parents=True)
+    except OSError as error:
+        raise OutputError(f"{output} cannot be written ({error.strerror or error}); choose another -o") from None
+    return output
+
+
+def _leave_output(output: Path) -> None:
+    """Remove the folders in which there is no run. Those that ended stay: a comparison of hours is not lost."""
+    folders = [output / BASE, output / NEW, output]
+    folders += [output.parent] if output.parent.name == DEFAULT_PATH else []
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+@contextmanager
+def _raise_at_signals() -> Iterator[None]:
+    """Let signals that would end this process at once raise SystemExit meanwhile, so that what was started ends too."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(BROKEN_OFF + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say(text: str) -> None:
+    print(f"profiler-run: {text}", file=sys.stderr, flush=True)

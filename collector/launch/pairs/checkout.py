@@ -1,0 +1,128 @@
+"""The code of the base: a git revision in a worktree of its own, or a second checkout that the user has."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from collector.format.schema.errors import UsageError
+from collector.launch.activation import DEFAULT_PATH
+from collector.launch.pairs.git import add_worktree, ask_git
+from collector.launch.pairs.guard import guard_worktree
+
+NOTE_FILE = "borrowed.txt"
+_MOST_NAMED = 4
+_CACHES = ("__pycache__", "node_modules", "venv", DEFAULT_PATH)
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """`root` is the user's checkout, `code` the base's; both are real paths. `commit` is empty for a folder.
+
+    `note_file` is where processes of the base say what they took from the user's checkout.
+    """
+
+    root: Path
+    code: Path
+    label: str
+    note_file: Path
+    commit: str = ""
+
+    def place(self, path: Path) -> Path:
+        """Return where a path of the user's checkout is in that of the base."""
+        return self.code / path.relative_to(self.root)
+
+    def describe_tree(self) -> str:
+        """Name what the base is compared with."""
+        head = ask_git(self.root, "rev-parse", "--short", "HEAD")
+        if head is None:
+            return str(self.root)
+        changed = " with changes" if ask_git(self.root, "diff", "--quiet", "HEAD") is None else ""
+        return f"the working tree ({head}{changed})"
+
+    def list_notes(self) -> list[str]:
+        """Say what a user should know of the base's code: that it is no other, and what is not beside it."""
+        if not self.commit:
+            return []
+        notes = []
+        if ask_git(self.root, "diff", "--quiet", self.commit) is not None:
+            notes.append(f"no file that git tracks differs from {self.label}: what is measured is the noise")
+        modules = ask_git(self.code, "config", "--file", ".gitmodules", "--get-regexp", r"\.path$")
+        if modules:
+            named = [line.partition(" ")[2] for line in modules.splitlines()]
+            notes.append(f"submodules are not carried to the base: {_name_some(named)}")
+        if untracked := self._list_untracked():
+            notes.append(
+                f"files that git does not track are not beside the base's code: {_name_some(untracked)}; a script finds "
+                "them by paths from the current folder, which is the same for both"
+            )
+        return notes
+
+    def read_state(self) -> str:
+        """Return what changes when a Python file of the user's checkout that git tracks does."""
+        answers = (ask_git(self.root, *words) for words in (("rev-parse", "HEAD"), ("diff", "HEAD", "--", "*.py")))
+        return hashlib.sha256("\n".join(map(str, answers)).encode("utf-8", "surrogateescape")).hexdigest()
+
+    def _list_untracked(self) -> list[str]:
+        listed = ask_git(self.root, "ls-files", "--others", "--directory", "--no-empty-directory") or ""
+        return [
+            line
+            for line in listed.splitlines()
+            if not any(part.startswith(".") or part in _CACHES for part in line.rstrip("/").split("/"))
+        ]
+
+
+def find_root(path: Path) -> Path:
+    """Return the checkout that a file or folder belongs to; without git the current folder, or that of the file."""
+    folder = path if path.is_dir() else path.parent
+    top = ask_git(folder, "rev-parse", "--show-toplevel")
+    if top:
+        return Path(os.path.realpath(top))
+    here = Path(os.path.realpath(os.getcwd()))
+    return here if path.is_relative_to(here) else folder
+
+
+@contextmanager
+def open_base(against: str, path: Path) -> Iterator[Checkout]:
+    """Give the checkout in which the base's code lies while the block runs; `path` is what is to be run from it.
+
+    A word that names a revision is that, also where a folder has the name: `./name` is the folder. UsageError if it is
+    neither, or if there is no such script.
+    """
+    root = find_root(path)
+    is_word = bool(against) and not against.startswith("-")
+    commit = ask_git(root, "rev-parse", "--verify", "--quiet", f"{against}^{{commit}}") if is_word else None
+    if commit:
+        label = against if commit.startswith(against) else f"{against} ({commit[:9]})"
+        with guard_worktree(root, root.name or "checkout") as place:
+            add_worktree(root, place, commit)
+            code = Path(os.path.realpath(place))
+            yield _require(Checkout(root, code, label, code.parent / NOTE_FILE, commit), path)
+        return
+    folder = Path(os.path.realpath(Path(against).expanduser()))
+    if not folder.is_dir():
+        raise UsageError(
+            f"--against {against}: git knows no such revision in {root}, and there is no such folder; "
+            "fetch the revision first, or give the path of a second checkout"
+        )
+    if folder == root:
+        raise UsageError(f"--against {against} is the checkout itself; give another one, or a revision")
+    with tempfile.TemporaryDirectory(prefix="stepscope-") as own:
+        yield _require(Checkout(root, folder, str(folder), Path(own) / NOTE_FILE), path)
+
+
+def _require(base: Checkout, path: Path) -> Checkout:
+    there = base.place(path)
+    if not there.exists():
+        raise UsageError(f"{base.label} has no {path.relative_to(base.root)}; it must run the same script")
+    return base
+
+
+def _name_some(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more

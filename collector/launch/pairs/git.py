@@ -1,0 +1,65 @@
+"""Questions to git, and the one thing that is changed: a worktree of our own is added and removed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from collector.format.schema.errors import UsageError
+
+_LOCAL = (
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_NAMESPACE"),
+    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"),
+)
+"""Set where a hook of git runs: they would name the user's index instead of that of our worktree."""
+_SETTINGS = ("-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false", "-c", "core.fsmonitor=false")
+_PATIENCE_S = 30.0
+
+
+def ask_git(folder: Path, *words: str) -> str | None:
+    """Return what git answers in a folder; None if it refuses, takes too long, or is not installed."""
+    try:
+        done = _run(folder, words, _PATIENCE_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode("utf-8", "surrogateescape").strip() if done.returncode == 0 else None
+
+
+def add_worktree(root: Path, place: Path, commit: str) -> None:
+    """Check a commit out to a folder beside the user's checkout. Raises UsageError with git's reason."""
+    done = _run(root, ("worktree", "add", "--quiet", "--detach", str(place), commit), None)
+    if done.returncode:
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["git gives no reason"]
+        raise UsageError(f"{commit[:12]} cannot be checked out: {lines[-1]}")
+
+
+def remove_worktree(root: Path, place: Path) -> None:
+    """Remove a worktree and what git keeps of it, also one that was added half. Others are left as they are."""
+    _run(root, ("worktree", "remove", "--force", "--force", str(place)), None)
+    shutil.rmtree(place, ignore_errors=True)
+    common = ask_git(root, "rev-parse", "--git-common-dir")
+    if common is None:
+        return
+    for entry in (root / common / "worktrees").glob("*/gitdir"):
+        try:
+            is_ours = entry.read_text(encoding="utf-8", errors="surrogateescape").strip() == str(place / ".git")
+        except OSError:
+            continue
+        if is_ours:
+            shutil.rmtree(entry.parent, ignore_errors=True)
+
+
+def _run(folder: Path, words: tuple[str, ...], timeout_s: float | None) -> subprocess.CompletedProcess[bytes]:
+    environment = {name: value for name, value in os.environ.items() if name not in _LOCAL}
+    return subprocess.run(
+        ["git", *_SETTINGS, *words],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=timeout_s,
+        # Without optional locks a question does not refresh the user's index.
+        env={**environment, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"},
+        start_new_session=True,  # a Ctrl-C reaches this process, which then has git's half work removed
+    )

@@ -1,0 +1,232 @@
+"""Pairs of two versions: where the base's code comes from, and what is left when it goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from collector.format.schema.errors import UsageError
+from collector.launch.origin import VARIABLE
+from collector.launch.pairs.checkout import open_base
+from collector.launch.pairs.placing import find_script, place_environment, place_words, read_borrowed
+from collector.launch.script import MODULE_FOLDER_VARIABLE, Program
+from tests.unit.launch.programs import LOOP, ROOT, TIMEOUT_S, run_launcher, write_script
+
+QUIET = {"PROFILER_OPTIONS": '{"window": null}', "PYTHONDONTWRITEBYTECODE": "1"}
+SLEEPER = """
+import os, pathlib, time
+pathlib.Path("started").write_text(str(os.getpid()))
+time.sleep(600)
+"""
+HOLDER = """
+import sys, time
+from pathlib import Path
+from collector.launch.pairs.checkout import open_base
+with open_base("HEAD", Path(sys.argv[1])) as base:
+    print(base.code, flush=True)
+    time.sleep(600)
+"""
+
+
+def git(folder: Path, *words: str) -> str:
+    settings = ("-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "commit.gpgsign=false")
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}  # or a question would refresh the index itself
+    done = subprocess.run(
+        ["git", *settings, *words], cwd=folder, env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository whose script takes its number of steps from a module beside it; the working tree asks for more."""
+    root = tmp_path / "project"
+    (root / "src").mkdir(parents=True)
+    write_script(root / "src", "BATCHES = 20\n", "sizes.py")
+    write_script(root / "src", LOOP.replace("torch.randn(24, 16)", "torch.randn(8 * BATCHES, 16)"), "train.py")
+    script = root / "src/train.py"
+    script.write_text("from sizes import BATCHES\nopen('data.txt').read()\n" + script.read_text(encoding="utf-8"))
+    git(root, "init", "-q", "-b", "main")
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "first")
+    write_script(root / "src", "BATCHES = 25\n", "sizes.py")
+    (root / "data.txt").write_text("not in git")
+    return root
+
+
+def look_at(root: Path) -> tuple[str, str, str, bytes]:
+    """What pairs must leave as it is: worktrees, status, stashes, the index."""
+    state = git(root, "worktree", "list"), git(root, "status", "--porcelain"), git(root, "stash", "list")
+    return (*state, (root / ".git/index").read_bytes())
+
+
+def test_the_base_runs_its_own_code_with_the_data_of_the_current_folder(checkout: Path, tmp_path: Path) -> None:
+    before = look_at(checkout)
+    words = ("--pairs", "1", "--against", "main", "-o", tmp_path / "out", "--junit", tmp_path / "gate.xml")
+    done = run_launcher(checkout, *words, "src/train.py", **QUIET)
+    assert "run 1 of 2, base-1: 20 steps, median" in done.stderr, done.stderr
+    assert "run 2 of 2, new-1: 25 steps, median" in done.stderr
+    assert "base is main (" in done.stderr
+    assert "new is the working tree (" in done.stderr
+    assert "not beside the base's code: data.txt" in done.stderr
+    assert "Gate undecided (one pair of runs). Within this pair the median step differs by" in done.stdout
+    assert done.returncode == 2
+    assert "<skipped" in (tmp_path / "gate.xml").read_text(encoding="utf-8")
+    assert look_at(checkout) == before
+    again = run_launcher(checkout, *words, "src/train.py")
+    assert (again.returncode, "holds runs of an earlier comparison" in again.stderr) == (2, True)
+
+
+def test_a_script_that_fails_on_one_side_leaves_nothing_and_says_why(checkout: Path) -> None:
+    write_script(checkout / "src", "print('the planned failure')\nraise SystemExit(3)\n", "train.py")
+    git(checkout, "commit", "-q", "-a", "-m", "broken")
+    before = look_at(checkout)
+    done = run_launcher(checkout, "--against", "HEAD", "src/train.py")
+    assert done.returncode == 2
+    assert "cannot tell: the script failed as base (exit code 3)" in done.stderr
+    assert "the planned failure" in done.stderr
+    assert "no file that git tracks differs from HEAD" in done.stderr
+    assert look_at(checkout) == before
+    assert not (checkout / "profiler_output").exists()
+
+
+def wait_until_gone(place: Path) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while place.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not place.exists()
+
+
+def test_pairs_that_are_ended_end_the_script_and_leave_nothing(checkout: Path) -> None:
+    write_script(checkout / "src", SLEEPER, "train.py")
+    git(checkout, "commit", "-q", "-a", "-m", "sleeps")
+    before = look_at(checkout)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(checkout.parent)}
+    command = [sys.executable, "-m", "collector.launch", "--against", "HEAD", "src/train.py"]
+    process = subprocess.Popen(command, cwd=checkout, env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not (checkout / "started").exists() and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.05)
+        process.terminate()
+        process.communicate(timeout=TIMEOUT_S)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((checkout / "started").read_text()), 0)
+    (checkout / "started").unlink()
+    assert look_at(checkout) == before
+    assert list(checkout.parent.glob("stepscope-*")) == []
+
+
+def test_the_base_is_removed_even_where_its_user_is_killed(checkout: Path) -> None:
+    before = look_at(checkout)
+    command = [sys.executable, "-c", HOLDER, str(checkout / "src/train.py")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        place = Path(process.stdout.readline().strip())
+        assert (place / "src/sizes.py").read_text(encoding="utf-8") == "BATCHES = 20\n"
+        process.kill()
+    wait_until_gone(place.parent)
+    assert look_at(checkout) == before
+
+
+def test_a_hook_that_calls_us_keeps_its_index(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Git names the index to a hook by a variable; a worktree that took it would fill it with the base's files."""
+    before = look_at(checkout)
+    monkeypatch.setenv("GIT_INDEX_FILE", str(checkout / ".git/index"))
+    with open_base("main", checkout / "src/train.py") as base:
+        assert base.place(checkout / "src/train.py").is_file()
+    monkeypatch.delenv("GIT_INDEX_FILE")
+    assert look_at(checkout) == before
+
+
+def test_a_second_checkout_is_taken_as_it_is(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other, program = tmp_path / "other", Program("src/train.py", False, ("--lr", "1"))
+    git(checkout, "worktree", "add", "--detach", str(other), "main")
+    monkeypatch.chdir(checkout)
+    script = find_script(program)
+    with open_base("../other", script.path) as base:
+        assert (base.code, base.commit, base.list_notes()) == (other, "", [])
+        assert place_words(program, script, base) == [str(other / "src/train.py"), "--lr", "1"]
+    assert (other / "src/train.py").is_file()
+
+
+@pytest.mark.parametrize(
+    ("against", "words"),
+    [
+        ("nowhere", "git knows no such revision"),
+        (".", "is the checkout itself"),
+        ("", "is the checkout itself"),
+        ("--all", "git knows no such revision"),
+        ("empty", "has no src/train.py"),
+    ],
+)
+def test_a_base_that_cannot_be_is_refused(
+    checkout: Path, against: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = git(checkout, "hash-object", "-t", "tree", "-w", os.devnull).strip()
+    git(checkout, "tag", "empty", git(checkout, "commit-tree", tree, "-m", "nothing").strip())
+    monkeypatch.chdir(checkout)
+    before = look_at(checkout)
+    with pytest.raises(UsageError, match=words), open_base(against, checkout / "src/train.py"):
+        pass
+    assert look_at(checkout) == before
+
+
+def test_what_python_finds_in_the_checkout_it_finds_in_the_base(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(checkout)
+    monkeypatch.setattr(sys, "path", ["", str(checkout / "src"), *sys.path])
+    path = os.pathsep.join(("src", str(tmp_path)))
+    with open_base("main", checkout) as base:
+        script = find_script(Program("train", True, ()))
+        found = place_environment({"PYTHONPATH": path}, script, base)
+        plain = place_environment({}, script, base)
+        code = base.code
+    assert found["PYTHONPATH"] == os.pathsep.join((str(code / "src"), str(tmp_path)))
+    assert plain["PYTHONPATH"] == str(code / "src")
+    assert found[MODULE_FOLDER_VARIABLE] == str(code)
+
+
+def test_code_that_the_base_takes_from_the_checkout_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    write_script(tmp_path / "mine", "", "shared.py")
+    (tmp_path / "theirs").mkdir()
+    script = write_script(
+        tmp_path / "theirs", f"import sys\nsys.path.append({str(tmp_path / 'mine')!r})\nimport shared\n"
+    )
+    note = {"from": str(tmp_path / "mine"), "to": str(tmp_path / "theirs"), "note": str(tmp_path / "note")}
+    environment = {VARIABLE: json.dumps(note)}
+    assert run_launcher(tmp_path, "-o", "out", script, **environment).returncode == 0
+    assert read_borrowed(environment) == f"shared ({tmp_path / 'mine/shared.py'})"
+    assert read_borrowed({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--pairs", "2", "train.py"), "--pairs needs --against"),
+        (("--against", "main"), "name a script"),
+        (("--against", "main", "-w", "1", "train.py"), "not a benchmark"),
+        (("--against", "main", "--max-slowdown", "much", "train.py"), "is no share"),
+        (("--against", "main", "--junit", "none/x.xml", "train.py"), "its folder does not exist"),
+        (("--against", "main", "none.py"), "none.py cannot be read"),
+    ],
+)
+def test_options_that_cannot_work_are_refused_before_anything_runs(
+    tmp_path: Path, words: tuple[str, ...], problem: str
+) -> None:
+    done = run_launcher(tmp_path, *words)
+    assert (done.returncode, problem in done.stderr) == (2, True), done.stderr
+    assert list(tmp_path.iterdir()) == []
