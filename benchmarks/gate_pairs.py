@@ -88,8 +88,8 @@ def read_runs(folder: Path) -> list[RunTimes]:
 
 def find_neighbours(runs: Sequence[RunTimes]) -> tuple[list[Pair], list[Pair]]:
     """Return the pairs of neighbours in time that are of one program, and those of both, a first; each run once."""
-    same = [pair for pair in zip(runs[1::2], runs[2::2]) if pair[0].name[0] == pair[1].name[0]]
-    both = [(x, y) if x.name[0] == "a" else (y, x) for x, y in zip(runs[::2], runs[1::2])]
+    same = [pair for pair in zip(runs[1::2], runs[2::2], strict=False) if pair[0].name[0] == pair[1].name[0]]
+    both = [(x, y) if x.name[0] == "a" else (y, x) for x, y in zip(runs[::2], runs[1::2], strict=False)]
     return same, both
 
 

@@ -163,6 +163,17 @@ class Run:
 
         return judge(self, self.rank(rank).rank)
 
+    def metrics(self, rank: int | None = None) -> dict[str, float]:
+        """Return the mean, median and p99 step, the mean of each phase, the share of data wait and the number of steps as
+        flat numbers for a tracker, over the steps that every page averages. Times are seconds. Raises as `RankRun.table`
+        does.
+
+        >>> mlflow.log_metrics(run.metrics())  # or wandb.log(…), or add_scalar(name, value) for each
+        """
+        from collector.views.metrics import flatten_figures
+
+        return flatten_figures(self.rank(rank))
+
     def device_executions(self, rank: int | None = None) -> pd.DataFrame:
         """Return total, busy and wait of each device in each step of the detailed windows; empty without a device."""
         return self._sum_executions(rank).to_pandas()

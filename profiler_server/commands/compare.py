@@ -148,6 +148,8 @@ def describe(found: Comparison) -> dict[str, Any]:
         "phases": [line(d) for d in found.phases],
         "operators": [line(d) for d in found.operators],
         "operators_measure": found.measure,
+        "operators_left_out": found.moved,
+        "median_ns": {"a": found.a_median_ns, "b": found.b_median_ns},
         "steps": {"a": found.a_steps, "b": found.b_steps},
         "total_ns": {"a": found.a_total_ns, "b": found.b_total_ns},
         "loop_per_step_ns": {"a": found.a_loop_ns, "b": found.b_loop_ns},
@@ -167,6 +169,7 @@ def render(found: Comparison) -> str:
     if found.operators:
         lines += ["", _row(f"Operator (self time on the {found.measure})", "A", "B", "change", "noise ±")]
         lines += [_line(d) for d in found.operators]
+    lines += [f"{found.moved}."] if found.moved else []
     lines += [f"Caution: {caution}." for caution in found.cautions]
     lines += ["", f"Means per {found.noun}, {found.average}."]
     lines += [

@@ -45,12 +45,15 @@ def render_markdown(verdict: Verdict) -> str:
 
 
 def render_junit(verdict: Verdict) -> str:
-    """Return the verdict as a JUnit test suite of one case; an undecided one is skipped, a slowdown fails."""
+    """Return the verdict as a JUnit test suite of one case; an undecided one is skipped, a slowdown fails, and one that
+    passes has the figures as its output."""
     text = "\n".join(
         [verdict.reason, *(f"{name}: {change}" for name, change in _list_parts(verdict)), *verdict.cautions]
     )
     tag = {"slower": "failure", "unknown": "skipped"}.get(verdict.kind)
-    inner = f"<{tag} message={quoteattr(verdict.reason)}>{escape(text)}</{tag}>" if tag else ""
+    inner = f"<system-out>{escape(text)}</system-out>"
+    if tag:
+        inner = f"<{tag} message={quoteattr(verdict.reason)}>{escape(text)}</{tag}>"
     failures, skipped = int(verdict.kind == "slower"), int(verdict.kind == "unknown")
     return (
         '<?xml version="1.0" encoding="utf-8"?>\n'

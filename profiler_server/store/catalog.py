@@ -272,8 +272,15 @@ def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ..
         step_ns = entry.headline.step_p50_ns
         if before is not None and step_ns and before.headline.step_p50_ns:
             change_frac = step_ns / before.headline.step_p50_ns - 1.0
-            is_clear = _is_clear(before.headline, entry.headline, change_frac)
-            entry = replace(entry, previous_id=before.id, delta_frac=change_frac, delta_is_clear=is_clear)
+            mean_frac = _find_opposite_mean(before.headline, entry.headline, change_frac)
+            is_clear = mean_frac is None and _is_clear(before.headline, entry.headline, change_frac)
+            entry = replace(
+                entry,
+                previous_id=before.id,
+                delta_frac=change_frac,
+                delta_is_clear=is_clear,
+                mean_delta_frac=mean_frac,
+            )
         if step_ns:
             previous[family] = entry
         compared.append(entry)
@@ -284,5 +291,17 @@ def _is_clear(before: Headline, after: Headline, change_frac: float) -> bool:
     """Say whether the median step changed by more than noise: within the runs, and of one process to the next."""
     if min(before.steps, after.steps) < CLEAR_STEPS or abs(change_frac) <= CLEAR_FRAC:
         return False
-    noise_ns = math.hypot(before.step_noise_ns or 0.0, after.step_noise_ns or 0.0)
-    return abs(change_frac) * (before.step_p50_ns or 0.0) > noise_ns
+    return abs(change_frac) * (before.step_p50_ns or 0.0) > _find_noise_ns(before, after)
+
+
+def _find_noise_ns(before: Headline, after: Headline) -> float:
+    return math.hypot(before.step_noise_ns or 0.0, after.step_noise_ns or 0.0)
+
+
+def _find_opposite_mean(before: Headline, after: Headline, change_frac: float) -> float | None:
+    """Return the change of the mean step where it went the other way than the median by more than noise."""
+    if not before.step_mean_ns or not after.step_mean_ns:
+        return None
+    change_ns = after.step_mean_ns - before.step_mean_ns
+    is_opposite = change_ns * change_frac < 0 and abs(change_ns) > _find_noise_ns(before, after)
+    return change_ns / before.step_mean_ns if is_opposite else None

@@ -37,14 +37,16 @@ class Headline:
     """It was cut off, and all that it left is in its tables."""
     noun: str = "step"
     step_noise_ns: float | None = None
+    step_mean_ns: float | None = None
 
 
 @dataclass(frozen=True)
 class RunEntry:
     """One line of the run list. `delta_frac` is the change of the median step against the run `previous_id`.
 
-    `delta_is_clear` says that it is more than what two runs of one script differ by. One that is not read yet has the
-    name of its folder, the time of its file, and no figures.
+    `delta_is_clear` says that it is more than what two runs of one script differ by; `mean_delta_frac` is the change of the
+    mean step where that clearly went the other way. One that is not read yet has the name of its folder, the time of its
+    file, and no figures.
     """
 
     id: str
@@ -55,6 +57,7 @@ class RunEntry:
     delta_frac: float | None = None
     delta_is_clear: bool = False
     is_read: bool = True
+    mean_delta_frac: float | None = None
 
     @property
     def name(self) -> str:
@@ -83,6 +86,7 @@ def read_headline(run: Run) -> Headline:
         is_recovered=_is_recovered(run, ranks),
         noun="batch" if any(steps.infers for steps in read) else "step",
         step_noise_ns=measure_noise(durations.astype(np.float64)),
+        step_mean_ns=times.mean if times is not None else None,
     )
 
 

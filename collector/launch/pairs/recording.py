@@ -62,7 +62,10 @@ def measure_run(folder: Path) -> Measured:
     try:
         rows = read_step_rows(open_run(folder).rank())
     except RunError as error:
-        raise Failed(f"{folder.name} recorded nothing that can be compared: {error}") from None
+        raise Failed(
+            f"{folder.name} recorded nothing that can be compared: {error}. A script that makes a Profiler of its own must "
+            "leave its path to profiler-run: Profiler()"
+        ) from None
     found = summarize_steps(rows.steps)
     if found.duration_ns is None:
         raise Failed(f"{folder.name} recorded no step")

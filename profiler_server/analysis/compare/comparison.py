@@ -8,6 +8,7 @@ differ is not in it. Steps that follow each other are not independent, so each r
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -21,17 +22,20 @@ from collector.format.noise import measure_noise
 from collector.format.phases import PHASES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
+from collector.format.schema.wording import form_plural
 from collector.format.steps import explain_average, read_integers, select_steps, sum_recorded, train_steps
 from profiler_server.analysis.compare.run_times import measure_others, name_load
 from profiler_server.analysis.operators.operator_groups import Measure
 from profiler_server.format import format_change, format_duration, format_number_of, format_share
 
 OPERATORS = 15
-_OPERATOR_COLUMNS = ("step", "name", "self_ns", "device_self_ns")
+_OPERATOR_COLUMNS = ("step", "name", "phase", "self_ns", "device_self_ns")
 CAUSE_FRAC = 0.25
 """A phase is named as the cause where it makes up so much of the change of the step."""
 LOOP_FRAC = 0.05
 """The change of the whole loop is said where it is so much of the loop more, or less, than that of the step."""
+MEDIAN_FRAC = 0.01
+"""The median step is said where it changed by so much the other way than the mean."""
 STEPS_RATIO = 2.0
 """So many times the steps is worth a caution: a short run is mostly warm-up."""
 
@@ -62,7 +66,8 @@ class Comparison:
     which. `average` says which steps the means cover. The totals are of all training steps, warm-up and windows included; a loop is the
     time from the first step or evaluation batch to the last, what lies between them included, per step. Of runs that
     only infer, batches stand for steps: `noun` says so.
-    `cautions` say why the two may not be alike.
+    `cautions` say why the two may not be alike, `moved` which operators are not compared because they run elsewhere in
+    one of the two. The medians are of the steps of the means.
     """
 
     step: Difference
@@ -78,6 +83,9 @@ class Comparison:
     a_loop_ns: float = 0.0
     b_loop_ns: float = 0.0
     noun: str = "step"
+    moved: str = ""
+    a_median_ns: float = 0.0
+    b_median_ns: float = 0.0
 
 
 def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
@@ -91,7 +99,7 @@ def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
     totals = [int(read_integers(steps, "duration_ns").sum()) for steps in whole]
     loops = (_measure_loop(tables[0].every, whole[0].num_rows), _measure_loop(tables[1].every, whole[1].num_rows))
     cautions = _find_cautions(a, b, whole[0].num_rows, whole[1].num_rows) + _find_load((a, a_steps), (b, b_steps))
-    measure, operators = _compare_operators(a, b)
+    measure, operators, moved = _compare_operators(a, b)
     noun = "batch" if all(table.infers for table in tables) else "step"
     return Comparison(
         step,
@@ -106,7 +114,14 @@ def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
         explain_average(selections, noun),
         *loops,
         noun=noun,
+        moved=moved,
+        a_median_ns=_find_median(a_steps),
+        b_median_ns=_find_median(b_steps),
     )
+
+
+def _find_median(steps: pa.Table) -> float:
+    return float(np.median(_values(steps, "duration_ns"))) if steps.num_rows else 0.0
 
 
 def _measure_loop(steps: pa.Table, count: int) -> float:
@@ -146,7 +161,7 @@ def summarize_comparison(found: Comparison) -> str:
     covered = f"over {found.a_steps:,} and {format_number_of(found.b_steps, noun)}"
     if step.noise_ns is None or not step.a_ns:
         return f"Too few steps to compare, {covered}."
-    noise, loop = format_duration(step.noise_ns), _describe_loop(found)
+    noise, loop = format_duration(step.noise_ns), _describe_median(found) + _describe_loop(found)
     if not step.is_clear:
         change = format_duration(step.change_ns)
         return f"No clear difference, {covered}: the {noun} changed by {change}, noise within the runs ±{noise}.{loop}"
@@ -168,6 +183,16 @@ def _name_cause(found: Comparison) -> str:
         return ""
     size, name = format_duration(abs(most.change_ns)), most.name.lower()
     return f", {name} alone by {size}" if abs(most.change_ns) > abs(change_ns) else f", of it {size} {name}"
+
+
+def _describe_median(found: Comparison) -> str:
+    """Say how the median step changed, in a sentence that follows another; "" where it changed as the mean did."""
+    if not found.a_median_ns:
+        return ""
+    change_frac = found.b_median_ns / found.a_median_ns - 1
+    if abs(change_frac) < MEDIAN_FRAC or change_frac * found.step.change_ns >= 0:
+        return ""
+    return f" The median {found.noun} changed by {format_change(change_frac)}: a few long {form_plural(found.noun)} make up the mean's change."
 
 
 def _describe_loop(found: Comparison) -> str:
@@ -201,15 +226,41 @@ def _values(steps: pa.Table, column: str) -> Floats:
     return read_integers(steps, column).astype(np.float64)
 
 
-def _compare_operators(a: RankRun, b: RankRun) -> tuple[Measure, tuple[Difference, ...]]:
-    rows = _read_operators(a), _read_operators(b)
+def _compare_operators(a: RankRun, b: RankRun) -> tuple[Measure, tuple[Difference, ...], str]:
+    rows, moved = _leave_out_moved((a, b), (_read_operators(a), _read_operators(b)))
     on_device = all(pc.any(pc.greater(each["device_self_ns"], 0)).as_py() for each in rows)
     measure: Measure = "device" if on_device else "host"
     a_times, b_times = (_sum_by_step(each, "device_self_ns" if on_device else "self_ns") for each in rows)
     if not a_times or not b_times:
-        return measure, ()
+        return measure, (), moved
     found = [_compare(name, _of(a_times, name), _of(b_times, name)) for name in sorted({*a_times, *b_times})]
-    return measure, tuple(sorted(found, key=lambda d: (not d.is_clear, -abs(d.change_ns)))[:OPERATORS])
+    return measure, tuple(sorted(found, key=lambda d: (not d.is_clear, -abs(d.change_ns)))[:OPERATORS]), moved
+
+
+def _leave_out_moved(ranks: Sequence[RankRun], rows: Sequence[pa.Table]) -> tuple[list[pa.Table], str]:
+    """Leave out the operators that make batches where only one of the runs makes them in the training process.
+
+    Those of workers are not recorded: what moves there would look like a gain, and what comes back like a loss.
+    """
+    here = [not any(loader.num_workers for loader in rank.manifest.loaders) for rank in ranks]
+    if here[0] == here[1]:
+        return list(rows), ""
+    loading = [_is_loading(each) for each in rows]
+    one = here.index(True)
+    moved = rows[one].filter(loading[one])
+    if not moved.num_rows:
+        return list(rows), ""
+    steps = len(pc.unique(rows[one]["step"]))
+    spent = format_duration(int(pc.sum(moved["self_ns"]).as_py()) / steps)
+    names = "AB"
+    return [each.filter(pc.invert(mask)) for each, mask in zip(rows, loading, strict=True)], (
+        f"Operators that make batches are left out ({spent} a step in {names[one]}): in {names[1 - one]} they run in "
+        "DataLoader workers, where operators are not recorded"
+    )
+
+
+def _is_loading(rows: pa.Table) -> pa.ChunkedArray:
+    return pc.fill_null(pc.equal(rows["phase"].cast(pa.string()), "data_wait"), False)
 
 
 def _of(times: dict[str, Floats], name: str) -> Floats:

@@ -34,6 +34,8 @@ DETECTABLE = 0.05
 """Where no limit is given, runs that could hide a slowdown of this size do not pass as equal."""
 CAUSE_FRAC = 0.25
 """A phase is named as the likely cause where it makes up so much of the change of all phases."""
+MOST_NAMED = 3
+"""More busy runs than these share one sentence."""
 MEAN_ALPHA = 0.01
 """The mean step is named beside the median where it changed as surely as this."""
 
@@ -230,7 +232,7 @@ def _explain_load(kind: Kind, base: Sequence[RunTimes], new: Sequence[RunTimes])
 def find_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
     """Name what makes the runs unlike: busy hosts, other scripts or hosts, runs that crashed or are given twice."""
     runs = (*base, *new)
-    found = [caution for run in runs for caution in name_load(run.name, run.others_cores, run.cores)]
+    found = _name_busy(runs)
     for what, values in (("script", {run.script for run in runs}), ("host", {run.host for run in runs})):
         if len(values - {""}) > 1:
             found.append(f"the runs are of different {what}s: {', '.join(sorted(values - {''})[:3])}")
@@ -238,6 +240,20 @@ def find_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[st
     twice = [name for name, count in Counter((run.name, run.started_unix_ns) for run in runs).items() if count > 1]
     found += [f"{name} was given twice" for name, _ in twice]
     return (*found, *_find_order(base, new), *_find_mean_change(base, new))
+
+
+def _name_busy(runs: Sequence[RunTimes]) -> list[str]:
+    """Name the runs during which other programs kept the host busy; of many, the most that they used and the names."""
+    busy = [run for run in runs if name_load(run.name, run.others_cores, run.cores)]
+    if len(busy) <= MOST_NAMED:
+        return [caution for run in busy for caution in name_load(run.name, run.others_cores, run.cores)]
+    most = max(busy, key=lambda run: run.others_cores or 0.0)
+    names = ", ".join(run.name for run in busy[: 4 * MOST_NAMED])
+    more = f" and {len(busy) - 4 * MOST_NAMED} more" if len(busy) > 4 * MOST_NAMED else ""
+    return [
+        f"other programs used up to {most.others_cores:.1f} of {most.cores:g} cores while {len(busy)} of the {len(runs)} runs "
+        f"were recorded: {names}{more}"
+    ]
 
 
 def _find_order(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:

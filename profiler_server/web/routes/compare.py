@@ -64,6 +64,7 @@ class CompareView:
     operators: tuple[Line, ...] = ()
     measure: Measure = "host"
     average: str = ""
+    moved: str = ""
     outcome: tuple[str, ...] = ()
     notice: Notice | None = None
 
@@ -110,6 +111,7 @@ def _build_view(services: Services, a: str, b: str) -> CompareView:
         operators=_scale(found.operators),
         measure=found.measure,
         average=found.average,
+        moved=found.moved,
         outcome=services.outcomes.say(*opened),
     )
 

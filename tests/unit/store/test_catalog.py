@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from collector.format.finding import BASE_ID
+from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.errors import RunNotFoundError, TableMissingError
 from profiler_server.store import catalog as catalog_module
 from profiler_server.store.catalog import Catalog
+from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import RunPlan, build_run, slow_loader_plan
 
 SHORT = RunPlan(steps=14, operators=False)
@@ -84,6 +86,26 @@ def test_a_change_of_the_step_is_clear_only_beyond_noise_and_between_runs_of_som
         edit_manifest(tmp_path / name, created_unix_ns=number)
     found = {run.id: run.delta_is_clear for run in Catalog(tmp_path).list_runs().runs}
     assert found == {"long-1": False, "long-2": False, "long-3": True, "short-1": False, "short-2": False}
+
+
+def test_a_mean_that_went_the_other_way_than_the_median_is_told_and_makes_the_change_unclear(tmp_path: Path) -> None:
+    for number, name in enumerate(("cnn-1", "cnn-2")):
+        build_run(tmp_path / name, RunPlan(steps=100, operators=False, phases_ms={"forward": 64.0 - 12.0 * number}))
+        edit_manifest(tmp_path / name, created_unix_ns=number)
+    faster = Catalog(tmp_path).list_runs().find("cnn-2")
+    assert faster is not None
+    assert (faster.delta_is_clear, faster.mean_delta_frac) == (True, None)
+    rank = open_run(tmp_path / "cnn-2").rank(0)
+    rows = rank.table("steps").to_pylist()
+    for row in rows:
+        row["forward_ns"] += 400_000_000 if row["step"] % 10 == 0 else 0
+    lay_end_to_end(rows)
+    write_rows(rank.folder, "steps", rows)
+    stalled = Catalog(tmp_path).list_runs().find("cnn-2")
+    assert stalled is not None
+    assert stalled.delta_frac == pytest.approx(-12 / 64, abs=0.01)
+    assert stalled.mean_delta_frac == pytest.approx(28 / 64, abs=0.05)
+    assert not stalled.delta_is_clear
 
 
 def test_imported_traces_are_not_set_against_each_other(tmp_path: Path) -> None:

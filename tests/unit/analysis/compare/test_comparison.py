@@ -11,7 +11,7 @@ from collector.format.noise import measure_noise
 from collector.format.run import RankRun, open_run
 from profiler_server.analysis.compare.comparison import Comparison, compare_ranks, summarize_comparison
 from tests.support.cases import PLANTED, Plant, build_case_run
-from tests.support.row_edits import rest_between_epochs, write_rows
+from tests.support.row_edits import lay_end_to_end, rest_between_epochs, write_rows
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, slow_loader_plan
 from tests.support.tables import make_inference
 
@@ -158,3 +158,34 @@ def test_runs_that_only_infer_are_compared_by_their_batches(tmp_path: Path) -> N
     assert told.startswith("B is slower by ")
     assert " per batch " in told
     assert "over 40 and 40 batches." in told
+
+
+def test_operators_that_move_into_workers_are_no_gain(tmp_path: Path) -> None:
+    here = build_rank(tmp_path / "here", RunPlan(workers=0))
+    rows = here.table("operators").to_pylist()
+    steps = sorted({row["step"] for row in rows if row["step"] is not None})
+    made = {**rows[0], "name": "aten::resize", "phase": "data_wait", "self_ns": 4_000_000, "total_ns": 4_000_000}
+    write_rows(here.folder, "operators", [*rows, *({**made, "step": step} for step in steps)])
+    here, moved = open_run(tmp_path / "here").rank(0), build_rank(tmp_path / "moved", RunPlan(workers=2))
+    found = compare_ranks(here, moved)
+    assert "aten::resize" not in [d.name for d in found.operators]
+    assert found.moved.startswith(
+        "Operators that make batches are left out (4.00 ms a step in A): in B they run in DataLoader workers"
+    )
+    assert "(4.00 ms a step in B)" in compare_ranks(moved, here).moved
+    # Where both make their batches in the training process, they are work of it like any other.
+    both = compare_ranks(here, build_rank(tmp_path / "also", RunPlan(workers=0)))
+    assert ("aten::resize" in [d.name for d in both.operators], both.moved) == (True, "")
+
+
+def test_a_median_that_changed_the_other_way_is_said_beside_the_mean(tmp_path: Path) -> None:
+    a, b = (build_rank(tmp_path / name, RunPlan(steps=60, operators=False)) for name in "ab")
+    rows = b.table("steps").to_pylist()
+    for row in rows:
+        row["forward_ns"] += 300_000_000 if row["step"] % 10 == 0 else -3_000_000
+    lay_end_to_end(rows)
+    write_rows(b.folder, "steps", rows)
+    found = summarize_comparison(compare_ranks(a, open_run(tmp_path / "b").rank(0)))
+    assert found.startswith("B is slower by ")
+    assert "The median step changed by -4" in found
+    assert "The median" not in summarize_comparison(compare_ranks(a, a))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from profiler_server.analysis.compare.gate import are_interleaved, find_like, judge
 from profiler_server.analysis.compare.run_statistics import bootstrap_medians, choose_block, find_changed_parts
 from profiler_server.analysis.compare.run_times import MOST_KERNELS, RunTimes, gather_parts
+from profiler_server.report.gate import render_junit
 
 MS = 1e6
 
@@ -175,6 +177,13 @@ def test_a_slowdown_while_other_programs_ran_on_one_side_only_is_not_judged() ->
     assert (hidden.kind, "may hide a slowdown" in hidden.reason) == ("unknown", True)
 
 
+def test_many_busy_runs_are_named_in_one_sentence() -> None:
+    base, new = ([replace(run, others_cores=0.9) for run in runs] for runs in make_pairs(0, 5))
+    busy = [caution for caution in judge(base, new).cautions if "other programs" in caution]
+    assert len(busy) == 1
+    assert "up to 0.9 of 2 cores while 10 of the 10 runs were recorded: run-0, " in busy[0]
+
+
 def test_runs_that_may_be_slower_than_the_limit_do_not_pass() -> None:
     base, new = make_pairs(7, 5, factor=1.03, scatter=0.03)
     verdict = judge(base, new, max_slowdown=0.03)
@@ -217,3 +226,14 @@ def test_a_mean_that_changed_otherwise_than_the_median_is_named() -> None:
     verdict = judge(base, stalled)
     assert any("the mean step, unlike the median, is slower by +" in caution for caution in verdict.cautions)
     assert not any("unlike the median" in caution for caution in judge(base, new).cautions)
+
+
+@pytest.mark.parametrize(("factor", "kind", "tag"), [(1.1, "slower", "failure"), (1.0, "same", "system-out")])
+def test_a_ci_system_reads_the_figures_of_every_verdict(factor: float, kind: str, tag: str) -> None:
+    verdict = replace(judge(*make_pairs(0, 8, factor=factor)), cautions=("a < b & c",))
+    assert verdict.kind == kind
+    (case,) = ElementTree.fromstring(render_junit(verdict)).findall("testcase")
+    (found,) = case
+    assert found.tag == tag
+    assert "Noise floor" in (found.text or "")
+    assert "a < b & c" in (found.text or "")
