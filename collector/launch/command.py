@@ -83,7 +83,7 @@ def _add_options(parser: argparse.ArgumentParser) -> set[str]:
     add, bench = parser.add_argument, parser.add_argument_group("benchmark").add_argument
     many: dict[str, Any] = {"type": _read_positive, "metavar": "N"}
     any_number: dict[str, Any] = {"type": _read_count, "metavar": "N"}
-    actions = (
+    actions: tuple[argparse.Action, ...] = (
         add(
             "-o",
             "--output",
@@ -117,7 +117,7 @@ def _add_pair_options(parser: argparse.ArgumentParser) -> tuple[argparse.Action,
     return (
         add("--pairs", type=_read_positive, metavar="N", help="runs of each version, recorded in turns (default: 5)"),
         add("--against", metavar="REV", help="git revision, or folder of a second checkout, to compare with"),
-        add("--max-slowdown", metavar="SHARE", help="a slowdown that passes, such as 3%% (default: none)"),
+        add("--max-slowdown", metavar="SHARE", help="a slowdown that passes, such as 0.03 (default: none)"),
         add("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML"),
         add("--markdown", type=Path, metavar="FILE", help="write the verdict as Markdown"),
     )

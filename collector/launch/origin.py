@@ -40,7 +40,8 @@ def _list_borrowed(source: str, target: str) -> Iterator[str]:
     skipped = (os.path.realpath(sys.prefix), os.path.realpath(target))
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or name.partition(".")[0] in _OWN:
+        # Some modules are made in memory and name a file without a folder, such as torch.ops.
+        if not isinstance(file, str) or not os.path.isabs(file) or name.partition(".")[0] in _OWN:
             continue
         real = os.path.realpath(file)
         if _is_below(real, source) and not any(_is_below(real, folder) for folder in skipped):

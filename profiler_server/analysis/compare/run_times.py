@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -79,10 +78,12 @@ def gather_parts(*sides: Sequence[RunTimes]) -> list[list[dict[str, float]]]:
     Which kernels these are is one choice for all runs: the tenth of one may be the eleventh of another.
     """
     every = [run for side in sides for run in side]
-    sums: Counter[str] = Counter()
+    sums: dict[str, float] = {}
     for run in every:
-        sums.update(run.kernels_ns)  # type: ignore[arg-type]
-    names = [name for name, _ in sums.most_common(MOST_KERNELS)] if all(run.kernels_ns for run in every) else []
+        for name, value_ns in run.kernels_ns.items():
+            sums[name] = sums.get(name, 0.0) + value_ns
+    longest = sorted(sums, key=lambda name: -sums[name])[:MOST_KERNELS]
+    names = longest if all(run.kernels_ns for run in every) else []
     return [
         [{**run.parts_ns, **{name: run.kernels_ns.get(name, 0.0) for name in names}} for run in side] for side in sides
     ]
