@@ -61,11 +61,11 @@ def command(
     # Of two runs the second is judged; with --against what is named first.
     new, old = ([runs[1]], [runs[0]]) if against is None else (runs, against)
     verdict = judge_words(new, old, base, rank, limit)
+    write_documents(verdict, junit, markdown)
     if as_json:
         print_documents({**documents, "gate": describe_verdict(verdict)}, as_json)
     else:
         typer.echo(("\n" if against is None else "") + render_verdict(verdict))
-    write_documents(verdict, junit, markdown)
     if gate and (code := EXIT_CODES[verdict.kind]):
         raise typer.Exit(code)
 
