@@ -2,7 +2,8 @@
 
 A phase is exclusive time of the thread that trains: every nanosecond of a step belongs to exactly one phase, so the
 phases of a step sum to its duration. Time inside no known call is given to a phase by what stands on both sides of it
-(see `collector/sidecar`): before the forward it is preparation, between forward and backward it is the loss.
+(see `collector/sidecar`): before the forward it is preparation, between forward and backward it is the loss. After a
+forward without gradients there is no loss: a loop that acts on what its model said does so in its own time, the gap.
 
 One row per phase says everything about it; code, pages and the viewer derive the rest from here. A phase that is added
 names the format version that brought it in `since`: in the files of older runs, which have no column for it, it took
@@ -44,8 +45,9 @@ PHASES: tuple[Phase, ...] = (
     Phase(
         "gap",
         "Gap",
-        "Between the start of the step and its first known call, and between micro-batches; in a trace, also where "
-        "nothing runs for more than 1 ms before the parameter update.",
+        "Between the start of the step and its first known call, between micro-batches, and after a forward without "
+        "gradients until the next forward; in a trace, also where nothing runs for more than 1 ms before the parameter "
+        "update.",
         color="idle",
         bound="overhead",
         group="update",

@@ -137,6 +137,7 @@ class StepMachine(RowKeeper):
         self._is_reading = self._is_marked = False
         if self._row is not None:
             self._row.forget_cuts()
+            self._row.graphs = 1  # a forward with gradients may be among them
 
     def find_moment(self) -> Moment | None:
         """Return where the training thread is at the end of the log, None before the first row."""
@@ -207,10 +208,11 @@ class StepMachine(RowKeeper):
                 self._queue = None
         elif code == codes.FORWARD_START:
             counters.forwards += 1
+            self.row.graphs += 1
         elif code == codes.BACKWARD_START:
             counters.backwards += 1
             self.state.inferring = False
-            self.row.heads = []
+            self.row.heads, self.row.graphs = [], 0
         elif code == codes.UPDATE_START:
             counters.updates += 1
         elif code == codes.ZERO_START:
@@ -345,6 +347,7 @@ class StepMachine(RowKeeper):
             self._row.counted = False
         elif code == codes.NO_GRAD:
             self._row.counters.no_grad += 1
+            self._row.graphs = max(self._row.graphs - 1, 0)
             self._tell_head(value)
         elif code == codes.REDUCED:
             self._add_reduction(value)

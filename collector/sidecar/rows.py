@@ -18,6 +18,9 @@ UNKNOWN = -1
 """A stretch inside no known call; what stands on both sides of it will say what it was."""
 END = -2
 """What follows the last stretch of a row."""
+ACTED = -3
+"""A stretch between a forward without gradients and the next forward: the loop's own in a row with a backward, as there it
+acts on what its model said, and a part of the forward in a row that only infers."""
 MOST_STRETCHES = 50_000
 """A row with more of them (inference without a loader) keeps their sums only."""
 
@@ -118,7 +121,10 @@ class Row:
     fetches: list[Fetch] = field(default_factory=list)
     queues: list[QueueSample] = field(default_factory=list)
     previous: int = UNKNOWN
+    graphs: int = 0
+    """Forwards with gradients since the last backward: what follows one may be its loss."""
     folded: list[int] = field(default_factory=lambda: [0] * len(PHASE_NAMES))
+    folded_acted: int = 0
     forward_point: int | None = None
     backward_point: int | None = None
     detailed: bool = False
@@ -153,6 +159,7 @@ class Row:
             self.fetches[cut.fetches :],
             self.queues[cut.queues :],
             previous=self.previous,
+            graphs=self.graphs,
             detailed=self.detailed,
             stopped=self.stopped,
         )
@@ -199,7 +206,7 @@ class Row:
     def resolve(self, following: int) -> None:
         """Give the unknown stretches at the end to a phase, now that it is known what follows them."""
         if following != COMMUNICATION:
-            phase = classify(self.previous, following)
+            phase = ACTED if self._has_acted(following) else classify(self.previous, following)
             index, held = len(self.stretches) - 1, self._find_held()
             while index >= 0:
                 known, start, end = self.stretches[index]
@@ -210,6 +217,19 @@ class Row:
                 elif known != COMMUNICATION:
                     return
                 index -= 1
+
+    def _has_acted(self, following: int) -> bool:
+        """Say whether what has passed lies between a forward without gradients and a call that is not about its result."""
+        return self.previous == FORWARD and not self.graphs and following in (FORWARD, OPTIMIZER)
+
+    def _settle_acted(self) -> None:
+        """Give what follows forwards without gradients to a phase, by whether the row trains."""
+        phase = GAP if self.counters.backwards else FORWARD
+        self.folded[phase] += self.folded_acted
+        self.folded_acted = 0
+        for index, (known, start, end) in enumerate(self.stretches):
+            if known == ACTED:
+                self.stretches[index] = Stretch(phase, start, end)
 
     def _find_held(self) -> int:
         """Return which stretch may turn out to begin a row: until that is known, what it is depends on it."""
@@ -225,6 +245,7 @@ class Row:
 
     def settle(self) -> None:
         """Resolve the rest and apply the points that the user named: the row is complete."""
+        self._settle_acted()
         self.resolve(END)
         self._resolve_held()
         if self.forward_point is not None:
@@ -244,7 +265,10 @@ class Row:
         self.forget_cuts()  # they count stretches that are gone
         keep = self.stretches.pop()
         for phase, start, end in self.stretches:
-            self.folded[phase if phase >= 0 else GAP] += end - start
+            if phase == ACTED:
+                self.folded_acted += end - start
+            else:
+                self.folded[phase if phase >= 0 else GAP] += end - start
         self.stretches = [keep]
 
     def _relabel(self, old: int, new: int, after: int | None, before: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
@@ -72,6 +73,21 @@ def without_loader_with_a_teacher() -> None:
             wanted = teacher(x)
         optimizer.zero_grad()
         (model(x) - wanted).square().mean().backward()
+        optimizer.step()
+
+
+def acting_in_a_world() -> None:
+    """The world takes 5 ms to answer what the model says, and the training has no other input."""
+    model = Net()
+    optimizer = sgd(model)
+    states = torch.randn(8, 16)
+    for _ in range(10):
+        with torch.no_grad():
+            moves = model(states)
+        time.sleep(0.005)
+        loss = (model(states) - moves).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
         optimizer.step()
 
 

@@ -32,9 +32,10 @@ NAMES = {
 
 
 class Loop:
-    """The words of a training that is mostly, but not always, the same."""
+    """The words of a training that is mostly, but not always, the same; one that acts calls a model without gradients."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, acts: bool = False) -> None:
+        self.acts = acts
         self.dice = random.Random(seed)
         self.at = 1_000
         self.words: list[int] = []
@@ -70,6 +71,8 @@ class Loop:
             self.fetch(batch, ends=False)
         for batch in range(ahead, count):
             self.fetch(batch, ends=bool(self.words) and batch > ahead)
+            if self.acts:
+                self.infer()
             for name in HOLD:
                 self.add_call(name)
             if self.dice.random() < 0.04:
@@ -80,13 +83,16 @@ class Loop:
     def evaluate(self, count: int) -> None:
         for batch in range(count):
             self.fetch(batch, ends=False, loader=1)
-            self.add_time(codes.FORWARD_START)
-            self.words.append(codes.NO_GRAD)
-            self.add_time(codes.FORWARD_END)
+            self.infer()
+
+    def infer(self) -> None:
+        self.add_time(codes.FORWARD_START)
+        self.words.append(codes.NO_GRAD)
+        self.add_time(codes.FORWARD_END)
 
 
 def make_words(seed: int) -> list[int]:
-    loop = Loop(seed)
+    loop = Loop(seed, acts=seed % 4 == 3)
     for ahead in (0, 1, 3):
         loop.train(60 + ahead, ahead)
         loop.evaluate(5)
@@ -137,7 +143,10 @@ def test_what_is_taken_in_at_once_is_what_is_taken_in_one_by_one(
     assert len([row for row in fast.rows("steps") if row["kind"] == "train"]) >= 180
 
 
-def test_most_steps_of_a_plain_loop_are_taken_in_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("acts", [False, True])
+def test_most_steps_of_a_plain_loop_are_taken_in_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, acts: bool
+) -> None:
     monkeypatch.setattr(room, "STEPS_WITH_PHASES", 0)
     assembly = Assembly(tmp_path / "rank")
     taken: list[int] = []
@@ -149,7 +158,7 @@ def test_most_steps_of_a_plain_loop_are_taken_in_at_once(tmp_path: Path, monkeyp
 
     assembly.assembler._feed._take = take
     assembly.take_in([])
-    loop = Loop(1)
+    loop = Loop(1, acts)
     loop.train(3)
     assembly.take_in(loop.words)
     loop.words.clear()

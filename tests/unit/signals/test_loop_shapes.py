@@ -134,6 +134,13 @@ def test_phases_lie_where_the_work_is(tmp_path: Path) -> None:
         assert row["gap_ns"] == row["communication_ns"] == 0
 
 
+def test_a_world_that_answers_between_two_forwards_is_no_forward(tmp_path: Path) -> None:
+    recorded = record(tmp_path, held_out.acting_in_a_world)
+    assert_sound(recorded)
+    assert (recorded.kinds, recorded.count("no_grad_forwards")) == ({"train": 10}, [1] * 10)
+    assert min(recorded.count("gap_ns")[1:]) >= 5_000_000  # it is known from the first update on what trains
+
+
 def test_epochs_and_batches_are_numbered(tmp_path: Path) -> None:
     recorded = record(tmp_path, fetching.workers_persistent_two_epochs)
     assert recorded.count("epoch") == [1] * 10 + [2] * 10

@@ -1,0 +1,87 @@
+"""What a loop does with the result of a forward without gradients is its own time, not a part of the forward."""
+
+from __future__ import annotations
+
+import pytest
+
+from collector.format.phases import PHASE_NAMES
+from collector.ring import codes
+from collector.sidecar import rows
+from collector.sidecar.machine import StepMachine
+from collector.sidecar.row_keeping import Done
+
+ACT = ("FORWARD_START", "NO_GRAD", "FORWARD_END")
+CALL = ("FORWARD_START", "FORWARD_END")
+ZERO = ("ZERO_START", "ZERO_END")
+BACK = ("BACKWARD_START", "BACKWARD_END")
+UPDATE = ("UPDATE_START", "UPDATE_END")
+FETCH = ("FETCH_START", "FETCH_END")
+BETWEEN_NS = 1_000
+Call = tuple[str, ...]
+
+
+def spell(start: int, *calls: Call) -> list[int]:
+    """Return the words of these calls, with 1 µs before each, and next to nothing inside of them."""
+    words, at = [], start
+    for call in calls:
+        at += BETWEEN_NS
+        for name in call:
+            words.append(getattr(codes, name) + (1 if name == "NO_GRAD" else at))
+            at += name != "NO_GRAD"
+    return words
+
+
+def read_rows(*calls: Call) -> list[Done]:
+    """Return the rows of these calls, which begin 8 µs after the end of a first step."""
+    done: list[Done] = []
+    machine = StepMachine(done.append)
+    machine.feed([*spell(0, ACT, CALL, BACK, UPDATE), codes.STEP_ENDED + 1])
+    machine.feed(spell(11_050, *calls))
+    machine.finish()
+    return done[1:]
+
+
+def tell(done: Done) -> dict[str, int]:
+    """Return the phases of a row with the µs that each has of the time between calls."""
+    sums = zip(PHASE_NAMES, done.row.sums(), strict=True)
+    return {name: value // BETWEEN_NS for name, value in sums if value >= BETWEEN_NS}
+
+
+@pytest.mark.parametrize(
+    ("calls", "gap", "forward"),
+    [
+        ((CALL, CALL, BACK, UPDATE), 0, 2),
+        ((ACT, CALL, BACK, UPDATE), 1, 1),
+        ((ACT, ACT, ACT, CALL, BACK, UPDATE), 3, 1),
+        ((ACT, ZERO, CALL, BACK, UPDATE), 1, 1),
+        ((CALL, ACT, BACK, UPDATE), 0, 2),
+        ((CALL, ACT, CALL, BACK, UPDATE), 0, 3),
+        ((CALL, ACT, ZERO, BACK, UPDATE), 0, 3),
+        ((ACT, CALL, BACK, ACT, CALL, BACK, UPDATE), 3, 2),
+        ((ACT, CALL, UPDATE), 0, 2),
+    ],
+)
+def test_time_after_a_forward_without_gradients_is_the_loops_own(
+    calls: tuple[Call, ...], gap: int, forward: int
+) -> None:
+    """A loss may be pending once a forward had gradients, and without a backward it is not known what trains."""
+    (step,) = read_rows(*calls)
+    phases = tell(step)
+    assert step.kind == "train"
+    assert phases.get("forward", 0) == forward
+    assert phases["gap"] == 8 + gap
+
+
+def test_models_that_only_infer_have_no_gap_between_their_forwards() -> None:
+    done = read_rows(FETCH, ACT, ACT, FETCH, ACT, ACT)
+    batches = [row for row in done if row.kind == "eval"]
+    assert [tell(row)["forward"] for row in batches] == [1, 1]
+
+
+def test_sums_are_kept_where_a_row_has_too_many_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = (*[ACT] * 40, CALL, BACK, UPDATE)
+    (whole,) = read_rows(*calls)
+    monkeypatch.setattr(rows, "MOST_STRETCHES", 10)
+    (folded,) = read_rows(*calls)
+    assert folded.row.sums() == whole.row.sums()
+    assert tell(whole)["gap"] >= 40
