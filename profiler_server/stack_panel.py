@@ -106,7 +106,8 @@ def _build(parts: Sequence[tuple[str, Part, Mapping[tuple[Frame, ...], int]]], n
         return StackPanel(Notice("empty", "No samples", reason), (), "")
     widest = max(part.samples for _, part, _ in parts)
     built = tuple(_build_part(label, part, below, part.samples == widest) for label, part, below in parts)
-    error = f"± is the error of counting (95 %); of fewer than {LEAST_SAMPLES} samples nothing is named."
+    few = f"of fewer than {LEAST_SAMPLES} samples only what is surely most of a phase is named."
+    error = f"± is the error of counting (95 %); {few}"
     return StackPanel(None, built, f"{note} {error}")
 
 

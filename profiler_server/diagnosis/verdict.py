@@ -23,7 +23,7 @@ from profiler_server.diagnosis.limits import (
     UNSEEN_DEVICE,
 )
 from profiler_server.diagnosis.ranking import find_min_gain_ns
-from profiler_server.diagnosis.wording import say_ready
+from profiler_server.diagnosis.wording import AROUND_ACTING, acts_in_steps, say_ready
 from profiler_server.format import format_duration, format_number_of, format_share
 
 _MOST_STRETCHES = 20
@@ -222,10 +222,8 @@ def _say_overhead(case: Case, bound: BoundBy) -> str:
         )
     names = ("gap", "tail") if case.device.is_used else ("gap", "h2d", "tail")
     most = max(names, key=lambda name: case.steps.phases_ns[name])
-    return (
-        f"Overhead-bound: {_of_step(case, *names)} are spent outside of {_KNOWN_WORK[names]}, "
-        f"most of it {_PLACES[most]}."
-    )
+    place = AROUND_ACTING if most == "gap" and acts_in_steps(case) else _PLACES[most]
+    return f"Overhead-bound: {_of_step(case, *names)} are spent outside of {_KNOWN_WORK[names]}, most of it {place}."
 
 
 def _say_idle(case: Case, bound: BoundBy) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from collector.format.schema.manifest import Loader
+from collector.format.steps import read_integers
 from profiler_server.analysis.results import Evidence
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.limits import CAPPED_NEED, INPUT_WAIT_FRAC
@@ -14,6 +17,8 @@ DATA_PAGE = Evidence("data", "tab=interval", "Queue depth and wait per step")
 STAGES_PAGE = Evidence("data", "tab=processing", "Work and wait of each stage")
 STEPS_PAGE = Evidence("steps", "", "The average, phase by phase")
 OPERATORS_PAGE = Evidence("operators", "", "Operators of the detailed window")
+AROUND_ACTING = "around the forward without gradients"
+"""Where the gap of a step lies that acts on what its model says."""
 
 
 def write_loader(loader: Loader, **changes: Any) -> str:
@@ -61,6 +66,15 @@ def say_ready(case: Case) -> str:
     if made_frac is not None:
         return f"the workers had finished the batch before it was asked for {format_share(made_frac)} of the time"
     return f"the next batch is ready {format_share(1.0 - case.loading.not_ready_frac)} of the time"
+
+
+def acts_in_steps(case: Case) -> bool:
+    """Say whether the usual step calls a model without gradients before it trains one, to act on what that says."""
+    rows, regular = case.steps.rows, case.steps.selection.regular
+    if "no_grad_forwards" not in rows.column_names or not regular.any():
+        return False
+    forwards, acting = (read_integers(rows, name)[regular] for name in ("forwards", "no_grad_forwards"))
+    return float(np.median(acting)) >= 1.0 and bool((forwards > acting).any())
 
 
 def say_input_limit(case: Case) -> str:

@@ -10,6 +10,7 @@ from tests.support import host_cases
 from tests.support.plants import A100, Plant, build_case_run, plan_of, slow, step_of
 from tests.support.row_edits import (
     alternate,
+    answer_at_once,
     begin_epochs,
     begin_slowly,
     collect_garbage,
@@ -178,6 +179,7 @@ HEALTHY: Mapping[str, Plant] = {
     "compiled once, a shape twice": Plant(
         tables={"compiles": compiled(("compile", 900, None), ("recompile", 400, "tensor 'x' size mismatch"))}
     ),
+    "a world that answers at once": Plant(edit=answer_at_once),
     "two balanced ranks": Plant(dataclasses.replace(plan_of(communication=2.0), ranks=2)),
     "some evaluation": Plant(edit=lambda steps: steps.extend({**s, "kind": "eval"} for s in steps[:10])),
     "many workers that wait": Plant(dataclasses.replace(plan_of(workers=8, depths=(16,)), read_ms=200.0)),

@@ -118,6 +118,19 @@ def rest_between_epochs(every: int, rest_ms: float) -> Callable[[list[Row]], Non
     return edit
 
 
+def act(steps: list[Row]) -> None:
+    """Each step calls the model without gradients first, and spends half a step on what it says."""
+    for step in steps:
+        step |= {"forwards": 2, "no_grad_forwards": 1, "gap_ns": 60 * MS}
+
+
+def answer_at_once(steps: list[Row]) -> None:
+    """The same, but what the model says is answered within 3 % of the step."""
+    act(steps)
+    for step in steps:
+        step["gap_ns"] = 2 * MS
+
+
 def collect_garbage(steps: list[Row]) -> None:
     for step in steps[::2]:
         step["forward_ns"] += 20 * MS

@@ -16,7 +16,10 @@ from dataclasses import dataclass, replace
 from profiler_server.analysis.stacks.frames import Frame
 
 LEAST_SAMPLES = 30
-"""Of fewer samples of a phase nothing is named."""
+"""Of fewer samples of a stage nothing is named, of a phase only what is surely most of it."""
+SURE_FRAC = 0.6
+"""That is what takes at least so much of it by the low end of its share: six samples of six do. A stage makes few and
+long batches, so its samples are not as independent."""
 MOST_NAMED = 8
 DOMINANT_FRAC = 0.5
 _LOOP_FRAC = 0.6
@@ -120,7 +123,9 @@ def _share_functions(weights: Weights) -> dict[Function, float]:
 
 def name_phase(weights: Weights, loop: frozenset[Function]) -> tuple[NamedFunction, ...]:
     """Return the functions of a phase of the training thread, the longest first."""
-    return _name({(stack, find_entry(stack, loop)): samples for stack, samples in weights.items()})
+    found = _name({(stack, find_entry(stack, loop)): samples for stack, samples in weights.items()})
+    is_enough = sum(weights.values()) >= LEAST_SAMPLES
+    return tuple(entry for entry in found if is_enough or entry.low_frac >= SURE_FRAC)
 
 
 def find_entry(stack: Sequence[Frame], loop: frozenset[Function]) -> int:
@@ -130,7 +135,7 @@ def find_entry(stack: Sequence[Frame], loop: frozenset[Function]) -> int:
 
 def name_stage(weights: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[NamedFunction, ...]:
     """Return the functions of a stage; with each stack comes how many of its frames lie outside of the stage."""
-    return _name(weights)
+    return _name(weights) if sum(weights.values()) >= LEAST_SAMPLES else ()
 
 
 def cut_worker(stack: tuple[Frame, ...], entry: int) -> tuple[tuple[Frame, ...], int]:
@@ -145,8 +150,6 @@ def _is_fetch(frame: Frame) -> bool:
 
 def _name(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[NamedFunction, ...]:
     whole = sum(entries.values())
-    if whole < LEAST_SAMPLES:
-        return ()
     named: dict[tuple[str, str, str, int], list[tuple[_Name, int]]] = {}
     entrances = _find_entrances(entries)
     for (stack, entry), samples in entries.items():

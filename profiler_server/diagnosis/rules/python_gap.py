@@ -1,8 +1,8 @@
-"""Time between the known calls of a step: logging, metrics, Python of the user's."""
+"""Time between the known calls of a step: logging, metrics, Python of the user's, what answers a model that acts."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import COLLECTED_FRAC, LOGGED_FRAC, OUTSIDE_FRAC
 from profiler_server.diagnosis.named import bound_gain, find_dominant, find_in_phases, name_call, say_functions
 from profiler_server.diagnosis.what_if import measure_garbage_outside, shorten_step
-from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.diagnosis.wording import AROUND_ACTING, STEPS_PAGE, acts_in_steps
 from profiler_server.format import form_plural, format_duration, format_share
 
 _EVERY = 50
@@ -23,6 +23,52 @@ _UNWATCHED = (
     " No input of the steps was seen: if this time is your input, wrap it, for batch in collector.watch(batches), "
     "and it counts as data wait."
 )
+
+
+@dataclass(frozen=True)
+class _Remedy:
+    """What to do about the time, and the share of it that goes; `named` and `code` are said of a function, with its call."""
+
+    place: str
+    advice: str
+    change: str
+    fix: str
+    assumption: str
+    saved_frac: float
+    named: str
+    code: str
+    named_fix: str
+
+
+def _choose_remedy(case: Case, longer: str) -> _Remedy:
+    noun = case.steps.noun
+    if longer == "gap" and acts_in_steps(case):
+        return _Remedy(
+            place=AROUND_ACTING,
+            advice="Look at what the loop does with what the model says there, such as the step of a simulation: work on "
+            "the whole batch in tensors rather than on one element after the other, or let other processes do it. What "
+            f"the {noun} does not need, such as logging, can be done every n-th {noun}.",
+            change="states, rewards = world.step(moves)  # on whole tensors, not element by element",
+            fix="this work on whole tensors",
+            assumption="this work took a tenth of its time",
+            saved_frac=0.9,
+            named="work on the whole batch in tensors rather than on one element after the other, let other processes "
+            f"do it, or do it every n-th {noun} if the {noun} does not need its result.",
+            code="{call}  # {place}: on whole tensors, not element by element",
+            named_fix="{call} on whole tensors",
+        )
+    return _Remedy(
+        place="before the batch is asked for" if longer == "gap" else "after the parameter update",
+        advice="Look at what the loop does there: logging, metrics, progress bars, copies of the weights. Do it every "
+        "n-th step, or in another thread.",
+        change=f"if step % {_EVERY} == 0:\n    log(loss.item())  # not in every step",
+        fix="less work between the steps",
+        assumption=f"this work is done in every {_EVERY}th {noun}, as in the code",
+        saved_frac=1.0 - 1.0 / _EVERY,
+        named=f"do that every n-th {noun} only, or in another thread.",
+        code=f"if step % {_EVERY} == 0:  # not in every one\n    {{call}}  # {{place}}",
+        named_fix=f"{{call}} not in every {noun}",
+    )
 
 
 def _judge(case: Case) -> Finding | None:
@@ -42,8 +88,8 @@ def _judge(case: Case) -> Finding | None:
     if measure_garbage_outside(case) >= COLLECTED_FRAC * spent:
         return None  # gc_pauses
     longer = "gap" if case.steps.regular_phases_ns["gap"] > case.steps.regular_phases_ns["tail"] else "tail"
+    remedy = _choose_remedy(case, longer)
     is_fed = bool(read_integers(case.steps.rows, "fetches").any() or case.steps.regular_phases_ns["data_wait"])
-    place = "before the batch is asked for" if longer == "gap" else "after the parameter update"
     told = format_duration(typical)
     usual = (
         "" if told == format_duration(spent) else f"; half of the {form_plural(case.steps.noun)} spend at least {told}"
@@ -53,31 +99,30 @@ def _judge(case: Case) -> Finding | None:
         title="Every step spends time outside of training",
         measured=f"{format_duration(spent)} of {format_duration(case.steps.mean_ns)} ({format_share(case.steps.share('gap', 'tail'))}) "
         "are spent outside of loading, preparing the batch, forward, backward and update, most of it "
-        f"{place}{usual}.{say_functions(part, 'this time')}",
+        f"{remedy.place}{usual}.{say_functions(part, 'this time')}",
         threshold=f"In half of the {form_plural(case.steps.noun)} at least {format_share(OUTSIDE_FRAC)} of the mean {case.steps.noun}.",
-        advice="Look at what the loop does there: logging, metrics, progress bars, copies of the weights. Do it every "
-        "n-th step, or in another thread." + ("" if is_fed else _UNWATCHED),
-        change=f"if step % {_EVERY} == 0:\n    log(loss.item())  # not in every step",
-        fix="less work between the steps",
+        advice=remedy.advice + ("" if is_fed or remedy.place == AROUND_ACTING else _UNWATCHED),
+        change=remedy.change,
+        fix=remedy.fix,
         evidence=(STEPS_PAGE,),
-        assumption=f"this work is done in every {_EVERY}th {case.steps.noun}, as in the code",
-        what_if=shorten_step(case, "outside", min(typical + float(collected.mean()), spent), 1.0 - 1.0 / _EVERY),
+        assumption=remedy.assumption,
+        what_if=shorten_step(case, "outside", min(typical + float(collected.mean()), spent), remedy.saved_frac),
         gain_range=(0.25, 1.02),
     )
     culprit = find_dominant(part)
-    return found if culprit is None else _blame(case, found, culprit, spent)
+    return found if culprit is None else _blame(case, found, culprit, remedy, spent)
 
 
-def _blame(case: Case, found: Finding, culprit: NamedFunction, outside_ns: float) -> Finding:
+def _blame(case: Case, found: Finding, culprit: NamedFunction, remedy: _Remedy, outside_ns: float) -> Finding:
     """Take away the function that is most of the time, instead of a part of all of it."""
     call = name_call(culprit)
     return replace(
         found,
         title=f"Every {case.steps.noun} spends time in {call}, outside of training",
-        advice=f"Most of it is {spell_function(culprit)}: do that every n-th {case.steps.noun} only, or in another thread."
+        advice=f"Most of it is {spell_function(culprit)}: {remedy.named}"
         + (_UNWATCHED if found.advice.endswith(_UNWATCHED) else ""),
-        change=f"if step % 50 == 0:  # not in every one\n    {'…' if culprit.is_own_line else call}  # {culprit.place}",
-        fix=f"{call} not in every {case.steps.noun}",
+        change=remedy.code.format(call="…" if culprit.is_own_line else call, place=culprit.place),
+        fix=remedy.named_fix.format(call=call),
         assumption=f"{call} took no time",
         evidence=(Evidence("steps", "", "The functions of each phase"),),
         what_if=shorten_step(case, "outside", outside_ns, culprit.share_frac),

@@ -127,10 +127,14 @@ def test_a_library_that_no_code_of_the_users_called_in_a_worker_has_no_caller(tm
     ]
 
 
-def test_of_too_few_samples_nothing_is_named(tmp_path: Path) -> None:
-    stacks = _read(tmp_path, FORWARD, in_phase("tail", LEAST_SAMPLES - 1, own("accuracy", 88)))
-    assert (stacks.phase("tail").samples, stacks.phase("tail").functions) == (LEAST_SAMPLES - 1, ())
-    assert stacks.phase("tail").dominant is None
+@pytest.mark.parametrize(("of_one", "of_another", "named"), [(5, 0, 0), (6, 0, 1), (20, 9, 0), (21, 9, 2)])
+def test_of_few_samples_only_what_is_surely_most_of_them_is_named(
+    tmp_path: Path, of_one: int, of_another: int, named: int
+) -> None:
+    others = [in_phase("tail", of_another, own("log", 9))] if of_another else []
+    stacks = _read(tmp_path, FORWARD, in_phase("tail", of_one, own("accuracy", 88)), *others)
+    assert (stacks.phase("tail").samples < LEAST_SAMPLES) == (named < 2)
+    assert [name for name, *_ in _tell(stacks.phase("tail"))] == ["accuracy", "log"][:named]
 
 
 def test_neither_the_warm_up_nor_evaluation_counts(tmp_path: Path) -> None:

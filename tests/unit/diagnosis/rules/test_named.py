@@ -9,15 +9,16 @@ import pytest
 
 from profiler_server.analysis.results import Suggestion
 from profiler_server.diagnosis.judging import diagnose
-from tests.support.cases import PLANTED, build_case_run
+from tests.support.cases import PLANTED, Plant, build_case_run, plan_of
+from tests.support.row_edits import act
 from tests.support.stacks import in_phase, in_stage, library, own, write_stacks
 
 ITEM = own("Photos.__getitem__", 31, "data.py")
 FORWARD = in_phase("forward", 100, own("Net.forward", 7))
 
 
-def _suggest(path: Path, rule: str, *rows: dict[str, Any]) -> Suggestion:
-    run = build_case_run(path / "run", PLANTED[rule])
+def _suggest(path: Path, rule: str, *rows: dict[str, Any], plant: Plant | None = None) -> Suggestion:
+    run = build_case_run(path / "run", plant or PLANTED[rule])
     if rows:
         write_stacks(path / "run", [FORWARD, *rows])
     return next(entry for entry in diagnose(run, 0).suggestions if entry.rule == rule)
@@ -79,6 +80,27 @@ def test_where_nothing_dominates_functions_are_named_and_the_prediction_is_as_ev
     assert (found.title, found.predicted_step_ns) == (plain.title, plain.predicted_step_ns)
 
 
-def test_of_too_few_samples_nothing_is_said(tmp_path: Path) -> None:
+def test_of_too_few_samples_of_a_stage_nothing_is_said(tmp_path: Path) -> None:
     found = _suggest(tmp_path / "few", "slow_read", in_stage("read", 12, ITEM, own("decode", 4)))
     assert "decode" not in str(found)
+
+
+def test_of_few_samples_of_a_phase_what_is_surely_most_of_it_is_taken_away(tmp_path: Path) -> None:
+    found = _suggest(tmp_path / "sure", "python_gap", in_phase("tail", 12, own("accuracy", 88)))
+    assert "accuracy() at train.py:88 is 100 ± 12 % of this time" in found.measured
+    low, step, high = _predict(found)
+    assert low <= step < high
+
+
+def test_the_function_that_answers_what_a_model_says_is_named_and_not_to_be_left_out(tmp_path: Path) -> None:
+    plant = Plant(plan_of(workers=0), edit=act)
+    rows = in_phase("gap", 40, own("World.step", 37)), in_phase("gap", 2, own("log", 9))
+    found = _suggest(tmp_path / "named", "python_gap", *rows, plant=plant)
+    assert found.title == "Every step spends time in World.step(), outside of training"
+    assert "most of it around the forward without gradients" in found.measured
+    assert "on the whole batch in tensors" in found.advice
+    assert "% 50" not in found.change
+    plain = _suggest(tmp_path / "plain", "python_gap", plant=plant)
+    assert (plain.fix, "% 50" in plain.change) == ("this work on whole tensors", False)
+    low, step, high = _predict(found)
+    assert low <= step < high
