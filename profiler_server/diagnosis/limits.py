@@ -46,6 +46,10 @@ UNMADE_WAIT_FRAC = 0.50
 QUEUED_FRAC = 0.25
 """The training thread lacks a processor when it queues for one for this share of its time."""
 
+CROWDED_FRAC = 0.10
+"""Workers that keep up take processors from the step when the training thread queues for one for this share of its time:
+the share that bounds a step. On a host with a processor to spare it was below 5 %."""
+
 HANDOVER_BUSY_FRAC = 0.50
 """Workers that work for this share of their time may be too busy to hand over batches that are ready, or too slow;
 those that work less have time to spare, and are not the limit."""

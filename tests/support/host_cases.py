@@ -69,6 +69,21 @@ def open_files(files: int, open_ms: float, size: int = 4096) -> Callable[[list[R
     return edit
 
 
+CROWDED = host_samples(
+    process__cpu_cores=0.5, process__run_queue_frac=0.2, worker_0__cpu_cores=0.7, worker_1__cpu_cores=0.7,
+    worker_0__run_queue_frac=0.2, worker_1__run_queue_frac=0.2, system__cpu_cores=1.9,
+)  # fmt: skip
+"""Two workers keep up, and leave the step too little of two cores."""
+
+
+def queue_for(share: float) -> list[Row]:
+    """Return the same samples with a training thread that queues for this share of its time."""
+    return [
+        {**row, "value": share} if (row["source"], row["metric"]) == ("process", "run_queue_frac") else row
+        for row in CROWDED
+    ]
+
+
 def share_storage(stages: list[Row]) -> None:
     """Workers that read at once get as much together as one alone, and half of the batches are read by one alone."""
     reads = [row for row in stages if row["stage"] == "read" and row["kind"] == "work"]
@@ -142,6 +157,12 @@ PLANTED: Mapping[str, Plant] = {
             )
         },
     ),
+    "workers_take_processors": Plant(
+        dataclasses.replace(plan_of(), read_ms=60.0, transform_ms=16.0, collate_ms=4.0),
+        edit_stages=compute_all,
+        manifest=TWO_CORES,
+        tables={"resources": CROWDED},
+    ),
     "cgroup_throttling": Plant(
         manifest={"usable_cores": 2.0, "cpu_count": 8},
         tables={"resources": host_samples(cgroup__throttled_frac=0.6, cgroup__throttled_cores=2.0)},
@@ -181,6 +202,12 @@ HEALTHY: Mapping[str, Plant] = {
         tables={
             "resources": host_samples(process__cpu_cores=1.0, worker_0__cpu_cores=0.9, system__cpu_cores=2.0),
         },
+    ),
+    "workers that leave the step its processor": Plant(
+        dataclasses.replace(plan_of(), read_ms=60.0, transform_ms=16.0, collate_ms=4.0),
+        edit_stages=compute_all,
+        manifest=TWO_CORES,
+        tables={"resources": queue_for(0.03)},
     ),
     "a quota that is hardly used up": Plant(
         tables={"resources": host_samples(cgroup__throttled_frac=0.1, cgroup__throttled_cores=0.1)}

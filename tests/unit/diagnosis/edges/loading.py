@@ -74,6 +74,11 @@ def pickling(share: float) -> bool:
     return make.speaks(make.with_loading(case, batches=sent), "ipc_bound")
 
 
+def crowded(queued: float) -> Case:
+    """The base beside workers that compute, with a training thread that queues for this share of its time."""
+    return make.with_load(make.with_batches(base(), 80.0 * MS, 0.9), workers=1.4, queued_frac=queued)
+
+
 def busier(by: float) -> bool:
     first, last = (replace(make.QUIET, others=others) for others in (0.4, 0.4 + by * 4.0))
     return replace(base().host, first=first, last=last).got_busier
@@ -82,6 +87,7 @@ def busier(by: float) -> bool:
 EDGES: Mapping[str, Edge] = {
     "CAPPED_NEED": Edge(0.5, lambda x: capped(x).is_capped),
     "CAPPED_DEMAND_FRAC": Edge(0.9, lambda x: capped(0.9, x).is_capped),
+    "CROWDED_FRAC": Edge(0.10, lambda x: make.speaks(crowded(x), "workers_take_processors")),
     "NOISY_FRAC": Edge(0.25, lambda x: make.speaks(make.with_load(base(), others=4.0 * x), "noisy_host")),
     "BUSIER_FRAC": Edge(0.10, busier),
     "THREADS_COMPUTE_FRAC": Edge(

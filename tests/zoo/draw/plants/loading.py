@@ -210,7 +210,7 @@ def _plan_sampler(work: Work, choice: random.Random) -> Plan:
     )
 
 
-_CPU = frozenset({"workers_capped_by_cores"})
+_CPU = frozenset({"workers_capped_by_cores", "workers_take_processors"})
 
 PLANTS = (
     Plant(
