@@ -83,6 +83,11 @@ def with_rows(case: Case, **columns: Any) -> Case:
     return with_steps(case, rows=rows)
 
 
+def read_mean(case: Case, column: str) -> float:
+    """Return the mean of a column over the steps of the average."""
+    return float(read_integers(case.steps.rows, column)[case.steps.selection.kept].mean())
+
+
 def with_durations(case: Case, change: Callable[[np.ndarray], np.ndarray]) -> Case:
     """Make steps of other lengths; what a step is longer by lies in its tail."""
     selection = case.steps.selection

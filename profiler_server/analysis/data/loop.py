@@ -50,9 +50,10 @@ class MeasuredLoop:
     def predict_ns(self, changed: LoopModel) -> float:
         """Return the mean step after a change to the model; what the simulator does not explain stays, in proportion.
 
-        Where it does not reproduce the run, a change of the step saves what it takes away, and that is all that is known.
+        Where it does not reproduce the run, or no batch was recorded, a change of the step saves what it takes away, and
+        that is all that is known.
         """
-        if not self.trusted and _keeps_loading(self.model, changed):
+        if not (self.trusted and self.model.batches) and _keeps_loading(self.model, changed):
             own_ns, now_ns = (sum(step.wall_ns for step in model.steps) for model in (changed, self.model))
             saved_frac = 1.0 - own_ns / now_ns if now_ns else 0.0
             return self.regular_step_ns - self.own_ns * saved_frac + changed.extra_ns
