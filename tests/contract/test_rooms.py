@@ -147,6 +147,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.diagnosis.findings",
         "profiler_server.diagnosis.what_if",
     ),
+    "profiler_server.diagnosis.stalls": (
+        "collector.format",
+        "profiler_server.analysis",
+        "profiler_server.diagnosis.facts",
+    ),
     "profiler_server.diagnosis.rules": (
         "collector.format",
         "profiler_server.analysis",
@@ -154,6 +159,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.diagnosis.findings",
         "profiler_server.diagnosis.limits",
         "profiler_server.diagnosis.seen",
+        "profiler_server.diagnosis.stalls",
         "profiler_server.diagnosis.named",
         "profiler_server.diagnosis.what_if",
         "profiler_server.diagnosis.wording",

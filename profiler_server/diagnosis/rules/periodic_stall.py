@@ -38,7 +38,7 @@ def _judge(case: Case) -> Finding | None:
     period = _find_period(numbers)
     excess_ns = float((case.steps.selection.duration_ns[stalls] - middle).sum()) / len(regular)
     gc_ns = float(read_integers(case.steps.rows, "gc_ns")[stalls].sum()) / len(regular)
-    if not _are_alike(case.steps.selection.duration_ns[stalls] - middle):
+    if not _are_alike(np.asarray(case.steps.selection.duration_ns[stalls] - middle, np.float64)):
         return None
     if period is None or excess_ns < STALL_FRAC * case.steps.mean_ns or gc_ns > excess_ns / 2:
         return None
