@@ -18,12 +18,13 @@ QUEUE = 600
 
 
 class Machine:
-    """A host that runs operators one after the other, and a stream that runs what they launch."""
+    """A host that runs operators one after the other, a stream that runs what they launch, and one for collectives."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.now_us = 100.0
         self.free_us = 0.0
+        self.sent_us = 0.0
         self._correlation = 0
         self._ends_us: list[float] = []
 
@@ -78,6 +79,37 @@ class Machine:
         self.events.append({**copy(at, us, self._correlation, bytes=size_bytes), "name": f"Memcpy {kind}"})
         self.now_us += 2.0
         self.events.append(operator(name, begin, self.now_us - begin, **args))
+
+    def reduce(self, us: float, size_bytes: int, in_hook: bool = True) -> None:
+        """Start a reduction behind what was launched so far, from the hook of a gradient or on its own."""
+        begin = self.now_us
+        self.now_us += 2.0
+        self._order("cudaEventRecord", "cudaStreamWaitEvent")
+        called = self.now_us
+        self.now_us += LAUNCH_US
+        self._correlation += 1
+        at = max(self.sent_us + GAP_US, self.free_us + GAP_US, called + START_US)
+        self.sent_us = at + us
+        message = {"Collective name": "allreduce", "In msg nelems": size_bytes // 4, "dtype": "Float", "Group size": 2}
+        self.events.append(call(called, LAUNCH_US, self._correlation, "cudaLaunchKernelExC"))
+        self.events.append(kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", at, us, self._correlation, 20, **message))
+        self.now_us += 1.0
+        self.events.append(operator("c10d::allreduce_", begin + 1.0, self.now_us - begin - 1.0))
+        self.now_us += 1.0
+        hook = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+        if in_hook:
+            self.events.append(operator(hook, begin, self.now_us - begin))
+
+    def join(self) -> None:
+        """Let what is launched from here on wait for the reductions."""
+        self._order("cudaEventRecord", "cudaStreamWaitEvent")
+        self.free_us = max(self.free_us, self.sent_us)
+
+    def _order(self, *names: str) -> None:
+        for name in names:
+            self._correlation += 1
+            self.events.append(call(self.now_us, 1.0, self._correlation, name))
+            self.now_us += 1.5
 
     def call_driver(self, name: str, us: float, within: str = "") -> None:
         """Call the driver, inside of an operator if one is named."""

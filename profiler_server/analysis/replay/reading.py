@@ -9,6 +9,7 @@ from profiler_server.analysis.replay.building import build_graph
 from profiler_server.analysis.replay.changes import CHANGES
 from profiler_server.analysis.replay.graph import measure_replay
 from profiler_server.analysis.replay.results import Replayed, Sighting
+from profiler_server.analysis.replay.sightings.buckets import find_larger_buckets
 from profiler_server.analysis.replay.sightings.copies import (
     find_built_on_cpu,
     find_cast_before_copy,
@@ -51,6 +52,7 @@ SIGHTINGS: dict[str, Callable[[Trial], Sighting | None]] = {
     "attention_by_hand": find_attention_by_hand,
     "recorded_gradients": find_recorded_gradients,
     "checkpointing": find_checkpointing,
+    "larger_buckets": find_larger_buckets,
 }
 
 

@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from collector.format.intervals import Ints, Mask
 from collector.format.run import RankRun
+from collector.format.schema.errors import TableMissingError
+from collector.format.steps import read_integers
 from profiler_server.analysis.device.slices import (
     Texts,
     read_slices,
@@ -40,7 +42,8 @@ class Window:
     """Rows of some whole steps in order of start; places in these arrays are what other places refer to.
 
     `parent` is the slice around a row on its track, `launch` the call that launched device work, -1 for none. `names`
-    and `texts` are looked up with the codes of a row, -1 for none.
+    and `texts` are looked up with the codes of a row, -1 for none. `message_bytes` is what a collective moved, -1 where
+    that is not known.
     """
 
     ids: Ints
@@ -54,6 +57,7 @@ class Window:
     name: Ints
     sequence: Ints
     args: Ints
+    message_bytes: Ints
     names: tuple[str, ...]
     texts: tuple[str | None, ...]
     step_starts_ns: Ints
@@ -152,12 +156,30 @@ def _build(data: pa.Table, rank: RankRun, starts: Ints, ends: Ints, left_out: in
         name=_read_codes(columns["name"]),
         sequence=to_ints(data["sequence"].fill_null(-1)),
         args=_read_codes(columns["args"]),
+        message_bytes=_read_message_bytes(rank, kind, at),
         names=tuple(columns["name"].dictionary.to_pylist()),
         texts=tuple(columns["args"].dictionary.to_pylist()),
         step_starts_ns=starts,
         step_ends_ns=ends,
         left_out=left_out,
     )
+
+
+def _read_message_bytes(rank: RankRun, kind: Ints, start_ns: Ints) -> Ints:
+    """Return the bytes of each collective of the device, by when it began."""
+    found = np.full(len(kind), -1, np.int64)
+    collectives = np.flatnonzero(kind == COLLECTIVE)
+    try:
+        table = rank.table("collectives", ["start_ns", "bytes", "on_device"]) if len(collectives) else None
+    except TableMissingError:
+        table = None
+    if table is None:
+        return found
+    table = table.filter(table["on_device"])
+    begins, sizes = read_integers(table, "start_ns"), read_integers(table, "bytes", -1)
+    known = dict(zip(begins.tolist(), sizes.tolist(), strict=True))
+    found[collectives] = [known.get(at, -1) for at in start_ns[collectives].tolist()]
+    return found
 
 
 def _read_codes(column: pa.DictionaryArray) -> Ints:

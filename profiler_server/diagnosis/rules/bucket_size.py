@@ -2,15 +2,58 @@
 
 from __future__ import annotations
 
+from profiler_server.analysis.replay.results import Gain, Sighting
+from profiler_server.analysis.results import Abstention
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import EXPOSED_FRAC
+from profiler_server.diagnosis.limits import EXPOSED_FRAC, MIN_GAIN_FRAC
+from profiler_server.diagnosis.seen import TIMELINE, look_for, predict
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_bytes, format_duration, format_share
 
+_UNFIT = Abstention(
+    "bucket_size",
+    "reductions of at least two sizes whose time follows their size, without waits for slower ranks",
+    "Record a window on every rank, after the first steps.",
+)
 
-def _judge(case: Case) -> Finding | None:
+
+def _judge(case: Case) -> Finding | Abstention | None:
+    seen = look_for(case, "bucket_size", "larger_buckets") if case.device.replay is not None else None
+    if isinstance(seen, Sighting) and seen.gain is not None:
+        return _describe_replayed(case, seen, seen.gain)
+    found = _judge_noted(case)
+    if found is not None or seen is None:
+        return found
+    return seen if isinstance(seen, Abstention) else _UNFIT
+
+
+def _describe_replayed(case: Case, seen: Sighting, gain: Gain) -> Finding | None:
+    """Judge buckets that the window shows: joined ones are sent later, so only the replay knows what they save."""
+    if gain.frac < MIN_GAIN_FRAC:
+        return None
+    figures = seen.figures
+    count = seen.count / figures["backwards"]
+    joined = figures["joined"] / figures["backwards"]
+    wanted = round(figures["cap_mib"])
+    finding = Finding(
+        title="Gradients are sent in many small buckets",
+        measured=f"{count:.0f} buckets per backward, {format_bytes(figures['bytes'] / figures['backwards'])} in all; their "
+        f"all-reduces take {format_duration(seen.spent_ns)} per {case.steps.noun}. Those of this window take "
+        f"{format_duration(figures['latency_ns'])} each and 1 s for {format_bytes(figures['bytes_per_s'])}.",
+        threshold=f"With larger buckets the replayed step is at least {format_share(MIN_GAIN_FRAC)} shorter.",
+        advice=f"Each bucket costs a round trip between the ranks. With bucket_cap_mb={wanted} they are {joined:.0f}, sent when "
+        "the last of their gradients is there. Try some sizes: the best depends on the network.",
+        change=f"model = DistributedDataParallel(model, bucket_cap_mb={wanted})",
+        fix=f"bucket_cap_mb={wanted}",
+        evidence=(TIMELINE,),
+    )
+    return predict(case, finding, "communication", gain)
+
+
+def _judge_noted(case: Case) -> Finding | None:
+    """Judge the buckets that the training noted."""
     ddp, transfer_ns = case.ranks.ddp, case.transfer_ns
     if ddp is None or not case.has_odd_buckets:
         return None
