@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from collector.format.intervals import Floats, Ints, Mask
 from collector.format.phases import PHASE_NAMES
-from collector.format.schema.wording import format_number_of
+from collector.format.schema.wording import form_plural, format_number_of
 
 WARM_UP_MIN_STEPS = 10
 """A run or trace of fewer training steps is averaged whole: too short to tell a warm-up from chance."""
@@ -30,28 +30,40 @@ SELECTED_COLUMNS = ("kind", "step", "duration_ns", "batch", "loader_start_ns", "
 
 PERCENTILES: dict[str, float] = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p97": 97.0, "p99": 99.0, "p999": 99.9}
 """Field of a distribution -> share in percent, as everything that shows percentiles has them."""
+FEWEST_RANKED = 20
+"""Values from which percentiles above the median are shown: below it the 95th lies between the two largest."""
 PERCENTILE_LABELS = tuple(f"p{share:g}" for share in PERCENTILES.values())
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """Of `count` times in ns. Percentiles interpolate linearly between closest ranks (numpy's default)."""
+    """Of `count` times in ns. Percentiles interpolate linearly between closest ranks (numpy's default).
+
+    Those above the median are None for fewer than `FEWEST_RANKED` times.
+    """
 
     count: int
     mean: float
     std: float
     min: int
     p50: float
-    p90: float
-    p95: float
-    p97: float
-    p99: float
-    p999: float
+    p90: float | None
+    p95: float | None
+    p97: float | None
+    p99: float | None
+    p999: float | None
     max: int
 
-    def list_percentiles(self) -> tuple[tuple[str, float], ...]:
+    def list_percentiles(self) -> tuple[tuple[str, float | None], ...]:
         """Return the percentiles with their labels: p50, …, p99.9."""
         return tuple(zip(PERCENTILE_LABELS, (getattr(self, name) for name in PERCENTILES), strict=True))
+
+    def explain_unranked(self, noun: str = "step") -> str:
+        """Say why there are no percentiles above the median, "" where there are."""
+        if self.count >= FEWEST_RANKED:
+            return ""
+        covers = "the average covers one" if self.count == 1 else f"the average covers {self.count}"
+        return f"Percentiles above the median need {FEWEST_RANKED} {form_plural(noun)}; {covers}."
 
 
 @dataclass(frozen=True)
@@ -209,14 +221,16 @@ def summarize_durations(values: Ints) -> Distribution | None:
     """Return the distribution of times in ns; percentiles interpolate linearly; None for no values."""
     if not len(values):
         return None
-    shares = np.percentile(values, tuple(PERCENTILES.values()))
+    shares: list[float | None] = np.percentile(values, tuple(PERCENTILES.values())).tolist()
+    if len(values) < FEWEST_RANKED:
+        shares[1:] = [None] * (len(shares) - 1)
     return Distribution(
         count=len(values),
         mean=int(values.sum()) / len(values),
         std=float(values.std()),
         min=int(values.min()),
         max=int(values.max()),
-        **dict(zip(PERCENTILES, map(float, shares), strict=True)),
+        **dict(zip(PERCENTILES, shares, strict=True)),  # type: ignore[arg-type]  # only the median is never None
     )
 
 

@@ -44,12 +44,14 @@ def describe_steps(steps: pa.Table) -> str:
     left_out = explain_left_out(summary.left_out, noun)
     kind = "Training steps" if noun == "step" else "Evaluation batches"
     header = ("", "count", "min", "max", "mean", "median", *PERCENTILE_LABELS[1:])
-    return f"{kind}, in ms.{f' {left_out}.' if left_out else ''}\n" + lay_out(header, rows)
+    unranked = summary.duration_ns.explain_unranked(noun)
+    head = " ".join(part for part in (f"{kind}, in ms.", f"{left_out}." if left_out else "", unranked) if part)
+    return f"{head}\n" + lay_out(header, rows)
 
 
 def _spell_times(label: str, times: Distribution) -> tuple[str, ...]:
     values = (times.min, times.max, times.mean, *(value for _, value in times.list_percentiles()))
-    return (label, f"{times.count:,}", *(f"{value / 1e6:,.3f}" for value in values))
+    return (label, f"{times.count:,}", *("–" if value is None else f"{value / 1e6:,.3f}" for value in values))
 
 
 def describe_kernels(kernels: pa.Table) -> str:

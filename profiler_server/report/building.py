@@ -79,13 +79,14 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
             made.append(build())
         return made[0] if made else None
 
-    steps = read("its steps", lambda: read_step_rows(rank).steps)
+    rows = read("its steps", lambda: read_step_rows(rank))
+    steps, noun = (rows.steps, rows.noun) if rows is not None else (None, "step")
     slow = read("its slow steps", lambda: _report_slow_steps(rank, steps))
     phases = read("its phases", lambda: summarize_phases(steps) if steps is not None else ())
     return {
         "rank": rank.rank,
         "completeness": read("whether its trace is complete", lambda: read_completeness(rank)),
-        "steps": read("the figures of its steps", lambda: _report_steps(steps)) or _report_steps(None),
+        "steps": read("the figures of its steps", lambda: _report_steps(steps, noun)) or _report_steps(None),
         **(slow or {"outliers": [], "interruptions": []}),
         "phases": _report_phases(phases or ()),
         "categories": _report_categories(read("its categories", lambda: summarize_categories(rank))),
@@ -140,9 +141,10 @@ def is_empty(report: dict[str, Any]) -> bool:
     return not has_rank and report["hang"] is None
 
 
-def _report_steps(steps: pa.Table | None) -> dict[str, Any]:
+def _report_steps(steps: pa.Table | None, noun: str = "step") -> dict[str, Any]:
     if steps is None:
-        return {"count": 0, "first": None, "last": None, "excluded": [], "duration_ns": None}
+        unknown = dict.fromkeys(("first", "last", "duration_ns", "percentiles_missing"))
+        return {"count": 0, "excluded": [], **unknown}
     summary = summarize_steps(steps)
     return {
         "count": summary.count,
@@ -150,6 +152,7 @@ def _report_steps(steps: pa.Table | None) -> dict[str, Any]:
         "last": summary.last,
         "excluded": list(summary.excluded),
         "duration_ns": _report_distribution(summary.duration_ns),
+        "percentiles_missing": (summary.duration_ns and summary.duration_ns.explain_unranked(noun)) or None,
     }
 
 
@@ -185,8 +188,8 @@ def _report_outlier(outlier: Outlier) -> dict[str, Any]:
     }
 
 
-def _report_distribution(times: Distribution | None) -> dict[str, int] | None:
-    return None if times is None else {name: round(value) for name, value in dataclasses.asdict(times).items()}
+def _report_distribution(times: Distribution | None) -> dict[str, int | None] | None:
+    return None if times is None else {name: _round_or_none(value) for name, value in dataclasses.asdict(times).items()}
 
 
 def _report_phases(phases: Sequence[PhaseShare]) -> list[dict[str, Any]]:

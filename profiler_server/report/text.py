@@ -79,7 +79,8 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
     lines = [
         f"Rank {rank['rank']}: {format_number_of(steps['count'], noun)}{f'; {left_out}' if left_out else ''}",
         *trace,
-        f"  {noun:<9} {_render_times(steps['duration_ns'])}",
+        f"  {noun:<9} {_render_times(steps['duration_ns'], noun)}",
+        *([f"            {steps['percentiles_missing']}"] if steps["percentiles_missing"] else []),
     ]
     shares = format_phase_shares({phase["name"]: phase["share_frac"] for phase in rank["phases"]})
     for phase in rank["phases"]:
@@ -149,12 +150,14 @@ def _render_pipeline(rank: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _render_times(times: dict[str, int]) -> str:
+def _render_times(times: dict[str, int | None], noun: str) -> str:
+    if times["count"] == 1:
+        return f"length of the only {noun} {format_duration(times['mean'])}"
     percentiles = {label: times[name] for label, name in zip(PERCENTILE_LABELS, PERCENTILES, strict=True)}
     figures = {"min": times["min"], "max": times["max"], "mean": times["mean"], "median": times["p50"], **percentiles}
     del figures["p50"]
     return f"count {times['count']:,}, " + ", ".join(
-        f"{name} {format_duration(value)}" for name, value in figures.items()
+        f"{name} {format_duration(value)}" for name, value in figures.items() if value is not None
     )
 
 

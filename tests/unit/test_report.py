@@ -59,6 +59,7 @@ SHAPE: dict[str, Any] = {
                 "duration_ns": dict.fromkeys(
                     ("count", "mean", "std", "min", "p50", "p90", "p95", "p97", "p99", "p999", "max"), int
                 ),
+                "percentiles_missing": (str, type(None)),
             },
             "outliers": [{"step": int, "duration_ns": int, "ratio": NUMBER, "cause": str, "text": str}],
             "interruptions": [
@@ -245,6 +246,19 @@ def test_text_says_the_verdict_the_figures_and_the_suggestions(tmp_path: Path) -
     assert "1. More workers would keep up  [high, too_few_workers]" in text
     assert "| " in text
     assert text.endswith("\n")
+
+
+def test_few_steps_have_no_percentiles_above_the_median(tmp_path: Path) -> None:
+    run = open_run(build_run(tmp_path / "run", RunPlan(steps=12, operators=False)))
+    report = build_report(run)
+    steps = report["ranks"][0]["steps"]
+    assert steps["duration_ns"]["p50"] is not None
+    assert {steps["duration_ns"][name] for name in ("p90", "p95", "p97", "p99", "p999")} == {None}
+    assert steps["percentiles_missing"] == "Percentiles above the median need 20 steps; the average covers 12."
+    text = render_text(report, run)
+    assert steps["percentiles_missing"] in text
+    assert "median " in text
+    assert not re.search(r"\bp9\d", text)
 
 
 def test_events_lost_are_warned_of(tmp_path: Path) -> None:

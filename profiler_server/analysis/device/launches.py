@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collector.format.intervals import Ints, unite
+from collector.format.steps import FEWEST_RANKED
 from profiler_server.analysis.device.device import COLLECTIVE, COPY, DeviceWork, find_idle_causes
 from profiler_server.analysis.results import IdleCauses
 
@@ -33,7 +34,8 @@ class StreamIdle:
 
 @dataclass(frozen=True)
 class Launches:
-    """Of the launch calls that are known. A delay is max(0, start of the first work - end of its launch call).
+    """Of the launch calls that are known. A delay is max(0, start of the first work - end of its launch call); its 95th
+    percentile is None for few calls.
 
     A call counts once, whatever it launches: that of a graph launches many kernels. `short` counts calls whose work took
     less time than the call, `late` delays over 100 µs, `slow` calls over 50 µs, `unlinked` work without a known call.
@@ -42,7 +44,7 @@ class Launches:
     count: int
     unlinked: int
     delay_p50_ns: float
-    delay_p95_ns: float
+    delay_p95_ns: float | None
     delay_max_ns: int
     short: int
     late: int
@@ -91,7 +93,7 @@ def summarize_launches(work: DeviceWork) -> Launches | None:
         count=len(first),
         unlinked=len(work) - len(known),
         delay_p50_ns=float(p50),
-        delay_p95_ns=float(p95),
+        delay_p95_ns=float(p95) if len(first) >= FEWEST_RANKED else None,
         delay_max_ns=int(delay.max()),
         short=int((worked < call).sum()),
         late=int((delay > LONG_DELAY_NS).sum()),

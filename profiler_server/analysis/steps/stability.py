@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from collector.format.intervals import Floats, Ints
 from collector.format.phases import PHASE_NAMES
-from collector.format.steps import read_integers, select_steps, summarize_durations, train_steps
+from collector.format.steps import FEWEST_RANKED, read_integers, select_steps, summarize_durations, train_steps
 
 TREND_MIN_STEPS = 40
 """Fewer averaged steps have no first and last quarter to compare."""
-WINDOW_MIN_STEPS = 20
+WINDOW_MIN_STEPS = FEWEST_RANKED
 MOST_WINDOWS = 60
 CARRIED_MIN_STEPS = 10
 CARRIED_FRAC = 0.5
@@ -27,10 +27,11 @@ class PhaseSpread:
     """One phase over the steps that the average covers; `carrier` is the step that carries most of it, if one does."""
 
     name: str
+    steps: int
     mean_ns: float
     share_frac: float
     p50_ns: float
-    p95_ns: float
+    p95_ns: float | None
     carrier: int | None = None
 
 
@@ -48,7 +49,10 @@ class Stability:
 
 @dataclass(frozen=True)
 class Band:
-    """Percentiles of the step along the run, one value per run of steps; `step` is the middle of each."""
+    """Percentiles of the step along the run, one value per run of steps; `step` is the middle of each.
+
+    Empty for fewer steps than one such run has.
+    """
 
     step: Ints
     p50_ns: Floats
@@ -71,7 +75,7 @@ def summarize_spread(steps: pa.Table) -> tuple[PhaseSpread, ...]:
         if times is not None:
             share = int(values.sum()) / whole if whole else 0.0
             carrier = _find_carrier(selection.step[kept], values)
-            rows.append(PhaseSpread(name, times.mean, share, times.p50, times.p95, carrier))
+            rows.append(PhaseSpread(name, times.count, times.mean, share, times.p50, times.p95, carrier))
     return tuple(rows)
 
 
@@ -108,7 +112,7 @@ def trace_band(step: Ints, duration_ns: Ints) -> Band:
 
 
 def _band_of_all(step: Ints, duration_ns: Ints) -> Band:
-    if not len(step):
-        return Band(step, np.array([]), np.array([]), 0)
+    if len(step) < WINDOW_MIN_STEPS:
+        return Band(step[:0], np.array([]), np.array([]), 0)
     p50, p95 = np.percentile(duration_ns, (50, 95))
     return Band(step[[0, -1]], np.array([p50, p50]), np.array([p95, p95]), len(step))

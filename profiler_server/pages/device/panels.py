@@ -160,7 +160,9 @@ def _describe_stream(stream: StreamIdle, labels: Mapping[int, str]) -> StreamLin
 def _list_launches(launches: Launches | None, queue: LaunchQueue | None) -> tuple[Fact, ...]:
     if launches is None or queue is None:
         return (Fact("Launches", ABSENT, "no launch of this device's work is in the trace"),)
-    spread = f"p95 {format_duration(launches.delay_p95_ns)}, longest {format_duration(launches.delay_max_ns)}"
+    longest = f"longest {format_duration(launches.delay_max_ns)}"
+    ranked = launches.delay_p95_ns is not None
+    spread = f"p95 {format_duration(launches.delay_p95_ns)}, {longest}" if ranked else longest
     return (
         Fact("Launches", format_count(launches.count), _describe_unlinked(launches.unlinked)),
         Fact("Launch delay p50", format_duration(launches.delay_p50_ns), spread),

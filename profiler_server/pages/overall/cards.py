@@ -75,7 +75,7 @@ def build_steps_card(steps: pa.Table, noun: str) -> StepsCard:
     outliers = list_outliers(steps)
     spread = summarize_steps(steps).duration_ns
     percentiles = [("p50", spread.p50), ("p95", spread.p95), ("max", spread.max)] if spread and spread.count > 1 else []
-    rows = tuple((label, format_duration(value)) for label, value in percentiles)
+    rows = tuple((label, format_duration(value)) for label, value in percentiles if value is not None)
     words = " · ".join(f"{label} {text}" for label, text in rows)
     slow = format_number_of(outliers.count, "outlier") if outliers.limit_ns is not None else "too few to tell outliers"
     which = f" ({format_steps(outlier.step for outlier in outliers.shown)})" if outliers.count else ""

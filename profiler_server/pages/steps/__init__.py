@@ -37,6 +37,7 @@ from profiler_server.pages.steps.tables import (
     describe_outliers,
     describe_points,
     list_interruptions,
+    explain_spread,
     list_percentiles,
     list_steadiness,
     list_windows,
@@ -75,6 +76,7 @@ class Trace:
     coverage: Coverage
     micro_batches: str
     percentiles: tuple[Figure, ...]
+    spread: str
     steadiness: tuple[Figure, ...]
     outliers: OutlierTable
     interruptions: tuple[InterruptionRow, ...]
@@ -118,7 +120,7 @@ def _build(rank: RankRun, wanted: str) -> StepsPage:
 def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
     picker = pick_step(data, wanted)
     graph = _find_graph(rank, data, picker.step)
-    interruptions = read_interruptions(rank)
+    interruptions, spread = read_interruptions(rank), summarize_steps(data.steps).duration_ns
     title = f"Average {data.noun}" if picker.step is None else f"{data.noun.capitalize()} {picker.step:,}"
     return Trace(
         noun=data.noun,
@@ -130,7 +132,8 @@ def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
         end_ns=None if graph.start_ns is None else graph.start_ns + int(graph.duration_ns),
         coverage=describe_coverage(data),
         micro_batches="" if data.infers else describe_micro_batches(count_micro_batches(data.steps)),
-        percentiles=list_percentiles(summarize_steps(data.steps).duration_ns),
+        percentiles=list_percentiles(spread),
+        spread=explain_spread(spread, data),
         steadiness=list_steadiness(data),
         outliers=describe_outliers(data, interruptions),
         interruptions=list_interruptions(interruptions, sum_recorded(data.every)),

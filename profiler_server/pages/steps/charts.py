@@ -98,11 +98,10 @@ def _duration_figure(data: StepData) -> Figure:
     kept = data.selection.kept
     band = trace_band(numbers[kept], durations[kept])
     slow = {outlier.step: outlier.duration_ns for outlier in list_outliers(data.steps).shown}
-    lines = [
-        Line("p50", "idle", band.p50_ns, "line", x=band.step),
-        Line("p95", "idle", band.p95_ns, "band", x=band.step),
-        Line(data.noun, "ink", durations),
-    ]
+    lines = [Line(data.noun, "ink", durations)]
+    if len(band.step):
+        below = Line("p50", "idle", band.p50_ns, x=band.step)
+        lines[:0] = [below, Line("p95", "idle", band.p95_ns, "band", x=band.step)]
     if slow:
         lines.append(Line("outlier", "zero", np.array([*slow.values()]), "points", x=np.array([*slow])))
     windows = _find_stretches(numbers[data.selection.detailed & ~kept])
@@ -120,9 +119,8 @@ def _duration_chart(data: StepData) -> Chart:
     window = trace_band(data.selection.step[kept], data.selection.duration_ns[kept]).window_steps
     over = f"each run of {format_count(window)} {data.nouns}" if window < kept.sum() else f"all averaged {data.nouns}"
     shaded = " Detailed windows are shaded." if (data.selection.detailed & ~kept).any() else ""
-    caption = (
-        f"The length of every {data.noun}, over the band from the median to the 95th percentile of {over}.{shaded}"
-    )
+    band = f", over the band from the median to the 95th percentile of {over}" if window else ""
+    caption = f"The length of every {data.noun}{band}.{shaded}"
     values = {f"Longest {data.noun}": data.selection.duration_ns}
     return _chart("duration", (f"{data.noun.capitalize()} time", caption), data, (data.selection.step, values), "max")
 

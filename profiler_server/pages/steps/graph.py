@@ -19,7 +19,8 @@ NOTHING = "–"
 
 @dataclass(frozen=True)
 class PhaseRow:
-    """One phase of the graph. `present` is False for a phase that did not occur; p50 and p95 are over all steps.
+    """One phase of the graph. `present` is False for a phase that did not occur; p50 and p95 are over all averaged steps,
+    where those are enough for them.
 
     `carrier` is the step that carries most of the phase's mean, None where no single one does. `span_ns` is where the
     phase lies on the timeline, None for the average or where only its length is known.
@@ -103,8 +104,8 @@ def _view_phase(
         start=format_duration(lane[0][1]) if lane else NOTHING,
         duration=format_duration(sum(length for _, _, length in lane)) if lane else NOTHING,
         share=share if lane else NOTHING,
-        p50=format_duration(known.p50_ns) if known and known.mean_ns else NOTHING,
-        p95=format_duration(known.p95_ns) if known and known.mean_ns else NOTHING,
+        p50=format_duration(known.p50_ns) if known and known.mean_ns and known.steps > 1 else NOTHING,
+        p95=format_duration(known.p95_ns) if known and known.mean_ns and known.p95_ns is not None else NOTHING,
         present=bool(lane),
         carrier=known.carrier if known and known.share_frac >= NOTED_FRAC else None,
     )

@@ -157,7 +157,17 @@ def list_percentiles(duration: Distribution | None) -> tuple[Figure, ...]:
     if duration.count == 1:
         return (Figure("length", format_duration(duration.mean)),)
     named = (("mean", duration.mean), *duration.list_percentiles(), *ends)
-    return tuple(Figure(label, format_duration(value)) for label, value in named)
+    return tuple(Figure(label, format_duration(value)) for label, value in named if value is not None)
+
+
+def explain_spread(duration: Distribution | None, data: StepData) -> str:
+    """Say what the figures of the distribution are over, and which of them there are not."""
+    if duration is None:
+        return ""
+    if duration.count == 1:
+        return f"One {data.noun} has no spread."
+    unranked = duration.explain_unranked(data.noun) or "Percentiles are interpolated linearly."
+    return f"Over the {data.nouns} that the average covers. {unranked}"
 
 
 def list_steadiness(data: StepData) -> tuple[Figure, ...]:
@@ -258,11 +268,13 @@ def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | N
         f"{format_number_of(summary.count, 'evaluation batch')} took {format_duration(summary.total_ns)}, "
         f"{format_share(summary.share_frac)} of the recorded time. The figures above leave them out."
     )
-    named = (("mean", spread.mean), ("p50", spread.p50), ("p95", spread.p95), ("max", spread.max))
+    ranked = (("p50", spread.p50), ("p95", spread.p95), ("max", spread.max)) if spread.count > 1 else ()
+    named = (("mean" if ranked else "length", spread.mean), *ranked)
     present = [phase for phase in summary.phases if phase.mean_ns]
     shares = format_phase_shares({phase.name: phase.share_frac for phase in present})
     phases = (Figure(PHASE_LABELS[phase.name], format_duration(phase.mean_ns), shares[phase.name]) for phase in present)
-    return EvaluationView(text, tuple(Figure(k, format_duration(v)) for k, v in named), tuple(phases))
+    figures = tuple(Figure(label, format_duration(value)) for label, value in named if value is not None)
+    return EvaluationView(text, figures, tuple(phases))
 
 
 def describe_points(manifest: RankManifest) -> Points:

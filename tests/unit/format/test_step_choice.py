@@ -121,6 +121,15 @@ def test_a_distribution_is_numpys() -> None:
     assert summarize_durations(values[:0]) is None
 
 
+@pytest.mark.parametrize(("count", "ranked"), [(1, False), (19, False), (20, True)])
+def test_few_times_have_a_median_and_no_percentiles_above_it(count: int, ranked: bool) -> None:
+    spread = summarize_durations(np.arange(1, count + 1, dtype=np.int64))
+    assert spread is not None
+    assert spread.p50 == (count + 1) / 2
+    assert {value is not None for _, value in spread.list_percentiles()[1:]} == {ranked}
+    assert (spread.explain_unranked() == "") == ranked
+
+
 def test_phases_of_no_time_have_no_share() -> None:
     rows = build_steps(RunPlan(steps=2))
     for row in rows:

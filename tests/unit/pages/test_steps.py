@@ -63,6 +63,20 @@ def test_an_update_before_the_backward_is_explained_as_zero_grad(order: tuple[st
     assert spans["Forward"] == (1_000 + 10 * order.index("forward"), 1_010 + 10 * order.index("forward"))
 
 
+@pytest.mark.parametrize("steps", [1, 12])
+def test_few_steps_have_no_percentiles_above_the_median(steps: int, tmp_path: Path) -> None:
+    trace = show(build_run(tmp_path / "run", RunPlan(steps=steps, operators=False)))
+    assert {"p90", "p95", "p97", "p99", "p99.9"} & {figure.label for figure in trace.percentiles} == set()
+    assert {row.p95 for row in trace.graph.rows} == {"–"}
+    assert ({row.p50 for row in trace.graph.rows if row.present} == {"–"}) == (steps == 1)
+    assert "percentile" not in trace.charts[0].caption
+    assert trace.spread == (
+        "One step has no spread."
+        if steps == 1
+        else "Over the steps that the average covers. Percentiles above the median need 20 steps; the average covers 12."
+    )
+
+
 def test_what_held_the_training_up_has_its_share_of_the_recorded_time(tmp_path: Path) -> None:
     run = build_case_run(tmp_path / "run", Plant(RunPlan(steps=40), edit=rest_between_epochs(10, 100.0)))
     rows = [(row.name, row.count, row.total, row.mean, row.share) for row in show(run.path).interruptions]
