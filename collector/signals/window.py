@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.autograd import profiler as autograd_profiler
 
+from collector.context.native_lines import leave_out_lines
 from collector.context.signals import SignalContext
 from collector.context.undo import Undo
 from collector.edge import hide_frame
@@ -43,6 +44,7 @@ _BUSY = (
 _NO_DEVICE = 'activities="device" was asked for, and PyTorch sees no device here: the detailed window records the CPU.'
 _log = logging.getLogger("stepscope")
 _LEFT_OPEN = "The detailed window was closed by another thread than the one that opened it, so it could not be saved."
+_OLDER_MEMORY = b"Memory block of unknown size was allocated before"
 _KINETO_LEVEL, _SILENT = "KINETO_LOG_LEVEL", "99"
 # What a session of the user's own calls when it is prepared and started, by whatever face.
 _COMING = ("_prepare_profiler", "_enable_profiler", "_enable_profiler_legacy")
@@ -204,10 +206,15 @@ class _Window:
         self.plan = plan
         self.thread = threading.get_ident()
         self.ends_unix_ns: list[int] = []
+        older = torch.empty(1, device="cpu") if options.memory else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._session = make_session(options)
             self._session.start()
+        # PyTorch prints a line for the first block that is freed and older than a session that records memory, then for
+        # each thousandth: let the first be one of ours, while the line leads nowhere.
+        with leave_out_lines(_OLDER_MEMORY):
+            del older
         self._stall_ns = time.perf_counter_ns() - before
         self._start_unix_ns = time.time_ns()
 
