@@ -45,7 +45,8 @@ class Finding:
     a range by one that is not. `severity` is set by rules that claim nothing. `assumption` is what the prediction
     takes for granted ("transforms took half as long"), where reaching it is up to the user. `settings` are the arguments of
     the DataLoader that the change sets, empty for a change to other code. `saved_per_step_frac` is what a change between
-    the steps saves of the run, as a share of its steps: changes to the step that save less come after it.
+    the steps saves of the run, as a share of its steps: changes to the step that save less come after it. `otherwise` is
+    the fact that is stated where the change gains too little to be suggested.
     """
 
     title: str
@@ -62,6 +63,7 @@ class Finding:
     severity: Literal["medium", "low", "info"] = "info"
     settings: Mapping[str, int | bool] = field(default_factory=dict)
     saved_per_step_frac: float = 0.0
+    otherwise: Finding | None = None
 
 
 @dataclass(frozen=True)

@@ -190,6 +190,8 @@ def _write_notes(case: Case, findings: Findings, claims: Sequence[Claim], doubte
     notes = [write_note(rule, finding) for rule, finding in findings if finding.what_if is None]
     worth = [claim for claim in rank_claims(case, doubted) if not claim.instead_of]
     notes += [write_note(claim.rule, claim.finding, "medium", say_misfit(case)) for claim in worth]
+    said = {claim.rule.id for claim in (*claims, *worth)}
+    notes += [write_note(rule, found.otherwise) for rule, found in findings if found.otherwise and rule.id not in said]
     if case.loading.is_starved and not claims and not worth:
         why = say_misfit(case) if doubted else ""
         stage = "loader" if case.loading.takes_whole_batches else case.loading.bottleneck.stage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import SIMULATED_GAIN, Finding, Rule
-from profiler_server.diagnosis.limits import SEND_NS
+from profiler_server.diagnosis.limits import CAPPED_DEMAND_FRAC, SEND_NS
 from profiler_server.diagnosis.what_if import choose_workers, set_workers
 from profiler_server.diagnosis.wording import (
     STAGES_PAGE,
@@ -14,7 +14,7 @@ from profiler_server.diagnosis.wording import (
     say_wait,
     write_loader,
 )
-from profiler_server.format import format_duration
+from profiler_server.format import format_duration, format_share
 
 _SPLIT = """# An IterableDataset is read whole by every worker, unless its __iter__ splits the work. Split what is cheap
 # (file names, indices), before the work on each sample: one that is made and then skipped costs as much.
@@ -53,6 +53,24 @@ def _judge(case: Case) -> Finding | None:
         what_if=set_workers(case, workers),
         tier="R" if case.loading.loop.assumed else "M",
         gain_range=(0.5, 1.05) if case.loading.loop.assumed else SIMULATED_GAIN,
+        otherwise=_say_no_processor(case) if case.demand_frac >= CAPPED_DEMAND_FRAC else None,
+    )
+
+
+def _say_no_processor(case: Case) -> Finding:
+    """State the fact: who sees a wait for data and num_workers=0 thinks of workers first."""
+    cores, busy = case.host.cores, format_share(min(case.demand_frac, 1.0))
+    processors = "one processor is" if cores == 1 else f"{cores:g} processors are"
+    return Finding(
+        title="Worker processes would gain nothing that is sure here",
+        measured=f"{say_wait(case)} num_workers=0, and the {processors} busy {busy} of the time.",
+        threshold=f"At least {format_share(CAPPED_DEMAND_FRAC)} of the usable processors in use, and no simulated gain that "
+        "noise could not make.",
+        advice="Workers would take the processors from the training. With free ones they would make batches while it "
+        "computes.",
+        change="nproc; uptime  # how many processors there are, and how many programs want one",
+        fix="no change of num_workers",
+        evidence=(STAGES_PAGE, STEPS_PAGE),
     )
 
 

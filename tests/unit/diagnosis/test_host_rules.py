@@ -107,3 +107,19 @@ def test_a_thread_that_waits_for_an_unknown_reason_is_asked_about(tmp_path: Path
     diagnosis = diagnose(build_case_run(tmp_path / "run", plant), 0)
     assert [entry.rule for entry in diagnosis.abstained] == ["gil_contention"]
     assert diagnosis.suggestions == ()
+
+
+@pytest.mark.parametrize(("cores", "gains"), [(1.0, False), (4.0, True)])
+def test_without_free_processors_it_is_a_fact_that_workers_gain_nothing(
+    cores: float, gains: bool, tmp_path: Path
+) -> None:
+    """The training makes its own batches, which keeps one processor busy all the time."""
+    plant = Plant(
+        plan_of(workers=0, data_wait=33.0),
+        edit_stages=compute_all,
+        manifest={"usable_cores": cores, "cpu_count": int(cores), "torch_threads": 1},
+        tables={"resources": cpu_cores(process=0.97, system=0.98, count=400)},
+    )
+    found = next(e for e in diagnose(build_case_run(tmp_path / "run", plant), 0).suggestions if e.rule == "no_workers")
+    assert (found.predicted_step_ns is not None, found.severity != "info") == (gains, gains)
+    assert gains or "num_workers=0, and the one processor is busy 98.0 % of the time" in found.measured

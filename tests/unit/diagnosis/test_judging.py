@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from collector.format.run import open_run
 from profiler_server.analysis.data.loader_simulation import Job, LoopModel, simulate
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.measuring import measure_case
 from tests.support.cases import HEALTHY, PLANTED, Plant, build_case_run, plan_of
 from tests.support.diagnosing import diagnose_plant
 from tests.support.row_edits import evaluate
-from tests.support.runs import MS
+from tests.support.runs import MS, build_run, slow_loader_plan
 
 
 @pytest.mark.parametrize("stage", ["read", "transform", "collate"])
@@ -112,3 +113,15 @@ def test_simulated_gain_of_a_stage_is_that_of_its_share() -> None:
     base = LoopModel(batches=(Job(300.0, 0.0),), steps=(Job(60.0, 0.0),), workers=2, cores=100.0)
     half = dataclasses.replace(base, batches=(Job(150.0, 0.0),))
     assert simulate(base).step_ns == pytest.approx(2 * simulate(half).step_ns, rel=0.02)
+
+
+@pytest.mark.parametrize(("steps", "advised"), [(15, False), (40, True)])
+def test_a_run_is_advised_while_it_records_from_twenty_steady_steps_on(
+    steps: int, advised: bool, tmp_path: Path
+) -> None:
+    plan = dataclasses.replace(slow_loader_plan("read"), steps=steps, state="recording", operators=False)
+    run = open_run(build_run(tmp_path / "run", plan))
+    assert run.state == "recording"
+    found = diagnose(run, 0)
+    assert bool([entry for entry in found.suggestions if entry.predicted_step_ns is not None]) == advised
+    assert advised or "Only" in found.sentence
