@@ -19,6 +19,7 @@ from profiler_server.analysis.data.reading import Reading
 from profiler_server.analysis.data.sampler import SamplerTimes
 from profiler_server.analysis.device.clocks import HeldClock
 from profiler_server.analysis.memory.host import HostLoad
+from profiler_server.analysis.operators.anomaly import AnomalyWork
 from profiler_server.analysis.replay.results import Gain, Replayed
 from profiler_server.analysis.results import DeviceSummary
 from profiler_server.analysis.stacks.stacks import Stacks
@@ -304,7 +305,8 @@ class Host:
 @dataclass(frozen=True)
 class Case:
     """One rank of a run as the rules see it. `loading` is that of the loader that the steps wait for longest; where
-    several feed them, `other_loadings` are the others. `stacks` is None where none were sampled."""
+    several feed them, `other_loadings` are the others. `stacks` is None where none were sampled. `anomaly` is what anomaly
+    detection did, None where it was off or not seen."""
 
     manifest: RankManifest
     steps: Steps
@@ -314,6 +316,7 @@ class Case:
     ranks: Ranks
     other_loadings: tuple[Loading, ...] = ()
     stacks: Stacks | None = None
+    anomaly: AnomalyWork | None = None
 
     @property
     def facts(self) -> Mapping[str, Any]:

@@ -41,6 +41,7 @@ from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.device.precision import find_full_precision
 from profiler_server.analysis.memory.host import HostLoad, summarize_host
 from profiler_server.analysis.memory.peak import find_peak_share
+from profiler_server.analysis.operators.anomaly import AnomalyWork, read_anomaly_work
 from profiler_server.analysis.operators.operators import find_dispatch_share, find_share
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.spread import count_parallel_devices, read_ddp
@@ -98,12 +99,20 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         ranks=_measure_ranks(run, rank.rank, manifest.facts),
         other_loadings=tuple(found[1:]),
         stacks=_read_stacks(rank),
+        anomaly=_read_anomaly(rank),
     )
 
 
 def _read_stacks(rank: RankRun) -> Stacks | None:
     try:
         return read_stacks(rank)
+    except RunError:
+        return None
+
+
+def _read_anomaly(rank: RankRun) -> AnomalyWork | None:
+    try:
+        return read_anomaly_work(rank) if rank.manifest.facts.get("anomaly_mode") is True else None
     except RunError:
         return None
 

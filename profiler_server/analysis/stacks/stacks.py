@@ -75,6 +75,16 @@ class Stacks:
             weights.update(self.find_stage(loader, name))
         return Part(names[0], weights.total(), name_stage(weights))
 
+    def count_through(self, phase: str, name: str, file: str) -> tuple[int, int]:
+        """Return how many samples of a phase lie in a function of a file that ends so, or below it, and all of them."""
+        weights = self.phases.get(phase, {})
+        through = (
+            samples
+            for stack, samples in weights.items()
+            if any(frame.name == name and frame.file.endswith(file) for frame in stack)
+        )
+        return sum(through), sum(weights.values())
+
     def list_below(self, phase: str) -> Mapping[Stack, int]:
         """Return the stacks of a phase from what the loop calls on; where it calls nothing, its own frame."""
         below: Counter[Stack] = Counter()

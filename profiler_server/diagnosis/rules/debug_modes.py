@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
+from profiler_server.analysis.stacks.naming import LEAST_SAMPLES, bound_share
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import MIN_GAIN_FRAC
+from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_duration, format_share
 
@@ -19,7 +24,7 @@ def _judge(case: Case) -> Finding | None:
 def _find_anomaly_mode(case: Case) -> Finding:
     share = case.steps.share("forward", "backward")
     spent = case.steps.phases_ns["forward"] + case.steps.phases_ns["backward"]
-    return Finding(
+    found = Finding(
         title="Anomaly detection is on",
         measured=f"torch.autograd.set_detect_anomaly was on while steps ran; forward and backward take "
         f"{format_duration(spent)}, {format_share(share)} of the step.",
@@ -31,6 +36,78 @@ def _find_anomaly_mode(case: Case) -> Finding:
         evidence=(STEPS_PAGE,),
         severity="medium",
     )
+    cost = _measure_anomaly(case)
+    if cost is None:
+        return replace(found, advice=f"{found.advice} {_UNSEEN}")
+    said = replace(found, measured=f"{found.measured} {cost.sentence}")
+    if cost.least_ns < _LEAST_PREDICTED * MIN_GAIN_FRAC * case.steps.mean_ns:
+        return replace(said, advice=f"{said.advice} {_SMALL}")
+    return replace(
+        said,
+        what_if=shorten_step(case, "anomaly", cost.most_ns, cost.usual_ns / cost.most_ns),
+        gain_range=(cost.least_ns / cost.usual_ns, cost.most_ns / cost.usual_ns),
+        tier="A" if cost.is_measured else "R",
+    )
+
+
+_UNSEEN = (
+    "What that costs depends on the number of operators, and this recording shows neither them nor Python stacks: record "
+    'with Profiler(window="auto") for a range.'
+)
+_SMALL = "What is known of its cost is too small a part of the step for a prediction."
+_LEAST_PREDICTED = 1.5
+"""The least that it costs is so many times what a change must save: noise makes the bar higher."""
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """What anomaly detection takes of a step: at the least, usually, and at most."""
+
+    least_ns: float
+    usual_ns: float
+    most_ns: float
+    sentence: str
+    is_measured: bool
+
+
+def _measure_anomaly(case: Case) -> _Cost | None:
+    """Add up tracebacks and checks: sampled and recorded where they were, tracebacks else by the number of operators."""
+    forward_ns, backward_ns = case.steps.phases_ns["forward"], case.steps.phases_ns["backward"]
+    work = case.anomaly
+    checks_ns = min(work.checks_ns if work is not None else 0.0, backward_ns)
+    through, sampled = case.stacks.count_through("forward", *_KEEPS_TRACEBACK) if case.stacks is not None else (0, 0)
+    is_sampled = sampled >= LEAST_SAMPLES
+    if is_sampled:
+        tracebacks_ns = [forward_ns * share for share in _bound(through, sampled)]
+        said = f"Keeping tracebacks takes {format_share(through / sampled)} of the forward ({sampled:,} samples)"
+    elif work is not None:
+        tracebacks_ns = [min(work.nodes * each_ns, _MOST_OF_FORWARD * forward_ns) for each_ns in _TRACEBACK_NS]
+        low, _, high = tracebacks_ns
+        said = (
+            f"A step keeps {work.nodes:,.0f} tracebacks, of {format_duration(_TRACEBACK_NS[0])} to "
+            f"{format_duration(_TRACEBACK_NS[-1])} each by how deep the code is: {format_duration(low)} to {format_duration(high)}"
+        )
+    else:
+        return None
+    checked = f"; looking for NaN takes {format_duration(checks_ns)} of a detailed step" if checks_ns else ""
+    # Checks are recorded with the cost of recording them, which may be half of it.
+    low, usual, high = (
+        time_ns + part * checks_ns for time_ns, part in zip(tracebacks_ns, (0.4, 0.8, 1.1), strict=True)
+    )
+    if usual <= 0:
+        return None
+    return _Cost(low, usual, high, f"{said}{checked}.", is_sampled)
+
+
+def _bound(through: int, sampled: int) -> tuple[float, float, float]:
+    low, high = bound_share(through, sampled)
+    return 0.8 * low, through / sampled, high
+
+
+_KEEPS_TRACEBACK = ("format_stack", "torch/fx/traceback.py")
+_TRACEBACK_NS = (20_000.0, 40_000.0, 120_000.0)
+"""What a traceback takes: of five frames, of ten, and of thirty in a large framework."""
+_MOST_OF_FORWARD = 0.9
 
 
 def _find_deterministic() -> Finding:
@@ -39,7 +116,8 @@ def _find_deterministic() -> Finding:
         measured="torch.use_deterministic_algorithms was on while steps ran.",
         threshold="Deterministic algorithms on an accelerator.",
         advice="Scatter, index and some convolution kernels have slower deterministic versions. If runs need not be equal "
-        "bit by bit, switch it off and compare.",
+        "bit by bit, switch it off and compare. No range is known beforehand: most kernels are the same in both modes, and "
+        "single ones take many times as long.",
         change="torch.use_deterministic_algorithms(False)",
         fix="without deterministic algorithms",
         evidence=(STEPS_PAGE,),
