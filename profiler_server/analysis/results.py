@@ -38,12 +38,26 @@ class IdleCauses:
 
 @dataclass(frozen=True)
 class DeviceSummary(DeviceTimes):
+    """The times, from the first to the last work, and shares of the steps; `steps_ns` is the time of all of those."""
+
     linked_only: DeviceTimes
     utilization_frac: float | None
     sm_efficiency_frac: float | None
     occupancy_frac: float | None
     tensor_core_frac: float | None
     idle_causes_ns: IdleCauses
+    steps_ns: int = 0
+
+    @property
+    def whole_ns(self) -> int:
+        """The time that shares are of: that of the steps, or from the first to the last work where that is longer."""
+        return max(self.steps_ns, self.total_ns)
+
+    @property
+    def idle_frac(self) -> float | None:
+        """The share of the steps in which nothing runs, before the first and after the last work too."""
+        active_ns = self.total_ns - self.idle_ns
+        return 1.0 - active_ns / self.whole_ns if self.whole_ns else None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,11 @@ from profiler_server.format import format_share
 TIMELINE = Evidence("timeline", "", "Host and device side by side")
 
 
+def say_idle_share(case: Case) -> str:
+    """Return the share of the steps in which nothing runs on the device, as its page has it."""
+    return format_share(case.device.summary.idle_frac if case.device.summary is not None else None)
+
+
 def ask_for_window(case: Case, rule: str) -> Abstention:
     """Say that a rule needs a detailed window in which calls are linked to the work that they launched."""
     imported = "Trace with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."

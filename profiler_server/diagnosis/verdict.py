@@ -235,8 +235,9 @@ def _say_idle(case: Case, bound: BoundBy) -> str:
     if device.idle_ns / device.total_ns < _BETWEEN_FRAC * (bound.share_frac or 0.0):
         share = format_share(bound.share_frac)
         return f"the device has no work, mostly before its first or after its last kernel, for {share} of the step"
-    idle = format_share(device.idle_ns / device.total_ns)
-    return f"the device is idle {idle} of the time between its first and its last work, and {waits}"
+    if device.idle_frac is None or device.idle_frac <= (bound.share_frac or 0.0):
+        return f"the device {waits}"
+    return f"the device is idle {format_share(device.idle_frac)} of the step and {waits}"
 
 
 _KNOWN_WORK = {

@@ -64,8 +64,10 @@ def say_ready(case: Case) -> str:
     """Return how often the next batch was there, as a part of a sentence: by the work on it where that is known."""
     made_frac = case.loading.bottleneck.made_frac
     if made_frac is not None:
-        return f"the workers had finished the batch before it was asked for {format_share(made_frac)} of the time"
-    return f"the next batch is ready {format_share(1.0 - case.loading.not_ready_frac)} of the time"
+        return (
+            f"the workers had finished the batch before it was asked for in {format_share(made_frac)} of the requests"
+        )
+    return f"the next batch is ready in {format_share(1.0 - case.loading.not_ready_frac)} of the requests"
 
 
 def acts_in_steps(case: Case) -> bool:

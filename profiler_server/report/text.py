@@ -133,7 +133,7 @@ def _explain_no_steps(rank: dict[str, Any], run: Run) -> str:
 def _render_pipeline(rank: dict[str, Any]) -> list[str]:
     lines = [
         f"  {queue['name'].replace('_', ' ')}: {queue['mean_depth']:.1f} of {queue['capacity']} on average "
-        f"({format_share(queue['usage_frac'])}), empty {format_share(queue['empty_frac'])} of the time"
+        f"({format_share(queue['usage_frac'])}), empty in {format_share(queue['empty_frac'])} of the requests"
         for queue in rank["queues"]
     ]
     feeding = [entry for entry in rank["loaders"] if entry["feeds_steps"]]

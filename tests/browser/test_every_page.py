@@ -44,7 +44,7 @@ READ: dict[str, dict[str, str]] = {
         "steps": "Data wait",
         "operators": "on the host",
         "device": "No device work",
-        "data": "empty in 30 of 40 steps",
+        "data": "empty in 30 of 40 requests",
         "memory": "Resources were not sampled",
         "ranks": ONE_RANK,
         "timeline": "no device stream in this run",

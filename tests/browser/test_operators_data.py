@@ -61,7 +61,7 @@ def test_a_run_whose_window_never_opened_is_told_an_earlier_one(page: Page, serv
 def test_the_starved_queue_is_told_and_opens(page: Page, server: str) -> None:
     page.goto(f"{server}/runs/slow-transform/data")
     expect(page.get_by_text("Highly input-bound")).to_be_visible()
-    expect(page.get_by_text("empty in 30 of 40 steps")).to_be_visible()
+    expect(page.get_by_text("empty in 30 of 40 requests")).to_be_visible()
     page.get_by_role("link", name="Data processing").click()
     expect(page.get_by_text("Limited by transform")).to_be_visible()
     page.get_by_role("link", name=re.compile("Worker queue")).click()

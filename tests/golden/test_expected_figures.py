@@ -19,6 +19,8 @@ from profiler_server.analysis.accounting.categories import list_categories, summ
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.format import format_share
+from profiler_server.page import PageRequest
+from profiler_server.pages.device import build as build_device_page
 from tests.support.traces import find_sample, list_samples
 
 NAMES = ("bert_small_h100", "owlv2_h100", "qwen05b_h100", "vit_mi300")
@@ -166,8 +168,10 @@ def test_the_verdict_and_the_device_page_give_one_idle_time(tmp_path: Path) -> N
     run = import_trace(find_sample("negative_queue.json.gz"), tmp_path / "run")
     device = summarize_device(run.rank())
     assert device is not None
-    assert format_share(device.idle_ns / device.total_ns) == "64.4 %"
-    assert "idle 64.4 % of the time" in diagnose(run, 0).sentence
+    assert f"idle {format_share(device.idle_frac)} of the step" in diagnose(run, 0).sentence
+    (panel,) = build_device_page(PageRequest(run, "run", 0, (0,), {})).devices
+    idle_frac = sum(part.share_frac for part in panel.accounts if part.label.startswith("Idle"))
+    assert idle_frac == pytest.approx(device.idle_frac)
     steps = [row for row in run.rank().table("steps").to_pylist() if row["kind"] == "train"]
     assert max(row["tail_ns"] / row["duration_ns"] for row in steps) < 0.2
 

@@ -123,7 +123,7 @@ def test_the_bottleneck_can_be_read_without_seeing_colours(fetch: Fetch) -> None
     page = fetch("/runs/slow/data", tab="processing").text
     assert "Limited by transform" in page
     assert "bottleneck" in page
-    assert "empty in 30 of 40 steps" in fetch("/runs/slow/data").text
+    assert "empty in 30 of 40 requests" in fetch("/runs/slow/data").text
 
 
 def test_the_pages_hold_nothing_inline(fetch: Fetch) -> None:

@@ -109,6 +109,7 @@ def summarize_work(work: DeviceWork, rank: RankRun, device: int | None = None) -
         occupancy_frac=_measure_occupancy(work, spans),
         tensor_core_frac=_measure_tensor_core(rank, device),
         idle_causes_ns=_add_causes([find_idle_causes(part) for part in extents]),
+        steps_ns=sum(span.end_ns - span.start_ns for span in spans),
     )
 
 

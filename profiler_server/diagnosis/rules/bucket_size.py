@@ -36,12 +36,12 @@ def _describe_replayed(case: Case, seen: Sighting, gain: Gain) -> Finding | None
     figures = seen.figures
     count = seen.count / figures["backwards"]
     joined = figures["joined"] / figures["backwards"]
-    wanted = round(figures["cap_mib"])
+    wanted, mib_ns = round(figures["cap_mib"]), 1e9 * (1 << 20) / figures["bytes_per_s"]
     finding = Finding(
         title="Gradients are sent in many small buckets",
         measured=f"{count:.0f} buckets per backward, {format_bytes(figures['bytes'] / figures['backwards'])} in all; their "
-        f"all-reduces take {format_duration(seen.spent_ns)} per {case.steps.noun}. Those of this window take "
-        f"{format_duration(figures['latency_ns'])} each and 1 s for {format_bytes(figures['bytes_per_s'])}.",
+        f"all-reduces take {format_duration(seen.spent_ns)} per {case.steps.noun}. By their sizes and times in this window "
+        f"one takes {format_duration(figures['latency_ns'])} and {format_duration(mib_ns)} for each MiB.",
         threshold=f"With larger buckets the replayed step is at least {format_share(MIN_GAIN_FRAC)} shorter.",
         advice=f"Each bucket costs a round trip between the ranks. With bucket_cap_mb={wanted} they are {joined:.0f}, sent when "
         "the last of their gradients is there. Try some sizes: the best depends on the network.",

@@ -62,7 +62,7 @@ def _blame_sending(case: Case, batches: BatchTimes) -> Finding:
 def _blame_handover(case: Case) -> Finding:
     return Finding(
         title="Receiving finished batches is slow",
-        measured=f"{say_wait(case)} The next batch was ready {format_share(1.0 - case.loading.not_ready_frac)} of the time: the "
+        measured=f"{say_wait(case)} The next batch was ready in {format_share(1.0 - case.loading.not_ready_frac)} of the requests: the "
         "step waits to receive its tensors from the worker.",
         threshold=f"{say_input_limit(case)}, the next batch is ready, and it has at least {format_bytes(LARGE_BATCH_BYTES)}.",
         advice="Each tensor of a batch is opened from shared memory by a file that the worker passes on, so many small "

@@ -6,7 +6,7 @@ from profiler_server.analysis.results import Abstention
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import DEVICE_IDLE_FRAC, DISPATCH_FRAC, LAUNCH_IDLE_FRAC
-from profiler_server.diagnosis.seen import predict_or
+from profiler_server.diagnosis.seen import predict_or, say_idle_share
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import OPERATORS_PAGE
 from profiler_server.format import format_share
@@ -30,10 +30,10 @@ def _judge(case: Case) -> Finding | Abstention | None:
     unfed_ns = launches * own_frac * case.loading.loop.regular_step_ns
     finding = Finding(
         title="The host launches kernels slower than the device runs them",
-        measured=f"The device is idle {format_share(device.idle)} of the step; {format_share(host)} of that is waiting for the "
-        f"host to launch the next kernel{_LEFT_OUT if case.loading.wait_frac else ''}.",
-        threshold=f"The device is idle at least {format_share(DEVICE_IDLE_FRAC)} of the step, more than "
-        f"{format_share(LAUNCH_IDLE_FRAC)} of that is waiting for launches, and the host is in operators for at least "
+        measured=f"The device is idle {say_idle_share(case)} of the step: {format_share(launches)} of the step "
+        f"it waits for the host to launch the next kernel{_LEFT_OUT if case.loading.wait_frac else ''}.",
+        threshold=f"The device is idle at least {format_share(DEVICE_IDLE_FRAC)} of the step, it waits for launches for "
+        f"more than {format_share(LAUNCH_IDLE_FRAC)} of that time, and the host is in operators for at least "
         f"{format_share(DISPATCH_FRAC)} of the step.",
         advice="Launch fewer and larger kernels: compile the model (CUDA graphs with mode='reduce-overhead'), or use a "
         "larger batch.",

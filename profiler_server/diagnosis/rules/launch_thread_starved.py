@@ -5,6 +5,7 @@ from __future__ import annotations
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import DEVICE_IDLE_FRAC, QUEUED_FRAC
+from profiler_server.diagnosis.seen import say_idle_share
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_share
@@ -21,7 +22,7 @@ def _judge(case: Case) -> Finding | None:
     return Finding(
         title="The thread that launches kernels waits for a processor",
         measured=f"The training thread queued for a processor {format_share(queued)} of its time, and the device was idle "
-        f"{format_share(shares.idle)} of the step.",
+        f"{say_idle_share(case)} of the step.",
         threshold=f"At least {format_share(QUEUED_FRAC)} of its time in the queue, with the device idle at least "
         f"{format_share(DEVICE_IDLE_FRAC)} of the step.",
         advice="Leave a core to the training thread: fewer workers, fewer threads in each worker, or other programs on other "

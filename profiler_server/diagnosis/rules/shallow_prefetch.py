@@ -37,9 +37,9 @@ def _judge(case: Case) -> Finding | None:
         return None
     return Finding(
         title="Too few batches are prefetched",
-        measured=f"{say_wait(case)} The next batch was missing {format_share(case.loading.not_ready_frac)} of the time, although "
+        measured=f"{say_wait(case)} The next batch was missing in {format_share(case.loading.not_ready_frac)} of the requests, although "
         f"making all batches would take {format_share(load)} of the workers' time.",
-        threshold=f"The next batch is missing more than {format_share(LATE_FRAC)} of the time, and making batches takes less than "
+        threshold=f"The next batch is missing in more than {format_share(LATE_FRAC)} of the requests, and making batches takes less than "
         f"{format_share(PREFETCH_LOAD_FRAC)} of the workers' time.",
         advice=f"Let each worker prepare {depth} batches ahead; memory for batches grows in proportion.",
         change=write_loader(loader, prefetch_factor=depth),

@@ -38,11 +38,11 @@ def _judge(case: Case) -> Finding | Abstention | None:
     guessed = contested or case.loading.loop.assumed
     return Finding(
         title="More workers would keep up",
-        measured=f"{say_wait(case)} The next batch was missing {format_share(case.loading.not_ready_frac)} of the time; "
-        f"a batch takes {format_duration(case.loading.batch_ns)}, and {_say_workers(loader.num_workers)} busy "
-        f"{format_share(min(busy, 1.0))} of the time.",
-        threshold=f"The next batch is missing more than {format_share(EMPTY_QUEUE_FRAC)} of the time, and the workers are busy at "
-        f"least {format_share(WORKERS_BUSY_FRAC)} of the time.",
+        measured=f"{say_wait(case)} The next batch was missing in {format_share(case.loading.not_ready_frac)} of the requests; "
+        f"a batch takes {format_duration(case.loading.batch_ns)}, so {_say_workers(loader.num_workers)} busy for "
+        f"{format_share(min(busy, 1.0))} of a usual {case.steps.noun}.",
+        threshold=f"The next batch is missing in more than {format_share(EMPTY_QUEUE_FRAC)} of the requests, and the workers are busy for "
+        f"at least {format_share(WORKERS_BUSY_FRAC)} of a usual {case.steps.noun}.",
         advice=f"Use {format_number_of(workers, 'worker')}: {choice.reason}, on {format_cores(case.host.cores)}. "
         f"A worker keeps {format_share(case.loading.cpu_need)} of a core busy."
         + say_many_workers(case, workers)

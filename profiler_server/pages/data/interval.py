@@ -128,7 +128,6 @@ def _build_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> 
     if key.loader is None:
         return _build_own_queue(facts, key, summary)
     trace = trace_by_step(facts.samples, key)
-    count, empty = len(trace.steps), trace.empty_steps
     label = label_queue(key)
     chart = Chart(
         id=f"depth-{key.name}-{list(facts.queues).index(key)}",
@@ -145,9 +144,9 @@ def _build_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> 
     return QueueInterval(
         title=label,
         role=_describe_role(facts, key),
-        empty=f"empty in {format_count(empty)} of {format_number_of(count, facts.noun)}",
-        empty_frac=empty / count if count else 0.0,
-        is_starved=count > 0 and empty / count > EMPTY_QUEUE_FRAC,
+        empty=_count_empty(summary),
+        empty_frac=summary.empty_frac,
+        is_starved=summary.empty_frac > EMPTY_QUEUE_FRAC,
         facts=(*_describe_depths(key, summary), *_describe_readiness(facts, key)),
         chart=chart,
         query={"tab": "processing", "queue": key.name},
@@ -156,17 +155,22 @@ def _build_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> 
 
 def _build_own_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> QueueInterval:
     """Show a queue of the user's over time: steps need not be what empties it."""
-    empty = round(summary.empty_frac * summary.samples)
     return QueueInterval(
         title=label_queue(key),
         role="A queue of your own. Its depth is recorded at each request for an item.",
-        empty=f"empty in {format_count(empty)} of {format_number_of(summary.samples, 'request')}",
+        empty=_count_empty(summary),
         empty_frac=summary.empty_frac,
         is_starved=summary.empty_frac > EMPTY_QUEUE_FRAC,
         facts=_describe_depths(key, summary),
         chart=chart_depths(facts.samples, key, f"depth-own-{list(facts.queues).index(key)}"),
         query={"tab": "processing", "queue": key.name},
     )
+
+
+def _count_empty(summary: QueueSummary) -> str:
+    """Count over requests, as the share does: a step that accumulates gradients makes several."""
+    empty = round(summary.empty_frac * summary.samples)
+    return f"empty in {format_count(empty)} of {format_number_of(summary.samples, 'request')}"
 
 
 def _describe_depths(key: QueueKey, summary: QueueSummary) -> tuple[Figure, ...]:

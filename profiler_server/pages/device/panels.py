@@ -33,8 +33,9 @@ _PARTS = (
         "collectives that computation does not hide",
     ),
     ("exposed_copy_ns", "Exposed copy", "copy", "copies that neither of them hides"),
-    ("idle_ns", "Idle", "idle", "nothing runs on the device"),
+    ("idle_ns", "Idle in between", "idle", "nothing runs between the first and the last work"),
 )
+_OUTSIDE = ("Idle around", "idle", "nothing runs yet before the first work of the steps, or any more after the last")
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,13 @@ class StreamLine:
 
 @dataclass(frozen=True)
 class DevicePanel:
-    """One device. `linked` says how much of the work has a known launch, and what the choice of it changes."""
+    """One device. `linked` says how much of the work has a known launch, and what the choice of it changes; `covers` is
+    what the accounts add up to.
+    """
 
     title: str
     facts: tuple[Fact, ...]
-    total: str
+    covers: str
     accounts: tuple[Part, ...]
     linked: str
     streams: tuple[StreamLine, ...]
@@ -87,8 +90,8 @@ def _build_panel(found: DeviceMeasures, name: str, labels: Mapping[int, str], li
     return DevicePanel(
         title=f"Device {found.device}{f': {shorten_middle(name, 60)}' if name else ''}",
         facts=_list_facts(found.summary, found.overlap_frac),
-        total=format_duration(times.total_ns),
-        accounts=_list_accounts(times),
+        covers=_describe_base(found.summary, times),
+        accounts=_list_accounts(times, found.summary.steps_ns),
         linked=_describe_links(found, linked_only),
         streams=tuple(_describe_stream(stream, labels) for stream in found.streams[:STREAMS_SHOWN]),
         streams_left_out=max(0, len(found.streams) - STREAMS_SHOWN),
@@ -127,13 +130,26 @@ def _list_facts(summary: DeviceSummary, overlap: float | None) -> tuple[Fact, ..
     )
 
 
-def _list_accounts(times: DeviceTimes) -> tuple[Part, ...]:
+def _describe_base(summary: DeviceSummary, times: DeviceTimes) -> str:
+    if summary.steps_ns > times.total_ns:
+        return f"All recorded steps: {format_duration(summary.steps_ns)}"
+    return f"From its first to its last work: {format_duration(times.total_ns)}"
+
+
+def _list_accounts(times: DeviceTimes, steps_ns: int) -> tuple[Part, ...]:
+    """List what the device did as shares of the steps, as all figures of the page are."""
+    whole_ns = max(steps_ns, times.total_ns)
+    words = [(label, color, meaning) for _, label, color, meaning in _PARTS]
     values = [int(getattr(times, field)) for field, *_ in _PARTS]
-    fractions = [value / times.total_ns if times.total_ns else 0.0 for value in values]
-    shares = format_shares(fractions)
+    if whole_ns > times.total_ns:
+        words.append(_OUTSIDE)
+        values.append(whole_ns - times.total_ns)
+    fractions = [value / whole_ns if whole_ns else 0.0 for value in values]
     return tuple(
         Part(label, color, format_duration(value), share, fraction, meaning)
-        for (_, label, color, meaning), value, fraction, share in zip(_PARTS, values, fractions, shares, strict=True)
+        for (label, color, meaning), value, fraction, share in zip(
+            words, values, fractions, format_shares(fractions), strict=True
+        )
     )
 
 

@@ -223,7 +223,9 @@ def _describe_device(rank: RankRun) -> Stat:
         return Stat("Device busy", ABSENT, "too many slices for a page", None)
     if summary is None or summary.utilization_frac is None:
         return Stat("Device busy", ABSENT, "needs a detailed window with device activity", None)
-    return Stat("Device busy", format_share(summary.utilization_frac), "of the window runs a kernel", "operators")
+    return Stat(
+        "Device busy", format_share(summary.utilization_frac), "of the detailed steps runs a kernel", "operators"
+    )
 
 
 def _describe_cost(cost_ns: float | None, mean_ns: float | None, noun: str) -> str:

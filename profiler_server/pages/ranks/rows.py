@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from profiler_server.analysis.ranks.ranks import RankSummary
-from profiler_server.analysis.ranks.stragglers import Judgement, Straggler
+from profiler_server.analysis.ranks.stragglers import Judgement
 from profiler_server.analysis.results import DeviceTimes
 from profiler_server.format import ABSENT, format_change, format_count, format_duration, format_share, shorten_middle
 
@@ -30,7 +30,8 @@ DEVICE_KEYS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class RankRow:
-    """One rank. `own_frac` is its own time against the longest, for the bar; `behind` that against the others' median.
+    """One rank. `own_frac` is its own time against the longest, for the bar; `behind` how much longer than the others' median it is,
+    as a share of the step.
 
     `blame` is how much later than the second last it came in the mean step, `last` in how many of the steps it was last.
     """
@@ -201,7 +202,7 @@ def _view(rank: RankSummary, judged: Judgement, device: DeviceTimes | None, long
         step=_write(rank, rank.step_ns),
         own=_write(rank, rank.own_ns),
         own_frac=rank.own_ns / longest if longest else 0.0,
-        behind=_write_behind(rank, straggler),
+        behind=_write_behind(rank, judged),
         blame=_write_known(judged.blame_ns, rank.rank, format_duration),
         last=_write_known(judged.last_frac, rank.rank, format_share),
         data_wait=_write(rank, rank.phases_ns.get("data_wait", 0.0)),
@@ -224,8 +225,12 @@ def _write(rank: RankSummary, value_ns: float) -> str:
     return format_duration(value_ns) if rank.steps else ABSENT
 
 
-def _write_behind(rank: RankSummary, straggler: Straggler | None) -> str:
-    """Return how far a rank is from the median of the others of the slowest, which is one yardstick for all."""
-    if straggler is None or not rank.steps or not straggler.others_ns:
+def _write_behind(rank: RankSummary, judged: Judgement) -> str:
+    """Return how far a rank is from the median of the others of the slowest, as a share of the step: one yardstick for
+    all, and that of the sentences."""
+    straggler = judged.straggler
+    if straggler is None or not rank.steps or not judged.step_ns:
         return ""
-    return format_change(rank.own_ns / straggler.others_ns - 1)
+    if rank.rank == straggler.rank:
+        return format_change(straggler.late_frac)
+    return format_change((rank.own_ns - straggler.others_ns) / judged.step_ns)

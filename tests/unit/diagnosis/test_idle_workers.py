@@ -49,7 +49,7 @@ def diagnose_run(path: Path, missing_in_ten: int, *, late: bool = False) -> tupl
 def test_batches_that_were_finished_in_time_do_not_blame_the_workers(missing_in_ten: int, tmp_path: Path) -> None:
     run, found = diagnose_run(tmp_path / "run", missing_in_ten)
     assert (found.bound_by.kind, found.bound_by.stage) == ("receive", "send")
-    assert "had finished the batch before it was asked for 100.0 % of the time" in found.sentence
+    assert "had finished the batch before it was asked for in 100.0 % of the requests" in found.sentence
     assert not {"slow_read", "too_few_workers"} & {entry.rule for entry in found.suggestions}
     page = data.PAGE.build(PageRequest(run, "run", 0, (0,), {})).interval
     assert page.verdict.title == "Receiving batches takes long"

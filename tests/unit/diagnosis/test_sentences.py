@@ -103,7 +103,7 @@ def test_an_idle_device_is_not_said_to_be_busy_between_its_kernels_and_idle_at_o
     case = with_device(case, busy=0.5)
     assert case.device.summary is not None
     tight = replace(case.device.summary, idle_ns=2_000, total_ns=1_000_000)
-    for total, said in ((case.device.summary, "idle 50.0 % of the time between"), (tight, "before its first or after")):
+    for total, said in ((case.device.summary, "50.0 % of the step"), (tight, "before its first or after")):
         told = judge(replace(case, device=replace(case.device, summary=total, dispatch_frac=0.01))).sentence
         assert said in told
         assert ("idle 0.2 %" in told) is False

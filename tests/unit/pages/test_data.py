@@ -83,7 +83,7 @@ def test_several_loaders_can_be_chosen(tmp_path: Path) -> None:
     write_rows(run, "queues", [sample(1, 1), sample(1, 0, loader=1)])
     page = open_data_page(run)
     assert [(link.label, link.current) for link in page.loaders] == [("0: Train", True), ("1: Val", False)]
-    assert show_interval(run, loader="1").queues[0].empty == "empty in 1 of 1 step"
+    assert show_interval(run, loader="1").queues[0].empty == "empty in 1 of 1 request"
     assert open_data_page(run, loader="9").problems
 
 
@@ -92,7 +92,7 @@ def test_batches_stand_for_the_steps_of_a_run_that_only_infers(tmp_path: Path) -
     assert view.verdict.title == "Highly input-bound"
     assert view.verdict.text.startswith("The batch waits for data")
     assert [figure.label for figure in view.figures] == ["Mean batch", "Wait for batch", "Host-to-device"]
-    assert view.queues[0].empty == "empty in 30 of 40 batches"
+    assert view.queues[0].empty == "empty in 30 of 40 requests"
     assert view.queues[0].chart.columns == ("Batch", "Depth")
     assert view.coverage == "Means are over batches 1–40."
 

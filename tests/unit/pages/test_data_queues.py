@@ -12,7 +12,7 @@ from tests.support.tables import sample, write_rows
 def test_empty_steps_are_counted_and_marked(tmp_path: Path) -> None:
     view = show_interval(build_run(tmp_path / "run", slow_loader_plan("transform")))
     queue = view.queues[0]
-    assert (queue.empty, queue.is_starved) == ("empty in 30 of 40 steps", True)
+    assert (queue.empty, queue.is_starved) == ("empty in 30 of 40 requests", True)
     marks = next(trace for trace in queue.chart.figure["data"] if trace["mode"] == "markers")
     assert len(marks["x"]) == 30
 

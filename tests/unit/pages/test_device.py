@@ -48,6 +48,10 @@ def test_a_device_shows_its_figures_and_accounts_that_sum_to_the_whole(resnet: P
     (device,) = _open(resnet).devices
     assert [fact.value for fact in device.facts] == ["55.5 %", "54.7 %", "49.1 %", "0.0 %", "n/a"]
     assert sum(account.share_frac for account in device.accounts) == pytest.approx(1.0)
+    # Kernels, copies and idle time have one base, so what is not idle is the utilisation and the copies.
+    shares = {account.label: account.share_frac for account in device.accounts}
+    busy_frac = 1.0 - shares["Idle in between"] - shares.get("Idle around", 0.0) - shares["Exposed copy"]
+    assert busy_frac == pytest.approx(0.555, abs=0.002)
     assert device.queue is not None
 
 

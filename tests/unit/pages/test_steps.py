@@ -73,7 +73,7 @@ def test_few_steps_have_no_percentiles_above_the_median(steps: int, tmp_path: Pa
     assert trace.spread == (
         "One step has no spread."
         if steps == 1
-        else "Over the steps that the average covers. Percentiles above the median need 20 steps; the average covers 12."
+        else "Over the steps that the average covers. Percentiles above the median need 20 steps; the average covers 9."
     )
 
 

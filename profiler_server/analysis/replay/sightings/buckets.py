@@ -170,8 +170,8 @@ def _find_best(trial: Trial, buckets: Buckets, fit: TransferFit) -> tuple[_Joini
     if not found:
         return None
     _, best = max(found, key=lambda entry: entry[0])
-    takes = (_take(trial, buckets, best, frac) for frac in (0.5, 1.0))
-    gain = trial.try_change(*takes, _take(trial, buckets, best, 1.0, waits_add_up=False))
+    low, usual = (_take(trial, buckets, best, frac) for frac in (0.5, 1.0))
+    gain = trial.try_change(low, usual, _take(trial, buckets, best, 1.0, waits_add_up=False))
     return None if gain is None else (best, gain)
 
 
@@ -188,9 +188,7 @@ def _join(buckets: Buckets, cap_bytes: int) -> tuple[Ints, ...]:
     return tuple(np.array(run, np.int64) for run in runs if len(run) > 1)
 
 
-def _take(
-    trial: Trial, buckets: Buckets, joining: _Joining, saved_frac: float, *, waits_add_up: bool = True
-) -> Change:
+def _take(trial: Trial, buckets: Buckets, joining: _Joining, saved_frac: float, *, waits_add_up: bool = True) -> Change:
     """Return the change to larger buckets; the host makes fewer calls, but for the poor version, which saves less."""
     last = np.array([run[-1] for run in joining.runs], np.int64)
     gone = np.concatenate([run[:-1] for run in joining.runs])

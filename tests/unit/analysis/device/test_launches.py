@@ -21,7 +21,7 @@ def test_a_delay_runs_from_the_end_of_the_call_to_the_start_of_the_work(tmp_path
     assert found is not None
     assert (found.count, found.unlinked, found.short, found.late, found.slow) == (3, 0, 1, 1, 1)
     assert (found.delay_p50_ns, found.delay_max_ns) == (5_000, 200_000)  # b began inside of its call: no delay
-    assert found.delay_p95_ns == pytest.approx(5_000 + 0.9 * 195_000)
+    assert found.delay_p95_ns is None  # of three launches
 
 
 @pytest.mark.parametrize(
