@@ -12,7 +12,6 @@ from profiler_server.format import format_duration
 MOST_SHIFTS = 6
 TOLD_DRIFT = 1e-6
 _LACKS: Mapping[Lack, str] = {
-    "unread": "it cannot be read",
     "no calls": "no collective was recorded on both sides",
     "none shared": "it shares no collective with the others that all ranks leave together",
     "few shared": "it shares fewer than three collectives with the others",
@@ -63,8 +62,9 @@ def _name_drift(clock: RankClock) -> str:
 
 def _describe_unknown(clocks: Sequence[RankClock]) -> list[str]:
     unknown = [clock for clock in clocks if clock.known == "unknown"]
-    reasons = dict.fromkeys(clock.lack for clock in unknown)
-    found = []
+    reasons = dict.fromkeys(clock.lack for clock in unknown if clock.lack != "unread")
+    unread = [clock.rank for clock in unknown if clock.lack == "unread"]
+    found = [f"Not shown, because it cannot be read: {format_ranks_named(unread)}."] if unread else []
     for lack in reasons:
         ranks = [clock.rank for clock in unknown if clock.lack == lack]
         shown, their = (

@@ -10,7 +10,7 @@ import numpy as np
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from profiler_server.analysis.ranks.meeting import Arrival, Meeting, find_meeting
-from profiler_server.analysis.ranks.ranks import FEW_RANKS, RankSummary, summarize_ranks, summarize_some
+from profiler_server.analysis.ranks.ranks import FEW_RANKS, RankSummary, summarize_some
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.store import Place, Timeline
 from profiler_server.timeline.view import view_place
@@ -20,7 +20,7 @@ MOST_LISTED = 32
 
 def summarize_asked(run: Run, shown: Sequence[int]) -> tuple[RankSummary, ...]:
     """Return the ranks among which a collective is looked for: all of a run, of very many those that are shown."""
-    return summarize_ranks(run) if len(run.ranks) <= FEW_RANKS else summarize_some(run, shown)
+    return summarize_some(run, run.ranks if len(run.ranks) <= FEW_RANKS else shown)
 
 
 def find_meeting_at(run: Run, timeline: Timeline, start: int, length: int, shown: Sequence[int]) -> Meeting | None:

@@ -72,7 +72,7 @@ def test_a_rank_that_cannot_be_read_harms_no_other(asker: Asker) -> None:
     text, data = read_page(asker, "/runs/broken/timeline?ranks=0,1,2")
     assert data["ranks"] == [0, 1, 2]
     assert [clock["known"] for clock in data["clocks"]] == ["reference", "unknown", "host"]
-    assert "rank 1 cannot be aligned (it cannot be read)" in text
+    assert "Not shown, because it cannot be read: rank 1." in text
     assert asker.ask("/runs/broken/ranks").status_code == 200
 
 

@@ -100,8 +100,7 @@ def _align_pair(first: RankSummary, other: RankSummary) -> RankClock:
     one_host = bool(first.host) and first.host == other.host
     known: Known = "host" if one_host else "unknown"
     if first.calls is None or other.calls is None:
-        lacking = other if other.calls is None else first
-        return RankClock(other.rank, known, lack="unread" if lacking.reason else "no calls")
+        return RankClock(other.rank, known, lack="no calls" if other.is_read else "unread")
     matched = match_calls({first.rank: first.calls, other.rank: other.calls}, one_host)
     meetings = max(matched.meetings, key=_weigh, default=None)
     if meetings is None:

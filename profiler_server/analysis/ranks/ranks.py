@@ -52,7 +52,7 @@ class RankSummary:
     `noise_ns` is the standard error of `own_ns`. `track` holds every training step, for the picture; `together` those of
     its average that are set beside the steps of other ranks.
     `moment` is what its manifest tells of where it was at last. `detailed` are the steps in detailed windows that its average leaves out. `starved_frac` is the share of its time that the training process was ready to run and had no processor.
-    `reason` says why a rank has no figures, which are 0 then.
+    `reason` says why a rank has no figures, which are 0 then; `is_read` is False for one whose manifest is damaged.
     """
 
     rank: int
@@ -72,9 +72,11 @@ class RankSummary:
     starved_frac: float = 0.0
     moment: Any = None
     detailed: Ints = field(default_factory=lambda: NO_STEPS.step)
+    is_read: bool = True
 
 
 _SUMMARIES: MemoryCache[RankSummary] = MemoryCache(2 * MOST_RANKS)
+_CALLS: MemoryCache[Calls | None] = MemoryCache(FEW_RANKS)
 _DEVICES: MemoryCache[DeviceTimes | None] = MemoryCache(2 * MOST_RANKS)
 _LOOKED: dict[Hashable, tuple[tuple[int, ...], float, tuple[RankSummary, ...]]] = {}
 
@@ -97,8 +99,15 @@ def summarize_ranks(run: Run) -> tuple[RankSummary, ...]:
 
 
 def summarize_some(run: Run, numbers: Sequence[int]) -> tuple[RankSummary, ...]:
-    """Summarise some ranks of a run as `summarize_ranks` does all of them."""
-    return _summarize(run, tuple(numbers), min(len(run.ranks), MOST_RANKS))
+    """Summarise some ranks of a run, with the collectives of those that have no steps: imported traces need none."""
+    return tuple(_add_calls(run, rank) for rank in _summarize(run, tuple(numbers), min(len(run.ranks), MOST_RANKS)))
+
+
+def _add_calls(run: Run, summary: RankSummary) -> RankSummary:
+    if summary.calls is not None or not summary.reason or not summary.is_read:
+        return summary
+    rank = run.read_rank(summary.rank)
+    return replace(summary, calls=_CALLS.find_or_compute_rank(rank, lambda: _read_calls(rank, MOST_CALLS)))
 
 
 def _summarize(run: Run, ranks: tuple[int, ...], of_all: int) -> tuple[RankSummary, ...]:
@@ -118,7 +127,7 @@ def _read_summary(rank: RankRun, most_calls: int) -> RankSummary:
     try:
         manifest, state = rank.manifest, rank.state
     except RunError as error:
-        return RankSummary(rank.rank, "", "crashed", 0, 0.0, 0.0, 0.0, {}, reason=str(error))
+        return RankSummary(rank.rank, "", "crashed", 0, 0.0, 0.0, 0.0, {}, reason=str(error), is_read=False)
     try:
         summary = _read_steps(rank, state, most_calls)
     except RunError as error:

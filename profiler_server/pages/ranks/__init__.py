@@ -58,6 +58,7 @@ class Comparison:
     picture: HoldUp | None
     table: RankTable
     hosts: tuple[HostRow, ...]
+    hosts_of_all: int
     charts: tuple[Chart, ...]
     map: StepMap
     noun: str
@@ -85,7 +86,7 @@ def build(request: PageRequest) -> RanksPage:
     ranks = summarize_ranks(request.run)
     known = [rank for rank in ranks if rank.steps]
     if len(ranks) < 2:
-        alone = view_collectives(summarize_collectives(ranks), match_ranks(ranks))
+        alone = view_collectives(summarize_collectives(ranks), match_ranks(ranks), saw_windows_only(ranks))
         return RanksPage(_explain_one(request), None, alone)
     if not known:
         reason = f"None of the {len(ranks)} ranks has a step or a batch: {ranks[0].reason}"
@@ -128,14 +129,20 @@ def _compare(request: PageRequest, ranks: tuple[RankSummary, ...]) -> Comparison
         picture=draw_hold_up(judged),
         table=list_rows(order, ranks, judged, devices.times),
         hosts=list_hosts(ranks, judged),
+        hosts_of_all=len({rank.host for rank in ranks if rank.steps}),
         charts=build_charts(_choose_drawn(order), devices.times),
         noun=noun,
         map=build_map(request.run, ranks, order.shown, request.query.get("map", "")),
-        collectives=view_collectives(rows, match_ranks(ranks)),
+        collectives=view_collectives(rows, match_ranks(ranks), saw_windows_only(ranks)),
         what_if=view_what_if(recall_what_if(request.run)),
         notes=_list_notes(request, ranks, judged, devices.pending),
         example=choose_example(ranks),
     )
+
+
+def saw_windows_only(ranks: Sequence[RankSummary]) -> bool:
+    """Say whether all collectives of the ranks were seen in detailed windows, and none was timed outside of them."""
+    return not any(rank.calls is not None and (rank.calls.held_ns >= 0).any() for rank in ranks)
 
 
 def _choose_drawn(order: Order) -> list[RankSummary]:

@@ -59,29 +59,29 @@ class CollectiveSum:
 
 @dataclass(frozen=True)
 class CollectiveTable:
-    """`left_out` says how many lines are not listed, empty for none."""
+    """`in_windows` says that the calls were seen in detailed windows only."""
 
     sums: tuple[CollectiveSum, ...]
     rows: tuple[CollectiveLine, ...]
     has_bytes: bool
     note: str
-    left_out: str
+    in_windows: bool
 
 
-def view_collectives(rows: Sequence[CollectiveRow], matched: Matched) -> CollectiveTable | None:
+def view_collectives(
+    rows: Sequence[CollectiveRow], matched: Matched, in_windows: bool = False
+) -> CollectiveTable | None:
     """Lay the collectives out, None where none were recorded."""
     if not rows:
         return None
     ordered = sorted(rows, key=lambda row: (row.name, row.rank))
     totals = sum_by_name(rows)
-    hidden = len(rows) - MOST_ROWS
-    left_out = f"The first {MOST_ROWS} of {format_count(len(rows))} lines are listed." if hidden > 0 else ""
     return CollectiveTable(
         sums=tuple(_view_total(total) for total in totals[:MOST_NAMES]) if len({row.rank for row in rows}) > 1 else (),
         rows=tuple(_view(row) for row in ordered[:MOST_ROWS]),
         has_bytes=any(row.bytes is not None for row in rows),
         note=_describe(rows, matched),
-        left_out=left_out,
+        in_windows=in_windows,
     )
 
 
@@ -134,7 +134,7 @@ def _describe(rows: Sequence[CollectiveRow], matched: Matched) -> str:
         )
     if paired < total:
         share = format_share((total - paired) / total)
-        text += f" {share} of the calls have no partner in another rank: the detailed windows were not open at the same steps."
+        text += f" {share} of the calls have no partner in another rank: they did not record the same steps."
     if len(rows) > MOST_ROWS:
         text += f" The first {MOST_ROWS} of {format_count(len(rows))} rows are shown."
     return text

@@ -10,7 +10,7 @@ from profiler_server.analysis.choice import choose_ranks, spell_numbers
 from profiler_server.analysis.ranks.one_clock import MOST_TOGETHER, align_ranks
 from profiler_server.analysis.ranks.ranks import summarize_some
 from profiler_server.diagnosis.clock_sentences import describe_clocks
-from profiler_server.page import Notice, PageRequest
+from profiler_server.page import PageRequest
 from profiler_server.timeline.view import view_clock
 
 PROPOSED = 3
@@ -23,7 +23,7 @@ class Together:
     text: str
     most: int
     sentence: str
-    problem: Notice | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def read_chosen(request: PageRequest) -> Chosen:
     try:
         ranks = choose_ranks(request.ranks, text, MOST_TOGETHER)
     except OptionError as error:
-        problem = Notice("empty", "These ranks cannot be shown together", f"{error}. Rank {request.rank} is shown.")
+        problem = f"These ranks cannot be shown together: {error}. Rank {request.rank} is shown."
         return Chosen(Together(text[:200], MOST_TOGETHER, "", problem))
     if request.query.get("rank"):
         ranks = tuple(dict.fromkeys((request.rank, *ranks)))[:MOST_TOGETHER]

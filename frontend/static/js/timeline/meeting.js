@@ -28,7 +28,7 @@ export async function askMeeting(viewer, slice) {
 
 /**
  * @param {Meeting} meeting @param {(rank: number, place: import("./state.js").Place) => void} follow
- * @returns {HTMLElement} who came when
+ * @returns {[HTMLElement, HTMLElement]} who was waited for, and who came when
  */
 export function showMeeting(meeting, follow) {
   const rows = meeting.arrivals.map(({ rank, late, waited, length, place }) => [
@@ -40,7 +40,8 @@ export function showMeeting(meeting, follow) {
   const more = meeting.count - meeting.arrivals.length;
   const rest = more > 0 ? [make("p", { class: "muted" }, `and ${count(more)} ranks in between`)] : [];
   const heads = ["Rank", "Came", "Waited for the last", "In the call"];
-  return make("section", { class: "slice-meeting", "aria-label": "The ranks in this collective" }, make("p", {}, meeting.sentence), table(heads, rows, [1, 2, 3]), ...rest);
+  const list = make("section", { class: "slice-meeting", "aria-label": "The ranks in this collective" }, table(heads, rows, [1, 2, 3]), ...rest);
+  return [make("p", {}, meeting.sentence), list];
 }
 
 /**

@@ -77,7 +77,9 @@ export class Selection {
     const found = await askMeeting(viewer, chosen);
     if (!found || viewer.state.selected !== chosen) return;
     viewer.state.meeting = found;
-    viewer.panel.append(showMeeting(found, (rank, place) => this.select(place.id, rank, true)));
+    const [sentence, list] = showMeeting(found, (rank, place) => this.select(place.id, rank, true));
+    viewer.panel.querySelector("header")?.after(sentence);
+    viewer.panel.append(list);
     viewer.dirty();
   }
 

@@ -84,10 +84,10 @@ def test_a_rank_with_too_few_collectives_says_so(calls: slice, lack: str) -> Non
     assert clocks[1].known == "aligned"
 
 
-@pytest.mark.parametrize(("reason", "lack"), [("", "no calls"), ("rank.json is damaged", "unread")])
-def test_a_rank_without_collectives_or_that_cannot_be_read_has_no_common_clock(reason: str, lack: str) -> None:
+@pytest.mark.parametrize(("is_read", "lack"), [(True, "no calls"), (False, "unread")])
+def test_a_rank_without_collectives_or_that_cannot_be_read_has_no_common_clock(is_read: bool, lack: str) -> None:
     ranks = list(summarize_job(make_job(PLAN)))
-    ranks[3] = replace(ranks[3], calls=None, reason=reason)
+    ranks[3] = replace(ranks[3], calls=None, is_read=is_read)
     assert (align_ranks(ranks)[3].known, align_ranks(ranks)[3].lack) == ("unknown", lack)
 
 
