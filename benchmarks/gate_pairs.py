@@ -12,8 +12,8 @@ gate would be given, and asks the gate:
 - five pairs of a and b: the slowdown is real; and five pairs of one program with the steps of one side multiplied.
 
 Beside each share stands its 95 % interval as if the draws were independent. They share recordings, so the truth is less
-sure than that: the number of recordings says how much there is to draw from. With --keep the runs stay in DIR, and are
-judged again, without recording, when it holds some.
+sure than that: the number of recordings says how much there is to draw from. With --keep the runs stay in DIR, and those
+that it holds already count.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ Pair = tuple[RunTimes, RunTimes]
 
 
 def record(folder: Path, runs: int, steps: int, limit_s: float) -> None:
-    """Record runs in the order a b b a until there are enough, or the time is over."""
+    """Record runs in the order a b b a until the folder holds enough, or the time is over."""
     script, begun = folder / "train.py", time.monotonic()
     script.write_text(SCRIPT, encoding="utf-8")
     environment = {**os.environ, "PROFILER_VERDICT": "0"}
-    for number in range(runs):
+    for number in range(len(list(folder.glob("[ab]-*"))), runs):
         if time.monotonic() - begun > limit_s:
             print(f"the time is over after {number} runs", flush=True)
             return
@@ -162,8 +162,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        if not any(folder.glob("[ab]-*")):
-            record(folder, given.runs, given.steps, 60.0 * given.minutes)
+        record(folder, given.runs, given.steps, 60.0 * given.minutes)
         runs = read_runs(folder)
     if len(runs) < LEAST_RUNS:
         sys.exit(f"{len(runs)} recordings are too few to draw from; at least {LEAST_RUNS} are needed")
