@@ -58,7 +58,7 @@ def command(
         typer.Option(metavar="ADDRESS", help="Have a Dask cluster read the files, such as tcp://scheduler:8786."),
     ] = None,
 ) -> None:
-    """Make a run of torch.profiler traces (.json, .json.gz), operations of a job (.parquet) or Flight Recorder dumps."""
+    """Make a run of torch.profiler traces (.json, .json.gz), operations of a job (.parquet), Flight Recorder dumps or NCCL's status."""
     from collector.traces.importing import Importing, import_traces
     from profiler_server.store.mirror import find_mirror
 

@@ -1,4 +1,4 @@
-"""Traces: Kineto's and our own exports as JSON, operations of a job as Parquet, dumps of the Flight Recorder.
+"""Traces: Kineto's and our own exports as JSON, operations of a job as Parquet, dumps of the Flight Recorder, a status of NCCL.
 
 Real samples are taken where they are at hand, cut to a size that can be read thousands of times.
 """
@@ -27,6 +27,7 @@ from tests.fuzz.frame import Case, HarmError
 from tests.fuzz.mutations import ODD_VALUES, Mutation, cut, drop, flip, insert, repeat, spoil_bytes, spoil_json
 from tests.fuzz.tables import mutate_table
 from tests.support.dumps import make_dump, make_entry
+from tests.support.status import make_communicator, make_missing, make_rank, make_status
 from tests.support.traces import CARRIED as SAMPLES_CARRIED
 from tests.support.traces import SAMPLES, build_trace, training_steps, write_trace
 
@@ -122,6 +123,9 @@ def _make_seeds() -> dict[str, list[bytes]]:
         "job.parquet": [JOB.read_bytes()],
         "trace_rank_0": [pickle.dumps(dump, protocol=2), pickle.dumps(dump, protocol=4)],
         "trace_rank_1.json": [json.dumps(dump).encode()],
+        "ras.json": [
+            json.dumps(make_status(make_communicator([make_rank(0), make_rank(1)], make_missing(2)))).encode()
+        ],
     }
 
 
@@ -140,7 +144,7 @@ class Traces:
         seed = chance.choice(self._seeds[name])
         if name == "job.parquet" and chance.random() < 0.7:
             return Case(name, mutate_table(chance, self._job))
-        if name == "trace_rank_1.json":
+        if name in ("trace_rank_1.json", "ras.json"):
             return Case(name, spoil_json(chance, seed))
         if name in ("job.parquet", "trace_rank_0"):
             return Case(name, spoil_bytes(chance, seed))

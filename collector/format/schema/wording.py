@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+MOST_NAMED = 8
+
 
 def format_number_of(count: int, noun: str) -> str:
     """Return a count with its noun, `1 step`, `40 batches`, `1,200 steps`."""
@@ -12,6 +16,14 @@ def format_ranks(there: int, world_size: int) -> str:
     """Return how many ranks of a run are here, `4 ranks`, or `2 of 128 ranks` where the others left nothing."""
     of = f"{there:,} of " if there < world_size else ""
     return of + format_number_of(max(there, world_size), "rank")
+
+
+def format_ranks_named(ranks: Sequence[int]) -> str:
+    """Return `rank 3` or `ranks 3, 5`, the first of many."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    more = f" and {len(ranks) - MOST_NAMED:,} more" if len(ranks) > MOST_NAMED else ""
+    return f"ranks {', '.join(map(str, ranks[:MOST_NAMED]))}{more}"
 
 
 def form_plural(noun: str) -> str:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from collector.traces.call import find_element_bytes
+from collector.traces.flight.values import read_number, read_text
 
 _RANK = re.compile(r"(\d{1,9})\D*$")
 _NUMBERS = re.compile(r"\d{1,9}")
-_MOST_TEXT = 300
 _MOST_RANKS = 1_000_000
 _MOST_ENTRIES = 1_000_000
 _OWN_CODE = ("torch/", "torch\\", "<frozen")
@@ -71,7 +71,7 @@ def read_dump(value: Any, file_name: str) -> Dump:
     config = value["pg_config"] if isinstance(value["pg_config"], dict) else {}
     status = value.get("pg_status")
     done = {
-        str(group): _number(entry.get("last_completed_collective"), -1)
+        str(group): read_number(entry.get("last_completed_collective"), -1)
         for group, entry in (status.items() if isinstance(status, dict) else ())
         if isinstance(entry, dict)
     }
@@ -80,7 +80,7 @@ def read_dump(value: Any, file_name: str) -> Dump:
     return Dump(
         rank=int(match[1]) if match else None,
         version=str(value.get("version", ""))[:20],
-        groups={_text(name): _read_ranks(entry) for name, entry in config.items()},
+        groups={read_text(name): _read_ranks(entry) for name, entry in config.items()},
         labels=_read_labels(value["entries"]),
         entries=entries,
     )
@@ -90,7 +90,7 @@ def _read_entry(entry: Any, at: int, done: Mapping[str, int]) -> Entry:
     if not isinstance(entry, dict):
         raise DumpError(f"entry {at} is not a mapping")
     is_p2p = bool(entry.get("is_p2p"))
-    sequence = _number(entry.get("p2p_seq_id" if is_p2p else "collective_seq_id"), -1)
+    sequence = read_number(entry.get("p2p_seq_id" if is_p2p else "collective_seq_id"), -1)
     if sequence < 0:
         raise DumpError(f"entry {at} has no sequence number")
     group, state = _read_group(entry), str(entry.get("state", ""))
@@ -103,13 +103,13 @@ def _read_entry(entry: Any, at: int, done: Mapping[str, int]) -> Entry:
     return Entry(
         group=group,
         sequence=sequence,
-        name=_text(entry.get("profiling_name") or "collective"),
+        name=read_text(entry.get("profiling_name") or "collective"),
         is_p2p=is_p2p,
         is_completed=is_completed,
         is_started=is_completed or state == "started",
-        created_ns=_number(entry.get("time_created_ns"), 0),
-        started_ns=_number(entry.get("time_discovered_started_ns"), 0) or None,
-        completed_ns=_number(entry.get("time_discovered_completed_ns"), 0) or None,
+        created_ns=read_number(entry.get("time_created_ns"), 0),
+        started_ns=read_number(entry.get("time_discovered_started_ns"), 0) or None,
+        completed_ns=read_number(entry.get("time_discovered_completed_ns"), 0) or None,
         bytes=_count_bytes(shapes, dtype),
         dtype=dtype,
         shapes=_format_shapes(shapes),
@@ -120,8 +120,8 @@ def _read_entry(entry: Any, at: int, done: Mapping[str, int]) -> Entry:
 def _read_group(entry: Mapping[Any, Any]) -> str:
     group = entry.get("process_group")
     if isinstance(group, (tuple, list)) and group:
-        return _text(group[0])
-    return _text(entry.get("pg_id", ""))
+        return read_text(group[0])
+    return read_text(entry.get("pg_id", ""))
 
 
 def _read_labels(entries: list[Any]) -> dict[str, str]:
@@ -130,7 +130,7 @@ def _read_labels(entries: list[Any]) -> dict[str, str]:
     for entry in entries:
         group = entry.get("process_group") if isinstance(entry, dict) else None
         if isinstance(group, (tuple, list)) and len(group) > 1:
-            found.setdefault(_text(group[0]), _text(group[1]))
+            found.setdefault(read_text(group[0]), read_text(group[1]))
     return found
 
 
@@ -147,7 +147,7 @@ def _count_bytes(shapes: Any, dtype: str) -> int | None:
         return None
     total = 0
     for shape in shapes[:10_000]:
-        numbers = [_number(n, -1) for n in shape] if isinstance(shape, (list, tuple)) and len(shape) < 32 else [-1]
+        numbers = [read_number(n, -1) for n in shape] if isinstance(shape, (list, tuple)) and len(shape) < 32 else [-1]
         if min(numbers, default=0) < 0:
             return None
         count = 1
@@ -161,7 +161,7 @@ def _format_shapes(shapes: Any) -> str:
     if not isinstance(shapes, list):
         return ""
     known = [shape for shape in shapes[:4] if isinstance(shape, (list, tuple)) and len(shape) < 32]
-    return ", ".join("[" + ", ".join(str(_number(n, -1)) for n in shape) + "]" for shape in known)
+    return ", ".join("[" + ", ".join(str(read_number(n, -1)) for n in shape) + "]" for shape in known)
 
 
 def _find_place(frames: Any) -> str:
@@ -172,18 +172,9 @@ def _find_place(frames: Any) -> str:
         path = str(frame.get("filename", ""))
         if path and not any(part in path for part in _OWN_CODE):
             name = path.replace("\\", "/").rsplit("/", 1)[-1]
-            return f"{_text(name)}:{_number(frame.get('line'), 0)} in {_text(frame.get('name', ''))}"
+            return f"{read_text(name)}:{read_number(frame.get('line'), 0)} in {read_text(frame.get('name', ''))}"
     return ""
 
 
 def _first(values: Any) -> str:
-    return _text(values[0]) if isinstance(values, list) and values else ""
-
-
-def _number(value: Any, absent: int) -> int:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1 << 62
-    return int(value) if is_number else absent
-
-
-def _text(value: Any) -> str:
-    return str(value)[:_MOST_TEXT] if isinstance(value, (str, int)) else ""
+    return read_text(values[0]) if isinstance(values, list) and values else ""

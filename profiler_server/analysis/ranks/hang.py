@@ -5,79 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from collector.format.parts import find_files
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
-from profiler_server.format import format_bytes, format_number_of
+from profiler_server.analysis.ranks.held import Call, Cause, Hang
+from profiler_server.analysis.ranks.status import find_held
 
-Cause = Literal["missing", "mismatch", "network", "no_dump"]
-MOST_NAMED = 8
 MOST_RANKS = 4096
 
 
-@dataclass(frozen=True)
-class Call:
-    """A collective as one rank entered it."""
-
-    name: str
-    bytes: int | None
-    shapes: str
-    dtype: str
-    place: str
-    is_completed: bool
-
-
-@dataclass(frozen=True)
-class Hang:
-    """The first collective of a group that did not end.
-
-    `missing` are ranks that never entered it, `waiting` those inside; `last` is the last call that each missing rank
-    entered before (its number, and the call), where it left any.
-    """
-
-    group: str
-    label: str
-    sequence: int
-    name: str
-    bytes: int | None
-    cause: Cause
-    missing: tuple[int, ...]
-    waiting: tuple[int, ...]
-    last: Mapping[int, tuple[int, Call]]
-    differing: Mapping[int, str]
-
-    @property
-    def sentence(self) -> str:
-        """What hangs, in one or two sentences for pages and reports."""
-        size = f", {format_bytes(self.bytes)}" if self.bytes else ""
-        what = f"collective {self.sequence:,} ({self.name}{size}) of group {self.label or self.group}"
-        if self.cause == "mismatch":
-            rank = min(self.differing)
-            return f"Rank {rank} called {self.differing[rank]} where others called {self.name}: {what} cannot end."
-        if self.cause == "network":
-            return f"All {format_number_of(len(self.waiting), 'rank')} entered {what} and it did not end: look at the network."
-        who = _name_ranks(self.missing)
-        waiting = "1 rank waits" if len(self.waiting) == 1 else f"{len(self.waiting):,} ranks wait"
-        if self.cause == "no_dump":
-            return f"{who} left no dump; {waiting} in {what}."
-        text = f"{who} never entered {what}; {waiting} in it."
-        if (known := self.last.get(self.missing[0])) is not None:
-            number, call = known
-            place = f" at {call.place}" if call.place else ""
-            text += f" The last that rank {self.missing[0]} entered is {number:,} ({call.name}){place}."
-        return text
-
-
 def find_hang(run: Run) -> Hang | None:
-    """Return the collective that holds a job, None where every one has ended or no dump was imported."""
+    """Return the collective that holds a job, None where every one has ended or neither dumps nor a status were imported."""
     if run.manifest.source == "collector":  # its ranks have no dumps, and there may be very many of them
         return None
     groups = _read_groups(run)
     pending = [(call_number, name) for name, group in groups.items() for call_number in group.list_open()]
     if not pending:
-        return None
+        return None if groups else find_held(run)
     # The group in which most calls are open: others hang because of it.
     open_calls = Counter(name for _, name in pending)
     chosen = max(open_calls, key=lambda name: (open_calls[name], name))
@@ -175,10 +121,3 @@ def _read_call(row: Mapping[str, Any]) -> Call:
     return Call(
         row["name"], row["bytes"], row["shapes"] or "", row["dtype"] or "", row["place"] or "", row["is_completed"]
     )
-
-
-def _name_ranks(ranks: Sequence[int]) -> str:
-    if len(ranks) == 1:
-        return f"Rank {ranks[0]}"
-    shown = ", ".join(map(str, ranks[:MOST_NAMED]))
-    return f"Ranks {shown}{' …' if len(ranks) > MOST_NAMED else ''}"

@@ -19,7 +19,8 @@ from collector.format.run import Run
 from collector.format.schema.errors import TraceError
 from collector.traces import import_trace
 from collector.traces.flight.pickles import PickleError, read_plain_pickle
-from profiler_server.analysis.ranks.hang import Hang, find_hang
+from profiler_server.analysis.ranks.hang import find_hang
+from profiler_server.analysis.ranks.held import Hang
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.page import PageRequest
 from profiler_server.pages.ranks import build as build_ranks
