@@ -48,6 +48,8 @@ class Notes:
     cpu_count: int | None = None
     usable_cores: float | None = None
     torch_threads: int | None = None
+    terminal: list[int] = field(default_factory=list)
+    """What tells the stderr of the training process from other files: device and number."""
 
     @property
     def clock(self) -> Clock:

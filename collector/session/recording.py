@@ -28,6 +28,7 @@ from collector.session.ending import NO_STEPS, count_recorded, spell_end
 from collector.session.place import Launch, Place, abandon_place, claim_place, find_launch_id
 from collector.session.rehearsal import CostSampler
 from collector.sidecar.losses import spell_remedy
+from collector.sidecar.terminal import describe_terminal
 
 _NO_THREAD = -2
 _SWITCHES = ("data_pipeline", "memory", "resources", "stacks", "triggers")
@@ -229,6 +230,7 @@ def _build_notes(place: Place, options: Options) -> Notes:
         unix_ns=clock.unix_ns,
         options=options.as_dict(),
         points={"backward_end": "autograd engine", "point_source": "automatic"},
+        terminal=describe_terminal(),
     )
 
 

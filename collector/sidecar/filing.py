@@ -38,6 +38,11 @@ class PhaseFiler:
         """Take in the new samples."""
         self._waiting.extend(self._more())
 
+    def find_newest(self, since_ns: int) -> Sample | None:
+        """Return the last sample that waits for its row, None if it was taken before that time."""
+        newest = self._waiting[-1] if self._waiting else None
+        return newest if newest is not None and newest.at_ns >= since_ns else None
+
     def take(self) -> list[Filed]:
         filed, self._filed = self._filed, []
         return filed

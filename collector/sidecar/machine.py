@@ -79,6 +79,7 @@ class StepMachine(RowKeeper):
         # Phases of the calls that are open; UNKNOWN is a closure inside of an update, which counts as no call.
         self._stack: list[int] = []
         self._is_reading = False
+        self.is_paused = False
         self._closes_next: int | None = None
         self._batch = 0
         self._queue: int | None = None
@@ -267,11 +268,13 @@ class StepMachine(RowKeeper):
         elif code in (codes.BATCH_START, codes.BATCH_END):
             self._mark_batch(code, time)
         elif code == codes.PAUSE:
+            self.is_paused = True
             self.finish()
             self._stack.clear()
             self._is_reading = self._is_marked = False
             self.row.position = self.state.position = self.position + 1
         elif code == codes.RESUME:
+            self.is_paused = False
             self._close("rest", time, after=True)
         elif code == codes.STALL_END:
             if self.row.previous == UNKNOWN and not self._stack:

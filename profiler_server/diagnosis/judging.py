@@ -11,16 +11,19 @@ import profiler_server.diagnosis.rules as room
 from collector.edge import Edge
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableMissingError
+from collector.format.standing import find_standing
 from collector.plugins import explain_failure, search_room
 from profiler_server.analysis.data.own_pipeline import OwnStage, select_own, summarize_own
 from profiler_server.analysis.data.replicas import read_stages
 from profiler_server.analysis.ranks.hang import find_hang
+from profiler_server.analysis.ranks.status import describe_status
 from profiler_server.analysis.results import Abstention, BoundBy, Diagnosis, Suggestion
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Claim, Finding, Rule
 from profiler_server.diagnosis.limits import MIN_STEPS
 from profiler_server.diagnosis.measuring import measure_case
+from profiler_server.diagnosis.rank_sentences import describe_standing
 from profiler_server.diagnosis.ranking import (
     Fixed,
     make_claim,
@@ -54,6 +57,15 @@ def diagnose(run: Run, rank: int) -> Diagnosis:
 
 
 def _judge_run(run: Run, rank: int) -> Diagnosis:
+    """Judge a rank; that the job stands still is said before what its steps are bound by."""
+    found = _judge_steps(run, rank)
+    standing = find_standing([run.read_rank(number) for number in run.ranks])
+    if standing is None:
+        return found
+    return replace(found, sentence=f"{describe_standing(standing)} {found.sentence}")
+
+
+def _judge_steps(run: Run, rank: int) -> Diagnosis:
     try:
         case = measure_case(run, run.rank(rank))
     except TableMissingError:
@@ -63,6 +75,8 @@ def _judge_run(run: Run, rank: int) -> Diagnosis:
     if (hang := find_hang(run)) is not None:
         silence = "Mend what holds the job; advice is about steps."
         return Diagnosis(BoundBy("unknown", None, None, 0.0), hang.sentence, (), (), silence)
+    if status := describe_status(run):
+        return Diagnosis(BoundBy("unknown", None, None, 0.0), status, (), (), "A status has no steps to judge.")
     return _judge_pipeline(run.rank(rank))
 
 

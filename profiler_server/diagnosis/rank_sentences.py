@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collector.format.phases import PHASE_LABELS
+from collector.format.schema.wording import format_ranks_named
+from collector.format.standing import Standing, Stop, describe_place, say_stack, say_standing
 from profiler_server.analysis.ranks.causes import COLLECTING, STARVED, Cause
 from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
 from profiler_server.analysis.ranks.ranks import RankSummary, find_noun
-from profiler_server.analysis.ranks.stopped import Stop, describe_place
 from profiler_server.analysis.ranks.stragglers import Judgement, Rotation, Straggler, judge_ranks
 from profiler_server.format import format_bytes, format_duration, format_share
 
@@ -16,7 +17,6 @@ LATE_FRAC = 0.7
 """From this share of the collectives on, the rank that comes last is named."""
 SURE_CAUSE_FRAC = 0.8
 """A phase that makes up so much of what is longer is named alone."""
-MOST_NAMED = 8
 _CAUSE_WORDS = {"h2d": "copying to the device", COLLECTING: "garbage collection", STARVED: "no free processor"}
 LEAST_BEHIND_FRAC = 0.001
 """A rank that is behind by less is not named: its share would read 0.0 %."""
@@ -38,7 +38,7 @@ def describe_stop(stop: Stop) -> str:
     first = stop.missing[0]
     who = format_ranks_named([place.rank for place in stop.missing]).capitalize()
     waits = "1 rank was" if len(stop.waiting) == 1 else f"{len(stop.waiting):,} ranks were"
-    where = f"Rank {first.rank} was {describe_place(first)}."
+    where = f"Rank {first.rank} was {describe_place(first)}{say_stack(first)}."
     if stop.number is None:
         return (
             f"When the job ended, {waits} in the backward, which waits for the gradients of all ranks, and {who[0].lower()}"
@@ -47,6 +47,12 @@ def describe_stop(stop: Stop) -> str:
     size = f", {format_bytes(stop.bytes)}" if stop.bytes else ""
     like = f" ({'' if stop.is_begun else 'by the step before, '}{stop.name}{size})" if stop.name else ""
     return f"{who} never entered collective {stop.number:,}{like}; {waits} waiting in it when the job ended. {where}"
+
+
+def describe_standing(found: Standing) -> str:
+    """Say how a job that records stands still."""
+    size = found.stop.bytes if found.stop is not None else None
+    return say_standing(found, format_bytes(size) if size else "")
 
 
 def describe_held(ranks: Sequence[RankSummary]) -> str:
@@ -176,14 +182,6 @@ def name_causes(causes: Sequence[Cause]) -> str:
 
 def _name_cause(name: str) -> str:
     return _CAUSE_WORDS.get(name) or PHASE_LABELS[name].lower()
-
-
-def format_ranks_named(ranks: Sequence[int]) -> str:
-    """Return `rank 3` or `ranks 3, 5`, the first of many."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    more = f" and {len(ranks) - MOST_NAMED:,} more" if len(ranks) > MOST_NAMED else ""
-    return f"ranks {', '.join(map(str, ranks[:MOST_NAMED]))}{more}"
 
 
 def describe_communication(

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
@@ -19,6 +19,7 @@ from collector.format.run import Run
 from collector.format.schema import layout
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest, RunState
+from collector.format.standing import find_standing
 from collector.format.steps import read_integers, train_steps
 from profiler_server.store.cache.background import Background
 from profiler_server.store.cache.memory import MemoryCache
@@ -81,6 +82,8 @@ class RunGauges:
     phases_ns: Mapping[str, float] | None = None
     slowest_rank: int | None = None
     slowdown_ratio: float | None = None
+    standing_s: float = 0.0
+    """How long it stands still, 0 where it gets on."""
 
     @property
     def data_wait_frac(self) -> float | None:
@@ -139,7 +142,8 @@ class Gauges:
             ended = max((rank.ended_unix_ns or 0 for rank in ranks), default=0)
             if now_ns - ended > ENDED_WITHIN_S * 1e9:
                 return None
-        return _sum_up(entry, ranks)
+        standing = find_standing([run.read_rank(rank) for rank in entry.headline.ranks])
+        return replace(_sum_up(entry, ranks), standing_s=standing.for_ns / 1e9 if standing is not None else 0.0)
 
     def _read_rank(self, rank: RankRun) -> RankGauges | None:
         read = self._ranks.find_or_compute_rank(rank, lambda: _read_rank(rank))

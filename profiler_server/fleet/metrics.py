@@ -60,6 +60,9 @@ METRICS: tuple[Metric, ...] = (
         "Own work of the slowest rank, over the median of the others.",
         _plain(lambda r: r.slowdown_ratio),
     ),
+    Metric(
+        "standing_seconds", "s", "How long the job has stood still; 0 while it gets on.", _plain(lambda r: r.standing_s)
+    ),
     Metric("state", "1", "1 for the state that the run is in.", _read_state, ("state",)),
     Metric(
         "events_lost", "{event}", "Events that were overwritten before they were read.", _plain(lambda r: r.events_lost)

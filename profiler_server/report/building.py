@@ -14,6 +14,7 @@ from collector.format.evaluation import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableBrokenError
 from collector.format.schema.version import SCHEMA_VERSION
+from collector.format.standing import find_standing
 from collector.format.steps import Distribution, PhaseShare, sum_recorded, summarize_phases, summarize_steps
 from profiler_server.analysis.accounting.categories import summarize_categories
 from profiler_server.analysis.accounting.completeness import read_completeness
@@ -27,6 +28,7 @@ from profiler_server.analysis.steps.interruptions import read_interruptions, sum
 from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
 from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.diagnosis.rank_sentences import describe_standing
 from profiler_server.format import format_number_of
 from profiler_server.report.stacks import report_stacks
 
@@ -238,10 +240,10 @@ def _report_diagnosis(run: Run, warnings: list[str]) -> dict[str, Any]:
 
 
 def _report_hang(run: Run) -> dict[str, Any] | None:
-    """Return why the job hangs; null where no dump of its collectives was imported, or all of them ended."""
+    """Return why the job hangs, by dumps of its collectives or while it records; null where neither tells of one."""
     found = find_hang(run)
     if found is None:
-        return None
+        return _report_standing(run)
     return {
         "sentence": found.sentence,
         "cause": found.cause,
@@ -250,6 +252,22 @@ def _report_hang(run: Run) -> dict[str, Any] | None:
         "name": found.name,
         "missing": list(found.missing),
         "waiting": list(found.waiting),
+    }
+
+
+def _report_standing(run: Run) -> dict[str, Any] | None:
+    found = find_standing([run.read_rank(rank) for rank in run.ranks])
+    if found is None:
+        return None
+    stop = found.stop
+    return {
+        "sentence": describe_standing(found),
+        "cause": "standing",
+        "group": "",
+        "sequence": stop.number if stop is not None else None,
+        "name": stop.name if stop is not None else "",
+        "missing": [place.rank for place in stop.missing] if stop is not None else list(found.gone),
+        "waiting": list(stop.waiting) if stop is not None else [place.rank for place in found.places],
     }
 
 

@@ -33,7 +33,8 @@ def render_text(report: dict[str, Any], run: Run) -> str:
     origin = ", ".join(part for part in (state, head["source"], ranks, head["host"], f"{created} UTC") if part)
     parts = [
         f"{head['name']}  ({origin})",
-        report["hang"]["sentence"] if report["hang"] else say_verdict(run),
+        # A job that stands still has steps that say what bound it until then.
+        report["hang"]["sentence"] if report["hang"] and report["hang"]["cause"] != "standing" else say_verdict(run),
         *(_render_rank(rank, run) for rank in report["ranks"]),
         _render_comparison(run),
         _render_suggestions(report, run),

@@ -14,6 +14,7 @@ from collector.format.noise import measure_noise
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RunManifest, RunState
+from collector.format.standing import find_standing, say_standing
 from collector.format.steps import SELECTED_COLUMNS, read_integers, select_steps, summarize_durations, train_steps
 
 COUNTED_RANKS = 8
@@ -38,6 +39,8 @@ class Headline:
     noun: str = "step"
     step_noise_ns: float | None = None
     step_mean_ns: float | None = None
+    stands_still: str = ""
+    """How the job stands still while it records, a sentence; empty where it gets on."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,9 @@ def read_headline(run: Run) -> Headline:
     read = [steps for rank in ranks[:COUNTED_RANKS] if (steps := _read_steps(run, rank)) is not None]
     durations = np.concatenate([steps.duration_ns for steps in read]) if read else np.empty(0, np.int64)
     total_ns, times = int(durations.sum()), summarize_durations(durations)
+    state = read_state(run, ranks)
     return Headline(
-        state=read_state(run, ranks),
+        state=state,
         ranks=ranks,
         steps=max((steps.count for steps in read), default=0),
         step_p50_ns=times.p50 if times is not None else None,
@@ -87,7 +91,14 @@ def read_headline(run: Run) -> Headline:
         noun="batch" if any(steps.infers for steps in read) else "step",
         step_noise_ns=measure_noise(durations.astype(np.float64)),
         step_mean_ns=times.mean if times is not None else None,
+        stands_still=say_stand(run, ranks),
     )
+
+
+def say_stand(run: Run, ranks: Sequence[int]) -> str:
+    """Say how a job that records stands still, "" where it does not."""
+    found = find_standing([run.read_rank(rank) for rank in ranks])
+    return say_standing(found) if found is not None else ""
 
 
 def read_state(run: Run, ranks: Sequence[int]) -> RunState:

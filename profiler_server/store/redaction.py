@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -51,8 +52,13 @@ _COLUMNS: Mapping[tuple[str, str], str] = {
     ("collectives", "name"): "collective",
     ("collectives", "group"): "group",
     ("flight", "place"): "place",
+    ("communicators", "process"): "process",
 }
 """Column with names of the user's -> what such a name is called instead, empty for one that is left out."""
+
+
+_LEFT_OUT = ("ended_by", "group_labels")
+_STACK = "stack"
 
 
 class Redactor:
@@ -92,7 +98,7 @@ class Redactor:
             backward_end=self.rename(manifest.backward_end, "module"),
             signals=tuple(Signal(signal.name, signal.state) for signal in manifest.signals),
             warnings=tuple(Warn(warning.code, f"{warning.code}: left out") for warning in manifest.warnings),
-            facts={name: fact for name, fact in manifest.facts.items() if name not in ("ended_by", "group_labels")},
+            facts={name: _hide_stack(fact) for name, fact in manifest.facts.items() if name not in _LEFT_OUT},
         )
 
     def _hide_dataset(self, loader: Loader) -> Loader:
@@ -104,6 +110,11 @@ class Redactor:
                 at = table.schema.get_field_index(column)
                 table = table.set_column(at, table.schema.field(at), self.rename_column(table[column], kind))
         return table
+
+
+def _hide_stack(fact: Any) -> Any:
+    """Leave out where in the script a thread stands still."""
+    return {**fact, _STACK: ""} if isinstance(fact, dict) and _STACK in fact else fact
 
 
 def redact(run: Run) -> Run:

@@ -11,6 +11,7 @@ from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Overhead, RunManifest, RunState, Warn
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.format import form_plural
+from profiler_server.store.headline import say_stand
 from profiler_server.web.discovery import PageSet
 from profiler_server.web.links import Links, QueryValue, encode_query, quote_id
 from profiler_server.web.outcomes import OutcomeView
@@ -76,6 +77,8 @@ class RunView:
     """Its recorder has finished: there is nothing left that a recovery could assemble."""
     recorded_until_unix_ns: int | None = None
     flush_s: float | None = None
+    stands_still: str = ""
+    """How the job stands still while it records, a sentence; empty where it gets on."""
 
     @property
     def name(self) -> str:
@@ -135,6 +138,7 @@ def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
             manifest.ended_unix_ns is not None,
             None if until_ns is None else run.manifest.epoch_unix_ns + until_ns,
             manifest.flush_s,
+            say_stand(run, run.ranks) if ranked.state == "recording" else "",
         )
     except RunError as error:
         return RunView(run_id, path, run.manifest, "crashed", Overhead(), (Warn("rank_unreadable", str(error)),), 0)

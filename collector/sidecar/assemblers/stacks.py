@@ -98,6 +98,11 @@ class StacksAssembler(Assembler):
             return {"signals": [{"name": "stacks", "state": "unavailable", "reason": _REFUSED}]}
         return {}
 
+    def find_newest(self, since_ns: int) -> str:
+        """Return the last stack of the training thread, "" if none was read since that time."""
+        newest = self._filer.find_newest(since_ns)
+        return self._book[newest.stack].text if newest is not None else ""
+
     def _take_new(self) -> Iterable[Sample]:
         """Return the new samples of the training thread; those of workers need no phase."""
         new = self._sampler.take()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Set
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,7 +25,7 @@ from collector.sidecar.losses import warn_of_lost_steps
 from collector.sidecar.machine import StepMachine
 from collector.sidecar.progress import decode_state, encode_state
 from collector.sidecar.row_keeping import Done
-from collector.sidecar.rows import COMMUNICATION, UNKNOWN
+from collector.sidecar.rows import COMMUNICATION, UNKNOWN, Moment
 from collector.sidecar.steady import Steady, SteadyFeed
 from collector.sidecar.steady_rows import list_fetches, list_queues, list_steps
 from collector.sidecar.unseen import Seen
@@ -65,6 +66,8 @@ class StepsAssembler(Assembler):
         self._pieces: dict[str, list[pa.Table]] = {}
         self._collectives = CollectiveRows(rank_folder, clock)
         self._last_moment: dict[str, Any] | None = None
+        self.looked_ns = 0
+        """When the log was last read, a perf_counter_ns reading."""
         self.listeners: list[RowListener] = []
         """Told of each row when it is complete, in time order."""
 
@@ -85,6 +88,7 @@ class StepsAssembler(Assembler):
         return self._take()
 
     def _read_on(self) -> None:
+        self.looked_ns = time.perf_counter_ns()
         self._has_looked = False
         reader = self._open_reader()
         while reader is not None:
@@ -110,6 +114,10 @@ class StepsAssembler(Assembler):
             "cost": {"calls": self._calls, "steps": self._seen.steps, "train_ns": self._seen.train_ns},
             "warnings": warn_of_lost_steps(steps, self._seen.steps) + self._seen.list_warnings(self._is_over),
         }
+
+    def read_moment(self) -> Moment | None:
+        """Return where the training thread is, None while nothing is recorded."""
+        return None if self._machine.is_paused else self._machine.find_moment()
 
     def _describe_moment(self) -> dict[str, Any] | None:
         """Return where the training thread is, for a job that hangs or was killed; None without collectives."""

@@ -51,7 +51,7 @@ class RankSummary:
 
     `noise_ns` is the standard error of `own_ns`. `track` holds every training step, for the picture; `together` those of
     its average that are set beside the steps of other ranks.
-    `moment` is what its manifest tells of where it was at last. `detailed` are the steps in detailed windows that its average leaves out. `starved_frac` is the share of its time that the training process was ready to run and had no processor.
+    `moment` and `standing` are what its manifest tells of where it was at last. `detailed` are the steps in detailed windows that its average leaves out. `starved_frac` is the share of its time that the training process was ready to run and had no processor.
     `reason` says why a rank has no figures, which are 0 then; `is_read` is False for one whose manifest is damaged.
     """
 
@@ -71,6 +71,7 @@ class RankSummary:
     has_device: bool = False
     starved_frac: float = 0.0
     moment: Any = None
+    standing: Any = None
     detailed: Ints = field(default_factory=lambda: NO_STEPS.step)
     is_read: bool = True
 
@@ -132,7 +133,7 @@ def _read_summary(rank: RankRun, most_calls: int) -> RankSummary:
         summary = _read_steps(rank, state, most_calls)
     except RunError as error:
         summary = RankSummary(rank.rank, manifest.host, state, 0, 0.0, 0.0, 0.0, {}, reason=str(error))
-    return replace(summary, moment=manifest.facts.get("moment"))
+    return replace(summary, moment=manifest.facts.get("moment"), standing=manifest.facts.get("standing"))
 
 
 def _read_steps(rank: RankRun, state: RunState, most_calls: int) -> RankSummary:

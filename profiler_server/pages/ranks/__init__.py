@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from collector.format.schema.wording import format_ranks_named
+from collector.format.standing import find_standing
 from profiler_server.analysis.ranks.collectives import match_ranks, summarize_collectives
 from profiler_server.analysis.ranks.examples import Example, choose_example
 from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun, summarize_ranks
+from profiler_server.analysis.ranks.status import describe_status
 from profiler_server.analysis.ranks.stopped import find_stop
 from profiler_server.analysis.ranks.stragglers import Judgement, judge_ranks
 from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.diagnosis.rank_sentences import (
     describe_communication,
     describe_evidence,
+    describe_standing,
     describe_stop,
     describe_straggler,
-    format_ranks_named,
 )
 from profiler_server.figures import Chart
 from profiler_server.format import format_count, format_number_of
@@ -40,6 +43,7 @@ from profiler_server.pages.ranks.what_if import WhatIfView, view_what_if
 from profiler_server.pages.ranks.words import Stat, list_stats
 
 IMPORT = "profiler-server import a-folder-of-traces --summary-base-dir runs"
+STANDS_STILL = "The job stands still"
 SEVERAL = """torchrun --nproc-per-node 4 train.py
 
 # in train.py: every rank makes the same call, and writes a folder of its own
@@ -82,16 +86,25 @@ def build(request: PageRequest) -> RanksPage:
     shows, `?host=` the ranks of one host, and `?page=` a part of very many."""
     hang = find_hang(request.run)
     if hang is not None:
-        return RanksPage(Notice("failed", "The job hangs", hang.sentence), None)
+        return RanksPage(Notice("failed", hang.title, hang.sentence), None)
     ranks = summarize_ranks(request.run)
     known = [rank for rank in ranks if rank.steps]
+    standing = find_standing([request.run.read_rank(rank) for rank in request.ranks])
+    if standing is not None and (len(ranks) < 2 or not known):
+        return RanksPage(Notice("failed", STANDS_STILL, describe_standing(standing)), None)
     if len(ranks) < 2:
         alone = view_collectives(summarize_collectives(ranks), match_ranks(ranks), saw_windows_only(ranks))
         return RanksPage(_explain_one(request), None, alone)
     if not known:
+        if status := describe_status(request.run):
+            return RanksPage(Notice("empty", "No rank is behind", status), None)
         reason = f"None of the {len(ranks)} ranks has a step or a batch: {ranks[0].reason}"
         return RanksPage(Notice("empty", "No steps to compare", reason), None)
-    return RanksPage(None, _compare(request, ranks))
+    compared = _compare(request, ranks)
+    if standing is not None:
+        detail = f"{compared.sentence} {compared.detail}"
+        compared = replace(compared, sentence=describe_standing(standing), detail=detail, tone="bad")
+    return RanksPage(None, compared)
 
 
 def _explain_one(request: PageRequest) -> Notice:

@@ -35,6 +35,8 @@ class RunItem:
     data_wait_frac: float | None
     previous_id: str | None
     delta_frac: float | None
+    stands_still: str
+    """How the job stands still while it records, a sentence; empty where it gets on."""
 
 
 @dataclass(frozen=True)
@@ -82,4 +84,5 @@ def _describe(entry: RunEntry) -> RunItem:
         data_wait_frac=headline.data_wait_frac,
         previous_id=entry.previous_id,
         delta_frac=entry.delta_frac,
+        stands_still=headline.stands_still,
     )

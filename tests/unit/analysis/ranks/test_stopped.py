@@ -32,6 +32,14 @@ def test_the_rank_that_did_not_come_is_told_from_those_that_wait_for_it() -> Non
     )
 
 
+def test_the_function_of_the_rank_that_did_not_come_is_named_where_it_was_seen() -> None:
+    ranks = stop({**WAITS, "next": CALL}, FETCHES)
+    still = {"for_ns": 9, "limit_ns": 1, "alone_limit_ns": 2, "stack": "fetch (data.py:88)"}
+    found = find_stop([ranks[0], replace(ranks[1], standing=still)])
+    assert found is not None
+    assert describe_stop(found).endswith("Rank 1 was in data wait of step 41, at fetch (data.py:88).")
+
+
 def test_ranks_that_wait_in_a_backward_of_ddp_wait_for_the_one_that_is_elsewhere() -> None:
     backward = {**FETCHES, "phase": "backward", "next": {"name": "allreduce (DDP)", "bytes": 1}}
     found = find_stop(stop(backward, backward, FETCHES))
