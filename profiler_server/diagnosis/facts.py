@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from profiler_server.analysis.stacks.stacks import Stacks
 from profiler_server.analysis.steps.compiles import CompileEvents
 from profiler_server.analysis.steps.interruptions import Interruptions
 from profiler_server.analysis.steps.logged import Logged
+from profiler_server.analysis.steps.shifts import Shift, find_shift
 from profiler_server.diagnosis.bottleneck import Bottleneck
 from profiler_server.diagnosis.limits import (
     BUSIER_FRAC,
@@ -74,6 +76,11 @@ class Steps:
     """Batches whose gradients the usual step accumulates."""
     slow_convolution_frac: float = 0.0
     """Share of the operators' time in convolutions that no library computes, as those in float64 on processors."""
+
+    @cached_property
+    def shift(self) -> Shift | None:
+        """Where the regular steps became longer or shorter for good, None where they did not."""
+        return find_shift(self.selection.duration_ns[self.selection.regular])
 
     @property
     def steady(self) -> int:

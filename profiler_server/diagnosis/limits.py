@@ -316,6 +316,15 @@ DRIFT_FRAC, DRIFT_STEPS = 0.15, 60
 DRIFT_PARTS, DRIFT_RISES = 6, 4
 """Parts of the run that are compared, and how often one must be longer than the one before it."""
 
+SHIFT_FRAC, SHIFT_STEPS = 0.10, 100
+"""Growth of the usual step at one step of the run, and the steps that it takes to tell it from chance."""
+
+SHIFT_HELD_FRAC = 0.8
+"""Part of the run before that step, and of the run after it, that is as short, or as long, as the whole of it."""
+
+SHIFT_FILLS = 2.0
+"""Steps before it, in batches that the loader holds: while those last that were made ahead, steps are short."""
+
 GROWN_FRAC, GROWN_BYTES = 0.10, 64 << 20
 """Growth of the process's memory after the first fifth of the run."""
 

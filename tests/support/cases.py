@@ -22,6 +22,7 @@ from tests.support.row_edits import (
     name_transforms,
     process_memory,
     send_slowly,
+    shift,
     slow_down,
     stall,
     vary_samples,
@@ -137,6 +138,7 @@ PLANTED: Mapping[str, Plant] = {
     "fixed_straggler": Plant(dataclasses.replace(plan_of(), ranks=2)),
     "warm_up": Plant(edit=begin_slowly),
     "drift": Plant(edit=slow_down, tables={"resources": cpu_cores(process=2.0, system=2.1)}),
+    "shift": Plant(dataclasses.replace(plan_of(), steps=200), edit=shift(90, 12.0)),
     "memory_creep": Plant(tables={"resources": process_memory(*(1e9 + n * 2e7 for n in range(30)))}),
     "collector_overhead": Plant(manifest={"overhead": Overhead(4_000_000.0, 0.0625, "timed")}),
     "noisy_host": Plant(tables={"resources": cpu_cores(process=1.0, system=3.5)}),
@@ -183,6 +185,7 @@ HEALTHY: Mapping[str, Plant] = {
     "two balanced ranks": Plant(dataclasses.replace(plan_of(communication=2.0), ranks=2)),
     "some evaluation": Plant(edit=lambda steps: steps.extend({**s, "kind": "eval"} for s in steps[:10])),
     "many workers that wait": Plant(dataclasses.replace(plan_of(workers=8, depths=(16,)), read_ms=200.0)),
+    "a few steps less in the middle": Plant(dataclasses.replace(plan_of(), steps=200), edit=shift(90, 2.0, "tail")),
     "windows": Plant(manifest={"windows": (Window(10, 12, 0, 1),)}),
 }
 

@@ -143,6 +143,16 @@ def slow_down(steps: list[Row]) -> None:
         step["backward_ns"] += int(0.005 * at * 64 * MS)
 
 
+def shift(at: int, by_ms: float, phase: str = "data_wait") -> Callable[[list[Row]], None]:
+    """From one step on a phase takes longer."""
+
+    def edit(steps: list[Row]) -> None:
+        for step in steps[at:]:
+            step[f"{phase}_ns"] += int(by_ms * MS)
+
+    return edit
+
+
 def begin_slowly(steps: list[Row]) -> None:
     for step in steps[:3]:
         step["forward_ns"] += 6_000 * MS

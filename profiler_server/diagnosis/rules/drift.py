@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from collector.format.phases import PHASE_LABELS, PHASE_NAMES
-from collector.format.steps import read_integers
+from collector.format.phases import PHASE_LABELS
 from profiler_server.analysis.results import Abstention
+from profiler_server.analysis.steps.shifts import find_growth
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import DRIFT_FRAC, DRIFT_PARTS, DRIFT_RISES, DRIFT_STEPS, NOISY_FRAC
@@ -20,6 +20,8 @@ def _judge(case: Case) -> Finding | Abstention | None:
         return None
     parts = np.array_split(regular, DRIFT_PARTS)
     levels = np.array([np.median(case.steps.selection.duration_ns[part]) for part in parts])
+    if case.steps.shift is not None:  # one step at which all became longer is no growth
+        return None
     drift = float(levels[-1] / levels[0] - 1.0) if levels[0] else 0.0
     rises = int((np.diff(levels) > 0).sum())
     if drift < DRIFT_FRAC or rises < DRIFT_RISES:
@@ -30,7 +32,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
         )
     if case.host.others_frac >= NOISY_FRAC or case.host.got_busier:
         return None
-    growth = {name: _find_growth(case, name, parts[0], parts[-1]) for name in PHASE_NAMES}
+    growth = find_growth(case.steps.rows, parts[0], parts[-1])
     phase = max(growth, key=lambda name: growth[name])
     return Finding(
         title="Steps become longer during the run",
@@ -45,11 +47,6 @@ def _judge(case: Case) -> Finding | Abstention | None:
         evidence=(STEPS_PAGE,),
         severity="low",
     )
-
-
-def _find_growth(case: Case, name: str, first: np.ndarray, last: np.ndarray) -> float:
-    values = read_integers(case.steps.rows, f"{name}_ns")
-    return float(np.median(values[last]) - np.median(values[first]))
 
 
 RULE = Rule("drift", knob="drift", effort="code", judge=_judge)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 
 from profiler_server.analysis.memory.host import MemoryGrowth
 from profiler_server.analysis.steps.interruptions import Held, Interruptions
@@ -55,6 +56,36 @@ def drift(growth: float, steps: int = STEPS, falls: int = 0) -> Case:
     return make.with_steps(case, selection=replace(case.steps.selection, regular=chosen))
 
 
+def shift(growth: float, steps: int = STEPS) -> Case:
+    """Steps that become longer at the sixtieth."""
+    places = np.arange(STEPS)
+    case = make.with_durations(base(), lambda d: d * np.where(places >= STEPS // 2, 1.0 + growth, 1.0))
+    chosen = np.abs(places - STEPS // 2 + 0.5) <= steps / 2
+    chosen[STEPS // 2 + steps // 2 :] = False
+    return make.with_steps(case, selection=replace(case.steps.selection, regular=chosen))
+
+
+def hold(share: float) -> Case:
+    """Ten times as many steps, that become longer in the middle; of the blocks after it only a share stays so."""
+    tens, blocks = 10, 40
+    case, count = base(), 10 * STEPS
+    is_long = np.repeat(np.arange(2 * blocks) >= blocks, count // (2 * blocks))
+    short = blocks - whole(blocks * share + 0.01)
+    for block in (blocks + np.arange(short) * blocks // max(short, 1) + 2).tolist():
+        is_long[block * count // (2 * blocks) :][: count // (2 * blocks)] = False
+    durations = np.where(is_long, 96 * MS, 64 * MS).astype(np.int64)
+    everything = np.ones(count, np.bool_)
+    selection = replace(
+        case.steps.selection, step=np.arange(count), duration_ns=durations, regular=everything, kept=everything
+    )
+    return make.with_steps(case, rows=pa.concat_tables([case.steps.rows] * tens), selection=selection)
+
+
+def filled(batches: int) -> Case:
+    """Steps that become longer at the sixtieth, with a loader that holds so many batches."""
+    return make.with_loader(shift(0.4), num_workers=1, prefetch_factor=batches)
+
+
 def warm(extra_ns: float, whole_ns: float) -> Case:
     """A first step that takes so much longer than the others, in a recording of that length."""
     rest = (whole_ns - extra_ns) / STEPS
@@ -91,6 +122,10 @@ EDGES: Mapping[str, Edge] = {
     "DRIFT_FRAC": Edge(0.15, lambda x: make.speaks(drift(x), "drift")),
     "DRIFT_STEPS": Edge(60, lambda x: make.speaks(drift(0.4, whole(x)), "drift")),
     "DRIFT_RISES": Edge(4, lambda x: make.speaks(drift(0.4, falls=5 - whole(x)), "drift")),
+    "SHIFT_FRAC": Edge(0.10, lambda x: make.speaks(shift(x), "shift")),
+    "SHIFT_STEPS": Edge(100, lambda x: make.speaks(shift(0.4, whole(x)), "shift")),
+    "SHIFT_HELD_FRAC": Edge(0.8, lambda x: make.speaks(hold(x), "shift")),
+    "SHIFT_FILLS": Edge(2.0, lambda x: make.speaks(filled(int(np.ceil(60 / x - 1e-6))), "shift")),
     "GROWN_FRAC": Edge(
         0.10, lambda x: make.speaks(growth(tuple(1e9 * (1 + x * n / 5) for n in range(6))), "memory_creep")
     ),
