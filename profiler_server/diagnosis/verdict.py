@@ -14,6 +14,7 @@ from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Claim
 from profiler_server.diagnosis.limits import (
     BOUND_FRAC,
+    CROWDED_FRAC,
     HIGH_WAIT_FRAC,
     LIKELY_FRAC,
     MIN_GAIN_FRAC,
@@ -210,8 +211,18 @@ def _say_compute(case: Case, bound: BoundBy) -> str:
     if not wait and case.loading.loader is None:
         return f"{parts}."
     if case.steps.share("data_wait") < MODERATE_WAIT_FRAC:
-        return f"{parts}, and the loader keeps up ({format_duration(wait)} wait)."
+        return f"{parts}{_say_crowding(case)}, and the loader keeps up ({format_duration(wait)} wait)."
     return f"{parts}; waiting for data takes {format_duration(wait)} ({format_share(case.steps.share('data_wait'))})."
+
+
+def _say_crowding(case: Case) -> str:
+    """Say how much of the step is spent in the queue for processors that the workers use; "" where that is little."""
+    load = case.host.load
+    if load is None or (load.queued_frac or 0.0) < CROWDED_FRAC or load.workers <= load.others:
+        return ""
+    queued = format_duration((load.queued_frac or 0.0) * case.steps.mean_ns)
+    used = f"{load.workers:.1f} of {case.host.cores:g}"
+    return f", with {queued} of the {case.steps.noun} in the queue for processors (the workers use {used})"
 
 
 def _say_overhead(case: Case, bound: BoundBy) -> str:

@@ -13,10 +13,11 @@ from collector.format.steps import summarize_steps
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.judging import diagnose, judge
 from profiler_server.diagnosis.measuring import measure_case
+from profiler_server.diagnosis.verdict import find_bound, say_limit
 from profiler_server.format import format_duration, format_share
 from tests.support.asking import Asker
 from tests.support.cases import PLANTED, Plant, build_case_run, plan_of
-from tests.support.facts import with_device
+from tests.support.facts import with_device, with_load
 from tests.support.runs import MS, RunPlan, build_run, slow_loader_plan
 from tests.support.tables import make_inference
 
@@ -107,3 +108,17 @@ def test_an_idle_device_is_not_said_to_be_busy_between_its_kernels_and_idle_at_o
         told = judge(replace(case, device=replace(case.device, summary=total, dispatch_frac=0.01))).sentence
         assert said in told
         assert ("idle 0.2 %" in told) is False
+
+
+@pytest.mark.parametrize(("queued", "workers", "said"), [(0.2, 1.5, True), (0.05, 1.5, False), (0.2, 0.0, False)])
+def test_a_step_that_computes_names_the_workers_that_it_queues_behind(
+    queued: float, workers: float, said: bool, tmp_path: Path
+) -> None:
+    run = build_case_run(tmp_path / "run", Plant(plan_of(2)))
+    case = measure_case(run, run.rank(0))
+    assert case is not None
+    case = with_load(case, queued_frac=queued, workers=workers, others=0.5)
+    text = say_limit(case, find_bound(case))
+    queue = f"with {format_duration(queued * case.steps.mean_ns)} of the step in the queue for processors"
+    assert (queue in text) is said
+    assert "the loader keeps up" in text
