@@ -47,8 +47,8 @@ torch.manual_seed(0)
 pieces, steps = int(sys.argv[1]), int(sys.argv[2])
 model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-data = torch.utils.data.TensorDataset(torch.randn(64 * steps, 256), torch.randint(0, 10, (64 * steps,)))
-for images, labels in torch.utils.data.DataLoader(data, batch_size=64):
+data = torch.utils.data.TensorDataset(torch.randn(16 * steps, 256), torch.randint(0, 10, (16 * steps,)))
+for images, labels in torch.utils.data.DataLoader(data, batch_size=16):
     optimizer.zero_grad()
     for _ in range(pieces):
         nn.functional.cross_entropy(model(images), labels).backward()

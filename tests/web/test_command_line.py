@@ -190,7 +190,7 @@ def test_the_gate_takes_lists_of_runs_and_folders_of_them(lists: Path) -> None:
     done = run("compare", *news, "--against", lists / "old", "--gate")
     assert done.returncode == 1, done.stderr
     assert "Gate failed: slower (4 runs against 4). The median step is slower by +" in done.stdout
-    assert "of it data wait 8.00 ms" in done.stdout
+    assert "in the mean step data wait is 8.00 ms longer" in done.stdout
     olds = sorted((lists / "old").iterdir())
     back = run("compare", lists / "old", "--against", *news, "--gate", "--json")
     assert (back.returncode, json.loads(back.stdout)["gate"]["kind"]) == (0, "faster")

@@ -198,17 +198,19 @@ def _choose_parts(parts: Sequence[PartChange], kind: Kind) -> list[PartChange]:
 
 
 def _name_parts(verdict: Verdict) -> str:
+    """Name what changed, in words that follow the change of the median. Phases are of the mean step: only these add up."""
     named = _choose_parts(verdict.parts, verdict.kind)[:2]
     if named:
-        return ", of it " + " and ".join(_name_part(part) for part in named)
+        return f"; in the mean step {' and '.join(_name_part(part) for part in named)}"
     leading = verdict.leading
     if leading is None or (leading.change_ns > 0) != (verdict.kind == "slower"):
         return ""
-    return f", most of it likely {_name_part(leading)} (not certain by itself)"
+    return f"; most likely it is {leading.name.lower()}: in the mean step {_name_part(leading)}, not certain by itself"
 
 
 def _name_part(part: PartChange) -> str:
-    return f"{part.name.lower()} {format_duration(abs(part.change_ns))}"
+    word = "longer" if part.change_ns > 0 else "shorter"
+    return f"{part.name.lower()} is {format_duration(abs(part.change_ns))} {word}"
 
 
 def _explain_load(kind: Kind, base: Sequence[RunTimes], new: Sequence[RunTimes]) -> str:

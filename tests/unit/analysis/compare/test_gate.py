@@ -100,7 +100,7 @@ def test_the_phase_that_changed_is_named() -> None:
     new = [make_run(random, at + 10, wait=14.0, factor=1.04) for at in range(6)]
     verdict = judge(base, new)
     assert verdict.kind == "slower"
-    assert "of it data wait 3.9" in verdict.reason
+    assert "in the mean step data wait is 3.9" in verdict.reason
 
 
 def test_parts_that_did_not_change_are_rarely_named() -> None:
@@ -161,7 +161,7 @@ def test_a_phase_is_named_even_where_no_part_is_certain_by_itself() -> None:
     verdict = judge([make(2 * at, 1.0) for at in range(5)], [make(2 * at + 1, 1.06) for at in range(5)])
     assert (verdict.kind, verdict.parts) == ("slower", ())
     assert verdict.leading is not None
-    assert "most of it likely data wait" in verdict.reason
+    assert "most likely it is data wait: in the mean step data wait is " in verdict.reason
 
 
 def test_a_slowdown_while_other_programs_ran_on_one_side_only_is_not_judged() -> None:
