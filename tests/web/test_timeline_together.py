@@ -7,14 +7,17 @@ import json
 import re
 import shutil
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from collector.format.schema import layout
+from collector.traces import import_trace
 from tests.support.asking import Asker
 from tests.support.jobs import STEP_NS, JobPlan, make_job, write_job
 from tests.support.runs import RunPlan, build_run
+from tests.unit.analysis.ranks.test_imported_ranks import HOUR_US, write_ranks
 
 HOUR_NS = 3_600_000_000_000
 PLAN = JobPlan(ranks=4, steps=24, slow=(2,), slow_frac=0.3, ranks_per_host=1, apart_ns=3 * HOUR_NS, drift=2e-5)
@@ -176,3 +179,27 @@ def test_the_ranks_page_links_to_the_slow_rank_and_those_that_wait_for_it(asker:
     _, data = read_page(asker, address)
     assert data["rank"] == 2
     assert data["span"][1] - data["span"][0] < 3 * STEP_NS
+
+
+def test_kernels_of_traces_whose_clocks_are_hours_apart_are_found_on_the_other_rank(tmp_path: Path) -> None:
+    import_trace(write_ranks(tmp_path / "traces", ranks=3, apart_us=HOUR_US), tmp_path / "base" / "nccl")
+    own = Asker(tmp_path / "base")
+    base = "/api/v1/runs/nccl/timeline"
+    for rank in range(3):
+        read(own, f"{base}/meta?rank={rank}")
+    hit = read(own, f"{base}/search?rank=0&q=AllReduce")["hit"]
+    found = read(own, f"{base}/meeting?rank=0&start={hit['start']}&length={hit['length']}&ranks=0,2")
+    assert [entry["rank"] for entry in found["arrivals"]] == [0, 1, 2]
+    assert [entry["place"] is not None for entry in found["arrivals"]] == [True, False, True]
+    assert [entry["waited"] for entry in found["arrivals"]] == [150_000, 150_000, 0]
+    _, data = read_page(own, "/runs/nccl/timeline?ranks=0,2")
+    assert (data["clocks"][1]["known"], data["clocks"][1]["calls"]) == ("aligned", 12)
+
+
+def test_traces_without_steps_are_aligned_by_their_collectives(tmp_path: Path) -> None:
+    folder = write_ranks(tmp_path / "traces", ranks=2, apart_us=HOUR_US)
+    for path in folder.iterdir():
+        path.write_text(path.read_text().replace("ProfilerStep#", "part "))
+    import_trace(folder, tmp_path / "base" / "bare")
+    _, data = read_page(Asker(tmp_path / "base"), "/runs/bare/timeline?ranks=0,1")
+    assert data["clocks"][1]["known"] == "aligned"

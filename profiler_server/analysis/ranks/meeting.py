@@ -27,7 +27,7 @@ class Arrival:
 class Meeting:
     """A collective that several ranks called, in the order in which they came.
 
-    `by_clock` says that they are ordered by their clocks, which are known to within `sure_ns`; else by how long each was
+    `by_clock` says that they are ordered by their clocks, of which two agree within `sure_ns`; else by how long each was
     in it: the one for which it was shortest came last.
     """
 
@@ -69,4 +69,5 @@ def _order(matched: Matched, members: Ints) -> Meeting:
         for at in order.tolist()
     )
     name = matched.kinds[int(matched.kind[members[0]])][1]
-    return Meeting(name, tuple(arrivals), by_clock, matched.clock_residual_ns if by_clock else 0.0)
+    # The residual is that of one rank against the median of all, which either of two may be away from.
+    return Meeting(name, tuple(arrivals), by_clock, 2 * matched.clock_residual_ns if by_clock else 0.0)

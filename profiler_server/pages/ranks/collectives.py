@@ -126,7 +126,7 @@ def _describe(rows: Sequence[CollectiveRow], matched: Matched) -> str:
     total, paired = sum(row.count for row in rows), sum(row.matched for row in rows)
     text = _CLOCKS[matched.clock]
     if matched.clock == "aligned":
-        text += f" After that the ranks leave them within {format_duration(matched.clock_residual_ns)} of each other in 95 % of the calls."
+        text += f" After that the ranks leave them within {format_duration(matched.clock_residual_ns)} of the median rank in 95 % of the calls."
     if not paired:
         return (
             "Own time is the collective as this rank saw it, waiting for the others included: without their traces the "

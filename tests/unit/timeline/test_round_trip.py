@@ -15,6 +15,7 @@ from collector.format.schema.tables import TABLES
 from collector.traces import import_trace
 from profiler_server.timeline.export import Part, export_timeline
 from tests.perfetto.fetch import ENGINE
+from tests.support.jobs import JobPlan, write_job
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import find_sample, training_steps, write_trace
 
@@ -96,3 +97,13 @@ def test_perfetto_reads_every_slice_without_a_fault(tmp_path: Path, engine: Path
     command = ["node", str(QUERY), str(engine), str(tmp_path / "t.json"), "select count(*) from slice", FAULTS]
     found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert json.loads(found.stdout.splitlines()[-1]) == [[[report.slices]], []]
+
+
+def test_perfetto_reads_ranks_on_one_clock_as_a_process_each(tmp_path: Path, engine: Path) -> None:
+    plan = JobPlan(ranks=3, steps=6, ranks_per_host=1, apart_ns=3.6e12, drift=2e-5)
+    report = export_timeline(open_run(write_job(tmp_path / "run", plan)), tmp_path / "t.json", Part(one_clock=True))
+    ranks = "select name from process where name is not null order by name"
+    command = ["node", str(QUERY), str(engine), str(tmp_path / "t.json"), "select count(*) from slice", ranks, FAULTS]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    names = [["rank 0"], ["rank 1"], ["rank 2"]]
+    assert json.loads(found.stdout.splitlines()[-1]) == [[[report.slices]], names, []]
