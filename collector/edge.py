@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from types import TracebackType
 
@@ -37,6 +38,20 @@ class Edge:
 def log_failure(text: str, *args: object, level: int = logging.WARNING) -> Edge:
     """Return an edge that only logs: `text` says what does not happen then, the exception follows it."""
     return Edge(lambda error: _log.log(level, f"stepscope: {text}: %r", *args, error))
+
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def hide_frames(error: BaseException) -> None:
+    """Take all frames of ours that the traceback begins with out of it, otherwise as `hide_frame` does.
+
+    For an error that came while our own code held the training back: raised by a handler of a signal, such as Ctrl-C.
+    """
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        traceback = traceback.tb_next
+    BaseException.with_traceback(error, traceback)
 
 
 def hide_frame(error: BaseException) -> None:

@@ -33,6 +33,8 @@ class SignalContext:
     `occasions` likewise, but where steps are short only for some of them.
     `module_watchers` are called with each module that is called during the first steps, inner ones too.
     `wait_watchers` are called on the training thread after a backward of a process group, with its ns.
+    `fetch_gates` are called on the training thread with the iterator of a loader, between the end of a step and the fetch;
+    what they raise reaches the training.
     `in_backward[0]` is above 0 while the training thread is inside the autograd engine.
     """
 
@@ -50,6 +52,7 @@ class SignalContext:
         self.has_inferred = False  # whether a model was called, or a batch was marked; known at the end
         self.module_watchers: list[Callable[[Any], None]] = []
         self.wait_watchers: list[Callable[[int], None]] = []
+        self.fetch_gates: list[Callable[[Any], None]] = []
         self.steps = StepCounter(log)
         self.steps.on_guess = self._warn_of_guess
         self.boundaries: list[Callable[[int], None]] = self.steps.callbacks

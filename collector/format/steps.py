@@ -21,10 +21,10 @@ WARM_UP_RATIO = 1.25
 """A step at the start belongs to the warm-up while it, or one of the two after it, is so many times the median step and
 longer than all but a twentieth of the later ones: steps that are short and long by turns are no warm-up."""
 
-Reason = Literal["warm-up", "detailed windows"]
+Reason = Literal["warm-up", "detailed windows", "probe"]
 _JUDGED = b"stepscope.warm_up_steps"
 
-SELECTED_COLUMNS = ("kind", "step", "duration_ns", "batch", "loader_start_ns", "detailed")
+SELECTED_COLUMNS = ("kind", "step", "duration_ns", "batch", "loader_start_ns", "detailed", "probed")
 """What `select_steps` reads of a `steps` table."""
 
 
@@ -103,8 +103,8 @@ class LeftOut:
 class StepSelection:
     """Training steps as arrays of equal length in time order, and what each is.
 
-    `kept` are those that an average covers: neither warm-up nor inside a detailed window. `regular` leaves out the
-    amortised events too (first of an epoch): what the noise and the loader model are made from.
+    `kept` are those that an average covers: neither warm-up nor inside a detailed window, nor part of the probe. `regular`
+    leaves out the amortised events too (first of an epoch): what the noise and the loader model are made from.
     """
 
     step: Ints
@@ -114,6 +114,7 @@ class StepSelection:
     first_of_epoch: Mask
     kept: Mask
     regular: Mask
+    probed: Mask
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
@@ -121,6 +122,7 @@ class StepSelection:
         kinds: tuple[tuple[Reason, Mask], ...] = (
             ("warm-up", self.warm_up & ~self.kept),
             ("detailed windows", self.detailed & ~self.warm_up & ~self.kept),
+            ("probe", self.probed & ~self.detailed & ~self.warm_up & ~self.kept),
         )
         return tuple(LeftOut(reason, self.step[steps]) for reason, steps in kinds if steps.any())
 
@@ -136,13 +138,16 @@ def select_steps(steps: pa.Table) -> StepSelection:
     judged = (steps.schema.metadata or {}).get(_JUDGED)
     warm_up = _find_warm_up(duration) if judged is None else np.arange(len(duration)) < int(judged)
     first = _find_first_of_epoch(train)
-    kept = ~warm_up & ~detailed
-    if kept.sum() < min(WARM_UP_MIN_STEPS, int(detailed.sum())):
+    probed = _find_probed(train)
+    kept = ~warm_up & ~detailed & ~probed
+    if kept.sum() < min(WARM_UP_MIN_STEPS, int((detailed & ~probed).sum())):
+        kept = ~warm_up & ~probed
+    if not kept.any():  # a choice of probed steps only
         kept = ~warm_up
     regular = kept & ~first
     if 2 * regular.sum() < kept.sum():  # epochs of one or two steps: what comes at each start is the usual step
         regular = kept
-    return StepSelection(read_integers(train, "step"), duration, warm_up, detailed, first, kept, regular)
+    return StepSelection(read_integers(train, "step"), duration, warm_up, detailed, first, kept, regular, probed)
 
 
 def explain_left_out(left_out: Iterable[LeftOut], noun: str = "step") -> str:
@@ -198,6 +203,12 @@ def _find_warm_up(duration: Ints) -> Mask:
         length += 1
     mask[:length] = True
     return mask
+
+
+def _find_probed(train: pa.Table) -> Mask:
+    if "probed" not in train.column_names:
+        return np.zeros(train.num_rows, np.bool_)
+    return read_integers(train, "probed") > 0
 
 
 def _find_first_of_epoch(train: pa.Table) -> Mask:

@@ -47,8 +47,10 @@ class Settings:
         return self.url or str(self.output_path)
 
 
-def read_settings(output: str | None, options: str | None, environment: Mapping[str, str]) -> Settings:
-    """Read the command line's words, else the environment's.
+def read_settings(
+    output: str | None, options: str | None, environment: Mapping[str, str], *, probe: bool = False
+) -> Settings:
+    """Read the command line's words, else the environment's; `probe` switches that option on.
 
     An option that is not understood is reported and left out, the others count: a training of weeks must neither fail
     for a comma nor end without a record, and what is on by default is cheap.
@@ -58,7 +60,8 @@ def read_settings(output: str | None, options: str | None, environment: Mapping[
     path = find_spool(url) if url else Path(place).expanduser().absolute()
     where = "--options" if options is not None else OPTIONS_VARIABLE
     text = options if options is not None else environment.get(OPTIONS_VARIABLE, "")
-    return Settings(path, _parse(text, where), url)
+    given = _parse(text, where)
+    return Settings(path, {**given, "probe": True} if probe else given, url)
 
 
 def _parse(text: str, where: str) -> dict[str, Any]:

@@ -74,6 +74,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error("--maximize-clocks needs -np, -ng or -w")
     if problem := _find_pair_problem(given, bool(program)):
         parser.error(problem)
+    if given.probe and (_is_benchmark(given) or given.against is not None):
+        parser.error("--probe is for a recording: it holds batches back, which a comparison would count")
     given.program = Program(program[0], is_module, (*given_by_launcher, *program[1:])) if program else None
     return given
 
@@ -91,6 +93,7 @@ def _add_options(parser: argparse.ArgumentParser) -> set[str]:
             help="folder for the run (default: PROFILER_OUTPUT_PATH, else profiler_output)",
         ),
         add("--options", metavar="JSON", help="options of the Profiler, such as '{\"window\": [100, 5]}'"),
+        add("--probe", action="store_true", help="measure the step whose batch is ready too; the same as probe=True"),
         add("--version", action="store_true", help="print the version"),
         add("-m", action="store_true", help="what follows is a module's name, as for python -m"),
         bench("-np", "--processes", **many, help="processes on each device (default: 1)"),
@@ -172,6 +175,7 @@ def _run_recorded(given: argparse.Namespace) -> None:
     program: Program = given.program
     own = [f"--output={given.output}"] if given.output else []
     own += [f"--options={given.options}"] if given.options is not None else []
+    own += ["--probe"] if given.probe else []
     interpreter = read_interpreter(program)
     if interpreter is not None:
         if not interpreter.is_this:
@@ -181,7 +185,7 @@ def _run_recorded(given: argparse.Namespace) -> None:
     if launcher is not None:
         run_program(wrap_workers(launcher, program, own))
         return
-    watch = activate(read_settings(given.output, given.options, os.environ))
+    watch = activate(read_settings(given.output, given.options, os.environ, probe=given.probe))
     watch_origin(os.environ)
     try:
         run_program(program)

@@ -88,3 +88,5 @@ SPLIT_BACKWARDS = 81 << CODE_SHIFT
 """The steps up to number n ended at the last backwards of the open row, one each: their updates are not seen."""
 NOT_COUNTED = 82 << CODE_SHIFT
 """The user says that the batch of the open row does not count, in a loop that only infers."""
+PROBED = 83 << CODE_SHIFT
+"""1: the probe holds batches back, or steps find a fuller queue because it did, from here on; 0: no more."""

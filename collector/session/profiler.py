@@ -61,6 +61,8 @@ class Profiler:
     stacks: which Python functions run in each phase and in the DataLoader workers, sampled from another process.
     triggers: whether windows open by themselves too, at a step far longer than usual, at steps that wait for data, or at
         a drift; at most once in five minutes, five times in all.
+    probe: measure the step whose batch is ready, by holding batches back for 2 s in all at most, and what some settings
+        of the processor cost, on copies of some tensors. The training gets the same batches in the same order.
     level: "info"; "important" for steps only, and what is switched on by name; "debug" for call stacks in detailed
         windows too.
     activities: what detailed windows hold: "cpu", "device", or both.
@@ -82,6 +84,7 @@ class Profiler:
         resources: bool | Default = BY_LEVEL,
         stacks: bool | Default = BY_LEVEL,
         triggers: bool | Default = BY_LEVEL,
+        probe: bool | Default = BY_LEVEL,
         level: Level | Default = BY_LEVEL,
         activities: ActivitiesValue | Default = BY_LEVEL,
         keep_events: bool | Default = BY_LEVEL,
@@ -98,6 +101,7 @@ class Profiler:
             "resources": resources,
             "stacks": stacks,
             "triggers": triggers,
+            "probe": probe,
             "level": level,
             "activities": activities,
             "keep_events": keep_events,

@@ -32,6 +32,8 @@ from collector.sidecar.terminal import describe_terminal
 
 _NO_THREAD = -2
 _SWITCHES = ("data_pipeline", "memory", "resources", "stacks", "triggers")
+_OPT_IN = ("probe",)
+"""Off unless asked for: that they are off is nothing to tell."""
 _log = logging.getLogger("stepscope")
 
 
@@ -201,7 +203,8 @@ class Recording:
         name, option = kind.name, kind.option
         states = self.context.notes.signals
         if not self.options.is_on(option):
-            states[name] = _describe_switch(option, self.options)
+            if option not in _OPT_IN:
+                states[name] = _describe_switch(option, self.options)
             return
         with self.context.shielded(name):
             signal = kind()

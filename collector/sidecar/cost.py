@@ -11,7 +11,7 @@ from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Overhead, Window
 from collector.format.steps import summarize_steps
 
-_COLUMNS = ("step", "kind", "duration_ns", "detailed", "batch", "loader_start_ns")
+_COLUMNS = ("step", "kind", "duration_ns", "detailed", "batch", "loader_start_ns", "probed")
 _MOST_ROWS = 5_000_000
 
 

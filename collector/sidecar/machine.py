@@ -109,7 +109,9 @@ class StepMachine(RowKeeper):
             return False
         if self._is_reading:
             return False
-        is_plain = state.started and not (state.explicit or state.detailed or row.detailed)
+        is_plain = state.started and not (
+            state.explicit or state.detailed or row.detailed or state.probed or row.probed
+        )
         return is_plain and row.start == self._at == self._fetch_start
 
     def skip_to(self, fetch: FetchStart) -> None:
@@ -168,7 +170,7 @@ class StepMachine(RowKeeper):
             self._feed_collection(code, time)
             return
         if self._row is None:
-            self._row, self._at = Row(time, self.position, detailed=self.state.detailed), time
+            self._row, self._at = self._open_row(time, self.position), time
         time = max(time, self._at)
         self._row.add(self._find_phase(), self._at, time)
         self._at = time
@@ -333,6 +335,10 @@ class StepMachine(RowKeeper):
             self.state.detailed = bool(value)
             if self._row is not None and self._closes_next is None:
                 self._row.detailed = self._row.detailed or bool(value)
+        elif code == codes.PROBED:
+            self.state.probed = bool(value)
+            if self._row is not None and self._closes_next is None:
+                self._row.probed = self._row.probed or bool(value)
         elif self._row is None:
             return
         elif code == codes.STEP_ENDED:

@@ -24,11 +24,12 @@ class State:
     start: int | None = None
     ahead: Ahead = ()
     """What was fetched for steps to come."""
+    probed: bool = False
 
     def moved(self, position: int, start: int) -> State:
         """Return the state at the start of another row."""
         known = (self.step, self.started, self.explicit, self.inferring, self.detailed, self.without_gradients)
-        return State(*known, position, start, self.ahead)
+        return State(*known, position, start, self.ahead, self.probed)
 
 
 def encode_state(state: State) -> dict[str, Any]:

@@ -38,13 +38,16 @@ class RowKeeper:
         self._row: Row | None = None
         self._at = 0
         if self.state.start is not None:
-            self._row = Row(self.state.start, self.position, detailed=self.state.detailed)
+            self._row = self._open_row(self.state.start, self.position)
             self._at = self.state.start
         self._values_from: int | None = None
         self._loader = (0, 0)
         self._after_stall = False
         self._is_marked = False
         self._usual_fetches: dict[int, int] = {}
+
+    def _open_row(self, time: int, position: int) -> Row:
+        return Row(time, position, detailed=self.state.detailed, probed=self.state.probed)
 
     def _start(self, time: int) -> None:
         self.state.started = True
@@ -108,7 +111,7 @@ class RowKeeper:
         rest = row.split(cut)
         if not rest.stretches:
             rest.previous = UNKNOWN
-        rest.detailed = self.state.detailed
+        rest.detailed, rest.probed = self.state.detailed, self.state.probed
         self._finish_row(row, kind, cut.time, step, rest)
 
     def _close_at_update(self, step: int) -> None:
@@ -180,7 +183,7 @@ class RowKeeper:
         if time == row.start and step is None:
             row.position = self.state.position = position
             return
-        self._finish_row(row, kind, time, step, Row(time, position, detailed=self.state.detailed))
+        self._finish_row(row, kind, time, step, self._open_row(time, position))
 
     def _finish_row(self, row: Row, kind: str, time: int, step: int | None, following: Row) -> None:
         if kind in ("train", "eval") and row.cuts and not row.grouped:

@@ -128,6 +128,7 @@ class Row:
     forward_point: int | None = None
     backward_point: int | None = None
     detailed: bool = False
+    probed: bool = False
     cuts: list[Cut] = field(default_factory=list)
     """Where a batch was asked for before it was known what the one before it was for."""
     updates: list[Cut] = field(default_factory=list)
@@ -161,6 +162,7 @@ class Row:
             previous=self.previous,
             graphs=self.graphs,
             detailed=self.detailed,
+            probed=self.probed,
             stopped=self.stopped,
         )
         rest.calls = [call for call in self.calls if call.start >= cut.time]

@@ -19,7 +19,7 @@ from torch.utils.data import dataloader as module
 
 from collector.context.fetches import count_samples, make_iter_hook
 from collector.context.signals import SignalContext
-from collector.edge import hide_frame
+from collector.edge import hide_frame, hide_frames
 from collector.ring.codes import (
     BATCH,
     FETCH_END,
@@ -106,7 +106,7 @@ class LoaderSignal:
         words, mask, following, thread = log.words, log.mask, log.following, log.thread
         reads, read_queues, number_batch, count = self._reads, _read_queues, _number_batch, count_samples
         starts, fail, Tensor = steps.fetch_starts, self._fail_queues, torch.Tensor
-        now, get_ident = time.perf_counter_ns, threading.get_ident
+        now, get_ident, gates = time.perf_counter_ns, threading.get_ident, self._context.fetch_gates
 
         def __next__(iterator: Any) -> Any:
             if get_ident() != thread[0]:
@@ -116,6 +116,13 @@ class LoaderSignal:
                     hide_frame(error)
                     raise
             starts(getattr(iterator, _OWN, 0))
+            if gates:
+                try:
+                    for gate in tuple(gates):
+                        gate(iterator)
+                except BaseException as error:
+                    hide_frames(error)
+                    raise
             try:
                 words[following() & mask] = iterator._stepscope + LOADER
                 if reads[0] and iterator._num_workers:

@@ -16,6 +16,7 @@ from collector.format.steps import StepSelection, read_integers
 from profiler_server.analysis.data.batches import BatchTimes
 from profiler_server.analysis.data.loop import MeasuredLoop
 from profiler_server.analysis.data.pipeline import Readiness
+from profiler_server.analysis.data.probe import InputFreeStep
 from profiler_server.analysis.data.reading import Reading
 from profiler_server.analysis.data.sampler import SamplerTimes
 from profiler_server.analysis.device.clocks import HeldClock
@@ -313,7 +314,8 @@ class Host:
 class Case:
     """One rank of a run as the rules see it. `loading` is that of the loader that the steps wait for longest; where
     several feed them, `other_loadings` are the others. `stacks` is None where none were sampled. `anomaly` is what anomaly
-    detection did, None where it was off or not seen."""
+    detection did, None where it was off or not seen; `input_free` is None where no probe measured the step whose batch is
+    ready."""
 
     manifest: RankManifest
     steps: Steps
@@ -324,6 +326,7 @@ class Case:
     other_loadings: tuple[Loading, ...] = ()
     stacks: Stacks | None = None
     anomaly: AnomalyWork | None = None
+    input_free: InputFreeStep | None = None
 
     @property
     def facts(self) -> Mapping[str, Any]:

@@ -88,7 +88,8 @@ class Claim:
     """A finding with the step time that it predicts, alone or (where `after` is set) on top of that fix.
 
     `least_gain_ns` is what a poor version of the fix gains, `sure_gain_ns` what the predicted one gains after all doubt
-    about the measurement. `feeds` says that the fix only changes how batches are made.
+    about the measurement. `feeds` says that the fix only changes how batches are made, `is_probed` that the probe measured
+    the step which is left then.
     """
 
     rule: Rule
@@ -101,6 +102,7 @@ class Claim:
     feeds: bool = False
     after: str = ""
     instead_of: str = ""
+    is_probed: bool = False
 
     @property
     def gain_order(self) -> int:

@@ -371,3 +371,15 @@ FLOAT64_SAVED_FRAC = 0.5
 SLOW_CONVOLUTION_SAVED_FRAC = 0.8
 """oneDNN computes convolutions in float32 only; those in float64 took 3.8 times as long in a measured program, of small
 ones it is more."""
+
+SUBNORMAL_FRAC = 0.01
+"""Share of the numbers of one kind that are subnormal."""
+
+SUBNORMAL_SLOWER = 1.5
+"""How many times longer a multiplication of such numbers takes than with the subnormal ones flushed to zero."""
+
+BFLOAT16_FASTER = 1.5
+"""How many times faster the model's products are in bfloat16, conversions included."""
+
+BFLOAT16_LINEAR_FRAC = 0.5
+"""Share of the parameters that are in matrices: else products with them are too little of the step."""

@@ -31,6 +31,7 @@ from profiler_server.analysis.data.pipeline import (
     load_workers,
     summarize_readiness,
 )
+from profiler_server.analysis.data.probe import read_probe
 from profiler_server.analysis.data.processors import Cores
 from profiler_server.analysis.data.reading import read_reading
 from profiler_server.analysis.data.receiving import read_receiving
@@ -100,6 +101,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         other_loadings=tuple(found[1:]),
         stacks=_read_stacks(rank),
         anomaly=_read_anomaly(rank),
+        input_free=read_probe(manifest.facts),
     )
 
 

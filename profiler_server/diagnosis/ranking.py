@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from profiler_server.analysis.data.loader_simulation import LoopModel
-from profiler_server.analysis.data.prediction import find_doubt, predict_without_loading
+from profiler_server.analysis.data.prediction import (
+    Doubt,
+    FedStep,
+    find_doubt,
+    predict_fed_step,
+    predict_without_loading,
+)
 from profiler_server.analysis.results import Suggestion
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Claim, Finding, Rule, WhatIf
@@ -25,7 +31,7 @@ from profiler_server.diagnosis.limits import (
     MOST_CHECK_FRAC,
     MUTE_WAIT_FRAC,
 )
-from profiler_server.format import format_share
+from profiler_server.format import format_duration, format_share
 
 Severity = Literal["high", "medium", "low", "info"]
 
@@ -93,10 +99,11 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
     assert what_if is not None
     changed = what_if.change(now.model)
     floor_ns = min(now.find_floor_ns(case, what_if), now_ns)
-    predicted = min(max(loop.predict_ns(changed), floor_ns), now_ns)
+    doubt = find_doubt(loop, now.model, changed)
+    fed = _find_fed_step(case, what_if, now, changed, doubt)
+    predicted = min(max(loop.predict_ns(changed) if fed is None else fed.step_ns, floor_ns), now_ns)
     gain = now_ns - predicted
     least, most = finding.gain_range
-    doubt = find_doubt(loop, now.model, changed)
     best = predicted if what_if.best is None else loop.predict_ns(what_if.best(now.model))
     low = min(predicted, now_ns - gain * most, best) - doubt.step_ns
     if what_if.feeds:  # no loading at all is the most that can be gained
@@ -104,6 +111,9 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
         low = max(low, min(predicted, unfed_ns) - doubt.chance_ns)
     eased = 1.0 - (EASED_FRAC * gain / now_ns if what_if.eases and now_ns else 0.0)
     low = min(low, predicted * eased)
+    high = max(predicted, now_ns - gain * least) + doubt.step_ns
+    if fed is not None:
+        low, high = max(fed.low_ns, low), min(max(fed.high_ns, predicted), high)
     return Claim(
         least_gain_ns=gain * least,
         sure_gain_ns=gain - doubt.gain_ns,
@@ -111,9 +121,21 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
         finding=finding,
         step_ns=predicted,
         low_ns=min(max(low, floor_ns * eased, LEAST_LOW_FRAC * predicted), predicted),
-        high_ns=min(max(predicted, now_ns - gain * least) + doubt.step_ns, now_ns),
+        high_ns=min(high, now_ns),
         feeds=what_if.feeds,
+        is_probed=fed is not None,
     )
+
+
+def _find_fed_step(case: Case, what_if: WhatIf, now: Fixed, changed: LoopModel, doubt: Doubt) -> FedStep | None:
+    """Return what the probe says of the step after a change to loading; None where it cannot tell.
+
+    It ran beside workers as busy as they were, so it says nothing of changes that leave them less to do; nor does it of a
+    step that another change has made shorter.
+    """
+    if case.input_free is None or not what_if.feeds or now.touched or len(what_if.touches) > 1:
+        return None
+    return predict_fed_step(case.loading.loop, changed, case.input_free, doubt.step_ns)
 
 
 def split_findings(
@@ -195,7 +217,7 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
         if sure and gain >= HIGH_GAIN_FRAC and finding.tier != "R"
         else "medium"
     )
-    said = [finding.advice, _say_basis(case, finding), _say_order(claim)]
+    said = [finding.advice, _say_basis(case, claim), _say_order(claim)]
     if not sure:
         said.append(_say_doubt(case))
     return Suggestion(
@@ -215,9 +237,14 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
     )
 
 
-def _say_basis(case: Case, finding: Finding) -> str:
+def _say_basis(case: Case, claim: Claim) -> str:
     """Say what the prediction takes for granted and how it was made."""
+    finding = claim.finding
     assumed = f"The prediction holds if {finding.assumption}. " if finding.assumption else ""
+    if claim.is_probed and case.input_free is not None:
+        assumed += (
+            f"The step whose batch is ready was measured by the probe: {format_duration(case.input_free.step_ns)}. "
+        )
     if finding.what_if is not None and finding.what_if.best is not None:
         assumed += "The lower end of the range is the step with nothing of it left. "
     if finding.tier != "M":

@@ -11,10 +11,11 @@ from typing import Literal
 
 from collector.format.schema.manifest import Loader
 from profiler_server.analysis.data.pipeline import Readiness
+from profiler_server.analysis.data.probe import InputFreeStep
 from profiler_server.analysis.results import QueueSummary
 from profiler_server.diagnosis.bottleneck import Bottleneck
 from profiler_server.diagnosis.limits import EMPTY_QUEUE_FRAC, FULL_QUEUE_FRAC, HIGH_WAIT_FRAC, MODERATE_WAIT_FRAC
-from profiler_server.format import format_share, shorten_middle
+from profiler_server.format import format_duration, format_number_of, format_share, shorten_middle
 
 Tone = Literal["good", "watch", "bad", "plain"]
 STAGE_WORDS = {"send": "receiving batches", "pin": "pinning", "h2d": "host-to-device copies"}
@@ -132,6 +133,16 @@ def read_watched(watched: Loader, wait_frac: float, noun: str = "step") -> Readi
     busy = "" if watched.cpu_frac is None else f", on a processor for {format_share(watched.cpu_frac)} of that time"
     text = f"It makes each item of {name} when the {noun} asks for it{busy}: nothing reads ahead."
     return Reading(tone, "The training thread reads its own input", text)
+
+
+def read_input_free(free: InputFreeStep, estimate_ns: float, noun: str = "step") -> Reading:
+    """Say what the probe measured, beside what the mean step less its data wait would be."""
+    text = (
+        f"{format_duration(free.step_ns)} ({format_duration(free.low_ns)} – {format_duration(free.high_ns)}), measured by the "
+        f"probe over {format_number_of(free.steps, noun)} with the workers working beside it (cost "
+        f"{format_duration(free.cost_ns)}). The mean {noun} less its data wait is {format_duration(estimate_ns)}."
+    )
+    return Reading("good", f"Input-free {noun}", text)
 
 
 def read_bottleneck(limit: Bottleneck) -> Reading:

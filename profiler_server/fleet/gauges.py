@@ -42,6 +42,7 @@ _COLUMNS = (
     "step",
     "duration_ns",
     "detailed",
+    "probed",
     "batch",
     "loader_start_ns",
     *(f"{name}_ns" for name in PHASE_NAMES),
@@ -192,7 +193,7 @@ def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankG
     # Rows between steps, and those in detailed windows, come in between.
     rows = read_last_rows(rank.folder, "steps", _COLUMNS, 4 * RECENT_STEPS)
     train = train_steps(count_as_steps(rows).steps)
-    kept = np.flatnonzero(read_integers(train, "detailed") == 0)[-RECENT_STEPS:]
+    kept = np.flatnonzero(read_integers(train, "detailed") + read_integers(train, "probed") == 0)[-RECENT_STEPS:]
     known = _describe(rank, manifest, state)
     if not len(kept):
         return known

@@ -20,6 +20,7 @@ from profiler_server.analysis.accounting.categories import summarize_categories
 from profiler_server.analysis.accounting.completeness import read_completeness
 from profiler_server.analysis.data.feeding import find_feeding_loaders
 from profiler_server.analysis.data.pipeline import summarize_queues, summarize_stages
+from profiler_server.analysis.data.probe import read_probe
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.operators.operators import summarize_kernels, summarize_operators
 from profiler_server.analysis.ranks.hang import find_hang
@@ -100,12 +101,19 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
             _round_times(dataclasses.asdict(row)) for row in read("its kernels", lambda: summarize_kernels(rank)) or ()
         ],
         "stacks": read("its stacks", lambda: report_stacks(rank)),
+        "probe": _report_probe(rank),
         "loaders": read("its loaders", lambda: _report_loaders(rank)) or [],
         "queues": [dataclasses.asdict(row) for row in read("its queues", lambda: summarize_queues(rank)) or ()],
         "stages": [
             _round_times(dataclasses.asdict(row)) for row in read("its stages", lambda: summarize_stages(rank)) or ()
         ],
     }
+
+
+def _report_probe(rank: RankRun) -> dict[str, Any] | None:
+    """Return the step whose batch is ready, null where no probe measured it."""
+    found = read_probe(rank.manifest.facts)
+    return None if found is None else _round_times(dataclasses.asdict(found))
 
 
 def _report_loaders(rank: RankRun) -> list[dict[str, Any]]:

@@ -88,8 +88,17 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
         bar = "#" * round(40 * phase["share_frac"])
         label, mean = PHASE_LABELS.get(phase["name"], phase["name"]), format_duration(phase["mean_ns"])
         lines.append(f"  {label:<28} {mean:>9}  {shares[phase['name']]:>7}  {bar}".rstrip())
-    slow = [*render_stacks(rank["stacks"], shares), *_render_slow_steps(rank)]
+    slow = [*_render_probe(rank, noun), *render_stacks(rank["stacks"], shares), *_render_slow_steps(rank)]
     return "\n".join([*lines, *_render_evaluation(rank, run), *slow, *_render_pipeline(rank)])
+
+
+def _render_probe(rank: dict[str, Any], noun: str) -> list[str]:
+    found = rank["probe"]
+    if found is None:
+        return []
+    span = f"{format_duration(found['low_ns'])} – {format_duration(found['high_ns'])}"
+    how = f"measured by the probe over {format_number_of(found['steps'], noun)} (cost {format_duration(found['cost_ns'])})"
+    return [f"  input-free {noun}: {format_duration(found['step_ns'])} ({span}), {how}"]
 
 
 def _render_comparison(run: Run) -> str:

@@ -249,6 +249,7 @@ class StepsAssembler(Assembler):
             "communication_total_ns": sums[COMMUNICATION] + counters.hidden if counters.reductions else None,
             "detailed": row.detailed,
             "markers": done.markers,
+            "probed": row.probed,
         }
 
     def _list_phases(self, done: Done) -> Rows:
@@ -281,6 +282,8 @@ class StepsAssembler(Assembler):
 
     def _list_queues(self, done: Done) -> Rows:
         rows: Rows = []
+        if done.row.probed:
+            return rows  # the queue is as the probe left it
         for sample in done.row.queues:
             queues = unpack_queues(sample.word)
             common = {

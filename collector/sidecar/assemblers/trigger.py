@@ -26,7 +26,7 @@ from collector.sidecar.triggers import Finding, Step, StepWatch
 
 MOST_WINDOWS = 5
 LEAST_APART_NS = 300_000_000_000
-_COLUMNS = ("kind", "step", "start_ns", "duration_ns", "data_wait_ns", "loader_start_ns", "detailed")
+_COLUMNS = ("kind", "step", "start_ns", "duration_ns", "data_wait_ns", "loader_start_ns", "detailed", "probed")
 _TAKEN_AFTER = 2
 """Batches of steps that may come before the training thread has seen an order."""
 _log = logging.getLogger("stepscope")
@@ -66,7 +66,9 @@ class TriggerAssembler(Assembler):
             if row["kind"] != "train":
                 continue
             waits, starts = row["data_wait_ns"], row["loader_start_ns"] > 0
-            finding = self._watch.see(Step(row["step"], row["duration_ns"], waits, starts, row["detailed"]))
+            finding = self._watch.see(
+                Step(row["step"], row["duration_ns"], waits, starts, row["detailed"] or bool(row["probed"]))
+            )
             if finding is not None:
                 self._order(finding, row["start_ns"] + row["duration_ns"])
 

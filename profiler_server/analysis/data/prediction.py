@@ -11,6 +11,7 @@ from collector.format.intervals import Floats
 from collector.format.steps import find_stall_limit
 from profiler_server.analysis.data.loader_simulation import Job, LoopModel, simulate
 from profiler_server.analysis.data.loop import MeasuredLoop
+from profiler_server.analysis.data.probe import InputFreeStep
 
 _BLOCKS = 12
 _RESAMPLES = 400
@@ -29,6 +30,10 @@ _DELAY_ERROR = 0.25
 _SLOWDOWN_ERROR = 0.1
 """By so much all processors together may be slower than one alone where the run has not shown it."""
 _DRAWN_STEPS = 120
+_FED_FRAC = 0.03
+"""A change leaves no wait for data to speak of when its step is within this of one whose batches are made in no time."""
+_SLOWER = 1.1
+"""The batches of another run may take so many times as long: half of the errors on the grid of loops are far below."""
 
 
 @dataclass(frozen=True)
@@ -135,3 +140,28 @@ def _half_width(means: Floats) -> float:
 def predict_without_loading(loop: MeasuredLoop, model: LoopModel) -> float:
     """Return the mean step if batches cost nothing: no change to how they are made can be faster."""
     return loop.predict_ns(replace(model, batches=(Job(0.0, 0.0),), workers=0))
+
+
+@dataclass(frozen=True)
+class FedStep:
+    """The mean step after a change that leaves no wait for data, from the step that the probe measured; ns."""
+
+    step_ns: float
+    low_ns: float
+    high_ns: float
+
+
+def predict_fed_step(loop: MeasuredLoop, after: LoopModel, free: InputFreeStep, doubt_ns: float) -> FedStep | None:
+    """Return the step after a change to loading, if it no longer waits for data then; None if it does.
+
+    The measured step takes the place of the simulated one, and the doubt about the model gives way to that of the
+    measurement, where that is less (`doubt_ns`, half width). What comes with the start of an epoch is added to both.
+    """
+    ready_ns = loop.predict_ns(replace(after, batches=(Job(0.0, 0.0),)))
+    if loop.predict_ns(after) > (1.0 + _FED_FRAC) * ready_ns:
+        return None
+    half_ns = min(free.half_ns, doubt_ns)
+    step_ns = free.step_ns + after.extra_ns
+    slower = replace(after, batches=tuple(replace(job, wall_ns=_SLOWER * job.wall_ns) for job in after.batches))
+    late_ns = max(loop.predict_ns(slower) - loop.predict_ns(after), 0.0)
+    return FedStep(step_ns, step_ns - half_ns, step_ns + half_ns + late_ns)

@@ -39,7 +39,7 @@ LEAST_CALLS = 500
 """Collectives of all ranks, and of each at least, that are looked at."""
 OWN_PHASES = tuple(name for name in PHASE_NAMES if name != "communication")
 _COLUMNS = (
-    *("kind", "step", "duration_ns", "detailed", "batch", "loader_start_ns", "gc_ns", "samples"),
+    *("kind", "step", "duration_ns", "detailed", "batch", "loader_start_ns", "gc_ns", "samples", "probed"),
     *(f"{p}_ns" for p in PHASE_NAMES),
 )
 

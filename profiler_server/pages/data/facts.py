@@ -26,10 +26,18 @@ from profiler_server.analysis.data.pipeline import (
     sum_stages,
     summarize_readiness,
 )
+from profiler_server.analysis.data.probe import read_probe
 from profiler_server.analysis.data.replicas import read_stages, read_steps
 from profiler_server.analysis.results import QueueSummary, StageSummary
 from profiler_server.diagnosis.bottleneck import Bottleneck, find_bottleneck, find_own_bottleneck
-from profiler_server.diagnosis.readings import Pipeline, Reading, read_bottleneck, read_queues_plainly, read_watched
+from profiler_server.diagnosis.readings import (
+    Pipeline,
+    Reading,
+    read_bottleneck,
+    read_input_free,
+    read_queues_plainly,
+    read_watched,
+)
 
 _STEP_COLUMNS = (
     "step",
@@ -41,6 +49,7 @@ _STEP_COLUMNS = (
     "batch",
     "loader_start_ns",
     "detailed",
+    "probed",
     "index",
     "loader",
     "fetches",
@@ -199,7 +208,14 @@ class PipelineFacts:
             limits.append(read_watched(self.loader, self.waits.wait_frac, self.noun))
         elif self.loader is not None or (self.queues and self.own_bottleneck is None):
             limits.append(read_bottleneck(self.bottleneck))
-        return (*read_queues_plainly(pipeline), *limits)
+        return (*read_queues_plainly(pipeline), *limits, *self._list_probe_readings())
+
+    def _list_probe_readings(self) -> tuple[Reading, ...]:
+        free, waits = read_probe(self.rank.manifest.facts), self.waits
+        if free is None or not len(waits.steps):
+            return ()
+        estimate_ns = waits.mean_ns(waits.duration_ns) - waits.mean_ns(waits.data_wait_ns)
+        return (read_input_free(free, estimate_ns, self.noun),)
 
     def _find_queue(self, name: str) -> QueueSummary | None:
         return next((row for key, row in self.queues.items() if key.name == name and key.loader is not None), None)

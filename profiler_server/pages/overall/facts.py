@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Device, Loader, RankManifest, RunManifest, Signal
-from collector.format.steps import sum_recorded
+from collector.format.steps import PhaseShare, sum_recorded
 from profiler_server.analysis.accounting.completeness import read_completeness, say_completeness
+from profiler_server.analysis.data.probe import read_probe
 from profiler_server.analysis.steps.compiles import CompileEvents, summarize_compiles
 from profiler_server.analysis.steps.interruptions import HeldSum, read_between, read_interruptions, sum_interruptions
+from profiler_server.diagnosis.readings import read_input_free
 from profiler_server.format import (
     format_bytes,
     format_duration,
@@ -61,6 +63,15 @@ def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
     held = sum_interruptions(read_interruptions(rank).of_kind("checkpoint", "validation", "between"))
     if held:
         yield Fact("Held up by", "; ".join(_describe_held(entry) for entry in held[:_HELD_SHOWN]))
+
+
+def list_probe_facts(rank: RankRun, phases: Sequence[PhaseShare], noun: str) -> Iterator[Fact]:
+    """Yield the step whose batch is ready, where a probe measured it, beside what the phases make of it."""
+    free = read_probe(rank.manifest.facts)
+    if free is not None and phases:
+        estimate_ns = sum(phase.mean_ns for phase in phases if phase.name != "data_wait")
+        reading = read_input_free(free, estimate_ns, noun)
+        yield Fact(reading.title, reading.text)
 
 
 def list_trace_facts(rank: RankRun) -> Iterator[Fact]:

@@ -16,7 +16,7 @@ from profiler_server.analysis.ranks.stragglers import Judgement, Rotation, Strag
 from profiler_server.analysis.steps.logged import Logged
 from profiler_server.diagnosis.facts import Case
 from tests.support import facts as make
-from tests.support.host_cases import ddp
+from tests.support.host_cases import ddp, multiplied
 from tests.support.runs import MS
 from tests.unit.diagnosis.edges.base import STEPS, Edge, base, starving
 
@@ -117,7 +117,26 @@ def varying(spread: float) -> Case:
     return make.with_durations(make.with_rows(base(), data_wait_ns=0), lambda durations: durations * factors)
 
 
+def subnormals(share: float = 0.5, slower: float = 10.0) -> Case:
+    numbers = {
+        "count": 10**6,
+        "subnormal": round(share * 10**6),
+        "plain_ns": round(slower * 10**6),
+        "flushed_ns": 10**6,
+    }
+    return make.with_manifest(base(), facts={"subnormals": {"states": numbers}})
+
+
+def products(faster: float = 4.0, linear: float = 0.9) -> Case:
+    facts = multiplied(round(4_000_000 / faster), linear)
+    return make.with_manifest(base(), facts=facts)
+
+
 EDGES: Mapping[str, Edge] = {
+    "SUBNORMAL_FRAC": Edge(0.01, lambda x: make.speaks(subnormals(share=x), "subnormals")),
+    "SUBNORMAL_SLOWER": Edge(1.5, lambda x: make.speaks(subnormals(slower=x), "subnormals")),
+    "BFLOAT16_FASTER": Edge(1.5, lambda x: make.speaks(products(faster=x), "bf16_unused")),
+    "BFLOAT16_LINEAR_FRAC": Edge(0.5, lambda x: make.speaks(products(linear=x), "bf16_unused")),
     "SAMPLER_FRAC": Edge(0.05, lambda x: make.speaks(sampling(x), "slow_sampler")),
     "OPENING_FRAC": Edge(0.2, lambda x: make.speaks(reading(files=64.0, open_ns=x * 100.0 * MS), "small_files")),
     "SMALL_FILE_BYTES": Edge(

@@ -1,0 +1,111 @@
+"""How near the probe's input-free step is to the same loop on batches that lie in a list.
+
+    python benchmarks/probe_step.py [--rounds 5] [--steps 300]
+
+Each loop waits for its data. `sleeping` workers take no processor, so the two figures should be alike; `computing` ones do,
+beside the steps of the probe as in the training, and the loop on cached batches has none: what they differ by is what
+the workers take. `estimate` is the mean step less its data wait, which is known without a probe. The arms take turns;
+every figure is a median over the rounds, with the least and the greatest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from collector import Profiler
+from collector.format.run import Run
+from collector.format.steps import summarize_phases
+
+BATCH, WORKERS, WARM_UP = 8, 2, 20
+SAMPLE_S = 0.003
+
+
+class Samples(Dataset[Any]):  # type: ignore[misc]
+    """Images that take SAMPLE_S each to make, asleep or computing."""
+
+    def __init__(self, steps: int, *, computes: bool) -> None:
+        self.steps, self.computes = steps, computes
+
+    def __len__(self) -> int:
+        return self.steps * BATCH
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        until = time.perf_counter() + SAMPLE_S
+        if not self.computes:
+            time.sleep(SAMPLE_S)
+        while time.perf_counter() < until:
+            sum(range(200))
+        return torch.full((3, 32, 32), index % 7 / 7), index % 10
+
+
+class Loop:
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        layers = (nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10))
+        self.model = nn.Sequential(*layers)
+        self.model(torch.zeros(BATCH, 3, 32, 32))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+
+    def step(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        self.optimizer.zero_grad()
+        nn.functional.cross_entropy(self.model(x), y).backward()
+        self.optimizer.step()
+
+
+def run_probed(steps: int, *, computes: bool) -> tuple[float, float, float]:
+    """Return the probe's step, the mean step less its data wait, and what the probe cost, in ms."""
+    loop = Loop()
+    with tempfile.TemporaryDirectory() as folder:
+        profiler = Profiler(Path(folder) / "run", probe=True, window=None, stacks=False)
+        for x, y in DataLoader(Samples(steps, computes=computes), BATCH, num_workers=WORKERS):
+            loop.step(x, y)
+        run: Run = profiler.analyse()
+        found = run.rank().manifest.facts["probe"]
+        phases = summarize_phases(run.table("steps"))
+    lengths = [length for entry in found["rounds"] for length in entry["step_ns"]]
+    estimate = sum(phase.mean_ns for phase in phases if phase.name != "data_wait")
+    return statistics.fmean(lengths) / 1e6, estimate / 1e6, found["cost_ns"] / 1e6
+
+
+def run_cached(steps: int) -> float:
+    loop, batches = Loop(), [(torch.full((BATCH, 3, 32, 32), 0.3), torch.arange(BATCH) % 10) for _ in range(8)]
+    times = []
+    for number in range(steps):
+        begun = time.perf_counter()
+        loop.step(*batches[number % len(batches)])
+        times.append(time.perf_counter() - begun)
+    return statistics.fmean(times[WARM_UP:]) * 1e3
+
+
+def describe(values: list[float]) -> str:
+    return f"{statistics.median(values):8.3f} ({min(values):.3f} - {max(values):.3f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=300)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    for name, computes in (("sleeping", False), ("computing", True)):
+        rows = [(*run_probed(given.steps, computes=computes), run_cached(given.steps)) for _ in range(given.rounds)]
+        probed, estimate, cost, cached = (list(values) for values in zip(*rows, strict=True))
+        ratios = [one / other for one, other in zip(probed, cached, strict=True)]
+        print(f"{name} workers, ms a step")
+        print(f"  probe     {describe(probed)}")
+        print(f"  cached    {describe(cached)}")
+        print(f"  estimate  {describe(estimate)}")
+        print(f"  probe / cached {describe(ratios)}; the probe cost {describe(cost)} ms in all")
+
+
+if __name__ == "__main__":
+    main()

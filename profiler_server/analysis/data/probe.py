@@ -1,0 +1,75 @@
+"""The step whose batch is ready, as the probe measured it in the run (`collector.context.probing`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from collector.format.noise import quantile_of_t
+
+LEAST_STEPS = 4
+"""Fewer steps say too little of their mean."""
+_MOST_ROUNDS, _MOST_STEPS, _MOST_NS = 64, 4096, 10**13
+_COVERED = 0.9
+"""Upper quantile of the range: four of five repetitions should fall inside, as for predicted steps."""
+_LEAST_FRAC = 0.03
+"""The range is no narrower than this part of the step: other steps of the run, on another minute of the host, differ."""
+
+
+@dataclass(frozen=True)
+class InputFreeStep:
+    """The mean step whose batches were ready, with the workers at work beside it; the range is that of its mean.
+
+    `cost_ns` is how long the training was held back for it in all.
+    """
+
+    step_ns: float
+    low_ns: float
+    high_ns: float
+    steps: int
+    rounds: int
+    cost_ns: int
+
+    @property
+    def half_ns(self) -> float:
+        return (self.high_ns - self.low_ns) / 2
+
+
+def read_probe(facts: Mapping[str, Any]) -> InputFreeStep | None:
+    """Read what the collector noted in rank.json; None where there is nothing, too little, or what is no time."""
+    found = facts.get("probe")
+    if not isinstance(found, Mapping):
+        return None
+    entries = found.get("rounds")
+    rounds = [_read_round(entry) for entry in entries[:_MOST_ROUNDS]] if isinstance(entries, list) else []
+    lengths = [length for entry in rounds for length in entry]
+    if len(lengths) < LEAST_STEPS:
+        return None
+    # On a device the host runs ahead: only a round as a whole is as long as its work.
+    mean = sum(lengths) / len(lengths)
+    half = max(_bound_mean(lengths), _LEAST_FRAC * mean)
+    cost = found.get("cost_ns")
+    cost_ns = cost if isinstance(cost, int) and _is_time(cost) else 0
+    return InputFreeStep(mean, mean - half, mean + half, len(lengths), len([r for r in rounds if r]), cost_ns)
+
+
+def _read_round(entry: Any) -> list[int]:
+    lengths = entry.get("step_ns") if isinstance(entry, Mapping) else None
+    if not isinstance(lengths, list):
+        return []
+    return [length for length in lengths[:_MOST_STEPS] if _is_time(length) and length > 0]
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_NS
+
+
+def _bound_mean(lengths: list[int]) -> float:
+    spread = float(np.std(lengths, ddof=1))
+    return min(
+        quantile_of_t(len(lengths) - 1, _COVERED) * spread / math.sqrt(len(lengths)), 0.9 * float(np.mean(lengths))
+    )

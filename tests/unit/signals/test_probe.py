@@ -1,0 +1,165 @@
+"""The probe in real trainings: they end as they do without it, whatever happens while they are held back."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.optim.optimizer import _global_optimizer_post_hooks
+from torch.utils.data import DataLoader, Dataset
+
+import collector
+from collector.context import probing
+from collector.format.steps import select_steps
+from tests.support.recording import assert_sound, record
+
+MS = 1e-3
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class Augmented(Dataset[Any]):  # type: ignore[misc]
+    """Samples that take longer to make than a step, changed at random by every library that draws."""
+
+    def __len__(self) -> int:
+        return 256
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(2 * MS)
+        noise = torch.rand(8) + random.random() + float(np.random.rand())
+        return noise * index, index % 3
+
+
+def train(state: dict[str, Any], epochs: int = 2, **options: Any) -> None:
+    """Train with everything that draws random numbers or counts; `state` is what a later run would go on from."""
+    torch.manual_seed(1)
+    random.seed(2)
+    np.random.seed(3)
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.3), nn.Linear(16, 3))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    loader = DataLoader(Augmented(), 4, shuffle=True, **{"num_workers": 2, **options})
+    state["batches"] = []
+    for _ in range(epochs):
+        batches = iter(loader)
+        try:
+            for x, y in batches:
+                state["batches"].append(x.clone())
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(x), y).backward()
+                optimizer.step()
+        finally:
+            if loader.num_workers:
+                batches._shutdown_workers()  # an error holds the iterator, and then it takes torch five seconds
+    kept = [
+        entry[name] for entry in optimizer.state_dict()["state"].values() for name in ("exp_avg", "exp_avg_sq", "step")
+    ]
+    state["tensors"] = [*model.state_dict().values(), *kept, torch.get_rng_state()]
+    state["numbers"] = (random.getstate(), str(np.random.get_state()))
+
+
+def are_equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_a_training_with_the_probe_ends_bit_for_bit_as_without(tmp_path: Path) -> None:
+    plain: dict[str, Any] = {}
+    probed: dict[str, Any] = {}
+    train(plain)
+    hooks = len(_global_optimizer_post_hooks)
+    recorded = record(tmp_path, lambda: train(probed), probe=True)
+    assert are_equal(plain["batches"], probed["batches"])
+    assert are_equal(plain["tensors"], probed["tensors"])
+    assert plain["numbers"] == probed["numbers"]
+    assert_sound(recorded)
+    found = recorded.run.rank().manifest.facts["probe"]
+    assert sum(len(entry["step_ns"]) for entry in found["rounds"]) >= 4
+    assert 0 < found["cost_ns"] < 2.5e9
+    assert len(_global_optimizer_post_hooks) == hooks
+    assert "stepscope-probe" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_no_average_and_no_queue_holds_what_the_probe_has_changed(tmp_path: Path) -> None:
+    recorded = record(tmp_path, lambda: train({}, 1), probe=True)
+    selection = select_steps(recorded.run.table("steps"))
+    marked = {row["step"] for row in recorded.train if row["probed"]}
+    first = recorded.run.rank().manifest.facts["probe"]["rounds"][0]
+    measured = range(first["first_step"], first["first_step"] + len(first["step_ns"]))
+    assert set(measured) <= marked
+    assert not marked & set(selection.step[selection.kept].tolist())
+    assert marked == {int(step) for group in selection.left_out if group.reason == "probe" for step in group.steps}
+    assert not marked & {row["step"] for row in recorded.run.table("queues").to_pylist()}
+    held = [row for row in recorded.rows if row["kind"] == "rest" and row["probed"]]
+    assert sum(row["duration_ns"] for row in held) >= first["waited_ns"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"), [({"num_workers": 0}, "Without workers"), ({"in_order": False}, "in_order=False")]
+)
+def test_a_training_that_it_would_change_is_left_alone(tmp_path: Path, options: dict[str, Any], reason: str) -> None:
+    recorded = record(tmp_path, lambda: train({}, 1, **options), probe=True)
+    signals = {entry.name: entry for entry in recorded.run.rank().manifest.signals}
+    assert signals["probe"].state == "unavailable"
+    assert reason in signals["probe"].reason
+    assert not any(row["probed"] for row in recorded.rows)
+
+
+def test_without_being_asked_for_nothing_is_said_of_it(tmp_path: Path) -> None:
+    recorded = record(tmp_path, lambda: train({}, 1))
+    manifest = recorded.run.rank().manifest
+    assert "probe" not in {*manifest.facts, *(entry.name for entry in manifest.signals)}
+
+
+@pytest.fixture
+def held_early(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Do something the first time that the training is held back."""
+    original = time.sleep
+
+    def arrange(action: Callable[[], None]) -> None:
+        def sleep(seconds: float) -> None:
+            monkeypatch.setattr(time, "sleep", original)
+            action()
+            original(seconds)
+
+        def look(prober: Any, iterator: Any) -> Any:
+            found = find(prober, iterator)
+            if found:
+                monkeypatch.setattr(time, "sleep", sleep)
+            return found
+
+        find = probing.Prober._find_supply
+        monkeypatch.setattr(probing.Prober, "_find_supply", look)
+
+    return arrange
+
+
+class Preempted(Exception):
+    """What a handler of the user's raises."""
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, Preempted])
+def test_what_a_signal_raises_meanwhile_is_shown_without_our_frames(
+    tmp_path: Path, held_early: Callable[[Callable[[], None]], None], error: type[BaseException]
+) -> None:
+    def handle(number: int, frame: object) -> None:
+        raise error
+
+    held_early(lambda: signal.raise_signal(signal.SIGUSR1))
+    old = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with pytest.raises(error) as caught:
+            record(tmp_path, lambda: train({}, 1), probe=True)
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+    package = str(Path(collector.__file__).parent)
+    frames = [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert sys.version_info < (3, 11) or not [name for name in frames if name.startswith(package)]
