@@ -19,7 +19,7 @@ from profiler_server.analysis.replay.results import Gain
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import WhatIf
 
-_COMPUTED_PARTS = ("outside", "stalls", "gc")
+_COMPUTED_PARTS = ("anomaly", "outside", "stalls", "gc")
 """Parts of a step in which the training thread computes something that is no operator."""
 
 
