@@ -16,7 +16,7 @@ def _judge(case: Case) -> Finding | None:
         return None
     if case.loading.is_slow_for_few:
         return None  # only some samples take long
-    if case.loading.takes_whole_batches:
+    if case.loading.is_in_memory and case.loading.loader is not None and case.loading.loader.style == "map":
         return None  # what is in memory already is not read faster from shards
     share = batches.share("read")
     read_ns = float(batches.stages_ns["read"].mean())

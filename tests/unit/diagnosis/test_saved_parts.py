@@ -131,3 +131,12 @@ def test_too_many_threads_cost_what_the_main_thread_queues_for_no_one_else(
 def test_where_queueing_was_not_seen_fewer_threads_promise_nothing() -> None:
     case = make.with_manifest(make.split_step(base(), forward=0.6, tail=0.4), torch_threads=32)
     assert make.find(make.with_load(case, queued_frac=None), "threads_over_cores").what_if is None
+
+
+def test_whole_batches_out_of_memory_are_not_read_faster_from_shards() -> None:
+    """32 samples by one index operation in 0.3 ms for each 10 µs; an iterable may as well parse them."""
+    case = make.with_batches(make.with_loader(make.with_wait(base(), 0.4), batch_size=None), 0.3 * MS)
+    case = make.with_loading(case, bottleneck=replace(case.loading.bottleneck, stage="read"))
+    assert not make.speaks(case, "slow_read")
+    assert make.speaks(make.with_loader(case, style="iterable"), "slow_read")
+    assert make.speaks(make.with_batches(case, 30.0 * MS), "slow_read")
