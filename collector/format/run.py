@@ -94,7 +94,7 @@ class Run:
     @property
     def state(self) -> RunState:
         """Return the worst state of its ranks: crashed, then recording, then complete or imported."""
-        states = {self.rank(rank).state for rank in self.ranks}
+        states = {self.read_rank(rank).state for rank in self.ranks}
         for state in ("crashed", "recording", "imported", "complete"):
             if state in states:
                 return state
@@ -103,7 +103,7 @@ class Run:
     @property
     def is_recovered(self) -> bool:
         """Say whether ranks were cut off, and all that they left is in their tables."""
-        cut_off = [rank for number in self.ranks if (rank := self.rank(number)).state == "crashed"]
+        cut_off = [rank for number in self.ranks if (rank := self.read_rank(number)).state == "crashed"]
         return bool(cut_off) and all(rank.is_recovered for rank in cut_off)
 
     def table(self, name: str, rank: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:

@@ -186,8 +186,12 @@ def sum_recorded(steps: pa.Table) -> int:
 
 def read_integers(table: pa.Table, name: str, absent: int = 0) -> Ints:
     """Return a column of integers or flags as int64, null as `absent`."""
-    values = table.column(name).cast(pa.int64()).fill_null(absent).to_numpy()
-    return np.asarray(values, dtype=np.int64)
+    values = table.column(name)
+    if values.null_count:
+        values = values.cast(pa.int64()).fill_null(absent)
+    elif values.type != pa.int64():
+        values = values.cast(pa.int64())
+    return np.asarray(values.to_numpy(), dtype=np.int64)
 
 
 def _find_warm_up(duration: Ints) -> Mask:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -60,33 +61,30 @@ class Processes:
 
     def run(self, function: Callable[[T], R], tasks: Sequence[T], on_done: Tell) -> Iterator[R]:
         results: dict[int, R] = {}
+        done: set[int] = set()
         place = deaths = 0
-        while len(results) < len(tasks):
-            known = len(results)
+        while len(done) < len(tasks):
+            known = len(done)
             try:
-                for index, result in self._run_pool(function, tasks, results):
+                for index, result in self._run_pool(function, tasks, done):
                     results[index] = result
-                    on_done(len(results))
+                    done.add(index)
+                    on_done(len(done))
+                    while place in results:
+                        yield results.pop(place)
+                        place += 1
             except BrokenProcessPool:
-                deaths = 1 if len(results) > known else deaths + 1
+                deaths = 1 if len(done) > known else deaths + 1
                 if deaths >= MOST_DEATHS:
                     raise TraceError(
                         f"{deaths} processes were killed while they read these files, such as for want of memory; "
                         "try with fewer at a time: --jobs 1"
                     ) from None
-            while place in results:
-                yield results[place]
-                place += 1
-        while place < len(tasks):
-            yield results[place]
-            place += 1
 
-    def _run_pool(
-        self, function: Callable[[T], R], tasks: Sequence[T], results: dict[int, R]
-    ) -> Iterator[tuple[int, R]]:
+    def _run_pool(self, function: Callable[[T], R], tasks: Sequence[T], known: set[int]) -> Iterator[tuple[int, R]]:
         """Yield what is done as it is done. Raises BrokenProcessPool when a process dies, and what a task raises."""
         context = multiprocessing.get_context("spawn")
-        left = [index for index in range(len(tasks)) if index not in results]
+        left = [index for index in range(len(tasks)) if index not in known]
         before = set(multiprocessing.active_children())
         pool = ProcessPoolExecutor(min(self.jobs, max(len(left), 1)), context, _begin_worker)
         finished = False
@@ -154,11 +152,24 @@ def choose_jobs(files: Sequence[Path], cores: int | None = None) -> int:
     sizes = [path.stat().st_size for path in files if path.is_file()]
     if len(sizes) < 2 or sum(sizes) < ALONE_BYTES:
         return 1
+    return count_processes(len(sizes), WORKER_BYTES, cores)
+
+
+def count_processes(tasks: int, bytes_each: int, cores: int | None = None) -> int:
+    """Return how many processes there are cores, tasks and memory for, at least one."""
     usable = cores or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    room = int(psutil.virtual_memory().available // WORKER_BYTES)
-    return max(1, min(usable, len(sizes), room))
+    room = int(psutil.virtual_memory().available // bytes_each)
+    return max(1, min(usable, tasks, room))
 
 
 def _begin_worker() -> None:
-    """Leave Ctrl-C to the process that waits for the results; it ends these."""
+    """Leave Ctrl-C to the process that waits for the results; it ends these. If it is killed, end by ourselves."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

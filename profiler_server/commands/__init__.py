@@ -18,6 +18,7 @@ from collector.format.schema.errors import RunNotFoundError, UsageError
 
 if TYPE_CHECKING:
     from collector.format.run import Run
+    from collector.traces.workers import Workers
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Path of a run, or its name below --summary-base-dir.")]
 
@@ -92,6 +93,21 @@ def find_run_path(name: str, base_dir: Path | None) -> Path:
         places.append((base_dir / name).resolve())
     found = next((place for place in places if layout.profiler_path(place).is_dir()), None)
     return found or find_run(name, base_dir).path
+
+
+def find_workers(jobs: int | None, dask: str | None, choose: Callable[[], int], most: int) -> Workers:
+    """Return who does tasks: a cluster, so many processes, or as many as `choose` returns, at most `most`.
+
+    Raises UsageError where both are given, or for a cluster that does not answer.
+    """
+    from collector.traces.workers import Cluster, Here, Processes
+
+    if dask is not None:
+        if jobs is not None:
+            raise UsageError("--jobs and --dask exclude each other; the cluster has its own workers")
+        return Cluster(dask)
+    count = min(jobs, most) if jobs is not None else choose()
+    return Processes(count) if count > 1 else Here()
 
 
 @contextmanager

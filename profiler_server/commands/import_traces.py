@@ -10,7 +10,7 @@ import typer
 from collector.format.schema import layout
 from collector.format.schema.errors import OutputError, UsageError
 from collector.traces.format import ReadLimits
-from profiler_server.commands import BaseDir, find_base_dir, show_progress
+from profiler_server.commands import BaseDir, find_base_dir, find_workers, show_progress
 from profiler_server.format import format_ranks
 from profiler_server.store.names import UNSAFE, find_free_name, name_run
 
@@ -73,7 +73,21 @@ def command(
         limits = ReadLimits(int(limit_gib * (1 << 30)), limit_minutes * 60)
         how = Importing(chosen, steps_from, on_progress, limits, workers)
         run = import_traces(traces, base / chosen, how)
+    keep_ranks(run, workers)
     tell_result(run)
+
+
+def keep_ranks(run: Run, workers: Workers) -> None:
+    """Read the ranks of a run of very many as its first page would."""
+    from profiler_server.store.cache.stamp import FEW_RANKS
+
+    if len(run.ranks) <= FEW_RANKS:
+        return
+    from profiler_server.analysis.ranks.ranks import summarize_ranks
+    from profiler_server.store.cache.partials import use_workers
+
+    use_workers(lambda ranks: workers)
+    summarize_ranks(run)
 
 
 def tell_result(run: Run) -> None:
@@ -84,7 +98,7 @@ def tell_result(run: Run) -> None:
     if (hang := find_hang(run)) is not None:
         typer.echo(hang.sentence)
     for rank in run.ranks:
-        for warning in run.rank(rank).manifest.warnings:
+        for warning in run.read_rank(rank).manifest.warnings:
             typer.echo(f"rank {rank}: {warning.text}", err=True)
 
 
@@ -105,12 +119,7 @@ def choose_name(base: Path, traces: list[Path], name: str | None) -> str:
 def choose_workers(traces: list[Path], jobs: int | None, dask: str | None) -> Workers:
     """Return who reads the files. Raises UsageError where both are given, or a cluster that does not answer."""
     from collector.traces.importing import list_files
-    from collector.traces.workers import Cluster, Here, Processes, choose_jobs
+    from collector.traces.workers import choose_jobs
 
-    if dask is not None:
-        if jobs is not None:
-            raise UsageError("--jobs and --dask exclude each other; the cluster has its own workers")
-        return Cluster(dask)
-    files = list_files(traces)
-    count = min(jobs, len(files)) if jobs is not None else choose_jobs(files)
-    return Processes(count) if count > 1 else Here()
+    files = [] if dask is not None else list_files(traces)
+    return find_workers(jobs, dask, lambda: choose_jobs(files), len(files))

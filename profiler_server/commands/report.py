@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from collector.format.run import Run
 from collector.format.schema.errors import OutputError, RunError, UsageError
 from collector.format.schema.writing import write_output
-from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run
+from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run, find_workers
+
+if TYPE_CHECKING:
+    from collector.traces.workers import Workers
 
 NAME = "report"
 EXAMPLE = "profiler-server report runs/digits"
@@ -34,12 +37,25 @@ def command(
         bool,
         typer.Option("--redact", help="With --html: leave out the names that are yours, such as host and modules."),
     ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Processes that read ranks; by default as many as cores and memory allow for more than 128 ranks.",
+        ),
+    ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Have a Dask cluster read the ranks, such as tcp://scheduler:8786."),
+    ] = None,
 ) -> None:
     """Say what a run is bound by, its figures and what to change."""
     from profiler_server.report import build_report, is_empty
     from profiler_server.report.text import render_text
 
     opened = find_run(run, find_base_dir(base_dir, context))
+    workers = choose_readers(opened, jobs, dask)
     if html is not None:
         _write_html(opened, html, redact)
         return
@@ -50,10 +66,26 @@ def command(
         return
     if redact:
         raise UsageError("--redact leaves names out of the file that --html FILE writes; give both")
-    report = build_report(opened)
+    report = build_report(opened, workers)
     if is_empty(report) and report["warnings"]:
         raise RunError(f"nothing of {opened.path} can be reported: {report['warnings'][0]}")
     typer.echo(json.dumps(report, indent=1, ensure_ascii=False) if as_json else render_text(report, opened), nl=as_json)
+
+
+def choose_readers(run: Run, jobs: int | None, dask: str | None) -> Workers:
+    """Return who reads the ranks of a run, and have them read what pages keep of very many as well."""
+    from collector.format.stored_files import LENDERS
+    from collector.traces.workers import Here, count_processes
+    from profiler_server.store.cache.partials import READER_BYTES, choose_processes, use_workers
+    from profiler_server.store.cache.stamp import FEW_RANKS
+
+    ranks = len(run.ranks)
+    is_small = ranks <= FEW_RANKS and jobs is None and dask is None
+    if is_small or LENDERS:  # only this process knows how files of a bucket are fetched
+        return Here()
+    workers = find_workers(jobs, dask, lambda: count_processes(ranks, READER_BYTES), ranks)
+    use_workers(choose_processes if jobs is None and dask is None else lambda ranks: workers)
+    return workers
 
 
 def _write_html(run: Run, path: Path, redact: bool) -> None:

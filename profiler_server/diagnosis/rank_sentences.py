@@ -9,7 +9,7 @@ from collector.format.schema.wording import format_ranks_named
 from collector.format.standing import Standing, Stop, describe_place, say_stack, say_standing
 from profiler_server.analysis.ranks.causes import COLLECTING, STARVED, Cause
 from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
-from profiler_server.analysis.ranks.ranks import RankSummary, find_noun
+from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun
 from profiler_server.analysis.ranks.stragglers import Judgement, Rotation, Straggler, judge_ranks
 from profiler_server.format import format_bytes, format_duration, format_share
 
@@ -53,6 +53,13 @@ def describe_standing(found: Standing) -> str:
     """Say how a job that records stands still."""
     size = found.stop.bytes if found.stop is not None else None
     return say_standing(found, format_bytes(size) if size else "")
+
+
+def describe_unread(ranks: int) -> str:
+    """Say that a job has more ranks than are looked at; empty where all are."""
+    if ranks <= MOST_RANKS:
+        return ""
+    return f"Only the first {MOST_RANKS:,} of {ranks:,} ranks are looked at: whether one beyond them is slow is not known here."
 
 
 def describe_held(ranks: Sequence[RankSummary]) -> str:

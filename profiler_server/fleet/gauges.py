@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from pathlib import Path
 
 import numpy as np
 
@@ -29,14 +30,19 @@ from profiler_server.store.headline import RunEntry
 RECENT_STEPS = 50
 """Steps of each rank, from its last, that the means are over."""
 MOST_RUNS = 100
-MOST_RANKS = 256
+MOST_RANKS = 16_384
 """Ranks of a run that are read, from the first."""
+MOST_KNOWN = 4 * MOST_RANKS
+READ_LIMIT_S = 2.0
+"""After so long the ranks that were not read are told as they were read before, and come first the next time."""
 ENDED_WITHIN_S = 15 * 60.0
 REFRESH_S = 5.0
 """Whoever asks sooner than that after another gets the same figures."""
 LIST_S = 10.0
 """How old the list of runs may be; with thousands it takes longer to make than a scrape may."""
 LONGEST_LABEL = 200
+FEW_RANKS = 64
+"""So many ranks of each run are read however long it takes."""
 _COLUMNS = (
     "kind",
     "step",
@@ -66,7 +72,8 @@ class RankGauges:
 
 @dataclass(frozen=True)
 class RunGauges:
-    """One run. `label` is its id, printable, bounded and unlike that of any other run.
+    """One run. `label` is its id, printable, bounded and unlike that of any other run. Of `ranks` that left a folder the
+    figures are of `ranks_read`: the others cannot be read, or were not yet.
 
     Means are over the last 50 steps of each rank, then over the ranks. `slowdown_ratio` is the own work of the slowest
     rank over the median of the others; None with one rank.
@@ -77,6 +84,7 @@ class RunGauges:
     steps: int
     world_size: int
     ranks: int
+    ranks_read: int
     events_lost: int
     ranks_losing_steps: int
     step_ns: float | None = None
@@ -102,7 +110,8 @@ class Gauges:
         self._listed: Sequence[RunEntry] | None = None
         self._listed_s = float("-inf")
         self._background = Background(head_start=False)
-        self._ranks: MemoryCache[RankGauges | None] = MemoryCache(MOST_RUNS * 64)
+        self._ranks: MemoryCache[RankGauges | None] = MemoryCache(MOST_KNOWN)
+        self._turns: dict[Path, int] = {}
 
     def read(self) -> tuple[RunGauges, ...]:
         """Return the runs that record or ended within fifteen minutes, the newest 100 of them.
@@ -128,23 +137,40 @@ class Gauges:
 
     def _read_runs(self, runs: Sequence[RunEntry], now_ns: int) -> tuple[RunGauges, ...]:
         found: list[RunGauges] = []
-        for entry in runs:
+        live = [entry for entry in runs if _may_be_live(entry, now_ns)]
+        self._turns = {entry.path: self._turns.get(entry.path, 0) for entry in live}
+        until_s = time.monotonic() + READ_LIMIT_S
+        for entry in live:
             if len(found) == MOST_RUNS:
                 break
-            if _may_be_live(entry, now_ns) and (gauges := self._read_run(entry, now_ns)) is not None:
+            if (gauges := self._read_run(entry, now_ns, until_s)) is not None:
                 found.append(gauges)
         return tuple(found)
 
-    def _read_run(self, entry: RunEntry, now_ns: int) -> RunGauges | None:
-        run = Run(entry.path)
-        read = [self._read_rank(run.read_rank(rank)) for rank in entry.headline.ranks[:MOST_RANKS]]
-        ranks = [rank for rank in read if rank is not None]
+    def _read_run(self, entry: RunEntry, now_ns: int, until_s: float) -> RunGauges | None:
+        ranks = self._read_ranks(entry, until_s)
         if not any(rank.state == "recording" for rank in ranks):
             ended = max((rank.ended_unix_ns or 0 for rank in ranks), default=0)
             if now_ns - ended > ENDED_WITHIN_S * 1e9:
                 return None
-        standing = find_standing([run.read_rank(rank) for rank in entry.headline.ranks])
+        standing = find_standing([Run(entry.path).read_rank(rank) for rank in entry.headline.ranks])
         return replace(_sum_up(entry, ranks), standing_s=standing.for_ns / 1e9 if standing is not None else 0.0)
+
+    def _read_ranks(self, entry: RunEntry, until_s: float) -> list[RankGauges]:
+        """Read the ranks in turns: where the last reading had to stop, this one begins."""
+        run = Run(entry.path)
+        numbers = entry.headline.ranks[:MOST_RANKS]
+        begin = self._turns[entry.path] % max(len(numbers), 1)
+        found: dict[int, RankGauges | None] = {}
+        for at, number in enumerate((*numbers[begin:], *numbers[:begin])):
+            rank = run.read_rank(number)
+            if at >= FEW_RANKS and time.monotonic() > until_s:
+                known = self._ranks.find(rank.key)
+                found[number] = None if known is None else known.result
+                continue
+            found[number] = self._read_rank(rank)
+            self._turns[entry.path] = begin + at + 1
+        return [gauges for number in numbers if (gauges := found[number]) is not None]
 
     def _read_rank(self, rank: RankRun) -> RankGauges | None:
         read = self._ranks.find_or_compute_rank(rank, lambda: _read_rank(rank))
@@ -220,6 +246,7 @@ def _sum_up(entry: RunEntry, ranks: Sequence[RankGauges]) -> RunGauges:
         steps=entry.headline.steps,
         world_size=entry.manifest.world_size,
         ranks=len(entry.headline.ranks),
+        ranks_read=len(ranks),
         events_lost=sum(rank.events_lost for rank in ranks),
         ranks_losing_steps=sum(rank.lost_steps for rank in ranks),
         step_ns=float(np.mean([rank.step_ns for rank in timed])) if timed else None,

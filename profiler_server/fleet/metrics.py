@@ -52,6 +52,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("data_wait_ratio", "1", "Part of the step spent waiting for data.", _plain(lambda r: r.data_wait_frac)),
     Metric("steps_recorded", "{step}", "Steps of the rank that has most.", _plain(lambda r: r.steps)),
     Metric("ranks", "{rank}", "Ranks that left a folder.", _plain(lambda r: r.ranks)),
+    Metric("ranks_read", "{rank}", "Ranks that the figures are of.", _plain(lambda r: r.ranks_read)),
     Metric("world_size", "{rank}", "Ranks that the job says it has.", _plain(lambda r: r.world_size)),
     Metric("slowest_rank", "1", "Number of the rank with most work of its own.", _plain(lambda r: r.slowest_rank)),
     Metric(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -24,31 +25,42 @@ from profiler_server.analysis.data.probe import read_probe
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.operators.operators import summarize_kernels, summarize_operators
 from profiler_server.analysis.ranks.hang import find_hang
+from profiler_server.analysis.ranks.ranks import find_noun, summarize_ranks
+from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.analysis.results import BoundBy, DeviceSummary, Diagnosis
 from profiler_server.analysis.steps.interruptions import read_interruptions, sum_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
 from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.diagnosis.rank_sentences import describe_standing
+from profiler_server.diagnosis.rank_sentences import (
+    describe_evidence,
+    describe_standing,
+    describe_straggler,
+    describe_unread,
+)
 from profiler_server.format import format_number_of
 from profiler_server.report.stacks import report_stacks
+
+if TYPE_CHECKING:
+    from collector.traces.workers import Workers
 
 T = TypeVar("T")
 
 
-def build_report(run: Run) -> dict[str, Any]:
+def build_report(run: Run, workers: Workers | None = None) -> dict[str, Any]:
     """Return the object that `report --json` prints. The verdict and the suggestions are those of the first rank.
 
-    A part that cannot be read, or fails, is absent and named in `warnings`. Raises RunNotFoundError, TableBrokenError or
+    The ranks are read by `workers`, None for this process. A part that cannot be read, or fails, is absent and named in `warnings`. Raises RunNotFoundError, TableBrokenError or
     NewerSchemaError if the manifests cannot be read.
     """
     warnings: list[str] = []
-    ranks = [_report_rank(run.rank(rank), warnings) for rank in run.ranks]
+    ranks = _report_ranks(run, warnings, workers)
     return {
         "schema_version": SCHEMA_VERSION,
         "run": _report_run(run),
         "ranks": ranks,
         **_report_diagnosis(run, warnings),
+        "judgement": _report_judgement(run, warnings),
         "what_if": _report_what_if(run, warnings),
         "hang": _report_hang(run),
         "overhead": _report_overhead(run),
@@ -58,7 +70,9 @@ def build_report(run: Run) -> dict[str, Any]:
 
 def _report_run(run: Run) -> dict[str, Any]:
     manifest = run.manifest
-    devices = [device.name or f"GPU {device.index}" for rank in run.ranks for device in run.rank(rank).manifest.devices]
+    devices = [
+        device.name or f"GPU {device.index}" for rank in run.ranks for device in run.read_rank(rank).manifest.devices
+    ]
     created = datetime.fromtimestamp(manifest.created_unix_ns / 1e9, tz=timezone.utc)
     return {
         "id": manifest.id,
@@ -72,6 +86,23 @@ def _report_run(run: Run) -> dict[str, Any]:
         "torch": manifest.torch,
         "devices": devices,
     }
+
+
+def _report_ranks(run: Run, warnings: list[str], workers: Workers | None) -> list[dict[str, Any]]:
+    if workers is None or workers.are_here or run.redactor is not None:
+        return [_report_rank(run.read_rank(rank), warnings) for rank in run.ranks]
+    found = []
+    tasks = [(run.path, rank) for rank in run.ranks]
+    for report, said in workers.run(report_alone, tasks, lambda done: None):
+        found.append(report)
+        warnings += said
+    return found
+
+
+def report_alone(task: tuple[Path, int]) -> tuple[dict[str, Any], list[str]]:
+    """Report one rank of a run for another process; return the report, and what it warns of."""
+    warnings: list[str] = []
+    return _report_rank(RankRun(*task), warnings), warnings
 
 
 def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
@@ -279,9 +310,33 @@ def _report_standing(run: Run) -> dict[str, Any] | None:
     }
 
 
+def _report_judgement(run: Run, warnings: list[str]) -> dict[str, Any] | None:
+    """Return who holds the job up, by what, and what mending it gains; null for one rank."""
+    found: list[dict[str, Any]] = []
+    with Edge(lambda error: warnings.append(f"the ranks cannot be compared: {type(error).__name__}: {error}"[:300])):
+        ranks = summarize_ranks(run)
+        judged, noun = judge_ranks(ranks), find_noun(ranks)
+        if judged.straggler is not None:
+            words = {"sentence": describe_straggler(judged, noun), "evidence": describe_evidence(judged, noun)}
+            found.append({**words, "ranks_read": len(ranks), **_spell_out(dataclasses.asdict(judged))})
+        if len(run.ranks) > len(ranks):
+            warnings.append(describe_unread(len(run.ranks)))
+    return found[0] if found else None
+
+
+def _spell_out(value: Any, name: str = "") -> Any:
+    """Return a value as JSON has it: keys are texts, and times whole ns."""
+    is_time = name.endswith("_ns")
+    if isinstance(value, Mapping):
+        return {str(key): _spell_out(inner, name if is_time else str(key)) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_spell_out(inner, name) for inner in value]
+    return round(value) if is_time and isinstance(value, float) else value
+
+
 def _report_what_if(run: Run, warnings: list[str]) -> dict[str, Any] | None:
     """Return what unlike ranks cost the job; null for one rank, and with a warning where no model meets the steps."""
-    found = recall_what_if(run)
+    found = recall_what_if(run, summarize_ranks(run))
     if found is None:
         return None
     if found.slowdown is None:
@@ -304,7 +359,7 @@ def _report_what_if(run: Run, warnings: list[str]) -> dict[str, Any] | None:
 
 def _report_overhead(run: Run) -> dict[str, Any]:
     for rank in run.ranks:
-        overhead = run.rank(rank).manifest.overhead
+        overhead = run.read_rank(rank).manifest.overhead
         return {
             "training_thread_ns_per_step": _round_or_none(overhead.training_thread_ns_per_step),
             "share_frac": overhead.share_frac,
@@ -324,7 +379,7 @@ def _round_or_none(value: float | None) -> int | None:
 def _collect_warnings(run: Run) -> list[str]:
     found = []
     for rank in run.ranks:
-        manifest = run.rank(rank).manifest
+        manifest = run.read_rank(rank).manifest
         found += [f"rank {rank}: {warning.text}" for warning in manifest.warnings]
         if manifest.events_lost:
             found.append(f"rank {rank}: the log was full, {format_number_of(manifest.events_lost, 'event')} lost")

@@ -10,7 +10,8 @@ import numpy as np
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from profiler_server.analysis.ranks.meeting import Arrival, Meeting, find_meeting
-from profiler_server.analysis.ranks.ranks import FEW_RANKS, RankSummary, summarize_some
+from profiler_server.analysis.ranks.ranks import RankSummary, summarize_some
+from profiler_server.store.cache.stamp import FEW_RANKS
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.store import Place, Timeline
 from profiler_server.timeline.view import view_place

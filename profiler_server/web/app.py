@@ -17,6 +17,7 @@ from starlette.responses import Response
 from collector.format.schema.errors import StepscopeError
 from collector.plugins import find_plugins
 from collector.version import __version__
+from profiler_server.analysis.ranks.ranks import stop_reading
 from profiler_server.settings import Settings
 from profiler_server.store.cache.background import BACKGROUND
 from profiler_server.web import routes
@@ -66,6 +67,7 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
     yield
     if telemetry is not None:
         await run_in_threadpool(telemetry.close)
+    await run_in_threadpool(stop_reading)
     app.state.services.catalog.close()
     app.state.services.diagnoses.close()
     app.state.services.imports.close()

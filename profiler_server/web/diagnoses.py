@@ -13,13 +13,14 @@ from profiler_server.store.cache import disk
 from profiler_server.store.cache.background import BACKGROUND, Background
 from profiler_server.store.cache.disk import count_slices, explain_too_large
 from profiler_server.store.cache.memory import Entry, MemoryCache
-from profiler_server.store.cache.stamp import stamp_ranks
+from profiler_server.store.cache.stamp import FEW_RANKS, stamp_ranks
 from profiler_server.store.headline import RunEntry
 from profiler_server.web.shell import Panel
 
 MOST_CACHED = 512
 RESTED_S = 30.0
-"""A run that records changes every second; the list, which follows it, has it judged no more often than this."""
+"""A run that records changes every second; the list, which follows it, has it judged no more often than this, and so do
+the pages of one of very many ranks."""
 log = logging.getLogger(__name__)
 Key = tuple[Hashable, int]
 
@@ -51,6 +52,12 @@ class Diagnoses:
         if slices > disk.AT_ONCE_SLICES:
             BACKGROUND.start(("diagnosis", *key), lambda: self._fill(key, stamp, run))
             return Panel(None, f"{slices:,} slices are read in the background; what they tell appears here.", True)
+        ranks = len(run.ranks)
+        if ranks > FEW_RANKS:
+            if known is not None and time.monotonic() - known.result.at_s < RESTED_S and ranked.state == "recording":
+                return known.result.panel
+            BACKGROUND.start(("diagnosis", *key), lambda: self._fill(key, stamp, run))
+            return Panel(None, f"{ranks:,} ranks are read in the background; what they tell appears here.", True)
         return self._cache.find_or_compute(key, stamp, lambda: _judge(run, rank)).panel
 
     def peek(self, entry: RunEntry) -> Panel | None:

@@ -102,9 +102,11 @@ def return_large_blocks() -> None:
 def _run(settings: Settings, listener: socket.socket) -> None:
     import uvicorn  # after the socket is bound: a wrong port is reported at once
 
+    from profiler_server.store.cache.partials import choose_processes, use_workers
     from profiler_server.web.app import create_app
     from profiler_server.web.patience import HEAD_LIMIT_BYTES, MOST_CONNECTIONS, PatientProtocol
 
+    use_workers(choose_processes)
     # The other half is for files: a page must be made however many clients hang on.
     PatientProtocol.most_connections = min(MOST_CONNECTIONS, raise_descriptor_limit() // 2)
     config = uvicorn.Config(

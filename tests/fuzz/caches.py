@@ -14,7 +14,7 @@ from profiler_server.analysis.accounting.accounting import ACCOUNTS
 from profiler_server.analysis.accounting.categories import LISTED_CATEGORIES
 from profiler_server.analysis.device.device import DEVICE_SUMMARY
 from profiler_server.pages.device.measures import DEVICE_MEASURES
-from profiler_server.store.cache import disk
+from profiler_server.store.cache import disk, records
 from profiler_server.store.cache.memory import MemoryCache
 from profiler_server.timeline.cache import CACHE_FOLDER, TIMELINES
 from profiler_server.timeline.tiles import TileCache
@@ -54,10 +54,10 @@ class Caches:
         self._answers.pop("/runs/rich/timeline")  # it says how long ago the run was
         (self._cache,) = (self._rank.folder / CACHE_FOLDER).iterdir()
         self._files = {path.name: path.read_bytes() for path in sorted(self._cache.iterdir())}
-        self._results = self._rank.folder / disk.FOLDER
+        self._results = self._rank.folder / records.FOLDER
         disk.AT_ONCE_SLICES = -1  # as if the rank were a large one, whose results are cached on the disk
         self._whole = self._read_results()
-        self._files |= {f"{disk.FOLDER}/{path.name}": path.read_bytes() for path in sorted(self._results.iterdir())}
+        self._files |= {f"{records.FOLDER}/{path.name}": path.read_bytes() for path in sorted(self._results.iterdir())}
         self._room = folder / "uploads"
         (self._room / "one").mkdir(parents=True)
         (self._room / "one/t.json").write_text("{}")
@@ -102,13 +102,13 @@ class Caches:
             self._restore()
 
     def _locate(self, name: str) -> Path:
-        return (self._rank.folder if name.startswith(disk.FOLDER) else self._cache) / name
+        return (self._rank.folder if name.startswith(records.FOLDER) else self._cache) / name
 
     def _read_results(self) -> list[bytes]:
         results = []
         for cache in _RESULTS:
             cache._memory = MemoryCache(4)
-            results.append(msgspec.msgpack.encode(cache.read(self._rank), enc_hook=disk._encode_array))
+            results.append(msgspec.msgpack.encode(cache.read(self._rank), enc_hook=records._encode_array))
         return results
 
     def _restore(self) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
 import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from profiler_server.report import build_report
 from profiler_server.report.brief import write_brief
 from profiler_server.report.text import NOTHING_PAYS, render_text
 from tests.support.cases import PLANTED, build_case_run
+from tests.support.machines import build_ranks
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, build_steps
 from tests.support.stacks import in_phase, in_stage, library, own, write_stacks
 
@@ -139,6 +142,24 @@ SHAPE: dict[str, Any] = {
     ],
     "abstained": [{"rule": str, "missing": str, "how": str}],
     "hang": {OPTIONAL: True, **dict.fromkeys(("sentence", "cause", "group", "name"), str)},
+    "judgement": {
+        OPTIONAL: True,
+        **dict.fromkeys(("sentence", "evidence", "source"), str),
+        **dict.fromkeys(("ranks_read", "meetings", "steps", "step_ns"), int),
+        "straggler": {
+            **dict.fromkeys(("rank", "others", "own_ns", "others_ns", "phase_ns", "phase_others_ns", "gain_ns"), int),
+            **dict.fromkeys(("behind_frac", "late_frac", "last_frac"), NUMBER),
+            **dict.fromkeys(("is_slow", "is_unsure"), bool),
+            "phase": str,
+            "causes": [{"name": str, "excess_ns": int, "share_frac": NUMBER}],
+        },
+        "rotation": (dict, type(None)),
+        **dict.fromkeys(("blame_ns", "last_frac"), (dict, type(None))),
+        **dict.fromkeys(("least_frac", "uneven_correlation"), (*NUMBER, type(None))),
+        **{name: [int] for name in ("residual_ns", "left_out", "also_slow")},
+        "is_hidden": bool,
+        "garbage": (dict, type(None)),
+    },
     "what_if": {
         OPTIONAL: True,
         **dict.fromkeys(("slowdown", "waste_frac", "discrepancy_frac"), NUMBER),
@@ -339,3 +360,33 @@ def test_the_text_tells_of_a_slow_rank_and_of_none_in_a_job_of_one(tmp_path: Pat
 def test_the_text_tells_how_much_of_the_step_the_ranks_are_held_in_collectives(tmp_path: Path) -> None:
     run = open_run(build_run(tmp_path / "run", RunPlan(ranks=2, phases_ms={**HEALTHY_STEP_MS, "communication": 64.0})))
     assert "The ranks are held in collectives for 50.0 % of the step on average" in render_text(build_report(run), run)
+
+
+def test_the_report_says_who_holds_the_job_up_as_the_page_does(tmp_path: Path) -> None:
+    run = open_run(build_ranks(tmp_path / "run", 4, slow=3))
+    report = json.loads(json.dumps(build_report(run)))
+    check(report, SHAPE)
+    judged = report["judgement"]
+    assert judged["sentence"].startswith("Rank 3 holds 3 others up 12.0 ms a step (15.0 %): data wait.")
+    assert (judged["straggler"]["rank"], judged["straggler"]["phase"]) == (3, "data_wait")
+    assert judged["straggler"]["gain_ns"] == judged["blame_ns"]["3"] == pytest.approx(12_000_000, rel=0.02)
+    assert (judged["ranks_read"], report["ranks"][3]["rank"]) == (4, 3)
+    assert build_report(open_run(build_run(tmp_path / "one")))["judgement"] is None
+
+
+class Elsewhere:
+    """Other processes, as far as tasks and results reach them as bytes."""
+
+    are_here = False
+
+    def run(
+        self, function: Callable[[Any], Any], tasks: Sequence[Any], on_done: Callable[[int], None]
+    ) -> Iterator[Any]:
+        for task in tasks:
+            yield pickle.loads(pickle.dumps(function))(pickle.loads(pickle.dumps(task)))
+
+
+def test_ranks_that_other_processes_read_are_reported_as_by_one(tmp_path: Path) -> None:
+    run = open_run(build_ranks(tmp_path / "run", 3, slow=1))
+    layout.table_file(layout.rank_path(run.path, 2), "steps").write_bytes(b"PAR1 no table")
+    assert build_report(run, Elsewhere()) == build_report(run)

@@ -5,6 +5,15 @@ const POLL_MS = 1500;
 const SLOWEST_MS = 30000;
 
 /**
+ * Say how far a part has come that still waits. @param {Element} before @param {Element} after
+ */
+function putProgress(before, after) {
+  const shown = before.querySelector("[data-progress]");
+  const now = after.querySelector("[data-progress]");
+  if (shown && now) shown.textContent = now.textContent;
+}
+
+/**
  * Put each part that has come in the place of the one that waits for it. Parts are marked `data-part="a name"`, and
  * `data-pending` while they wait.
  * @param {Document} fresh
@@ -13,8 +22,12 @@ const SLOWEST_MS = 30000;
 function putParts(fresh) {
   let changed = false;
   for (const before of document.querySelectorAll("[data-pending]")) {
-    const after = fresh.querySelector(`[data-part="${before.getAttribute("data-part")}"]:not([data-pending])`);
+    const after = fresh.querySelector(`[data-part="${before.getAttribute("data-part")}"]`);
     if (!after) continue;
+    if (after.hasAttribute("data-pending")) {
+      putProgress(before, after);
+      continue;
+    }
     changed ||= before.closest("#content") !== null;
     before.replaceWith(document.importNode(after, true));
   }

@@ -44,7 +44,7 @@ class CollectiveRow:
     bus_bytes_per_s: float | None
 
 
-_MATCHED: MemoryCache[Matched] = MemoryCache(16)
+_MATCHED: MemoryCache[Matched] = MemoryCache(4)
 _SUMMED: MemoryCache[tuple[CollectiveRow, ...]] = MemoryCache(16)
 
 

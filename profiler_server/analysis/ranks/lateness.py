@@ -125,7 +125,7 @@ def _sum_elsewhere(matched: Matched, group: Meetings) -> Floats:
     is_other = np.isin(matched.call, others)
     found = np.empty((len(group.rows), group.end_ns.shape[1] - 1))
     for place, row in enumerate(group.rows.tolist()):
-        mine = np.flatnonzero((matched.row_of == row) & is_other)
+        mine = matched.find_rows(row, is_other)
         order = mine[np.argsort(matched.end_ns[mine], kind="stable")]
         ends = matched.end_ns[order]
         total = np.concatenate([[0], np.cumsum(matched.waiting_ns[order])])

@@ -55,6 +55,12 @@ class Matched:
     def waiting_ns(self) -> Ints:
         return self.end_ns - self.begin_ns
 
+    def find_rows(self, row: int, among: Mask) -> Ints:
+        """Return the places of the calls of one rank, of those among which it is asked. Those of a rank stand together."""
+        begin, end = np.searchsorted(self.row_of, (row, row + 1)).tolist()
+        found: Ints = begin + np.flatnonzero(among[begin:end])
+        return found
+
 
 @dataclass(frozen=True, eq=False)
 class Meetings:
@@ -154,7 +160,7 @@ def _put_on_one_clock(found: Matched, meets: Mask, one_clock: bool) -> Matched:
         residuals.append(alignment.residual_ns)
         clocked[mine] = np.isin(found.row_of[mine], common.rows)
         for place, row in enumerate(common.rows.tolist()):
-            own = np.flatnonzero(mine & (found.row_of == row))
+            own = found.find_rows(row, mine)
             arrival[own], left[own] = (alignment.align(place, times[own]) for times in (arrival, left))
     clock: Clock = "aligned" if residuals else "one" if one_clock else "unknown"
     return replace(

@@ -6,12 +6,12 @@ Results of one rank are cached until its files change.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.evaluation import read_step_rows
@@ -27,15 +27,16 @@ from profiler_server.analysis.ranks.calls import MOST_CALLS, Calls, read_calls
 from profiler_server.analysis.ranks.together import NO_STEPS, RankSteps, read_steps
 from profiler_server.analysis.ranks.tracks import NO_TRACK, Track, read_track
 from profiler_server.analysis.results import DeviceTimes
+from profiler_server.store.cache.all_ranks import AllRanks, SoFar, Wanted
 from profiler_server.store.cache.memory import MemoryCache
+from profiler_server.store.cache.partials import Partials, Task
+from profiler_server.store.cache.records import Records
+from profiler_server.store.cache.stamp import FEW_RANKS
 
-MOST_RANKS = 1024
+MOST_RANKS = 4096
 """Ranks that are set side by side, from the first."""
-FEW_RANKS = 128
-LOOK_AGAIN_S = 5.0
-"""The files of more than FEW_RANKS ranks are looked at again after so long."""
-MOST_CALLS_OF_ALL = 2_000_000
-LEAST_CALLS = 500
+MOST_CALLS_OF_ALL = 1 << 21
+LEAST_CALLS = 512
 """Collectives of all ranks, and of each at least, that are looked at."""
 OWN_PHASES = tuple(name for name in PHASE_NAMES if name != "communication")
 _COLUMNS = (
@@ -76,32 +77,44 @@ class RankSummary:
     is_read: bool = True
 
 
-_SUMMARIES: MemoryCache[RankSummary] = MemoryCache(2 * MOST_RANKS)
 _CALLS: MemoryCache[Calls | None] = MemoryCache(FEW_RANKS)
 _DEVICES: MemoryCache[DeviceTimes | None] = MemoryCache(2 * MOST_RANKS)
-_LOOKED: dict[Hashable, tuple[tuple[int, ...], float, tuple[RankSummary, ...]]] = {}
 
 
 def summarize_ranks(run: Run) -> tuple[RankSummary, ...]:
     """Summarise the first ranks of a run, at most MOST_RANKS. A rank that cannot be read says why.
 
-    Looking whether the files of very many ranks are the same takes long in itself: it is not done for each request.
+    Those of very many ranks are kept on disk; of a run that records they may be some seconds old.
     """
+    wanted = _want(run, lambda ranks: None)
+    return _ALL.read(wanted) if len(wanted.ranks) > FEW_RANKS else _summarize(wanted)
+
+
+def peek_ranks(run: Run, prepare: Callable[[tuple[RankSummary, ...]], None]) -> SoFar[RankSummary]:
+    """Return the summaries that there are so far: of few ranks all, of very many those that were read by now.
+
+    `prepare` makes of all of them what a page needs beside; of very many ranks it is done where no page waits.
+    """
+    wanted = _want(run, prepare)
+    if len(wanted.ranks) > FEW_RANKS:
+        return _ALL.peek(wanted)
+    return SoFar(_summarize(wanted), len(wanted.ranks), True)
+
+
+def stop_reading() -> None:
+    """End what is being read of very many ranks."""
+    _ALL.stop()
+
+
+def _want(run: Run, prepare: Callable[[tuple[RankSummary, ...]], None]) -> Wanted[RankSummary]:
     ranks = run.ranks[:MOST_RANKS]
-    if len(ranks) <= FEW_RANKS:
-        return _summarize(run, ranks, len(ranks))
-    now = time.monotonic()
-    known = _LOOKED.get(run.key)
-    if known is None or known[0] != ranks or now > known[1]:
-        known = ranks, now + LOOK_AGAIN_S, _summarize(run, ranks, len(ranks))
-        _LOOKED.clear()
-        _LOOKED[run.key] = ranks, time.monotonic() + LOOK_AGAIN_S, known[2]
-    return known[2]
+    return Wanted(run, ranks, choose_calls(len(ranks)), prepare)
 
 
 def summarize_some(run: Run, numbers: Sequence[int]) -> tuple[RankSummary, ...]:
     """Summarise some ranks of a run, with the collectives of those that have no steps: imported traces need none."""
-    return tuple(_add_calls(run, rank) for rank in _summarize(run, tuple(numbers), min(len(run.ranks), MOST_RANKS)))
+    most_calls = choose_calls(min(len(run.ranks), MOST_RANKS))
+    return tuple(_add_calls(run, summarize_rank(run.read_rank(rank), most_calls)) for rank in numbers)
 
 
 def _add_calls(run: Run, summary: RankSummary) -> RankSummary:
@@ -111,29 +124,48 @@ def _add_calls(run: Run, summary: RankSummary) -> RankSummary:
     return replace(summary, calls=_CALLS.find_or_compute_rank(rank, lambda: _read_calls(rank, MOST_CALLS)))
 
 
-def _summarize(run: Run, ranks: tuple[int, ...], of_all: int) -> tuple[RankSummary, ...]:
-    most_calls = min(MOST_CALLS, max(MOST_CALLS_OF_ALL // max(of_all, 1), LEAST_CALLS))
-    return tuple(summarize_rank(run.read_rank(rank), most_calls) for rank in ranks)
+def choose_calls(ranks: int) -> int:
+    """Return how many collectives of each rank are looked at; a power of two, so that one rank more changes nothing."""
+    room = MOST_CALLS_OF_ALL // max(ranks, 1)
+    return min(MOST_CALLS, max(1 << max(room.bit_length() - 1, 0), LEAST_CALLS))
+
+
+def _summarize(wanted: Wanted[RankSummary]) -> tuple[RankSummary, ...]:
+    return tuple(summarize_rank(wanted.run.read_rank(rank), wanted.number) for rank in wanted.ranks)
 
 
 def summarize_rank(rank: RankRun, most_calls: int = MOST_CALLS) -> RankSummary:
     """Summarise one rank, from what is kept if its files are the same."""
-    summary = _SUMMARIES.find_or_compute_rank(rank, lambda: _read_summary(rank, most_calls))
-    if summary.state != "recording" or summary.reason:
+    summary = _PARTIALS.read(rank, most_calls)
+    return _renew(rank, summary) if _is_live(summary) else summary
+
+
+def _is_live(summary: RankSummary) -> bool:
+    return summary.state == "recording" and not summary.reason
+
+
+def _renew(rank: RankRun, summary: RankSummary) -> RankSummary:
+    """Return a summary of a rank that recorded, with what it does now: a process that dies changes no file."""
+    try:
+        return replace(summary, state=rank.state)
+    except RunError:
         return summary
-    return replace(summary, state=rank.state)  # a process that dies changes no file
 
 
 def _read_summary(rank: RankRun, most_calls: int) -> RankSummary:
     try:
         manifest, state = rank.manifest, rank.state
     except RunError as error:
-        return RankSummary(rank.rank, "", "crashed", 0, 0.0, 0.0, 0.0, {}, reason=str(error), is_read=False)
+        return _explain(rank, str(error))
     try:
         summary = _read_steps(rank, state, most_calls)
     except RunError as error:
         summary = RankSummary(rank.rank, manifest.host, state, 0, 0.0, 0.0, 0.0, {}, reason=str(error))
     return replace(summary, moment=manifest.facts.get("moment"), standing=manifest.facts.get("standing"))
+
+
+def _explain(rank: RankRun, reason: str) -> RankSummary:
+    return RankSummary(rank.rank, "", "crashed", 0, 0.0, 0.0, 0.0, {}, reason=reason, is_read=False)
 
 
 def _read_steps(rank: RankRun, state: RunState, most_calls: int) -> RankSummary:
@@ -186,14 +218,57 @@ def _read_starved(rank: RankRun) -> float:
     try:
         if not find_files(rank.folder, "resources"):
             return 0.0
-        where = (pc.field("source") == "process") & (pc.field("metric") == "run_queue_frac")
-        mean = pc.mean(rank.table("resources", ("value",), where)["value"]).as_py()
+        rows = rank.table("resources", ("source", "metric", "value"))
+        is_wanted = pc.and_(_equals(rows["source"], "process"), _equals(rows["metric"], "run_queue_frac"))
+        mean = pc.mean(rows["value"].filter(is_wanted)).as_py()
     except RunError:
         return 0.0
     return float(mean) if mean is not None and math.isfinite(mean) else 0.0
+
+
+def _equals(texts: Any, text: str) -> Any:
+    return pc.equal(texts.cast(pa.string()), text)
 
 
 def find_noun(ranks: Sequence[RankSummary]) -> str:
     """Return what the steps of the ranks are called: batches where all of them only infer."""
     nouns = {rank.noun for rank in ranks if rank.steps}
     return "batch" if nouns == {"batch"} else "step"
+
+
+def read_task(task: Task) -> list[RankSummary]:
+    """Read some ranks for another process."""
+    return _PARTIALS.read_task(task)
+
+
+def is_sound(found: RankSummary) -> bool:
+    """Say whether a summary that was kept is one: its parts are as long as each other."""
+    together, track, calls = found.together, found.track, found.calls
+    phases, steps, stretches = len(PHASE_NAMES), len(together.step), len(track.stretch)
+    shapes: list[tuple[Any, tuple[int, ...]]] = [
+        (together.parts_ns, (phases, steps)),
+        (together.collecting_ns, (steps,)),
+        (track.parts_ns, (phases, stretches)),
+        (track.count, (stretches,)),
+        (track.samples, (stretches,)),
+    ]
+    if calls is not None:
+        own = (getattr(calls, entry.name) for entry in fields(calls) if entry.name != "kinds")
+        shapes += [(values, calls.kind.shape[:1]) for values in own]
+    known = calls is None or not len(calls.kind) or 0 <= calls.kind.min() <= calls.kind.max() < len(calls.kinds)
+    named = not found.steps or set(found.phases_ns) == set(PHASE_NAMES)
+    return known and named and track.size > 0 and all(values.shape == shape for values, shape in shapes)
+
+
+def make_partials(compute: Callable[[RankRun, int], RankSummary] = _read_summary) -> Partials[RankSummary]:
+    return Partials(Records("rank", RankSummary, is_sound), compute, _explain, 2 * MOST_RANKS)
+
+
+def make_all(
+    partials: Partials[RankSummary], read: Callable[[Task], list[RankSummary]] = read_task
+) -> AllRanks[RankSummary]:
+    return AllRanks(partials, read, _is_live, lambda run, summary: _renew(run.read_rank(summary.rank), summary))
+
+
+_PARTIALS = make_partials()
+_ALL = make_all(_PARTIALS)

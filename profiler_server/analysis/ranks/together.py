@@ -15,6 +15,8 @@ from collector.format.steps import StepSelection, read_integers
 
 MOST_STEPS = 512
 """Of longer runs every second step is looked at, or every fourth and so on: the same ones on every rank."""
+MOST_CELLS = 1 << 20
+"""Of ranks and steps together; of more ranks, fewer steps are set beside each other."""
 LEAST_SHARE = 0.5
 """A rank with fewer steps or calls than this share of what is usual was cut short, and is left out of what all have in
 common; of two ranks both count."""
@@ -101,6 +103,7 @@ def put_together(steps: Mapping[int, RankSteps]) -> StepsTogether:
     for rank in chosen[1:]:
         if len(rank.step) != len(common) or (rank.step != common).any():
             common = np.intersect1d(common, rank.step)
+    common = common[:: max(-(-len(common) * len(chosen) // MOST_CELLS), 1)]
     places = [np.searchsorted(rank.step, common) for rank in chosen]
     parts = np.zeros((len(PHASE_NAMES), len(chosen), len(common)))
     collecting = np.zeros((len(chosen), len(common)))

@@ -12,7 +12,8 @@ from collector.format.intervals import Floats, Ints
 from collector.format.phases import PHASE_NAMES
 from collector.format.steps import read_integers
 
-MOST_STRETCHES = 512
+MOST_STRETCHES = 160
+"""As many as a map has columns: the track of each of thousands of ranks is kept."""
 
 
 @dataclass(frozen=True, eq=False)

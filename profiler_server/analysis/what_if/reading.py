@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pyarrow as pa
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
-from profiler_server.analysis.ranks.ranks import summarize_ranks
+from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
 from profiler_server.analysis.ranks.together import COMMUNICATION, RankSteps, put_together
 from profiler_server.analysis.what_if.job import build_job
 from profiler_server.analysis.what_if.result import WhatIf
@@ -22,9 +22,9 @@ from profiler_server.store.cache.memory import MemoryCache
 _ANSWERS: MemoryCache[WhatIf | None] = MemoryCache(16)
 
 
-def recall_what_if(run: Run) -> WhatIf | None:
-    """Return the what-if figures over all steps of a run, from what is kept if its files are the same."""
-    steps = {rank.rank: rank.together for rank in summarize_ranks(run) if rank.steps}
+def recall_what_if(run: Run, ranks: Sequence[RankSummary]) -> WhatIf | None:
+    """Return the what-if figures over all steps of the ranks of a run, from what is kept if their files are the same."""
+    steps = {rank.rank: rank.together for rank in ranks if rank.steps}
     return _ANSWERS.find_or_compute(run.key, tuple(steps.items()), lambda: _ask(run, steps))
 
 

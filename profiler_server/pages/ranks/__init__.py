@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
+from collector.format.run import Run
 from collector.format.schema.wording import format_ranks_named
 from collector.format.standing import find_standing
 from profiler_server.analysis.ranks.collectives import match_ranks, summarize_collectives
 from profiler_server.analysis.ranks.examples import Example, choose_example
 from profiler_server.analysis.ranks.hang import find_hang
-from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun, summarize_ranks
+from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun, peek_ranks
 from profiler_server.analysis.ranks.status import describe_status
 from profiler_server.analysis.ranks.stopped import find_stop
 from profiler_server.analysis.ranks.stragglers import Judgement, judge_ranks
@@ -21,9 +23,10 @@ from profiler_server.diagnosis.rank_sentences import (
     describe_standing,
     describe_stop,
     describe_straggler,
+    describe_unread,
 )
 from profiler_server.figures import Chart
-from profiler_server.format import format_count, format_number_of
+from profiler_server.format import format_number_of
 from profiler_server.page import Notice, Page, PageRequest
 from profiler_server.pages.ranks.charts import build_charts
 from profiler_server.pages.ranks.collectives import CollectiveTable, view_collectives
@@ -41,9 +44,12 @@ from profiler_server.pages.ranks.rows import (
 )
 from profiler_server.pages.ranks.what_if import WhatIfView, view_what_if
 from profiler_server.pages.ranks.words import Stat, list_stats
+from profiler_server.store.cache.all_ranks import SoFar
+from profiler_server.store.cache.provisional import note_provisional
 
 IMPORT = "profiler-server import a-folder-of-traces --summary-base-dir runs"
 STANDS_STILL = "The job stands still"
+_LATER = "Which of them holds the others up is said when all are read; this page fills itself in."
 SEVERAL = """torchrun --nproc-per-node 4 train.py
 
 # in train.py: every rank makes the same call, and writes a folder of its own
@@ -74,11 +80,15 @@ class Comparison:
 
 @dataclass(frozen=True)
 class RanksPage:
-    """Either a comparison, or a notice that says why there is nothing to compare, with the collectives of the one rank."""
+    """Either a comparison, or a notice that says why there is nothing to compare, with the collectives of the one rank.
+
+    `progress` says how many of very many ranks are read so far; empty when all are.
+    """
 
     notice: Notice | None
     comparison: Comparison | None
     alone: CollectiveTable | None = None
+    progress: str = ""
 
 
 def build(request: PageRequest) -> RanksPage:
@@ -87,7 +97,10 @@ def build(request: PageRequest) -> RanksPage:
     hang = find_hang(request.run)
     if hang is not None:
         return RanksPage(Notice("failed", hang.title, hang.sentence), None)
-    ranks = summarize_ranks(request.run)
+    found = peek_ranks(request.run, partial(_prepare, request.run))
+    ranks = found.results
+    if not found.is_whole:
+        return _show_so_far(request, found)
     known = [rank for rank in ranks if rank.steps]
     standing = find_standing([request.run.read_rank(rank) for rank in request.ranks])
     if standing is not None and (len(ranks) < 2 or not known):
@@ -105,6 +118,41 @@ def build(request: PageRequest) -> RanksPage:
         detail = f"{compared.sentence} {compared.detail}"
         compared = replace(compared, sentence=describe_standing(standing), detail=detail, tone="bad")
     return RanksPage(None, compared)
+
+
+def _prepare(run: Run, ranks: Sequence[RankSummary]) -> None:
+    """Make what is made of all ranks together, and is kept."""
+    judge_ranks(ranks)
+    summarize_collectives(ranks)
+    recall_what_if(run, ranks)
+
+
+def _show_so_far(request: PageRequest, found: SoFar[RankSummary]) -> RanksPage:
+    """Show the ranks that were read, without a verdict: one that was not may be the one that all wait for."""
+    note_provisional()
+    progress = f"{len(found.results):,} of {found.total:,} ranks are read."
+    if not any(rank.steps for rank in found.results):
+        return RanksPage(Notice("pending", "The ranks are being read …", _LATER), None, progress=progress)
+    ranks, judged = found.results, Judgement()
+    order = order_ranks(ranks, judged, {}, request.query)
+    comparison = Comparison(
+        sentence=_LATER,
+        detail="",
+        tone="watch",
+        stats=list_stats(request.run.manifest, ranks, judged),
+        picture=None,
+        table=list_rows(order, ranks, judged, {}),
+        hosts=(),
+        hosts_of_all=0,
+        charts=build_charts(_choose_drawn(order), {}),
+        noun=find_noun(ranks),
+        map=build_map(request.run, ranks, order.shown, "own"),
+        collectives=None,
+        what_if=None,
+        notes=(),
+        example=None,
+    )
+    return RanksPage(None, comparison, progress=progress)
 
 
 def _explain_one(request: PageRequest) -> Notice:
@@ -147,7 +195,7 @@ def _compare(request: PageRequest, ranks: tuple[RankSummary, ...]) -> Comparison
         noun=noun,
         map=build_map(request.run, ranks, order.shown, request.query.get("map", "")),
         collectives=view_collectives(rows, match_ranks(ranks), saw_windows_only(ranks)),
-        what_if=view_what_if(recall_what_if(request.run)),
+        what_if=view_what_if(recall_what_if(request.run, ranks)),
         notes=_list_notes(request, ranks, judged, devices.pending),
         example=choose_example(ranks),
     )
@@ -176,14 +224,15 @@ def _list_notes(request: PageRequest, ranks: Sequence[RankSummary], judged: Judg
     if (stop := find_stop(ranks)) is not None:
         notes.append(describe_stop(stop))
     if len(request.ranks) > MOST_RANKS:
-        notes.append(f"The first {MOST_RANKS} of {format_count(len(request.ranks))} ranks are shown.")
+        notes.append(describe_unread(len(request.ranks)))
     world = request.run.manifest.world_size
     if world > len(request.ranks):
         one = world - len(request.ranks) == 1
         what = "was not imported" if one else "were not imported"
         if request.run.manifest.source != "kineto":
             what = f"{'has' if one else 'have'} not written anything"
-        missing = [rank for rank in range(min(world, MOST_RANKS)) if rank not in set(request.ranks)]
+        there = set(request.ranks)
+        missing = [rank for rank in range(min(world, MOST_RANKS)) if rank not in there]
         named = f": {format_ranks_named(missing)}" if missing else ""
         notes.append(f"{world - len(request.ranks):,} of {format_number_of(world, 'rank')} {what}{named}.")
     if world < len(request.ranks):

@@ -12,12 +12,12 @@ from collector.format.phases import PHASE_LABELS
 from collector.format.run import Run
 from profiler_server.analysis.ranks.ranks import RankSummary, find_noun
 from profiler_server.analysis.ranks.stragglers import measure_waits
-from profiler_server.analysis.ranks.tracks import RankGrid, find_size, grid_steps
+from profiler_server.analysis.ranks.tracks import MOST_STRETCHES, RankGrid, find_size, grid_steps
 from profiler_server.analysis.ranks.work import grid_busy, grid_flops, grid_memory
 from profiler_server.figures import Heat, build_heat
 from profiler_server.format import format_bytes, format_duration, format_number_of, format_rate, format_share
 
-COLUMNS = 160
+COLUMNS = MOST_STRETCHES
 Write = Callable[[float], str]
 
 

@@ -6,36 +6,26 @@ says that they are being computed. Those of any other rank are computed at once 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import msgspec
-import numpy as np
 import pyarrow as pa
 
-from collector.format.lens import WHOLE
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
-from collector.format.schema.reading import LIMIT_BYTES, read_small_file
-from collector.format.schema.writing import replacing
 from profiler_server.store.cache.background import BACKGROUND
-from profiler_server.store.cache.folders import list_roots, make_root
 from profiler_server.store.cache.memory import Entry, MemoryCache
 from profiler_server.store.cache.provisional import note_provisional
-from profiler_server.store.cache.stamp import Stamp, shorten_stamp, stamp_rank
+from profiler_server.store.cache.records import Records
+from profiler_server.store.cache.stamp import Stamp, stamp_rank
 
 AT_ONCE_SLICES = 1_000_000
 """What takes long is computed in the background for a rank with more: its page does not wait."""
 MOST_SLICES = 20_000_000
 """It is not computed for a page for a rank with more: that takes gigabytes, and the timeline needs none of them."""
-FOLDER = ".results"
-_DIGEST_BYTES = 16
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -46,15 +36,6 @@ class NotReady:
 
     reason: str
     pending: bool
-
-
-@dataclass(frozen=True)
-class _Record(Generic[T]):
-    """A result as it lies on disk: what it was computed from, and by which code."""
-
-    code: str
-    stamp: str
-    result: T
 
 
 class DiskCache(Generic[T]):
@@ -68,7 +49,7 @@ class DiskCache(Generic[T]):
         self._compute = compute
         self._memory: MemoryCache[T] = MemoryCache(limit)
         self._failed: dict[Hashable, Exception] = {}
-        self._decoder: Any = msgspec.msgpack.Decoder(_Record[kind], dec_hook=_decode_array)
+        self._records: Records[T] = Records(name, kind)
 
     def read(self, rank: RankRun) -> T:
         """Return the result for the rank's files as they are, however long it takes. What `compute` raises passes through."""
@@ -80,7 +61,7 @@ class DiskCache(Generic[T]):
             if entry is None or entry.stamp != stamp:
                 entry = Entry(stamp, self._compute(rank))
                 self._memory.put(key, entry)
-                self._write(rank, stamp, entry.result)
+                self._records.write(rank, stamp, entry.result)
                 # Computing takes hundreds of megabytes; the server lives on for weeks.
                 pa.default_memory_pool().release_unused()
         return entry.result
@@ -123,30 +104,11 @@ class DiskCache(Generic[T]):
         entry = self._memory.find(rank.key)
         if entry is not None and entry.stamp == stamp:
             return entry
-        if rank.lens != WHOLE:
+        stored = self._records.find(rank, stamp)
+        if stored is None:
             return entry
-        for root in list_roots(rank, FOLDER):
-            try:
-                record = self._decoder.decode(unseal(read_small_file(root / self._name)))
-            except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
-                continue  # not there, damaged, or not ours: it is computed anew
-            if record.code == digest_code() and record.stamp == shorten_stamp(stamp):
-                entry = Entry(stamp, record.result)
-                self._memory.put(rank.key, entry)
-                return entry
-        return entry
-
-    def _write(self, rank: RankRun, stamp: Stamp, result: T) -> None:
-        """Write the result of a whole rank to the disk where that can be done; of one that records it would be old in a second."""
-        try:
-            if rank.state == "recording" or rank.lens != WHOLE:
-                return
-            record = _Record(digest_code(), shorten_stamp(stamp), result)
-            raw = msgspec.msgpack.encode(record, enc_hook=_encode_array)
-        except (RunError, TypeError, OverflowError) as error:
-            log.warning("%s of %s is not cached: %s", self._name, rank.folder, error)
-            return
-        any(write_file(root, self._name, raw) for root in list_roots(rank, FOLDER))
+        self._memory.put(rank.key, stored)
+        return stored
 
 
 _ONE_LARGE = threading.RLock()
@@ -169,50 +131,3 @@ def explain_too_large(rank: RankRun, slices: int) -> str:
         f"{slices:,} slices are not summed beside a page; `profiler-server report {rank.run_path}` does it, "
         "which takes minutes and gigabytes of memory."
     )
-
-
-@cache
-def digest_code() -> str:
-    """Return what changes when this program does: a result is computed anew by another version."""
-    server = Path(__file__).parents[2]
-    digest = hashlib.sha256()
-    for path in sorted([*server.rglob("*.py"), *(server.parent / "collector" / "format").rglob("*.py")]):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def _digest(raw: bytes) -> bytes:
-    return hashlib.blake2b(raw, digest_size=_DIGEST_BYTES).digest()
-
-
-def unseal(sealed: bytes) -> bytes:
-    """Return what `write_file` was given. Raises ValueError for a file that was cut or changed since."""
-    raw = sealed[_DIGEST_BYTES:]
-    if sealed[:_DIGEST_BYTES] != _digest(raw):
-        raise ValueError("the file is not as it was written")
-    return raw
-
-
-def write_file(root: Path, name: str, raw: bytes) -> bool:
-    """Write a file, after its digest, so that a reader sees all of it or nothing; say whether that could be done."""
-    if len(raw) + _DIGEST_BYTES > LIMIT_BYTES:
-        return False
-    try:
-        make_root(root)
-        with replacing(root / name) as file:
-            file.write(_digest(raw) + raw)
-    except OSError:
-        return False
-    return True
-
-
-def _encode_array(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.astype("<i8", casting="safe").tobytes()
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} cannot be cached")
-
-
-def _decode_array(kind: Any, raw: Any) -> Any:
-    return np.frombuffer(raw, "<i8")

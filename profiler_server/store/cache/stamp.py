@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
+import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +15,12 @@ from collector.format.schema import layout
 Stamp = tuple[tuple[str, int, int], ...]
 STAMPED_RANKS = 64
 """Ranks that are looked at; a run with more is stamped by the first of them."""
+FEW_RANKS = 128
+LOOK_AGAIN_S = 1.5
+"""Less than a file must have rested for a page to be kept by its tag: what is so old never stands in such a page."""
+_MOST_RUNS = 8
+_LOCK = threading.Lock()
+_MANY: dict[Path, tuple[tuple[int, ...], float, tuple[Stamp, ...]]] = {}
 
 
 def stamp_run(run_path: Path) -> Stamp:
@@ -25,18 +33,32 @@ def stamp_rank(run_path: Path, rank: int) -> Stamp:
 
     Hidden entries are caches and files that are not whole yet.
     """
-    folder = layout.rank_path(run_path, rank)
-    try:
-        with os.scandir(folder) as entries:
-            paths = sorted(Path(entry.path) for entry in entries if not entry.name.startswith("."))
-    except OSError:
-        paths = []
-    return tuple(_stamp_file(path) for path in (layout.run_file(run_path), *paths))
+    return _stamp_file(layout.run_file(run_path)), *_stamp_folder(layout.rank_path(run_path, rank))
 
 
 def stamp_ranks(run_path: Path, ranks: Sequence[int]) -> tuple[Stamp, ...]:
-    """Return the stamp of several ranks, for what is computed from all of them."""
-    return tuple(stamp_rank(run_path, rank) for rank in ranks)
+    """Return the stamp of several ranks, for what is computed from all of them.
+
+    Of more than FEW_RANKS it may be LOOK_AGAIN_S old: looking at tens of thousands of files takes long in itself.
+    """
+    if len(ranks) <= FEW_RANKS:
+        return _stamp_each(run_path, ranks)
+    now, wanted = time.monotonic(), tuple(ranks)
+    with _LOCK:
+        known = _MANY.get(run_path)
+    if known is not None and known[0] == wanted and now < known[1]:
+        return known[2]
+    stamps = _stamp_each(run_path, wanted)
+    with _LOCK:
+        _MANY[run_path] = wanted, now + LOOK_AGAIN_S, stamps
+        while len(_MANY) > _MOST_RUNS:
+            del _MANY[next(iter(_MANY))]
+    return stamps
+
+
+def _stamp_each(run_path: Path, ranks: Sequence[int]) -> tuple[Stamp, ...]:
+    run = _stamp_file(layout.run_file(run_path))
+    return tuple((run, *_stamp_folder(layout.rank_path(run_path, rank))) for rank in ranks)
 
 
 def stamp_tables(folder: Path, tables: Iterable[str]) -> Stamp:
@@ -66,7 +88,16 @@ def _list_files(run_path: Path) -> Iterator[Path]:
         yield layout.table_parts_folder(folder, "steps")
 
 
-def _stamp_file(path: Path) -> tuple[str, int, int]:
+def _stamp_folder(folder: Path) -> Iterator[tuple[str, int, int]]:
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted((entry for entry in entries if entry.name[0] != "."), key=lambda entry: entry.name)
+    except OSError:
+        return
+    yield from map(_stamp_file, found)
+
+
+def _stamp_file(path: Path | os.DirEntry[str]) -> tuple[str, int, int]:
     try:
         found = path.stat()
     except OSError:

@@ -17,8 +17,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from collector.format.stored_files import is_plain
-from profiler_server.store.cache.disk import digest_code, unseal, write_file
 from profiler_server.store.cache.folders import find_private
+from profiler_server.store.cache.records import digest_code, unseal, write_file
 from profiler_server.store.cache.stamp import Stamp
 
 FILE_NAME = ".stepscope-summaries"

@@ -29,7 +29,7 @@ def compare_ranks(run_id: RunId, services: ServicesOf) -> Response:
     ranks = summarize_ranks(run)
     judged = judge_ranks(ranks)
     answer = {
-        "ranks": [_describe(rank, read_device(run.rank(rank.rank))) for rank in ranks],
+        "ranks": [_describe(rank, read_device(run.read_rank(rank.rank))) for rank in ranks],
         "straggler": judged.straggler,
         "judgement": judged,
         "collectives": summarize_collectives(ranks),

@@ -19,10 +19,11 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.errors import OptionError
 from profiler_server.analysis.choice import choose_ranks
 from profiler_server.analysis.ranks.one_clock import MOST_TOGETHER, align_ranks
-from profiler_server.analysis.ranks.ranks import FEW_RANKS, summarize_some
+from profiler_server.analysis.ranks.ranks import summarize_some
 from profiler_server.analysis.replay.critical import CRITICAL_PATH
 from profiler_server.diagnosis.clock_sentences import describe_clocks, describe_meeting
 from profiler_server.store.cache.disk import NotReady
+from profiler_server.store.cache.stamp import FEW_RANKS
 from profiler_server.timeline.area import summarize_area
 from profiler_server.timeline.cache import TIMELINES
 from profiler_server.timeline.details import describe_slice

@@ -106,3 +106,21 @@ def test_the_last_rows_of_parts_and_of_row_groups_are_read(tmp_path: Path) -> No
     assert parts.read_last_rows(tmp_path, "steps", ("kind",), 3) == parts.read_table(tmp_path, "steps", ["kind"]).slice(
         87
     )
+
+
+def test_of_very_many_ranks_some_are_read_at_a_time_and_all_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = build_live_run(tmp_path / "now", ranks=5)
+    held = {**HEALTHY_STEP_MS, "communication": 32.0}
+    busy = {**HEALTHY_STEP_MS, "forward": HEALTHY_STEP_MS["forward"] + 32.0}
+    for rank in range(5):
+        write_steps(run, rank, build_steps(RunPlan(phases_ms=busy if rank == 4 else held)))
+    for name, value in {"FEW_RANKS": 2, "READ_LIMIT_S": -1.0, "REFRESH_S": -1.0}.items():
+        monkeypatch.setattr(f"profiler_server.fleet.gauges.{name}", value)
+    gauges = Gauges(Catalog(tmp_path))
+    found = [gauges.read()[0] for _ in range(3)]
+    assert [one.ranks_read for one in found] == [2, 4, 5]
+    assert [one.ranks for one in found] == [5, 5, 5]
+    assert found[-1].slowest_rank == 4
+    assert found[-1].slowdown_ratio == pytest.approx(1.5, rel=0.01)

@@ -19,7 +19,7 @@ from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.operators.operators import summarize_kernels, summarize_operators
 from profiler_server.analysis.ranks.ranks import summarize_rank
 from profiler_server.analysis.steps.extent import StepSpan, find_step_span
-from profiler_server.store.cache import disk
+from profiler_server.store.cache import disk, records
 from profiler_server.store.redaction import redact
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import MS, RunPlan, build_run, build_steps
@@ -170,10 +170,10 @@ def test_the_figures_of_a_filter_are_never_stored_beside_the_rank(
     monkeypatch.setattr(disk, "AT_ONCE_SLICES", 1)
     rank = build_device_run(tmp_path)
     summarize_device(rank.through(StepRange(1, 2)))
-    assert not (rank.folder / disk.FOLDER).exists()
+    assert not (rank.folder / records.FOLDER).exists()
     whole = summarize_device(rank)
     part = summarize_device(rank.through(StepRange(2, 3)))
     assert whole is not None
     assert part is not None
-    assert (rank.folder / disk.FOLDER).exists()
+    assert (rank.folder / records.FOLDER).exists()
     assert (whole.computation_ns, part.computation_ns) == (10 * MS, 5 * MS)

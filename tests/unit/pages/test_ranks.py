@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import shutil
 import struct
+import time
 import zlib
 from pathlib import Path
 
@@ -32,9 +33,12 @@ def show(path: Path, **query: str) -> RanksPage:
 
 
 def compare(path: Path, **query: str) -> Comparison:
-    comparison = show(path, **query).comparison
-    assert comparison is not None
-    return comparison
+    """Return what is shown of the ranks; those of very many are waited for."""
+    until_s = time.monotonic() + 120
+    while (page := show(path, **query)).progress and time.monotonic() < until_s:
+        time.sleep(0.05)
+    assert page.comparison is not None
+    return page.comparison
 
 
 def test_the_slow_rank_and_the_phase_that_grew_are_named(tmp_path: Path) -> None:

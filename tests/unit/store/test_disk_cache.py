@@ -15,8 +15,9 @@ import pytest
 from collector.format.intervals import Ints
 from collector.format.run import RankRun, open_run
 from collector.format.schema.errors import TableBrokenError
-from profiler_server.store.cache import background, disk
-from profiler_server.store.cache.disk import FOLDER, DiskCache, NotReady
+from profiler_server.store.cache import background, disk, records
+from profiler_server.store.cache.disk import DiskCache, NotReady
+from profiler_server.store.cache.records import FOLDER
 from tests.support.runs import RunPlan, build_run
 from tests.support.tables import edit_manifest
 
@@ -101,7 +102,7 @@ def test_a_file_that_changes_has_it_computed_anew(rank: RankRun) -> None:
 def test_another_version_of_the_program_computes_it_anew(rank: RankRun, monkeypatch: pytest.MonkeyPatch) -> None:
     counter = Counter()
     make(counter.compute).read(rank)
-    monkeypatch.setattr(disk, "digest_code", lambda: "another")
+    monkeypatch.setattr(records, "digest_code", lambda: "another")
     make(counter.compute).read(rank)
     assert counter.calls == 2
 

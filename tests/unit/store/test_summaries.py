@@ -12,7 +12,7 @@ import pytest
 from collector.format.run import Run
 from collector.format.schema import layout
 from profiler_server.store import catalog as catalog_module
-from profiler_server.store.cache import disk
+from profiler_server.store.cache import records
 from profiler_server.store.cache.summaries import FILE_NAME
 from profiler_server.store.catalog import Catalog
 from profiler_server.store.headline import Headline, read_headline
@@ -114,7 +114,7 @@ def test_few_runs_leave_no_file_behind(tmp_path: Path) -> None:
     catalog.list_runs()
     catalog.list_runs()
     assert not (tmp_path / FILE_NAME).exists()
-    assert disk.FOLDER not in [path.name for path in layout.profiler_path(tmp_path / "a").iterdir()]
+    assert records.FOLDER not in [path.name for path in layout.profiler_path(tmp_path / "a").iterdir()]
 
 
 def test_runs_that_there_is_no_time_for_are_listed_without_figures_and_then_read(tmp_path: Path) -> None:

@@ -1,0 +1,268 @@
+"""Runs of very many ranks: what was read stays read, and a rank that changed, broke or kills its reader is its own affair."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collector.format.run import RankRun, Run, open_run
+from collector.format.schema import layout
+from collector.format.schema.errors import TraceError
+from collector.traces.workers import Here, Processes, Workers
+from profiler_server.analysis.ranks import ranks as ranks_module
+from profiler_server.analysis.ranks.ranks import (
+    RankSummary,
+    choose_calls,
+    make_all,
+    make_partials,
+    read_task,
+    summarize_rank,
+)
+from profiler_server.analysis.ranks.stragglers import judge_ranks
+from profiler_server.diagnosis.rank_sentences import describe_straggler
+from profiler_server.page import PageRequest
+from profiler_server.pages.ranks import RanksPage, build
+from profiler_server.store.cache import all_ranks, partials, records, stamp
+from profiler_server.store.cache.all_ranks import Wanted
+from profiler_server.store.cache.partials import KILLED, Task, use_workers
+from profiler_server.store.cache.records import FOLDER, Records, write_file
+from tests.support.jobs import JobPlan, write_job
+
+RANKS, SLOW = 130, 77
+FILE = "rank"
+Compute = Callable[[RankRun, int], RankSummary]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of more ranks than are read for each request; nothing of it is kept yet."""
+    plan = JobPlan(ranks=RANKS, steps=12, slow=(SLOW,), slow_frac=0.3, ranks_per_host=8)
+    return write_job(tmp_path_factory.mktemp("job") / "run", plan)
+
+
+@pytest.fixture
+def run(job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """A copy of the run, whose files are looked at each time."""
+    monkeypatch.setattr(stamp, "LOOK_AGAIN_S", 0.0)
+    yield open_run(shutil.copytree(job, tmp_path / "run"))
+    use_workers(lambda ranks: Here())
+
+
+class Counter:
+    """Reads ranks as a server does that has just been started, and notes which."""
+
+    def __init__(self) -> None:
+        self.ranks: list[int] = []
+
+    def compute(self, rank: RankRun, number: int) -> RankSummary:
+        self.ranks.append(rank.rank)
+        return summarize_rank(rank, number)
+
+    def read(self, run: Run) -> tuple[RankSummary, ...]:
+        return make_all(make_partials(self.compute)).read(want(run))
+
+
+def want(run: Run) -> Wanted[RankSummary]:
+    return Wanted(run, run.ranks, choose_calls(len(run.ranks)))
+
+
+def name_slowest(ranks: Sequence[RankSummary]) -> str:
+    return describe_straggler(judge_ranks(ranks))
+
+
+def show(run: Run) -> RanksPage:
+    return build(PageRequest(run, "run", 0, run.ranks, {}))
+
+
+def wait_for(found: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 120
+    while not (value := found()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return value
+
+
+def test_the_next_server_reads_no_rank_again_and_says_the_same(run: Run) -> None:
+    first, second = Counter(), Counter()
+    before, after = first.read(run), second.read(run)
+    assert (len(first.ranks), second.ranks) == (RANKS, [])
+    assert f"Rank {SLOW} holds {RANKS - 1} others up" in name_slowest(before)
+    assert name_slowest(after) == name_slowest(before)
+    one, same = before[3], after[3]
+    assert one.calls is not None
+    assert same.calls is not None
+    for kept, own in ((same.together.parts_ns, one.together.parts_ns), (same.calls.start_ns, one.calls.start_ns)):
+        assert kept.dtype == own.dtype
+        assert np.array_equal(kept, own)
+    assert (same.phases_ns, same.host, same.own_ns, same.noise_ns) == (
+        one.phases_ns,
+        one.host,
+        one.own_ns,
+        one.noise_ns,
+    )
+
+
+def test_a_rank_that_changed_is_read_again_by_itself(run: Run) -> None:
+    Counter().read(run)
+    steps = layout.table_file(layout.rank_path(run.path, 5), "steps")
+    shutil.copy(layout.table_file(layout.rank_path(run.path, 6), "steps"), steps)
+    later = Counter()
+    later.read(run)
+    assert later.ranks == [5]
+
+
+def test_a_server_that_knows_the_ranks_sees_one_change(run: Run) -> None:
+    counter = Counter()
+    server = make_all(make_partials(counter.compute))
+    before = server.read(want(run))
+    assert server.read(want(run)) is before
+    os.utime(layout.table_file(layout.rank_path(run.path, 5), "steps"), ns=(1, 1))
+    after = server.read(want(run))
+    assert counter.ranks[RANKS:] == [5]
+    assert after[4] is before[4]
+
+
+def test_what_another_version_kept_is_not_used(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Counter().read(run)
+    monkeypatch.setattr(records, "digest_code", lambda: "another")
+    later = Counter()
+    later.read(run)
+    assert len(later.ranks) == RANKS
+
+
+def test_kept_files_that_are_damaged_or_forged_are_read_anew(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = Counter().read(run)
+    folders = [layout.rank_path(run.path, rank) / FOLDER for rank in (1, 2, 3, 4)]
+    (folders[0] / FILE).write_bytes(b"\xc1 no such thing")
+    (folders[1] / FILE).write_bytes((folders[1] / FILE).read_bytes()[:-7])
+    assert write_file(folders[2], FILE, b"\x83\xa4code\xa0\xa5stamp\xa0\xa6result\x01")
+    forged = replace(ranks[4], together=replace(ranks[4].together, step=ranks[4].together.step[:3]))
+    number = want(run).number
+    Records[RankSummary](FILE, RankSummary).write(run.rank(4), (stamp.stamp_rank(run.path, 4), number), forged)
+    later = Counter()
+    found = later.read(run)
+    assert later.ranks == [1, 2, 3, 4]
+    assert name_slowest(found) == name_slowest(ranks)
+    again = Counter()
+    again.read(run)
+    assert again.ranks == []
+
+
+def test_broken_short_and_missing_ranks_keep_no_other_from_being_judged(run: Run) -> None:
+    layout.table_file(layout.rank_path(run.path, 1), "steps").write_bytes(b"PAR1 no table")
+    layout.rank_file(run.path, 2).write_text("{", encoding="utf-8")
+    shutil.rmtree(layout.rank_path(run.path, 3))
+    layout.table_file(layout.rank_path(run.path, 4), "collectives").unlink()
+
+    def compute(rank: RankRun, number: int) -> RankSummary:
+        if rank.rank == 6:
+            raise ZeroDivisionError("a number that nobody thought of")
+        return summarize_rank(rank, number)
+
+    ranks = make_all(make_partials(compute)).read(want(run))
+    assert [rank.rank for rank in ranks if rank.reason] == [1, 2, 6]
+    assert "ZeroDivisionError: a number that nobody thought of" in ranks[5].reason
+    assert f"Rank {SLOW} holds" in name_slowest(ranks)
+
+
+def read_or_die_once(task: Task) -> list[RankSummary]:
+    """Read half of a task, then end as if the system had killed this process; the second time read all of it."""
+    mark = task.run_path / "killed"
+    if task.ranks[0] == 32 and not mark.exists():
+        read_task(replace(task, ranks=task.ranks[:8]))
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read_task(task)
+
+
+def test_a_killed_process_costs_a_retry_of_its_ranks(run: Run) -> None:
+    use_workers(lambda ranks: Processes(1))
+    ranks = make_all(make_partials(), read_or_die_once).read(want(run))
+    assert (run.path / "killed").exists()
+    assert len(ranks) == RANKS
+    assert not any(rank.reason for rank in ranks)
+    assert f"Rank {SLOW} holds" in name_slowest(ranks)
+    later = Counter()
+    later.read(run)
+    assert later.ranks == []
+
+
+class Killed:
+    """Workers that are killed whenever they read rank 40."""
+
+    are_here = False
+
+    def __init__(self, jobs: int = 2) -> None:
+        self.jobs = jobs
+
+    def run(
+        self, function: Callable[[Any], Any], tasks: Sequence[Any], on_done: Callable[[int], None]
+    ) -> Iterator[Any]:
+        for task in tasks:
+            if 40 in task.ranks:
+                raise TraceError("3 processes were killed")
+            yield function(task)
+
+
+def test_a_rank_that_kills_whoever_reads_it_is_found_and_left_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partials, "Processes", Killed)
+    workers: Workers = Killed()
+    use_workers(lambda ranks: workers)
+    ranks = make_all(make_partials()).read(want(run))
+    assert {rank.rank: rank.reason for rank in ranks if rank.reason} == {40: KILLED}
+
+
+def test_a_page_shows_the_ranks_that_are_read_and_names_nobody_before_all_are(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = threading.Event()
+
+    def compute(rank: RankRun, number: int) -> RankSummary:
+        if rank.rank >= 100:
+            goes_on.wait()
+        return summarize_rank(rank, number)
+
+    monkeypatch.setattr(all_ranks, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(ranks_module, "_ALL", make_all(make_partials(compute)))
+    try:
+        wait_for(lambda: show(run).progress == f"100 of {RANKS} ranks are read.")
+        shown = show(run).comparison
+        assert shown is not None
+        assert (shown.table.total, shown.picture, shown.what_if) == (100, None, None)
+        assert str(SLOW) not in shown.sentence
+        assert "holds 1" not in shown.sentence
+    finally:
+        goes_on.set()
+    whole = wait_for(lambda: None if (page := show(run)).progress else page.comparison)
+    assert whole.sentence.startswith(f"Rank {SLOW} holds {RANKS - 1} others up")
+    assert whole.table.total == RANKS
+
+
+def test_a_rank_that_stops_recording_is_seen_though_no_file_changes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = {0, 1}
+    monkeypatch.setattr(RankRun, "state", property(lambda rank: "recording" if rank.rank in recording else "crashed"))
+    monkeypatch.setattr(all_ranks, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(all_ranks, "REST", 0.0)
+    server = make_all(make_partials())
+    assert {rank.state for rank in server.read(want(run))} == {"recording", "crashed"}
+    recording.clear()
+    assert {rank.state for rank in server.read(want(run))} == {"crashed"}
+
+
+def test_more_ranks_than_are_looked_at_are_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = tuple(range(ranks_module.MOST_RANKS + 10))
+    wait_for(lambda: not show(run).progress)
+    shown = build(PageRequest(run, "run", 0, many, {})).comparison
+    assert shown is not None
+    (note,) = [note for note in shown.notes if "are looked at" in note]
+    assert note.startswith(f"Only the first {ranks_module.MOST_RANKS:,} of {len(many):,} ranks are looked at")
