@@ -16,7 +16,8 @@ def flatten_figures(rank: RankRun) -> dict[str, float]:
     found = {"steps": float(summary.count)}
     if (times := summary.duration_ns) is not None:
         found |= {"step_seconds": times.mean / 1e9}
-        found |= {f"step_seconds_{name}": value / 1e9 for name, value in (("p50", times.p50), ("p99", times.p99))}
+        ranked = (("p50", times.p50), ("p99", times.p99))
+        found |= {f"step_seconds_{name}": value / 1e9 for name, value in ranked if value is not None}
     for phase in phases:
         found[f"phase_seconds/{phase.name}"] = phase.mean_ns / 1e9
         if phase.name == "data_wait":

@@ -46,7 +46,8 @@ class Finding:
     takes for granted ("transforms took half as long"), where reaching it is up to the user. `settings` are the arguments of
     the DataLoader that the change sets, empty for a change to other code. `saved_per_step_frac` is what a change between
     the steps saves of the run, as a share of its steps: changes to the step that save less come after it. `otherwise` is
-    the fact that is stated where the change gains too little to be suggested.
+    the fact that is stated where the change gains too little to be suggested; `basis` says how the prediction was made,
+    where the tier does not.
     """
 
     title: str
@@ -64,6 +65,7 @@ class Finding:
     settings: Mapping[str, int | bool] = field(default_factory=dict)
     saved_per_step_frac: float = 0.0
     otherwise: Finding | None = None
+    basis: str = ""
 
 
 @dataclass(frozen=True)

@@ -245,8 +245,10 @@ def _say_basis(case: Case, claim: Claim) -> str:
         assumed += (
             f"The step whose batch is ready was measured by the probe: {format_duration(case.input_free.step_ns)}. "
         )
-    if finding.what_if is not None and finding.what_if.best is not None:
+    if finding.what_if is not None and finding.what_if.best is not None and "no time" not in finding.assumption:
         assumed += "The lower end of the range is the step with nothing of it left. "
+    if finding.basis:
+        return assumed + finding.basis
     if finding.tier != "M":
         return assumed + _TIERS[finding.tier]
     check = format_share(case.loading.loop.check)

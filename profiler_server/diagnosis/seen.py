@@ -45,8 +45,7 @@ def predict(case: Case, finding: Finding, part: str, gain: Gain) -> Finding:
     """Return a finding with the prediction of a replay."""
     gain = _doubt_recording(case, gain)
     what_if: WhatIf = save_replayed(case, part, gain)
-    advice = f"{finding.advice} {_say_replay(case)}"
-    return replace(finding, what_if=what_if, gain_range=bound_gain(gain), tier="A", advice=advice)
+    return replace(finding, what_if=what_if, gain_range=bound_gain(gain), tier="A", basis=_say_replay(case))
 
 
 def predict_or(case: Case, finding: Finding, part: str, change: str) -> Finding:

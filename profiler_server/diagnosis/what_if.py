@@ -135,6 +135,11 @@ def drop_extra(case: Case, saved_ns: float) -> WhatIf:
     return feed(case, lambda model: replace(model, extra_ns=model.extra_ns - saved_ns))
 
 
+def sum_recorded_ns(case: Case) -> int:
+    """Return the recorded time: what pages and report count what lies between the steps as a share of."""
+    return sum(int(read_integers(rows, "duration_ns").sum()) for rows in (case.steps.rows, case.steps.other_rows))
+
+
 def measure_garbage_outside(case: Case) -> float:
     """Return the time per mean step of collections by which steps are longer outside of training than without one."""
     kept = case.steps.selection.kept

@@ -9,7 +9,7 @@ from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import BACKGROUND_SAVED_FRAC, CHECKPOINT_FRAC
 from profiler_server.diagnosis.stalls import measure_stalls
-from profiler_server.diagnosis.what_if import shorten_step
+from profiler_server.diagnosis.what_if import shorten_step, sum_recorded_ns
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_duration, format_number_of, format_share
 
@@ -19,8 +19,7 @@ def _judge(case: Case) -> Finding | None:
     if not saves:
         return None
     most = saves[0]
-    steps_ns = float(read_integers(case.steps.rows, "duration_ns").sum())
-    share = most.total_ns / steps_ns
+    share = most.total_ns / sum_recorded_ns(case)
     if share < CHECKPOINT_FRAC:
         return None
     # What flushes and renames around a save lies outside of forward, backward and update as well.
@@ -29,9 +28,9 @@ def _judge(case: Case) -> Finding | None:
     return Finding(
         title="Checkpoints hold up training",
         measured=f"Checkpoints ({most.held.name}) took {format_duration(most.total_ns)} in all, "
-        f"{format_share(share)} of the steps' "
+        f"{format_share(share)} of the recorded "
         f"time: {format_number_of(most.count, 'time')}, {format_duration(most.longest_ns)} the longest.",
-        threshold=f"Saving takes at least {format_share(CHECKPOINT_FRAC)} of the steps' time.",
+        threshold=f"Saving takes at least {format_share(CHECKPOINT_FRAC)} of the recorded time.",
         advice="Save less often, or write in another thread while training goes on.",
         change="from torch.distributed.checkpoint import async_save\n\nfuture = async_save(state, checkpoint_id=path)",
         fix="saving in the background",

@@ -105,8 +105,8 @@ def _bound(through: int, sampled: int) -> tuple[float, float, float]:
 
 
 _KEEPS_TRACEBACK = ("format_stack", "torch/fx/traceback.py")
-_TRACEBACK_NS = (20_000.0, 40_000.0, 120_000.0)
-"""What a traceback takes: of five frames, of ten, and of thirty in a large framework."""
+_TRACEBACK_NS = (30_000.0, 55_000.0, 190_000.0)
+"""What a traceback takes, as measured: of five frames, of ten, and of forty in a large framework."""
 _MOST_OF_FORWARD = 0.9
 
 

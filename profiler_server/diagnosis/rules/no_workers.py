@@ -64,8 +64,8 @@ def _say_no_processor(case: Case) -> Finding:
     return Finding(
         title="Worker processes would gain nothing that is sure here",
         measured=f"{say_wait(case)} num_workers=0, and the {processors} busy {busy} of the time.",
-        threshold=f"At least {format_share(CAPPED_DEMAND_FRAC)} of the usable processors in use, and no simulated gain that "
-        "noise could not make.",
+        threshold=f"At least {format_share(CAPPED_DEMAND_FRAC)} of the usable processors in use, and no gain of workers "
+        "that is sure.",
         advice="Workers would take the processors from the training. With free ones they would make batches while it "
         "computes.",
         change="nproc; uptime  # how many processors there are, and how many programs want one",

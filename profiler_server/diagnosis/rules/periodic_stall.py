@@ -51,9 +51,9 @@ def _judge(case: Case) -> Finding | None:
     return Finding(
         title=f"Every {period} steps one takes {format_duration(each_ns)} longer",
         measured=f"{len(stalls)} of {len(regular)} steps, one in {period}, are longer by {format_duration(each_ns)}, "
-        f"most of it in {PHASE_LABELS[phase].lower()}: {format_share(excess_ns / case.steps.mean_ns)} of the time."
+        f"most of it in {PHASE_LABELS[phase].lower()}: {format_share(excess_ns / case.steps.mean_ns)} of the steps' time."
         f"{_name_cause(case, stalls, middle)}",
-        threshold=f"{MIN_STALLS} stalls or more at even distances that cost at least {format_share(STALL_FRAC)} of the time.",
+        threshold=f"{MIN_STALLS} stalls or more at even distances that cost at least {format_share(STALL_FRAC)} of the steps' time.",
         advice=f"Look for what the loop does every {period} steps: a checkpoint, a log flush, metrics, an evaluation. "
         "Do it less often or in another thread.",
         change=f"if step % {period * 4} == 0:  # was every {period} steps\n    save_checkpoint()",

@@ -19,6 +19,8 @@ from profiler_server.diagnosis.wording import AROUND_ACTING, STEPS_PAGE, acts_in
 from profiler_server.format import form_plural, format_duration, format_share
 
 _EVERY = 50
+_ALIKE_FRAC = 0.1
+"""A median that is as near as this to the mean is not told beside it."""
 _UNWATCHED = (
     " No input of the steps was seen: if this time is your input, wrap it, for batch in collector.watch(batches), "
     "and it counts as data wait."
@@ -40,7 +42,7 @@ class _Remedy:
     named_fix: str
 
 
-def _choose_remedy(case: Case, longer: str) -> _Remedy:
+def _choose_remedy(case: Case, longer: str, is_fed: bool) -> _Remedy:
     noun = case.steps.noun
     if longer == "gap" and acts_in_steps(case):
         return _Remedy(
@@ -57,6 +59,8 @@ def _choose_remedy(case: Case, longer: str) -> _Remedy:
             code="{call}  # {place}: on whole tensors, not element by element",
             named_fix="{call} on whole tensors",
         )
+    rarely = f"do that every n-th {noun} only, or in another thread."
+    unfed = longer == "gap" and not is_fed
     return _Remedy(
         place="before the batch is asked for" if longer == "gap" else "after the parameter update",
         advice="Look at what the loop does there: logging, metrics, progress bars, copies of the weights. Do it every "
@@ -65,9 +69,13 @@ def _choose_remedy(case: Case, longer: str) -> _Remedy:
         fix="less work between the steps",
         assumption=f"this work is done in every {_EVERY}th {noun}, as in the code",
         saved_frac=1.0 - 1.0 / _EVERY,
-        named=f"do that every n-th {noun} only, or in another thread.",
-        code=f"if step % {_EVERY} == 0:  # not in every one\n    {{call}}  # {{place}}",
-        named_fix=f"{{call}} not in every {noun}",
+        named=f"if it makes the batches, let workers of a DataLoader make them ahead; if not, {rarely}"
+        if unfed
+        else rarely,
+        code=f"{{call}}  # {{place}}: ahead in workers if it makes the batches, else not in every {noun}"
+        if unfed
+        else f"if step % {_EVERY} == 0:  # not in every one\n    {{call}}  # {{place}}",
+        named_fix=f"{{call}} made ahead, or not in every {noun}" if unfed else f"{{call}} not in every {noun}",
     )
 
 
@@ -88,12 +96,10 @@ def _judge(case: Case) -> Finding | None:
     if measure_garbage_outside(case) >= COLLECTED_FRAC * spent:
         return None  # gc_pauses
     longer = "gap" if case.steps.regular_phases_ns["gap"] > case.steps.regular_phases_ns["tail"] else "tail"
-    remedy = _choose_remedy(case, longer)
     is_fed = bool(read_integers(case.steps.rows, "fetches").any() or case.steps.regular_phases_ns["data_wait"])
-    told = format_duration(typical)
-    usual = (
-        "" if told == format_duration(spent) else f"; half of the {form_plural(case.steps.noun)} spend at least {told}"
-    )
+    remedy = _choose_remedy(case, longer, is_fed)
+    told = f"; half of the {form_plural(case.steps.noun)} spend at least {format_duration(typical)}"
+    usual = "" if abs(typical / spent - 1.0) < _ALIKE_FRAC else told
     part = find_in_phases(case, "gap", "tail")
     found = Finding(
         title="Every step spends time outside of training",

@@ -12,6 +12,7 @@ from collector.format.steps import read_integers
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import EVALUATION_FRAC
+from profiler_server.diagnosis.what_if import sum_recorded_ns
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_duration, format_share
 
@@ -21,9 +22,8 @@ def _advise_on_calls(calls: int, spent_ns: int, share: float) -> Finding:
     return Finding(
         title="Calls of the model without gradients take a large part of the run",
         measured=f"{calls} calls of the model without gradients, between the steps and fed by no loader, took "
-        f"{format_duration(spent_ns)} with all that is done between them, {format_share(share)} of the time of such "
-        "calls and training.",
-        threshold=f"At least {format_share(EVALUATION_FRAC)} of that time.",
+        f"{format_duration(spent_ns)} with all that is done between them, {format_share(share)} of the recorded time.",
+        threshold=f"At least {format_share(EVALUATION_FRAC)} of the recorded time.",
         advice="If they collect experience, as a rollout of reinforcement learning does: step several environments at "
         "once, in processes of their own if they compute, so that one call of the model serves all of them. If they "
         "evaluate: do it less often or on fewer samples.",
@@ -62,7 +62,7 @@ def _judge(case: Case) -> Finding | None:
     evaluation = rows.filter(pc.equal(rows["kind"].cast(pa.string()), "eval"))
     spent = int(read_integers(evaluation, "duration_ns").sum())
     trained = int(read_integers(case.steps.rows, "duration_ns").sum())
-    share = spent / (spent + trained) if spent else 0.0
+    share = spent / sum_recorded_ns(case) if spent else 0.0
     if share < EVALUATION_FRAC:
         return None
     if not read_integers(evaluation, "fetches").any() and evaluation["loader"].null_count == evaluation.num_rows:
@@ -74,10 +74,10 @@ def _judge(case: Case) -> Finding | None:
     return Finding(
         title="Evaluation takes a large part of the run",
         measured=f"{evaluation.num_rows} evaluation batches took {format_duration(spent)}, {format_share(share)} of the "
-        f"time of training and evaluation, {format_duration(now_ns)} in all; {format_share(waited)} of the evaluation is waiting for data.",
-        threshold=f"At least {format_share(EVALUATION_FRAC)} of that time.",
+        f"recorded time; {format_share(waited)} of the evaluation is waiting for data.",
+        threshold=f"At least {format_share(EVALUATION_FRAC)} of the recorded time.",
         advice=f"{less.words}, training and evaluation would take {format_duration(then_ns)} "
-        f"({format_share(1.0 - then_ns / now_ns)} less); a step is as long as before. Or give the evaluation's loader workers "
+        f"instead of {format_duration(now_ns)} ({format_share(1.0 - then_ns / now_ns)} less); a step is as long as before. Or give the evaluation's loader workers "
         "of its own and a larger batch, which fits because no gradients are kept.",
         change=less.change,
         fix="evaluating less often",

@@ -31,7 +31,7 @@ def _judge(case: Case) -> Finding | None:
         if loader.remade
         else "Workers are restarted in every epoch",
         measured=f"{int(restarts.sum())} restarts cost {format_duration(float(saved.mean()))} each, once in "
-        f"{steps:.0f} steps: {format_share(per_step / case.steps.mean_ns)} of the time.",
+        f"{steps:.0f} steps: {format_share(per_step / case.steps.mean_ns)} of the steps' time.",
         threshold="Two restarts or more, because persistent_workers is off or because the DataLoader is created again.",
         advice="Make the DataLoader once, before the loop over epochs, and keep its workers alive between epochs; their memory "
         "stays allocated."

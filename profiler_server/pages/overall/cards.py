@@ -92,7 +92,7 @@ def build_operators_card(rank: RankRun) -> OperatorsCard:
     total = sum(_own(row, on_device) for row in types)
     slices = _slice_types(types, on_device)
     rows = tuple((part.label, part.text, format_share(part.value / total if total else 0.0)) for part in slices)
-    caption = f"Families of operators by {measure} in the detailed windows. “Other” is the sum of the small ones."
+    caption = f"Families of operators by {measure} in the detailed windows. “Smaller ones” is the sum of the rest."
     figure = build_pie(slices, format_duration(total))
     chart = Chart("overall-types", "Operator types", caption, figure, ("Type", "Self time", "Share"), rows)
     ranked = sorted(operators, key=lambda row: -_own(row, on_device))[:OPERATORS_SHOWN]
@@ -109,7 +109,7 @@ def _slice_types(types: Sequence[TypeRow], on_device: bool) -> list[Slice]:
         Slice(row.type, _own(row, on_device), format_duration(_own(row, on_device))) for row in ranked[:TYPES_SHOWN]
     ]
     rest = sum(_own(row, on_device) for row in ranked[TYPES_SHOWN:])
-    return [*slices, Slice("other", rest, format_duration(rest), "idle")] if rest else slices
+    return [*slices, Slice("smaller ones", rest, format_duration(rest), "idle")] if rest else slices
 
 
 def _describe_operator(row: OperatorRow, total: int, on_device: bool) -> OperatorLine:

@@ -67,7 +67,7 @@ def test_without_samples_the_range_is_that_of_the_number_of_operators(tmp_path: 
     assert found.predicted_high_ns is not None
     whole_ns = sum(HEALTHY_STEP_MS.values()) * MS
     assert found.predicted_low_ns < whole_ns - 18 * MS
-    assert whole_ns - 8 * MS < found.predicted_high_ns < whole_ns
+    assert whole_ns - 9 * MS < found.predicted_high_ns < whole_ns
 
 
 def test_what_was_not_seen_is_asked_for_and_not_predicted(tmp_path: Path) -> None:
