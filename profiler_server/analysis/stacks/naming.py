@@ -83,6 +83,11 @@ def find_loop(phases: Mapping[str, Weights]) -> frozenset[Function]:
     return frozenset(f for f in shares[0] if all(share.get(f, 0.0) >= _LOOP_FRAC for share in shares))
 
 
+def tells_loop(phases: Mapping[str, Weights]) -> bool:
+    """Say whether several phases tell the loop, so that it need not be guessed."""
+    return len(_group_phases(phases)) > 1
+
+
 def _guess_loop(entries: Sequence[tuple[tuple[Frame, ...], int]]) -> frozenset[Function]:
     """Return the modules, and of a single phase the user's functions that call all that runs in it.
 
@@ -121,11 +126,11 @@ def _share_functions(weights: Weights) -> dict[Function, float]:
     return {function: count / whole for function, count in seen.items()}
 
 
-def name_phase(weights: Weights, loop: frozenset[Function]) -> tuple[NamedFunction, ...]:
-    """Return the functions of a phase of the training thread, the longest first."""
+def name_phase(weights: Weights, loop: frozenset[Function], is_told: bool = True) -> tuple[NamedFunction, ...]:
+    """Return the functions of a phase of the training thread, the longest first; `is_told` says that the loop is no guess."""
     found = _name({(stack, find_entry(stack, loop)): samples for stack, samples in weights.items()})
     is_enough = sum(weights.values()) >= LEAST_SAMPLES
-    return tuple(entry for entry in found if is_enough or entry.low_frac >= SURE_FRAC)
+    return tuple(entry for entry in found if is_enough or (is_told and entry.low_frac >= SURE_FRAC))
 
 
 def find_entry(stack: Sequence[Frame], loop: frozenset[Function]) -> int:

@@ -27,6 +27,7 @@ from profiler_server.analysis.stacks.naming import (
     find_loop,
     name_phase,
     name_stage,
+    tells_loop,
 )
 
 _TRAINER = -1
@@ -66,7 +67,7 @@ class Stacks:
         weights: Counter[Stack] = Counter()
         for name in names:
             weights.update(self.phases.get(name, {}))
-        return Part(names[0], weights.total(), name_phase(weights, self.loop))
+        return Part(names[0], weights.total(), name_phase(weights, self.loop, tells_loop(self.phases)))
 
     def stage(self, loader: int | None, *names: str) -> Part:
         """Return what ran in a stage of a DataLoader, or in several of them together."""

@@ -137,6 +137,11 @@ def test_of_few_samples_only_what_is_surely_most_of_them_is_named(
     assert [name for name, *_ in _tell(stacks.phase("tail"))] == ["accuracy", "log"][:named]
 
 
+def test_of_few_samples_nothing_is_named_where_the_loop_is_a_guess(tmp_path: Path) -> None:
+    stacks = _read(tmp_path, in_phase("tail", 20, own("train", 83), own("accuracy", 88)), in_phase("gap", 2))
+    assert stacks.phase("tail").functions == ()
+
+
 def test_neither_the_warm_up_nor_evaluation_counts(tmp_path: Path) -> None:
     late = [FORWARD, in_phase("forward", 90, own("validate", 4), kind="eval")]
     assert _read(tmp_path, *late).phase("forward").samples == 200
