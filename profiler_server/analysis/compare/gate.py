@@ -176,7 +176,9 @@ def _explain_few(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> str:
 
 
 def _explain(verdict: Verdict, estimate: Estimate, noun: str) -> str:
-    spread = f"{format_change(estimate.change)} ({format_change(estimate.low)} to {format_change(estimate.high)})"
+    # The ends are those of the one-sided tests that decide: an interval of other ends could contradict the verdict.
+    ends = f"{format_change(estimate.least)} to {format_change(estimate.most)}, each end with 95 % certainty"
+    spread = f"{format_change(estimate.change)} ({ends})"
     floor = (
         f" Noise floor: runs of one program differ by {format_share(estimate.scatter)} here, and a slowdown of "
         f"{format_share(estimate.detectable)} is found four times in five."
@@ -186,10 +188,9 @@ def _explain(verdict: Verdict, estimate: Estimate, noun: str) -> str:
     if verdict.kind == "faster":
         return f"The median {noun} is faster: {spread}{_name_parts(verdict)}.{floor}"
     limit = f" The limit is {format_share(verdict.max_slowdown)}." if verdict.max_slowdown else ""
-    most = f"{spread}, at most {format_change(estimate.most)} with 95 % certainty"
     if verdict.kind == "same":
-        return f"No slowdown: {most}.{limit}{floor}"
-    return f"Undecided: {most}.{limit}{floor} Record more pairs, or on a quieter machine."
+        return f"No slowdown: {spread}.{limit}{floor}"
+    return f"Undecided: {spread}.{limit}{floor} Record more pairs, or on a quieter machine."
 
 
 def _choose_parts(parts: Sequence[PartChange], kind: Kind) -> list[PartChange]:

@@ -26,7 +26,7 @@ LEAST_EFFECTIVE_STEPS = 20
 @dataclass(frozen=True)
 class Estimate:
     """The ratio of two lists of runs less 1: `low` and `high` are its 95 % interval, `p` the chance that a list as slow
-    as this one comes from the same program, `most` what the change stays below with 95 % certainty.
+    as this one comes from the same program. The change is above `least`, and it is below `most`, each with 95 % certainty.
 
     `detectable` is the smallest slowdown that is found four times in five, `scatter` the noise floor: by how much one run
     of a program differs from the next (a standard deviation).
@@ -38,6 +38,7 @@ class Estimate:
     p: float
     detectable: float
     scatter: float
+    least: float
     most: float
 
 
@@ -69,7 +70,7 @@ def _judge(change: float, error: float, freedom: float, scatter: float) -> Estim
 
     if error <= 0.0:
         ratio = math.expm1(change)
-        return Estimate(ratio, ratio, ratio, 1.0 if change <= 0 else 0.0, 0.0, 0.0, ratio)
+        return Estimate(ratio, ratio, ratio, 1.0 if change <= 0 else 0.0, 0.0, 0.0, ratio, ratio)
     reach = float(stdtrit(freedom, 1.0 - ALPHA / 2)) * error
     limit = float(stdtrit(freedom, 1.0 - ALPHA))
     return Estimate(
@@ -80,6 +81,7 @@ def _judge(change: float, error: float, freedom: float, scatter: float) -> Estim
         # A change of δ standard errors makes t noncentral: it exceeds the limit four times in five at this δ.
         detectable=math.expm1(float(nctdtrinc(freedom, 1.0 - POWER, limit)) * error),
         scatter=math.expm1(scatter),
+        least=math.expm1(change - limit * error),
         most=math.expm1(change + limit * error),
     )
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from profiler_server.analysis.compare.gate import are_interleaved, find_like, judge
+from profiler_server.analysis.compare.gate import DETECTABLE, are_interleaved, find_like, judge
 from profiler_server.analysis.compare.run_statistics import bootstrap_medians, choose_block, find_changed_parts
 from profiler_server.analysis.compare.run_times import MOST_KERNELS, RunTimes, gather_parts
 from profiler_server.report.gate import render_junit
@@ -238,3 +238,12 @@ def test_a_ci_system_reads_the_figures_of_every_verdict(factor: float, kind: str
     assert found.tag == tag
     assert "Noise floor" in (found.text or "")
     assert "a < b & c" in (found.text or "")
+
+
+def test_the_ends_that_are_said_never_contradict_the_verdict() -> None:
+    for seed in range(300):
+        estimate = (verdict := judge(*make_pairs(seed, 3, factor=1.03, scatter=0.02))).estimate
+        assert estimate is not None
+        assert (estimate.least > 0) == (verdict.kind == "slower")
+        assert verdict.kind != "same" or estimate.most <= DETECTABLE
+        assert verdict.kind != "faster" or estimate.most < 0

@@ -78,10 +78,14 @@ def test_the_scatter_is_that_of_one_run() -> None:
         assert found.scatter == pytest.approx(0.02, rel=0.05)
 
 
-def test_what_a_change_stays_below_is_the_upper_bound_of_a_one_sided_test() -> None:
+def test_what_a_change_lies_between_are_the_bounds_of_two_one_sided_tests() -> None:
     found = compare_lists(BASE, NEW)
-    test = stats.ttest_ind(np.log(NEW), np.log(BASE), equal_var=False, alternative="less")
-    assert found.most == pytest.approx(np.expm1(test.confidence_interval(0.95).high), rel=1e-9)
+    below, above = (
+        stats.ttest_ind(np.log(NEW), np.log(BASE), equal_var=False, alternative=side).confidence_interval(0.95)
+        for side in ("less", "greater")
+    )
+    assert found.most == pytest.approx(np.expm1(below.high), rel=1e-9)
+    assert found.least == pytest.approx(np.expm1(above.low), rel=1e-9)
 
 
 @pytest.mark.parametrize(
