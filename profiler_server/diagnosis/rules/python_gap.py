@@ -107,7 +107,7 @@ def _judge(case: Case) -> Finding | None:
         "are spent outside of loading, preparing the batch, forward, backward and update, most of it "
         f"{remedy.place}{usual}.{say_functions(part, 'this time')}",
         threshold=f"In half of the {form_plural(case.steps.noun)} at least {format_share(OUTSIDE_FRAC)} of the mean {case.steps.noun}.",
-        advice=remedy.advice + ("" if is_fed or remedy.place == AROUND_ACTING else _UNWATCHED),
+        advice=remedy.advice + ("" if is_fed else _UNWATCHED),
         change=remedy.change,
         fix=remedy.fix,
         evidence=(STEPS_PAGE,),

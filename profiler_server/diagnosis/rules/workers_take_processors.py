@@ -45,7 +45,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
         measured=f"Batches are there in time, but the workers use {load.workers:.1f} of {case.host.cores:g} cores, and the "
         f"training thread queues for one {format_share(load.queued_frac)} of its time: "
         f"{format_duration(load.queued_frac * case.steps.mean_ns)} of a {case.steps.noun}. Most of the workers' time goes to "
-        f"{_DOING[stage]}: {format_duration(stages[stage])} for a batch, {format_share(batches.share(stage))} of it."
+        f"{_DOING[stage]}: {format_duration(stages[stage])} for a batch, {format_share(batches.share(stage))} of their work."
         f"{_say_files(case, stage)}{say_functions(part, _DOING[stage])}",
         threshold=f"The {case.steps.noun} is not input-bound, the training thread queues for a processor at least "
         f"{format_share(CROWDED_FRAC)} of its time, and the workers use more than other programs.",
