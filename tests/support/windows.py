@@ -93,6 +93,7 @@ class Machine:
         message = {"Collective name": "allreduce", "In msg nelems": size_bytes // 4, "dtype": "Float", "Group size": 2}
         self.events.append(call(called, LAUNCH_US, self._correlation, "cudaLaunchKernelExC"))
         self.events.append(kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", at, us, self._correlation, 20, **message))
+        self.events.append(annotation("nccl:all_reduce", called - 0.5, LAUNCH_US + 1.0))
         self.now_us += 1.0
         self.events.append(operator("c10d::allreduce_", begin + 1.0, self.now_us - begin - 1.0))
         self.now_us += 1.0

@@ -12,6 +12,8 @@ from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_bytes, format_duration, format_share
 
+_USUAL_BYTES = 10 << 20
+"""Buckets of this size on average, such as those of the default cap of 25 MiB, are not small."""
 _UNFIT = Abstention(
     "bucket_size",
     "reductions of at least two sizes whose time follows their size, without waits for slower ranks",
@@ -24,9 +26,10 @@ def _judge(case: Case) -> Finding | Abstention | None:
     if isinstance(seen, Sighting) and seen.gain is not None:
         return _describe_replayed(case, seen, seen.gain)
     found = _judge_noted(case)
-    if found is not None or seen is None:
-        return found
-    return seen if isinstance(seen, Abstention) else _UNFIT
+    if found is not None or seen is None or isinstance(seen, Abstention):
+        return found or seen
+    is_large = seen.figures["bytes"] >= seen.count * _USUAL_BYTES
+    return None if is_large or seen.spent_ns < EXPOSED_FRAC * case.steps.mean_ns else _UNFIT
 
 
 def _describe_replayed(case: Case, seen: Sighting, gain: Gain) -> Finding | None:

@@ -106,15 +106,14 @@ def list_buckets(trial: Trial) -> Buckets | None:
     Only those: the work after any other reduction may need its result at once.
     """
     window = trial.window
-    caller = trial.caller
     rows = np.flatnonzero((window.kind == COLLECTIVE) & window.match(_REDUCE) & (window.message_bytes > 0))
-    rows = rows[(caller[rows] >= 0) & window.match(_HOOK)[caller[rows]]]
-    nodes = trial.graph.node_of_row[rows]
-    order = np.argsort(nodes, kind="stable")
-    rows, nodes = rows[order][nodes[order] >= 0], nodes[order][nodes[order] >= 0]
+    rows = rows[(_find_around(trial, rows, _HOOK) >= 0) & (trial.graph.node_of_row[rows] >= 0)]
     if not len(rows) or len(np.unique(window.track[rows])) > 1:
         return None
-    backward = _number_backwards(trial, caller[rows])
+    nodes = trial.graph.node_of_row[rows]
+    order = np.argsort(nodes, kind="stable")
+    rows, nodes = rows[order], nodes[order]
+    backward = _number_backwards(trial, trial.top[_find_around(trial, rows, _HOOK)])
     kept = np.bincount(backward)[backward] >= LEAST_BUCKETS
     if not kept.any():
         return None
@@ -206,11 +205,20 @@ def _take(trial: Trial, buckets: Buckets, joining: _Joining, saved_frac: float, 
 
 def _find_calls(trial: Trial, rows: Ints) -> Intervals:
     """Return the time of the calls that started some reductions."""
+    found = _find_around(trial, rows, _CALL)
+    found = found[found >= 0]
+    return unite(trial.window.start_ns[found], trial.window.end_ns[found])
+
+
+def _find_around(trial: Trial, rows: Ints, pattern: re.Pattern[str]) -> Ints:
+    """Return the outermost slice of a name around the launch of each piece of work, -1 for none.
+
+    Annotations of the library lie between them, so these are not the operators that the trial knows.
+    """
     window = trial.window
-    named, at = window.match(_CALL), window.launch[rows]
+    named, at = window.match(pattern), window.launch[rows]
     found = np.full(len(rows), -1, np.int64)
     for _ in range(_DEEPEST_CALL):
         found = np.where((at >= 0) & named[at], at, found)
         at = np.where(at >= 0, window.parent[at], -1)
-    found = found[found >= 0]
-    return unite(window.start_ns[found], window.end_ns[found])
+    return found
