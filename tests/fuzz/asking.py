@@ -25,12 +25,13 @@ _NAMELESS = re.compile(
 )
 _PAGES = (
     "", "steps", "operators", "operators?group=host", "operators?group=modules", "device", "data", "data?tab=processing",
-    "data?tab=queues", "memory", "ranks", "accounting", "timeline", "?steps=2-9", "steps?steps=2-9&rank=0", "?rank=1",
+    "data?tab=queues", "memory", "ranks", "accounting", "timeline", "timeline?ranks=0,1", "?steps=2-9", "steps?steps=2-9&rank=0", "?rank=1",
 )  # fmt: skip
 _API = (
     "", "/report", "/live", "/ranks", "/memory", "/operators", "/operators?group=modules&format=csv", "/queues", "/stages",
     "/steps", "/charts/steps", "/timeline/meta", "/timeline/search?q=a", "/timeline/slice?id=1", "/timeline/tile?level=54&number=0",
-    "/timeline/area?begin=0&end=900000000000", "/timeline/critical", "/timeline/export?detail=full&packed=json",
+    "/timeline/area?begin=0&end=900000000000", "/timeline/critical", "/timeline/export?detail=full&packed=json", "/timeline/export?one_clock=true&packed=json",
+    "/timeline/clocks?ranks=0,1", "/timeline/meeting?start=0&length=9&ranks=0,1",
 )  # fmt: skip
 _COMPARED = ("/compare?a={run}&b={other}", "/compare?a={other}&b={run}", "/api/v1/compare?a={run}&b={other}")
 LISTS = ("/", "/api/v1/runs", "/api/v1/verdicts?id={run}")

@@ -20,6 +20,8 @@ from profiler_server.store.cache.memory import MemoryCache
 
 MOST_TOGETHER = 16
 """Ranks that one timeline shows, and ranks that others are aligned through."""
+MOST_DRIFT = 0.01
+"""No clock of a machine is off by so much: what fits such a drift are not the same calls."""
 Known = Literal["reference", "host", "aligned", "unknown"]
 Lack = Literal["", "unread", "no calls", "none shared", "few shared", "not together"]
 
@@ -115,7 +117,7 @@ def _weigh(meetings: Meetings) -> tuple[bool, int]:
 def _read_meetings(rank: int, meetings: Meetings, known: Known) -> RankClock:
     ends, calls = meetings.end_ns, meetings.end_ns.shape[1]
     found = RankClock(rank, known, calls=calls)
-    if meetings.alignment is not None:
+    if meetings.alignment is not None and abs(meetings.alignment.drift[1]) <= MOST_DRIFT:
         origin, offset, drift = (getattr(meetings.alignment, name)[1] for name in ("origin_ns", "offset_ns", "drift"))
         found = replace(found, known="aligned", anchor_ns=int(origin), shift_ns=-int(offset), drift=-float(drift))
     elif known == "unknown":
