@@ -181,7 +181,7 @@ def _explain(verdict: Verdict, estimate: Estimate, noun: str) -> str:
     spread = f"{format_change(estimate.change)} ({ends})"
     floor = (
         f" Noise floor: runs of one program differ by {format_share(estimate.scatter)} here, and a slowdown of "
-        f"{format_share(estimate.detectable)} is found four times in five."
+        f"{format_share(estimate.detectable)} stands out from that four times in five."
     )
     if verdict.kind == "slower":
         return f"The median {noun} is slower by {spread}{_name_parts(verdict)}.{floor}"

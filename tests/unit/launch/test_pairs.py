@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -197,6 +198,16 @@ def test_what_python_finds_in_the_checkout_it_finds_in_the_base(
     assert found["PYTHONPATH"] == os.pathsep.join((str(code / "src"), str(tmp_path)))
     assert plain["PYTHONPATH"] == str(code / "src")
     assert found[MODULE_FOLDER_VARIABLE] == str(code)
+
+
+def test_an_editable_install_by_a_finder_is_that_of_the_base(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finder = ModuleType("__editable___project_finder")
+    vars(finder)["MAPPING"] = {"sizes": str(checkout / "src/sizes.py"), "other": "/elsewhere/other"}
+    monkeypatch.setitem(sys.modules, finder.__name__, finder)
+    monkeypatch.chdir(checkout)
+    with open_base("main", checkout / "src/train.py") as base:
+        found = place_environment({}, find_script(Program("src/train.py", False, ())), base)
+        assert found["PYTHONPATH"] == str(base.code / "src")
 
 
 def test_code_that_the_base_takes_from_the_checkout_is_named(tmp_path: Path) -> None:

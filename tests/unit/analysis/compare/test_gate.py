@@ -198,7 +198,7 @@ def test_the_noise_floor_and_what_would_be_found_are_said() -> None:
     assert verdict.estimate is not None
     assert verdict.estimate.scatter == pytest.approx(0.01, rel=0.6)
     assert "Noise floor: runs of one program differ by" in verdict.reason
-    assert "is found four times in five" in verdict.reason
+    assert "stands out from that four times in five" in verdict.reason
 
 
 def test_a_kernel_is_compared_where_every_run_has_kernels_and_then_in_all_of_them() -> None:
