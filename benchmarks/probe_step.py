@@ -1,11 +1,13 @@
 """How near the probe's input-free step is to the same loop on batches that lie in a list.
 
-    python benchmarks/probe_step.py [--rounds 5] [--steps 300]
+    python benchmarks/probe_step.py [--rounds 5] [--steps 300] [--loops sleeping computing waiting]
 
 Each loop waits for its data. `sleeping` workers take no processor, so the two figures should be alike; `computing` ones do,
 beside the steps of the probe as in the training, and the loop on cached batches has none: what they differ by is what
-the workers take. `estimate` is the mean step less its data wait, which is known without a probe. The arms take turns;
-every figure is a median over the rounds, with the least and the greatest.
+the workers take. In the `waiting` loop the step itself mostly sleeps, as if for a device, so that a busy machine does not
+hide how near the two are. The time to receive a batch is taken out of the probe's step: a list costs none. `estimate` is the mean
+step less its data wait, which is known without a probe. The arms take turns; every figure is a median over the rounds,
+with the least and the greatest.
 """
 
 from __future__ import annotations
@@ -24,9 +26,12 @@ from torch.utils.data import DataLoader, Dataset
 from collector import Profiler
 from collector.format.run import Run
 from collector.format.steps import summarize_phases
+from profiler_server.analysis.data.probe import read_probe
 
 BATCH, WORKERS, WARM_UP = 8, 2, 20
 SAMPLE_S = 0.003
+LOOPS = {"sleeping": (False, 0.0), "computing": (True, 0.0), "waiting": (False, 0.01)}
+"""Whether the workers compute, and how long the step sleeps, in s; their batches take longer than that to make."""
 
 
 class Samples(Dataset[Any]):  # type: ignore[misc]
@@ -48,7 +53,8 @@ class Samples(Dataset[Any]):  # type: ignore[misc]
 
 
 class Loop:
-    def __init__(self) -> None:
+    def __init__(self, sleep_s: float) -> None:
+        self.sleep_s = sleep_s
         torch.manual_seed(0)
         layers = (nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10))
         self.model = nn.Sequential(*layers)
@@ -59,11 +65,12 @@ class Loop:
         self.optimizer.zero_grad()
         nn.functional.cross_entropy(self.model(x), y).backward()
         self.optimizer.step()
+        time.sleep(self.sleep_s)
 
 
-def run_probed(steps: int, *, computes: bool) -> tuple[float, float, float]:
-    """Return the probe's step, the mean step less its data wait, and what the probe cost, in ms."""
-    loop = Loop()
+def run_probed(steps: int, computes: bool, sleep_s: float) -> tuple[float, float, float]:
+    """Return the probe's step without receiving, the mean step less its data wait, and what the probe cost, in ms."""
+    loop = Loop(sleep_s)
     with tempfile.TemporaryDirectory() as folder:
         profiler = Profiler(Path(folder) / "run", probe=True, window=None, stacks=False)
         for x, y in DataLoader(Samples(steps, computes=computes), BATCH, num_workers=WORKERS):
@@ -71,13 +78,15 @@ def run_probed(steps: int, *, computes: bool) -> tuple[float, float, float]:
         run: Run = profiler.analyse()
         found = run.rank().manifest.facts["probe"]
         phases = summarize_phases(run.table("steps"))
+        measured = read_probe(run.rank().manifest.facts, run.table("steps"))
     lengths = [length for entry in found["rounds"] for length in entry["step_ns"]]
     estimate = sum(phase.mean_ns for phase in phases if phase.name != "data_wait")
-    return statistics.fmean(lengths) / 1e6, estimate / 1e6, found["cost_ns"] / 1e6
+    own = statistics.fmean(lengths) - ((measured.receiving_ns or 0.0) if measured is not None else 0.0)
+    return own / 1e6, estimate / 1e6, found["cost_ns"] / 1e6
 
 
-def run_cached(steps: int) -> float:
-    loop, batches = Loop(), [(torch.full((BATCH, 3, 32, 32), 0.3), torch.arange(BATCH) % 10) for _ in range(8)]
+def run_cached(steps: int, sleep_s: float) -> float:
+    loop, batches = Loop(sleep_s), [(torch.full((BATCH, 3, 32, 32), 0.3), torch.arange(BATCH) % 10) for _ in range(8)]
     times = []
     for number in range(steps):
         begun = time.perf_counter()
@@ -94,13 +103,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--loops", nargs="+", choices=LOOPS, default=tuple(LOOPS))
     given = parser.parse_args()
     torch.set_num_threads(1)
-    for name, computes in (("sleeping", False), ("computing", True)):
-        rows = [(*run_probed(given.steps, computes=computes), run_cached(given.steps)) for _ in range(given.rounds)]
+    for name in given.loops:
+        computes, sleep_s = LOOPS[name]
+        rows = [
+            (*run_probed(given.steps, computes, sleep_s), run_cached(given.steps, sleep_s)) for _ in range(given.rounds)
+        ]
         probed, estimate, cost, cached = (list(values) for values in zip(*rows, strict=True))
         ratios = [one / other for one, other in zip(probed, cached, strict=True)]
-        print(f"{name} workers, ms a step")
+        print(f"{name}: ms a step")
         print(f"  probe     {describe(probed)}")
         print(f"  cached    {describe(cached)}")
         print(f"  estimate  {describe(estimate)}")

@@ -162,6 +162,8 @@ class Prober:
         while supply.missing and time.perf_counter_ns() - begun < self._left_ns:
             time.sleep(POLL_S)
             supply = look_at(iterator)
+        if before.missing:
+            time.sleep(POLL_S)  # a queue counts what a worker is still sending
         self._process.synchronize()
         with Edge(self._give_up):
             self._begin(iterator, before, supply, begun)

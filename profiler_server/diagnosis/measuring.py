@@ -101,7 +101,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         other_loadings=tuple(found[1:]),
         stacks=_read_stacks(rank),
         anomaly=_read_anomaly(rank),
-        input_free=read_probe(manifest.facts),
+        input_free=read_probe(manifest.facts, train),
     )
 
 

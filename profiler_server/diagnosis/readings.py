@@ -137,9 +137,10 @@ def read_watched(watched: Loader, wait_frac: float, noun: str = "step") -> Readi
 
 def read_input_free(free: InputFreeStep, estimate_ns: float, noun: str = "step") -> Reading:
     """Say what the probe measured, beside what the mean step less its data wait would be."""
+    received = "" if free.receiving_ns is None else f", {format_duration(free.receiving_ns)} of it receiving the batch"
     text = (
-        f"{format_duration(free.step_ns)} ({format_duration(free.low_ns)} – {format_duration(free.high_ns)}), measured by the "
-        f"probe over {format_number_of(free.steps, noun)} with the workers working beside it (cost "
+        f"{format_duration(free.step_ns)} ({format_duration(free.low_ns)} – {format_duration(free.high_ns)}){received}: "
+        f"measured by the probe over {format_number_of(free.steps, noun)} with the workers at work beside it (cost "
         f"{format_duration(free.cost_ns)}). The mean {noun} less its data wait is {format_duration(estimate_ns)}."
     )
     return Reading("good", f"Input-free {noun}", text)

@@ -132,7 +132,7 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
             _round_times(dataclasses.asdict(row)) for row in read("its kernels", lambda: summarize_kernels(rank)) or ()
         ],
         "stacks": read("its stacks", lambda: report_stacks(rank)),
-        "probe": _report_probe(rank),
+        "probe": _report_probe(rank, steps),
         "loaders": read("its loaders", lambda: _report_loaders(rank)) or [],
         "queues": [dataclasses.asdict(row) for row in read("its queues", lambda: summarize_queues(rank)) or ()],
         "stages": [
@@ -141,9 +141,9 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
     }
 
 
-def _report_probe(rank: RankRun) -> dict[str, Any] | None:
+def _report_probe(rank: RankRun, steps: pa.Table | None) -> dict[str, Any] | None:
     """Return the step whose batch is ready, null where no probe measured it."""
-    found = read_probe(rank.manifest.facts)
+    found = read_probe(rank.manifest.facts, steps)
     return None if found is None else _round_times(dataclasses.asdict(found))
 
 

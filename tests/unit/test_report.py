@@ -113,6 +113,7 @@ SHAPE: dict[str, Any] = {
             "probe": {
                 OPTIONAL: True,
                 **dict.fromkeys(("step_ns", "low_ns", "high_ns", "steps", "rounds", "cost_ns"), int),
+                "receiving_ns": (int, type(None)),
             },
             "loaders": [{"loader": int, "dataset": str, "num_workers": int, "feeds_steps": bool}],
             "stages": [

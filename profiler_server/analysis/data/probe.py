@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from collector.format.noise import quantile_of_t
+from collector.format.steps import read_integers, train_steps
 
 LEAST_STEPS = 4
 """Fewer steps say too little of their mean."""
@@ -24,7 +26,8 @@ _LEAST_FRAC = 0.03
 class InputFreeStep:
     """The mean step whose batches were ready, with the workers at work beside it; the range is that of its mean.
 
-    `cost_ns` is how long the training was held back for it in all.
+    `cost_ns` is how long the training was held back for it in all, `receiving_ns` the part of the step in which it took over
+    a batch that was ready, None where those steps are not at hand.
     """
 
     step_ns: float
@@ -33,19 +36,24 @@ class InputFreeStep:
     steps: int
     rounds: int
     cost_ns: int
+    receiving_ns: float | None = None
 
     @property
     def half_ns(self) -> float:
         return (self.high_ns - self.low_ns) / 2
 
 
-def read_probe(facts: Mapping[str, Any]) -> InputFreeStep | None:
-    """Read what the collector noted in rank.json; None where there is nothing, too little, or what is no time."""
+def read_probe(facts: Mapping[str, Any], steps: pa.Table | None = None) -> InputFreeStep | None:
+    """Read what the collector noted in rank.json; None where there is nothing, too little, or what is no time.
+
+    `steps` are rows of the table of that name, with `step`, `kind` and `data_wait_ns`.
+    """
     found = facts.get("probe")
     if not isinstance(found, Mapping):
         return None
-    entries = found.get("rounds")
-    rounds = [_read_round(entry) for entry in entries[:_MOST_ROUNDS]] if isinstance(entries, list) else []
+    noted = found.get("rounds")
+    entries = noted[:_MOST_ROUNDS] if isinstance(noted, list) else []
+    rounds = [_read_round(entry) for entry in entries]
     lengths = [length for entry in rounds for length in entry]
     if len(lengths) < LEAST_STEPS:
         return None
@@ -54,7 +62,23 @@ def read_probe(facts: Mapping[str, Any]) -> InputFreeStep | None:
     half = max(_bound_mean(lengths), _LEAST_FRAC * mean)
     cost = found.get("cost_ns")
     cost_ns = cost if isinstance(cost, int) and _is_time(cost) else 0
-    return InputFreeStep(mean, mean - half, mean + half, len(lengths), len([r for r in rounds if r]), cost_ns)
+    received_ns = _find_receiving(entries, steps)
+    return InputFreeStep(
+        mean, mean - half, mean + half, len(lengths), len([r for r in rounds if r]), cost_ns, received_ns
+    )
+
+
+def _find_receiving(entries: list[Any], steps: pa.Table | None) -> float | None:
+    """Return the mean time in the loader of the measured steps."""
+    firsts = [(entry.get("first_step"), len(_read_round(entry))) for entry in entries if isinstance(entry, Mapping)]
+    numbers = [
+        first + at for first, count in firsts if isinstance(first, int) and _is_time(first) for at in range(count)
+    ]
+    if steps is None or not numbers:
+        return None
+    train = train_steps(steps)
+    waits = read_integers(train, "data_wait_ns")[np.isin(read_integers(train, "step"), numbers)]
+    return float(waits.mean()) if len(waits) else None
 
 
 def _read_round(entry: Any) -> list[int]:

@@ -211,7 +211,7 @@ class PipelineFacts:
         return (*read_queues_plainly(pipeline), *limits, *self._list_probe_readings())
 
     def _list_probe_readings(self) -> tuple[Reading, ...]:
-        free, waits = read_probe(self.rank.manifest.facts), self.waits
+        free, waits = read_probe(self.rank.manifest.facts, self._steps), self.waits
         if free is None or not len(waits.steps):
             return ()
         estimate_ns = waits.mean_ns(waits.duration_ns) - waits.mean_ns(waits.data_wait_ns)

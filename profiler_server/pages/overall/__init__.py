@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -157,9 +157,13 @@ def build(request: PageRequest) -> OverallPage:
             *list_trace_facts(whole),
             *list_facts(request.run.manifest, rank.manifest, len(request.ranks), read_used_devices(whole)),
             *list_interruption_facts(whole),
-            *(list_probe_facts(rank, read.body.phases, read.body.noun) if read.body is not None else ()),
+            *(_list_probe(rank, read.body) if read.body is not None else ()),
         ),
     )
+
+
+def _list_probe(rank: RankRun, steps: Steps) -> Iterator[Fact]:
+    return list_probe_facts(rank, steps.table, steps.phases, steps.noun)
 
 
 def build_panel(title: str, make: Callable[[], T | Notice]) -> Panel[T]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Device, Loader, RankManifest, RunManifest, Signal
@@ -65,9 +67,9 @@ def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
         yield Fact("Held up by", "; ".join(_describe_held(entry) for entry in held[:_HELD_SHOWN]))
 
 
-def list_probe_facts(rank: RankRun, phases: Sequence[PhaseShare], noun: str) -> Iterator[Fact]:
+def list_probe_facts(rank: RankRun, steps: pa.Table, phases: Sequence[PhaseShare], noun: str) -> Iterator[Fact]:
     """Yield the step whose batch is ready, where a probe measured it, beside what the phases make of it."""
-    free = read_probe(rank.manifest.facts)
+    free = read_probe(rank.manifest.facts, steps)
     if free is not None and phases:
         estimate_ns = sum(phase.mean_ns for phase in phases if phase.name != "data_wait")
         reading = read_input_free(free, estimate_ns, noun)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from profiler_server.analysis.data.loader_simulation import Job, LoopModel, simulate
@@ -80,3 +81,10 @@ def test_what_comes_with_the_start_of_an_epoch_stays() -> None:
     found = predict_fed_step(loop_of(before), replace(before, workers=8), FREE, 3.0 * MS)
     assert found is not None
     assert found.step_ns == 23.0 * MS
+
+
+def test_the_part_that_receives_the_batch_is_that_of_the_measured_steps() -> None:
+    rows = [{"kind": "train" if step else "startup", "step": step, "data_wait_ns": step * MS} for step in range(60)]
+    found = read_probe(noted([20 * MS] * 4), pa.Table.from_pylist(rows))
+    assert found is not None
+    assert found.receiving_ns == 31.5 * MS  # steps 30 to 33
