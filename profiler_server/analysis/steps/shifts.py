@@ -120,7 +120,7 @@ def _score(ranks: Floats) -> Floats:
 def _permute(count: int) -> Floats:
     """Return the best scores of blocks without a change, in order."""
     random = np.random.default_rng(_SEED)
-    rows: Floats = np.argsort(random.random((_PERMUTATIONS, count)), axis=1) + 1.0
+    rows: Floats = np.argsort(random.random((_PERMUTATIONS, count)), axis=1).astype(np.float64) + 1.0
     scores: Floats = np.sort(_score(rows).max(axis=1))
     return scores
 
