@@ -62,7 +62,8 @@ def _judge_run(run: Run, rank: int) -> Diagnosis:
     standing = find_standing([run.read_rank(number) for number in run.ranks])
     if standing is None:
         return found
-    return replace(found, sentence=f"{describe_standing(standing)} {found.sentence}")
+    until_then = f" Until then: {found.limit}" if found.limit else ""
+    return replace(found, sentence=f"{describe_standing(standing)}{until_then}")
 
 
 def _judge_steps(run: Run, rank: int) -> Diagnosis:
