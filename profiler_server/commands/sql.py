@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from collector.format.schema.errors import OptionError
+from collector.format.schema import layout
+from collector.format.schema.errors import OptionError, TableBrokenError
+from collector.format.schema.recovery import spell_recovery
 from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run
 
 if TYPE_CHECKING:
@@ -58,7 +60,8 @@ def command(
 
     from profiler_server.store import sql
 
-    connection = sql.connect(find_run(run, find_base_dir(base_dir, context)))
+    found = find_run(run, find_base_dir(base_dir, context))
+    connection = sql.connect(found)
     limits = Limits(rows if as_csv else min(rows or SHOWN_ROWS, SHOWN_ROWS), seconds or None)
     try:
         require_question(connection, query)
@@ -69,6 +72,10 @@ def command(
         ) from None
     except duckdb.Error as error:
         raise OptionError(explain(error, connection)) from None
+    except UnicodeDecodeError:
+        raise TableBrokenError(
+            f"a table that the query reads is damaged: a text in it is no UTF-8; run `{spell_recovery(layout.run_file(found.path))}`"
+        ) from None
     if is_cut:
         more = "--rows N prints more" if as_csv else "--csv prints all"
         typer.echo(f"Cut: these are the first {limits.rows:,} rows, and there are more; {more}", err=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from collector.format import parts
-from collector.format.run import open_run
+from collector.format.run import Run, open_run
 from collector.format.schema import layout
 from collector.format.schema.errors import StepscopeError
 from collector.format.schema.tables import TABLES
@@ -227,7 +227,7 @@ class Tables:
             lambda: opened.frame(table),
             lambda: build_report(opened),
             opened.print_summary,
-            lambda: connect(opened).execute(f"SELECT * FROM {table}").fetchall(),
+            lambda: _query(opened, f"SELECT * FROM {table}"),
             lambda: opened.write_trace(self.base.parent / "out.json"),
         ):
             with contextlib.suppress(StepscopeError, duckdb.Error), contextlib.redirect_stdout(io.StringIO()):
@@ -238,6 +238,12 @@ class Tables:
 
     def close(self) -> None:
         self._server.close()
+
+
+def _query(run: Run, query: str) -> None:
+    """Fetch rows as the command does, which says in a line that a text is damaged."""
+    with contextlib.suppress(UnicodeDecodeError):
+        connect(run).execute(query).fetchall()
 
 
 KIND = Tables

@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from collector.format.schema import layout
@@ -302,3 +305,17 @@ def test_without_the_extra_server_one_line_says_what_to_install() -> None:
 def test_the_command_starts_where_a_missing_library_is_told() -> None:
     scripts = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
     assert 'profiler-server = "profiler_server.entry:run_server"' in scripts
+
+
+@pytest.mark.parametrize("how", [(), ("--csv",)])
+def test_texts_in_place_of_numbers_are_told_in_a_line(tmp_path: Path, how: tuple[str, ...]) -> None:
+    """Even those that are no text at all, which DuckDB repeats in its message."""
+    file = layout.table_file(layout.rank_path(build_run(tmp_path / "run", RunPlan(steps=1)), 0), "queues")
+    rows = pq.read_table(file)
+    ends = pa.py_buffer(np.arange(0, 2 * rows.num_rows + 1, 2, dtype=np.int32))
+    texts = pa.Array.from_buffers(pa.string(), rows.num_rows, [None, ends, pa.py_buffer(b"\xff\xfe" * rows.num_rows)])
+    pq.write_table(rows.set_column(rows.schema.get_field_index("depth"), "depth", texts), file)
+    done = run("sql", tmp_path / "run", "select * from queues", *how)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is damaged: a text in it is no UTF-8; run `profiler-server recover" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
