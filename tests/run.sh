@@ -18,5 +18,5 @@ say "Format and lint"
 .venv/bin/ruff check --quiet .
 say "Types (a minute the first time)"
 .venv/bin/mypy
-say "Tests and contracts (about ten minutes on two cores)"
+say "Tests and contracts (some twenty minutes on two cores)"
 exec .venv/bin/python -m pytest "$@"
