@@ -26,8 +26,10 @@ def _judge(case: Case) -> Finding | Abstention | None:
     if isinstance(seen, Sighting) and seen.gain is not None:
         return _describe_replayed(case, seen, seen.gain)
     found = _judge_noted(case)
-    if found is not None or seen is None or isinstance(seen, Abstention):
-        return found or seen
+    if found is not None:
+        return found
+    if seen is None or isinstance(seen, Abstention):
+        return seen
     is_large = seen.figures["bytes"] >= seen.count * _USUAL_BYTES
     return None if is_large or seen.spent_ns < EXPOSED_FRAC * case.steps.mean_ns else _UNFIT
 
