@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import psutil
 
-from collector.format.schema.errors import TraceError, UsageError
+from collector.format.schema.errors import StepscopeError, TraceError, UsageError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -27,6 +27,14 @@ WORKER_BYTES = 600 << 20
 """What a process that imports a trace may come to need."""
 ALONE_BYTES = 32 << 20
 """Files that are smaller together are read here before other processes have started."""
+
+
+STOP_S = 0.2
+"""How soon processes end that are to be stopped."""
+
+
+class StoppedError(StepscopeError):
+    """The tasks were ended from outside; nobody waits for their results."""
 
 
 class Workers(Protocol):
@@ -52,12 +60,13 @@ class Here:
 
 
 class Processes:
-    """Processes of this machine, started anew for each kind of task."""
+    """Processes of this machine, started anew for each kind of task, and ended when `stop` is set."""
 
     are_here = False
 
-    def __init__(self, jobs: int) -> None:
+    def __init__(self, jobs: int, stop: threading.Event | None = None) -> None:
         self.jobs = jobs
+        self._stop = stop
 
     def run(self, function: Callable[[T], R], tasks: Sequence[T], on_done: Tell) -> Iterator[R]:
         results: dict[int, R] = {}
@@ -82,7 +91,10 @@ class Processes:
                     ) from None
 
     def _run_pool(self, function: Callable[[T], R], tasks: Sequence[T], known: set[int]) -> Iterator[tuple[int, R]]:
-        """Yield what is done as it is done. Raises BrokenProcessPool when a process dies, and what a task raises."""
+        """Yield what is done as it is done.
+
+        Raises BrokenProcessPool when a process dies, StoppedError when it is stopped, and what a task raises.
+        """
         context = multiprocessing.get_context("spawn")
         left = [index for index in range(len(tasks)) if index not in known]
         before = set(multiprocessing.active_children())
@@ -92,7 +104,9 @@ class Processes:
             futures: dict[Future[R], int] = {pool.submit(function, tasks[index]): index for index in left}
             pending = set(futures)
             while pending:
-                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                done, pending = wait(pending, None if self._stop is None else STOP_S, FIRST_COMPLETED)
+                if self._stop is not None and self._stop.is_set():
+                    raise StoppedError("the processes were stopped")
                 # Those that are done count, also where another one's process has died.
                 for future in sorted(done, key=lambda one: isinstance(one.exception(), BrokenProcessPool)):
                     yield futures[future], future.result()

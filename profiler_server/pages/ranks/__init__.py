@@ -102,7 +102,8 @@ def build(request: PageRequest) -> RanksPage:
     if not found.is_whole:
         return _show_so_far(request, found)
     known = [rank for rank in ranks if rank.steps]
-    standing = find_standing([request.run.read_rank(rank) for rank in request.ranks])
+    records = any(rank.state == "recording" for rank in ranks)
+    standing = find_standing([request.run.read_rank(rank) for rank in request.ranks]) if records else None
     if standing is not None and (len(ranks) < 2 or not known):
         return RanksPage(Notice("failed", STANDS_STILL, describe_standing(standing)), None)
     if len(ranks) < 2:
@@ -134,7 +135,7 @@ def _show_so_far(request: PageRequest, found: SoFar[RankSummary]) -> RanksPage:
     if not any(rank.steps for rank in found.results):
         return RanksPage(Notice("pending", "The ranks are being read …", _LATER), None, progress=progress)
     ranks, judged = found.results, Judgement()
-    order = order_ranks(ranks, judged, {}, request.query)
+    order = order_ranks(ranks, judged, {}, {"sort": "rank", **request.query})
     comparison = Comparison(
         sentence=_LATER,
         detail="",

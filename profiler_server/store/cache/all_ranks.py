@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from collector.format.run import Run
+from collector.traces.workers import StoppedError
 from profiler_server.store.cache.background import Background
-from profiler_server.store.cache.partials import Partials, Task
+from profiler_server.store.cache.partials import STOPPED, Partials, Task
 from profiler_server.store.cache.provisional import note_provisional
 from profiler_server.store.cache.stamp import LOOK_AGAIN_S, stamp_ranks
 
@@ -25,10 +26,6 @@ REST = 3.0
 STOP_LIMIT_S = 2.0
 _MOST_RUNS = 4
 T = TypeVar("T")
-
-
-class _StoppedError(Exception):
-    """The reading was ended from outside."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,6 @@ class AllRanks(Generic[T]):
         self._lock = threading.Lock()
         self._looks: OrderedDict[Hashable, _Look[T]] = OrderedDict()
         self._background = Background(head_start=False)
-        self._generation = 0
 
     def read(self, wanted: Wanted[T]) -> tuple[T, ...]:
         """Return the results of all ranks, however long it takes; whoever asks meanwhile waits for the same.
@@ -113,12 +109,11 @@ class AllRanks(Generic[T]):
             return look.known
 
     def _read(self, look: _Look[T], wanted: Wanted[T]) -> tuple[T, ...]:
-        generation = self._generation
         found = look.reading = {}
         for rank, result in self._partials.read_all(wanted.run, wanted.ranks, wanted.number, self._read_task):
             found[rank] = self._refresh(wanted.run, result) if self._is_live(result) else result
-            if generation != self._generation:
-                raise _StoppedError
+            if STOPPED.is_set():
+                raise StoppedError("the ranks are not read to their end")
         return tuple(found[rank] for rank in wanted.ranks)
 
     def peek(self, wanted: Wanted[T]) -> SoFar[T]:
@@ -144,20 +139,21 @@ class AllRanks(Generic[T]):
 
     def stop(self) -> None:
         """End what is being read, and wait until its processes have ended, for a moment."""
-        self._generation += 1
+        STOPPED.set()
         self._background.drop_waiting()
         with self._lock:
             looks = list(self._looks.values())
         for look in looks:
             if look.lock.acquire(timeout=STOP_LIMIT_S):
                 look.lock.release()
+        STOPPED.clear()
 
     def _prepare(self, look: _Look[T], wanted: Wanted[T]) -> None:
         try:
             known = self.read(wanted)
             wanted.prepare(known)
             look.prepared = known
-        except _StoppedError:
+        except StoppedError:
             return
         except Exception as error:  # Nobody waits in this thread: the page that asks next is told.
             look.failure = error

@@ -7,6 +7,7 @@ Nothing here knows what a result is; it is a function of the rank's files and of
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ READER_BYTES = 250 << 20
 MOST_KILLERS = 3
 """Ranks whose reading kills processes, after which the rest is given up."""
 KILLED = "Reading it was given up: the processes that read it were killed, such as for want of memory."
+STOPPED = threading.Event()
+"""Set while what is being read is to end."""
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -61,7 +64,7 @@ def use_workers(choose: Callable[[int], Workers]) -> None:
 def choose_processes(ranks: int) -> Workers:
     """Return processes of this machine, as many as there are cores and memory for, where that is worth their start."""
     count = count_processes(-(-ranks // RANKS_PER_TASK), READER_BYTES)
-    return Processes(count) if ranks >= ALONE_RANKS and count > 1 else Here()
+    return Processes(count, STOPPED) if ranks >= ALONE_RANKS and count > 1 else Here()
 
 
 class Partials(Generic[T]):
@@ -137,7 +140,7 @@ class Partials(Generic[T]):
         while ranks and killers < MOST_KILLERS:
             tasks = [Task(run.path, tuple(ranks[at : at + size]), crew.number) for at in range(0, len(ranks), size)]
             # One rank by itself, so that the first that is not done is the one.
-            workers = crew.workers if size > 1 else Processes(1)
+            workers = crew.workers if size > 1 else Processes(1, STOPPED)
             try:
                 for task, results in zip(tasks, workers.run(crew.read_task, tasks, lambda done: None), strict=True):
                     ranks = ranks[len(task.ranks) :]

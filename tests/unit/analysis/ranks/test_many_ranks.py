@@ -202,7 +202,7 @@ class Killed:
 
     are_here = False
 
-    def __init__(self, jobs: int = 2) -> None:
+    def __init__(self, jobs: int = 2, stop: object = None) -> None:
         self.jobs = jobs
 
     def run(
@@ -266,3 +266,24 @@ def test_more_ranks_than_are_looked_at_are_told(run: Run, monkeypatch: pytest.Mo
     assert shown is not None
     (note,) = [note for note in shown.notes if "are looked at" in note]
     assert note.startswith(f"Only the first {ranks_module.MOST_RANKS:,} of {len(many):,} ranks are looked at")
+
+
+def test_reading_ends_when_the_server_does(run: Run) -> None:
+    begun: list[int] = []
+    goes_on = threading.Event()
+
+    def compute(rank: RankRun, number: int) -> RankSummary:
+        begun.append(rank.rank)
+        goes_on.wait()
+        return summarize_rank(rank, number)
+
+    server = make_all(make_partials(compute))
+    assert not server.peek(want(run)).is_whole
+    wait_for(lambda: begun)
+    stopping = threading.Thread(target=server.stop)
+    stopping.start()
+    wait_for(partials.STOPPED.is_set)
+    goes_on.set()
+    stopping.join(120)
+    assert (begun, partials.STOPPED.is_set()) == ([0], False)
+    assert wait_for(lambda: server.peek(want(run)).is_whole)
