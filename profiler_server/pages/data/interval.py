@@ -101,7 +101,7 @@ def _explain_no_queue(facts: PipelineFacts) -> str:
     if facts.loader.num_workers == 0:
         return (
             "num_workers=0: there are no worker processes and so no queue. "
-            "The training process makes each batch itself while the device waits."
+            "The training process makes each batch itself, and nothing trains meanwhile."
         )
     return "No queue depth was sampled for this DataLoader."
 

@@ -63,15 +63,15 @@ def say_slowdown(found: WhatIf) -> str:
     if found.slowdown is None or found.waste_frac is None:
         return ""
     if found.waste_frac < _LEAST_LOSS:
-        return "If all ranks took the same time for the same work, the step would be as long as it is."
+        return "If each rank took the mean time of all for the same work, the step would be as long as it is."
     text = (
-        f"If all ranks took the same time for the same work, the step would be {format_share(found.waste_frac)} shorter "
+        f"If each rank took the mean time of all for the same work, the step would be {format_share(found.waste_frac)} shorter "
         f"(slowdown {found.slowdown:.2f})."
     )
     gains = found.mend_rank_gain_ns or {}
     best = max(gains, key=lambda rank: gains[rank], default=None)
     if best is not None and gains[best] > 0:
-        text += f" Mending rank {best} alone gains {format_duration(gains[best])} a step."
+        text += f" Rank {best} alone at that mean gains {format_duration(gains[best])} a step."
     if found.stage_share is not None and found.stage_share >= 0.5:
         text += f" The last stage accounts for {format_share(found.stage_share)} of the loss: move layers to earlier stages."
     return text

@@ -119,9 +119,11 @@ def _build(rank: RankRun, wanted: str) -> StepsPage:
 
 def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
     picker = pick_step(data, wanted)
-    graph = _find_graph(rank, data, picker.step)
+    is_only = len(data.selection.step) == 1
+    graph = _find_graph(rank, data, picker.first if is_only else picker.step)
     interruptions, spread = read_interruptions(rank), summarize_steps(data.steps).duration_ns
-    title = f"Average {data.noun}" if picker.step is None else f"{data.noun.capitalize()} {picker.step:,}"
+    average = f"The only {data.noun}" if is_only else f"Average {data.noun}"
+    title = average if picker.step is None else f"{data.noun.capitalize()} {picker.step:,}"
     return Trace(
         noun=data.noun,
         nouns=data.nouns,

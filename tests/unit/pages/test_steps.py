@@ -69,6 +69,8 @@ def test_few_steps_have_no_percentiles_above_the_median(steps: int, tmp_path: Pa
     assert {"p90", "p95", "p97", "p99", "p99.9"} & {figure.label for figure in trace.percentiles} == set()
     assert {row.p95 for row in trace.graph.rows} == {"–"}
     assert ({row.p50 for row in trace.graph.rows if row.present} == {"–"}) == (steps == 1)
+    assert trace.graph.title == ("The only step" if steps == 1 else "Average step")
+    assert ("an average has" in trace.graph.note) == (steps > 1)
     assert "percentile" not in trace.charts[0].caption
     assert trace.spread == (
         "One step has no spread."
