@@ -8,7 +8,7 @@ from collector.edge import Edge
 from collector.format.evaluation import read_step_rows, summarize_evaluation
 from collector.format.phases import PHASE_LABELS
 from collector.format.run import Run
-from collector.format.steps import PERCENTILE_LABELS, PERCENTILES, explain_left_out, select_steps
+from collector.format.steps import PERCENTILE_LABELS, PERCENTILES, explain_left_out, select_steps, summarize_phases
 from profiler_server.analysis.accounting.completeness import say_completeness
 from profiler_server.analysis.ranks.collectives import summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks
@@ -84,9 +84,10 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
         *([f"            {steps['percentiles_missing']}"] if steps["percentiles_missing"] else []),
     ]
     shares = format_phase_shares({phase["name"]: phase["share_frac"] for phase in rank["phases"]})
+    means_ns = {phase.name: phase.mean_ns for phase in summarize_phases(rows.steps)}  # not rounded yet, as on the pages
     for phase in rank["phases"]:
         bar = "#" * round(40 * phase["share_frac"])
-        label, mean = PHASE_LABELS.get(phase["name"], phase["name"]), format_duration(phase["mean_ns"])
+        label, mean = PHASE_LABELS.get(phase["name"], phase["name"]), format_duration(means_ns[phase["name"]])
         lines.append(f"  {label:<28} {mean:>9}  {shares[phase['name']]:>7}  {bar}".rstrip())
     slow = [*_render_probe(rank, noun), *render_stacks(rank["stacks"], shares), *_render_slow_steps(rank)]
     return "\n".join([*lines, *_render_evaluation(rank, run), *slow, *_render_pipeline(rank)])
