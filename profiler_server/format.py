@@ -132,6 +132,11 @@ def shorten_middle(name: str, limit: int = 60) -> str:
     return f"{name[:head]}…{name[-(limit - 1 - head) :]}"
 
 
+def clean_name(name: str, limit: int = 100) -> str:
+    """Return a name of the user's as it may stand in a terminal or in XML: bounded, and without signs that steer either."""
+    return shorten_middle("".join(letter if letter.isprintable() else "?" for letter in name), limit)
+
+
 def format_cores(cores: float) -> str:
     """Return how many processors a process may use: a container's quota may be a part of one."""
     return f"{cores:g} usable {'core' if cores == 1 else 'cores'}"

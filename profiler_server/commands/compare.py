@@ -180,12 +180,12 @@ def render(found: Comparison) -> str:
 
 
 def _line(d: Difference) -> str:
-    from profiler_server.format import format_duration, shorten_middle
+    from profiler_server.format import clean_name, format_duration
 
     # A change below a ten-thousandth of the part is rounding: 0 reads better than a picosecond.
     shown_ns = d.change_ns if abs(d.change_ns) > 1e-4 * max(d.a_ns, d.b_ns) else 0.0
     change = f"{'+' if shown_ns > 0 else ''}{format_duration(shown_ns)}{'*' if d.is_clear else ' '}"
-    name = shorten_middle(d.name, 40)
+    name = clean_name(d.name, 40)
     return _row(name, format_duration(d.a_ns), format_duration(d.b_ns), change, format_duration(d.noise_ns))
 
 

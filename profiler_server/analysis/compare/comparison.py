@@ -26,7 +26,7 @@ from collector.format.schema.wording import form_plural
 from collector.format.steps import explain_average, read_integers, select_steps, sum_recorded, train_steps
 from profiler_server.analysis.compare.run_times import measure_others, name_load
 from profiler_server.analysis.operators.operator_groups import Measure
-from profiler_server.format import format_change, format_duration, format_number_of, format_share
+from profiler_server.format import clean_name, format_change, format_duration, format_number_of, format_share
 
 OPERATORS = 15
 _OPERATOR_COLUMNS = ("step", "name", "phase", "self_ns", "device_self_ns")
@@ -134,7 +134,7 @@ def _measure_loop(steps: pa.Table, count: int) -> float:
 def _find_cautions(a: RankRun, b: RankRun, a_count: int, b_count: int) -> tuple[str, ...]:
     """Say what differs between the runs beside the times: script, model, number of steps."""
     found = []
-    scripts = [Run(rank.run_path).manifest.script for rank in (a, b)]
+    scripts = [clean_name(Run(rank.run_path).manifest.script or "") for rank in (a, b)]
     if all(scripts) and scripts[0] != scripts[1]:
         found.append(f"different scripts: {scripts[0]} and {scripts[1]}")
     models = [_count_parameters(rank) for rank in (a, b)]

@@ -15,6 +15,7 @@ from collector.format.schema.errors import RunError, TableMissingError
 from collector.format.schema.manifest import RunState
 from collector.format.steps import read_integers, select_steps, train_steps
 from profiler_server.analysis.memory.host import summarize_host
+from profiler_server.format import clean_name
 
 MOST_KERNELS = 10
 """So many kernels are compared, the longest over all runs."""
@@ -57,10 +58,10 @@ def read_times(run: Run, rank: int | None = None) -> RunTimes:
     phases = {phase.label: float(read_integers(kept, f"{phase.name}_ns").mean()) for phase in PHASES}
     manifest = run.manifest
     return RunTimes(
-        name=manifest.name,
+        name=clean_name(manifest.name),
         started_unix_ns=manifest.created_unix_ns,
-        host=manifest.host,
-        script=manifest.script or "",
+        host=clean_name(manifest.host),
+        script=clean_name(manifest.script or ""),
         world_size=manifest.world_size,
         steps_ns=durations,
         parts_ns=phases,
@@ -115,4 +116,8 @@ def _read_kernels(rank: RankRun) -> dict[str, float]:
     if not steps:
         return {}
     sums = rows.filter(rows["step"].is_valid()).group_by("name").aggregate([("total_ns", "sum")])
-    return {str(row["name"]): row["total_ns_sum"] / steps for row in sums.to_pylist()}
+    found: dict[str, float] = {}
+    for row in sums.to_pylist():
+        name = clean_name(str(row["name"]))
+        found[name] = found.get(name, 0.0) + row["total_ns_sum"] / steps
+    return found

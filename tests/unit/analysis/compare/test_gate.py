@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from collector.format.run import open_run
+from collector.format.schema import layout
 from profiler_server.analysis.compare.gate import DETECTABLE, are_interleaved, find_like, judge
 from profiler_server.analysis.compare.run_statistics import bootstrap_medians, choose_block, find_changed_parts
-from profiler_server.analysis.compare.run_times import MOST_KERNELS, RunTimes, gather_parts
-from profiler_server.report.gate import render_junit
+from profiler_server.analysis.compare.run_times import MOST_KERNELS, RunTimes, gather_parts, read_times
+from profiler_server.report.gate import render_junit, render_markdown, render_verdict
+from tests.support.runs import RunPlan, build_run
 
 MS = 1e6
 
@@ -247,3 +252,16 @@ def test_the_ends_that_are_said_never_contradict_the_verdict() -> None:
         assert (estimate.least > 0) == (verdict.kind == "slower")
         assert verdict.kind != "same" or estimate.most <= DETECTABLE
         assert verdict.kind != "faster" or estimate.most < 0
+
+
+def test_names_of_the_user_steer_neither_a_terminal_nor_xml(tmp_path: Path) -> None:
+    evil = "\x1b]0;owned\x07\x00\u202e</failure>"
+    for name in ("base", "new"):
+        path = layout.run_file(build_run(tmp_path / name, RunPlan(steps=20, operators=False)))
+        named = {"name": evil, "script": f"{evil}{name}", "host": f"{name}{evil}"}
+        path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | named), encoding="utf-8")
+    verdict = judge(*([read_times(open_run(tmp_path / name))] for name in ("base", "new")))
+    assert len(verdict.cautions) == 3
+    assert all(line.isprintable() for line in render_verdict(verdict).splitlines())
+    assert "]0;owned" in (ElementTree.fromstring(render_junit(verdict)).findtext("testcase/skipped") or "")
+    assert "<" not in render_markdown(verdict)
