@@ -78,21 +78,19 @@ def _describe_unknown(clocks: Sequence[RankClock]) -> list[str]:
 
 
 def describe_meeting(meeting: Meeting, is_whole: bool) -> str:
-    """Say who came first and last to a collective, and how well that is known. `is_whole` says that all ranks were asked."""
-    first, last = meeting.arrivals[0], meeting.arrivals[-1]
-    count = len(meeting.arrivals)
+    """Say who came last to a collective, and how well that is known. `is_whole` says that all ranks were asked."""
+    count, spread = len(meeting.arrivals), format_duration(meeting.spread_ns)
     which = f"{count:,} ranks" if is_whole else f"the {count:,} ranks shown here"
-    if meeting.by_clock and meeting.spread_ns <= meeting.sure_ns:
-        return (
-            f"Of {which} all came within {format_duration(meeting.spread_ns)}. The clocks agree within "
-            f"{format_duration(meeting.sure_ns)}, so which came last is not known."
-        )
-    spread = format_duration(meeting.spread_ns)
-    text = (
-        f"Of {which}, rank {first.rank} came first and rank {last.rank} last: the others waited up to {spread} for it."
-    )
+    last = [entry.rank for entry in meeting.arrivals if meeting.spread_ns - entry.late_ns <= meeting.sure_ns]
+    if len(last) == count:
+        sure = f" The clocks agree within {format_duration(meeting.sure_ns)}, so" if meeting.sure_ns else " So"
+        return f"Of {which} all came within {spread}.{sure} which came last is not known."
     if count == 2:
-        text = f"Rank {first.rank} came first and waited {spread} for rank {last.rank}."
+        text = f"Rank {meeting.arrivals[0].rank} came first and waited {spread} for rank {last[0]}."
+    elif len(last) == 1:
+        text = f"Of {which}, rank {last[0]} came last: the others waited up to {spread} for it."
+    else:
+        text = f"Of {which}, {format_ranks_named(last)} came last, too close to tell which: the others waited up to {spread}."
     if not meeting.by_clock:
         text += " The clocks are not known to agree: the rank that was in the call for the shortest time is taken for the last."
     return text

@@ -59,7 +59,7 @@ def _view_place(run: Run, entry: Arrival) -> dict[str, Any] | None:
 
 
 def find_slice_at(timeline: Timeline, start_ns: int, duration_ns: int) -> Place | None:
-    """Return a slice with those times, one of communication first; None where there is none."""
+    """Return a slice with those times, one of communication first, and one of a table before what was derived from it."""
     start, names = start_ns - timeline.index.origin_ns, timeline.names
     found: list[Place] = []
     for lane in range(len(timeline.index.lanes)):
@@ -67,4 +67,8 @@ def find_slice_at(timeline: Timeline, start_ns: int, duration_ns: int) -> Place 
         bins = timeline.raw.cut(lane, first, last)
         rows = np.flatnonzero(bins.end - bins.start == duration_ns)
         found += [timeline.place(int(timeline.lane_offsets[lane]) + first + int(row)) for row in rows[:1]]
-    return min(found, key=lambda place: names.category[place.name] != "communication", default=None)
+
+    def rate(place: Place) -> tuple[bool, bool]:
+        return names.category[place.name] != "communication", place.sid >= timeline.index.table_rows
+
+    return min(found, key=rate, default=None)

@@ -33,7 +33,7 @@ def test_a_collective_is_shown_on_every_rank_with_who_was_waited_for(page: Page,
     expect(page.locator(".timeline-critical")).to_be_hidden()
     page.mouse.click(*find_slice(page, "allreduce"))
     meeting = page.get_by_label("The ranks in this collective")
-    expect(page.locator("#timeline-details")).to_contain_text("rank 2 last: the others waited up to")
+    expect(page.locator("#timeline-details")).to_contain_text("rank 2 came last: the others waited up to")
     expect(meeting.locator("tbody tr")).to_have_count(4)
     ends = page.evaluate(
         """() => { const { state } = document.getElementById('timeline').viewer;

@@ -119,8 +119,7 @@ def test_a_collective_is_found_on_the_other_ranks_with_who_was_waited_for(asker:
     last = found["arrivals"][-1]
     assert (last["rank"], last["waited"]) == (2, 0)
     assert last["late"] == pytest.approx(0.3 * STEP_NS, rel=0.2)
-    assert found["sentence"].startswith("Of 4 ranks, rank ")
-    assert "rank 2 last: the others waited up to" in found["sentence"]
+    assert found["sentence"].startswith("Of 4 ranks, rank 2 came last: the others waited up to ")
     shown = {entry["rank"]: entry["place"] for entry in found["arrivals"]}
     assert {rank for rank, place in shown.items() if place} == {0, 2}
     assert (shown[2]["start"], shown[2]["length"]) == find_call(asker, 2, 7)
@@ -192,6 +191,8 @@ def test_kernels_of_traces_whose_clocks_are_hours_apart_are_found_on_the_other_r
     assert [entry["rank"] for entry in found["arrivals"]] == [0, 1, 2]
     assert [entry["place"] is not None for entry in found["arrivals"]] == [True, False, True]
     assert [entry["waited"] for entry in found["arrivals"]] == [150_000, 150_000, 0]
+    other = read(own, f"{base}/slice?rank=2&id={found['arrivals'][2]['place']['id']}")
+    assert other["whole"] == "ncclDevKernel_AllReduce_Sum_f32"
     _, data = read_page(own, "/runs/nccl/timeline?ranks=0,2")
     assert (data["clocks"][1]["known"], data["clocks"][1]["calls"]) == ("aligned", 12)
 
