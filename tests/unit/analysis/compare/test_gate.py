@@ -260,7 +260,8 @@ def test_names_of_the_user_steer_neither_a_terminal_nor_xml(tmp_path: Path) -> N
         path = layout.run_file(build_run(tmp_path / name, RunPlan(steps=20, operators=False)))
         named = {"name": evil, "script": f"{evil}{name}", "host": f"{name}{evil}"}
         path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | named), encoding="utf-8")
-    verdict = judge(*([read_times(open_run(tmp_path / name))] for name in ("base", "new")))
+    base, new = (read_times(open_run(tmp_path / name)) for name in ("base", "new"))
+    verdict = judge([base], [new])
     assert len(verdict.cautions) == 3
     assert all(line.isprintable() for line in render_verdict(verdict).splitlines())
     assert "]0;owned" in (ElementTree.fromstring(render_junit(verdict)).findtext("testcase/skipped") or "")
