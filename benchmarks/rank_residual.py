@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -43,7 +44,8 @@ def main() -> None:
     for ranks in given.ranks:
         for kind in given.kinds:
             with tempfile.TemporaryDirectory() as folder:
-                mp.spawn(train, (ranks, _find_port(), kind, given.steps, given.late, folder), nprocs=ranks)
+                job = Job(ranks, _find_port(), kind, given.steps, given.late, folder)
+                mp.spawn(train, (job,), nprocs=ranks)
                 _report(Path(folder), f"{kind}, {ranks} ranks")
 
 
@@ -53,16 +55,28 @@ def _find_port() -> int:
         return int(found.getsockname()[1])
 
 
-def train(rank: int, ranks: int, port: int, kind: str, steps: int, late_ms: float, folder: str) -> None:
+@dataclass(frozen=True)
+class Job:
+    """What all ranks are told; rank 1 sleeps `late_ms` longer in each step."""
+
+    ranks: int
+    port: int
+    kind: str
+    steps: int
+    late_ms: float
+    folder: str
+
+
+def train(rank: int, job: Job) -> None:
     """Train as one of the ranks."""
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), PROFILER_VERDICT="0")
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(job.ranks), PROFILER_VERDICT="0")
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(job.port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    update = _BUILD[kind]()
-    profiler = Profiler(folder)
-    for _ in range(steps):
-        time.sleep(0.004 + (late_ms / 1e3 if rank == LATE_RANK else 0.0))
+    update = _BUILD[job.kind]()
+    profiler = Profiler(job.folder)
+    for _ in range(job.steps):
+        time.sleep(0.004 + (job.late_ms / 1e3 if rank == LATE_RANK else 0.0))
         update(torch.randn(16, 64))
         profiler.step()
     profiler.analyse()
