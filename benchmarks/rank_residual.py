@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -143,4 +142,4 @@ def _report(folder: Path, name: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
