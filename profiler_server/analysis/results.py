@@ -95,7 +95,7 @@ class QueueSummary:
 
 @dataclass(frozen=True)
 class StageSummary:
-    """Shares are of the replicas' wall time; `mean_ns` is work per batch. `loader` is None for a stage of the user's."""
+    """Shares are of the replicas' wall time, or of the steps for what the training process runs; `mean_ns` is work per batch. `loader` is None for a stage of the user's."""
 
     name: str
     replicas: int

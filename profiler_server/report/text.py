@@ -154,12 +154,20 @@ def _render_pipeline(rank: dict[str, Any]) -> list[str]:
         of = {}
     else:
         lines.append(f"  {len(feeding)} loaders feed the steps, which wait longest for loader {feeding[0]['loader']}")
+    inline = {entry["loader"] for entry in rank["loaders"] if not entry["num_workers"]}
     lines += [
-        f"  stage {stage['name']}{of.get(stage['loader'], '')}: {format_duration(stage['mean_ns'])} per batch, busy "
-        f"{format_share(stage['busy_frac'])} of {format_number_of(stage['replicas'], 'replica')}"
+        f"  stage {stage['name']}{of.get(stage['loader'], '')}: {format_duration(stage['mean_ns'])} per batch, "
+        f"{_say_busy(stage, stage['loader'] in inline)}"
         for stage in rank["stages"]
     ]
     return lines
+
+
+def _say_busy(stage: dict[str, Any], is_inline: bool) -> str:
+    share = format_share(stage["busy_frac"])
+    if is_inline:
+        return f"{share} of the step, in the training process"
+    return f"busy {share} of {format_number_of(stage['replicas'], 'replica')}"
 
 
 def _render_times(times: dict[str, int | None], noun: str) -> str:

@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.evaluation import count_as_steps
 from collector.format.intervals import Ints, Mask
 from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
-from collector.format.steps import read_integers
+from collector.format.steps import SELECTED_COLUMNS, read_integers, select_steps, train_steps
 from collector.format.words import QUEUES
 from profiler_server.analysis.data.depths import read_queues
 from profiler_server.analysis.data.feeding import find_feeding_loaders
@@ -138,8 +139,8 @@ def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
     """Return one row per stage of each loader that feeds the steps, first of the one that they wait for longest, then
     the user's own stages; each in pipeline order, empty if none were recorded.
 
-    `mean_ns` is work per batch. The shares are of the wall time of the replicas that ran the stage; a worker runs its
-    stages one after the other, so their busy shares add up within it. A share is None where that kind of time was
+    `mean_ns` is work per batch. The shares are of the wall time of the replicas that ran the stage, of what the training
+    process runs itself of its steps; a worker runs its stages one after the other, so their busy shares add up within it. A share is None where that kind of time was
     never recorded for the stage.
     """
     if not find_files(rank.folder, "stages"):
@@ -149,10 +150,20 @@ def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
     if main is None:
         return sum_stages(stages)
     found: list[StageSummary] = []
+    steps = read_counted_steps(rank)
     for loader in dict.fromkeys((main, *find_feeding_loaders(rank))):
-        rows = sum_stages(stages.filter(pc.equal(stages["loader"], loader)))
+        mine = stages.filter(pc.equal(stages["loader"], loader))
+        rows = sum_stages(mine) if steps is None else share_steps(sum_stages(mine), mine, steps)
         found += [replace(row, loader=loader) for row in rows]
     return (*found, *sum_stages(stages.filter(pc.is_null(stages["loader"]))))
+
+
+def read_counted_steps(rank: RankRun) -> pa.Table | None:
+    """Read what `share_steps` needs of the steps; None where they cannot be read."""
+    try:
+        return count_as_steps(rank.table("steps", (*SELECTED_COLUMNS, "start_ns"))).steps
+    except RunError:
+        return None
 
 
 def find_loader(rank: RankRun) -> int | None:
@@ -197,6 +208,26 @@ def sum_stages(stages: pa.Table) -> tuple[StageSummary, ...]:
         mean_ns = kinds.get("work", 0) / batches if batches else 0.0
         rows.append(StageSummary(stage, replicas, batches, mean_ns, work_frac, input_frac, output_frac))
     return tuple(rows)
+
+
+def share_steps(stages: tuple[StageSummary, ...], rows: pa.Table, steps: pa.Table) -> tuple[StageSummary, ...]:
+    """Return the stages with the work of those that the training process runs itself as shares of the averaged steps.
+
+    The wait for data, which holds that work, is a share of these steps too. `rows` are those that were summed.
+    """
+    train, selection = train_steps(steps), select_steps(steps)
+    starts, kept = read_integers(train, "start_ns"), selection.kept
+    whole_ns = int(selection.duration_ns[kept].sum())
+    if not whole_ns:
+        return stages
+    work = rows.filter(pc.equal(rows["kind"].cast(pa.string()), "work"))
+    work = work.filter(pc.and_(pc.less(work["replica"], 0), pc.is_valid(work["loader"])))
+    begins = read_integers(work, "start_ns")
+    at = np.maximum(np.searchsorted(starts, begins, side="right") - 1, 0)
+    inside = (begins >= starts[at]) & (begins < starts[at] + selection.duration_ns[at]) & kept[at]
+    names, lengths = np.array(work["stage"].cast(pa.string()).to_pylist(), object), read_integers(work, "duration_ns")
+    sums = {name: int(lengths[inside & (names == name)].sum()) for name in set(names.tolist())}
+    return tuple(replace(row, busy_frac=sums[row.name] / whole_ns) if row.name in sums else row for row in stages)
 
 
 _SHARES = ("work", "input_wait", "output_wait")

@@ -22,6 +22,7 @@ from profiler_server.analysis.data.own_pipeline import OwnStage, select_own, sum
 from profiler_server.analysis.data.pipeline import (
     Readiness,
     measure_load,
+    share_steps,
     sum_queues,
     sum_stages,
     summarize_readiness,
@@ -187,7 +188,8 @@ class PipelineFacts:
 
     @cached_property
     def stages(self) -> Mapping[str, StageSummary]:
-        return {row.name: row for row in sum_stages(self.stage_rows)}
+        rows = share_steps(sum_stages(self.stage_rows), self.stage_rows, self._steps)
+        return {row.name: row for row in rows}
 
     @cached_property
     def readiness(self) -> tuple[Readiness, ...]:

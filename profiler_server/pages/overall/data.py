@@ -12,6 +12,7 @@ from collector.format.run import RankRun
 from profiler_server.analysis.data.own_pipeline import select_own, summarize_own
 from profiler_server.analysis.data.pipeline import (
     measure_load,
+    share_steps,
     sum_queues,
     sum_stages,
     summarize_readiness,
@@ -73,6 +74,8 @@ def read_data_card(
         return failed or absences["queues"] or Notice("empty", "No data pipeline", "No DataLoader was used.")
     rows = None if absences["stages"] else _of_loader(rank.table("stages"), loader)
     stages = () if rows is None else sum_stages(rows)
+    if rows is not None and steps is not None:
+        stages = share_steps(stages, rows, steps)
     samples = None if absences["queues"] else _of_loader(rank.table("queues"), loader)
     readiness = summarize_readiness(samples, loader, steps) if samples is not None else ()
     limit = Bottleneck(None, "Without steps no stage can be said to limit them.")

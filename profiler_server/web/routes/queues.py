@@ -14,7 +14,7 @@ from collector.format.workers import keep_workers
 from profiler_server.analysis.choice import choose_workers
 from profiler_server.analysis.data import depths
 from profiler_server.analysis.data.depths import QueueKey
-from profiler_server.analysis.data.pipeline import sum_queues, sum_stages
+from profiler_server.analysis.data.pipeline import read_counted_steps, share_steps, sum_queues, sum_stages
 from profiler_server.analysis.data.replicas import read_stages, summarize_replicas, summarize_transforms
 from profiler_server.analysis.selection import Selection, select_rows
 from profiler_server.web.answers import send_json
@@ -76,8 +76,9 @@ def list_stages(rank: RankOf, loader: Loader = None, workers: Workers = None) ->
     chosen = choose_workers((rank,), workers)
     if chosen is not None:
         stages = keep_workers(stages, chosen)
+    steps, summed = read_counted_steps(rank), sum_stages(stages)
     answer = {
-        "stages": sum_stages(stages),
+        "stages": summed if steps is None else share_steps(summed, stages, steps),
         "workers": summarize_replicas(stages),
         "transforms": summarize_transforms(stages),
     }

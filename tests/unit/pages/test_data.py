@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from collector.format.run import open_run
 from collector.format.schema.manifest import Loader
 from profiler_server.diagnosis.readings import judge_wait
+from profiler_server.report import build_report
 from tests.support.data_page import label_queues, open_data_page, show_interval, show_processing
-from tests.support.runs import RunPlan, build_run, slow_loader_plan
+from tests.support.runs import HEALTHY_STEP_MS, MS, RunPlan, build_run, slow_loader_plan
 from tests.support.tables import edit_manifest, make_inference, sample, stage, write_rows
 
 
@@ -40,6 +42,27 @@ def test_a_healthy_run_names_no_stage(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", RunPlan())
     assert show_interval(run).verdict.title == "Not input-bound"
     assert show_processing(run).lead.title == "No stage holds the step up"
+
+
+def test_work_of_the_training_process_and_its_waits_are_shares_of_one_step(tmp_path: Path) -> None:
+    """Without workers read, transform and collate are what the step waits for, and have its base on every page."""
+    waits = {**HEALTHY_STEP_MS, "data_wait": 34.0}
+    run = build_run(tmp_path / "run", RunPlan(workers=0, phases_ms=waits))
+    works = (("read", 0, 10), ("transform", 10, 20), ("collate", 30, 3))
+    rows = [
+        stage(name, replica=-1, batch=row["step"], start_ns=row["start_ns"] + at * MS, duration_ns=length * MS)
+        for row in open_run(run).rank().table("steps").to_pylist()
+        for name, at, length in works
+    ]
+    write_rows(run, "stages", rows)
+    (lane,) = show_processing(run).graph
+    assert lane.kind == "lane"
+    shown = {box.name: {share.label: share.percent for share in box.shares} for box in lane.stages}
+    making = sum(shown[name]["busy"] for name in ("read", "transform", "collate"))
+    assert making == pytest.approx(100 * 33.0 / sum(waits.values()), rel=0.02)
+    assert making <= shown["step"]["waits for input"]
+    reported = {row["name"]: row["busy_frac"] for row in build_report(open_run(run))["ranks"][0]["stages"]}
+    assert all(round(100 * reported[name], 2) == shown[name]["busy"] for name, *_ in works)
 
 
 def test_the_graph_follows_a_batch_from_read_to_step(tmp_path: Path) -> None:
