@@ -38,17 +38,20 @@ export class Tracks {
 
   /** @param {number} rank @returns {Promise<boolean>} whether it is open now */
   async openRank(rank) {
+    const status = await this.tryRank(rank);
+    if (status !== 200) say(status === 202 ? `Rank ${rank} is being prepared; try again in a moment` : `Rank ${rank} cannot be shown`);
+    return status === 200;
+  }
+
+  /** @param {number} rank @returns {Promise<number>} 200 if it is open now, 202 while it is being prepared */
+  async tryRank(rank) {
     const { viewer } = this;
-    if (viewer.state.sources.has(rank)) return true;
+    if (viewer.state.sources.has(rank)) return 200;
     const answer = await fetch(`${viewer.api}/meta?rank=${rank}`);
-    if (answer.status === 200) {
-      await this.askClock(rank);
-      viewer.addSource(unpackMeta(await answer.json()));
-    } else if (answer.status === 202 && viewer.state.together) {
-      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-      return this.openRank(rank);
-    } else say(answer.status === 202 ? `Rank ${rank} is being prepared; try again in a moment` : `Rank ${rank} cannot be shown`);
-    return answer.status === 200;
+    if (answer.status !== 200) return answer.status;
+    await this.askClock(rank);
+    viewer.addSource(unpackMeta(await answer.json()));
+    return 200;
   }
 
   /** Ask how a rank's clock stands to that of the page's rank, and say what is known of it. @param {number} rank */
@@ -63,13 +66,22 @@ export class Tracks {
     byId("timeline-clocks", HTMLElement).textContent = sentence;
   }
 
-  /** Open the ranks that were chosen, with what the loaders did folded away unless the address says what is folded. */
+  /**
+   * Open the ranks that were chosen, with what the loaders did folded away unless the address says what is folded. A
+   * large one that is being prepared keeps no other waiting.
+   */
   async openTogether() {
-    const { state } = this.viewer;
     const folds = !new URLSearchParams(location.search).has("fold");
-    for (const rank of state.ranks) {
-      await this.openRank(rank).catch(() => say(`Rank ${rank} cannot be shown`));
-      if (folds) this.foldBeside(rank);
+    for (let waiting = this.viewer.state.ranks; waiting.length; ) {
+      const later = [];
+      for (const rank of waiting) {
+        const status = await this.tryRank(rank).catch(() => 0);
+        if (status === 202) later.push(rank);
+        else if (status !== 200) say(`Rank ${rank} cannot be shown`);
+        else if (folds) this.foldBeside(rank);
+      }
+      waiting = later;
+      if (later.length) await new Promise((resolve) => setTimeout(resolve, POLL_MS));
     }
     this.viewer.keepAddress();
   }
