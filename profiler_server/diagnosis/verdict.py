@@ -231,10 +231,19 @@ def _say_overhead(case: Case, bound: BoundBy) -> str:
             f"Overhead-bound: {_say_idle(case, bound)} while the host runs operators in "
             f"{format_share(case.device.dispatch_frac)} of it; the rest is Python, or waiting for something else."
         )
-    names = ("gap", "tail") if case.device.is_used else ("gap", "h2d", "tail")
+    names = ("gap", "tail") if case.device.is_used or _prepares_little(case) else ("gap", "h2d", "tail")
     most = max(names, key=lambda name: case.steps.phases_ns[name])
     place = AROUND_ACTING if most == "gap" and acts_in_steps(case) else _PLACES[most]
     return f"Overhead-bound: {_of_step(case, *names)} are spent outside of {_KNOWN_WORK[names]}, most of it {place}."
+
+
+def _prepares_little(case: Case) -> bool:
+    """Say whether preparing the batch adds next to nothing to what lies outside: then the share is that of the rules."""
+    phases = case.steps.phases_ns
+    return phases["h2d"] < _LITTLE_FRAC * (phases["gap"] + phases["tail"])
+
+
+_LITTLE_FRAC = 0.05
 
 
 def _say_idle(case: Case, bound: BoundBy) -> str:

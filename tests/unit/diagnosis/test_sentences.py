@@ -122,3 +122,15 @@ def test_a_step_that_computes_names_the_workers_that_it_queues_behind(
     queue = f"with {format_duration(queued * case.steps.mean_ns)} of the step in the queue for processors"
     assert (queue in text) is said
     assert "the loader keeps up" in text
+
+
+@pytest.mark.parametrize("h2d", [0.5, 20.0])
+def test_verdict_and_rule_give_one_share_of_the_time_outside_of_training(h2d: float, tmp_path: Path) -> None:
+    found = diagnose(build_case_run(tmp_path / "run", Plant(plan_of(tail=60.0, h2d=h2d))), 0)
+    said = next(entry for entry in found.suggestions if entry.rule == "python_gap").measured
+    shares = [
+        re.findall(r"\(([\d.]+ %)\) are spent outside of loading, (\w+)", text)[0] for text in (found.sentence, said)
+    ]
+    # Another share has other words: what counts as outside is named.
+    assert (shares[0] == shares[1]) == (h2d < 1.0)
+    assert shares[0] == shares[1] or shares[0][1] != shares[1][1]
