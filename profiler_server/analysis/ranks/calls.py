@@ -89,10 +89,18 @@ def read_calls(rank: RankRun, most: int = MOST_CALLS) -> Calls | None:
 
 
 def _number_kinds(table: pa.Table) -> tuple[tuple[tuple[str, str], ...], Ints]:
-    columns = [table.column(name).cast(pa.string()).fill_null("").to_pylist() for name in ("group", "name")]
-    numbers: dict[tuple[str, str], int] = {}
-    kind = np.array([numbers.setdefault(key, len(numbers)) for key in zip(*columns, strict=True)], np.int64)
-    return tuple(numbers), kind
+    group, group_of = _encode(table.column("group"))
+    name, name_of = _encode(table.column("name"))
+    found, first, kind = np.unique(group_of * len(name) + name_of, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    kinds = tuple((group[key // len(name)], name[key % len(name)]) for key in found[order].tolist())
+    return kinds, np.argsort(order)[kind]
+
+
+def _encode(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
+    """Return the texts of a column, and the place of each row's among them; null is the empty text."""
+    coded = column.cast(pa.string()).fill_null("").combine_chunks().dictionary_encode()
+    return coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)
 
 
 def _count_before(kind: Ints, step: Ints) -> Ints:

@@ -27,7 +27,8 @@ from profiler_server.store.cache.stamp import shorten_stamp
 
 FOLDER = ".results"
 _DIGEST_BYTES = 16
-_INTEGERS = ("|i1", "<i2", "<i4", "<i8")
+_INTEGERS = {"|i1": 7, "<i2": 15, "<i4": 31, "<i8": 63}
+"""How an array of whole numbers is stored -> the bits of the largest of them."""
 _STORED = (*_INTEGERS, "<f4", "<f8")
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -128,7 +129,7 @@ def _narrow(values: Any) -> Any:
     if not whole.size:
         return whole
     least, most = int(whole.min()), int(whole.max())
-    fits = (kind for kind in _INTEGERS if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max)
+    fits = (kind for kind, bits in _INTEGERS.items() if -(1 << bits) <= least and most < 1 << bits)
     return whole.astype(next(fits))
 
 
