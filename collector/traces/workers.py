@@ -171,9 +171,13 @@ def choose_jobs(files: Sequence[Path], cores: int | None = None) -> int:
 
 def count_processes(tasks: int, bytes_each: int, cores: int | None = None) -> int:
     """Return how many processes there are cores, tasks and memory for, at least one."""
-    usable = cores or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     room = int(psutil.virtual_memory().available // bytes_each)
-    return max(1, min(usable, tasks, room))
+    return max(1, min(cores or count_cores(), tasks, room))
+
+
+def count_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _begin_worker() -> None:

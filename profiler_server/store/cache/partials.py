@@ -7,6 +7,7 @@ Nothing here knows what a result is; it is a function of the rank's files and of
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,14 +18,14 @@ from collector.edge import Edge
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import TraceError
 from collector.format.stored_files import LENDERS
-from collector.traces.workers import Here, Processes, Workers, count_processes
+from collector.traces.workers import Here, Processes, Workers, count_cores, count_processes
 from profiler_server.store.cache.memory import Entry, MemoryCache
 from profiler_server.store.cache.records import Records
 from profiler_server.store.cache.stamp import stamp_rank, stamp_ranks
 
 RANKS_PER_TASK = 16
-ALONE_RANKS = 256
-"""Fewer are read before other processes have started."""
+ALONE_RANKS = 400
+"""So many are read here in the time that other processes take to start."""
 READER_BYTES = 250 << 20
 """What a process that reads ranks may come to need."""
 MOST_KILLERS = 3
@@ -62,9 +63,10 @@ def use_workers(choose: Callable[[int], Workers]) -> None:
 
 
 def choose_processes(ranks: int) -> Workers:
-    """Return processes of this machine, as many as there are cores and memory for, where that is worth their start."""
-    count = count_processes(-(-ranks // RANKS_PER_TASK), READER_BYTES)
-    return Processes(count, STOPPED) if ranks >= ALONE_RANKS and count > 1 else Here()
+    """Return processes of this machine, as many as there are idle cores and memory for, where that is worth their start."""
+    idle = max(count_cores() - round(os.getloadavg()[0]), 1)
+    count = count_processes(-(-ranks // RANKS_PER_TASK), READER_BYTES, idle)
+    return Processes(count, STOPPED) if ranks * (count - 1) >= ALONE_RANKS * count else Here()
 
 
 class Partials(Generic[T]):

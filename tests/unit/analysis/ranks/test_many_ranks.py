@@ -34,7 +34,7 @@ from profiler_server.page import PageRequest
 from profiler_server.pages.ranks import RanksPage, build
 from profiler_server.store.cache import all_ranks, partials, records, stamp
 from profiler_server.store.cache.all_ranks import Wanted
-from profiler_server.store.cache.partials import KILLED, Task, use_workers
+from profiler_server.store.cache.partials import KILLED, Task, choose_processes, use_workers
 from profiler_server.store.cache.records import FOLDER, Records, write_file
 from tests.support.jobs import JobPlan, write_job
 
@@ -287,3 +287,20 @@ def test_reading_ends_when_the_server_does(run: Run) -> None:
     stopping.join(120)
     assert (begun, partials.STOPPED.is_set()) == ([0], False)
     assert wait_for(lambda: server.peek(want(run)).is_whole)
+
+
+def test_processes_are_started_where_cores_are_idle_and_ranks_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = [0.0]
+    monkeypatch.setattr(partials, "count_cores", lambda: 8)
+    monkeypatch.setattr(partials, "READER_BYTES", 1)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load[0], 0.0, 0.0))
+    assert isinstance(choose_processes(200), Here)
+    many = choose_processes(4096)
+    assert isinstance(many, Processes)
+    assert many.jobs == 8
+    load[0] = 5.2
+    fewer = choose_processes(4096)
+    assert isinstance(fewer, Processes)
+    assert fewer.jobs == 3
+    load[0] = 20.0
+    assert isinstance(choose_processes(4096), Here)
