@@ -1,11 +1,13 @@
 """Time readers of traces side by side: whole processes, file to figures, in turns.
 
     python benchmarks/compare_readers.py grown.json --peers path/to/python --perfetto path/to/engine --rounds 3
+    python benchmarks/compare_readers.py grown.json --peers path/to/python --only Stepscope "HTA, parsing"
 
 `--peers` is the Python of an environment with HolisticTraceAnalysis and torch-tb-profiler, `--perfetto` the folder of
 Perfetto's WebAssembly build (`python tests/perfetto/fetch.py` puts it where it is looked for). A reader that is not
 there is left out, and that is said. Each makes its figures: HTA four breakdowns, of which some end with an assertion of
 its own where times are finer than a microsecond, torch-tb-profiler its views, Stepscope its tables; Perfetto one count.
+"HTA, parsing" makes no figure. Memory is that of the largest process of a reader.
 """
 
 from __future__ import annotations
@@ -21,15 +23,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _STEPSCOPE = "import sys; from collector.traces import import_trace; import_trace(sys.argv[1], sys.argv[2] + '/run')"
-_HTA = """
+_PARSE = """
 import sys
 from hta.trace_analysis import TraceAnalysis
 trace = TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir='')
+"""
+_HTA = f"""{_PARSE}
 for figure in ("temporal_breakdown", "gpu_kernel_breakdown", "comm_comp_overlap", "idle_time_breakdown"):
     try:
-        getattr(trace, f"get_{figure}")(visualize=False)
+        getattr(trace, "get_" + figure)(visualize=False)
     except Exception as error:
-        print(f"{figure} failed: {error!r}"[:200])
+        print(figure, "failed:", repr(error)[:200])
 """
 _TENSORBOARD = """
 import sys
@@ -38,15 +42,19 @@ from torch_tb_profiler.profiler.run_generator import RunGenerator
 data = RunProfileData.parse('worker0', 1, sys.argv[1], sys.argv[2])
 RunGenerator('worker0', 1, data).generate_run_profile()
 """
-_MODULES = {"HTA": "hta", "torch-tb-profiler": "torch_tb_profiler"}
+_PEERS = (
+    ("HTA, parsing", "hta", _PARSE),
+    ("HTA", "hta", _HTA),
+    ("torch-tb-profiler", "torch_tb_profiler", _TENSORBOARD),
+)
 _QUERY = Path(__file__).parents[1] / "tests/perfetto/query.mjs"
 
 
 def list_readers(peers: Path | None, perfetto: Path | None) -> dict[str, list[str]]:
     """Return the command of each reader that is there; the trace and a scratch folder are added to it."""
     found = {"Stepscope": [sys.executable, "-c", _STEPSCOPE]}
-    for name, code in (("HTA", _HTA), ("torch-tb-profiler", _TENSORBOARD)):
-        if peers and not subprocess.run([peers, "-c", f"import {_MODULES[name]}"], capture_output=True).returncode:
+    for name, module, code in _PEERS:
+        if peers and not subprocess.run([peers, "-c", f"import {module}"], capture_output=True).returncode:
             found[name] = [str(peers), "-c", code]
         else:
             print(f"{name} is not installed and left out")
@@ -77,8 +85,10 @@ def main() -> None:
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--perfetto", type=Path, default=_QUERY.parent / "node_modules/perfetto-engine")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", metavar="READER", help="The readers to be timed, by name.")
     given = parser.parse_args()
     readers = list_readers(given.peers, given.perfetto)
+    readers = {name: command for name, command in readers.items() if given.only is None or name in given.only}
     times: dict[str, list[float]] = {name: [] for name in readers}
     for _ in range(given.rounds):
         for name, command in readers.items():

@@ -14,8 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from collector.expendable import build_environment
 from collector.session.headroom import measure_headroom
-from collector.sidecar.process import build_environment
 
 VARIABLE = "PROFILER_VERDICT"
 """`PROFILER_VERDICT=0` switches the lines off."""

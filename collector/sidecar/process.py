@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from collector.expendable import build_environment
 from collector.format.alive import is_alive
 from collector.format.schema.errors import StepscopeError
 from collector.format.schema.layout import RANK_FILE, events_path, find_ranks, rank_path
@@ -47,13 +47,6 @@ def start_sidecar(rank_folder: Path, log: int | None = None) -> subprocess.Popen
             start_new_session=True,
             pass_fds=inherited,
         )
-
-
-def build_environment() -> dict[str, str]:
-    """Return the environment of a process of ours that finds this very package, and computes on one thread."""
-    root = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 
 def main(arguments: list[str]) -> int:

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from collector.edge import Edge
+from collector.expendable import build_environment
 from collector.format.alive import is_alive
 from collector.format.schema.errors import OutputError, StepscopeError
 from collector.notes import read_notes
-from collector.sidecar.process import build_environment, has_ended
+from collector.sidecar.process import has_ended
 from collector.storage.ledger import write_ledger
 from collector.storage.uploading import RankUpload
 from collector.storage.urls import explain, lacks_keys

@@ -64,7 +64,8 @@ class ReadOptions:
     """How to read. `epoch_unix_ns` and `steps` place a trace in a run that has both; None lets the trace decide.
 
     `steps_from` says by what to tell steps: `optimizer`, `whole`, or a regular expression for their names.
-    `scratch` is the folder for what does not fit into memory, None for the system's own.
+    `scratch` is the folder for what does not fit into memory, None for the system's own. `helpers` is how many processes
+    may help this one with a long file.
     """
 
     epoch_unix_ns: int | None = None
@@ -73,6 +74,7 @@ class ReadOptions:
     scratch: Path | None = None
     on_progress: Progress | None = None
     limits: ReadLimits = ReadLimits()
+    helpers: int = 0
 
 
 @dataclass(frozen=True)

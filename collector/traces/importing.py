@@ -74,7 +74,14 @@ def import_traces(paths: Sequence[str | Path], run_path: str | Path, how: Import
     except OSError as error:
         raise OutputError(f"{target.parent} cannot be written: {error.strerror or error}") from None
     try:
-        options = ReadOptions(None, None, how.steps_from, scratch, how.on_progress, how.limits.begin())
+        limits = how.limits.begin()
+        options = ReadOptions(
+            steps_from=how.steps_from,
+            scratch=scratch,
+            on_progress=how.on_progress,
+            limits=limits,
+            helpers=how.workers.helpers,
+        )
         _write_run(files, scratch, how.name or target.name, options, how.workers)
         _move(scratch, target)
     except OSError as error:

@@ -8,6 +8,7 @@ import itertools
 import re
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +21,7 @@ BLOCK_BYTES = 4 << 20
 # A trace packs to about a twentieth. What unpacks to far more than that, and is large, is no trace but a trap.
 BOMB_BYTES = 1 << 30
 BOMB_RATIO = 250
+_USUAL_RATIO = 15
 _PACKED_BYTES = 1 << 18
 _LEAST_BYTES = 1 << 20
 _FIRST_BYTES = 1 << 9
@@ -47,6 +49,14 @@ class Source:
         self._on_progress = on_progress
         self._limits = limits or ReadLimits()
 
+    def guess_bytes(self) -> int:
+        """Return about how long the content is; 0 if the file cannot be read."""
+        try:
+            with self.path.open("rb") as raw:
+                return self.path.stat().st_size * (_USUAL_RATIO if raw.read(2) == _GZIP_MAGIC else 1)
+        except OSError:
+            return 0
+
     def read_blocks(self) -> Iterator[bytes]:
         """Yield the content in blocks, as UTF-8.
 
@@ -57,8 +67,10 @@ class Source:
                 size = max(self.path.stat().st_size, 1)
                 packed = raw.read(2) == _GZIP_MAGIC
                 raw.seek(0)
-                blocks = self._read_packed(raw, size) if packed else self._read_plain(raw, size)
-                yield from _recode(self._limit(blocks))
+                blocks = _read_beside(self._read_packed(raw)) if packed else self._read_plain(raw)
+                for block in _recode(self._limit(blocks)):
+                    self._report(raw.tell() / size)
+                    yield block
         except OSError as error:
             raise TraceError(f"{self.path} cannot be read: {error.strerror or error}") from None
 
@@ -70,12 +82,11 @@ class Source:
             self._limits.check(self.path, read_bytes)
             yield block
 
-    def _read_plain(self, raw: BinaryIO, size: int) -> Iterator[bytes]:
+    def _read_plain(self, raw: BinaryIO) -> Iterator[bytes]:
         while block := raw.read(BLOCK_BYTES):
-            self._report(raw.tell() / size)
             yield block
 
-    def _read_packed(self, raw: BinaryIO, size: int) -> Iterator[bytes]:
+    def _read_packed(self, raw: BinaryIO) -> Iterator[bytes]:
         """Unpack one member after the other; what was unpacked before a fault is kept."""
         members, unpacked = _Members(), 0
         waiting: list[bytes] = []
@@ -90,7 +101,6 @@ class Source:
                     if waiting_bytes >= _LEAST_BYTES:
                         yield b"".join(waiting)
                         waiting, waiting_bytes = [], 0
-                self._report(raw.tell() / size)
         except _UNPACK_ERRORS as error:
             self.truncated = f"the gzip data is damaged: {error}"
         if waiting:
@@ -139,6 +149,15 @@ class _Members:
                     break
                 piece = self._engine.unconsumed_tail
             step *= 4
+
+
+def _read_beside(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield blocks, each made by a thread while the one before is worked on: unpacking leaves Python to others."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, blocks, None)
+        while (block := coming.result()) is not None:
+            coming = thread.submit(next, blocks, None)
+            yield block
 
 
 def _skip_padding(data: bytes, at: int) -> int:

@@ -25,6 +25,8 @@ MOST_DEATHS = 3
 """Workers that may die one after the other without a task being done; then it is the task that kills them."""
 WORKER_BYTES = 600 << 20
 """What a process that imports a trace may come to need."""
+MOST_SHARING = 4
+"""Processes that one file is read by at most: one of them finds the pieces and puts what comes back together."""
 ALONE_BYTES = 32 << 20
 """Files that are smaller together are read here before other processes have started."""
 
@@ -40,18 +42,22 @@ class StoppedError(StepscopeError):
 class Workers(Protocol):
     """Does tasks, and yields their results in the order of the tasks. What a task raises passes through.
 
-    `are_here`: it is this very process, one task after the other.
+    `are_here`: it is this very process, one task after the other. `helpers` is how many processes may help with each.
     """
 
     are_here: bool
+    helpers: int
 
     def run(self, function: Callable[[T], R], tasks: Sequence[T], on_done: Tell) -> Iterator[R]: ...
 
 
 class Here:
-    """This process."""
+    """This process, with others that help it: `processes` in all, by default as many as there are cores."""
 
     are_here = True
+
+    def __init__(self, processes: int | None = None) -> None:
+        self.helpers = max(processes or min(count_cores(), MOST_SHARING), 1) - 1
 
     def run(self, function: Callable[[T], R], tasks: Sequence[T], on_done: Tell) -> Iterator[R]:
         for done, task in enumerate(tasks, 1):
@@ -67,6 +73,7 @@ class Processes:
     def __init__(self, jobs: int, stop: threading.Event | None = None) -> None:
         self.jobs = jobs
         self._stop = stop
+        self.helpers = max(min(count_cores() // jobs, MOST_SHARING), 1) - 1
 
     def run(self, function: Callable[[T], R], tasks: Sequence[T], on_done: Tell) -> Iterator[R]:
         results: dict[int, R] = {}
@@ -122,6 +129,7 @@ class Cluster:
     """A Dask cluster, whose workers have Stepscope and see the same files under the same paths."""
 
     are_here = False
+    helpers = 0
 
     def __init__(self, address: str) -> None:
         try:

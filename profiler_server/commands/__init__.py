@@ -107,7 +107,7 @@ def find_workers(jobs: int | None, dask: str | None, choose: Callable[[], int], 
             raise UsageError("--jobs and --dask exclude each other; the cluster has its own workers")
         return Cluster(dask)
     count = min(jobs, most) if jobs is not None else choose()
-    return Processes(count) if count > 1 else Here()
+    return Processes(count) if count > 1 else Here(jobs)
 
 
 @contextmanager

@@ -50,7 +50,9 @@ def command(
     jobs: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, help="Processes that read files; by default as many as cores and memory allow."
+            metavar="N",
+            min=1,
+            help="Processes that read, files side by side or pieces of one; by default as many as cores and memory allow.",
         ),
     ] = None,
     dask: Annotated[

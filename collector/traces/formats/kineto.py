@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from collector.format.schema.manifest import Warn
 from collector.format.schema.wording import format_number_of
 from collector.traces.failures import explain_failure
 from collector.traces.format import Batches, ReadOptions, StreamedTables, TraceFacts, TraceTables
+from collector.traces.kineto.ahead import Ahead
 from collector.traces.kineto.collect import Log
 from collector.traces.kineto.completeness import check_completeness, describe_completeness, warn_of
 from collector.traces.kineto.context import Reading
@@ -33,10 +35,14 @@ from collector.traces.kineto.phases import find_phases
 from collector.traces.kineto.scratch import Scratch
 from collector.traces.kineto.steps import describe_steps, find_steps
 from collector.traces.kineto.steptable import build_phases, build_steps
-from collector.traces.kineto.stream import Damage, EventStream
+from collector.traces.kineto.stream import Damage, EventStream, ReadAhead
+from collector.traces.kineto.team import Team
 from collector.traces.kineto.timeline import build_counters, build_tracks, stream_memory, stream_slices
 from collector.traces.kineto.tree import build_tree
 from collector.traces.source import Source
+
+HELPED_BYTES = 40 << 20
+"""A process that helps takes longer to start than it saves with less than that."""
 
 
 class KinetoFormat:
@@ -46,18 +52,26 @@ class KinetoFormat:
     order = 1
 
     def read(self, path: Path, options: ReadOptions) -> TraceTables | None:
-        stream = EventStream(Source(path, options.on_progress, options.limits))
+        source = Source(path, options.on_progress, options.limits)
+        stream = EventStream(source, _choose_ahead(source, options.helpers))
         log = Log(scratch=Scratch(options.scratch))
         with explain_failure(path, lambda: f"at byte {stream.offset:,}"):
             chunks = stream.open()
             if chunks is None:
                 return None
-            for chunk in chunks:
-                log.add(chunk)
+            with closing(chunks):
+                for chunk in chunks:
+                    log.add(chunk)
         trace = build_trace(log)
         if not len(trace.columns):
-            raise TraceError(_explain_empty(path, stream.damage, log.untimed))
+            raise TraceError(_explain_empty(path, stream.damage, log.counts.untimed))
         return _build_tables(path, stream, trace, options)
+
+
+def _choose_ahead(source: Source, helpers: int) -> ReadAhead | None:
+    """Return what reads ahead with as many helpers as a file is long enough for."""
+    helpers = min(helpers, source.guess_bytes() // HELPED_BYTES)
+    return Ahead(Team(helpers)).read if helpers > 0 else None
 
 
 def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOptions) -> TraceTables:
@@ -122,20 +136,20 @@ def count_events(stream: EventStream, trace: Trace) -> dict[str, int]:
         "slices": log.slices,
         "counters": len(log.counters[0]),
         "memory": len(log.memory["time_ns"]),
-        "flows": log.flows,
-        "metadata": log.metadata,
-        "profiler_spans": log.profiler_spans,
+        "flows": log.counts.flows,
+        "metadata": log.counts.metadata,
+        "profiler_spans": log.counts.profiler_spans,
         "lost": _count_lost(stream.damage, log),
-        "rounded": log.rounded,
+        "rounded": log.counts.rounded,
         "duplicates": log.duplicates,
-        "unmeasured": log.unmeasured,
+        "unmeasured": log.counts.unmeasured,
         "repaired_chunks": stream.damage.repaired,
         "args_dropped": log.args.dropped,
     }
 
 
 def _count_lost(damage: Damage, log: Log) -> int:
-    return damage.lost + log.lost + log.untimed + log.count_unclosed()
+    return damage.lost + log.counts.lost + log.counts.untimed + log.count_unclosed()
 
 
 def _explain_empty(path: Path, damage: Damage, untimed: int) -> str:
@@ -166,13 +180,13 @@ def _describe_damage(damage: Damage, log: Log) -> list[Warn]:
     if damage.lost:
         text = f"Left out: {format_number_of(damage.lost, 'event')} that could not be read; first fault at {damage.first_fault}."
         warnings.append(Warn("trace_events_unreadable", text))
-    if log.untimed:
+    if log.counts.untimed:
         text = (
-            f"Left out: {format_number_of(log.untimed, 'event')} whose time or length cannot be true: there is none, it is "
+            f"Left out: {format_number_of(log.counts.untimed, 'event')} whose time or length cannot be true: there is none, it is "
             "no number, or it lies a year or more from the rest of the trace."
         )
         warnings.append(Warn("trace_events_untimed", text))
-    unread = log.lost + log.count_unclosed()
+    unread = log.counts.lost + log.count_unclosed()
     if unread:
         text = (
             f"Not shown: {format_number_of(unread, 'event')} of kinds that make no slice, or that begin without an end."

@@ -9,8 +9,9 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from collector.traces.kineto.collect import Columns, Log
+from collector.traces.kineto.collect import Log
 from collector.traces.kineto.collectives import is_collective_kernel
+from collector.traces.kineto.digest import Columns
 from collector.traces.kineto.scratch import blocks
 
 

@@ -126,7 +126,7 @@ def _count_beyond(trace: Trace, parts: list[Ints], latest_start_ns: int) -> int:
 
 def _check_clock(trace: Trace) -> Iterator[str]:
     """Find a hole that is far longer than all that was recorded, as a clock that is reset makes it."""
-    rows = trace.sort(np.ones(len(trace.columns), bool))
+    rows = trace.order
     hole_ns, reached_ns, first_ns = 0, None, 0
     for block in blocks(len(rows)):
         start_ns, end_ns = trace.start_ns[rows[block]], trace.end_ns[rows[block]]
@@ -143,8 +143,8 @@ def _check_clock(trace: Trace) -> Iterator[str]:
 def _check_log(log: Log) -> Iterator[str]:
     if log.duplicates:
         yield f"{format_number_of(log.duplicates, 'event')} listed twice, counted once"
-    if log.unmeasured:
-        yield f"{format_number_of(log.unmeasured, 'event')} without a length, or with one below 0, counted as 0 ns"
+    if log.counts.unmeasured:
+        yield f"{format_number_of(log.counts.unmeasured, 'event')} without a length, or with one below 0, counted as 0 ns"
     dropped = log.names.dropped + log.threads.dropped + log.categories.dropped
     if dropped:
         yield f"{format_number_of(dropped, 'event')} have lost a name or a thread: there are too many different ones"

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from collector.traces.kineto.events import DETAILS
+from collector.traces.kineto.clock import Ints
+from collector.traces.kineto.events import DETAILS, NO_ARGS, UNREADABLE
 
-# What differs from call to call and is kept in columns of its own, or only numbers events within the file. Without it
-# the arguments of a million events are a few thousand different texts, and each is parsed once.
-_PER_CALL = re.compile(
-    rb'"(?:E(?:xternal id|v Idx)|correlation|external (?:id|ts)|Record function id|Sequence number'
-    rb'|P(?:ython (?:parent )?id|rofiler Event Index)|Trace iteration)"\s*+:\s*+(?:[^",}\]\0]++|"[^"\0]*+")?+(?:,\s*+)?+'
-)
 _LAST_COMMA = re.compile(rb",\s*\}\s*$")
 ARGS_LIMIT_BYTES = 96 << 20
 """Different arguments are kept up to this size in all; those that come later are dropped and counted."""
 
 KEYS_LIMIT_BYTES = 64 << 20
 """Different names and threads get a number of their own up to this size in all."""
+_PICKED_AT_ONCE = 1 << 12
 _KEY_BYTES = 160
 """What a key takes beside its text."""
 
@@ -45,10 +43,14 @@ class BoundedNumbers(Numbers):
 
     def __missing__(self, key: Any) -> int:
         self._left_bytes -= len(str(key)) + _KEY_BYTES
-        if self._left_bytes > 0 or key == self._rest:
-            return super().__missing__(key)
-        self.dropped += 1
-        return self[self._rest]
+        return super().__missing__(key) if self._left_bytes > 0 or key == self._rest else self[self._rest]
+
+    def take(self, keys: Sequence[Any], places: Ints) -> Ints:
+        """Return the number of each key. `places` tells which of the keys each event has."""
+        numbers = np.array([self[key] for key in keys], np.int64)
+        if self._left_bytes <= 0:
+            self.dropped += _count(places, [at for at, key in enumerate(keys) if key not in self])
+        return numbers
 
 
 class ArgTexts(Sequence[dict[str, msgspec.Raw]]):
@@ -66,34 +68,59 @@ class ArgTexts(Sequence[dict[str, msgspec.Raw]]):
     def __len__(self) -> int:
         return len(self._texts)
 
-    def number_all(self, raws: Iterable[msgspec.Raw]) -> list[int]:
-        """Return the numbers of the arguments of events."""
-        # One pass over all of them, set apart by a byte that no JSON holds, costs half of one pass for each.
-        texts = _PER_CALL.sub(b"", b"\0".join(raws)).split(b"\0")
-        find = self._numbers.get
-        found = [find(text) for text in texts]
-        return [self._add(texts[at]) if number is None else number for at, number in enumerate(found)]
+    def take(self, texts: Sequence[bytes], places: Ints) -> Ints:
+        """Return the number of each text, less what differs per call. `places` tells which of the texts each event has."""
+        numbers = [self._find(text) for text in texts]
+        if self._bytes > ARGS_LIMIT_BYTES:
+            self.dropped += _count(places, [at for at, text in enumerate(texts) if text not in self._numbers])
+        return np.array(numbers, np.int64)
 
-    def _add(self, text: bytes) -> int:
+    def _find(self, text: bytes) -> int:
         known = self._numbers.get(text)
         if known is not None:
             return known
         if self._bytes > ARGS_LIMIT_BYTES:
-            self.dropped += 1
             return 0
         self._bytes += len(text)
         number = self._numbers[text] = len(self._texts)
-        self._texts.append(text)
+        self._texts.append(_LAST_COMMA.sub(b"}", text))
         return number
+
+    def pick(self, keys: tuple[str, ...]) -> Iterator[tuple[msgspec.Raw, ...]]:
+        """Yield the values of some keys for each, as text; NO_ARGS stands for one that is not there."""
+        decoder = _make_decoder(keys)
+        for first in range(0, len(self._texts), _PICKED_AT_ONCE):
+            texts = self._texts[first : first + _PICKED_AT_ONCE]
+            try:
+                entries = decoder.decode(b"[" + b",".join(text or b"{}" for text in texts) + b"]")
+            except UNREADABLE:
+                entries = []
+            if len(entries) == len(texts):
+                yield from map(msgspec.structs.astuple, entries)
+            else:
+                for text in texts:
+                    entry = _decode(text)
+                    yield tuple(entry.get(key, NO_ARGS) for key in keys)
 
     def __getitem__(self, number: Any) -> Any:
         return _decode(self._texts[number])
+
+
+def _count(places: Ints, wanted: list[int]) -> int:
+    return int(np.isin(places, wanted).sum()) if wanted else 0
 
 
 def _decode(text: bytes) -> dict[str, msgspec.Raw]:
     if not text:
         return {}
     try:
-        return DETAILS.decode(_LAST_COMMA.sub(b"}", text))
+        return DETAILS.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return {}
+
+
+@lru_cache(64)
+def _make_decoder(keys: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
+    fields = {f"value{number}": key for number, key in enumerate(keys)}
+    entry = msgspec.defstruct("Entry", [(name, msgspec.Raw, NO_ARGS) for name in fields], rename=fields, gc=False)
+    return msgspec.json.Decoder(list[entry])  # type: ignore[valid-type]

@@ -101,8 +101,8 @@ class _Launches:
 def _number_shapes(reading: Reading) -> Ints:
     keys = ("grid", "block", "registers per thread", "shared memory", "est. achieved occupancy %", "blocks per SM")
     numbers = Numbers()
-    details = reading.trace.arguments.details
-    return np.array([numbers[tuple(bytes(entry.get(key, b"")) for key in keys)] for entry in details], np.int64)
+    entries = reading.trace.arguments.details.pick(keys)
+    return np.array([numbers[tuple(map(bytes, entry))] for entry in entries], np.int64)
 
 
 def build_collectives(reading: Reading) -> pa.Table:

@@ -11,7 +11,8 @@ import numpy as np
 from collector.traces.kineto.arguments import Arguments
 from collector.traces.kineto.classify import FIRST_DEVICE_KIND, Kind, Kinds
 from collector.traces.kineto.clock import Ints
-from collector.traces.kineto.collect import Columns, Log
+from collector.traces.kineto.collect import Log
+from collector.traces.kineto.digest import Columns
 from collector.traces.kineto.events import Loose
 from collector.traces.kineto.scratch import blocks
 from collector.traces.kineto.tables import group, small

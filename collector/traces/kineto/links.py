@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from collector.traces.kineto.classify import DEVICE_WORK, HOST_WORK, Kind, Kinds
 from collector.traces.kineto.clock import Ints
-from collector.traces.kineto.collect import Columns
+from collector.traces.kineto.digest import Columns
 from collector.traces.kineto.scratch import Scratch, blocks
 from collector.traces.kineto.sort import sort_rows
 

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from collector.traces.kineto.arguments import Arguments
 from collector.traces.kineto.classify import DEVICE_WORK, FIRST_DEVICE_KIND, HOST_WORK, OPERATORS, Kind, Kinds, classify
 from collector.traces.kineto.clock import Ints
-from collector.traces.kineto.collect import Columns, Log
+from collector.traces.kineto.collect import Log
+from collector.traces.kineto.digest import Columns
 from collector.traces.kineto.lanes import Lanes, assign_lanes
 from collector.traces.kineto.links import Links, link
 from collector.traces.kineto.nest import Nesting, Spans, find_owners, nest
@@ -70,6 +71,13 @@ class Trace:
     @cached_property
     def is_host(self) -> Mask:
         return self.kinds.kind < FIRST_DEVICE_KIND
+
+    @cached_property
+    def order(self) -> Ints:
+        """All rows by start, then track, then depth."""
+        track, depth, scratch = self.lanes.track, self.nesting.depth, self.log.scratch
+        rows = scratch.numbers(len(self.columns))
+        return sort_rows(self.start_ns, rows, scratch, lambda mine: (track[mine], depth[mine]))
 
     def find(self, mask: Mask) -> Iterator[Ints]:
         """Yield the rows for which a mask holds, block by block."""

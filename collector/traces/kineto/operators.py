@@ -21,7 +21,7 @@ from collector.traces.kineto.context import Reading
 from collector.traces.kineto.intern import Numbers
 from collector.traces.kineto.model import Trace
 from collector.traces.kineto.scratch import blocks
-from collector.traces.kineto.tables import encode, group, nullable, total
+from collector.traces.kineto.tables import compress, encode, group, nullable, total
 from collector.traces.kineto.work import Floats, sum_work
 
 LAUNCHED_BY_NONE = f"{NO_OPERATOR}: launched outside of all)"
@@ -45,18 +45,27 @@ class _Sums:
 
 @dataclass(frozen=True)
 class _Texts:
-    """What a group of calls has in common besides name, step and phase: numbers, and the text of each number."""
+    """What a group of calls has in common besides name, step and phase: the number for each arguments, and the text of each.
+
+    Call stacks and modules are those of the arguments, as old files have them.
+    """
 
     shapes: tuple[Ints, list[str]]
     dtypes: tuple[Ints, list[str]]
+    stacks: tuple[Ints, list[str]]
+    modules: tuple[Ints, list[str]]
 
 
 def stream_operators(reading: Reading) -> Iterator[pa.RecordBatch]:
     """Build the table `operators`: calls by step, name, phase, module, shapes, dtypes and call stack; steps in order."""
     sums = _sum_calls(reading)
     arguments = reading.trace.arguments
+    lines = [text.replace(";", "\n") if text else None for text in arguments.texts("Call stack")]
     texts = _Texts(
-        _number_texts(arguments.texts("Input Dims", "Input dims")), _number_texts(arguments.texts("Input type"))
+        _number_texts(arguments.texts("Input Dims", "Input dims")),
+        _number_texts(arguments.texts("Input type")),
+        _number_texts(lines),
+        _number_texts(arguments.texts("Module Hierarchy")),
     )
     trace = reading.trace
     for places in split_batches(sums.step_row, sums.name, len(trace.names), trace.log.scratch):
@@ -80,8 +89,17 @@ def _build_batch(reading: Reading, sums: _Sums, texts: _Texts, places: Ints) -> 
     rows = sums.calls.rows[places]
     args, name, step_row = trace.columns.args[rows], sums.name[places], sums.step_row[places]
     shapes, dtypes = texts.shapes[0][args], texts.dtypes[0][args]
-    stacks, stack_texts = _number_stacks(reading, rows)
-    modules, module_texts = _number_modules(reading, rows)
+    tree = reading.tree
+    stacks, stack_texts = (
+        _number_paths(tree.stack[rows], tree.call_stack)
+        if len(tree.frames)
+        else (texts.stacks[0][args], texts.stacks[1])
+    )
+    modules, module_texts = (
+        _number_paths(tree.module[rows], tree.module_path)
+        if len(tree.modules)
+        else (texts.modules[0][args], texts.modules[1])
+    )
     phase = reading.phases.locate(trace.start_ns[rows])
     first, groups = group(step_row, name, phase, modules, shapes, dtypes, stacks)
     count = len(first)
@@ -116,7 +134,7 @@ def _total_known(values: Floats, groups: Ints, count: int) -> pa.Array:
 
 
 def _find_families(reading: Reading, name: Ints) -> pa.DictionaryArray:
-    keys, compact = np.unique(name, return_inverse=True)
+    keys, compact = compress(name)
     families = [find_family(reading.trace.names[key]) for key in keys.tolist()]
     return encode(compact, families)
 
@@ -202,26 +220,7 @@ def _number_texts(texts: list[str | None]) -> tuple[Ints, list[str]]:
     return codes, list(numbers)
 
 
-def _number_stacks(reading: Reading, rows: Ints) -> tuple[Ints, list[str]]:
-    """Number the call stacks: from the frames of the trace, or from the arguments where old files have them."""
-    tree = reading.tree
-    if len(tree.frames):
-        return _number_paths(tree.stack[rows], tree.call_stack)
-    texts = reading.trace.arguments.texts("Call stack")
-    lines = [text.replace(";", "\n") if text else None for text in texts]
-    codes, found = _number_texts(lines)
-    return codes[reading.trace.columns.args[rows]], found
-
-
-def _number_modules(reading: Reading, rows: Ints) -> tuple[Ints, list[str]]:
-    tree = reading.tree
-    if len(tree.modules):
-        return _number_paths(tree.module[rows], tree.module_path)
-    codes, found = _number_texts(reading.trace.arguments.texts("Module Hierarchy"))
-    return codes[reading.trace.columns.args[rows]], found
-
-
 def _number_paths(codes: Ints, describe: Callable[[int], str]) -> tuple[Ints, list[str]]:
-    used, compact = np.unique(codes, return_inverse=True)
+    used, compact = compress(codes)
     texts = [describe(code) if code >= 0 else "" for code in used.tolist()]
     return np.where(codes >= 0, compact, -1), texts

@@ -32,6 +32,11 @@ class Extent:
         self.last_ns = last_ns if self.first_ns is None else max(last_ns, self.last_ns)
         self.first_ns = first_ns if self.first_ns is None else min(first_ns, self.first_ns)
 
+    def take(self, other: Extent) -> None:
+        """Widen it by another one."""
+        if other.first_ns is not None:
+            self.widen(other.first_ns, other.last_ns)
+
     def can_be_true(self) -> bool:
         """Say whether a trace may be that long."""
         return self.first_ns is None or self.last_ns - self.first_ns <= REACH_NS

@@ -19,6 +19,8 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 BLOCK_ROWS = 1 << 19
 """Rows that are worked on at a time."""
+MOST_RESIDENT_BYTES = 224 << 20
+"""Pages are let go of from here on: to map them again for every block takes longer than to work on it."""
 _SPILLED_ROWS = 1 << 18
 
 
@@ -100,14 +102,24 @@ class Scratch:
         return np.frombuffer(self._map(file, mmap.ACCESS_READ), np.int64)
 
     def release(self) -> None:
-        """Let go of the pages of every array; what they hold stays on disk or in the system's cache."""
-        for mapped in self._maps:
-            mapped.madvise(mmap.MADV_DONTNEED)
+        """Let go of the pages of every array where this process holds much; what they hold stays in the system's cache."""
+        if self._maps and read_resident_bytes() > MOST_RESIDENT_BYTES:
+            for mapped in self._maps:
+                mapped.madvise(mmap.MADV_DONTNEED)
 
     def _map(self, file: Any, access: int) -> mmap.mmap:
         mapped = mmap.mmap(file.fileno(), 0, access=access)
         self._maps.append(mapped)
         return mapped
+
+
+def read_resident_bytes() -> int:
+    """Return how much memory is this process's at the moment; a large number where the system does not say it."""
+    try:
+        with open("/proc/self/statm", "rb", buffering=0) as file:
+            return int(file.read().split()[1]) * mmap.PAGESIZE
+    except (OSError, ValueError, IndexError):
+        return 1 << 62
 
 
 class Column:

@@ -50,8 +50,9 @@ def _sort(values: Ints, rows: Ints, keys: Keys) -> Ints:
         mine = values[rows]
     same = mine[1:] == mine[:-1]
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
-    if len(tied):
-        equal = rows[tied]
+    further = keys(rows[tied]) if len(tied) else ()
+    if further:
+        order = np.lexsort((*reversed(further), mine[tied]))
         rows = rows.copy()
-        rows[tied] = equal[np.lexsort((*reversed(keys(equal)), mine[tied]))]
+        rows[tied] = rows[tied[order]]
     return rows

@@ -9,10 +9,10 @@ keys after it are usual.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -23,6 +23,10 @@ from collector.traces.kineto.repair import repair_json
 from collector.traces.kineto.salvage import Fault, Salvage, find_error, find_fault, salvage
 from collector.traces.source import Source
 
+if TYPE_CHECKING:
+    from collector.traces.kineto.digest import Digest
+
+T = TypeVar("T")
 LIMIT_BYTES = 64 << 20
 """The most that a head, a tail or a single event may take."""
 
@@ -30,7 +34,7 @@ _MOST_KEYS = 64
 _LIST_START = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BYTE_OF_ERROR = re.compile(r"trailing characters \(byte (\d+)\)")
 _AT_BYTE = re.compile(r"\(byte (\d+)\)")
-_SPARE_FRAMES = 150
+SPARE_FRAMES = 150
 _TAIL_WINDOWS = (1 << 14, 1 << 18, LIMIT_BYTES)
 
 
@@ -49,6 +53,16 @@ class Chunk:
 
 _Decoded = tuple[Chunk | None, int, bool]
 """Events, the bytes of the text that are used up, and whether the list has ended with them."""
+Advance = Callable[[int], None]
+"""Told how many bytes of the text have been used up."""
+
+
+class ReadAhead(Protocol):
+    """Yields what some of the chunks say, from a text and the blocks behind it on, and returns what is left of both."""
+
+    def __call__(
+        self, text: bytes, blocks: Iterator[bytes], advance: Advance
+    ) -> Generator[Digest, None, tuple[bytes, Iterator[bytes]]]: ...
 
 
 @dataclass
@@ -63,9 +77,13 @@ class Damage:
 
 @dataclass
 class EventStream:
-    """The chunks of a trace. `metadata` and `damage` are complete when all chunks have been taken."""
+    """The chunks of a trace. `metadata` and `damage` are complete when all chunks have been taken.
+
+    `ahead` takes over as many chunks as it can, and gives what they say in their place.
+    """
 
     source: Source
+    ahead: ReadAhead | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     damage: Damage = field(default_factory=Damage)
     _offset: int = 0
@@ -76,7 +94,7 @@ class EventStream:
         """How many bytes of the unpacked file have been read into chunks."""
         return self._offset
 
-    def open(self) -> Iterator[Chunk] | None:
+    def open(self) -> Generator[Chunk | Digest, None, None] | None:
         """Return the chunks, or None if the file is no trace. Raises TraceError for a file that is broken."""
         blocks = self.source.read_blocks()
         body = self._read_head(blocks)
@@ -117,10 +135,12 @@ class EventStream:
         self.metadata.pop("traceEvents", None)
         return True
 
-    def _read_chunks(self, text: bytes, blocks: Iterator[bytes]) -> Iterator[Chunk]:
+    def _read_chunks(self, text: bytes, blocks: Iterator[bytes]) -> Generator[Chunk | Digest, None, None]:
+        if self.ahead is not None:
+            text, blocks = yield from self.ahead(text, blocks, self._advance)
         for block in blocks:
             text += block
-            chunk, used, ended = _descend(self._decode_front, text)
+            chunk, used, ended = descend(self._decode_front, text)
             if chunk is not None:
                 yield chunk
             text = text[used:]
@@ -134,10 +154,13 @@ class EventStream:
                 )
         yield from self._read_last(text)
 
+    def _advance(self, used: int) -> None:
+        self._offset += used
+
     def _read_last(self, text: bytes) -> Iterator[Chunk]:
         """Read what is left at the end of the file: the last events and the keys after them, or a cut."""
         while text.strip():
-            chunk, used, ended = _descend(self._decode_end, text)
+            chunk, used, ended = descend(self._decode_end, text)
             if chunk is not None:
                 yield chunk
             text = text[used:]
@@ -153,7 +176,7 @@ class EventStream:
     def _decode_front(self, text: bytes) -> _Decoded:
         """Decode as many whole events as there are."""
         tries = 0
-        for match in _find_boundaries(text):
+        for match in find_boundaries(text):
             cut = match.start() + 1
             body = b"[" + text[:cut] + b"]"
             try:
@@ -240,16 +263,16 @@ class EventStream:
         self.metadata.pop("", None)
 
 
-def _descend(decode: Callable[[bytes], _Decoded], text: bytes, frames: int = _SPARE_FRAMES) -> _Decoded:
+def descend(decode: Callable[[bytes], T], text: bytes, frames: int = SPARE_FRAMES) -> T:
     """Call `decode` from so many frames further down.
 
     How deeply values may be nested depends on how deep the stack is. What is nested too deeply for whoever looks at it
     later is so here already, and is a fault of a single event.
     """
-    return _descend(decode, text, frames - 1) if frames else decode(text)
+    return descend(decode, text, frames - 1) if frames else decode(text)
 
 
-def _find_boundaries(text: bytes) -> Iterator[re.Match[bytes]]:
+def find_boundaries(text: bytes) -> Iterator[re.Match[bytes]]:
     """Find what look like ends of events, from the right."""
     below = len(text)
     for window in _TAIL_WINDOWS:

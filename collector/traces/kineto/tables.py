@@ -11,6 +11,7 @@ import pyarrow as pa
 from collector.traces.kineto.clock import Ints
 
 LARGEST_SMALL = (1 << 31) - 1
+_TABLE_PER_ROW, _LEAST_TABLE = 4, 1 << 12
 
 
 class Texts(Protocol):
@@ -24,7 +25,7 @@ def encode(codes: Ints, texts: Texts) -> pa.DictionaryArray:
 
     Only texts that occur get into the dictionary.
     """
-    used, compact = np.unique(codes, return_inverse=True)
+    used, compact = compress(codes)
     picked = [texts[code] if code >= 0 else None for code in used.tolist()]
     place: dict[str, int] = {}
     target = [-1 if text is None else place.setdefault(text, len(place)) for text in picked]
@@ -49,15 +50,31 @@ def small(values: Ints) -> Ints:
     return kept
 
 
+def compress(codes: Ints) -> tuple[Ints, Ints]:
+    """Return the numbers that occur, rising, and the place of each one among them."""
+    low, high = (int(codes.min()), int(codes.max())) if len(codes) else (0, 0)
+    if high - low > _TABLE_PER_ROW * len(codes) + _LEAST_TABLE:
+        used, places = np.unique(codes, return_inverse=True)
+        return used, places
+    # Numbers of names and the like lie close together: a table of them takes a tenth of a sort.
+    table = np.zeros(high - low + 1, np.int64)
+    table[codes - low] = 1
+    used = np.flatnonzero(table)
+    table[used] = np.arange(len(used))
+    return used + low, table[codes - low]
+
+
 def group(*columns: Ints) -> tuple[Ints, Ints]:
     """Group rows by several columns of integers. Return the first row of each group and the group of each row."""
-    length = len(columns[0])
-    key = np.zeros(length, np.int64)
+    key, count = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
-        _, codes = np.unique(column, return_inverse=True)
-        _, key = np.unique(key * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)
-    _, first = np.unique(key, return_index=True)
-    return first, key
+        used, codes = compress(column)
+        if count * len(used) >= 1 << 62:
+            used_keys, key = np.unique(key, return_inverse=True)
+            count = len(used_keys)
+        key, count = key * len(used) + codes, count * len(used)
+    _, first, groups = np.unique(key, return_index=True, return_inverse=True)
+    return first, groups
 
 
 def total(values: Ints, groups: Ints, count: int) -> Ints:

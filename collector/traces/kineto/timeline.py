@@ -13,14 +13,13 @@ import pyarrow as pa
 from collector.format import parts
 from collector.traces.kineto.classify import SLICE_CATEGORY, Kind
 from collector.traces.kineto.clock import Ints
-from collector.traces.kineto.collect import ABSENT
 from collector.traces.kineto.context import Reading
+from collector.traces.kineto.digest import ABSENT
 from collector.traces.kineto.ids import NO_ID
 from collector.traces.kineto.lanes import Lane
 from collector.traces.kineto.model import Trace
 from collector.traces.kineto.moments import Moments
 from collector.traces.kineto.scratch import blocks
-from collector.traces.kineto.sort import sort_rows
 from collector.traces.kineto.tables import LARGEST_SMALL, clean, encode, nullable
 from collector.traces.kineto.tensors import Tensors
 
@@ -35,7 +34,7 @@ _KIND_ORDER = {"thread": 0, "stream": 1, "annotation": 2}
 def stream_slices(reading: Reading) -> Iterator[pa.RecordBatch]:
     """Build the table `slices` batch by batch, sorted by start; the id of a slice is its row."""
     trace = reading.trace
-    order, place = _sort(trace)
+    order, place = trace.order, _find_places(trace)
     trace.release()
     shown = Shown(trace)
     tracks = number_tracks(reading)
@@ -45,17 +44,13 @@ def stream_slices(reading: Reading) -> Iterator[pa.RecordBatch]:
         trace.release()
 
 
-def _sort(trace: Trace) -> tuple[Ints, Ints]:
-    """Return the slices by start, track and depth, and the place of each in that order."""
-    track, depth = trace.lanes.track, trace.nesting.depth
-    scratch = trace.log.scratch
-    rows = scratch.numbers(len(trace.columns))
-    order = sort_rows(trace.start_ns, rows, scratch, lambda mine: (track[mine], depth[mine]))
-    place = scratch.array(len(order), 0)
-    for block in blocks(len(order)):
-        place[order[block]] = np.arange(block.start, block.stop)
+def _find_places(trace: Trace) -> Ints:
+    """Return the place of each slice in the order of the table."""
+    place = trace.log.scratch.array(len(trace.order), 0)
+    for block in blocks(len(place)):
+        place[trace.order[block]] = np.arange(block.start, block.stop)
         trace.release()
-    return order, place
+    return place
 
 
 class Shown:

@@ -38,6 +38,8 @@ _MKDIR_TRIES = 10
 MOST_TRIES = 3
 """Servers that may die while they import an upload; then it counts as what kills them."""
 _REPORT_INTERVAL_S = 0.2
+_NICENESS = 10
+"""Pages, and trainings on the same machine, go before an import; it takes one core at most for the same reason."""
 log = logging.getLogger(__name__)
 
 State = Literal["waiting", "importing", "done", "failed", "cancelled"]
@@ -269,9 +271,11 @@ def import_files(files: tuple[Path, ...], target: Path, sender: Connection) -> N
     """Import trace files to a run. Runs in a process of its own; sends ("progress", share) and ("end", error)."""
     bound_addresses()
     go_first()
+    os.nice(_NICENESS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from collector.format.schema.errors import StepscopeError
-    from collector.traces import import_trace
+    from collector.traces.importing import Importing, import_traces
+    from collector.traces.workers import Here
 
     told = 0.0
 
@@ -282,7 +286,7 @@ def import_files(files: tuple[Path, ...], target: Path, sender: Connection) -> N
             sender.send(("progress", share))
 
     try:
-        import_trace(list(files), target, name=target.name, on_progress=tell)
+        import_traces(list(files), target, Importing(target.name, on_progress=tell, workers=Here(processes=1)))
         sender.send(("end", ""))
     except StepscopeError as error:
         sender.send(("end", _hide_folder(str(error), files)))

@@ -1,0 +1,55 @@
+"""Traces read in small pieces by one process and by several, and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.format.schema.errors import TraceError
+from collector.traces import read_trace, source
+from collector.traces.format import TraceTables
+from collector.traces.formats import kineto
+from collector.traces.kineto.ahead import Ahead
+from collector.traces.kineto.team import Team
+
+PIECE_BYTES = 4096
+
+
+class KeptTeam(Team):
+    """A team that goes on from trace to trace; `close` ends it."""
+
+    def __enter__(self) -> Team:
+        return self if self._helpers else super().__enter__()
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def close(self) -> None:
+        super().__exit__(None, None, None)
+
+
+@contextmanager
+def small_pieces(team: Team | None, size: int = PIECE_BYTES) -> Iterator[None]:
+    """Read traces in pieces of about so many bytes, with a team or by the reader alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "BLOCK_BYTES", size)
+        patch.setattr(source, "_LEAST_BYTES", size)
+        patch.setattr(kineto, "_choose_ahead", lambda *_: None if team is None else Ahead(team).read)
+        yield
+
+
+def tell(path: Path, team: Team | None, size: int = PIECE_BYTES) -> Any:
+    """Return all that a trace holds as it is read so, or why it is refused."""
+    with small_pieces(team, size):
+        try:
+            return [_tell_rank(one) for trace in [read_trace(path)] for one in (trace, *trace.beside)]
+        except TraceError as error:
+            return str(error)
+
+
+def _tell_rank(trace: TraceTables) -> Any:
+    tables = {name: list(trace.tables.stream(name)) for name in trace.tables}
+    return tables, trace.facts, trace.warnings, trace.events_lost

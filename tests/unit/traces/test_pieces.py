@@ -1,0 +1,174 @@
+"""A trace that several processes read in pieces says what it says when one reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from collector.traces import import_trace, read_trace, source
+from collector.traces.format import ReadOptions
+from collector.traces.formats import kineto
+from collector.traces.kineto import team as teams
+from collector.traces.kineto.team import Helper, Piece, Team
+from tests.support.pieces import KeptTeam, tell
+from tests.support.traces import Event, build_trace, find_sample, list_samples, training_steps, write_trace
+from tests.unit.traces.test_damage import damages
+
+LARGE = 64 << 10
+
+
+@pytest.fixture(scope="module")
+def team() -> Iterator[KeptTeam]:
+    kept = KeptTeam(1)
+    yield kept
+    kept.close()
+
+
+def write_long(path: Path, steps: int = 400) -> Path:
+    return write_trace(path, training_steps(steps))
+
+
+@pytest.mark.parametrize("name", list_samples())
+def test_a_real_trace_in_pieces_is_what_it_is_as_a_whole(name: str, team: KeptTeam) -> None:
+    path = find_sample(name)
+    size = max(path.stat().st_size // 2, LARGE)
+    assert tell(path, team, size) == tell(path, None, size)
+
+
+@pytest.mark.parametrize("helpers", [0, 1, 2])
+def test_pieces_come_back_in_order_whoever_read_them(tmp_path: Path, helpers: int) -> None:
+    path = write_long(tmp_path / "t.json")
+    assert tell(path, Team(helpers)) == tell(path, None)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(damages())
+def test_damage_is_told_the_same_in_pieces(team: KeptTeam, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(content)
+    assert tell(path, team, 300) == tell(path, None, 300)
+
+
+def list_odd() -> dict[str, list[Event]]:
+    steps = training_steps(60)
+    halves = [{"ph": half, "name": "half", "pid": 1, "tid": 1, "ts": 1000 * at} for at in range(9) for half in "BE"]
+    trap = 'x}, {"ph": "X", "name": "no event", "pid": 1}, {'
+    deep: Any = []
+    for _ in range(600):
+        deep = [deep]
+    return {
+        "slices of two events": [*steps, *halves, *training_steps(90)[400:]],
+        "names that look like events": [{**event, "name": trap * (at % 3)} for at, event in enumerate(steps)],
+        "arguments within arguments": [
+            {**event, "args": {**event.get("args", {}), "inner": {"correlation": 7, "External id": "9"}}}
+            for event in steps
+        ],
+        "ids of all kinds": [
+            {**event, "args": {"correlation": value, "Sequence number": value, "External id": 5}}
+            for event in steps
+            for value in (-1, 7, "8", "0x9", 1.5, None, 1 << 63, 1 << 80, [1], {}, "a\\b")
+        ],
+        "deep values": [*steps, {**steps[-1], "args": {"deep": deep}}, *training_steps(80)[500:]],
+        "a long event": [*steps, {**steps[-1], "args": {"long": "x" * 9000}}, *training_steps(80)[500:]],
+        "counters and allocations": [
+            *steps,
+            *({"ph": "C", "name": "c", "pid": 1, "ts": at, "args": {"a": at, "b": 0.5}} for at in range(300)),
+            *(
+                {"ph": "i", "name": "[memory]", "pid": 1, "tid": at % 5, "ts": at, "args": {"Bytes": at, "Addr": at}}
+                for at in range(300)
+            ),
+        ],
+    }
+
+
+@pytest.mark.parametrize("case", list_odd())
+def test_odd_events_are_told_the_same_in_pieces(tmp_path: Path, team: KeptTeam, case: str) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(build_trace(list_odd()[case])), encoding="utf-8")
+    assert tell(path, team, 2000) == tell(path, None, 2000)
+
+
+@pytest.mark.parametrize("when", [0, 3])
+def test_a_helper_that_is_killed_costs_nothing_but_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: int
+) -> None:
+    path = write_long(tmp_path / "t.json")
+    asked: list[Piece] = []
+    ask = Helper.ask
+
+    def kill(helper: Helper, piece: Piece, frames: int) -> None:
+        ask(helper, piece, frames)
+        if len(asked) == when:
+            os.kill(helper._process.pid, signal.SIGKILL)
+        asked.append(piece)
+
+    expected = tell(path, None)
+    monkeypatch.setattr(Helper, "ask", kill)
+    monkeypatch.setattr(Team, "__enter__", start_and_wait)
+    assert tell(path, Team(1)) == expected
+    assert len(asked) > when
+
+
+def test_a_helper_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_long(tmp_path / "t.json", 100)
+    ask = Helper.ask
+
+    def stop(helper: Helper, piece: Piece, frames: int) -> None:
+        os.kill(helper._process.pid, signal.SIGSTOP)
+        ask(helper, piece, frames)
+
+    monkeypatch.setattr(Helper, "ask", stop)
+    monkeypatch.setattr(Team, "__enter__", start_and_wait)
+    expected = tell(path, None)
+    monkeypatch.setattr(teams, "ANSWER_S", 0.2)
+    assert tell(path, Team(1)) == expected
+
+
+def start_and_wait(team: Team) -> Team:
+    """Start a helper and wait until it can be asked, so that it is."""
+    team._helpers.append(Helper())
+    while team._helpers and not team._helpers[0].is_free:
+        team.take_answers(60)
+    return team
+
+
+def test_no_helper_is_left_behind_by_an_import_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_long(tmp_path / "t.json")
+    before = set(psutil.Process().children())
+
+    def cancel(share: float) -> None:
+        if share > 0.5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(kineto, "HELPED_BYTES", 1)
+    monkeypatch.setattr(source, "BLOCK_BYTES", 4096)
+    with pytest.raises(KeyboardInterrupt):
+        read_trace(path, ReadOptions(on_progress=cancel, helpers=1))
+    assert set(psutil.Process().children()) <= before
+
+
+def test_a_long_trace_is_imported_by_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    start = Helper.__init__
+
+    def note(helper: Helper) -> None:
+        started.append(1)
+        start(helper)
+
+    monkeypatch.setattr(Helper, "__init__", note)
+    monkeypatch.setattr("collector.traces.workers.count_cores", lambda: 2)
+    path = write_long(tmp_path / "t.json", 100)
+    import_trace(path, tmp_path / "short")
+    assert not started
+    monkeypatch.setattr(kineto, "HELPED_BYTES", 1)
+    run = import_trace(path, tmp_path / "long")
+    assert len(started) == 1
+    assert run.rank(0).table("slices").num_rows == len(training_steps(100))
