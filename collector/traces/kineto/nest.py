@@ -20,6 +20,8 @@ from collector.traces.kineto.scratch import Scratch, blocks
 from collector.traces.kineto.sort import sort_rows
 
 NONE = -1
+_MOST_ROUNDS = 12
+"""So often overlaps are resolved in bulk; a track with longer chains of them is walked."""
 
 
 @dataclass(frozen=True)
@@ -69,35 +71,42 @@ def _split(numbers: Ints, scratch: Scratch) -> list[Ints]:
 
 
 class _TrackWalk:
-    """Goes through the sorted slices of one track. `_stack` holds the rows that the last ones stand in."""
+    """Goes through the sorted slices of one track.
+
+    `_stack` holds the rows that the last ones stand in, `_until` how long each stays there: a slice that ends before
+    another one that began within it stays as long as that one.
+    """
 
     def __init__(self, spans: Spans, found: Nesting) -> None:
         self._spans = spans
         self._found = found
         self._stack: list[int] = []
+        self._until: list[int] = []
 
     def take(self, rows: Ints) -> None:
         """Nest the next rows."""
         spans = self._spans
         self._close(int(spans.start_ns[rows[0]]))
-        open_rows = np.array(self._stack, np.int64)
-        local = np.concatenate([open_rows, rows])
+        count = len(self._stack)
+        local = np.concatenate([np.array(self._stack, np.int64), rows])
         starts = spans.start_ns[local]
         ends = starts + spans.duration_ns[local]
-        found = _nest_levels(starts, ends) if (ends[: len(open_rows)] > starts[-len(rows)]).all() else None
-        if found is None or (found[0][: len(open_rows)] != np.arange(len(open_rows))).any():
-            self._walk(rows, starts[len(open_rows) :].tolist(), ends.tolist())
+        stays = np.concatenate([np.array(self._until, np.int64), ends[count:]])
+        found = _nest_levels(starts, stays)
+        if found is None or (found.depth[:count] != np.arange(count)).any():
+            self._walk(rows, starts[count:].tolist(), ends.tolist())
             return
-        depth, parent = (values[len(open_rows) :] for values in found)
-        self._found.depth[rows] = depth
+        parent = found.find_enclosing(ends, spans.tolerance_ns)[count:]
+        self._found.depth[rows] = found.depth[count:]
         self._found.parent[rows] = np.where(parent >= 0, local[parent], NONE)
-        still = np.flatnonzero(ends > starts[-1])
-        self._stack = local[still[np.argsort(found[0][still], kind="stable")]].tolist()
+        still = np.flatnonzero(found.until > starts[-1])
+        still = still[np.argsort(found.depth[still], kind="stable")]
+        self._stack, self._until = local[still].tolist(), found.until[still].tolist()
 
     def _close(self, now: int) -> None:
-        start_ns, duration_ns = self._spans.start_ns, self._spans.duration_ns
-        while self._stack and start_ns[self._stack[-1]] + duration_ns[self._stack[-1]] <= now:
+        while self._stack and self._until[-1] <= now:
             self._stack.pop()
+            self._until.pop()
 
     def _walk(self, rows: Ints, starts: list[int], ends: list[int]) -> None:
         stack, lasts = self._stack, ends[: len(self._stack)]
@@ -114,33 +123,81 @@ class _TrackWalk:
             stack.append(row)
             lasts.append(end)
         self._found.depth[rows], self._found.parent[rows] = depths, parents
+        self._until = np.maximum.accumulate(np.array(lasts[::-1], np.int64))[::-1].tolist()
 
 
-def _nest_levels(starts: Ints, ends: Ints) -> tuple[Ints, Ints] | None:
-    """Return depth and parent (as row numbers) of sorted slices, None if some overlap without nesting."""
+@dataclass
+class _Levels:
+    """Sorted slices that nest: depth, the slice that each stands on, and until when it stays. Row numbers, NONE for none."""
+
+    depth: Ints
+    below: Ints
+    until: Ints
+
+    def find_enclosing(self, ends: Ints, tolerance_ns: int) -> Ints:
+        """Return the nearest slice that each stands on and that does not end before it."""
+        found = self.below.copy()
+        rest = np.flatnonzero(found >= 0)
+        while len(rest):
+            rest = rest[ends[found[rest]] < ends[rest] - tolerance_ns]
+            found[rest] = self.below[found[rest]]
+            rest = rest[found[rest] >= 0]
+        return found
+
+
+def _nest_levels(starts: Ints, ends: Ints) -> _Levels | None:
+    """Nest sorted slices in bulk, None if too many overlap without nesting.
+
+    A slice that ends before one that began within it is made to end with it, and all is nested anew.
+    """
+    until = ends.copy()
+    for _ in range(_MOST_ROUNDS):
+        found, changed = _nest_once(starts, ends, until)
+        if found is not None:
+            return found
+        if not changed:
+            return None
+    return None
+
+
+def _nest_once(starts: Ints, ends: Ints, until: Ints) -> tuple[_Levels | None, bool]:
+    """Nest slices that stay so long, None if some overlap; of those `until` is moved, and it is said whether any was."""
     instant = starts == ends
     solid = np.flatnonzero(~instant)
     depth = np.empty(len(starts), np.int64)
-    closed = np.sort(ends[solid])
+    closed = np.sort(until[solid])
     # Open slices at a start: those that began before it in order, less those that have ended.
     depth[solid] = np.arange(len(solid)) - np.searchsorted(closed, starts[solid], side="right")
     points = np.flatnonzero(instant)
     begun = np.searchsorted(starts[solid], starts[points], side="right")
     depth[points] = begun - np.searchsorted(closed, starts[points], side="right")
-    parent = np.full(len(starts), NONE, np.int64)
+    below = np.full(len(starts), NONE, np.int64)
     above = np.empty(0, np.int64)
+    fits, changed = True, False
     for level in range(int(depth.max(initial=0)) + 1):
         here = np.flatnonzero(depth == level)
         firm = here[~instant[here]]
-        if (starts[firm][1:] < ends[firm][:-1]).any():
-            return None
+        late = np.flatnonzero(starts[firm][1:] < until[firm][:-1])
+        fits &= not len(late)
+        changed |= _prolong(until, firm[late], firm[late + 1])
         if level:
             owner = _find_owners(above, here, starts)
-            if owner is None or (ends[here] > ends[owner]).any():
-                return None
-            parent[here] = owner
+            if owner is None:
+                return None, changed
+            below[here] = owner
+            late = np.flatnonzero(until[here] > until[owner])
+            fits &= not len(late)
+            late = late[starts[here[late]] < until[owner[late]]]
+            changed |= _prolong(until, owner[late], here[late])
         above = firm
-    return depth, parent
+    return (_Levels(depth, below, until) if fits else None), changed
+
+
+def _prolong(until: Ints, first: Ints, second: Ints) -> bool:
+    """Make slices stay as long as those that begin within them. Say whether any had not."""
+    short = np.flatnonzero(until[first] < until[second])
+    np.maximum.at(until, first[short], until[second[short]])
+    return len(short) > 0
 
 
 def _find_owners(above: Ints, here: Ints, starts: Ints) -> Ints | None:

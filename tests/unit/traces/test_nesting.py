@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collector.traces.kineto import scratch
 from collector.traces.kineto.nest import Spans, nest
 
 slices = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(0, 12)), max_size=40)
@@ -30,6 +31,20 @@ def test_slices_of_a_track_and_depth_never_overlap(rows: list[tuple[int, int, in
 @given(slices)
 def test_parent_encloses_its_child_from_above(rows: list[tuple[int, int, int]]) -> None:
     _check_parents(rows)
+
+
+@settings(max_examples=500)
+@given(slices, st.integers(0, 3), st.sampled_from([5, 1000]))
+def test_nesting_in_bulk_is_nesting_one_by_one(rows: list[tuple[int, int, int]], tolerance: int, size: int) -> None:
+    track, start, length = (np.array([row[i] for row in rows], np.int64) for i in range(3))
+    spans = Spans(start, length, (np.arange(len(rows)),), tolerance)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scratch, "BLOCK_ROWS", size)
+        bulk = nest(track, spans)
+        patch.setattr("collector.traces.kineto.nest._MOST_ROUNDS", 0)
+        single = nest(track, spans)
+    assert bulk.depth.tolist() == single.depth.tolist()
+    assert bulk.parent.tolist() == single.parent.tolist()
 
 
 def _check_overlaps(rows: list[tuple[int, int, int]]) -> None:
