@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,7 +25,7 @@ from collector.traces.kineto.clock import (
     convert_one,
     convert_texts,
 )
-from collector.traces.kineto.events import MEMORY, NO_ARGS, UNREADABLE, Event, Loose, MemoryArgs
+from collector.traces.kineto.events import MEMORIES, MEMORY, NO_ARGS, UNREADABLE, Event, Loose, MemoryArgs
 from collector.traces.kineto.ids import read_ids
 from collector.traces.kineto.intern import Numbers
 from collector.traces.kineto.outlying import Extent
@@ -36,7 +38,8 @@ MEMORY_FIELDS = ("time_ns", "thread", *MemoryArgs.__struct_fields__)
 _PROFILER_PROCESSES = frozenset({"Spans", "Traces", "Tracks", ""})
 # Stacks have no identity that anything links to.
 _UNLINKED = frozenset({"python_function", "Trace", "overhead"})
-_PLAIN, _FLOWS = frozenset("Xsft"), frozenset("sft")
+_FLOWS, _INSTANTS = frozenset("sft"), frozenset("iI")
+_PLAIN = _FLOWS | _INSTANTS | {"X"}
 
 T = TypeVar("T")
 Opened = dict[tuple[Loose, Loose], list[Event]]
@@ -156,9 +159,15 @@ class _Digesting:
         if kinds == {"X"}:
             return _Sorted(events, range(len(events)))
         chosen = [phase == "X" for phase in phases]
+        memory = []
+        for place in [place for place, phase in enumerate(phases) if phase in _INSTANTS] if kinds & _INSTANTS else ():
+            is_memory = events[place].name == "[memory]"
+            chosen[place] = not is_memory
+            if is_memory:
+                memory.append(place)
         complete = list(compress(events, chosen))
-        self._counts.flows = len(events) - len(complete)
-        return _Sorted(complete, list(compress(range(len(events)), chosen)))
+        self._counts.flows = len(events) - len(complete) - len(memory)
+        return _Sorted(complete, list(compress(range(len(events)), chosen)), memory)
 
     def _sort_all(self) -> _Sorted:
         complete: list[Event] = []
@@ -278,30 +287,41 @@ class _Digesting:
         return columns
 
     def _read_memory(self, indices: Sequence[int]) -> tuple[Ints, ...]:
-        events: list[Event] = []
-        places: list[int] = []
-        values: list[MemoryArgs] = []
-        for index in indices:
-            event = self._chunk.events[index]
-            try:
-                values.append(MEMORY.decode(event.args))
-            except UNREADABLE:
-                self._counts.lost += 1
-                continue
-            events.append(event)
-            places.append(index)
+        events = [self._chunk.events[index] for index in indices]
+        values = _decode_memory(events)
+        if None in values:
+            known = [value is not None for value in values]
+            self._counts.lost += known.count(False)
+            events, indices = list(compress(events, known)), list(compress(indices, known))
+        told = [value for value in values if value is not None]
         rounded = np.zeros(len(events), bool)
-        time_ns = _read_starts(events, places, self._chunk, rounded)
+        time_ns = _read_starts(events, indices, self._chunk, rounded)
         columns = (
             time_ns,
-            _number_into(self._threads, ((event.pid, event.tid) for event in events)),
-            *(read_ids([getattr(entry, name) for entry in values], ABSENT) for name in MemoryArgs.__struct_fields__),
+            _number_into(self._threads, zip([e.pid for e in events], [e.tid for e in events], strict=True)),
+            *(read_ids(list(map(attrgetter(name), told)), ABSENT) for name in MemoryArgs.__struct_fields__),
         )
         self._counts.rounded += int(rounded.sum())
         timed = time_ns != NO_TIME
         self._counts.untimed += len(timed) - int(timed.sum())
         self._extent.add(time_ns[timed], time_ns[timed])
         return tuple(found[timed] for found in columns)
+
+
+def _decode_memory(events: Sequence[Event]) -> Sequence[MemoryArgs | None]:
+    """Return the arguments of memory events, None for those that cannot be read."""
+    with suppress(*UNREADABLE):
+        values: list[MemoryArgs] = MEMORIES.decode(b"[" + b",".join([event.args for event in events]) + b"]")
+        if len(values) == len(events):
+            return values
+    return [_decode_one(event) for event in events]
+
+
+def _decode_one(event: Event) -> MemoryArgs | None:
+    try:
+        return MEMORY.decode(event.args)
+    except UNREADABLE:
+        return None
 
 
 def _number(values: Sequence[T]) -> tuple[Ints, tuple[T, ...]]:

@@ -20,7 +20,7 @@ def read_ids(values: Iterable[Loose], absent: int = NO_ID) -> Ints:
     The type is given to numpy: left to itself it makes texts of all of them as long as the longest.
     """
     items = [absent if value is None else value for value in values]
-    if all(type(value) is int for value in items):
+    if set(map(type, items)) <= {int}:
         try:
             return np.array(items, np.int64)
         except OverflowError:
