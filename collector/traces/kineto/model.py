@@ -111,8 +111,8 @@ def build_trace(log: Log) -> Trace:
     end_ns, whole = _add_up(columns, log)
     spans = Spans(columns.start_ns, columns.duration_ns, (kinds.kind, columns.external), _ROUNDING_NS if whole else 0)
     nesting = nest(lanes.track, spans, log.scratch)
-    owner = find_owners(nesting, kinds.mask(*HOST_WORK), log.scratch)
-    caller = find_owners(nesting, kinds.mask(*OPERATORS), log.scratch)
+    owner = find_owners(nesting.parent, kinds.mask(*HOST_WORK), log.scratch)
+    caller = find_owners(owner, kinds.mask(*OPERATORS), log.scratch)
     links = link(columns, kinds, (caller, owner), log.scratch)
     return Trace(log, columns, kinds, arguments, lanes, nesting, owner, caller, links, end_ns)
 

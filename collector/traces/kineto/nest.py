@@ -1,14 +1,14 @@
 """Nest the slices of every track: depth and parent.
 
-A track is sorted by start and worked on in blocks; what is still open at the end of a block goes on into the next.
-Slices that nest properly are done in bulk, level by level. Slices that overlap without nesting (files in whole
-microseconds are full of them, and so are annotations of a device) are walked one by one, so that none is dropped and
-no two of a track and depth overlap.
+A track is sorted by start, and each slice is put on a stack from whose top all that have ended by then are taken. So a
+slice stands on the last one before it that has not ended when it begins, and is one deeper; that holds as well for slices
+that overlap without nesting (files in whole microseconds are full of them, and so are annotations of a device), of which
+none is dropped and no two of a track and depth overlap. That one is looked for in bulk, in a tree of the latest ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +20,7 @@ from collector.traces.kineto.scratch import Scratch, blocks
 from collector.traces.kineto.sort import sort_rows
 
 NONE = -1
-_MOST_ROUNDS = 12
-"""So often overlaps are resolved in bulk; a track with longer chains of them is walked."""
+_NEVER = -(1 << 63)
 
 
 @dataclass(frozen=True)
@@ -71,139 +70,92 @@ def _split(numbers: Ints, scratch: Scratch) -> list[Ints]:
 
 
 class _TrackWalk:
-    """Goes through the sorted slices of one track.
-
-    `_stack` holds the rows that the last ones stand in, `_until` how long each stays there: a slice that ends before
-    another one that began within it stays as long as that one.
-    """
+    """Goes through the sorted slices of one track. `_stack` holds the rows that the last one stands on, and itself."""
 
     def __init__(self, spans: Spans, found: Nesting) -> None:
         self._spans = spans
         self._found = found
         self._stack: list[int] = []
-        self._until: list[int] = []
 
     def take(self, rows: Ints) -> None:
         """Nest the next rows."""
-        spans = self._spans
-        self._close(int(spans.start_ns[rows[0]]))
-        count = len(self._stack)
+        spans, count = self._spans, len(self._stack)
         local = np.concatenate([np.array(self._stack, np.int64), rows])
         starts = spans.start_ns[local]
         ends = starts + spans.duration_ns[local]
-        stays = np.concatenate([np.array(self._until, np.int64), ends[count:]])
-        found = _nest_levels(starts, stays)
-        if found is None or (found.depth[:count] != np.arange(count)).any():
-            self._walk(rows, starts[count:].tolist(), ends.tolist())
-            return
-        parent = found.find_enclosing(ends, spans.tolerance_ns)[count:]
-        self._found.depth[rows] = found.depth[count:]
+        below = _find_below(starts, ends)
+        below[:count] = np.arange(-1, count - 1)
+        parent = _find_enclosing(below, ends, spans.tolerance_ns)[count:]
+        self._found.depth[rows] = _measure_depth(below)[count:]
         self._found.parent[rows] = np.where(parent >= 0, local[parent], NONE)
-        still = np.flatnonzero(found.until > starts[-1])
-        still = still[np.argsort(found.depth[still], kind="stable")]
-        self._stack, self._until = local[still].tolist(), found.until[still].tolist()
-
-    def _close(self, now: int) -> None:
-        while self._stack and self._until[-1] <= now:
-            self._stack.pop()
-            self._until.pop()
-
-    def _walk(self, rows: Ints, starts: list[int], ends: list[int]) -> None:
-        stack, lasts = self._stack, ends[: len(self._stack)]
-        tolerance_ns = self._spans.tolerance_ns
-        depths, parents = [], []
-        for row, start, end in zip(rows.tolist(), starts, ends[len(stack) :], strict=True):
-            while lasts and lasts[-1] <= start:
-                del lasts[-1], stack[-1]
-            depth = above = len(lasts)
-            while above and lasts[above - 1] < end - tolerance_ns:
-                above -= 1
-            depths.append(depth)
-            parents.append(stack[above - 1] if above else NONE)
-            stack.append(row)
-            lasts.append(end)
-        self._found.depth[rows], self._found.parent[rows] = depths, parents
-        self._until = np.maximum.accumulate(np.array(lasts[::-1], np.int64))[::-1].tolist()
+        self._stack = [int(local[row]) for row in reversed(list(_climb(below, len(local) - 1)))]
 
 
-@dataclass
-class _Levels:
-    """Sorted slices that nest: depth, the slice that each stands on, and until when it stays. Row numbers, NONE for none."""
+def _find_below(starts: Ints, ends: Ints) -> Ints:
+    """Return for each slice the last one before it that ends after its start, NONE for none.
 
-    depth: Ints
-    below: Ints
-    until: Ints
-
-    def find_enclosing(self, ends: Ints, tolerance_ns: int) -> Ints:
-        """Return the nearest slice that each stands on and that does not end before it."""
-        found = self.below.copy()
-        rest = np.flatnonzero(found >= 0)
-        while len(rest):
-            rest = rest[ends[found[rest]] < ends[rest] - tolerance_ns]
-            found[rest] = self.below[found[rest]]
-            rest = rest[found[rest] >= 0]
-        return found
-
-
-def _nest_levels(starts: Ints, ends: Ints) -> _Levels | None:
-    """Nest sorted slices in bulk, None if too many overlap without nesting.
-
-    A slice that ends before one that began within it is made to end with it, and all is nested anew.
+    It is looked for in blocks that double: upwards in those to the left until one has it, then down into that one.
     """
-    until = ends.copy()
-    for _ in range(_MOST_ROUNDS):
-        found, changed = _nest_once(starts, ends, until)
-        if found is not None:
-            return found
-        if not changed:
-            return None
-    return None
-
-
-def _nest_once(starts: Ints, ends: Ints, until: Ints) -> tuple[_Levels | None, bool]:
-    """Nest slices that stay so long, None if some overlap; of those `until` is moved, and it is said whether any was."""
-    instant = starts == ends
-    solid = np.flatnonzero(~instant)
-    depth = np.empty(len(starts), np.int64)
-    closed = np.sort(until[solid])
-    # Open slices at a start: those that began before it in order, less those that have ended.
-    depth[solid] = np.arange(len(solid)) - np.searchsorted(closed, starts[solid], side="right")
-    points = np.flatnonzero(instant)
-    begun = np.searchsorted(starts[solid], starts[points], side="right")
-    depth[points] = begun - np.searchsorted(closed, starts[points], side="right")
+    tree = _build_tree(ends)
     below = np.full(len(starts), NONE, np.int64)
-    above = np.empty(0, np.int64)
-    fits, changed = True, False
-    for level in range(int(depth.max(initial=0)) + 1):
-        here = np.flatnonzero(depth == level)
-        firm = here[~instant[here]]
-        late = np.flatnonzero(starts[firm][1:] < until[firm][:-1])
-        fits &= not len(late)
-        changed |= _prolong(until, firm[late], firm[late + 1])
-        if level:
-            owner = _find_owners(above, here, starts)
-            if owner is None:
-                return None, changed
-            below[here] = owner
-            late = np.flatnonzero(until[here] > until[owner])
-            fits &= not len(late)
-            late = late[starts[here[late]] < until[owner[late]]]
-            changed |= _prolong(until, owner[late], here[late])
-        above = firm
-    return (_Levels(depth, below, until) if fits else None), changed
+    asked = np.arange(len(starts))
+    node = asked
+    found: list[tuple[Ints, Ints]] = []
+    for latest in tree:
+        is_right = (node & 1).astype(bool)
+        has_it = is_right & (latest[node - 1] > starts[asked])
+        found.append((asked[has_it], node[has_it] - 1))
+        rest = ~has_it & (node > 1)
+        asked, node = asked[rest], node[rest] >> 1
+    asked, node = np.empty(0, np.int64), np.empty(0, np.int64)
+    for level in range(len(tree) - 1, -1, -1):
+        if len(asked):
+            node = 2 * node + 1
+            node -= tree[level][node] <= starts[asked]
+        asked, node = np.concatenate([asked, found[level][0]]), np.concatenate([node, found[level][1]])
+    below[asked] = node
+    return below
 
 
-def _prolong(until: Ints, first: Ints, second: Ints) -> bool:
-    """Make slices stay as long as those that begin within them. Say whether any had not."""
-    short = np.flatnonzero(until[first] < until[second])
-    np.maximum.at(until, first[short], until[second[short]])
-    return len(short) > 0
+def _build_tree(ends: Ints) -> list[Ints]:
+    """Return the latest end of each slice, of each two, of each four and so on."""
+    tree = [ends]
+    while len(tree[-1]) > 1:
+        last = tree[-1]
+        if len(last) & 1:
+            last = np.append(last, _NEVER)
+            tree[-1] = last
+        tree.append(np.maximum(last[::2], last[1::2]))
+    return tree
 
 
-def _find_owners(above: Ints, here: Ints, starts: Ints) -> Ints | None:
-    """Return for each slice the last one of the level above that began at or before it."""
-    at = np.searchsorted(starts[above], starts[here], side="right") - 1
-    return above[at] if len(above) and (at >= 0).all() else None
+def _find_enclosing(below: Ints, ends: Ints, tolerance_ns: int) -> Ints:
+    """Return the nearest slice that each stands on, directly or not, and that does not end before it."""
+    found = below.copy()
+    rest = np.flatnonzero(found >= 0)
+    while len(rest):
+        rest = rest[ends[found[rest]] < ends[rest] - tolerance_ns]
+        found[rest] = below[found[rest]]
+        rest = rest[found[rest] >= 0]
+    return found
+
+
+def _measure_depth(below: Ints) -> Ints:
+    """Return on how many slices each stands, by steps that double."""
+    depth, down = (below >= 0).astype(np.int64), below.copy()
+    rest = np.flatnonzero(down >= 0)
+    while len(rest):
+        at = down[rest]
+        depth[rest] += depth[at]
+        down[rest] = down[at]
+        rest = rest[down[rest] >= 0]
+    return depth
+
+
+def _climb(below: Ints, row: int) -> Iterator[int]:
+    while row >= 0:
+        yield row
+        row = int(below[row])
 
 
 def walk_levels(depth: Ints, scratch: Scratch | None = None) -> list[Ints]:
@@ -211,17 +163,25 @@ def walk_levels(depth: Ints, scratch: Scratch | None = None) -> list[Ints]:
     return _split(depth, scratch or Scratch())
 
 
-def find_owners(nesting: Nesting, is_owner: np.ndarray, scratch: Scratch | None = None) -> Ints:
-    """Return for each slice the nearest slice around it for which `is_owner` holds, -1 for none."""
+def find_owners(above: Ints, is_owner: np.ndarray, scratch: Scratch | None = None) -> Ints:
+    """Return for each slice the nearest slice around it for which `is_owner` holds, -1 for none.
+
+    `above` is a slice around each within which no owner stands around it, such as its parent. Where that is none, it is
+    followed by the one that stands above that by then.
+    """
     scratch = scratch or Scratch()
-    owner = scratch.column()
-    for block in blocks(len(nesting.parent)):
-        found = nesting.parent[block].copy()
-        rest = np.flatnonzero(found >= 0)
-        while len(rest):
+    owner = scratch.array(len(above), NONE)
+    for block in blocks(len(above)):
+        owner[block] = above[block]
+    todo = True
+    while todo:
+        todo = False
+        for block in blocks(len(owner)):
+            found = owner[block]
+            rest = np.flatnonzero(found >= 0)
             rest = rest[~is_owner[found[rest]]]
-            found[rest] = nesting.parent[found[rest]]
-            rest = rest[found[rest] >= 0]
-        owner.append(found)
-        scratch.release()
-    return owner.finish()
+            if len(rest):
+                owner[block.start + rest] = owner[found[rest]]
+                todo = True
+            scratch.release()
+    return owner

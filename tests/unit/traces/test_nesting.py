@@ -37,14 +37,25 @@ def test_parent_encloses_its_child_from_above(rows: list[tuple[int, int, int]]) 
 @given(slices, st.integers(0, 3), st.sampled_from([5, 1000]))
 def test_nesting_in_bulk_is_nesting_one_by_one(rows: list[tuple[int, int, int]], tolerance: int, size: int) -> None:
     track, start, length = (np.array([row[i] for row in rows], np.int64) for i in range(3))
-    spans = Spans(start, length, (np.arange(len(rows)),), tolerance)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scratch, "BLOCK_ROWS", size)
-        bulk = nest(track, spans)
-        patch.setattr("collector.traces.kineto.nest._MOST_ROUNDS", 0)
-        single = nest(track, spans)
-    assert bulk.depth.tolist() == single.depth.tolist()
-    assert bulk.parent.tolist() == single.parent.tolist()
+        found = nest(track, Spans(start, length, (np.arange(len(rows)),), tolerance))
+    assert list(zip(found.depth.tolist(), found.parent.tolist(), strict=True)) == _nest_singly(rows, tolerance)
+
+
+def _nest_singly(rows: list[tuple[int, int, int]], tolerance: int) -> list[tuple[int, int]]:
+    """Put slices on a stack, one after the other."""
+    found = [(0, -1)] * len(rows)
+    stacks: dict[int, list[int]] = {0: [], 1: []}
+    for row in sorted(range(len(rows)), key=lambda row: (rows[row][1], -rows[row][2], row)):
+        track, start, length = rows[row]
+        stack = stacks[track]
+        while stack and sum(rows[stack[-1]][1:]) <= start:
+            stack.pop()
+        around = [other for other in stack if sum(rows[other][1:]) >= start + length - tolerance]
+        found[row] = len(stack), around[-1] if around else -1
+        stack.append(row)
+    return found
 
 
 def _check_overlaps(rows: list[tuple[int, int, int]]) -> None:
