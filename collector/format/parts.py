@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from collector.format.arrays import from_values
 from collector.format.arrow_schemas import arrow_schema
 from collector.format.schema.errors import TableBrokenError, TableMissingError
 from collector.format.schema.layout import table_file, table_parts_folder
@@ -61,8 +62,8 @@ def _to_arrow(values: Any, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return values if values.type == kind else values.cast(kind)
     if pa.types.is_dictionary(kind):
-        return pa.array(values, pa.string()).dictionary_encode().cast(kind)
-    return pa.array(values, kind)
+        return from_values(values, pa.string()).dictionary_encode().cast(kind)
+    return from_values(values, kind)
 
 
 def write_table(data: pa.Table, path: Path, row_group_rows: int = ROWS_PER_GROUP, durable: bool = False) -> None:

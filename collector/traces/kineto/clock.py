@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from collector.format.arrays import from_texts
 from collector.traces.kineto.events import Loose
 
 Ints = npt.NDArray[np.int64]
@@ -64,7 +65,7 @@ def convert_texts(values: Sequence[msgspec.Raw], rounded: Mask | None = None, ab
     texts = [bytes(value).strip(b'"').decode("ascii", "replace") or absent for value in values]
     try:
         # A decimal with three places is stored as its digits: the low word of each is the time in ns.
-        decimals = pa.array(texts, pa.string()).cast(pa.decimal128(22, 3))
+        decimals = from_texts(texts).cast(pa.decimal128(22, 3))
     except pa.ArrowInvalid:
         return _convert_all([absent if text == "null" else text for text in texts], rounded)
     words = np.frombuffer(decimals.buffers()[1], np.int64)[: 2 * len(texts)]

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from collector.format import parts
+from collector.format.arrays import from_numbers
 from collector.format.arrow_schemas import arrow_schema
 from collector.traces.kineto.batches import split_batches
 from collector.traces.kineto.classify import Kind
@@ -93,8 +94,8 @@ class _Launches:
             "block": encode(args, self._block),
             "registers": nullable(self._registers[args]),
             "shared_bytes": nullable(self._shared_bytes[args]),
-            "occupancy_frac": pa.array(occupancy_frac, mask=np.isnan(occupancy_frac)),
-            "blocks_per_sm": pa.array(blocks, mask=np.isnan(blocks)),
+            "occupancy_frac": from_numbers(occupancy_frac, np.isnan(occupancy_frac)),
+            "blocks_per_sm": from_numbers(blocks, np.isnan(blocks)),
         }
 
 

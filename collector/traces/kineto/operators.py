@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from collector.format import parts
+from collector.format.arrays import from_numbers
 from collector.format.phases import PHASE_NAMES
 from collector.format.words import NO_OPERATOR
 from collector.traces.families import find_family
@@ -130,7 +131,7 @@ def _total_known(values: Floats, groups: Ints, count: int) -> pa.Array:
     """Return the sum of each group, null for one of which nothing is known."""
     known = ~np.isnan(values)
     sums = np.bincount(groups[known], weights=values[known], minlength=count)
-    return pa.array(sums, mask=np.bincount(groups[known], minlength=count) == 0)
+    return from_numbers(sums, np.bincount(groups[known], minlength=count) == 0)
 
 
 def _find_families(reading: Reading, name: Ints) -> pa.DictionaryArray:

@@ -35,54 +35,68 @@ _PATTERN = re.compile(
     rb'"(?:%s)"\s*+:\s*+(?:[^",}\]\0]++|"[^"\0]*+")?+(?:,\s*+)?+' % "|".join(map(re.escape, _NAMES)).encode()
 )
 _NO_IDENTITY = Identity()
-_QUOTE, _COLON, _COMMA, _MINUS, _ZERO, _OPEN, _CLOSE, _ESCAPE = b'":,-0{}\\'
-_WORD = np.dtype("<u8")
-_MOST_DIGITS = 18
+_QUOTE, _COLON, _COMMA, _MINUS, _OPEN, _CLOSE, _ESCAPE = b'":,-{}\\'
+_ONE_BYTE, _ZERO_BEFORE = np.uint8(1), np.uint8(32)
+_WORD_BYTES = 8
+_TENS = 10 ** np.arange(_WORD_BYTES + 1)
+_ONE, _ZEROS = np.uint64(1), np.uint64(0x3030303030303030)
+_LOW_BITS, _HIGH_BITS = np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x8080808080808080)
+_UP_FROM_TEN = np.uint64(0x7676767676767676)
+_ADDITIONS = tuple(
+    (np.uint64(mask), np.uint64(factor), np.uint64(shift))
+    for mask, factor, shift in (
+        (0x0F0F0F0F0F0F0F0F, 2561, 8),
+        (0x00FF00FF00FF00FF, 6553601, 16),
+        (0x0000FFFF0000FFFF, 42949672960001, 32),
+    )
+)
 _PADDING = bytes(64)
 """No JSON holds this byte, so that it stands between the texts; behind them it spares a look at where they end."""
 
 Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
 
 
-def _make_table(chosen: bytes) -> Mask:
-    table = np.zeros(256, bool)
-    table[list(chosen)] = True
+def _make_groups() -> npt.NDArray[np.int8]:
+    """Return a table of the first bytes of keys: the place in `_GROUPS` and 1, 0 for a byte that begins none."""
+    table = np.zeros(256, np.int8)
+    for number, names in enumerate(_GROUPS, 1):
+        table[ord(names[0][0])] = number
     return table
 
 
-_FIRST = _make_table(bytes({name.encode()[0] for name in _NAMES}))
-_BLANK = _make_table(b" \t\r\n")
+_GROUPS = tuple(tuple(name for name in _NAMES if name[0] == first) for first in dict.fromkeys(n[0] for n in _NAMES))
+_GROUP_OF_BYTE = _make_groups()
 
 
 class _Part(NamedTuple):
     """Eight bytes of a key, as a number, and how far behind its first quote they stand."""
 
     offset: int
-    word: int
-    mask: int
+    word: np.uint64
+    mask: np.uint64
 
 
 class _Key(NamedTuple):
-    """A key by its bytes: the first eight, and the others that tell it from keys that begin alike."""
+    """A key by its bytes, the last quote included, and its place in `_NAMES`."""
 
-    name: str
+    number: int
     length: int
-    first: _Part
-    rest: tuple[_Part, ...]
+    parts: tuple[_Part, ...]
 
 
 def _make_key(name: str) -> _Key:
     text = name.encode() + b'"'
-    offsets = [0, *range(8, len(text) - 8, 8), *([len(text) - 8] if len(text) > 8 else [])]
+    offsets = [*range(0, len(text) - 8, 8), len(text) - 8] if len(text) > 8 else [0]
     parts = []
     for offset in offsets:
         piece = text[offset : offset + 8]
         mask = (1 << (8 * len(piece))) - 1
-        parts.append(_Part(offset + 1, int.from_bytes(piece, "little"), mask))
-    return _Key(name, len(text) + 1, parts[0], tuple(parts[1:]))
+        parts.append(_Part(offset + 1, np.uint64(int.from_bytes(piece, "little")), np.uint64(mask)))
+    return _Key(_NAMES.index(name), len(text) + 1, tuple(parts))
 
 
-_KEYS = tuple(map(_make_key, _NAMES))
+_KEYS = tuple(tuple(map(_make_key, names)) for names in _GROUPS)
 
 
 @dataclass(frozen=True)
@@ -129,24 +143,21 @@ def read_call_arguments(raws: Sequence[msgspec.Raw], linked: Mask) -> CallArgume
 
 def _find_values(text: Bytes, ends: Ints) -> tuple[_Found, Mask]:
     """Find the keys, and the rows that have one with something other than an integer behind it, or one twice."""
-    words: npt.NDArray[np.uint64] = np.ndarray(len(text) - 7, _WORD, text, strides=(1,))
+    words = _view_words(text)
     quotes = np.flatnonzero(text == _QUOTE)
-    quotes = quotes[_FIRST[text[quotes + 1]]]
-    heads = words[quotes + 1]
+    group = _GROUP_OF_BYTE[text[quotes + 1]]
     starts, behind, which = [], [], []
-    for number, key in enumerate(_KEYS):
-        mine = quotes[(heads & np.uint64(key.first.mask)) == np.uint64(key.first.word)]
-        for part in key.rest:
-            mine = mine[words[mine + part.offset] == np.uint64(part.word)]
-        if len(mine):
+    for number, keys in enumerate(_KEYS, 1):
+        alike = quotes[group == number]
+        for key in keys:
+            mine = alike
+            for part in key.parts:
+                mine = mine[(words[mine + part.offset] & part.mask) == part.word]
             starts.append(mine)
             behind.append(mine + key.length)
-            which.append(np.full(len(mine), number, np.int64))
-    if not starts:
-        nothing = np.empty(0, np.int64)
-        return _Found(nothing, nothing, nothing, nothing, nothing), np.zeros(len(ends), bool)
+            which.append(np.full(len(mine), key.number, np.int64))
     start, key_of = np.concatenate(starts), np.concatenate(which)
-    value, end, plain = _read_integers(text, np.concatenate(behind))
+    value, end, plain = _read_integers(text, words, np.concatenate(behind))
     row = np.searchsorted(ends, start)
     odd = np.zeros(len(ends), bool)
     odd[row[~plain]] = True
@@ -156,32 +167,55 @@ def _find_values(text: Bytes, ends: Ints) -> tuple[_Found, Mask]:
     return _Found(row, np.where(key_of < len(_IDS), key_of, -1), value, start, end), odd
 
 
-def _read_integers(text: Bytes, at: Ints) -> tuple[Ints, Ints, Mask]:
+def _read_integers(text: Bytes, words: Words, at: Ints) -> tuple[Ints, Ints, Mask]:
     """Read a colon and an integer at each place, up to what follows the comma. Say where they are not there."""
     at = _skip_blanks(text, at)
     plain = text[at] == _COLON
     at = _skip_blanks(text, at + 1)
     below = text[at] == _MINUS
     at = at + below
-    begin, value = at, np.zeros(len(at), np.int64)
-    for _ in range(_MOST_DIGITS):
-        digit = text[at] - np.uint8(_ZERO)
-        is_digit = digit < 10
-        if not is_digit.any():
-            break
-        value = np.where(is_digit, value * 10 + digit, value)
-        at = at + is_digit
-    plain &= at > begin
-    at = _skip_blanks(text, at)
-    follows = text[at] == _COMMA
-    plain &= follows | (text[at] == _CLOSE)
+    value, count = _read_digits(words[at])
+    long = np.flatnonzero(count == _WORD_BYTES)
+    if len(long):
+        more, digits = _read_digits(words[at[long] + _WORD_BYTES])
+        value[long] = value[long] * _TENS[digits] + more
+        count[long] += digits
+    plain &= (count > 0) & (count < 2 * _WORD_BYTES)
+    at = _skip_blanks(text, at + count)
+    last = text[at]
+    follows = last == _COMMA
+    plain &= follows | (last == _CLOSE)
     return np.where(below, -value, value), np.where(follows, _skip_blanks(text, at + follows), at), plain
 
 
+def _read_digits(words: Words) -> tuple[Ints, Ints]:
+    """Read the digits that eight bytes begin with. Return the number that they make, and how many they are.
+
+    All eight are worked on at once: what is no digit gets its highest bit, the others move up to the end, and then
+    neighbours are added up, first two, then four, then eight of them.
+    """
+    bits = words ^ _ZEROS
+    other = (((bits & _LOW_BITS) + _UP_FROM_TEN) | bits) & _HIGH_BITS
+    first = other & (~other + _ONE)
+    count = (np.frexp(first.astype(np.float64))[1].astype(np.int64) >> 3) - 1
+    count[other == 0] = _WORD_BYTES
+    moved = np.where(count > 0, bits << (8 * (_WORD_BYTES - np.maximum(count, 1))).astype(np.uint64), 0)
+    for mask, factor, shift in _ADDITIONS:
+        moved = ((moved & mask) * factor) >> shift
+    return moved.astype(np.int64), count
+
+
 def _skip_blanks(text: Bytes, at: Ints) -> Ints:
-    while (blank := _BLANK[text[at]]).any():
+    # Of the bytes up to a blank only blanks stand outside of strings; a zero, which becomes 255, ends the text.
+    while (blank := (text[at] - _ONE_BYTE) < _ZERO_BEFORE).any():
         at = at + blank
     return at
+
+
+def _view_words(text: Bytes) -> Words:
+    """Return the eight bytes from every byte on."""
+    words: Words = np.ndarray(len(text) - 7, "<u8", text, strides=(1,))
+    return words
 
 
 def _find_unusual(joined: bytes, text: Bytes, ends: Ints) -> Mask:
@@ -224,14 +258,12 @@ def _hide(ids: npt.NDArray[np.int64], linked: Mask) -> npt.NDArray[np.int64]:
 def _cut_out(text: Bytes, ends: Ints, found: _Found, odd: Ints) -> tuple[Bytes, Ints]:
     """Return the texts without what was found and without the odd rows, and where each begins; the last one is the end."""
     starts = np.append(0, ends[:-1] + 1)
-    first, last = np.append(found.start, starts[odd]), np.append(found.end, ends[odd])
-    filled = last > first
-    first, last = first[filled], last[filled]
-    edges = np.zeros(int(ends[-1]) + 2, np.int8)
-    edges[first] = 1
-    edges[last] -= 1
-    kept = text[: int(ends[-1]) + 1][np.add.accumulate(edges, dtype=np.int8)[:-1] == 0]
-    rows = np.append(found.row, odd)[filled]
+    rows, first, last = np.append(found.row, odd), np.append(found.start, starts[odd]), np.append(found.end, ends[odd])
+    edges = np.empty(2 * len(first) + 2, np.int64)
+    # What is cut out does not overlap, so that begins and ends can be sorted apart.
+    edges[0], edges[1:-1:2], edges[2:-1:2], edges[-1] = 0, np.sort(first), np.sort(last), int(ends[-1]) + 1
+    is_kept = np.arange(len(edges) - 1) % 2 == 0
+    kept = text[: edges[-1]][np.repeat(is_kept, np.diff(edges))]
     taken = np.bincount(rows, weights=last - first, minlength=len(ends)).astype(np.int64)
     return kept, np.append(0, ends + 1 - np.cumsum(taken))
 
@@ -241,7 +273,7 @@ def _number(kept: Bytes, offsets: Ints) -> tuple[tuple[bytes, ...], Ints]:
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(kept)]
     numbered = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers).dictionary_encode()
     texts = tuple(entry[:-1] for entry in numbered.dictionary.to_pylist())
-    return texts, np.asarray(numbered.indices).astype(np.int64)
+    return texts, np.frombuffer(numbered.indices.buffers()[1], np.int32, len(offsets) - 1).astype(np.int64)
 
 
 def _join(

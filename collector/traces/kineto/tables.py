@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from collector.format.arrays import from_numbers, from_texts
 from collector.traces.kineto.clock import Ints
 
 LARGEST_SMALL = (1 << 31) - 1
@@ -30,8 +31,8 @@ def encode(codes: Ints, texts: Texts) -> pa.DictionaryArray:
     place: dict[str, int] = {}
     target = [-1 if text is None else place.setdefault(text, len(place)) for text in picked]
     indices = np.array(target, np.int32)[compact] if len(used) else np.empty(0, np.int32)
-    values = pa.array([clean(text) for text in place], pa.string())
-    return pa.DictionaryArray.from_arrays(pa.array(indices, mask=indices < 0), values)
+    values = from_texts([clean(text) for text in place])
+    return pa.DictionaryArray.from_arrays(from_numbers(indices, indices < 0), values)
 
 
 def clean(text: str) -> str:
@@ -41,7 +42,7 @@ def clean(text: str) -> str:
 
 def nullable(values: Ints, absent: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """Return integers where negative ones, or those marked absent, are null."""
-    return pa.array(values, mask=values < 0 if absent is None else absent)
+    return from_numbers(values, values < 0 if absent is None else absent)
 
 
 def small(values: Ints) -> Ints:

@@ -1,0 +1,72 @@
+"""Arrow arrays of numbers and texts without `pa.array`, which imports pandas where that is installed.
+
+That takes as long as reading a trace of 20 MB, and each process that helps to read one would do it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+_OFFSETS_END = (1 << 31) - 1
+_PLAIN_KINDS = frozenset("bif")
+_LISTED = (
+    (int, np.int64, pa.types.is_integer),
+    (float, np.float64, pa.types.is_floating),
+    (bool, np.bool_, pa.types.is_boolean),
+)
+
+
+def from_numbers(values: npt.NDArray[Any], absent: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return numbers or truth values, null where they are absent."""
+    if values.dtype.kind not in _PLAIN_KINDS or not values.dtype.isnative:
+        return pa.array(values, mask=absent)
+    is_bool = values.dtype.kind == "b"
+    data = _pack(values) if is_bool else pa.py_buffer(np.ascontiguousarray(values))
+    validity = None if absent is None or not absent.any() else _pack(~absent)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [validity, data])
+
+
+def from_texts(texts: Sequence[str | None]) -> pa.Array:
+    """Return texts, null for None."""
+    parts = [b"" if text is None else text.encode() for text in texts]
+    ends = list(accumulate(map(len, parts), initial=0))
+    if ends[-1] > _OFFSETS_END:
+        return pa.array(texts, pa.string())
+    absent = np.array([text is None for text in texts], bool)
+    validity = _pack(~absent) if absent.any() else None
+    offsets = pa.py_buffer(np.array(ends, np.int32))
+    return pa.Array.from_buffers(pa.string(), len(parts), [validity, offsets, pa.py_buffer(b"".join(parts))])
+
+
+def from_values(values: Any, kind: pa.DataType) -> pa.Array:
+    """Return an array or a list as an array of a kind. Raises ArrowInvalid for what does not fit it."""
+    if isinstance(values, np.ndarray):
+        found = from_numbers(values)
+        return found if found.type == kind else found.cast(kind)
+    types = set(map(type, values)) - {type(None)}
+    if pa.types.is_string(kind) and types <= {str}:
+        return from_texts(values)
+    for told, dtype, is_kind in _LISTED:
+        if is_kind(kind) and types <= {told}:
+            return _from_list(values, kind, dtype)
+    return pa.array(values, kind)
+
+
+def _from_list(values: Sequence[Any], kind: pa.DataType, dtype: Any) -> pa.Array:
+    absent = np.array([value is None for value in values], bool)
+    try:
+        numbers = np.array([value or 0 for value in values], dtype)
+    except OverflowError:
+        return pa.array(values, kind)
+    found = from_numbers(numbers, absent)
+    return found if found.type == kind else found.cast(kind)
+
+
+def _pack(bits: npt.NDArray[np.bool_]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(bits, bitorder="little"))
