@@ -111,7 +111,7 @@ def build_collectives(reading: Reading) -> pa.Table:
     trace = reading.trace
     rows = np.flatnonzero(trace.kinds.mask(Kind.COLLECTIVE, Kind.COMMUNICATION))
     if not len(rows):
-        return arrow_schema("collectives").empty_table()
+        return pa.Table.from_batches([], arrow_schema("collectives"))
     rows = rows[np.argsort(trace.start_ns[rows], kind="stable")]
     messages = Messages(trace, rows)
     told = trace.arguments.texts("Process Group Name", "Comms Id")

@@ -146,6 +146,7 @@ def _find_values(text: Bytes, ends: Ints) -> tuple[_Found, Mask]:
     words = _view_words(text)
     quotes = np.flatnonzero(text == _QUOTE)
     group = _GROUP_OF_BYTE[text[quotes + 1]]
+    quotes, group = quotes[group > 0], group[group > 0]
     starts, behind, which = [], [], []
     for number, keys in enumerate(_KEYS, 1):
         alike = quotes[group == number]

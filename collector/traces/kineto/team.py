@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -121,6 +120,14 @@ class Helper:
             os.close(file)
 
 
+def _take(helper: Helper) -> bool:
+    try:
+        helper.take_answer()
+    except OSError:
+        return False
+    return True
+
+
 def _start(files: list[int]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "collector.expendable", _MODULE, *map(str, files)],
@@ -178,15 +185,10 @@ class Team:
         by_file = {helper.answers: helper for helper in self._helpers}
         for file in by_file:
             poll.register(file, select.POLLIN)
-        for file, _ in poll.poll(max(wait_s, 0.0) * 1000):
-            try:
-                by_file[file].take_answer()
-            except OSError:
-                self._lose(by_file[file])
-        self._lose_all(helper for helper in list(self._helpers) if helper.left_s <= 0)
-
-    def _lose_all(self, helpers: Iterable[Helper]) -> None:
-        for helper in helpers:
+        lost = [
+            helper for helper in (by_file[file] for file, _ in poll.poll(max(wait_s, 0.0) * 1000)) if not _take(helper)
+        ]
+        for helper in (*lost, *(helper for helper in self._helpers if helper.left_s <= 0 and helper not in lost)):
             self._lose(helper)
 
     def _lose(self, helper: Helper) -> None:
