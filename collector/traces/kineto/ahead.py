@@ -122,12 +122,11 @@ def _take(blocks: Iterator[bytes]) -> tuple[bytes | None, Iterator[bytes]]:
     try:
         return next(blocks, None), blocks
     except TraceError as error:
-        return None, _raise(error)
+        return None, map(_raise, (error,))
 
 
-def _raise(error: TraceError) -> Iterator[bytes]:
+def _raise(error: TraceError) -> bytes:
     raise error
-    yield b""
 
 
 def _count_frames() -> int:

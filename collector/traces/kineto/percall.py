@@ -223,7 +223,7 @@ def _find_unusual(joined: bytes, text: Bytes, ends: Ints) -> Mask:
     """Return which rows are no object, hold another object, or an escape, by which a key may be spelled otherwise."""
     starts = np.append(0, ends[:-1] + 1)
     filled = ends > starts
-    odd = filled & (text[starts] != _OPEN)
+    odd: Mask = filled & (text[starts] != _OPEN)
     if joined.count(b"{") != int(filled.sum()):
         opened = np.searchsorted(ends, np.flatnonzero(text == _OPEN))
         odd |= np.bincount(opened, minlength=len(ends)) > 1

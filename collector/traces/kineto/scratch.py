@@ -19,7 +19,7 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 BLOCK_ROWS = 1 << 19
 """Rows that are worked on at a time."""
-MOST_RESIDENT_BYTES = 224 << 20
+MOST_RESIDENT_BYTES = 160 << 20
 """Pages are let go of from here on: to map them again for every block takes longer than to work on it."""
 _SPILLED_ROWS = 1 << 18
 

@@ -19,10 +19,11 @@ from collector.traces.formats import kineto
 from collector.traces.kineto import team as teams
 from collector.traces.kineto.team import Helper, Piece, Team
 from tests.support.pieces import KeptTeam, tell
-from tests.support.traces import Event, build_trace, find_sample, list_samples, training_steps, write_trace
+from tests.support.traces import CARRIED, Event, build_trace, training_steps, write_trace
 from tests.unit.traces.test_damage import damages
 
 LARGE = 64 << 10
+VALUES: tuple[Any, ...] = (-1, 7, "8", "0x9", 1.5, None, 1 << 63, 1 << 80, [1], {}, "a\\b")
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +33,13 @@ def team() -> Iterator[KeptTeam]:
     kept.close()
 
 
-def write_long(path: Path, steps: int = 400) -> Path:
+def write_long(path: Path, steps: int = 120) -> Path:
     return write_trace(path, training_steps(steps))
 
 
-@pytest.mark.parametrize("name", list_samples())
+@pytest.mark.parametrize("name", sorted(path.name for path in CARRIED.glob("*.json.gz")))
 def test_a_real_trace_in_pieces_is_what_it_is_as_a_whole(name: str, team: KeptTeam) -> None:
-    path = find_sample(name)
+    path = CARRIED / name
     size = max(path.stat().st_size // 2, LARGE)
     assert tell(path, team, size) == tell(path, None, size)
 
@@ -49,7 +50,7 @@ def test_pieces_come_back_in_order_whoever_read_them(tmp_path: Path, helpers: in
     assert tell(path, Team(helpers)) == tell(path, None)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages())
 def test_damage_is_told_the_same_in_pieces(team: KeptTeam, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "t.json"
@@ -74,7 +75,7 @@ def list_odd() -> dict[str, list[Event]]:
         "ids of all kinds": [
             {**event, "args": {"correlation": value, "Sequence number": value, "External id": 5}}
             for event in steps
-            for value in (-1, 7, "8", "0x9", 1.5, None, 1 << 63, 1 << 80, [1], {}, "a\\b")
+            for value in VALUES
         ],
         "deep values": [*steps, {**steps[-1], "args": {"deep": deep}}, *training_steps(80)[500:]],
         "a long event": [*steps, {**steps[-1], "args": {"long": "x" * 9000}}, *training_steps(80)[500:]],
