@@ -7,7 +7,9 @@ import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
+from threading import Event
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -147,18 +149,24 @@ def _write_rank(folder: Path, trace: TraceTables, task: StagingTask) -> None:
 def _write_tables(folder: Path, trace: TraceTables, task: StagingTask) -> None:
     """Write the tables, the longest one beside all others where this process may use several cores."""
 
+    given_up = Event()
+
     def write(tables: Sequence[str]) -> None:
         for table in tables:
             batches = _limit(trace.tables.stream(table), task.path, task.options.limits)
-            parts.write_batches(batches, table, layout.table_file(folder, table))
+            going = takewhile(lambda _: not given_up.is_set(), batches)
+            parts.write_batches(going, table, layout.table_file(folder, table))
 
     groups = [[_LONGEST], [name for name in trace.tables if name != _LONGEST]]
     if not task.options.helpers or _LONGEST not in trace.tables:
         write(list(trace.tables))
         return
     with ThreadPoolExecutor(len(groups)) as threads:
-        for _ in threads.map(write, groups):
-            pass
+        try:
+            for _ in threads.map(write, groups):
+                pass
+        finally:
+            given_up.set()
 
 
 def _limit(batches: Iterator[pa.RecordBatch], path: Path, limits: ReadLimits) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,60 @@
+"""Arrays that are built of buffers are those that Arrow itself would make."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from collector.format.arrays import from_numbers, from_texts, from_values
+from tests.support.traces import training_steps, write_trace
+
+NUMBERS = [
+    np.arange(9), np.array([], np.int64), np.arange(20) % 3 == 0, np.array([0.5, np.nan]), np.arange(5, dtype=np.int32),
+    np.arange(10)[::2], np.array([1, 2], np.uint64),
+]  # fmt: skip
+LISTS: list[tuple[list[Any], pa.DataType]] = [
+    ([1, None, 3], pa.int64()), ([1, 2], pa.int32()), ([0.5, None, float("nan")], pa.float64()), ([], pa.string()),
+    ([True, None, False], pa.bool_()), (["a", None, "ü", ""], pa.string()), ([None, None], pa.int64()),
+    ([1, 2.5], pa.float64()), (["a"] * 9, pa.string()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("values", NUMBERS, ids=lambda values: str(values.dtype))
+def test_numbers_are_what_arrow_makes_of_them(values: np.ndarray) -> None:
+    absent = np.arange(len(values)) % 2 == 1
+    assert str(from_numbers(values)) == str(pa.array(values))
+    assert str(from_numbers(values, absent)) == str(pa.array(values, mask=absent))
+    from_numbers(values, absent).validate(full=True)
+
+
+@pytest.mark.parametrize(("values", "kind"), LISTS, ids=str)
+def test_lists_are_what_arrow_makes_of_them(values: list[Any], kind: pa.DataType) -> None:
+    found = from_values(values, kind)
+    found.validate(full=True)
+    assert str(found) == str(pa.array(values, kind))
+
+
+@pytest.mark.parametrize("values", [[1 << 40], np.array([1 << 40])], ids=["list", "array"])
+def test_numbers_that_do_not_fit_are_refused(values: Any) -> None:
+    with pytest.raises(pa.ArrowInvalid):
+        from_values(values, pa.int32())
+
+
+def test_texts_of_no_utf8_are_refused() -> None:
+    with pytest.raises(UnicodeEncodeError):
+        from_texts(["\ud800"])
+
+
+def test_an_import_does_without_pandas(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", training_steps())
+    code = (
+        "import sys; from collector.traces import import_trace; import_trace(*sys.argv[1:]); "
+        "assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path), str(tmp_path / "run")], check=True, timeout=120)
