@@ -379,6 +379,7 @@ class Elsewhere:
     """Other processes, as far as tasks and results reach them as bytes."""
 
     are_here = False
+    helpers = 0
 
     def run(
         self, function: Callable[[Any], Any], tasks: Sequence[Any], on_done: Callable[[int], None]

@@ -24,6 +24,7 @@ from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
+from collector.expendable import build_environment
 from collector.format.schema.errors import OutputError, UsageError
 from collector.format.schema.wording import format_number_of
 from collector.launch.activation import DEFAULT_PATH
@@ -31,7 +32,6 @@ from collector.launch.pairs.checkout import Checkout, open_base
 from collector.launch.pairs.placing import Placed, find_script, place_environment, place_words, read_borrowed
 from collector.launch.pairs.recording import Failed, Measured, record_run
 from collector.launch.script import Program
-from collector.sidecar.process import build_environment
 from collector.storage.urls import is_url
 
 USUAL_PAIRS = 5

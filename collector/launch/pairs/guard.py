@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from collector.sidecar.process import build_environment
+from collector.expendable import build_environment
 
 
 @contextmanager

@@ -201,6 +201,7 @@ class Killed:
     """Workers that are killed whenever they read rank 40."""
 
     are_here = False
+    helpers = 0
 
     def __init__(self, jobs: int = 2, stop: object = None) -> None:
         self.jobs = jobs
