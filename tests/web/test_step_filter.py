@@ -57,7 +57,7 @@ def test_figures_are_those_of_the_range(tmp_path: Path) -> None:
     steps = asker.ask("/runs/run/steps?steps=20-29").text
     assert "The average covers all 10 steps." in steps
     data = asker.ask("/runs/run/data?steps=20-29").text
-    assert "of 10 steps" in data
+    assert "of 10 requests" in data
     assert "Means are over steps 20–29." in data
 
 
@@ -96,7 +96,7 @@ def test_figures_are_those_of_the_chosen_batches(tmp_path: Path) -> None:
     assert "10 batches recorded" in asker.ask("/runs/run/?steps=20-29").text
     assert "The average covers all 10 batches." in asker.ask("/runs/run/steps?steps=20-29").text
     data = asker.ask("/runs/run/data?steps=20-29").text
-    assert "of 10 batches" in data
+    assert "of 10 requests" in data
     assert "Means are over batches 20–29." in data
 
 
