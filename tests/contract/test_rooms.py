@@ -120,10 +120,17 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.format",
     ),
     "profiler_server.diagnosis.rank_facts": ("profiler_server.analysis",),
+    "profiler_server.diagnosis.loading_facts": (
+        "collector.format",
+        "profiler_server.analysis",
+        "profiler_server.diagnosis.bottleneck",
+        "profiler_server.diagnosis.limits",
+    ),
     "profiler_server.diagnosis.facts": (
         "collector.format",
         "profiler_server.analysis",
         "profiler_server.diagnosis.bottleneck",
+        "profiler_server.diagnosis.loading_facts",
         "profiler_server.diagnosis.limits",
         "profiler_server.diagnosis.rank_facts",
         "profiler_server.format",
