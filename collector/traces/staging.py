@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from pathlib import Path
-from threading import Event
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +22,6 @@ from collector.traces.reading import read_trace
 _SHIFTED = tuple(name for name, table in TABLES.items() if any(column.name == "start_ns" for column in table.columns))
 _NOT_IN_TRACES = ("fetches", "queues", "stages", "resources", "ranges", "compiles")
 _MOVED, _READY = ".moved", "ready"
-_LONGEST = "slices"
 _IN_TABLES = ("steps", "phases", "window", "memory")
 
 
@@ -120,7 +116,9 @@ def _begin(options: ReadOptions) -> ReadOptions:
 def _write_rank(folder: Path, trace: TraceTables, task: StagingTask) -> None:
     path = task.path
     folder.mkdir(parents=True)
-    _write_tables(folder, trace, task)
+    for table in trace.tables:
+        batches = _limit(trace.tables.stream(table), path, task.options.limits)
+        parts.write_batches(batches, table, layout.table_file(folder, table))
     missing = [name for name in _NOT_IN_TRACES if name not in trace.tables]
     reason = f"An imported trace has none of it; record the run with Stepscope's Profiler ({path.name} was imported)."
     manifest = RankManifest(
@@ -144,29 +142,6 @@ def _write_rank(folder: Path, trace: TraceTables, task: StagingTask) -> None:
     if trace.recorded is not None:
         manifest = _take_over(trace.recorded, manifest)
     (folder / layout.RANK_FILE).write_text(encode_manifest(manifest), encoding="utf-8")
-
-
-def _write_tables(folder: Path, trace: TraceTables, task: StagingTask) -> None:
-    """Write the tables, the longest one beside all others where this process may use several cores."""
-
-    given_up = Event()
-
-    def write(tables: Sequence[str]) -> None:
-        for table in tables:
-            batches = _limit(trace.tables.stream(table), task.path, task.options.limits)
-            going = takewhile(lambda _: not given_up.is_set(), batches)
-            parts.write_batches(going, table, layout.table_file(folder, table))
-
-    groups = [[_LONGEST], [name for name in trace.tables if name != _LONGEST]]
-    if not task.options.helpers or _LONGEST not in trace.tables:
-        write(list(trace.tables))
-        return
-    with ThreadPoolExecutor(len(groups)) as threads:
-        try:
-            for _ in threads.map(write, groups):
-                pass
-        finally:
-            given_up.set()
 
 
 def _limit(batches: Iterator[pa.RecordBatch], path: Path, limits: ReadLimits) -> Iterator[pa.RecordBatch]:
