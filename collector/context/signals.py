@@ -32,6 +32,7 @@ class SignalContext:
 
     `occasions` likewise, but where steps are short only for some of them.
     `module_watchers` are called with each module that is called during the first steps, inner ones too.
+    `optimizer_watchers` are called with each of the first optimizers, after its first step.
     `wait_watchers` are called on the training thread after a backward of a process group, with its ns.
     `fetch_gates` are called on the training thread with the iterator of a loader, between the end of a step and the fetch;
     what they raise reaches the training.
@@ -51,6 +52,7 @@ class SignalContext:
         self.stack_reader = 0  # the same where it reads Python stacks, too
         self.has_inferred = False  # whether a model was called, or a batch was marked; known at the end
         self.module_watchers: list[Callable[[Any], None]] = []
+        self.optimizer_watchers: list[Callable[[Any], None]] = []
         self.wait_watchers: list[Callable[[int], None]] = []
         self.fetch_gates: list[Callable[[Any], None]] = []
         self.steps = StepCounter(log)

@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch._dynamo.eval_frame import skip_code
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from collector.context.probing import FIRST_STEP
 from collector.context.signals import SignalContext
@@ -45,14 +43,7 @@ class ArithmeticSignal:
 
     def install(self, context: SignalContext) -> None:
         self._context = context
-
-        def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if not torch.compiler.is_dynamo_compiling():
-                self._optimizers.add(optimizer)
-
-        skip_code(after.__code__)
-        self._handle = register_optimizer_step_post_hook(after)
-        context.undo.call(self._handle.remove)
+        context.optimizer_watchers.append(self._optimizers.add)
         context.module_watchers.append(self._see_module)
         context.boundaries.append(self._on_step)
 
@@ -69,7 +60,6 @@ class ArithmeticSignal:
         if step < FIRST_STEP:
             return
         self.remove()
-        self._handle.remove()
         with self._context.shielded(self.name), torch.no_grad():
             groups = sort_numbers(self._optimizers)
             found = {name: measure_subnormals(tensors) for name, tensors in groups.items() if tensors}

@@ -139,6 +139,8 @@ class OptimizerSignal:
                 "tensors": len(tensors),
                 "dtypes": _count_dtypes(tensors),
             }
+            for watch in self._context.optimizer_watchers:
+                watch(optimizer)
         self._seen[id(optimizer)] = fact
         self._context.add_fact("optimizers", list(self._seen.values()))
 

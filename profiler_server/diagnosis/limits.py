@@ -239,6 +239,9 @@ VOLTA, AMPERE = 7, 8
 CONVOLUTION_FRAC = 0.3
 """Settings for convolutions matter from this share of the kernels' time on."""
 
+UNUSED_GRADIENTS_FRAC = 0.3
+"""Part of the parameters with gradients that no optimizer updates; a few, such as of a head that is not used, cost little."""
+
 RECORDED_FRAC = 0.3
 """Gradients are recorded for nothing when at least this share of the operators of a window without a backward do it."""
 

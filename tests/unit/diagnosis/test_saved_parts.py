@@ -20,6 +20,7 @@ from tests.support import facts as make
 from tests.support.runs import MS
 from tests.unit.diagnosis.edges.base import STEPS, base
 from tests.unit.diagnosis.edges.loading import receiving, uneven
+from tests.unit.diagnosis.edges.noted import untrained
 
 EVERY = 6
 
@@ -140,3 +141,17 @@ def test_whole_batches_out_of_memory_are_not_read_faster_from_shards() -> None:
     assert not make.speaks(case, "slow_read")
     assert make.speaks(make.with_loader(case, style="iterable"), "slow_read")
     assert make.speaks(make.with_batches(case, 30.0 * MS), "slow_read")
+
+
+def test_the_backward_of_a_model_that_is_not_trained_goes_with_its_part_of_the_parameters() -> None:
+    finding = make.find(untrained(0.75), "needless_grad")
+    changed = finding.what_if.change(base().loading.loop.model)
+    saved_ns = (base().loading.loop.model.left - changed.left) * base().loading.loop.own_ns
+    assert saved_ns == pytest.approx(0.75 * 32 * MS, rel=0.01)
+    assert "750,000 parameters" in finding.measured or "750 k" in finding.measured.lower()
+
+
+@pytest.mark.parametrize("noted", [None, {}, {"parameters": "many", "updated": 1}, {"parameters": -5, "updated": 1}])
+def test_a_note_on_gradients_that_makes_no_sense_is_left_out(noted: object) -> None:
+    case = make.with_manifest(untrained(0.75), facts={"unused_gradients": noted})
+    assert not make.speaks(case, "needless_grad")

@@ -47,6 +47,13 @@ def decoding(whole_bytes: float) -> Case:
     return make.with_loading(case, batches=replace(case.loading.batches, bytes=whole_bytes / 100))
 
 
+def untrained(share: float) -> Case:
+    """A backward of half the step, in which that share of the parameters belongs to a model that nobody trains."""
+    noted = {"unused_gradients": {"parameters": round(1e6 * share), "tensors": 2, "updated": round(1e6 * (1 - share))}}
+    phases = dict.fromkeys(base().steps.phases_ns, 0.0) | {"backward": 32.0 * MS, "optimizer": 1.0 * MS}
+    return make.with_manifest(make.with_steps(base(), phases_ns=phases), facts=noted)
+
+
 def logging(share: float) -> Case:
     case = make.with_share(make.with_share(make.split_step(base(), tail=0.5), "tail", 0.5), "gap", 0.0)
     return make.with_steps(case, logged=Logged("W&B", 9, share * case.steps.mean_ns, 9))
@@ -133,6 +140,7 @@ def products(faster: float = 4.0, linear: float = 0.9) -> Case:
 
 
 EDGES: Mapping[str, Edge] = {
+    "UNUSED_GRADIENTS_FRAC": Edge(0.3, lambda x: make.speaks(untrained(x), "needless_grad")),
     "SUBNORMAL_FRAC": Edge(0.01, lambda x: make.speaks(subnormals(share=x), "subnormals")),
     "SUBNORMAL_SLOWER": Edge(1.5, lambda x: make.speaks(subnormals(slower=x), "subnormals")),
     "BFLOAT16_FASTER": Edge(1.5, lambda x: make.speaks(products(faster=x), "bf16_unused")),
