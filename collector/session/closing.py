@@ -46,7 +46,7 @@ def judge_briefly(run_path: Path) -> list[str]:
             timeout=PATIENCE_S,
         )
     except subprocess.TimeoutExpired:
-        return [f"what bounds it says: profiler-server report --brief {shlex.quote(str(run_path))}"]
+        return [f"for the verdict: profiler-server report --brief {shlex.quote(str(run_path))}"]
     except (OSError, ValueError) as error:
         _log.debug("stepscope: no verdict at the end: %s", error)
         return []

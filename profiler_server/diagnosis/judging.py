@@ -161,6 +161,8 @@ def _explain_silence(case: Case, steady: int) -> str:
     if steady >= MIN_STEPS:
         return f"No rule found a change that would clearly make a {case.steps.noun} faster."
     if case.is_imported:
+        if case.loading.is_input_bound and case.loading.batches is None:
+            return "A trace does not say how its input was made: record the run with Stepscope for advice on that."
         return "Nothing was found in these few steps that would make them faster."
     return "The rules could not judge this run, for the reason below."
 

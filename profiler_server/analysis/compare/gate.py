@@ -62,6 +62,10 @@ class Verdict:
     leading: PartChange | None = None
 
 
+_ROUNDING = 0.0005
+"""A smaller change reads as 0.0 %."""
+
+
 def judge(
     base: Sequence[RunTimes], new: Sequence[RunTimes], max_slowdown: float = 0.0, like: Sequence[RunTimes] = ()
 ) -> Verdict:
@@ -105,9 +109,9 @@ def find_like(runs: Sequence[RunTimes], base: RunTimes) -> tuple[RunTimes, ...]:
 
 
 def _decide(estimate: Estimate, max_slowdown: float) -> Kind:
-    if estimate.p < ALPHA and estimate.change > max_slowdown:
+    if estimate.p < ALPHA and estimate.change > max(max_slowdown, _ROUNDING):
         return "slower"
-    if estimate.p > 1.0 - ALPHA / 2:
+    if estimate.p > 1.0 - ALPHA / 2 and estimate.change < -_ROUNDING:
         return "faster"
     return "same" if estimate.most <= (max_slowdown or DETECTABLE) else "unknown"
 
@@ -189,7 +193,8 @@ def _explain(verdict: Verdict, estimate: Estimate, noun: str) -> str:
         return f"The median {noun} is faster: {spread}{_name_parts(verdict)}.{floor}"
     limit = f" The limit is {format_share(verdict.max_slowdown)}." if verdict.max_slowdown else ""
     if verdict.kind == "same":
-        return f"No slowdown: {spread}.{limit}{floor}"
+        allowed = f"of more than {format_share(verdict.max_slowdown or DETECTABLE)}"
+        return f"No slowdown {allowed}: the median {noun} changed by {spread}.{floor}"
     return f"Undecided: {spread}.{limit}{floor} Record more pairs, or on a quieter machine."
 
 
@@ -276,7 +281,12 @@ def _find_mean_change(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tupl
         return ()
     middle, mean = (_estimate(base, new, measure) for measure in (_medians, _means))
     is_clear = min(mean.p, 1.0 - mean.p) < MEAN_ALPHA
-    if not is_clear or (middle.p < ALPHA and mean.change > 0) or (middle.p > 1.0 - ALPHA and mean.change < 0):
+    if (
+        not is_clear
+        or abs(mean.change) <= _ROUNDING
+        or (middle.p < ALPHA and mean.change > 0)
+        or (middle.p > 1.0 - ALPHA and mean.change < 0)
+    ):
         return ()
     word = "slower" if mean.change > 0 else "faster"
     spread = f"{format_change(mean.change)} ({format_change(mean.low)} to {format_change(mean.high)})"

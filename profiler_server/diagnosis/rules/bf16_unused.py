@@ -38,7 +38,7 @@ def _judge(case: Case) -> Finding | None:
         change=_CHANGE,
         fix="autocast in bfloat16",
         evidence=(STEPS_PAGE,),
-        assumption="half of forward and backward is such products",
+        assumption="half of forward and backward is products of matrices",
         what_if=shorten_phases(case, _COMPUTED, 0.5 * (1.0 - 1.0 / products.faster)),
         gain_range=(0.4, 1.8),
     )

@@ -81,7 +81,7 @@ def test_what_takes_too_long_is_not_waited_for(tmp_path: Path, said: None, monke
     build_run(tmp_path / "run", RunPlan(steps=100))
     monkeypatch.setattr(closing, "PATIENCE_S", 0.01)
     (line,) = judge_briefly(tmp_path / "run")
-    assert line == f"what bounds it says: profiler-server report --brief {tmp_path / 'run'}"
+    assert line == f"for the verdict: profiler-server report --brief {tmp_path / 'run'}"
 
 
 def test_names_of_the_users_cannot_steer_the_terminal(

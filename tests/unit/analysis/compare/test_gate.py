@@ -45,6 +45,19 @@ def test_a_program_is_rarely_slower_than_itself(pairs: int) -> None:
     assert alarms <= 0.075 * 400  # 5 % is promised; 400 tries scatter by 1.1 %
 
 
+def test_runs_that_are_set_against_themselves_are_the_same() -> None:
+    runs, _ = make_pairs(0, 4)
+    verdict = judge(runs, runs)
+    assert (verdict.kind, verdict.reason.partition(":")[0]) == ("same", "No slowdown of more than 5.0 %")
+    assert not any("mean step" in caution for caution in verdict.cautions)
+
+
+def test_a_slowdown_within_the_limit_is_told_as_what_it_is() -> None:
+    verdict = judge(*make_pairs(1, 5, factor=1.1), max_slowdown=0.2)
+    assert verdict.kind == "same"
+    assert verdict.reason.startswith("No slowdown of more than 20.0 %: the median step changed by +")
+
+
 def test_five_percent_are_found_with_five_pairs() -> None:
     found = [judge(*make_pairs(seed, 5, factor=1.05)).kind == "slower" for seed in range(200)]
     assert np.mean(found) >= 0.95
