@@ -43,6 +43,7 @@ class ProbeSignal:
         failed = self._context.notes.signals[self.name]["state"] == "failed"
         if prober is not None and not failed and "probe" not in self._context.notes.facts:
             self._context.set_signal(self.name, "unavailable", prober.reason)
+            self._context.warn("probe_unavailable", f"The probe measured nothing. {prober.reason}")
 
     def _pass(self, iterator: Any) -> None:
         assert self._prober is not None

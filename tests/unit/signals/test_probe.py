@@ -111,6 +111,8 @@ def test_a_training_that_it_would_change_is_left_alone(tmp_path: Path, options: 
     signals = {entry.name: entry for entry in recorded.run.rank().manifest.signals}
     assert signals["probe"].state == "unavailable"
     assert reason in signals["probe"].reason
+    told = {entry.code: entry.text for entry in recorded.run.rank().manifest.warnings}
+    assert told["probe_unavailable"] == f"The probe measured nothing. {signals['probe'].reason}"
     assert not any(row["probed"] for row in recorded.rows)
 
 
