@@ -136,7 +136,8 @@ class Suggestion:
 
     `measured` and `threshold` are sentences with figures; `change` is the code to copy; predictions are step times,
     None where the rule makes no claim. `settings` are the arguments of the DataLoader that it asks for, with their values.
-    `fix` is the change in a few words.
+    `fix` is the change in a few words. `shortens` names the phases that the change makes shorter, empty where it may be any.
+    `saved_per_step_frac` is what a change between the steps saves of the run, as a share of its steps.
     """
 
     rule: str
@@ -152,6 +153,8 @@ class Suggestion:
     evidence: tuple[Evidence, ...]
     settings: Mapping[str, int | bool] = field(default_factory=dict)
     fix: str = ""
+    shortens: tuple[str, ...] = ()
+    saved_per_step_frac: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -2,26 +2,40 @@
 
 A suggestion counts as taken where the later run has the settings that it asked for, and the earlier one had not; one that
 asks for other code, where its rule no longer speaks, and both the step and the work that it is about are clearly shorter.
+A rank that was slow is mended where none is slow any more, and evaluation is less where less of it was recorded.
+
+A prediction is judged by the phases that its advice speaks of: what another change saves meanwhile is no merit of it, and
+no fault.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from collector.edge import Edge
+from collector.format.phases import PHASES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Loader
-from profiler_server.analysis.compare.comparison import Comparison, Difference, compare_ranks
+from collector.format.steps import read_integers
+from profiler_server.analysis.compare.comparison import STEPS_RATIO, Comparison, Difference, compare_ranks
 from profiler_server.analysis.data.pipeline import summarize_stages
+from profiler_server.analysis.ranks.ranks import summarize_ranks
+from profiler_server.analysis.ranks.stragglers import judge_ranks
+from profiler_server.analysis.results import Suggestion
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.format import format_duration, format_share
-from profiler_server.store.ledger import NEAR_FRAC
 
 LESS_FRAC = 0.9
 """Work counts as less where it takes less than this share of what it took."""
+OTHER_FRAC = 0.03
+"""A change of a phase that is less of the step bends no judgement."""
+_ABOUT_ONE_RANK = frozenset({"slow_rank_loader", "fixed_straggler"})
+_EVALUATION = "validation_share"
+_NAMES = {phase.label: phase.name for phase in PHASES}
 _log = logging.getLogger("stepscope")
 
 
@@ -34,14 +48,37 @@ class Taken:
     predicted_ns: float
     low_ns: float
     high_ns: float
+    shortens: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LessEvaluation:
+    """Advice to evaluate less that was followed: training and evaluation together, and the evaluation alone, in ns.
+
+    All are for as many steps as the earlier run has, each as long as it was there.
+    """
+
+    rule: str
+    title: str
+    before_ns: float
+    predicted_ns: float
+    measured_ns: float
+    evaluation_before_ns: float
+    evaluation_ns: float
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the later run took of the earlier one's advice; `step` is the mean step of both."""
+    """What the later run took of the earlier one's advice; `step` is the mean step of both, `phases` are its parts.
+
+    `evaluation` and `mended` are advice that promises no step time; `mended` are titles about a rank that was slow.
+    """
 
     step: Difference
-    taken: tuple[Taken, ...]
+    taken: tuple[Taken, ...] = ()
+    phases: tuple[Difference, ...] = ()
+    evaluation: LessEvaluation | None = None
+    mended: tuple[str, ...] = ()
 
     @property
     def judged(self) -> Taken | None:
@@ -49,16 +86,48 @@ class Outcome:
         return self.taken[0] if len(self.taken) == 1 else None
 
     @property
+    def besides(self) -> tuple[Difference, ...]:
+        """The phases that clearly changed though the judged advice does not speak of them, the most changed first."""
+        return tuple(sorted(self._find_besides(), key=lambda part: -abs(part.change_ns)))
+
+    def _find_besides(self) -> Iterator[Difference]:
+        taken = self.judged
+        for part in self.phases if taken is not None and taken.shortens else ():
+            if part.is_clear and abs(part.change_ns) >= OTHER_FRAC * self.step.b_ns and not _is_spoken(taken, part):
+                yield part
+
+    @property
+    def is_alone(self) -> bool:
+        """Say whether no other phase became clearly shorter: else something else was changed as well."""
+        return all(part.change_ns > 0 for part in self.besides)
+
+    @property
+    def measured_ns(self) -> float:
+        """The step to set beside the prediction: without what other phases became shorter, where one clearly did.
+
+        What became clearly longer is counted, as it may be what the change costs.
+        """
+        if self.is_alone:
+            return self.step.b_ns
+        longer = [part for part in self.besides if part.change_ns > 0]
+        spoken = [part for part in self.phases if _is_spoken(self.judged, part)]
+        return self.step.a_ns + sum(part.change_ns for part in (*spoken, *longer))
+
+    @property
     def is_in_range(self) -> bool | None:
         """Say whether the measured step lies in the range that was shown; None where no single prediction is judged."""
         taken = self.judged
-        return None if taken is None else taken.low_ns <= self.step.b_ns <= taken.high_ns
+        return None if taken is None else taken.low_ns <= self.measured_ns <= taken.high_ns
 
     @property
     def error_frac(self) -> float | None:
         """Predicted over measured step, less 1; None where no single prediction is judged."""
         taken = self.judged
-        return None if taken is None or not self.step.b_ns else taken.predicted_ns / self.step.b_ns - 1.0
+        return None if taken is None or self.measured_ns <= 0 else taken.predicted_ns / self.measured_ns - 1.0
+
+
+def _is_spoken(taken: Taken | None, part: Difference) -> bool:
+    return taken is not None and _NAMES.get(part.name) in taken.shortens
 
 
 def judge_outcome(before: Run, after: Run) -> Outcome | None:
@@ -70,22 +139,91 @@ def judge_outcome(before: Run, after: Run) -> Outcome | None:
     compared = compare_ranks(*ranks)
     if any(caution.startswith("different models") for caution in compared.cautions) or not compared.step.b_ns:
         return None
+    told = diagnose(before, ranks[0].rank).suggestions
     later = {entry.rule for entry in diagnose(after, ranks[1].rank).suggestions if entry.severity != "info"}
-    changed = list(_pair_loaders(ranks[0].manifest.loaders, ranks[1].manifest.loaders))
-    shortened = _find_shortened(ranks, compared)
-    taken = [
-        Taken(entry.rule, entry.title, entry.predicted_step_ns, entry.predicted_low_ns, entry.predicted_high_ns)
-        for entry in diagnose(before, ranks[0].rank).suggestions
-        if entry.predicted_step_ns is not None
-        and entry.predicted_low_ns is not None
-        and entry.predicted_high_ns is not None
-        and (
-            _is_set(entry.settings, changed)
-            if entry.settings
-            else entry.rule not in later and entry.evidence and entry.evidence[0].page in shortened
+    seen = _Seen(
+        later,
+        list(_pair_loaders(ranks[0].manifest.loaders, ranks[1].manifest.loaders)),
+        _find_shortened(ranks, compared),
+        frozenset(_NAMES[part.name] for part in compared.phases if part.is_clear and part.change_ns < 0),
+        any(entry.rule in _ABOUT_ONE_RANK for entry in told) and _is_even(before, after),
+    )
+    followed = [entry for entry in told if seen.shows(entry)]
+    taken = tuple(_take(entry) for entry in followed if entry.predicted_step_ns is not None)
+    mended = tuple(e.title for e in followed if e.predicted_step_ns is None and e.rule in _ABOUT_ONE_RANK)
+    less = [found for entry in told if (found := _judge_evaluation(entry, ranks)) is not None]
+    if not (taken or mended or less):
+        return None
+    return Outcome(compared.step, taken, compared.phases, less[0] if less else None, mended)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the later run shows: the rules that still speak, its loaders beside those before, the pages that show less
+    work, the phases that are clearly shorter, and whether a rank that was slow is no more.
+    """
+
+    later: Set[str]
+    loaders: list[tuple[Loader, Loader]]
+    pages: frozenset[str]
+    shorter: frozenset[str]
+    is_even: bool
+
+    def shows(self, entry: Suggestion) -> bool:
+        """Say whether a suggestion was followed."""
+        if entry.rule in _ABOUT_ONE_RANK:
+            return self.is_even
+        if entry.predicted_step_ns is None:
+            return False
+        if entry.settings:
+            return _is_set(entry.settings, self.loaders)
+        touched = not entry.shortens or "data_wait" in entry.shortens or not self.shorter.isdisjoint(entry.shortens)
+        return (
+            entry.rule not in self.later
+            and touched
+            and entry.evidence[:1] != ()
+            and entry.evidence[0].page in self.pages
         )
-    ]
-    return Outcome(compared.step, tuple(taken)) if taken else None
+
+
+def _take(entry: Suggestion) -> Taken:
+    assert entry.predicted_step_ns is not None
+    assert entry.predicted_low_ns is not None
+    assert entry.predicted_high_ns is not None
+    times = (entry.predicted_step_ns, entry.predicted_low_ns, entry.predicted_high_ns)
+    return Taken(entry.rule, entry.title, *times, entry.shortens)
+
+
+def _is_even(before: Run, after: Run) -> bool:
+    """Say whether the later run has as many ranks, and the judgement of them names none as slow."""
+    if before.manifest.world_size != after.manifest.world_size or len(after.ranks) < len(before.ranks):
+        return False
+    judged = judge_ranks(summarize_ranks(after))
+    return judged.steps > 0 and (judged.straggler is None or not judged.straggler.is_slow)
+
+
+def _judge_evaluation(entry: Suggestion, ranks: tuple[RankRun, RankRun]) -> LessEvaluation | None:
+    """Return what came of evaluating less, where the later run does: per step, in runs that are comparably long."""
+    if entry.rule != _EVALUATION or entry.saved_per_step_frac <= 0.0:
+        return None
+    (steps, trained_ns, evaluated_ns), (later_steps, _, later_ns) = (_sum_kinds(rank) for rank in ranks)
+    if not steps or STEPS_RATIO * later_steps < steps:
+        return None
+    left_ns = later_ns * steps / later_steps
+    if left_ns >= LESS_FRAC * evaluated_ns:
+        return None
+    before_ns = trained_ns + evaluated_ns
+    predicted_ns = before_ns - entry.saved_per_step_frac * trained_ns
+    return LessEvaluation(entry.rule, entry.title, before_ns, predicted_ns, trained_ns + left_ns, evaluated_ns, left_ns)
+
+
+def _sum_kinds(rank: RankRun) -> tuple[int, float, float]:
+    """Return the number of training steps, their time, and that of the evaluation batches, ns."""
+    rows = rank.table("steps", ("kind", "duration_ns"))
+    kinds = rows["kind"].cast(pa.string()).to_numpy(zero_copy_only=False)
+    durations_ns = read_integers(rows, "duration_ns")
+    trains = kinds == "train"
+    return int(trains.sum()), float(durations_ns[trains].sum()), float(durations_ns[kinds == "eval"].sum())
 
 
 def find_outcome(before: Run, after: Run) -> Outcome | None:
@@ -132,41 +270,3 @@ def _is_set(settings: Mapping[str, int | bool], pairs: list[tuple[Loader, Loader
         return all(getattr(loader, name, None) == value for name, value in settings.items())
 
     return any(has(after) and not has(before) for before, after in pairs)
-
-
-def say_outcome(found: Outcome) -> tuple[str, ...]:
-    """Return what became of the advice, a sentence for each suggestion that was taken."""
-    measured = format_duration(found.step.b_ns)
-    if found.judged is None:
-        names = ", ".join(f"“{entry.title}”" for entry in found.taken)
-        return (f"Taken at once: {names}. Their gains cannot be told apart; the step is {measured} now.",)
-    taken, error = found.judged, found.error_frac or 0.0
-    promised = f"predicted {format_duration(taken.predicted_ns)}, between {format_duration(taken.low_ns)} and {format_duration(taken.high_ns)}"
-    if not found.is_in_range:
-        verdict = "faster than the range" if found.step.b_ns < taken.low_ns else "slower than the range"
-    else:
-        verdict = "as predicted" if abs(error) <= NEAR_FRAC else "inside the range"
-    off = f"the prediction was {format_share(abs(error))} too {'long' if error > 0 else 'short'}"
-    return (f"“{taken.title}”: {promised}; measured {measured}, {verdict} ({off}).",)
-
-
-def describe_outcome(found: Outcome | None) -> dict[str, object] | None:
-    """Return the outcome as plain data, times in whole ns; None for none."""
-    if found is None:
-        return None
-    return {
-        "before_step_ns": round(found.step.a_ns),
-        "measured_step_ns": round(found.step.b_ns),
-        "taken": [
-            {
-                "rule": entry.rule,
-                "title": entry.title,
-                "predicted_step_ns": round(entry.predicted_ns),
-                "predicted_low_ns": round(entry.low_ns),
-                "predicted_high_ns": round(entry.high_ns),
-            }
-            for entry in found.taken
-        ],
-        "is_in_range": found.is_in_range,
-        "error_frac": found.error_frac,
-    }

@@ -31,6 +31,7 @@ from profiler_server.diagnosis.limits import (
     MOST_CHECK_FRAC,
     MUTE_WAIT_FRAC,
 )
+from profiler_server.diagnosis.what_if import name_shortened
 from profiler_server.format import format_duration, format_share
 
 Severity = Literal["high", "medium", "low", "info"]
@@ -234,6 +235,7 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
         evidence=finding.evidence,
         settings=finding.settings,
         fix=finding.fix,
+        shortens=name_shortened(case, finding.what_if),
     )
 
 
@@ -289,4 +291,5 @@ def write_note(rule: Rule, finding: Finding, severity: Severity | None = None, w
         predicted_high_ns=None,
         evidence=finding.evidence,
         fix=finding.fix,
+        saved_per_step_frac=finding.saved_per_step_frac,
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from collector.format.phases import PHASES
 from collector.format.steps import read_integers
 from profiler_server.analysis.data.batches import BatchTimes
 from profiler_server.analysis.data.loader_simulation import Job, LoopModel, bound_workers, find_workers
@@ -21,6 +22,10 @@ from profiler_server.diagnosis.findings import WhatIf
 
 _COMPUTED_PARTS = ("anomaly", "outside", "stalls", "gc")
 """Parts of a step in which the training thread computes something that is no operator."""
+_PHASES_OF = {"outside": ("gap", "tail"), "communication": ("communication", "backward")}
+"""The phases in which a part of the step lies that is no phase itself."""
+_HOST_PHASES = frozenset({"data_wait", "gap", "tail"})
+"""Phases that say how long they take where a device computes: the others end before what they have launched."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,15 @@ def save_replayed(case: Case, part: str, gain: Gain) -> WhatIf:
 def bound_gain(gain: Gain) -> tuple[float, float]:
     """Return the range of a replayed gain as shares of the usual one."""
     return (gain.low_frac / gain.frac, gain.high_frac / gain.frac) if gain.frac > 0 else (0.0, 1.0)
+
+
+def name_shortened(case: Case, what_if: WhatIf | None) -> tuple[str, ...]:
+    """Return the phases that a change makes shorter, in their order; empty where it may be any."""
+    parts = () if what_if is None else tuple(what_if.touches)
+    found = {phase for part in parts for phase in _PHASES_OF.get(part, (part,))}
+    known = tuple(phase.name for phase in PHASES if phase.name in found)
+    is_told = len(known) == len(found) and (not case.device.is_used or found <= _HOST_PHASES)
+    return known if is_told else ()
 
 
 def drop_extra(case: Case, saved_ns: float) -> WhatIf:

@@ -71,6 +71,13 @@ class Ledger:
                 del known[run]
             self._write(known)
 
+    def forget(self, run: str) -> None:
+        """Drop the entry of a run that turned out to judge no prediction."""
+        with self._lock:
+            known = self._read()
+            if known.pop(run, None) is not None:
+                self._write(known)
+
     def summarize(self) -> Mapping[str, TrackRecord]:
         """Return each rule's track record."""
         with self._lock:

@@ -59,7 +59,7 @@ class Outcomes:
 
     def say(self, before: Run, after: Run) -> tuple[str, ...]:
         """Return what a later run took of any other's advice, in sentences; none where a run is too large to judge at once."""
-        from profiler_server.diagnosis.outcome import say_outcome  # the rules take long to import
+        from profiler_server.diagnosis.outcome_sentences import say_outcome  # the rules take long to import
 
         found = self._find(before, after)
         return () if found is None else say_outcome(found)
@@ -77,15 +77,18 @@ class Outcomes:
     def _judge(self, before: Run, after: Run, earlier: str, run_id: str) -> tuple[str, ...]:
         """Return what became of the advice of the run before, in sentences, and note it.
 
-        What another machine measured says nothing of a prediction, so that is not noted.
+        What another machine measured says nothing of a prediction, so that is not noted; nor is a run in which more was
+        changed than the advice speaks of.
         """
-        from profiler_server.diagnosis.outcome import say_outcome
+        from profiler_server.diagnosis.outcome_sentences import say_outcome
 
         found = self._find(before, after)
         if found is None:
             return ()
         taken = found.judged
-        if taken is not None and after.state != "recording" and before.manifest.host == after.manifest.host:
+        if taken is None or not found.is_alone:
+            self._ledger.forget(run_id)
+        elif after.state != "recording" and before.manifest.host == after.manifest.host:
             times = (taken.predicted_ns, taken.low_ns, taken.high_ns, found.step.b_ns)
             self._ledger.note(LedgerEntry(run_id, earlier, taken.rule, *times))
         return say_outcome(found)

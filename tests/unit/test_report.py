@@ -139,6 +139,8 @@ SHAPE: dict[str, Any] = {
             **dict.fromkeys(("predicted_step_ns", "predicted_low_ns", "predicted_high_ns"), (int, type(None))),
             "evidence": [{"page": str, "query": str, "text": str}],
             "settings": dict,
+            "shortens": [str],
+            "saved_per_step_frac": NUMBER,
         }
     ],
     "abstained": [{"rule": str, "missing": str, "how": str}],

@@ -12,7 +12,7 @@ import pytest
 from collector.format.run import open_run
 from collector.format.schema import layout
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.store.ledger import NAME
+from profiler_server.store.ledger import NAME, Ledger, LedgerEntry
 from profiler_server.store.redaction import redact
 from profiler_server.web import outcomes
 from tests.support.asking import PATIENCE_S, Asker
@@ -115,3 +115,15 @@ def test_a_run_that_is_too_large_to_judge_at_once_holds_no_page_up(base: Path, m
     text = Asker(base).ask("/compare?a=fit-1&b=fit-2").text
     assert "B is faster" in text
     assert "Advice of A" not in text
+
+
+def test_a_run_in_which_more_was_changed_is_not_noted(base: Path) -> None:
+    Ledger(base).note(LedgerEntry("more", "fit-1", "too_few_workers", 90.0, 80.0, 100.0, 34.0))
+    phases = {**HEALTHY_STEP_MS, "data_wait": 1.0, "backward": 6.0}
+    workers = open_run(base / "fit-2").rank(0).manifest.loaders[0].num_workers
+    plan = dataclasses.replace(SLOW, workers=workers, phases_ms=phases)
+    build_case_run(base / "more", Plant(plan, manifest=HOST))
+    edit(base / "more", created_unix_ns=9, options={"baseline": str(base / "fit-1")})
+    text = wait_for(Asker(base), "/runs/more/", "that was taken here")
+    assert "which this advice did not speak of" in text
+    assert "more" not in {entry["run"] for entry in json.loads((base / NAME).read_text())}
