@@ -5,6 +5,7 @@ Pandas is imported where a frame is asked for.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import socket
 import time
@@ -22,11 +23,13 @@ from collector.format.alive import is_alive
 from collector.format.arrow_schemas import arrow_schema
 from collector.format.lens import WHOLE, Lens, LensReader, StepRange
 from collector.format.schema import layout
-from collector.format.schema.errors import OptionError, TableMissingError
+from collector.format.schema.errors import OptionError, RunError, TableMissingError
 from collector.format.schema.manifest import RankManifest, RunState, decode_manifest
 from collector.format.schema.reading import read_small_text
 from collector.format.schema.recovery import BROKEN_SUFFIX, spell_recovery
 from collector.format.schema.tables import TABLES
+from collector.format.standstills import Standstill, read_standstills
+from collector.format.steps import mark_stood
 from collector.views import showing
 
 if TYPE_CHECKING:
@@ -113,7 +116,14 @@ class RankRun:
     def table(self, name: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
         """Read a table. Raises TableMissingError, TableBrokenError or NewerSchemaError; OptionError for no such table."""
         _check_table(name)
-        return self._reader.read(name, columns, where)
+        table = self._reader.read(name, columns, where)
+        return self._mark_standstills(table) if name == "steps" else table
+
+    def _mark_standstills(self, steps: pa.Table) -> pa.Table:
+        found: tuple[Standstill, ...] = ()
+        with contextlib.suppress(RunError):  # whoever needs the manifest says what is wrong with it
+            found = read_standstills(self.rank, self.whole.manifest.facts)
+        return mark_stood(steps, {one.step: one.for_ns for one in found}) if found else steps
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Read a table as a pandas frame; whole numbers that may be absent are Int64. Raises as `table` does."""

@@ -37,6 +37,8 @@ class Still:
     limit_ns: int
     alone_limit_ns: int
     stack: str = ""
+    works: bool = False
+    """That the process computes, saves or compiles meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,13 @@ def judge_places(places: Sequence[Place]) -> Standing | None:
         waits = [place.still.for_ns for place in still if place.still is not None and place.rank in stop.waiting]
         return Standing(max(waits), stop, still, len(heard)) if waits else None
     return Standing(longest_ns, None, still, len(heard)) if all(place.stands_alone for place in places) else None
+
+
+def is_standstill(found: Standing) -> bool:
+    """Say whether nothing is done meanwhile: one rank may evaluate, save or compile while the others wait for it."""
+    if found.stop is not None:
+        return all(place.still is not None and not place.still.works for place in found.stop.missing)
+    return all(place.in_collective or (place.still is not None and not place.still.works) for place in found.places)
 
 
 def read_place(rank: int, told: Any, seen_unix_ns: int = 0, standing: Any = None) -> Place | None:
@@ -273,7 +282,8 @@ def _read_still(told: Any) -> Still | None:
         return None
     for_ns, limit_ns, alone_ns = (time or 0 for time in times)
     stack = told.get("stack")
-    return Still(for_ns, limit_ns, alone_ns, stack[:_LONGEST_STACK] if isinstance(stack, str) else "")
+    words = stack[:_LONGEST_STACK] if isinstance(stack, str) else ""
+    return Still(for_ns, limit_ns, alone_ns, words, told.get("works") is True)
 
 
 def _numbers(places: Sequence[Place]) -> tuple[int, ...]:

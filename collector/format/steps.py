@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,8 +22,9 @@ WARM_UP_RATIO = 1.25
 """A step at the start belongs to the warm-up while it, or one of the two after it, is so many times the median step and
 longer than all but a twentieth of the later ones: steps that are short and long by turns are no warm-up."""
 
-Reason = Literal["warm-up", "detailed windows", "probe"]
+Reason = Literal["warm-up", "standstill", "detailed windows", "probe"]
 _JUDGED = b"stepscope.warm_up_steps"
+_STOOD = b"stepscope.standstills"
 
 SELECTED_COLUMNS = ("kind", "step", "duration_ns", "batch", "loader_start_ns", "detailed", "probed")
 """What `select_steps` reads of a `steps` table."""
@@ -103,8 +105,8 @@ class LeftOut:
 class StepSelection:
     """Training steps as arrays of equal length in time order, and what each is.
 
-    `kept` are those that an average covers: neither warm-up nor inside a detailed window, nor part of the probe. `regular`
-    leaves out the amortised events too (first of an epoch): what the noise and the loader model are made from.
+    `kept` are those that an average covers: neither warm-up nor inside a detailed window, nor part of the probe, and the
+    job did not stand still (`stood`) in them. `regular` leaves out the amortised events too (first of an epoch): what the noise and the loader model are made from.
     """
 
     step: Ints
@@ -115,14 +117,16 @@ class StepSelection:
     kept: Mask
     regular: Mask
     probed: Mask
+    stood: Mask
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
         """The steps that an average does not cover, by why."""
         kinds: tuple[tuple[Reason, Mask], ...] = (
             ("warm-up", self.warm_up & ~self.kept),
-            ("detailed windows", self.detailed & ~self.warm_up & ~self.kept),
-            ("probe", self.probed & ~self.detailed & ~self.warm_up & ~self.kept),
+            ("standstill", self.stood & ~self.warm_up & ~self.kept),
+            ("detailed windows", self.detailed & ~self.stood & ~self.warm_up & ~self.kept),
+            ("probe", self.probed & ~self.detailed & ~self.stood & ~self.warm_up & ~self.kept),
         )
         return tuple(LeftOut(reason, self.step[steps]) for reason, steps in kinds if steps.any())
 
@@ -139,15 +143,16 @@ def select_steps(steps: pa.Table) -> StepSelection:
     warm_up = _find_warm_up(duration) if judged is None else np.arange(len(duration)) < int(judged)
     first = _find_first_of_epoch(train)
     probed = _find_probed(train)
-    kept = ~warm_up & ~detailed & ~probed
+    stood = _find_stood(train)
+    kept = ~warm_up & ~detailed & ~probed & ~stood
     if kept.sum() < min(WARM_UP_MIN_STEPS, int((detailed & ~probed).sum())):
-        kept = ~warm_up & ~probed
+        kept = ~warm_up & ~probed & ~stood
     if not kept.any():  # a choice of probed steps only
         kept = ~warm_up
     regular = kept & ~first
     if 2 * regular.sum() < kept.sum():  # epochs of one or two steps: what comes at each start is the usual step
         regular = kept
-    return StepSelection(read_integers(train, "step"), duration, warm_up, detailed, first, kept, regular, probed)
+    return StepSelection(read_integers(train, "step"), duration, warm_up, detailed, first, kept, regular, probed, stood)
 
 
 def explain_left_out(left_out: Iterable[LeftOut], noun: str = "step") -> str:
@@ -170,6 +175,12 @@ def mark_judged(steps: pa.Table, warm_up: int) -> pa.Table:
     A part by itself cannot tell: its first steps may be slow without being the first of the run.
     """
     return steps.replace_schema_metadata({**(steps.schema.metadata or {}), _JUDGED: str(warm_up).encode()})
+
+
+def mark_stood(steps: pa.Table, for_ns: Mapping[int, int]) -> pa.Table:
+    """Return a run's steps, in some of which, by number, the job stood still for so long: the table does not tell."""
+    told = json.dumps({str(number): length for number, length in for_ns.items()})
+    return steps.replace_schema_metadata({**(steps.schema.metadata or {}), _STOOD: told.encode()})
 
 
 def train_steps(steps: pa.Table) -> pa.Table:
@@ -213,6 +224,15 @@ def _find_probed(train: pa.Table) -> Mask:
     if "probed" not in train.column_names:
         return np.zeros(train.num_rows, np.bool_)
     return read_integers(train, "probed") > 0
+
+
+def _find_stood(train: pa.Table) -> Mask:
+    told = json.loads((train.schema.metadata or {}).get(_STOOD, b"{}"))
+    step, duration = read_integers(train, "step"), read_integers(train, "duration_ns")
+    found = np.zeros(train.num_rows, np.bool_)
+    for number, for_ns in told.items():
+        found |= (step == int(number)) & (duration >= for_ns)
+    return found
 
 
 def _find_first_of_epoch(train: pa.Table) -> Mask:

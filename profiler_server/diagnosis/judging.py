@@ -23,7 +23,7 @@ from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Claim, Finding, Rule
 from profiler_server.diagnosis.limits import MIN_STEPS
 from profiler_server.diagnosis.measuring import measure_case
-from profiler_server.diagnosis.rank_sentences import describe_standing
+from profiler_server.diagnosis.rank_sentences import describe_standing, recall_standstills
 from profiler_server.diagnosis.ranking import (
     Fixed,
     make_claim,
@@ -57,11 +57,13 @@ def diagnose(run: Run, rank: int) -> Diagnosis:
 
 
 def _judge_run(run: Run, rank: int) -> Diagnosis:
-    """Judge a rank; that the job stands still is said before what its steps are bound by."""
+    """Judge a rank; that the job stands still is said before what its steps are bound by, and that it did after it."""
     found = _judge_steps(run, rank)
-    standing = find_standing([run.read_rank(number) for number in run.ranks])
+    ranks = [run.read_rank(number) for number in run.ranks]
+    standing = find_standing(ranks)
     if standing is None:
-        return found
+        stood = recall_standstills(ranks)
+        return replace(found, sentence=f"{found.sentence} {stood}") if stood else found
     until_then = f" Until then: {found.limit}" if found.limit else ""
     return replace(found, sentence=f"{describe_standing(standing)}{until_then}")
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import itertools
+from collections.abc import Iterable, Sequence
 
 from collector.format.phases import PHASE_LABELS
+from collector.format.rank import RankRun
+from collector.format.schema.errors import RunError
 from collector.format.schema.wording import format_ranks_named
 from collector.format.standing import Standing, Stop, describe_place, say_stack, say_standing
+from collector.format.standstills import Standstill, read_standstills, say_standstills
 from profiler_server.analysis.ranks.causes import COLLECTING, STARVED, Cause
 from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun
@@ -53,6 +58,15 @@ def describe_standing(found: Standing) -> str:
     """Say how a job that records stands still."""
     size = found.stop.bytes if found.stop is not None else None
     return say_standing(found, format_bytes(size) if size else "")
+
+
+def recall_standstills(ranks: Iterable[RankRun]) -> str:
+    """Say when a job stood still that got on, and where it was; "" where it did not."""
+    found: list[Standstill] = []
+    for rank in itertools.islice(ranks, MOST_RANKS):
+        with contextlib.suppress(RunError):
+            found += read_standstills(rank.rank, rank.manifest.facts)
+    return say_standstills(found)
 
 
 def describe_unread(ranks: int) -> str:

@@ -114,6 +114,8 @@ class Redactor:
 
 def _hide_stack(fact: Any) -> Any:
     """Leave out where in the script a thread stands still."""
+    if isinstance(fact, list):
+        return [_hide_stack(entry) for entry in fact]
     return {**fact, _STACK: ""} if isinstance(fact, dict) and _STACK in fact else fact
 
 

@@ -4,6 +4,9 @@ From the run itself follows how long nothing may happen: twenty of its usual ste
 longest silence that it has got over, and half a minute at least. That is for ranks that wait for another one. Where
 nothing tells a hang from long work, twice as long must pass, or ten times: outside of the known calls a script may
 evaluate, save or download, and a process that computes, saves or compiles is at work.
+
+A standstill that the job got over stays in rank.json, so that no average covers its step. What comes again and again
+is how the run works, and is forgotten.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +28,8 @@ import pyarrow.compute as pc
 from collector.format.phases import PHASE_NAMES
 from collector.format.rank import RankRun
 from collector.format.schema.layout import find_ranks
-from collector.format.standing import find_standing, say_standing
+from collector.format.standing import Standing, find_standing, is_standstill, say_standing
+from collector.format.standstills import FACT, MOST_KEPT, REGULAR_TIMES, Standstill
 from collector.notes import read_notes
 from collector.ring.clock import Clock
 from collector.sidecar.assembler import Assembler
@@ -68,6 +73,9 @@ class StandingAssembler(Assembler):
         self._cpu: tuple[int, float] | None = None
         self._looked_s = 0.0
         self._has_spoken = False
+        self._found: Standstill | None = None
+        self._silences_ns: deque[int] = deque(maxlen=_RECENT)
+        self._kept: list[Standstill] = []
 
     def listen(self, others: Mapping[str, Assembler]) -> None:
         self._steps, self._stacks = others.get("steps"), others.get("stacks")
@@ -82,29 +90,46 @@ class StandingAssembler(Assembler):
             # Not until now: this process may have waited for a disk since it read the log.
             self._see(self._steps.read_moment(), self._steps.looked_ns)
             if self._still_ns >= self._find_limit_ns():
-                self._say()
+                self._look()
         return {}
 
     def finish(self) -> dict[str, pa.Table]:
         if read_notes(self.rank_folder).finished:  # it got on, and has ended by itself
+            self._end_silence()
             self._still_ns = 0
         return {}
 
     def describe(self) -> dict[str, Any]:
+        standing = self._describe_standing()
+        facts: dict[str, Any] = {"standing": standing} if standing else {}
+        if kept := self._choose_kept():
+            facts[FACT] = [one.write() for one in kept]
+        return {"facts": facts} if facts else {}
+
+    def _describe_standing(self) -> dict[str, Any] | None:
         moment = self._moment
         if moment is None or self._still_ns < min(_NOTED_NS, self._least_ns):
-            return {}
+            return None
         stack, limit_ns = self._find_stack(moment), self._find_limit_ns()
-        standing = {
+        works = self._works(stack)
+        may_work = works or moment.phase == UNKNOWN
+        return {
             "for_ns": self._still_ns,
             "limit_ns": limit_ns,
-            "alone_limit_ns": limit_ns * (WORKING_TIMES if self._may_work(moment, stack) else ALONE_TIMES),
+            "alone_limit_ns": limit_ns * (WORKING_TIMES if may_work else ALONE_TIMES),
             "step": moment.step + 1,
             "phase": _name_phase(moment.phase),
             "after": _name_phase(moment.previous),
             "stack": find_place(stack),
+            "works": works,
         }
-        return {"facts": {"standing": standing}}
+
+    def _choose_kept(self) -> list[Standstill]:
+        """Return the longest standstills that the job got over, but for silences that come again and again."""
+        rare = [
+            one for one in self._kept if sum(2 * silence >= one.for_ns for silence in self._silences_ns) < REGULAR_TIMES
+        ]
+        return sorted(rare, key=lambda one: -one.for_ns)[:MOST_KEPT]
 
     def _see(self, moment: Moment | None, now_ns: int) -> None:
         """Take in where the training thread is; None while nothing is recorded."""
@@ -113,6 +138,7 @@ class StandingAssembler(Assembler):
         self._seen_ns, self._held_ns = now_ns, self._held_ns + (since_last_ns if since_last_ns > HELD_NS else 0)
         if moment is None or before is None or moment.since != before.since:
             if before is not None and before.step > 1:
+                self._end_silence()
                 self._longest_ns = max(self._longest_ns, self._still_ns)
             self._still_ns, self._held_ns, self._cpu = 0, 0, None
         if moment is not None:
@@ -126,9 +152,17 @@ class StandingAssembler(Assembler):
         usual_ns = STEPS * int(statistics.median(self._recent))
         return max(self._least_ns, min(usual_ns, MOST_STEPS_NS), SILENCES * self._longest_ns)
 
-    def _may_work(self, moment: Moment, stack: str) -> bool:
-        """Say whether this may be long work: outside of the known calls, computing, saving or compiling."""
-        if moment.phase == UNKNOWN or is_long_work(stack):
+    def _end_silence(self) -> None:
+        """Keep what is known of a silence that is over."""
+        if self._still_ns >= self._least_ns:
+            self._silences_ns.append(self._still_ns)
+        if self._found is not None:
+            self._kept.append(replace(self._found, for_ns=self._still_ns, ended_unix_ns=time.time_ns()))
+        self._found = None
+
+    def _works(self, stack: str) -> bool:
+        """Say whether the process computes, saves or compiles."""
+        if is_long_work(stack):
             return True
         if self._cpu is None:
             return False
@@ -147,10 +181,10 @@ class StandingAssembler(Assembler):
         """Return the newest stack of the training thread, "" where none was read since it stands."""
         return "" if self._stacks is None else str(self._stacks.find_newest(moment.since))
 
-    def _say(self) -> None:
-        """Say on the terminal, once, that the job stands still: one rank speaks for all."""
+    def _look(self) -> None:
+        """Ask the ranks whether the job stands still. It is said on the terminal once: one rank speaks for all."""
         now_s = time.monotonic()
-        if self._has_spoken or now_s - self._looked_s < _LOOK_S:
+        if (self._has_spoken and self._found is not None) or now_s - self._looked_s < _LOOK_S:
             return
         self._looked_s = now_s
         run_path = self.rank_folder.parents[1]
@@ -158,9 +192,26 @@ class StandingAssembler(Assembler):
         found = find_standing(ranks)
         if found is None:
             return
-        self._has_spoken = True
-        if found.speaker == self._rank:
+        self._found = self._note(found)
+        if not self._has_spoken and found.speaker == self._rank:
             say_on_terminal(self._pid, self._terminal, f"stepscope: {say_standing(found)} ({run_path})")
+        self._has_spoken = True
+
+    def _note(self, found: Standing) -> Standstill | None:
+        """Return what stays of a standstill once it is over, None where a rank is at work meanwhile."""
+        moment = self._moment
+        if moment is None or not is_standstill(found):
+            return None
+        return Standstill(
+            rank=self._rank,
+            step=moment.step + 1,
+            for_ns=self._still_ns,
+            ended_unix_ns=time.time_ns(),
+            phase=_name_phase(moment.phase),
+            after=_name_phase(moment.previous),
+            stack=find_place(self._find_stack(moment)),
+            missing=tuple(place.rank for place in found.stop.missing) if found.stop is not None else found.gone,
+        )
 
 
 def _name_phase(phase: int) -> str:

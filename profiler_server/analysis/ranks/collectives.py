@@ -59,7 +59,10 @@ def match_ranks(ranks: Sequence[RankSummary]) -> Matched:
 def summarize_collectives(ranks: Sequence[RankSummary]) -> tuple[CollectiveRow, ...]:
     """Sum the collectives of the ranks by rank and name; empty where none were recorded."""
     calls = {rank.rank: rank.calls for rank in ranks if rank.calls is not None}
-    return _SUMMED.find_or_compute(_key(calls), tuple(calls.values()), lambda: sum_collectives(match_ranks(ranks)))
+    stood = [one.step for rank in ranks for one in rank.standstills]
+    return _SUMMED.find_or_compute(
+        _key(calls), tuple(calls.values()), lambda: sum_collectives(match_ranks(ranks), stood)
+    )
 
 
 def _key(calls: dict[int, Calls]) -> tuple[int, ...]:
@@ -73,15 +76,16 @@ def _has_one_host(ranks: Sequence[RankSummary]) -> bool:
     return len(hosts) == 1 and "" not in hosts
 
 
-def sum_collectives(matched: Matched) -> tuple[CollectiveRow, ...]:
-    """Sum matched calls by rank and name, in that order."""
-    if not matched.count:
+def sum_collectives(matched: Matched, stood: Sequence[int] = ()) -> tuple[CollectiveRow, ...]:
+    """Sum matched calls by rank and name, in that order, but for those of steps in which the job stood still."""
+    wanted = np.flatnonzero(~np.isin(matched.step, list(stood)))
+    if not len(wanted):
         return ()
     rows = _join(matched)
     named = np.array([name for _, name in matched.kinds])
     names, name_of = np.unique(named, return_inverse=True)
     place = matched.row_of * len(names) + name_of[matched.kind]
-    order = np.argsort(place, kind="stable")
+    order = wanted[np.argsort(place[wanted], kind="stable")]
     bounds = np.flatnonzero(np.diff(place[order])) + 1
     return tuple(
         _sum_rows(

@@ -68,13 +68,13 @@ class Lateness:
         ranks = tuple(number for number, row in zip(self.ranks, rows, strict=True) if row)
         return replace(self, ranks=ranks, step=self.step[kept], late_ns=self.late_ns[rows][:, kept])
 
-    def drop_unusual(self, first: int, detailed: Ints) -> Lateness:
-        """Return the meetings from a step on that no detailed window slowed down.
+    def drop_unusual(self, first: int, unusual: Ints) -> Lateness:
+        """Return the meetings from a step on that neither a detailed window nor a standstill slowed down.
 
         Those outside of steps stay only where there are no others.
         """
         kept = (self.step >= first) if (self.step >= 0).any() else np.ones(len(self.step), np.bool_)
-        kept &= ~np.isin(self.step, detailed)
+        kept &= ~np.isin(self.step, unusual)
         # Nothing is known of the first meeting, so that the lateness of its step lacks a part.
         later = kept & (self.step > self.step.min(initial=0))
         kept = later if later.any() and (self.step >= 0).any() else kept

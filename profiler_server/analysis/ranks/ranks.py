@@ -21,6 +21,7 @@ from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableMissingError
 from collector.format.schema.manifest import RunState
+from collector.format.standstills import Standstill, read_standstills
 from collector.format.steps import read_integers, select_steps, train_steps
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.ranks.calls import MOST_CALLS, Calls, read_calls
@@ -52,7 +53,8 @@ class RankSummary:
 
     `noise_ns` is the standard error of `own_ns`. `track` holds every training step, for the picture; `together` those of
     its average that are set beside the steps of other ranks.
-    `moment` and `standing` are what its manifest tells of where it was at last. `detailed` are the steps in detailed windows that its average leaves out. `starved_frac` is the share of its time that the training process was ready to run and had no processor.
+    `moment` and `standing` are what its manifest tells of where it was at last. `unusual` are the steps that its
+    average leaves out for a detailed window or a standstill; `standstills` are those that the rank got over. `starved_frac` is the share of its time that the training process was ready to run and had no processor.
     `reason` says why a rank has no figures, which are 0 then; `is_read` is False for one whose manifest is damaged.
     """
 
@@ -73,7 +75,8 @@ class RankSummary:
     starved_frac: float = 0.0
     moment: Any = None
     standing: Any = None
-    detailed: Ints = field(default_factory=lambda: NO_STEPS.step)
+    unusual: Ints = field(default_factory=lambda: NO_STEPS.step)
+    standstills: tuple[Standstill, ...] = ()
     is_read: bool = True
 
 
@@ -161,7 +164,9 @@ def _read_summary(rank: RankRun, most_calls: int) -> RankSummary:
         summary = _read_steps(rank, state, most_calls)
     except RunError as error:
         summary = RankSummary(rank.rank, manifest.host, state, 0, 0.0, 0.0, 0.0, {}, reason=str(error))
-    return replace(summary, moment=manifest.facts.get("moment"), standing=manifest.facts.get("standing"))
+    facts = manifest.facts
+    stood = read_standstills(rank.rank, facts)
+    return replace(summary, moment=facts.get("moment"), standing=facts.get("standing"), standstills=stood)
 
 
 def _explain(rank: RankRun, reason: str) -> RankSummary:
@@ -191,7 +196,7 @@ def _read_steps(rank: RankRun, state: RunState, most_calls: int) -> RankSummary:
         noun=rows.noun,
         has_device=bool(rank.manifest.devices),
         starved_frac=_read_starved(rank),
-        detailed=selection.step[selection.detailed & ~selection.kept],
+        unusual=selection.step[(selection.detailed | selection.stood) & ~selection.kept],
     )
 
 

@@ -168,10 +168,10 @@ def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness |
     if found is None:
         return by_steps
     first = min(int(rank.together.step[0]) for rank in ranks)
-    detailed = np.unique(np.concatenate([rank.detailed for rank in ranks]))
+    unusual = np.unique(np.concatenate([rank.unusual for rank in ranks]))
     found = found.choose({rank.rank for rank in ranks})
-    usual = found.drop_unusual(first, detailed)
-    found = usual if len(usual.step) else found.drop_unusual(first, detailed[:0])
+    usual = found.drop_unusual(first, unusual)
+    found = usual if len(usual.step) else found.drop_unusual(first, unusual[:0])
     covered = len(np.unique(found.step)) >= max(LEAST_STEPS, COVERED_FRAC * len(together.step))
     is_enough = covered or all(rank.state == "imported" for rank in ranks)
     is_seen = by_steps is not None and bool(together.held_ns.any())

@@ -26,7 +26,7 @@ MIN_STEPS = 10
 
 _FORWARD = PHASE_PLACES["forward"]
 
-Cause = Literal["held", "validation", "warm_up", "window", "loader_start", "epoch_start", "gc", "phase"]
+Cause = Literal["stood", "held", "validation", "warm_up", "window", "loader_start", "epoch_start", "gc", "phase"]
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,7 @@ def list_outliers(steps: pa.Table, limit: int = 20, interruptions: Interruptions
 
 
 _WORDS: Mapping[Cause, str] = {
+    "stood": "the job stood still, not in the figures",
     "warm_up": "warm-up, not in the figures",
     "window": "inside a detailed window, whose cost it carries",
     "loader_start": "starting the loader and its workers",
@@ -136,6 +137,7 @@ class _StepFacts:
         """Return the first known cause that explains at least half of the excess, else that a phase grew."""
         selection = self._selection
         known: tuple[tuple[Cause, bool], ...] = (
+            ("stood", bool(selection.stood[at])),
             ("held", held is not None and held.kind != "range"),
             ("validation", bool(self._validates[at]) and forward_excess_ns >= excess_ns / 2),
             ("loader_start", self._loader_start_ns[at] >= excess_ns / 2),

@@ -9,6 +9,7 @@ from functools import partial
 from collector.format.run import Run
 from collector.format.schema.wording import format_ranks_named
 from collector.format.standing import find_standing
+from collector.format.standstills import say_standstills
 from profiler_server.analysis.ranks.collectives import match_ranks, summarize_collectives
 from profiler_server.analysis.ranks.examples import Example, choose_example
 from profiler_server.analysis.ranks.hang import find_hang
@@ -180,12 +181,15 @@ def _explain_one(request: PageRequest) -> Notice:
 def _compare(request: PageRequest, ranks: tuple[RankSummary, ...]) -> Comparison:
     judged, noun = judge_ranks(ranks), find_noun(ranks)
     rows = summarize_collectives(ranks)
+    stood = say_standstills(one for rank in ranks for one in rank.standstills)
     wanted = ranks if sorts_by_device(request.query) else order_ranks(ranks, judged, {}, request.query).shown
     devices = read_devices(request.run, wanted)
     order = order_ranks(ranks, judged, devices.times, request.query)
     return Comparison(
         sentence=describe_straggler(judged, noun),
-        detail=" ".join(filter(None, (describe_evidence(judged, noun), describe_communication(ranks, rows, judged)))),
+        detail=" ".join(
+            filter(None, (describe_evidence(judged, noun), describe_communication(ranks, rows, judged), stood))
+        ),
         tone=_choose_tone(judged),
         stats=list_stats(request.run.manifest, ranks, judged),
         picture=draw_hold_up(judged),

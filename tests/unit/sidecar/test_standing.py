@@ -20,6 +20,7 @@ from collector.sidecar.assemblers.standing import VARIABLE, StandingAssembler
 from collector.sidecar.rows import UNKNOWN, Moment
 from collector.sidecar.stack_names import find_place, is_long_work
 from collector.sidecar.terminal import say_on_terminal
+from tests.support.live import build_live_run, edit_rank
 from tests.support.runs import RunPlan, build_steps
 
 S = 10**9
@@ -57,7 +58,7 @@ class Thread:
         self.moment = Moment(step, phase, UNKNOWN, False, since, 0, None)
         self.watch.poll()
         facts = self.watch.describe().get("facts")
-        return facts["standing"] if facts else None
+        return facts.get("standing") if facts else None
 
     def train(self, step_s: float) -> None:
         rows = [{**row, "duration_ns": int(step_s * S)} for row in build_steps(RunPlan(steps=30))]
@@ -158,6 +159,55 @@ def test_a_training_that_got_on_and_ended_leaves_nothing(tmp_path: Path) -> None
     write_notes(thread.notes, thread.folder)
     thread.watch.finish()
     assert thread.watch.describe() == {}
+
+
+def join_job(folder: Path, **still: Any) -> Thread:
+    """Return the thread of rank 0, which waits in a collective that rank 1 has not entered."""
+    run = build_live_run(folder, ranks=2)
+    told = {"for_ns": 40 * S, "limit_ns": 30 * S, "alone_limit_ns": 300 * S, "stack": "hold (train.py:7)", **still}
+    for rank in (0, 1):
+        moment = {"step": 42, "phase": "", "in_collective": rank == 0, "ended": 7, "next": {"name": "allreduce"}}
+        edit_rank(run, rank, facts={"moment": moment, "standing": told}, heartbeat_unix_ns=time.time_ns())
+    thread = Thread(run)
+    thread.train(0.1)
+    return thread
+
+
+def stand_and_go_on(thread: Thread, for_s: float) -> list[dict[str, Any]]:
+    thread.stand(for_s)
+    thread.stand(0, step=60)
+    found: list[dict[str, Any]] = thread.watch.describe().get("facts", {}).get("standstills", [])
+    return found
+
+
+def test_a_standstill_that_the_job_got_over_is_kept_with_its_place(tmp_path: Path) -> None:
+    thread = join_job(tmp_path / "job")
+    (kept,) = stand_and_go_on(thread, 90)
+    assert kept["for_ns"] == pytest.approx(90 * S, abs=S)
+    assert (kept["step"], kept["phase"], kept["missing"]) == (42, "forward", [1])
+    assert kept["stack"] == "recv (connection.py:250), called from fetch (data.py:7)"
+    thread.notes.finished = "complete"
+    write_notes(thread.notes, thread.folder)
+    thread.watch.finish()
+    assert thread.watch.describe()["facts"] == {"standstills": [kept]}
+
+
+def test_waiting_for_a_rank_that_computes_or_saves_is_no_standstill(tmp_path: Path) -> None:
+    thread = join_job(tmp_path / "job", works=True)
+    assert stand_and_go_on(thread, 90) == []
+
+
+def test_a_silence_that_comes_again_and_again_is_no_standstill(tmp_path: Path) -> None:
+    thread = join_job(tmp_path / "job")
+    assert len(stand_and_go_on(thread, 90)) == 1
+    assert len(stand_and_go_on(thread, 60)) == 1
+    assert stand_and_go_on(thread, 50) == []
+
+
+def test_long_regular_steps_are_no_standstill(tmp_path: Path) -> None:
+    thread = join_job(tmp_path / "job")
+    thread.train(40)
+    assert stand_and_go_on(thread, 200) == []
 
 
 def test_tables_other_than_steps_are_not_looked_at(tmp_path: Path) -> None:

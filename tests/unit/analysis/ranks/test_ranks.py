@@ -32,6 +32,13 @@ def match_collectives(calls: dict[int, Calls], one_clock: bool = True) -> tuple[
     return sum_collectives(match_calls(calls, one_clock))
 
 
+def test_collectives_of_a_step_in_which_the_job_stood_still_are_not_summed() -> None:
+    calls = {0: make_calls([0, 100], [90, 10]), 1: make_calls([80, 100], [10, 10])}
+    rows = sum_collectives(match_calls(calls, True), stood=[1])
+    assert [(row.count, row.total_ns, row.wait_ns) for row in rows] == [(1, 10, 0), (1, 10, 0)]
+    assert sum_collectives(match_calls(calls, True), stood=[1, 2]) == ()
+
+
 def test_the_slow_rank_is_found_with_the_phase_that_grew(tmp_path: Path) -> None:
     straggler = find_straggler(summarize_ranks(open_run(build_ranks(tmp_path / "run", 4, slow=2))))
     assert straggler is not None
