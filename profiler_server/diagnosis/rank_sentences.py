@@ -219,7 +219,7 @@ def describe_communication(
             waits[row.rank] += row.wait_ns or 0
         longest = max(waits, key=lambda number: waits[number])
         who = f"rank {rank} came last to {late[rank]:,} of {matched:,}"
-        waited = f"rank {longest} waited longest, {format_duration(waits[longest])} in all"
+        waited = f"in these alone rank {longest} waited longest, {format_duration(waits[longest])} together"
         if late[rank] >= LATE_FRAC * matched:
             parts.append(f"Of the collectives that were listed, {who}; {waited}.")
         elif judged is None or judged.straggler is None or not judged.straggler.is_slow:

@@ -48,6 +48,7 @@ def test_the_slow_rank_and_the_phase_that_grew_are_named(tmp_path: Path) -> None
     )
     assert shown.detail.startswith("It was the last in 100.0 % of 57 steps, by 12.0 ms a step after the second last.")
     assert "Of the collectives that were listed, rank 3 came last to 6 of 6" in shown.detail
+    assert "; in these alone rank " in shown.detail
     assert shown.tone == "bad"
     (slow,) = [row for row in shown.table.rows if row.is_behind]
     assert (slow.rank, slow.behind) == (3, "+15.0 %")
