@@ -8,24 +8,41 @@ from collector.edge import Edge
 from collector.format.evaluation import read_step_rows
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
+from collector.format.standing import find_standing
 from collector.format.steps import summarize_steps
+from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.analysis.results import Diagnosis, Suggestion
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.diagnosis.rank_sentences import recall_standstills
 from profiler_server.format import format_duration, format_share
 from profiler_server.report.text import NOTHING_PAYS
 
 
 def write_brief(run: Run) -> list[str]:
-    """Return two or three lines on the first rank. Raises RunError if the run cannot be read or judged."""
+    """Return two or three lines on the first rank, a job that hangs first. Raises RunError if it cannot be read or judged."""
     if not run.ranks:
         raise RunError(f"{run.path} holds no rank yet")
+    found = _judge(run)
+    ranks = [run.read_rank(rank) for rank in run.ranks]
+    if (hang := find_hang(run)) is not None:
+        return [hang.sentence]
+    if find_standing(ranks) is not None:
+        return [found.sentence]
+    stood = recall_standstills(ranks)
+    return [*_say(run, found), *([stood] if stood else [])]
+
+
+def _judge(run: Run) -> Diagnosis:
     judged: list[Diagnosis] = []
     failures: list[Exception] = []
     with Edge(failures.append):
         judged.append(diagnose(run, run.ranks[0]))
     if failures:
         raise RunError(f"{run.path} cannot be judged: {failures[0]!r}")
-    found = judged[0]
+    return judged[0]
+
+
+def _say(run: Run, found: Diagnosis) -> list[str]:
     first = next((entry for entry in found.suggestions if entry.severity != "info"), None)
     if first is None:
         return [found.limit, f"Nothing to change: {found.silence or NOTHING_PAYS}"] if found.limit else [found.sentence]

@@ -15,6 +15,7 @@ from profiler_server.fleet.gauges import Gauges
 from profiler_server.fleet.prometheus import render_metrics
 from profiler_server.page import PageRequest
 from profiler_server.pages.ranks import build as build_ranks
+from profiler_server.report.brief import write_brief
 from profiler_server.report.building import build_report
 from profiler_server.report.text import render_text
 from profiler_server.store.catalog import Catalog
@@ -158,6 +159,9 @@ def test_every_page_says_that_the_job_stands_still(job: Path) -> None:
     report = build_report(run)
     assert (report["hang"]["missing"], report["hang"]["waiting"], report["hang"]["cause"]) == ([1], [0], "standing")
     assert SENTENCE in render_text(report, run)
+    brief = write_brief(run)
+    assert brief[0].startswith(SENTENCE)
+    assert not any(line.startswith(("To change", "Nothing to change", "Predicted")) for line in brief)
     entry = Catalog(job.parent).list_runs().find("job")
     assert entry is not None
     assert entry.headline.stands_still.startswith("Rank 1 has not entered allreduce 812 for 94 s")

@@ -17,6 +17,7 @@ from profiler_server.analysis.steps.outliers import explain_outlier, list_outlie
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.page import PageRequest
 from profiler_server.pages.ranks import build as build_ranks
+from profiler_server.report.brief import write_brief
 from profiler_server.report.building import build_report
 from profiler_server.report.text import render_text
 from profiler_server.store.redaction import redact
@@ -95,6 +96,7 @@ def test_it_is_told_on_overall_on_ranks_and_in_the_report(job: Path) -> None:
     assert compared is not None
     assert compared.detail.endswith(SENTENCE)
     assert render_text(build_report(run), run).count(SENTENCE) == 1
+    assert write_brief(run)[-1] == SENTENCE
 
 
 def test_the_slow_step_says_that_the_job_stood_still(job: Path) -> None:
