@@ -37,6 +37,10 @@ def command(
         bool,
         typer.Option("--redact", help="With --html: leave out the names that are yours, such as host and modules."),
     ] = False,
+    rank: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="One rank, with its own verdict and suggestions; all by default."),
+    ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
@@ -55,21 +59,24 @@ def command(
     from profiler_server.report.text import render_text
 
     opened = find_run(run, find_base_dir(base_dir, context))
+    if rank is not None:
+        opened.rank(rank)  # fails where there is none, and names those that there are
     workers = choose_readers(opened, jobs, dask)
     if html is not None:
-        _write_html(opened, html, redact)
+        _write_html(opened, html, redact, rank)
         return
     if brief:
         from profiler_server.report.brief import write_brief
 
-        typer.echo("\n".join(write_brief(opened)))
+        typer.echo("\n".join(write_brief(opened, rank)))
         return
     if redact:
         raise UsageError("--redact leaves names out of the file that --html FILE writes; give both")
-    report = build_report(opened, workers)
+    report = build_report(opened, workers, rank)
     if is_empty(report) and report["warnings"]:
         raise RunError(f"nothing of {opened.path} can be reported: {report['warnings'][0]}")
-    typer.echo(json.dumps(report, indent=1, ensure_ascii=False) if as_json else render_text(report, opened), nl=as_json)
+    text = json.dumps(report, indent=1, ensure_ascii=False) if as_json else render_text(report, opened, rank)
+    typer.echo(text, nl=as_json)
 
 
 def choose_readers(run: Run, jobs: int | None, dask: str | None) -> Workers:
@@ -88,10 +95,10 @@ def choose_readers(run: Run, jobs: int | None, dask: str | None) -> Workers:
     return workers
 
 
-def _write_html(run: Run, path: Path, redact: bool) -> None:
+def _write_html(run: Run, path: Path, redact: bool, rank: int | None) -> None:
     from profiler_server.web.report_file import render_report
 
-    text = render_report(run, redact)
+    text = render_report(run, redact, rank)
     try:
         write_output(path, text)
     except OSError as error:

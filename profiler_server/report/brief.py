@@ -6,7 +6,7 @@ import contextlib
 
 from collector.edge import Edge
 from collector.format.evaluation import read_step_rows
-from collector.format.run import Run
+from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.standing import find_standing
 from collector.format.steps import summarize_steps
@@ -18,51 +18,52 @@ from profiler_server.format import format_duration, format_share
 from profiler_server.report.text import NOTHING_PAYS
 
 
-def write_brief(run: Run) -> list[str]:
-    """Return two or three lines on the first rank, a job that hangs first. Raises RunError if it cannot be read or judged."""
+def write_brief(run: Run, rank: int | None = None) -> list[str]:
+    """Return two or three lines on a rank, the first by default; a job that hangs first. RunError if it cannot be judged."""
     if not run.ranks:
         raise RunError(f"{run.path} holds no rank yet")
-    found = _judge(run)
-    ranks = [run.read_rank(rank) for rank in run.ranks]
+    chosen = run.rank(rank)
+    found = _judge(run, chosen.rank)
+    ranks = [run.read_rank(each) for each in run.ranks]
     if (hang := find_hang(run)) is not None:
         return [hang.sentence]
     if find_standing(ranks) is not None:
         return [found.sentence]
     stood = recall_standstills(ranks)
-    return [*_say(run, found), *([stood] if stood else [])]
+    return [*_say(chosen, found), *([stood] if stood else [])]
 
 
-def _judge(run: Run) -> Diagnosis:
+def _judge(run: Run, rank: int) -> Diagnosis:
     judged: list[Diagnosis] = []
     failures: list[Exception] = []
     with Edge(failures.append):
-        judged.append(diagnose(run, run.ranks[0]))
+        judged.append(diagnose(run, rank))
     if failures:
         raise RunError(f"{run.path} cannot be judged: {failures[0]!r}")
     return judged[0]
 
 
-def _say(run: Run, found: Diagnosis) -> list[str]:
+def _say(rank: RankRun, found: Diagnosis) -> list[str]:
     first = next((entry for entry in found.suggestions if entry.severity != "info"), None)
     if first is None:
         return [found.limit, f"Nothing to change: {found.silence or NOTHING_PAYS}"] if found.limit else [found.sentence]
     change = f"{first.fix} ({first.title})" if first.fix else first.title
-    return [found.limit or found.sentence, f"To change first: {change}", _say_gain(run, first)]
+    return [found.limit or found.sentence, f"To change first: {change}", _say_gain(rank, first)]
 
 
-def _say_gain(run: Run, entry: Suggestion) -> str:
+def _say_gain(rank: RankRun, entry: Suggestion) -> str:
     step_ns, low_ns, high_ns = entry.predicted_step_ns, entry.predicted_low_ns, entry.predicted_high_ns
     if step_ns is None or low_ns is None or high_ns is None:
         return f"Why: {entry.measured}"
     span = f"{format_duration(step_ns)} ({format_duration(low_ns)} – {format_duration(high_ns)})"
-    mean_ns = _measure_step(run)
+    mean_ns = _measure_step(rank)
     if not mean_ns:
         return f"Predicted: a step of {span}"
     return f"Predicted: a step of {span} instead of {format_duration(mean_ns)}, {format_share(1.0 - step_ns / mean_ns)} less"
 
 
-def _measure_step(run: Run) -> float | None:
+def _measure_step(rank: RankRun) -> float | None:
     with contextlib.suppress(RunError):
-        times = summarize_steps(read_step_rows(run.rank(run.ranks[0])).steps).duration_ns
+        times = summarize_steps(read_step_rows(rank).steps).duration_ns
         return None if times is None else times.mean
     return None

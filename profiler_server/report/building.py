@@ -47,19 +47,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def build_report(run: Run, workers: Workers | None = None) -> dict[str, Any]:
-    """Return the object that `report --json` prints. The verdict and the suggestions are those of the first rank.
+def build_report(run: Run, workers: Workers | None = None, rank: int | None = None) -> dict[str, Any]:
+    """Return the object that `report --json` prints: all ranks, with the verdict and the suggestions of the first, or one.
 
     The ranks are read by `workers`, None for this process. A part that cannot be read, or fails, is absent and named in `warnings`. Raises RunNotFoundError, TableBrokenError or
     NewerSchemaError if the manifests cannot be read.
     """
     warnings: list[str] = []
-    ranks = _report_ranks(run, warnings, workers)
+    chosen = run.ranks if rank is None else (run.rank(rank).rank,)
+    ranks = _report_ranks(run, chosen, warnings, workers)
     return {
         "schema_version": SCHEMA_VERSION,
         "run": _report_run(run),
         "ranks": ranks,
-        **_report_diagnosis(run, warnings),
+        **_report_diagnosis(run, chosen, warnings),
         "judgement": _report_judgement(run, warnings),
         "what_if": _report_what_if(run, warnings),
         "hang": _report_hang(run),
@@ -88,11 +89,11 @@ def _report_run(run: Run) -> dict[str, Any]:
     }
 
 
-def _report_ranks(run: Run, warnings: list[str], workers: Workers | None) -> list[dict[str, Any]]:
+def _report_ranks(run: Run, ranks: Sequence[int], warnings: list[str], workers: Workers | None) -> list[dict[str, Any]]:
     if workers is None or workers.are_here or run.redactor is not None:
-        return [_report_rank(run.read_rank(rank), warnings) for rank in run.ranks]
+        return [_report_rank(run.read_rank(rank), warnings) for rank in ranks]
     found = []
-    tasks = [(run.path, rank) for rank in run.ranks]
+    tasks = [(run.path, rank) for rank in ranks]
     for report, said in workers.run(report_alone, tasks, lambda done: None):
         found.append(report)
         warnings += said
@@ -258,8 +259,7 @@ def _round_times(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _report_diagnosis(run: Run, warnings: list[str]) -> dict[str, Any]:
-    ranks = run.ranks
+def _report_diagnosis(run: Run, ranks: Sequence[int], warnings: list[str]) -> dict[str, Any]:
     unknown = dataclasses.asdict(BoundBy("unknown", None, None, 0.0))
     nothing = {"bound_by": unknown, "suggestions": [], "abstained": []}
     if not ranks:

@@ -24,20 +24,22 @@ _MOST_HELD, _MOST_SLOW = 5, 5
 NOTHING_PAYS = "No change was found that would surely pay."
 
 
-def render_text(report: dict[str, Any], run: Run) -> str:
-    """Return the report of a run, ending in a newline; from the run comes what the object lacks."""
+def render_text(report: dict[str, Any], run: Run, rank: int | None = None) -> str:
+    """Return the report of a run, or of one rank, ending in a newline; from the run comes what the object lacks."""
     head = report["run"]
     created = head["created"][:19].replace("T", " ")
     state = f"{head['state']}, recovered" if head["is_recovered"] else head["state"]
-    ranks = format_ranks(len(report["ranks"]), head["world_size"])
+    ranks = format_ranks(len(run.ranks), head["world_size"])
     origin = ", ".join(part for part in (state, head["source"], ranks, head["host"], f"{created} UTC") if part)
     parts = [
         f"{head['name']}  ({origin})",
         # A job that stands still has steps that say what bound it until then.
-        report["hang"]["sentence"] if report["hang"] and report["hang"]["cause"] != "standing" else say_verdict(run),
-        *(_render_rank(rank, run) for rank in report["ranks"]),
+        report["hang"]["sentence"]
+        if report["hang"] and report["hang"]["cause"] != "standing"
+        else say_verdict(run, rank),
+        *(_render_rank(each, run) for each in report["ranks"]),
         _render_comparison(run),
-        _render_suggestions(report, run),
+        _render_suggestions(report, run, rank),
     ]
     if report["abstained"]:
         lines = [f"  {a['rule']}: missing: {a['missing']}. {a['how']}" for a in report["abstained"]]
@@ -47,25 +49,25 @@ def render_text(report: dict[str, Any], run: Run) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def say_verdict(run: Run) -> str:
-    """Return what the first rank is bound by, and how sure that is."""
-    found = _diagnose(run)
+def say_verdict(run: Run, rank: int | None = None) -> str:
+    """Return what a rank, the first by default, is bound by, and how sure that is."""
+    found = _diagnose(run, rank)
     if found is None:
         return "What the run is bound by cannot be said; the warnings say why."
     sure = found.bound_by.confidence
     return f"{found.sentence} {sure[:1].upper()}{sure[1:]}." if sure else found.sentence
 
 
-def explain_silence(run: Run) -> str:
+def explain_silence(run: Run, rank: int | None = None) -> str:
     """Return why there is no suggestion, empty where there is one."""
-    found = _diagnose(run)
+    found = _diagnose(run, rank)
     return found.silence if found else "The run could not be judged."
 
 
-def _diagnose(run: Run) -> Diagnosis | None:
+def _diagnose(run: Run, rank: int | None) -> Diagnosis | None:
     found: list[Diagnosis] = []
     with Edge(lambda error: None):  # said in the warnings already
-        found += [diagnose(run, rank) for rank in run.ranks[:1]]
+        found += [diagnose(run, each) for each in (run.ranks[:1] if rank is None else (rank,))]
     return found[0] if found else None
 
 
@@ -181,9 +183,9 @@ def _render_times(times: dict[str, int | None], noun: str) -> str:
     )
 
 
-def _render_suggestions(report: dict[str, Any], run: Run) -> str:
+def _render_suggestions(report: dict[str, Any], run: Run, rank: int | None) -> str:
     if not report["suggestions"]:
-        return f"Suggestions: none. {explain_silence(run)}"
+        return f"Suggestions: none. {explain_silence(run, rank)}"
     asked = [entry for entry in report["suggestions"] if entry["severity"] != "info"]
     noted = [entry for entry in report["suggestions"] if entry["severity"] == "info"]
     lines = ["Suggestions"] if asked else [f"Suggestions: none. {NOTHING_PAYS}"]

@@ -58,21 +58,21 @@ class RankView:
         return "device" if any(row["device_self_ns"] for row in self.data["operators"]) else "host"
 
 
-def render_report(run: Run, redact: bool = False) -> str:
-    """Return the file. With `redact` it holds no name that the user gave. Raises as `build_report` does."""
+def render_report(run: Run, redact: bool = False, rank: int | None = None) -> str:
+    """Return the file, of one rank where that is given. With `redact` it holds no name that the user gave. Raises as `build_report` does."""
     shown = redact_run(run) if redact else run
-    report = build_report(shown)
+    report = build_report(shown, rank=rank)
     if redact:
         # Messages about files name their path.
         report["warnings"] = [text.replace(str(run.path), "RUN") for text in report["warnings"]]
-    ranks = tuple(_view_rank(shown.rank(rank["rank"]), rank) for rank in report["ranks"][:RANKS_SHOWN])
+    ranks = tuple(_view_rank(shown.rank(each["rank"]), each) for each in report["ranks"][:RANKS_SHOWN])
     templates = Templates(find_frontend() / "templates", Links(lambda: ""))
     return templates.render(
         "report.html",
         style=_embed_styles(),
         report=report,
-        sentence=say_verdict(shown),
-        silence=explain_silence(shown),
+        sentence=say_verdict(shown, rank),
+        silence=explain_silence(shown, rank),
         average=explain_average(_select_steps(shown, [view.data["rank"] for view in ranks])),
         ranks=ranks,
         ranks_left_out=len(report["ranks"]) - len(ranks),

@@ -32,7 +32,7 @@ def _judge(case: Case) -> Finding | None:
         "more than chance and the differences among the others explain.",
         advice=f"Look at rank {slow}: its suggestions and its phases beside those of another rank. Uneven data, a "
         "busy host or a slower device are the usual causes.",
-        change=f"profiler-server report RUN --json  # compare ranks[{slow}] with the others",
+        change=f"profiler-server report RUN --rank {slow}",
         fix=f"a rank {slow} as fast as {others}",
         evidence=(
             Evidence("ranks", "sort=-own", "All ranks side by side"),

@@ -27,7 +27,7 @@ def _judge(case: Case) -> Finding | None:
         "and is the slowest for that.",
         advice=f"Look at what rank {slow} reads and where: its part of the data, its disk or mount, the cores that its "
         "workers share with other programs. A suggestion on its own page may say more.",
-        change=f"profiler-server report RUN --json  # the suggestions of ranks[{slow}]",
+        change=f"profiler-server report RUN --rank {slow}",
         fix=f"a loader of rank {slow} as fast as the others'",
         evidence=(
             Evidence("data", f"rank={slow}", f"The data pipeline of rank {slow}"),
