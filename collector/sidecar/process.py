@@ -17,6 +17,7 @@ from collector.format.schema.reading import read_small_text
 from collector.notes import Notes
 from collector.sidecar.lock import hold_lock
 from collector.sidecar.recorder import Recorder
+from collector.sidecar.terminal import lend_log_file
 
 POLL_S = 0.2
 TAKEOVER_S = 30.0
@@ -35,17 +36,17 @@ def start_sidecar(rank_folder: Path, log: int | None = None) -> subprocess.Popen
         "MALLOC_ARENA_MAX": "1",
         "MALLOC_TRIM_THRESHOLD_": "262144",
     }
-    inherited = () if log is None else (log,)
-    with open(events_path(rank_folder) / LOG_FILE, "ab") as output:
+    logs = () if log is None else (log,)
+    with lend_log_file() as lent, open(events_path(rank_folder) / LOG_FILE, "ab") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", "collector.expendable", "collector.sidecar", str(rank_folder), *map(str, inherited)],
+            [sys.executable, "-m", "collector.expendable", "collector.sidecar", str(rank_folder), *map(str, logs)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             cwd="/",  # a file of the user's in the current folder must not shadow a module
             env=environment,
             start_new_session=True,
-            pass_fds=inherited,
+            pass_fds=(*logs, *lent),
         )
 
 

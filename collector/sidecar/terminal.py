@@ -1,10 +1,17 @@
-"""One line on the stderr of the training, written by another process while the training stands still."""
+"""One line on the stderr of the training, written by another process while the training stands still.
+
+A file that is opened anew has a position of its own: what the training writes next would overwrite the line. So where
+stderr is a regular file, as in `python train.py > job.log 2>&1`, the sidecar is given a duplicate, which shares the position.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 _STDERR = 2
 _LONGEST = 2_000
@@ -19,31 +26,68 @@ def describe_terminal() -> list[int]:
         found = os.fstat(_STDERR)
     except (OSError, ValueError):
         return []
-    return [found.st_dev, found.st_ino]
+    return _identify(found)
+
+
+@contextmanager
+def lend_log_file() -> Iterator[tuple[int, ...]]:
+    """Give a duplicate of stderr for a process that is to write to it, where it is a regular file; nothing otherwise.
+
+    A pipe is not lent: its reader would wait for the end of that process too.
+    """
+    lent: list[int] = []
+    with suppress(OSError):
+        if describe_terminal() and stat.S_ISREG(os.fstat(_STDERR).st_mode):
+            lent.append(fcntl.fcntl(_STDERR, fcntl.F_DUPFD_CLOEXEC, _STDERR + 1))
+    try:
+        yield tuple(lent)
+    finally:
+        for descriptor in lent:
+            os.close(descriptor)
 
 
 def say_on_terminal(pid: int, terminal: list[int], text: str) -> bool:
     """Write a line to the stderr of a process; False where it has none, another file in its place, or it is full.
 
-    The file is opened for this line alone: a descriptor that this process kept would hold a pipe open after the
-    training's end, and whoever reads it would wait. Nothing of it waits for a reader, and no terminal is taken over.
+    Other than a regular file that was lent, it is opened for this line alone: a descriptor that this process kept would hold
+    a pipe open after the training's end, and whoever reads it would wait. Nothing of it waits for a reader, and no terminal
+    is taken over.
     """
     line = "".join(letter if letter.isprintable() else " " for letter in text)[:_LONGEST] + "\n"
+    path = f"/proc/{pid}/fd/{_STDERR}"
     flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
-        target = os.open(f"/proc/{pid}/fd/{_STDERR}", flags)
+        if _identify(os.stat(path)) != terminal:
+            return False
+        lent = _find_lent(terminal)
+        target = os.open(path, flags) if lent is None else lent
     except OSError:
         return False
     try:
         found = os.fstat(target)
-        if [found.st_dev, found.st_ino] != terminal or not _takes_text(found.st_mode):
+        if _identify(found) != terminal or not _takes_text(found.st_mode):
             return False
         os.write(target, line.encode("utf-8", "replace"))
         return True
     except OSError:
         return False
     finally:
-        os.close(target)
+        if lent is None:
+            os.close(target)
+
+
+def _identify(found: os.stat_result) -> list[int]:
+    return [found.st_dev, found.st_ino]
+
+
+def _find_lent(terminal: list[int]) -> int | None:
+    """Return the descriptor of this process that is a duplicate of the training's stderr; None without one."""
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # that of the listing is closed by now
+            found = os.fstat(int(name))
+            if _identify(found) == terminal and stat.S_ISREG(found.st_mode):
+                return int(name)
+    return None
 
 
 def _takes_text(mode: int) -> bool:

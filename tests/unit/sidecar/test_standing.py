@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -245,6 +247,42 @@ def test_the_line_reaches_a_pipe_and_a_file_and_breaks_no_terminal(tmp_path: Pat
     os.close(reader)
     assert not write_to(writer, "nobody reads it")
     os.close(writer)
+
+
+TRAINING = """
+import os, subprocess, sys
+from collector.sidecar.terminal import describe_terminal, lend_log_file
+os.write(2, b"epoch 1\\n")
+said = f"from collector.sidecar.terminal import say_on_terminal as say; say({os.getpid()}, {describe_terminal()}, 'stands still')"
+with lend_log_file() as lent:
+    print(len(lent), flush=True)
+    subprocess.run([sys.executable, "-c", said], pass_fds=lent, stderr=subprocess.DEVNULL, check=True)
+os.write(2, b"epoch 2\\n")
+"""
+
+
+@pytest.mark.parametrize("mode", ["wb", "ab"])
+def test_what_the_training_prints_next_stands_after_the_line(tmp_path: Path, mode: str) -> None:
+    with open(tmp_path / "job.log", mode) as log:
+        subprocess.run([sys.executable, "-c", TRAINING], stderr=log, stdout=log, check=True)
+    assert (tmp_path / "job.log").read_text() == "epoch 1\n1\nstands still\nepoch 2\n"
+
+
+def test_a_pipe_is_not_held_open_by_another_process() -> None:
+    done = subprocess.run([sys.executable, "-c", TRAINING], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("0\n", "epoch 1\nstands still\nepoch 2\n")
+
+
+def test_a_log_that_is_no_longer_stderr_is_left_alone(tmp_path: Path) -> None:
+    with open(tmp_path / "old.log", "wb") as old, open(tmp_path / "new.log", "wb") as new:
+        known = os.fstat(old.fileno())
+        child = os.posix_spawn("/bin/sleep", ["sleep", "60"], {}, file_actions=[(os.POSIX_SPAWN_DUP2, new.fileno(), 2)])
+        try:
+            assert not say_on_terminal(child, [known.st_dev, known.st_ino], "stands still")
+        finally:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+    assert (tmp_path / "old.log").read_bytes() == (tmp_path / "new.log").read_bytes() == b""
 
 
 def test_a_full_pipe_is_not_waited_for() -> None:
