@@ -33,11 +33,11 @@ def from_numbers(values: npt.NDArray[Any], absent: npt.NDArray[np.bool_] | None 
 
 
 def from_texts(texts: Sequence[str | None]) -> pa.Array:
-    """Return texts, null for None."""
-    parts = [b"" if text is None else text.encode() for text in texts]
+    """Return texts, null for None. Half characters, which no file can hold, become question marks."""
+    parts = [b"" if text is None else text.encode("utf-8", "replace") for text in texts]
     ends = list(accumulate(map(len, parts), initial=0))
     if ends[-1] > _OFFSETS_END:
-        return pa.array(texts, pa.string())
+        return pa.array([None if text is None else text.encode("utf-8", "replace") for text in texts], pa.string())
     absent = np.array([text is None for text in texts], bool)
     validity = _pack(~absent) if absent.any() else None
     offsets = pa.py_buffer(np.array(ends, np.int32))

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from collector.format import arrays
 from collector.format.arrays import from_numbers, from_texts, from_values
 from tests.support.traces import training_steps, write_trace
 
@@ -46,9 +47,11 @@ def test_numbers_that_do_not_fit_are_refused(values: Any) -> None:
         from_values(values, pa.int32())
 
 
-def test_texts_of_no_utf8_are_refused() -> None:
-    with pytest.raises(UnicodeEncodeError):
-        from_texts(["\ud800"])
+@pytest.mark.parametrize("most", [None, 2])
+def test_half_characters_become_question_marks(most: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if most is not None:
+        monkeypatch.setattr(arrays, "_OFFSETS_END", most)
+    assert from_texts(["a\ud800b", None, "c"]).to_pylist() == ["a?b", None, "c"]
 
 
 def test_an_import_does_without_pandas(tmp_path: Path) -> None:

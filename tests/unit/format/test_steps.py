@@ -56,9 +56,9 @@ def test_phases_sum_to_the_mean_step_and_shares_to_one() -> None:
 
 
 def test_percentiles_interpolate_between_closest_ranks() -> None:
-    spread = summarize_durations(np.array([10, 20, 30, 40], dtype=np.int64))
+    spread = summarize_durations(np.arange(10, 210, 10, dtype=np.int64))
     assert spread is not None
-    assert (spread.min, spread.p50, spread.p90, spread.max) == pytest.approx((10, 25.0, 37.0, 40))
+    assert (spread.min, spread.p50, spread.p90, spread.max) == pytest.approx((10, 105.0, 181.0, 200))
 
 
 def test_figures_of_known_times() -> None:
