@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -26,7 +27,8 @@ class WhatIf:
     `touches` names each part of the step that the change can shorten, with the time of that part as measured: nothing
     else becomes shorter. `feeds` says that only making and receiving batches changes. `best` is the change where all goes
     that it is about, for one whose extent is up to the user: its step is the lower end of the range. `eases` says that
-    the training thread has less to compute, which leaves its caches to the rest of the step.
+    the training thread has less to compute, which leaves its caches to the rest of the step. `bound_ns` is what it can
+    save as things stand, where the rest of the job sets a limit to that.
     """
 
     change: Callable[[LoopModel], LoopModel]
@@ -34,6 +36,7 @@ class WhatIf:
     feeds: bool = False
     best: Callable[[LoopModel], LoopModel] | None = None
     eases: bool = False
+    bound_ns: float = math.inf
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from profiler_server.analysis.ranks.spread import Ddp
 from profiler_server.analysis.ranks.stragglers import Judgement, Straggler
 
+MOST_OF_DELAY = 1.25
+"""Of the delay of a slow rank as it was measured, a mended one saves so much at most: one that asked for too much of the
+host held more up than itself."""
 _MOST_OF = 0.5
 
 
@@ -35,6 +39,12 @@ class Ranks:
     @property
     def straggler(self) -> Straggler | None:
         return self.judgement.straggler
+
+    def find_bound_ns(self, rank: int) -> float:
+        """Return what a rank whose loader holds the others up saves at most by a faster one: then it waits for them."""
+        slow = self.straggler
+        bounds = slow is not None and slow.rank == rank and self.waits_for_one_loader and not self.judgement.is_hidden
+        return slow.gain_ns if slow is not None and bounds else math.inf
 
     @property
     def waits_for_one_loader(self) -> bool:

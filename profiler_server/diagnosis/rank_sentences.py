@@ -134,17 +134,19 @@ def describe_straggler(judged: Judgement, noun: str = "step") -> str:
 
 
 def _describe_slow(straggler: Straggler, judged: Judgement, noun: str) -> str:
-    who = "the other rank" if straggler.others == 1 else f"{straggler.others:,} others"
-    late = format_duration(straggler.own_ns - straggler.others_ns)
-    does = f"takes {late} longer than {who}" if judged.is_hidden else f"holds {who} up {late}"
-    text = (
-        f"Rank {straggler.rank} {does} a {noun} ({format_share(straggler.late_frac)}): {name_causes(straggler.causes)}."
-    )
+    who = "the other rank" if straggler.others == 1 else f"{straggler.others - len(judged.also_slow):,} others"
+    slow = format_ranks_named(sorted([straggler.rank, *judged.also_slow])).capitalize()
+    if judged.is_hidden:
+        longer = format_duration(straggler.own_ns - straggler.others_ns)
+        does, share = f"Rank {straggler.rank} takes {longer} longer than {who}", straggler.late_frac
+    else:
+        hold = "hold" if judged.also_slow else "holds"
+        does, share = f"{slow} {hold} {who} up {format_duration(straggler.gain_ns)}", judged.gain_frac
+    text = f"{does} a {noun} ({format_share(share)}): {name_causes(straggler.causes)}."
     if straggler.causes and straggler.causes[0].name == straggler.phase:
+        owner = f"Rank {straggler.rank}'s" if judged.also_slow else "Its"
         before, now = format_duration(straggler.phase_others_ns), format_duration(straggler.phase_ns)
-        text += f" Its {_name_cause(straggler.phase)} takes {now} against {before}."
-    if judged.also_slow:
-        text += f" Slow as well: {format_ranks_named(judged.also_slow)}."
+        text += f" {owner} {_name_cause(straggler.phase)} takes {now} against {before}."
     return text
 
 
@@ -162,9 +164,11 @@ def describe_evidence(judged: Judgement, noun: str = "step") -> str:
     straggler = judged.straggler
     text = ""
     if straggler.is_slow:
+        who = f"Rank {straggler.rank}" if judged.also_slow else "It"
+        others = "the median of the others" if straggler.others > 1 else "the other"
         text = (
-            f"It was the last in {format_share(straggler.last_frac)} of {judged.steps:,} {_plural(noun)}, by "
-            f"{format_duration(straggler.gain_ns)} a {noun} after the second last. "
+            f"{who} was the last in {format_share(straggler.last_frac)} of {judged.steps:,} {_plural(noun)}, and is behind "
+            f"{others} by {format_share(straggler.late_frac)} of the {noun}. "
         )
     elif judged.rotation is not None and judged.last_frac:
         most = max(judged.last_frac.values())

@@ -102,7 +102,8 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
     floor_ns = min(now.find_floor_ns(case, what_if), now_ns)
     doubt = find_doubt(loop, now.model, changed)
     fed = _find_fed_step(case, what_if, now, changed, doubt)
-    predicted = min(max(loop.predict_ns(changed) if fed is None else fed.step_ns, floor_ns), now_ns)
+    bound_ns = max(floor_ns, case.steps.mean_ns - what_if.bound_ns)
+    predicted = min(max(loop.predict_ns(changed) if fed is None else fed.step_ns, bound_ns), now_ns)
     gain = now_ns - predicted
     least, most = finding.gain_range
     best = predicted if what_if.best is None else loop.predict_ns(what_if.best(now.model))

@@ -19,6 +19,7 @@ from profiler_server.analysis.data.prediction import predict_without_loading
 from profiler_server.analysis.replay.results import Gain
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import WhatIf
+from profiler_server.diagnosis.rank_facts import MOST_OF_DELAY
 
 _COMPUTED_PARTS = ("anomaly", "outside", "stalls", "gc")
 """Parts of a step in which the training thread computes something that is no operator."""
@@ -55,7 +56,9 @@ def choose_workers(case: Case) -> Choice:
 def feed(case: Case, change: Callable[[LoopModel], LoopModel], spared_ns: float = 0.0) -> WhatIf:
     """Return the what-if of a change to how batches are made: at most the wait for data goes, and what else is spared."""
     spared = {"processors": spared_ns} if spared_ns else {}
-    return WhatIf(change, {"data_wait": case.data_wait_ns, **spared}, feeds=True)
+    bound_ns = case.ranks.find_bound_ns(case.manifest.rank)
+    wait_ns = min(case.data_wait_ns, MOST_OF_DELAY * bound_ns)
+    return WhatIf(change, {"data_wait": wait_ns, **spared}, feeds=True, bound_ns=bound_ns)
 
 
 def find_spared_ns(case: Case) -> float:
@@ -142,6 +145,17 @@ def name_shortened(case: Case, what_if: WhatIf | None) -> tuple[str, ...]:
     known = tuple(phase.name for phase in PHASES if phase.name in found)
     is_told = len(known) == len(found) and (not case.device.is_used or found <= _HOST_PHASES)
     return known if is_told else ()
+
+
+def mend_ranks(case: Case, part: str) -> WhatIf:
+    """Return the what-if of slow ranks that are in time: of every rank the step is that of the job without their delay.
+
+    All of it is saved in one part of this rank's step.
+    """
+    judged = case.ranks.judgement
+    gain_ns = judged.straggler.gain_ns if judged.straggler is not None else 0.0
+    saved_ns = max(case.steps.mean_ns - (judged.step_ns or case.steps.mean_ns) + gain_ns, 0.0)
+    return WhatIf(lambda model: replace(model, extra_ns=model.extra_ns - saved_ns), {part: MOST_OF_DELAY * saved_ns})
 
 
 def drop_extra(case: Case, saved_ns: float) -> WhatIf:

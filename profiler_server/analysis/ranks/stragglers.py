@@ -54,7 +54,8 @@ class Straggler:
     difference against that, `late_frac` against the whole step. `phase` is the phase that exceeds the others' median by
     most. `is_slow` says that the rank is behind by more than noise explains, `is_unsure` that it is behind and noise may
     explain it. `others` is how many there are. `last_frac` is the share of the steps in which it was the last;
-    `gain_ns` what the step gains at most if it alone were in time; `causes` what it did longer than the others in the
+    `gain_ns` what the step gains at most if it were in time, and those that are slow as well: how long they hold the job
+    up; `causes` what it did longer than the others in the
     steps to which it came last, the longest first.
     """
 
@@ -112,6 +113,11 @@ class Judgement:
     is_hidden: bool = False
     uneven_correlation: float | None = None
     garbage: Garbage | None = None
+
+    @property
+    def gain_frac(self) -> float:
+        """The share of the step by which the slow ranks hold the others up."""
+        return self.straggler.gain_ns / self.step_ns if self.straggler is not None and self.step_ns else 0.0
 
 
 _JUDGED: MemoryCache[tuple[Judgement, Lateness | None]] = MemoryCache(16)
@@ -186,9 +192,15 @@ def _judge_lateness(ranks: Sequence[RankSummary], lateness: Lateness, together: 
     blame = np.bincount(lateness.last, weights=lateness.margin_ns, minlength=len(ranks)) / len(steps)
     numbers = lateness.ranks
     limits = _measure_limits(late, step_ns)
-    straggler = _describe(ranks, _Place(late, limits, last, blame), step_ns, together)
+    straggler = _describe(ranks, _Place(late, limits, last), step_ns, together)
+    also_slow = tuple(
+        number
+        for number, value in zip(numbers, np.median(late, axis=1).tolist(), strict=True)
+        if len(ranks) >= LEAST_RANKS and straggler.is_slow and value > limits.least_ns and number != straggler.rank
+    )
+    gain_ns = _measure_gain(lateness, (straggler.rank, *also_slow)) / len(steps)
     found = Judgement(
-        straggler=straggler,
+        straggler=replace(straggler, gain_ns=gain_ns),
         source=lateness.source,
         meetings=len(lateness.step),
         steps=len(steps),
@@ -197,17 +209,21 @@ def _judge_lateness(ranks: Sequence[RankSummary], lateness: Lateness, together: 
         last_frac=dict(zip(numbers, last.tolist(), strict=True)),
         least_frac=limits.least_ns / step_ns if step_ns else None,
         residual_ns=lateness.residual_ns,
-        also_slow=tuple(
-            number
-            for number, value in zip(numbers, np.median(late, axis=1).tolist(), strict=True)
-            if len(ranks) >= LEAST_RANKS and straggler.is_slow and value > limits.least_ns and number != straggler.rank
-        ),
+        also_slow=also_slow,
         is_hidden=lateness.source == "steps" and not together.held_ns.any(),
     )
     rotation = None if straggler.is_slow else _find_rotation(lateness, late, step_ns, together)
     return replace(
         found, rotation=rotation, uneven_correlation=find_uneven_work(together), garbage=weigh_garbage(together)
     )
+
+
+def _measure_gain(lateness: Lateness, slow: Sequence[int]) -> float:
+    """Return how much earlier all meetings together would be without these ranks."""
+    late = np.nan_to_num(lateness.late_ns, nan=-np.inf)
+    rest = late[~np.isin(lateness.ranks, slow)].max(axis=0, initial=-np.inf)
+    # A meeting of these ranks alone holds nobody else up.
+    return float((late.max(axis=0) - rest)[np.isfinite(rest)].sum())
 
 
 @dataclass(frozen=True)
@@ -224,7 +240,6 @@ class _Place:
     late_ns: Floats
     limits: _Limits
     last_frac: Floats
-    blame_ns: Floats
 
 
 def _measure_limits(late_ns: Floats, step_ns: float) -> _Limits:
@@ -265,7 +280,6 @@ def _describe(ranks: Sequence[RankSummary], place: _Place, step_ns: float, toget
         is_unsure=far and not sure,
         late_frac=excess / step_ns if step_ns else 0.0,
         last_frac=float(place.last_frac[row]),
-        gain_ns=float(place.blame_ns[row]),
         causes=find_starvation(excess, slow.starved_frac * slow.step_ns, starved)
         or find_causes(together, together.mark(slow.rank)),
     )

@@ -17,17 +17,17 @@ def _judge(case: Case) -> Finding | None:
     if case.ranks.waits_for_one_loader:
         return None  # slow_rank_loader says more
     slow, others = straggler.rank, "the others" if straggler.others > 1 else "the other rank"
+    middle = "the median of the others" if straggler.others > 1 else others
     who = "they wait" if straggler.others > 1 else "it waits"
+    judged = case.ranks.judgement
     wait = (
-        f"whether {who} for the difference was not seen"
-        if case.ranks.judgement.is_hidden
-        else f"{who} for the difference"
+        f"whether {who} for it was not seen"
+        if judged.is_hidden
+        else f"{who} for it, {format_duration(straggler.gain_ns)} a step ({format_share(judged.gain_frac)})"
     )
     return Finding(
         title=f"Rank {slow} is slower than {others}",
-        measured=f"Rank {slow} works {format_duration(straggler.own_ns)} per step outside of collectives, {others} "
-        f"{format_duration(straggler.others_ns)}; {wait}, {format_share(straggler.late_frac)} of the "
-        f"step. It is the last in {format_share(straggler.last_frac)} of the steps.",
+        measured=f"Rank {slow} is behind {middle} by {format_share(straggler.late_frac)} of the step; {wait}. It is the last in {format_share(straggler.last_frac)} of the steps.",
         threshold=f"One rank is behind the median of the others by {format_share(BEHIND_FRAC)} of the step or more, and by "
         "more than chance and the differences among the others explain.",
         advice=f"Look at rank {slow}: its suggestions and its phases beside those of another rank. Uneven data, a "

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from profiler_server.analysis.results import Evidence
 from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule, WhatIf
+from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import RANK_LOADER_FRAC
-from profiler_server.diagnosis.what_if import drop_extra, shorten_step
+from profiler_server.diagnosis.rank_facts import MOST_OF_DELAY
+from profiler_server.diagnosis.what_if import mend_ranks
 from profiler_server.format import format_duration, format_share
+
+_LEAST = 0.6
+"""Of the measured delay: a loader that is mended varies as the others' do, and is the last now and then."""
 
 
 def _judge(case: Case) -> Finding | None:
@@ -21,8 +25,8 @@ def _judge(case: Case) -> Finding | None:
     return Finding(
         title=f"The loader of rank {slow} is slow",
         measured=f"Rank {slow} waits {format_duration(straggler.phase_ns)} per step for data, the others "
-        f"{format_duration(straggler.phase_others_ns)}; they wait for it, {format_share(behind_ns / case.steps.mean_ns)} of "
-        "the step.",
+        f"{format_duration(straggler.phase_others_ns)}; it holds them up {format_duration(straggler.gain_ns)} a step "
+        f"({format_share(case.ranks.judgement.gain_frac)}).",
         threshold=f"One rank waits longer for data than the others by {format_share(RANK_LOADER_FRAC)} of the step or more, "
         "and is the slowest for that.",
         advice=f"Look at what rank {slow} reads and where: its part of the data, its disk or mount, the cores that its "
@@ -34,16 +38,9 @@ def _judge(case: Case) -> Finding | None:
             Evidence("ranks", "sort=-own", "All ranks side by side"),
         ),
         tier="A",
-        what_if=_speed_up(case, behind_ns, slow),
-        gain_range=(0.5, 1.1),
+        what_if=mend_ranks(case, "data_wait" if case.manifest.rank == slow else "communication"),
+        gain_range=(_LEAST, MOST_OF_DELAY),
     )
-
-
-def _speed_up(case: Case, behind_ns: float, slow: int) -> WhatIf:
-    if case.manifest.rank == slow:
-        return drop_extra(case, min(behind_ns, case.data_wait_ns))
-    held_ns = min(behind_ns, case.steps.phases_ns["communication"])
-    return shorten_step(case, "communication", held_ns, 1.0)
 
 
 RULE = Rule("slow_rank_loader", knob="rank_loader", effort="code", judge=_judge)

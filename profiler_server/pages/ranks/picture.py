@@ -20,8 +20,6 @@ class HoldUp:
     cause: str
     work: str
     wait: str
-    own: str
-    others_own: str
 
 
 def draw_hold_up(judged: Judgement) -> HoldUp | None:
@@ -37,6 +35,4 @@ def draw_hold_up(judged: Judgement) -> HoldUp | None:
         cause=name_causes(found.causes),
         work=percent(found.others_ns, found.own_ns),
         wait=percent(late_ns, found.own_ns),
-        own=format_duration(found.own_ns),
-        others_own=format_duration(found.others_ns),
     )

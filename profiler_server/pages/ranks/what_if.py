@@ -46,7 +46,7 @@ def view_what_if(found: WhatIf | None) -> WhatIfView | None:
         return None
     if found.slowdown is None:
         return WhatIfView("", "", found.reason, (), (), (), False)
-    gains = found.mend_rank_gain_ns or {}
+    gains = _choose_gains(found)
     return WhatIfView(
         sentence=say_slowdown(found),
         note=_say_how(found),
@@ -68,13 +68,19 @@ def say_slowdown(found: WhatIf) -> str:
         f"If each rank took the mean time of all for the same work, the step would be {format_share(found.waste_frac)} shorter "
         f"(slowdown {found.slowdown:.2f})."
     )
-    gains = found.mend_rank_gain_ns or {}
+    gains = _choose_gains(found)
     best = max(gains, key=lambda rank: gains[rank], default=None)
     if best is not None and gains[best] > 0:
         text += f" Rank {best} alone at that mean gains {format_duration(gains[best])} a step."
     if found.stage_share is not None and found.stage_share >= 0.5:
         text += f" The last stage accounts for {format_share(found.stage_share)} of the loss: move layers to earlier stages."
     return text
+
+
+def _choose_gains(found: WhatIf) -> Mapping[int, float]:
+    """Return what mending a rank gains where operations are replayed. Of ranks that meet in each step the table of ranks
+    tells it, measured step by step and not against the mean of all."""
+    return (found.mend_rank_gain_ns or {}) if found.method == "replay" else {}
 
 
 def _say_how(found: WhatIf) -> str:

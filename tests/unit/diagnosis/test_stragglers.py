@@ -13,6 +13,7 @@ from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import find_straggler, judge_ranks
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_straggler
+from profiler_server.format import format_duration
 from tests.support.cases import plan_of
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import MS, build_run, build_steps
@@ -52,3 +53,54 @@ def test_a_rank_that_is_behind_in_every_step_is_no_chance_however_much_steps_var
     assert (found.rank, found.is_slow, found.is_unsure) == (1, True, False)
     first = next(entry for entry in diagnose(run, 0).suggestions if entry.rule == "fixed_straggler")
     assert first.title == "Rank 1 is slower than the other rank"
+
+
+@pytest.fixture
+def slow_loader(tmp_path: Path) -> Run:
+    """Four ranks that vary each by itself; rank 2 waits 30 ms longer for its data in each step."""
+    plan = dataclasses.replace(plan_of(), ranks=4, steps=80)
+    run = open_run(build_run(tmp_path / "run", plan))
+    extra = np.random.default_rng(5).exponential(8.0, (4, 80))
+    extra[2] += 30.0
+    for rank in range(4):
+        rows = build_steps(plan)
+        for row, own, last in zip(rows, extra[rank], extra.max(axis=0), strict=True):
+            row["data_wait_ns"] += int(own * MS)
+            row["communication_ns"] += int((last - own) * MS)
+        lay_end_to_end(rows)
+        write_rows(run.rank(rank).folder, "steps", rows)
+    return open_run(run.path)
+
+
+def test_every_page_says_the_same_of_one_slow_loader(slow_loader: Run) -> None:
+    judged = judge_ranks(summarize_ranks(slow_loader))
+    straggler = judged.straggler
+    assert straggler is not None
+    gain = format_duration(straggler.gain_ns)
+    assert describe_straggler(judged).startswith(f"Rank 2 holds 3 others up {gain} a step (")
+    assert format_duration((judged.blame_ns or {})[2]) == gain
+    for rank in range(4):
+        (found,) = (entry for entry in diagnose(slow_loader, rank).suggestions if entry.rule == "slow_rank_loader")
+        assert found.predicted_step_ns is not None
+        assert found.predicted_low_ns is not None
+        assert found.predicted_high_ns is not None
+        assert found.predicted_step_ns == pytest.approx(judged.step_ns - straggler.gain_ns, rel=1e-3)
+        assert found.predicted_low_ns < found.predicted_step_ns - 2 * MS
+        assert found.predicted_step_ns + 2 * MS < found.predicted_high_ns
+        assert f"it holds them up {gain} a step" in found.measured
+
+
+def test_two_slow_ranks_hold_the_others_up_together(tmp_path: Path) -> None:
+    plan = dataclasses.replace(plan_of(), ranks=6, steps=60)
+    run = open_run(build_run(tmp_path / "run", plan))
+    for rank in range(6):
+        rows = build_steps(plan)
+        for row in rows:
+            slow = {4: 20, 5: 21}.get(rank, 0)
+            row["backward_ns"] += slow * MS
+            row["communication_ns"] += (21 - slow) * MS
+        lay_end_to_end(rows)
+        write_rows(run.rank(rank).folder, "steps", rows)
+    judged = judge_ranks(summarize_ranks(open_run(run.path)))
+    assert judged.also_slow == (4,)
+    assert describe_straggler(judged).startswith("Ranks 4, 5 hold 4 others up 21.0 ms a step (")

@@ -46,7 +46,9 @@ def test_the_slow_rank_and_the_phase_that_grew_are_named(tmp_path: Path) -> None
     assert shown.sentence == (
         "Rank 3 holds 3 others up 12.0 ms a step (15.0 %): data wait. Its data wait takes 12.4 ms against 400 µs."
     )
-    assert shown.detail.startswith("It was the last in 100.0 % of 57 steps, by 12.0 ms a step after the second last.")
+    assert shown.detail.startswith(
+        "It was the last in 100.0 % of 57 steps, and is behind the median of the others by 15.0 % of the step."
+    )
     assert "Of the collectives that were listed, rank 3 came last to 6 of 6" in shown.detail
     assert "; in these alone rank " in shown.detail
     assert shown.tone == "bad"

@@ -14,6 +14,7 @@ def test_a_slow_rank_is_named_with_what_mending_it_gains() -> None:
         by_rank={0: 1.0, 3: 1.25},
         by_operation={"data_wait": 1.2, "forward": 1.01},
         mend_rank_gain_ns={0: 10.0, 3: 20e6},
+        method="replay",
     )
     view = view_what_if(found)
     assert view is not None
@@ -21,6 +22,14 @@ def test_a_slow_rank_is_named_with_what_mending_it_gains() -> None:
     assert [(row.name, row.gain) for row in view.ranks] == [("rank 3", "20.0 ms"), ("rank 0", "nothing")]
     assert [row.name for row in view.operations] == ["Data wait", "Forward"]
     assert view.ranks[0].loss_frac == 1.0
+
+
+def test_what_mending_a_rank_gains_is_not_told_twice_where_ranks_meet_in_each_step() -> None:
+    found = WhatIf(slowdown=1.25, waste_frac=0.2, by_rank={3: 1.25}, mend_rank_gain_ns={3: 20e6}, method="steps")
+    view = view_what_if(found)
+    assert view is not None
+    assert not view.has_gain
+    assert "alone" not in view.sentence
 
 
 def test_an_even_job_has_nothing_to_mend() -> None:
