@@ -45,19 +45,23 @@ def render_markdown(verdict: Verdict) -> str:
 
 
 def render_junit(verdict: Verdict) -> str:
-    """Return the verdict as a JUnit test suite of one case; an undecided one is skipped, a slowdown fails, and one that
-    passes has the figures as its output."""
+    """Return the verdict as a JUnit test suite of one case: a slowdown is a failure, and one that passes has the figures
+    as its output.
+
+    An undecided one is an error, which in JUnit is a test that could not be carried out: as little a failure as the exit
+    code 2 is a 1, and shown as clearly. A skipped one would be green in many CI systems while the command has failed.
+    """
     text = "\n".join(
         [verdict.reason, *(f"{name}: {change}" for name, change in _list_parts(verdict)), *verdict.cautions]
     )
-    tag = {"slower": "failure", "unknown": "skipped"}.get(verdict.kind)
+    tag = {"slower": "failure", "unknown": "error"}.get(verdict.kind)
     inner = f"<system-out>{escape(text)}</system-out>"
     if tag:
         inner = f"<{tag} message={quoteattr(verdict.reason)}>{escape(text)}</{tag}>"
-    failures, skipped = int(verdict.kind == "slower"), int(verdict.kind == "unknown")
+    failures, errors = int(verdict.kind == "slower"), int(verdict.kind == "unknown")
     return (
         '<?xml version="1.0" encoding="utf-8"?>\n'
-        f'<testsuite name="stepscope" tests="1" failures="{failures}" errors="0" skipped="{skipped}">\n'
+        f'<testsuite name="stepscope" tests="1" failures="{failures}" errors="{errors}" skipped="0">\n'
         f'<testcase classname="stepscope.gate" name="step time">{inner}</testcase>\n</testsuite>\n'
     )
 

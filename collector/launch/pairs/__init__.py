@@ -28,7 +28,7 @@ from collector.expendable import build_environment
 from collector.format.schema.errors import OutputError, UsageError
 from collector.format.schema.wording import format_number_of
 from collector.launch.activation import DEFAULT_PATH
-from collector.launch.pairs.checkout import Checkout, open_base
+from collector.launch.pairs.checkout import BASE, NEW, Checkout, open_base
 from collector.launch.pairs.placing import Placed, find_script, place_environment, place_words, read_borrowed
 from collector.launch.pairs.recording import Failed, Measured, record_run
 from collector.launch.script import Program
@@ -37,7 +37,6 @@ from collector.storage.urls import is_url
 USUAL_PAIRS = 5
 CANNOT_TELL = 2
 BROKEN_OFF = 128
-BASE, NEW = "base", "new"
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,8 @@ def _compare(pairs: Pairs, base: Checkout, script: Placed, output: Path) -> int:
         f"{format_number_of(pairs.count, 'pair')}: base is {base.label}, new is {base.describe_tree()}; "
         f"the runs go to {output}"
     )
-    for note in base.list_notes():
+    written = (output, *(path.expanduser() for path in (pairs.junit, pairs.markdown) if path is not None))
+    for note in base.list_notes(written):
         _say(note)
     before, begun = base.read_state(), time.monotonic()
     order = [side for pair in range(pairs.count) for side in (sides if pair % 2 == 0 else sides[::-1])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,8 @@ from collector.launch.pairs.git import add_worktree, ask_git
 from collector.launch.pairs.guard import guard_worktree
 
 NOTE_FILE = "borrowed.txt"
+BASE, NEW = "base", "new"
+"""The folders of the runs of each side, below that of a comparison."""
 _MOST_NAMED = 4
 _CACHES = ("__pycache__", "node_modules", "venv", DEFAULT_PATH)
 
@@ -45,8 +47,11 @@ class Checkout:
         changed = " with changes" if ask_git(self.root, "diff", "--quiet", "HEAD") is None else ""
         return f"the working tree ({head}{changed})"
 
-    def list_notes(self) -> list[str]:
-        """Say what a user should know of the base's code: that it is no other, and what is not beside it."""
+    def list_notes(self, outputs: Collection[Path] = ()) -> list[str]:
+        """Say what a user should know of the base's code: that it is no other, and what is not beside it.
+
+        What is ignored is not named, nor are `outputs`, the files and folders that a comparison writes itself.
+        """
         if not self.commit:
             return []
         notes = []
@@ -56,7 +61,7 @@ class Checkout:
         if modules:
             named = [line.partition(" ")[2] for line in modules.splitlines()]
             notes.append(f"submodules are not carried to the base: {_name_some(named)}")
-        if untracked := self._list_untracked():
+        if untracked := self._list_untracked(outputs):
             notes.append(
                 f"files that git does not track are not beside the base's code: {_name_some(untracked)}; a script finds "
                 "them by paths from the current folder, which is the same for both"
@@ -68,13 +73,25 @@ class Checkout:
         answers = (ask_git(self.root, *words) for words in (("rev-parse", "HEAD"), ("diff", "HEAD", "--", "*.py")))
         return hashlib.sha256("\n".join(map(str, answers)).encode("utf-8", "surrogateescape")).hexdigest()
 
-    def _list_untracked(self) -> list[str]:
-        listed = ask_git(self.root, "ls-files", "--others", "--directory", "--no-empty-directory") or ""
+    def _list_untracked(self, outputs: Collection[Path]) -> list[str]:
+        words = ("ls-files", "--others", "--exclude-standard", "--directory", "--no-empty-directory")
+        listed = ask_git(self.root, *words) or ""
+        own = {Path(os.path.realpath(path)) for path in outputs}
         return [
             line
             for line in listed.splitlines()
             if not any(part.startswith(".") or part in _CACHES for part in line.rstrip("/").split("/"))
+            and not _is_written(self.root / line, own)
         ]
+
+
+def _is_written(path: Path, outputs: Collection[Path]) -> bool:
+    """Say whether this comparison writes a path, or all that is in it, or an earlier one has written it."""
+    if path in outputs or ((path / NEW).is_dir() and any(path.glob(f"{BASE}/{BASE}-*/"))):
+        return True
+    if not any(output.is_relative_to(path) for output in outputs):
+        return False
+    return all(_is_written(child, outputs) for child in path.iterdir())
 
 
 def find_root(path: Path) -> Path:

@@ -12,12 +12,14 @@ import numpy as np
 from collector.format.intervals import Floats
 from profiler_server.analysis.compare.run_statistics import (
     ALPHA,
+    MOST_PAIRS,
     Estimate,
     PartChange,
     bootstrap_medians,
     compare_lists,
     compare_pairs,
     compare_with_known_scatter,
+    count_pairs,
     find_changed_parts,
     has_interval,
 )
@@ -195,7 +197,20 @@ def _explain(verdict: Verdict, estimate: Estimate, noun: str) -> str:
     if verdict.kind == "same":
         allowed = f"of more than {format_share(verdict.max_slowdown or DETECTABLE)}"
         return f"No slowdown {allowed}: the median {noun} changed by {spread}.{floor}"
-    return f"Undecided: {spread}.{limit}{floor} Record more pairs, or on a quieter machine."
+    return f"Undecided: {spread}.{limit}{floor} {_advise_pairs(verdict, estimate)}"
+
+
+def _advise_pairs(verdict: Verdict, estimate: Estimate) -> str:
+    """Say how many pairs would tell the limit from no change; where these would, how many tell it from the change seen."""
+    limit = verdict.max_slowdown or DETECTABLE
+    is_close = estimate.detectable <= limit and 0.0 < estimate.change < limit
+    told = (1.0 + limit) / (1.0 + estimate.change) - 1.0 if is_close else limit
+    pairs = count_pairs(estimate.scatter, told)
+    what = f"{format_share(told)}, by which the change is below the limit" if is_close else format_share(limit)
+    if pairs is None:
+        return f"Even {MOST_PAIRS} pairs would hardly tell {what}: record on a quieter machine."
+    pairs = max(pairs, min(verdict.base, verdict.new) + 1)
+    return f"Record more, or on a quieter machine: about {pairs} pairs would tell {what}."
 
 
 def _choose_parts(parts: Sequence[PartChange], kind: Kind) -> list[PartChange]:
@@ -258,10 +273,9 @@ def _name_busy(runs: Sequence[RunTimes]) -> list[str]:
     most = max(busy, key=lambda run: run.others_cores or 0.0)
     names = ", ".join(run.name for run in busy[: 4 * MOST_NAMED])
     more = f" and {len(busy) - 4 * MOST_NAMED} more" if len(busy) > 4 * MOST_NAMED else ""
-    return [
-        f"other programs used up to {most.others_cores:.1f} of {most.cores:g} cores while {len(busy)} of the {len(runs)} runs "
-        f"were recorded: {names}{more}"
-    ]
+    which = f"{len(busy)} of the {len(runs)} runs were recorded: {names}{more}"
+    which = f"all {len(runs)} runs were recorded" if len(busy) == len(runs) else which
+    return [f"other programs used up to {most.others_cores:.1f} of {most.cores:g} cores while {which}"]
 
 
 def _find_order(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:

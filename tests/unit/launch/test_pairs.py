@@ -15,7 +15,7 @@ import pytest
 
 from collector.format.schema.errors import UsageError
 from collector.launch.origin import VARIABLE
-from collector.launch.pairs.checkout import open_base
+from collector.launch.pairs.checkout import Checkout, open_base
 from collector.launch.pairs.placing import find_script, place_environment, place_words, read_borrowed
 from collector.launch.script import MODULE_FOLDER_VARIABLE, Program
 from tests.unit.launch.programs import LOOP, ROOT, TIMEOUT_S, run_launcher, write_script
@@ -79,7 +79,7 @@ def test_the_base_runs_its_own_code_with_the_data_of_the_current_folder(checkout
     assert "not beside the base's code: data.txt" in done.stderr
     assert "Gate undecided (one pair of runs). Within this pair the median step differs by" in done.stdout
     assert done.returncode == 2
-    assert "<skipped" in (tmp_path / "gate.xml").read_text(encoding="utf-8")
+    assert "<error" in (tmp_path / "gate.xml").read_text(encoding="utf-8")
     assert look_at(checkout) == before
     again = run_launcher(checkout, *words, "src/train.py")
     assert (again.returncode, "holds runs of an earlier comparison" in again.stderr) == (2, True)
@@ -241,3 +241,21 @@ def test_options_that_cannot_work_are_refused_before_anything_runs(
     done = run_launcher(tmp_path, *words)
     assert (done.returncode, problem in done.stderr) == (2, True), done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_ignored_or_written_by_a_comparison_is_not_named_as_missing(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "-b", "main")
+    (tmp_path / ".gitignore").write_text("weights/\n")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    for name in ("weights/a.pt", "out/base/base-1/run.json", "earlier/base/base-1/run.json", "gate.xml", "mine/a.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "earlier/new").mkdir()
+    outputs = [tmp_path / "out", tmp_path / "gate.xml"]
+    root = tmp_path.resolve()
+    base = Checkout(root, root, "main", tmp_path / "note", git(tmp_path, "rev-parse", "HEAD"))
+    (said,) = [note for note in base.list_notes(outputs) if "does not track" in note]
+    assert "beside the base's code: mine/; a script" in said
+    (tmp_path / "mine/a.txt").unlink()
+    assert not any("does not track" in note for note in base.list_notes([tmp_path / "out/base", tmp_path / "gate.xml"]))

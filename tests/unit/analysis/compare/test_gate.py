@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -13,7 +14,12 @@ import pytest
 from collector.format.run import open_run
 from collector.format.schema import layout
 from profiler_server.analysis.compare.gate import DETECTABLE, are_interleaved, find_like, judge
-from profiler_server.analysis.compare.run_statistics import bootstrap_medians, choose_block, find_changed_parts
+from profiler_server.analysis.compare.run_statistics import (
+    bootstrap_medians,
+    choose_block,
+    count_pairs,
+    find_changed_parts,
+)
 from profiler_server.analysis.compare.run_times import MOST_KERNELS, RunTimes, gather_parts, read_times
 from profiler_server.report.gate import render_junit, render_markdown, render_verdict
 from tests.support.runs import RunPlan, build_run
@@ -79,6 +85,22 @@ def test_runs_whose_scatter_could_hide_the_limit_are_not_judged() -> None:
     assert "Undecided" in verdict.reason
     assert verdict.estimate is not None
     assert verdict.estimate.detectable > 0.03
+
+
+def test_an_undecided_verdict_says_how_many_pairs_would_decide() -> None:
+    verdict = judge(*make_pairs(5, 5, scatter=0.03))
+    assert verdict.kind == "unknown"
+    found = re.search(r"about (\d+) pairs would tell 5\.0 %", verdict.reason)
+    assert found is not None
+    assert verdict.estimate is not None
+    count = int(found[1])
+    assert count == count_pairs(verdict.estimate.scatter, 0.05)
+    # What is said holds: with so many pairs such a slowdown is found four times in five.
+    spread = verdict.estimate.scatter
+    told = [judge(*make_pairs(seed, count, factor=1.05, scatter=spread)).kind == "slower" for seed in range(200)]
+    assert 0.7 < np.mean(told) < 0.92
+    noisy = judge(*make_pairs(5, 3, scatter=0.5))
+    assert "Even 100 pairs would hardly tell 5.0 %" in noisy.reason
 
 
 def test_one_pair_gives_a_difference_and_no_verdict() -> None:
@@ -200,7 +222,11 @@ def test_many_busy_runs_are_named_in_one_sentence() -> None:
     base, new = ([replace(run, others_cores=0.9) for run in runs] for runs in make_pairs(0, 5))
     busy = [caution for caution in judge(base, new).cautions if "other programs" in caution]
     assert len(busy) == 1
-    assert "up to 0.9 of 2 cores while 10 of the 10 runs were recorded: run-0, " in busy[0]
+    assert busy[0].endswith("up to 0.9 of 2 cores while all 10 runs were recorded")
+    busy = [
+        caution for caution in judge(base[:4] + make_pairs(0, 5)[0][4:], new).cautions if "other programs" in caution
+    ]
+    assert "up to 0.9 of 2 cores while 9 of the 10 runs were recorded: run-0, " in busy[0]
 
 
 def test_runs_that_may_be_slower_than_the_limit_do_not_pass() -> None:
@@ -277,5 +303,5 @@ def test_names_of_the_user_steer_neither_a_terminal_nor_xml(tmp_path: Path) -> N
     verdict = judge([base], [new])
     assert len(verdict.cautions) == 3
     assert all(line.isprintable() for line in render_verdict(verdict).splitlines())
-    assert "]0;owned" in (ElementTree.fromstring(render_junit(verdict)).findtext("testcase/skipped") or "")
+    assert "]0;owned" in (ElementTree.fromstring(render_junit(verdict)).findtext("testcase/error") or "")
     assert "<" not in render_markdown(verdict)
