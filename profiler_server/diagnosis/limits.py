@@ -360,6 +360,10 @@ COPIED_BYTES_PER_S = 5e9
 ROTATING_FRAC = 0.10
 """Share of the step in which ranks wait for whichever is the slowest."""
 
+LEAST_OF_DELAY, MOST_OF_DELAY = 0.6, 1.25
+"""Of the delay of a slow rank as it was measured, mending it saves so much: it varies as the others do then, and is the
+last now and then; one that asked for too much of the host held more up than itself."""
+
 RANK_LOADER_FRAC = 0.10
 """Share of the step that one rank waits for data longer than the others."""
 

@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from profiler_server.analysis.ranks.spread import Ddp
 from profiler_server.analysis.ranks.stragglers import Judgement, Straggler
 
-MOST_OF_DELAY = 1.25
-"""Of the delay of a slow rank as it was measured, a mended one saves so much at most: one that asked for too much of the
-host held more up than itself."""
 _MOST_OF = 0.5
 
 

@@ -19,7 +19,7 @@ from profiler_server.analysis.data.prediction import predict_without_loading
 from profiler_server.analysis.replay.results import Gain
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import WhatIf
-from profiler_server.diagnosis.rank_facts import MOST_OF_DELAY
+from profiler_server.diagnosis.limits import MOST_OF_DELAY
 
 _COMPUTED_PARTS = ("anomaly", "outside", "stalls", "gc")
 """Parts of a step in which the training thread computes something that is no operator."""

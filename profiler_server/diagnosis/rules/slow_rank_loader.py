@@ -5,13 +5,9 @@ from __future__ import annotations
 from profiler_server.analysis.results import Evidence
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import RANK_LOADER_FRAC
-from profiler_server.diagnosis.rank_facts import MOST_OF_DELAY
+from profiler_server.diagnosis.limits import LEAST_OF_DELAY, MOST_OF_DELAY, RANK_LOADER_FRAC
 from profiler_server.diagnosis.what_if import mend_ranks
 from profiler_server.format import format_duration, format_share
-
-_LEAST = 0.6
-"""Of the measured delay: a loader that is mended varies as the others' do, and is the last now and then."""
 
 
 def _judge(case: Case) -> Finding | None:
@@ -39,7 +35,7 @@ def _judge(case: Case) -> Finding | None:
         ),
         tier="A",
         what_if=mend_ranks(case, "data_wait" if case.manifest.rank == slow else "communication"),
-        gain_range=(_LEAST, MOST_OF_DELAY),
+        gain_range=(LEAST_OF_DELAY, MOST_OF_DELAY),
     )
 
 

@@ -45,6 +45,7 @@ EXACT = {
     ),
     *("PARALLEL_FRAC", "COPIED_BYTES_PER_S", "CACHED_BYTES_PER_S"),
     *("SLOW_CONVOLUTION_SAVED_FRAC", "TENSORS_SEND_NS", "COPY_BYTES_PER_NS", "EASED_FRAC"),
+    *("LEAST_OF_DELAY", "MOST_OF_DELAY"),
 }
 """Figures that are no threshold of one quantity; those with a consequence have a test of their own below."""
 
