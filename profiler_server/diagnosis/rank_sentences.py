@@ -179,7 +179,7 @@ def describe_evidence(judged: Judgement, noun: str = "step") -> str:
     if judged.uneven_correlation is not None:
         text += (
             f"Forward and backward grow and shrink together (correlation {judged.uneven_correlation:.2f}), on another rank "
-            "in each step: the batches are of unlike length. "
+            "in each step, as batches of unlike length would. "
         )
     if judged.garbage is not None:
         text += (

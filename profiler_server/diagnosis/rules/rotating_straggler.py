@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+from collector.format.phases import PHASE_LABELS
+from profiler_server.analysis.ranks.stragglers import Rotation
 from profiler_server.analysis.results import Evidence
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import ROTATING_FRAC
+from profiler_server.diagnosis.limits import NOISY_FRAC, ROTATING_FRAC
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.format import format_duration, format_share
+
+_CHANGE = """# if the work of a sample grows with its length: all ranks get samples of like length in the same step
+class LikeLengths(torch.utils.data.Sampler):
+    def __init__(self, lengths, batch_size, rank, world_size):
+        self.by_length = sorted(range(len(lengths)), key=lengths.__getitem__)
+        self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
+        self.epoch = 0
+
+    def __len__(self):
+        return len(self.by_length) // (self.batch_size * self.world_size)
+
+    def __iter__(self):
+        size = self.batch_size * self.world_size
+        steps = torch.randperm(len(self), generator=torch.Generator().manual_seed(self.epoch)).tolist()
+        self.epoch += 1
+        for step in steps:  # the same step on every rank, and another part of its samples
+            yield self.by_length[step * size : (step + 1) * size][self.rank :: self.world_size]
+
+loader = DataLoader(dataset, batch_sampler=LikeLengths(lengths, batch_size, rank, world_size))"""
 
 
 def _judge(case: Case) -> Finding | None:
@@ -16,22 +37,43 @@ def _judge(case: Case) -> Finding | None:
         return None
     lost_ns = min(judged.rotation.waited_ns, case.steps.phases_ns["communication"])
     share = lost_ns / case.steps.mean_ns
-    if share < ROTATING_FRAC:
+    is_uneven = judged.uneven_correlation is not None
+    is_crowded = case.host.others_frac >= NOISY_FRAC or case.lacks_processors
+    if share < ROTATING_FRAC or (is_crowded and not is_uneven):  # ranks that share processors take turns by chance
         return None
     most = max((judged.last_frac or {}).values(), default=0.0)
     return Finding(
         title="The ranks take turns at being the slowest",
         measured=f"In each step the ranks wait for the one that comes last, {format_duration(lost_ns)} on average "
-        f"({format_share(share)}); no rank is the last in more than {format_share(most)} of the steps.",
+        f"({format_share(share)}); no rank is the last in more than {format_share(most)} of the steps."
+        f"{_say_longer(judged.rotation)}",
         threshold=f"At least {format_share(ROTATING_FRAC)} of the step, and the ranks come last about equally often.",
-        advice="The work of a step differs from rank to rank: sequences of unequal length, images of unequal size. Give all "
-        "ranks samples of like size in the same step (sort into buckets by length), or bound a batch by its tokens.",
-        change="sampler = DistributedBucketSampler(lengths, num_replicas=world_size, rank=rank)  # like lengths in a step",
+        advice=f"{_say_reasons(is_uneven, is_crowded)} If samples are of unequal size, give all ranks samples of like size in "
+        "the same step, or bound a batch by its tokens; else compare a step on two ranks in the timeline.",
+        change=_CHANGE,
         fix="equal work on all ranks",
         evidence=(Evidence("ranks", "", "All ranks side by side"),),
         assumption="half of the difference went away",
         what_if=shorten_step(case, "communication", lost_ns, 0.5),
         gain_range=(0.5, 1.8),
+    )
+
+
+def _say_longer(rotation: Rotation) -> str:
+    named = [PHASE_LABELS[cause.name].lower() for cause in rotation.causes[:2] if cause.name in PHASE_LABELS]
+    return f" What takes longer on it: {', '.join(named)}." if named else ""
+
+
+def _say_reasons(is_uneven: bool, is_crowded: bool) -> str:
+    if not is_uneven:
+        return (
+            "Why was not seen. One possible reason is work that differs from rank to rank: sequences or images of "
+            "unequal size."
+        )
+    host = " Processors that the ranks share with others are another one." if is_crowded else ""
+    return (
+        "Forward and backward grow and shrink together, which sequences or images of unequal size would explain: one "
+        f"possible reason.{host}"
     )
 
 

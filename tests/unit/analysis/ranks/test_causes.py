@@ -57,7 +57,7 @@ def test_inputs_of_unlike_length_show_in_forward_and_backward_together() -> None
     uneven = judge_ranks(summarize_job(make_job(JobPlan(ranks=6, steps=60, uneven_frac=0.3))))
     assert even.uneven_correlation is None
     assert uneven.uneven_correlation is not None
-    assert "batches are of unlike length" in describe_evidence(uneven)
+    assert "as batches of unlike length would" in describe_evidence(uneven)
 
 
 def test_a_slow_device_is_no_input_of_another_length() -> None:
