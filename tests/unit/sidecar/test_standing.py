@@ -18,10 +18,11 @@ from collector.format.phases import PHASE_PLACES
 from collector.format.schema.layout import events_path, rank_path
 from collector.notes import Notes, write_notes
 from collector.ring.clock import Clock
+from collector.sidecar import process
 from collector.sidecar.assemblers.standing import VARIABLE, StandingAssembler
 from collector.sidecar.rows import UNKNOWN, Moment
 from collector.sidecar.stack_names import find_place, is_long_work
-from collector.sidecar.terminal import say_on_terminal
+from collector.sidecar.terminal import describe_terminal, say_on_terminal
 from tests.support.live import build_live_run, edit_rank
 from tests.support.runs import RunPlan, build_steps
 
@@ -266,6 +267,20 @@ def test_what_the_training_prints_next_stands_after_the_line(tmp_path: Path, mod
     with open(tmp_path / "job.log", mode) as log:
         subprocess.run([sys.executable, "-c", TRAINING], stderr=log, stdout=log, check=True)
     assert (tmp_path / "job.log").read_text() == "epoch 1\n1\nstands still\nepoch 2\n"
+
+
+def test_the_sidecar_is_started_with_the_log_file_of_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given: list[tuple[int, int]] = []
+
+    def start(command: list[str], *, pass_fds: tuple[int, ...], **others: Any) -> None:
+        given.extend((found.st_dev, found.st_ino) for found in map(os.fstat, pass_fds))
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    events_path(tmp_path).mkdir(parents=True)
+    process.start_sidecar(tmp_path)
+    assert given == [tuple(describe_terminal())]  # what is printed to stderr is captured in a file
 
 
 def test_a_pipe_is_not_held_open_by_another_process() -> None:
