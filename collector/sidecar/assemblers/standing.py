@@ -1,7 +1,7 @@
 """Whether the training thread stands still: told in rank.json while it does, and on its terminal by one line.
 
 From the run itself follows how long nothing may happen: twenty of its usual steps, at most five minutes, twice the
-longest silence that it has got over, and half a minute at least. That is for ranks that wait for another one. Where
+longest silence that it has got over without standing still, and half a minute at least. That is for ranks that wait for another one. Where
 nothing tells a hang from long work, twice as long must pass, or ten times: outside of the known calls a script may
 evaluate, save or download, and a process that computes, saves or compiles is at work.
 
@@ -126,10 +126,11 @@ class StandingAssembler(Assembler):
 
     def _choose_kept(self) -> list[Standstill]:
         """Return the longest standstills that the job got over, but for silences that come again and again."""
-        rare = [
-            one for one in self._kept if sum(2 * silence >= one.for_ns for silence in self._silences_ns) < REGULAR_TIMES
-        ]
+        rare = [one for one in self._kept if not self._is_regular(one)]
         return sorted(rare, key=lambda one: -one.for_ns)[:MOST_KEPT]
+
+    def _is_regular(self, one: Standstill) -> bool:
+        return sum(2 * silence_ns >= one.for_ns for silence_ns in self._silences_ns) >= REGULAR_TIMES
 
     def _see(self, moment: Moment | None, now_ns: int) -> None:
         """Take in where the training thread is; None while nothing is recorded."""
@@ -139,7 +140,6 @@ class StandingAssembler(Assembler):
         if moment is None or before is None or moment.since != before.since:
             if before is not None and before.step > 1:
                 self._end_silence()
-                self._longest_ns = max(self._longest_ns, self._still_ns)
             self._still_ns, self._held_ns, self._cpu = 0, 0, None
         if moment is not None:
             self._still_ns = max(now_ns - moment.since - self._held_ns, 0)
@@ -153,12 +153,16 @@ class StandingAssembler(Assembler):
         return max(self._least_ns, min(usual_ns, MOST_STEPS_NS), SILENCES * self._longest_ns)
 
     def _end_silence(self) -> None:
-        """Keep what is known of a silence that is over."""
+        """Keep a standstill that is over. Any other silence is what the run gets over, and so is one that is regular."""
         if self._still_ns >= self._least_ns:
             self._silences_ns.append(self._still_ns)
-        if self._found is not None:
+        if self._found is None:
+            self._longest_ns = max(self._longest_ns, self._still_ns)
+        else:
             self._kept.append(replace(self._found, for_ns=self._still_ns, ended_unix_ns=time.time_ns()))
-        self._found = None
+        regular = [one.for_ns for one in self._kept if self._is_regular(one)]
+        self._longest_ns = max(self._longest_ns, *regular, 0)
+        self._found, self._looked_s = None, 0.0
 
     def _works(self, stack: str) -> bool:
         """Say whether the process computes, saves or compiles."""

@@ -203,8 +203,10 @@ def test_waiting_for_a_rank_that_computes_or_saves_is_no_standstill(tmp_path: Pa
 def test_a_silence_that_comes_again_and_again_is_no_standstill(tmp_path: Path) -> None:
     thread = join_job(tmp_path / "job")
     assert len(stand_and_go_on(thread, 90)) == 1
-    assert len(stand_and_go_on(thread, 60)) == 1
+    assert len(stand_and_go_on(thread, 60)) == 2
+    assert limit_s(thread.stand(11)) == 30
     assert stand_and_go_on(thread, 50) == []
+    assert limit_s(thread.stand(11)) == pytest.approx(180, abs=1)
 
 
 def test_long_regular_steps_are_no_standstill(tmp_path: Path) -> None:
