@@ -100,8 +100,13 @@ def _measure_anomaly(case: Case) -> _Cost | None:
 
 
 def _bound(through: int, sampled: int) -> tuple[float, float, float]:
+    """Return the least, usual and largest share of a phase that goes with tracebacks, by how many samples lie in them.
+
+    Keeping and freeing them costs the other samples: in two measured programs the forward without them took 6 % of what it
+    took with them, where the samples left 16 and 26 %.
+    """
     low, high = bound_share(through, sampled)
-    return 0.8 * low, through / sampled, high
+    return 0.8 * low, 1.0 - 0.4 * (1.0 - through / sampled), 1.0 - 0.15 * (1.0 - high)
 
 
 _KEEPS_TRACEBACK = ("format_stack", "torch/fx/traceback.py")
