@@ -143,7 +143,7 @@ def read_input_free(free: InputFreeStep, estimate_ns: float, noun: str = "step")
         f"measured by the probe over {format_number_of(free.steps, noun)} with the workers at work beside it (cost "
         f"{format_duration(free.cost_ns)}). The mean {noun} less its data wait is {format_duration(estimate_ns)}."
     )
-    return Reading("good", f"Input-free {noun}", text)
+    return Reading("good", f"{noun.capitalize()} with its batch ready", text)
 
 
 def read_bottleneck(limit: Bottleneck) -> Reading:

@@ -101,7 +101,7 @@ def _render_probe(rank: dict[str, Any], noun: str) -> list[str]:
         return []
     span = f"{format_duration(found['low_ns'])} – {format_duration(found['high_ns'])}"
     how = f"measured by the probe over {format_number_of(found['steps'], noun)} (cost {format_duration(found['cost_ns'])})"
-    return [f"  input-free {noun}: {format_duration(found['step_ns'])} ({span}), {how}"]
+    return [f"  {noun} with its batch ready: {format_duration(found['step_ns'])} ({span}), {how}"]
 
 
 def _render_comparison(run: Run) -> str:

@@ -50,8 +50,8 @@ def measure_own(run: Run) -> float:
 def test_the_pages_and_the_report_show_it_beside_the_estimate(tmp_path: Path) -> None:
     run = record(tmp_path / "run", **noted(61.4))
     for text in (
-        next(fact.value for fact in show(run.path).facts if fact.label == "Input-free step"),
-        next(entry.text for entry in show_interval(run.path).readings if entry.title == "Input-free step"),
+        next(fact.value for fact in show(run.path).facts if fact.label == "Step with its batch ready"),
+        next(entry.text for entry in show_interval(run.path).readings if entry.title == "Step with its batch ready"),
     ):
         assert "measured by the probe over 12 steps" in text
         assert "61.4 ms" in text
@@ -133,4 +133,4 @@ def test_a_choice_of_probed_steps_alone_is_averaged(tmp_path: Path) -> None:
 
 def test_the_report_for_a_terminal_names_it(tmp_path: Path) -> None:
     run = record(tmp_path / "run", **noted(61.4))
-    assert "input-free step: 61.4 ms" in render_text(build_report(run), run)
+    assert "step with its batch ready: 61.4 ms" in render_text(build_report(run), run)
