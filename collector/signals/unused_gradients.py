@@ -1,7 +1,7 @@
 """Gradients that nothing uses: of parameters that take part in the backward, but that no optimizer updates.
 
-They are looked for once, between two steps, when each optimizer that steps regularly has done so. What no optimizer holds
-is never cleared, so its gradients are still there.
+They are looked for once, between two steps, when each optimizer that steps regularly has done so. An optimizer clears only
+what it holds, so gradients of other parameters are still there, unless the training clears those of the whole model.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ LEAST_LOW_FRAC = 0.10
 
 EASED_FRAC = 0.2
 """Where a share of the training thread's work goes, the rest may take up to so much of that share less: its data stays in
-the caches. In thirteen programs on processors the rest took 1 to 15 % less, 8 % in the median, where half of the step went."""
+the caches. In ten programs on processors the rest took 1 to 15 % less, 8 % in the median, where half of the step went."""
 
 MUTE_WAIT_FRAC = 0.20
 """Above this share of waiting for data, rules on the device and on the update are silent: the loop starves (XProf)."""
@@ -376,8 +376,7 @@ FLOAT64_SAVED_FRAC = 0.5
 """Half the bytes, and twice the numbers in a vector register: operators in float32 take half of the time."""
 
 SLOW_CONVOLUTION_SAVED_FRAC = 0.8
-"""oneDNN computes convolutions in float32 only; those in float64 took 3.8 times as long in a measured program, of small
-ones it is more."""
+"""oneDNN computes convolutions in float32 only; those in float64 took 3.8 times as long in a measured program."""
 
 SUBNORMAL_FRAC = 0.01
 """Share of the numbers of one kind that are subnormal."""
