@@ -35,7 +35,8 @@ FULL_QUEUE_FRAC = 0.70
 """A queue counts as full from this mean depth on, as a share of its capacity."""
 
 LATE_WAIT_FRAC = 0.50
-"""Few missing batches matter too, when more than this share of all waiting fell into the steps that lacked theirs."""
+"""Few missing batches matter too, when the steps that lacked theirs have more than this share of all waiting; so do the
+first steps of epochs, when they have more than this share of it."""
 
 TIMED_WAIT_FRAC = 0.60
 """Without workers a stage is the cause when the stages make up at least this share of the wait for a batch."""
@@ -85,7 +86,8 @@ COMPUTE_FRAC = 0.60
 """Threads, and where they run, matter from this share of computing on."""
 
 SPARE_THREADS = 4
-"""This many times as many free cores as threads: fewer are not surely faster, and feed the workers."""
+"""More threads are suggested from this many free cores per thread on: fewer would not surely be faster, and the workers
+need them."""
 
 BUSY_THREADS_FRAC = 0.8
 """Threads that use less than this share of what they could have do not compute, and more of them would not either."""
@@ -120,24 +122,25 @@ MIN_GAIN_NS = 500_000.0
 """And this much time, whatever the step."""
 
 CONTENTION_WEIGHT = 0.25
-"""The share grows by this times the share of the cores that other programs use."""
+"""The share that must be gained grows by this, times the share of the cores that other programs use."""
 
 LEAST_CHECK_FRAC, MOST_CHECK_FRAC = 0.75, 1.33
-"""A simulation of the run as it is that gives less or more than this share of its measured step predicts no change to
-loading."""
+"""The model of the loader is trusted only if, for the run as it is, it gives a step between these shares of the measured
+one; otherwise no change to loading is predicted."""
 
 CLOSE_FRAC = 0.10
 """Changes whose gain is within this share of the best are ordered by effort."""
 
 LARGE_PART_FRAC = 0.20
-"""A doubtful change is said all the same when what it shortens takes at least this share of the step."""
+"""A change of uncertain gain is suggested all the same when what it shortens takes at least this share of the step."""
 
 LEAST_LOW_FRAC = 0.10
 """The lower end of a range is at least this share of the predicted step: no change makes a step free."""
 
 EASED_FRAC = 0.2
-"""Where a share of the training thread's work goes, the rest may take up to so much of that share less: its data stays in
-the caches. In ten programs on processors the rest took 1 to 15 % less, 8 % in the median, where half of the step went."""
+"""Taking a share of the training thread's work away may speed up the rest by up to this part of that share, because its
+data stays in the caches. In ten programs on processors, with half of the step taken away, the rest took 1 to 15 % less
+time, 8 % in the median."""
 
 MUTE_WAIT_FRAC = 0.20
 """Above this share of waiting for data, rules on the device and on the update are silent: the loop starves (XProf)."""
@@ -183,11 +186,11 @@ UNEVEN_LOAD_FRAC = 0.7
 """And the median batch would load the workers less than this."""
 
 TENSORS_SEND_NS = 1_000_000
-"""Sending a batch of tensors takes no longer, whatever their size: they lie in shared memory (0.3 to 1.3 ms in runs of 25
-programs, of 0.02 to 46 MB)."""
+"""Sending a batch of tensors takes no longer than this, whatever its size, because tensors are in shared memory (0.3 to
+1.3 ms in runs of 25 programs, with 0.02 to 46 MB)."""
 
 COPY_BYTES_PER_NS = 4.0
-"""What is pickled today must be copied into a tensor first; memory of one core gives at least this."""
+"""What is pickled today must first be copied into a tensor; one core copies at least this fast."""
 
 LARGE_BATCH_BYTES = 1 << 20
 """How a batch is shared between processes matters from this size on; below it, other ways only add work."""
@@ -196,16 +199,16 @@ OPENING_FRAC = 0.2
 """Share of reading in opening files from which their number matters."""
 
 SMALL_FILE_BYTES = 1 << 20
-"""Files of this size and more are read for longer than they are opened."""
+"""Reading a file of this size or more takes longer than opening it."""
 
 STORAGE_YIELD_FRAC = 0.25
 """The storage is the limit when more workers add less than this share of what they should to the bytes per second."""
 
 MOST_CACHED_BYTES = 256 << 30
-"""Decoded samples that take more than this are not advised to be kept."""
+"""Keeping decoded samples is not suggested when they take more than this."""
 
 CACHED_BYTES_PER_S = 1e9
-"""What a worker gets from a file that lies in memory, copying included: a cautious figure."""
+"""How fast a worker reads a file that is in the page cache, copying included: a cautious figure."""
 
 COLD_RATIO = 1.5
 """Reading in the first epoch over that in later ones."""
@@ -240,7 +243,7 @@ CONVOLUTION_FRAC = 0.3
 """Settings for convolutions matter from this share of the kernels' time on."""
 
 UNUSED_GRADIENTS_FRAC = 0.3
-"""Part of the parameters with gradients that no optimizer updates; a few, such as of a head that is not used, cost little."""
+"""Part of the parameters with gradients that no optimizer updates; a few, such as those of an unused head, cost little."""
 
 RECORDED_FRAC = 0.3
 """Gradients are recorded for nothing when at least this share of the operators of a window without a backward do it."""
@@ -281,7 +284,7 @@ STALL_FRAC = 0.05
 """Share of the time that stalls at even distance cost."""
 
 MIN_STALLS, MOST_STALLS_FRAC = 3, 0.34
-"""So few stalls are chance, so many are no stalls but two kinds of steps."""
+"""Fewer stalls than this are chance; more than this share of the steps are no stalls but steps of another kind."""
 
 EVEN_DISTANCE_FRAC = 0.2
 """Distances between stalls count as even when they differ from the median by no more than this share of it."""
@@ -302,7 +305,7 @@ LOGGED_FRAC = 0.6
 """Time outside of the known calls is logging when at least this share of it is."""
 
 COLLECTED_FRAC = 0.6
-"""And garbage collection when at least this share of it is; less of it is what the work there makes."""
+"""And garbage collection when at least this share of it is; a smaller share is a consequence of the other work there."""
 
 EVALUATION_FRAC = 0.12
 """Share of evaluation in the time of training and evaluation."""
@@ -326,7 +329,8 @@ SHIFT_HELD_FRAC = 0.8
 """Part of the run before that step, and of the run after it, that is as short, or as long, as the whole of it."""
 
 SHIFT_FILLS = 2.0
-"""Steps before it, in batches that the loader holds: while those last that were made ahead, steps are short."""
+"""How many times the batches that the loader holds must have been used before that step: until the batches made ahead
+are used up, steps are shorter than they will be."""
 
 GROWN_FRAC, GROWN_BYTES = 0.10, 64 << 20
 """Growth of the process's memory after the first fifth of the run."""
@@ -361,8 +365,8 @@ ROTATING_FRAC = 0.10
 """Share of the step in which ranks wait for whichever is the slowest."""
 
 LEAST_OF_DELAY, MOST_OF_DELAY = 0.6, 1.25
-"""Of the delay of a slow rank as it was measured, mending it saves so much: it varies as the others do then, and is the
-last now and then; one that asked for too much of the host held more up than itself."""
+"""How much of the measured delay of a slow rank is saved by mending it. Less than all: a mended rank varies like the
+others and is sometimes the last. Or more: one that overloaded its host slowed down the other ranks on it, too."""
 
 RANK_LOADER_FRAC = 0.10
 """Share of the step that one rank waits for data longer than the others."""
@@ -373,7 +377,7 @@ FLOAT64_FRAC = 0.5
 """A model is trained in double precision when at least this share of its parameters is float64."""
 
 FLOAT64_SAVED_FRAC = 0.5
-"""Half the bytes, and twice the numbers in a vector register: operators in float32 take half of the time."""
+"""Part of their time that operators save in float32: it has half the bytes, and twice the numbers fit a vector register."""
 
 SLOW_CONVOLUTION_SAVED_FRAC = 0.8
 """oneDNN computes convolutions in float32 only; those in float64 took 3.8 times as long in a measured program."""
@@ -388,4 +392,4 @@ BFLOAT16_FASTER = 1.5
 """How many times faster the model's products are in bfloat16, conversions included."""
 
 BFLOAT16_LINEAR_FRAC = 0.5
-"""Share of the parameters that are in matrices: else products with them are too little of the step."""
+"""Share of the parameters that must be in matrices; below it products with them are too small a part of the step."""
