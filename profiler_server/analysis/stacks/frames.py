@@ -13,6 +13,21 @@ _INTERNAL = ("<frozen ", "<__array_function__")
 _LONGEST_STACK, _LONGEST_LINE, _LONGEST_NAME, _LONGEST_FILE, _LONGEST_NUMBER = 200_000, 1_000, 200, 500, 9
 """What a recording writes is shorter; a table may come from anywhere."""
 _COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
+_WRAPPERS = frozenset(
+    (
+        "wrapper",
+        "_wrapper",
+        "wrapped",
+        "_wrapped",
+        "inner",
+        "_inner",
+        "decorated",
+        "decorate_context",
+        "_fn",
+        "wrapped_fn",
+    )
+)
+"""What decorators call the function that they return; its code does not know the name of the one that is decorated."""
 _UNKNOWN = "(unknown)"
 
 
@@ -32,8 +47,11 @@ class Frame:
 
     @property
     def label(self) -> str:
-        """The function as a user would write it: `accuracy`, `Photos.__getitem__`, `PIL.Image.resize`."""
-        name = self.name.rpartition("<locals>.")[2]
+        """The function as a user would write it: `accuracy`, `Photos.__getitem__`, `PIL.Image.resize`. What a decorator
+        returns has the name of the decorator."""
+        outer, _, name = self.name.rpartition(".<locals>.")
+        if outer and name in _WRAPPERS:
+            name = outer.rpartition("<locals>.")[2]
         if not self.file:
             return name
         if name == "<module>":
@@ -49,6 +67,11 @@ class Frame:
     def is_internal(self) -> bool:
         """Say whether it is private, or defined inside of another function, as what a decorator returns is."""
         return "<locals>" in self.name or self.name.rpartition(".")[2].startswith("_")
+
+    @property
+    def is_wrapper(self) -> bool:
+        """Say whether it is what a decorator returned: a user knows the function that it calls."""
+        return self.name.rpartition(".")[2] in _WRAPPERS
 
     @property
     def base(self) -> str:

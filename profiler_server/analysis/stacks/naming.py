@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from profiler_server.analysis.stacks.frames import Frame
@@ -69,6 +69,7 @@ class _Name:
     caller: str
     at: Frame
     is_own_line: bool = False
+    is_wrapper: bool = False
 
     @property
     def key(self) -> tuple[str, str, str, int]:
@@ -155,14 +156,24 @@ def _is_fetch(frame: Frame) -> bool:
 
 def _name(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[NamedFunction, ...]:
     whole = sum(entries.values())
-    named: dict[tuple[str, str, str, int], list[tuple[_Name, int]]] = {}
     entrances = _find_entrances(entries)
-    for (stack, entry), samples in entries.items():
-        name = _name_sample(stack, entry, entrances)
-        if name is not None:
-            named.setdefault(name.key, []).append((name, samples))
+    sampled = [(_name_sample(stack, entry, entrances), samples) for (stack, entry), samples in entries.items()]
+    named: dict[tuple[str, str, str, int], list[tuple[_Name, int]]] = {}
+    for name, samples in _unwrap([(name, samples) for name, samples in sampled if name is not None]):
+        named.setdefault(name.key, []).append((name, samples))
     found = [_build(names, whole) for names in named.values()]
     return tuple(sorted(found, key=lambda entry: (-entry.samples, entry.function))[:MOST_NAMED])
+
+
+def _unwrap(named: Sequence[tuple[_Name, int]]) -> Iterator[tuple[_Name, int]]:
+    """Count samples of a decorator's own code for the function that the same line calls through it."""
+    calls: dict[tuple[str, Frame], Counter[_Name]] = {}
+    for name, samples in named:
+        if name.caller and not name.is_wrapper:
+            calls.setdefault((name.caller, name.at), Counter())[name] += samples
+    for name, samples in named:
+        called = calls.get((name.caller, name.at)) if name.is_wrapper else None
+        yield (called.most_common(1)[0][0] if called else name), samples
 
 
 def _find_entrances(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> frozenset[Function]:
@@ -190,12 +201,17 @@ def _name_sample(stack: Sequence[Frame], entry: int, entrances: frozenset[Functi
         is_part = last is not None and stack[own].is_comprehension and stack[own].file == last.file
         last = replace(last, line=stack[own].line) if last is not None and is_part else stack[own]
         entry, is_own_line = own + 1, True
-        if last.function not in entrances and not is_part:
-            return _Name(last.label, "", last)
+        if last.function in entrances or is_part or (last.is_wrapper and _calls_own(stack, entry)):
+            continue
+        return _Name(last.label, "", last)
     if entry < len(stack):
         called = _find_called(stack[entry:])
-        return _Name(called.label, last.label if last is not None else "", last or called)
+        return _Name(called.label, last.label if last is not None else "", last or called, is_wrapper=called.is_wrapper)
     return _Name(last.label, "", last, is_own_line) if last is not None else None
+
+
+def _calls_own(stack: Sequence[Frame], entry: int) -> bool:
+    return entry < len(stack) and not stack[entry].package
 
 
 def _find_called(stack: Sequence[Frame]) -> Frame:

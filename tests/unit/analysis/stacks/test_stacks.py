@@ -106,11 +106,25 @@ def test_an_expression_with_a_frame_of_its_own_is_part_of_the_function_around_it
     ]
 
 
-def test_a_library_is_named_by_what_its_wrappers_call(tmp_path: Path) -> None:
-    wrapper = library("Optimizer.profile_hook_step.<locals>.wrapper", "torch/optim/optimizer.py")
-    step = library("AdamW.step", "torch/optim/adamw.py")
-    stacks = _read(tmp_path, FORWARD, in_phase("optimizer", 50, wrapper, step), in_phase("optimizer", 50, wrapper))
-    assert [name for name, *_ in _tell(stacks.phase("optimizer"))] == ["torch.AdamW.step", "torch.wrapper"]
+def test_a_decorator_is_named_by_what_it_decorates(tmp_path: Path) -> None:
+    hook = library("Optimizer.profile_hook_step.<locals>.wrapper", "torch/optim/optimizer.py")
+    rows = [
+        in_phase("optimizer", 60, hook, library("Adam.step", "torch/optim/adam.py")),
+        in_phase("optimizer", 20, hook),
+        in_phase("tail", 40, own("timed.<locals>.wrapper", 5), own("accuracy", 88)),
+    ]
+    stacks = _read(tmp_path, FORWARD, *rows)
+    assert _tell(stacks.phase("optimizer")) == [("torch.Adam.step", "main", "train.py:60", 1.0)]
+    assert _tell(stacks.phase("tail")) == [("accuracy", "", "train.py:88", 1.0)]
+
+
+def test_a_decorator_that_nothing_tells_more_of_has_its_own_name(tmp_path: Path) -> None:
+    hook = library("Optimizer.profile_hook_step.<locals>.wrapper", "torch/optim/optimizer.py")
+    stacks = _read(
+        tmp_path, FORWARD, in_phase("optimizer", 60, hook), in_phase("tail", 40, own("timed.<locals>.inner", 5))
+    )
+    assert _tell(stacks.phase("optimizer")) == [("torch.Optimizer.profile_hook_step", "main", "train.py:60", 1.0)]
+    assert _tell(stacks.phase("tail")) == [("timed", "", "train.py:5", 1.0)]
 
 
 def test_batches_that_the_training_thread_makes_have_stages_too(tmp_path: Path) -> None:
