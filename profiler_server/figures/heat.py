@@ -13,16 +13,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from collector.format.intervals import Mask
 from profiler_server.figures.charts import Numbers
 from profiler_server.figures.strips import Tick, percent
 
 _RED = (214, 40, 46)
 """Readable on the light and on the dark ground; how opaque it is says how long."""
+_VIOLET = (140, 80, 230)
+"""The same for what is beyond the scale."""
 _PALEST, _FULL = 10, 255
 HIGH_PERCENTILE = 99.5
 """What is longer than this percentile has the full colour, so that one long step does not pale all others."""
 LEAST_RED = 1.25
 """What is under so many times the median never has the full colour: noise alone shall not look like trouble."""
+OUTLYING_RATIO, OUTLYING_PERCENTILE = 4.0, 75.0
+"""A cell is beyond the scale when it is so many times what three quarters of the cells are at most."""
+OUTLYING_COLUMNS_FRAC = 0.05
+"""Where more columns than this, and more than one, hold such cells, they are no exceptions and belong on the scale."""
 MOST_LABELS = 16
 
 
@@ -36,26 +43,44 @@ class HeatLabel:
 
 @dataclass(frozen=True)
 class Heat:
-    """`image` is the address of the picture, to be stretched without smoothing; `low` and `high` are its ends in ns."""
+    """`image` is the address of the picture, to be stretched without smoothing; `low_ns` and `high_ns` are the ends of its
+    scale, `most_ns` is the largest value. `beyond` counts the cells that are far beyond the scale, in a colour of their own.
+    """
 
     image: str
     rows: tuple[HeatLabel, ...]
     ticks: tuple[Tick, ...]
     low_ns: float
     high_ns: float
+    most_ns: float
+    beyond: int
     tall: bool
 
 
 def build_heat(x: Numbers, rows: Sequence[str], values_ns: Numbers) -> Heat:
     """Build the picture of times in ns: `values_ns` has a row for each name and a column for each x. NaN stays empty."""
-    known = values_ns[np.isfinite(values_ns)]
+    beyond = _find_beyond(values_ns)
+    known = values_ns[np.isfinite(values_ns) & ~beyond]
     low, high = (float(known.min()), float(np.percentile(known, HIGH_PERCENTILE))) if len(known) else (0.0, 0.0)
     high = max(high, LEAST_RED * float(np.median(known))) if len(known) else 0.0
+    most = float(np.nanmax(values_ns)) if len(known) else 0.0
     share = np.clip((np.nan_to_num(values_ns, nan=low) - low) / (high - low), 0.0, 1.0) if high > low else 0 * values_ns
     alpha = np.where(np.isfinite(values_ns), _PALEST + share * (_FULL - _PALEST), 0.0)
     each = max(1, -(-len(rows) // MOST_LABELS))
     labels = [HeatLabel(name, percent(row + 0.5, len(rows))) for row, name in enumerate(rows) if row % each == 0]
-    return Heat(_encode_png(alpha), tuple(labels), _build_ticks(x), low, high, tall=len(rows) > 8)
+    image, count = _encode_png(alpha, beyond), int(beyond.sum())
+    return Heat(image, tuple(labels), _build_ticks(x), low, high, most, count, tall=len(rows) > 8)
+
+
+def _find_beyond(values_ns: Numbers) -> Mask:
+    """Return which cells are so large, and in so few columns, that a scale with them would make all others alike."""
+    known = np.isfinite(values_ns)
+    if not known.any():
+        return known
+    limit = OUTLYING_RATIO * float(np.percentile(values_ns[known], OUTLYING_PERCENTILE))
+    beyond: Mask = known & (values_ns > limit) if limit > 0 else np.zeros_like(known)
+    columns = int(beyond.any(axis=0).sum())
+    return beyond if columns <= max(1.0, OUTLYING_COLUMNS_FRAC * values_ns.shape[1]) else np.zeros_like(known)
 
 
 def _build_ticks(x: Numbers, count: int = 8) -> tuple[Tick, ...]:
@@ -69,11 +94,11 @@ def _build_ticks(x: Numbers, count: int = 8) -> tuple[Tick, ...]:
     )
 
 
-def _encode_png(alpha: Numbers) -> str:
-    """Return a red picture with this opacity (0 to 255) as a data address."""
+def _encode_png(alpha: Numbers, beyond: Mask) -> str:
+    """Return a red picture with this opacity (0 to 255), violet where cells are beyond the scale, as a data address."""
     height, width = alpha.shape
     pixels = np.empty((height, width, 4), np.uint8)
-    pixels[..., :3] = _RED
+    pixels[..., :3] = np.where(beyond[..., None], _VIOLET, _RED)
     pixels[..., 3] = alpha.astype(np.uint8)
     lines = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
     head = struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)

@@ -12,7 +12,7 @@ import { busyColumns } from "../../frontend/static/js/timeline/overview.js";
 import { readQuery, toggleMark, writeQuery } from "../../frontend/static/js/timeline/state.js";
 import { amount, column, duration, moment, rulerTicks, shorten } from "../../frontend/static/js/timeline/text.js";
 import { mix } from "../../frontend/static/js/timeline/strips.js";
-import { decodeTile, findInTile } from "../../frontend/static/js/timeline/tile.js";
+import { decodeTile, findInTile, hasSlice } from "../../frontend/static/js/timeline/tile.js";
 import { chooseLevel, clamp, fit, pan, tilesOf, zoom } from "../../frontend/static/js/timeline/view.js";
 
 const LEVELS = { rawLevel: 18, topLevel: 27, tileBits: 10 };
@@ -68,6 +68,15 @@ test("a slice is found under the pointer, and beside it within the tolerance", (
   assert.equal(findInTile(tile, 5, 1098, 5), 1);
   assert.equal(findInTile(tile, 5, 1699, 0), 2);
   assert.equal(findInTile(tile, 6, 1049, 0), -1);
+});
+
+test("a lane is empty where none of its slices reaches into the view", () => {
+  const tile = decodeTile(packTile([[0, 50], [100, 1], [200, 500]]));
+  assert.ok(hasSlice(tile, 5, { t0: 1040, t1: 1060 }));
+  assert.ok(hasSlice(tile, 5, { t0: 1300, t1: 1400 }));
+  assert.ok(!hasSlice(tile, 5, { t0: 1050, t1: 1100 }));
+  assert.ok(!hasSlice(tile, 5, { t0: 1701, t1: 1800 }));
+  assert.ok(!hasSlice(tile, 6, { t0: 1000, t1: 2000 }));
 });
 
 test("zooming keeps the moment under the pointer where it is", () => {

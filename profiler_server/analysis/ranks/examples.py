@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from collector.format.run import RankRun, Run
+from collector.format.schema.errors import RunError
 from profiler_server.analysis.ranks.ranks import RankSummary, find_noun
 from profiler_server.analysis.ranks.stragglers import judge_ranks, measure_waits
 
 WAITING = 2
+_MOST_DETAILED = 1_000
+"""Steps of a window that are looked at; a manifest may come from anywhere."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,24 @@ class Example:
 
     ranks: tuple[int, ...]
     step: int | None
+
+
+def prefer_detailed(example: Example | None, run: Run) -> Example | None:
+    """Return the example with a step that all its ranks recorded in detail, the nearest one, if there is such a step."""
+    if example is None or example.step is None:
+        return example
+    steps = [_read_detailed(run.read_rank(rank)) for rank in example.ranks]
+    common = set.intersection(*steps)
+    nearest = min(common, key=lambda step: (abs(step - (example.step or 0)), step), default=example.step)
+    return replace(example, step=nearest)
+
+
+def _read_detailed(rank: RankRun) -> set[int]:
+    try:
+        windows = rank.manifest.windows
+    except RunError:
+        return set()
+    return {step for window in windows for step in range(window.first_step, window.last_step + 1)[:_MOST_DETAILED]}
 
 
 def choose_example(ranks: Sequence[RankSummary]) -> Example | None:

@@ -11,7 +11,7 @@ from collector.format.schema.wording import format_ranks_named
 from collector.format.standing import find_standing
 from collector.format.standstills import say_standstills
 from profiler_server.analysis.ranks.collectives import match_ranks, summarize_collectives
-from profiler_server.analysis.ranks.examples import Example, choose_example
+from profiler_server.analysis.ranks.examples import Example, choose_example, prefer_detailed
 from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun, peek_ranks
 from profiler_server.analysis.ranks.status import describe_status
@@ -202,7 +202,7 @@ def _compare(request: PageRequest, ranks: tuple[RankSummary, ...]) -> Comparison
         collectives=view_collectives(rows, match_ranks(ranks), saw_windows_only(ranks)),
         what_if=view_what_if(recall_what_if(request.run, ranks)),
         notes=_list_notes(request, ranks, judged, devices.pending),
-        example=choose_example(ranks),
+        example=prefer_detailed(choose_example(ranks), request.run),
     )
 
 

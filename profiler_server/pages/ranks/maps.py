@@ -135,22 +135,29 @@ def build_map(run: Run, ranks: Sequence[RankSummary], shown: Sequence[RankSummar
     if grid is None:
         return StepMap(title, choices, chosen, None, f"{figure.what}: not recorded for these ranks.", {})
     heat = build_heat(grid.first, [str(rank) for rank in grid.ranks], grid.values)
-    return StepMap(title, choices, chosen, heat, _describe(figure, grid, noun), _list_cells(figure, grid, noun))
+    caption = _describe(figure, grid, heat, noun)
+    return StepMap(title, choices, chosen, heat, caption, _list_cells(figure, grid, noun))
 
 
-def _describe(figure: _Figure, grid: RankGrid, noun: str) -> str:
+def _describe(figure: _Figure, grid: RankGrid, heat: Heat, noun: str) -> str:
     several = "the most of" if figure.is_most else "the mean of"
     each = f"{several} {format_number_of(grid.size, noun)}" if grid.size > 1 else f"one {noun}"
-    least, most = float(np.nanmin(grid.values)), float(np.nanmax(grid.values))
-    ends = (
-        f"from {figure.write(least)} (pale) to {figure.write(most)}"
-        if most > least
-        else f"{figure.write(most)} everywhere"
-    )
     return (
-        f"{figure.what}. A cell is {each}: {ends}. A red row is a rank that stands out, a red column a {noun} that does "
+        f"{figure.what}. A cell is {each}: {_describe_scale(figure, heat)}. A red row is a rank that stands out, a red column a {noun} that does "
         "on all ranks, an empty row a rank without figures."
     )
+
+
+def _describe_scale(figure: _Figure, heat: Heat) -> str:
+    low, high, most = (figure.write(value) for value in (heat.low_ns, heat.high_ns, heat.most_ns))
+    if heat.beyond:
+        held = "1 cell is far beyond that:" if heat.beyond == 1 else f"{heat.beyond:,} cells are far beyond that, up to"
+        return f"from {low} (pale) to {high} (red); {held} {most} (violet)"
+    if heat.most_ns <= heat.low_ns:
+        return f"{most} everywhere"
+    if most != high and heat.most_ns > heat.high_ns:
+        return f"from {low} (pale) to {high} and more (red), at most {most}"
+    return f"from {low} (pale) to {most}"
 
 
 def _list_cells(figure: _Figure, grid: RankGrid, noun: str) -> dict[str, Any]:

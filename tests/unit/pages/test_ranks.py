@@ -11,11 +11,13 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+from collector.format import parts
 from collector.format.run import open_run
 from collector.format.schema import layout
-from collector.format.schema.manifest import encode_manifest
+from collector.format.schema.manifest import Window, encode_manifest
 from profiler_server.analysis.ranks.collectives import CollectiveRow, match_ranks
 from profiler_server.figures import build_heat
 from profiler_server.page import PageRequest
@@ -23,8 +25,9 @@ from profiler_server.pages.ranks import Comparison, RanksPage, build
 from profiler_server.pages.ranks.collectives import view_collectives
 from profiler_server.pages.ranks.rows import ROWS_PER_PAGE
 from tests.support.jobs import JobPlan, write_job
+from tests.support.live import edit_rank
 from tests.support.machines import build_ranks
-from tests.support.runs import RunPlan, build_run
+from tests.support.runs import MS, RunPlan, build_run
 
 
 def show(path: Path, **query: str) -> RanksPage:
@@ -159,6 +162,40 @@ def test_noise_alone_is_never_red() -> None:
     alpha = read_alpha(build_heat(np.arange(3), ["0", "1"], values).image)
     assert alpha.max() < 60
     assert alpha[1, 2] == 0
+
+
+def test_the_timeline_of_the_ranks_opens_at_a_step_that_all_of_them_recorded_in_detail(tmp_path: Path) -> None:
+    path = write_job(tmp_path / "run", JobPlan(ranks=3, steps=40, slow=(1,), slow_frac=0.3))
+    light = compare(path).example
+    for rank, first in enumerate((30, 31, 32)):
+        edit_rank(path, rank, windows=(Window(first, first + 4, 0, 1),))
+    detailed = compare(path).example
+    assert light is not None
+    assert detailed is not None
+    assert detailed.ranks == light.ranks
+    assert detailed.step in (32, 33, 34)
+
+
+def test_one_very_long_step_does_not_make_all_others_alike() -> None:
+    values = np.tile(100.0 * MS, (4, 40))
+    values[2] = 150.0 * MS
+    values[:, 7] = 90_000.0 * MS
+    heat = build_heat(np.arange(40), ["0", "1", "2", "3"], values)
+    alpha = np.delete(read_alpha(heat.image), 7, axis=1)
+    assert alpha[2].min() > 2 * alpha[[0, 1, 3]].max()
+    assert (heat.beyond, heat.most_ns) == (4, 90_000.0 * MS)
+    assert heat.high_ns == pytest.approx(150.0 * MS)
+
+
+def test_the_caption_of_the_map_tells_a_cell_beyond_its_scale(tmp_path: Path) -> None:
+    path = write_job(tmp_path / "run", JobPlan(ranks=4, steps=40, slow=(2,), slow_frac=0.3))
+    steps = layout.table_file(layout.rank_path(path, 1), "steps")
+    rows = pq.read_table(steps).to_pylist()
+    rows[20]["forward_ns"] += 90 * 10**9
+    rows[20]["duration_ns"] += 90 * 10**9
+    parts.write_table(parts.build_table_from_rows("steps", rows), steps)
+    caption = compare(path).map.caption
+    assert "1 cell is far beyond that: 90.1 s (violet)" in caption
 
 
 def test_of_very_many_ranks_those_come_first_that_hold_the_others_up(tmp_path: Path) -> None:

@@ -92,6 +92,17 @@ export function firstEndingAfter(tile, first, last, ticks) {
 }
 
 /**
+ * Say whether a lane has a slice within a span.
+ * @param {Tile} tile @param {number} lane @param {{t0: number, t1: number}} span in ns since the origin
+ */
+export function hasSlice(tile, lane, { t0, t1 }) {
+  const range = tile.lanes.get(lane);
+  if (!range) return false;
+  const row = firstEndingAfter(tile, range[0], range[1], (t0 - tile.begin) / tile.tick);
+  return row < range[1] && tile.start[row] < (t1 - tile.begin) / tile.tick;
+}
+
+/**
  * Find the slice of a lane at a moment; one that is thinner than the tolerance is found beside it.
  * @param {Tile} tile @param {number} lane @param {number} ns since the origin @param {number} toleranceNs
  * @returns {number} its row, -1 for none

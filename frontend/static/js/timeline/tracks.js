@@ -1,10 +1,13 @@
 // The tracks beside the lanes: which are open, folded, pinned and let through by the filter.
 import { say } from "../copy.js";
+import { ownSpan } from "./clocks.js";
 import { byId } from "./dom.js";
 import { showLabels } from "./labels.js";
 import { groupKey, layOut, listTracks, rankKey, trackKey } from "./layout.js";
 import { unpackMeta } from "./meta.js";
+import { neededTiles } from "./painter.js";
 import { count } from "./text.js";
+import { hasSlice } from "./tile.js";
 
 /** @typedef {import("./layout.js").Row} Row */
 
@@ -67,8 +70,8 @@ export class Tracks {
   }
 
   /**
-   * Open the ranks that were chosen, with what the loaders did folded away unless the address says what is folded. A
-   * large one that is being prepared keeps no other waiting.
+   * Open the ranks that were chosen, with what the loaders did and what is empty folded away unless the address says what
+   * is folded. A large one that is being prepared keeps no other waiting.
    */
   async openTogether() {
     const folds = !new URLSearchParams(location.search).has("fold");
@@ -83,6 +86,7 @@ export class Tracks {
       waiting = later;
       if (later.length) await new Promise((resolve) => setTimeout(resolve, POLL_MS));
     }
+    if (folds) for (const source of this.viewer.state.sources.values()) await this.foldEmpty(source);
     this.viewer.keepAddress();
   }
 
@@ -93,6 +97,20 @@ export class Tracks {
     const tracks = source ? listTracks(source.meta) : [];
     const shown = new Set(tracks.filter(({ kind }) => COMPARED.has(kind)).map(({ group }) => group));
     for (const { group } of tracks) if (!shown.has(group)) folded.add(groupKey(rank, group));
+    this.lay();
+  }
+
+  /** Fold the tracks of several lanes that have nothing in view: outside of detailed windows they are tall and empty. @param {import("./layout.js").Source} source */
+  async foldEmpty(source) {
+    const { state, store, painter, canvas } = this.viewer;
+    const { level, numbers } = neededTiles(state, source, canvas.clientWidth);
+    for (const number of numbers) await store.load(source, level, number);
+    const [tiles, span] = [painter.tilesInView(state, source), ownSpan(source, state.span)];
+    for (const track of source.meta.tracks) {
+      const lanes = Array.from({ length: track.lanes }, (_, i) => track.firstLane + i);
+      const isEmpty = !lanes.some((lane) => tiles.some(({ tile }) => hasSlice(tile, lane, span)));
+      if (isEmpty && track.lanes > 1) state.folded.add(trackKey(source.meta.rank, track));
+    }
     this.lay();
   }
 
