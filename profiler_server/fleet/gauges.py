@@ -33,15 +33,17 @@ MOST_RUNS = 100
 MOST_RANKS = 16_384
 """Ranks of a run that are read, from the first."""
 MOST_KNOWN = 4 * MOST_RANKS
-READ_LIMIT_S = 2.0
-"""After so long the ranks that were not read are told as they were read before, and come first the next time."""
+READ_LIMIT_S = 0.25
+"""After so long the ranks that were not read are told as they were read before; they are read in the background."""
 ENDED_WITHIN_S = 15 * 60.0
 REFRESH_S = 5.0
 """Whoever asks sooner than that after another gets the same figures."""
 LIST_S = 10.0
 """How old the list of runs may be; with thousands it takes longer to make than a scrape may."""
+LIST_WITHIN_S = 0.1
+"""How long the first list may read runs that it does not know; they are told once the background has read them."""
 LONGEST_LABEL = 200
-FEW_RANKS = 64
+FEW_RANKS = 8
 """So many ranks of each run are read however long it takes."""
 _COLUMNS = (
     "kind",
@@ -112,28 +114,42 @@ class Gauges:
         self._background = Background(head_start=False)
         self._ranks: MemoryCache[RankGauges | None] = MemoryCache(MOST_KNOWN)
         self._turns: dict[Path, int] = {}
+        self._late: list[RankRun] = []
 
     def read(self) -> tuple[RunGauges, ...]:
         """Return the runs that record or ended within fifteen minutes, the newest 100 of them.
 
-        A list that is too old is made again in the background: a new run is told of the next time.
+        A list that is too old is made again in the background: a new run is told of the next time. So are ranks read that
+        this answer had no time for.
         """
         with self._lock:
             if time.monotonic() - self._read_s > REFRESH_S:
+                self._late.clear()
                 self._gauges = self._read_runs(self._find_runs(), time.time_ns())
                 self._read_s = time.monotonic()
+                if self._late:
+                    late = tuple(self._late)
+                    self._background.start("ranks", lambda: self._catch_up(late))
             return self._gauges
+
+    def _catch_up(self, ranks: Sequence[RankRun]) -> None:
+        """Read ranks, so that the next answer knows them, and let that not wait for its turn."""
+        for rank in ranks:
+            self._read_rank(rank)
+        with self._lock:
+            self._read_s = float("-inf")
 
     def _find_runs(self) -> Sequence[RunEntry]:
         if self._listed is None:
-            self._list()
+            self._list(LIST_WITHIN_S)
         elif time.monotonic() - self._listed_s > LIST_S:
             self._background.start("list", self._list)
         return self._listed or ()
 
-    def _list(self) -> None:
-        self._listed = self._catalog.list_runs(within_s=1.0).runs
-        self._listed_s = time.monotonic()
+    def _list(self, within_s: float = 1.0) -> None:
+        listing = self._catalog.list_runs(within_s)
+        self._listed = listing.runs
+        self._listed_s = float("-inf") if listing.unread else time.monotonic()
 
     def _read_runs(self, runs: Sequence[RunEntry], now_ns: int) -> tuple[RunGauges, ...]:
         found: list[RunGauges] = []
@@ -167,6 +183,7 @@ class Gauges:
             if at >= FEW_RANKS and time.monotonic() > until_s:
                 known = self._ranks.find(rank.key)
                 found[number] = None if known is None else known.result
+                self._late.append(rank)
                 continue
             found[number] = self._read_rank(rank)
             self._turns[entry.path] = begin + at + 1
