@@ -15,6 +15,7 @@ from profiler_server.diagnosis.limits import (
     COMPUTING_FRAC,
     EMPTY_QUEUE_FRAC,
     HANDOVER_BUSY_FRAC,
+    HIGH_WAIT_FRAC,
     LATE_WAIT_FRAC,
     MODERATE_WAIT_FRAC,
     OWN_BUSY_FRAC,
@@ -26,7 +27,7 @@ from profiler_server.diagnosis.limits import (
 )
 from profiler_server.format import format_duration, format_share
 
-Cause = Literal["none", "making", "overhead", "receiving", "processor"]
+Cause = Literal["none", "making", "overhead", "receiving", "processor", "epoch_start"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Bottleneck:
 
     "making": batches are late. "overhead": the DataLoader's own work per batch is more than that of the stages.
     "receiving": they are ready, but the step waits to receive them. "processor": they are
-    ready, but the training thread waits for a core. "none": the step hardly waits. `made_frac` is the share of the
+    ready, but the training thread waits for a core. "epoch_start": only the first steps of epochs wait. "none": the step
+    hardly waits. `made_frac` is the share of the
     requests whose batch the workers had finished, None where that is not known.
     """
 
@@ -46,16 +48,25 @@ class Bottleneck:
 
 
 def find_bottleneck(
-    readiness: Sequence[Readiness], work_ns: Mapping[str, float], wait_frac: float, load: WorkerLoad | None = None
+    readiness: Sequence[Readiness],
+    work_ns: Mapping[str, float],
+    wait_frac: float,
+    load: WorkerLoad | None = None,
+    regular_frac: float | None = None,
 ) -> Bottleneck:
     """Name the stage that limits the step, by MindInsight's rules.
 
-    `work_ns` is work per batch of each stage, `wait_frac` the share of the step spent waiting for data. The limiting
-    stage has a full queue before it and an empty one after it; before the first queue are the worker stages, of which
-    the one with the most work is named. `load` tells what holds up batches that are ready.
+    `work_ns` is work per batch of each stage, `wait_frac` the share of the step spent waiting for data, `regular_frac`
+    the same of steps that do not begin an epoch, None where that is not known. The limiting stage has a full queue before
+    it and an empty one after it; before the first queue are the worker stages, of which the one with the most work is
+    named. `load` tells what holds up batches that are ready.
     """
     if wait_frac < MODERATE_WAIT_FRAC:
         return Bottleneck(None, "The step hardly waits for data: every stage keeps up.")
+    if regular_frac is not None and _waits_at_starts(wait_frac, regular_frac):
+        share = format_share(regular_frac)
+        why = f"Most of the wait is in the first steps of epochs; the other steps wait for data for {share} of their time."
+        return Bottleneck(None, why, "epoch_start")
     workers = {stage: work_ns[stage] for stage in WORKER_STAGES if work_ns.get(stage)}
     slowest = max(workers, key=lambda stage: workers[stage]) if workers else None
     if not readiness:
@@ -71,6 +82,13 @@ def find_bottleneck(
     if load is not None and found.stage == "send" and _is_late(last):
         return replace(found, reason=_say_idle(load.busy_frac))
     return found
+
+
+def _waits_at_starts(wait_frac: float, regular_frac: float) -> bool:
+    """Say whether the starts of epochs have most of the wait, and the other steps alone are not highly input-bound."""
+    if regular_frac < MODERATE_WAIT_FRAC:
+        return True
+    return regular_frac < HIGH_WAIT_FRAC and regular_frac < (1.0 - LATE_WAIT_FRAC) * wait_frac
 
 
 def _say_idle(busy_frac: float) -> str:

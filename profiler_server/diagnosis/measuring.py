@@ -170,6 +170,8 @@ def _measure_loading(
     wait_ns = feed.mean_wait_ns(selection.regular)
     if manifest.is_trace and device.shares is not None:
         wait_ns = min(wait_ns, device.shares.idle * loop.regular_step_ns)  # else the device hides it
+    mean_wait_ns = feed.mean_wait_ns(selection.kept)
+    shares = _share_waits(wait_ns, mean_wait_ns, loop, selection, hides_waits=manifest.is_trace)
     readiness = _read_readiness(rank, loader, train.filter(pa.array(selection.regular)))
     compare = _read_making(rank, loader)
     return Loading(
@@ -177,12 +179,12 @@ def _measure_loading(
         readiness=readiness,
         batches=batches,
         bottleneck=_find_bottleneck(
-            readiness, batches, loop, wait_ns, lambda busy, cpu: compare(load_workers(busy, cpu, host))
+            readiness, batches, loop, shares, lambda busy, cpu: compare(load_workers(busy, cpu, host))
         ),
         transforms=_read_transforms(rank, loader),
         loop=loop,
         wait_ns=wait_ns,
-        mean_wait_ns=feed.mean_wait_ns(selection.kept),
+        mean_wait_ns=mean_wait_ns,
         watched=watched,
         sampler=sampler,
         reading=read_reading(rank, loader.id) if loader is not None and batches is not None else None,
@@ -206,14 +208,25 @@ def _find_bottleneck(
     readiness: Sequence[Readiness],
     batches: BatchTimes | None,
     loop: MeasuredLoop,
-    wait_ns: float,
+    shares: tuple[float, float],
     load_of: Callable[[float, float | None], WorkerLoad],
 ) -> Bottleneck:
     work = {stage: float(values.mean()) for stage, values in batches.stages_ns.items()} if batches else {}
     paid = loop.model.workers * loop.regular_step_ns
     busy = sum(work.values()) * loop.fetches / paid if paid else 0.0
-    wait_frac = wait_ns / loop.regular_step_ns if loop.regular_step_ns else 0.0
-    return find_bottleneck(readiness, work, wait_frac, load_of(busy, batches.cpu_frac if batches else None))
+    wait_frac, regular_frac = shares
+    load = load_of(busy, batches.cpu_frac if batches else None)
+    return find_bottleneck(readiness, work, wait_frac, load, regular_frac)
+
+
+def _share_waits(
+    wait_ns: float, mean_wait_ns: float, loop: MeasuredLoop, selection: StepSelection, hides_waits: bool
+) -> tuple[float, float]:
+    """Return the part of the mean step that waits for data, and that of a regular step."""
+    regular_frac = wait_ns / loop.regular_step_ns if loop.regular_step_ns else 0.0
+    if hides_waits:  # of a wait beside device work the mean does not know how much nobody waited for
+        return regular_frac, regular_frac
+    return mean_wait_ns / float(selection.duration_ns[selection.kept].mean()), regular_frac
 
 
 def _assume_loader(manifest: RankManifest) -> Loader | None:

@@ -68,6 +68,7 @@ def judge_wait(
 _READY_TITLES = {
     "receiving": "Receiving batches takes long",
     "processor": "No processor is free to receive batches",
+    "epoch_start": "The starts of epochs wait for data",
 }
 
 
@@ -82,6 +83,9 @@ def _read_depths(pipeline: Pipeline, last: QueueSummary) -> Reading:
     host, device, share = pipeline.host, pipeline.device, format_share(last.empty_frac)
     if last.empty_frac <= EMPTY_QUEUE_FRAC:
         return _read_filled(pipeline, last)
+    if pipeline.limit.cause == "epoch_start":
+        text = f"It was empty in {share} of the requests. {pipeline.limit.reason}"
+        return Reading("watch", "The queue runs dry, and most batches come in time", text)
     if pipeline.limit.cause in _READY_TITLES:
         text = f"It was empty in {share} of the requests, but slow workers are not the reason. {pipeline.limit.reason}"
         return Reading("watch", "The queue runs dry, not for slow workers", text)
@@ -104,6 +108,8 @@ def _read_filled(pipeline: Pipeline, last: QueueSummary) -> Reading:
     text = f"The {queue} was empty in only {format_share(last.empty_frac)} of the requests."
     if pipeline.wait_frac < MODERATE_WAIT_FRAC:
         return Reading("good", "Batches are there when asked for", text)
+    if pipeline.limit.cause == "epoch_start":
+        return Reading("good", "Batches are there when asked for", f"{text} The wait is at the starts of epochs.")
     if pipeline.limit.cause == "making":
         return Reading("watch", "The queue is seldom empty", f"{text} The wait is for those batches that are late.")
     return Reading("watch", "Batches are ready, yet receiving one takes long", text)
@@ -150,6 +156,8 @@ def read_bottleneck(limit: Bottleneck) -> Reading:
     """Name the stage that limits the step, or say what else does, or that nothing does."""
     if limit.cause == "processor":
         return Reading("watch", "Limited by the processors", limit.reason)
+    if limit.cause == "epoch_start":
+        return Reading("watch", "Limited by the starts of epochs", limit.reason)
     if limit.cause == "overhead":
         return Reading("bad", "Limited by the DataLoader itself", limit.reason)
     if limit.stage is None:

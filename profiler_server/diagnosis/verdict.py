@@ -81,6 +81,8 @@ def _judge(case: Case, sums: Floats) -> tuple[BoundKind, float]:
     elif case.device.summary is not None:
         _judge_device(case, shares)
     limits = {kind: share for kind, share in shares.items() if kind != "compute"}
+    if case.loading.bottleneck.cause == "processor" and limits["input"] < HIGH_WAIT_FRAC:
+        del limits["input"]  # batches are ready, and most of the wait for a processor lies in the computing
     kind = max(limits, key=lambda name: limits[name])
     return (kind, limits[kind]) if limits[kind] >= BOUND_FRAC else ("compute", shares["compute"])
 
@@ -173,12 +175,12 @@ def _say_input(case: Case, bound: BoundBy) -> str:
     of_loader = f", most of it for {case.loading.name}" if case.other_loadings else ""
     slow = "" if bound.stage is None else _SLOW.get(bound.stage, f"; {bound.stage} is {{}} slow stage")
     slow = slow.format("its" if case.other_loadings else "the")
-    return f"{level}: the {case.steps.noun} waits {_of_step(case, 'data_wait')} for data{of_loader}{slow}.{_say_overhead_of_loader(case)}"
+    return f"{level}: the {case.steps.noun} waits {_of_step(case, 'data_wait')} for data{of_loader}{slow}.{_say_cause_of_wait(case)}"
 
 
-def _say_overhead_of_loader(case: Case) -> str:
+def _say_cause_of_wait(case: Case) -> str:
     limit = case.loading.bottleneck
-    return f" {limit.reason}" if limit.cause == "overhead" else ""
+    return f" {limit.reason}" if limit.cause in ("overhead", "epoch_start") else ""
 
 
 _SLOW = {"pin": "; pinning the batches is what is slow"}
@@ -194,12 +196,14 @@ def _say_receive(case: Case, bound: BoundBy) -> str:
 
 
 def _say_processor(case: Case, bound: BoundBy) -> str:
-    load = case.host.load
-    queued = load.queued_frac if load is not None else None
     return (
         f"Short of processors: the {case.steps.noun} waits {_of_step(case, 'data_wait')} for data that is ready, because the training "
-        f"thread waits for a free processor {format_share(queued)} of the time."
+        f"thread waits for a free processor {_share_queued(case)} of the time."
     )
+
+
+def _share_queued(case: Case) -> str:
+    return format_share(case.host.load.queued_frac if case.host.load is not None else None)
 
 
 def _say_compute(case: Case, bound: BoundBy) -> str:
@@ -212,7 +216,10 @@ def _say_compute(case: Case, bound: BoundBy) -> str:
         return f"{parts}."
     if case.steps.share("data_wait") < MODERATE_WAIT_FRAC:
         return f"{parts}{_say_crowding(case)}, and the loader keeps up ({format_duration(wait)} wait)."
-    return f"{parts}; waiting for data takes {format_duration(wait)} ({format_share(case.steps.share('data_wait'))})."
+    waits = f"{parts}; waiting for data takes {format_duration(wait)} ({format_share(case.steps.share('data_wait'))})"
+    if case.loading.bottleneck.cause != "processor":
+        return f"{waits}."
+    return f"{waits}, because the training thread waits for a free processor {_share_queued(case)} of the time."
 
 
 def _say_crowding(case: Case) -> str:

@@ -78,6 +78,13 @@ class StepWaits:
         return self._share(self.data_wait_ns)
 
     @property
+    def regular_frac(self) -> float:
+        """The same of the steps that do not begin an epoch."""
+        chosen = self.selection.regular
+        whole = int(self.duration_ns[chosen].sum())
+        return int(self.data_wait_ns[chosen].sum()) / whole if whole else 0.0
+
+    @property
     def h2d_frac(self) -> float:
         return self._share(self.h2d_ns)
 
@@ -198,7 +205,8 @@ class PipelineFacts:
     @cached_property
     def bottleneck(self) -> Bottleneck:
         work = {name: row.mean_ns for name, row in self.stages.items()}
-        return find_bottleneck(self.readiness, work, self.waits.wait_frac, measure_load(self.rank, self.stage_rows))
+        load = measure_load(self.rank, self.stage_rows)
+        return find_bottleneck(self.readiness, work, self.waits.wait_frac, load, self.waits.regular_frac)
 
     @cached_property
     def readings(self) -> tuple[Reading, ...]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.run import RankRun
+from collector.format.steps import read_integers, select_steps, train_steps
 from profiler_server.analysis.data.own_pipeline import select_own, summarize_own
 from profiler_server.analysis.data.pipeline import (
     measure_load,
@@ -85,8 +86,17 @@ def read_data_card(
         stages = tuple(stage.summary for stage in own)
     elif wait_frac is not None:
         load = None if rows is None else measure_load(rank, rows)
-        limit = find_bottleneck(readiness, {stage.name: stage.mean_ns for stage in stages}, wait_frac, load)
+        work = {stage.name: stage.mean_ns for stage in stages}
+        limit = find_bottleneck(readiness, work, wait_frac, load, None if steps is None else _share_regular(steps))
     return _build_card(sum_queues(samples) if samples is not None else (), stages, limit)
+
+
+def _share_regular(steps: pa.Table) -> float:
+    """Return the part of the steps that do not begin an epoch in which they wait for data."""
+    selection = select_steps(steps)
+    whole = int(selection.duration_ns[selection.regular].sum())
+    waits = read_integers(train_steps(steps), "data_wait_ns")[selection.regular]
+    return int(waits.sum()) / whole if whole else 0.0
 
 
 def _of_loader(rows: pa.Table, loader: int | None) -> pa.Table:

@@ -11,9 +11,9 @@ import pytest
 from collector.format.run import Run
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.page import PageRequest
-from profiler_server.pages import data
+from profiler_server.pages import data, overall
 from tests.support.cases import Plant, build_case_run, plan_of
-from tests.support.row_edits import Row, cpu_cores
+from tests.support.row_edits import Row, begin_epochs, cpu_cores
 
 FULL = plan_of(2, (4, 4, 4, 3), data_wait=40.0)
 
@@ -64,6 +64,33 @@ def test_a_training_thread_without_a_processor_is_named(tmp_path: Path) -> None:
     assert diagnosis.bound_by.kind == "processor"
     assert "waits for a free processor 67.0 % of the time" in diagnosis.sentence
     assert read_page(run).verdict.title == "No processor is free to receive batches"
+
+
+def test_a_step_that_computes_is_not_called_short_of_processors_for_a_small_wait(tmp_path: Path) -> None:
+    plan = plan_of(2, (4, 4, 4, 3), data_wait=12.0)
+    tables = {"resources": queue_for_a_core(0.3)}
+    run = build_case_run(tmp_path / "run", Plant(plan, manifest={"usable_cores": 2.0}, tables=tables))
+    diagnosis = diagnose(run, 0)
+    assert diagnosis.bound_by.kind == "compute"
+    assert "waits for a free processor 30.0 % of the time" in diagnosis.sentence
+    assert "Short of processors" not in diagnosis.sentence
+
+
+@pytest.mark.parametrize("depths", [(4, 4, 4, 3), (0, 4, 0, 3)])
+def test_waits_at_the_starts_of_epochs_are_called_so_on_every_page(depths: tuple[int, ...], tmp_path: Path) -> None:
+    plan = plan_of(2, depths, data_wait=0.4)
+    tables = {"resources": queue_for_a_core(0.5)}
+    plant = Plant(plan, edit=begin_epochs(10, wait_ms=400.0, start_ms=300.0), tables=tables)
+    run = build_case_run(tmp_path / "run", plant)
+    diagnosis, view = diagnose(run, 0), read_page(run)
+    card = overall.PAGE.build(PageRequest(run, "run", 0, (0,), {})).data_card.body
+    assert diagnosis.bound_by.kind == "input"
+    assert view.verdict.title == "The starts of epochs wait for data"
+    assert "Limited by the starts of epochs" in [reading.title for reading in view.readings]
+    for text in (diagnosis.sentence, view.verdict.text, card.sentence):
+        assert "Most of the wait is in the first steps of epochs" in text
+        assert "Batches are ready" not in text
+        assert "free processor" not in text
 
 
 @pytest.mark.parametrize("wait_ms", [4.0, 8.0, 40.0])
