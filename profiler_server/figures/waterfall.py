@@ -27,9 +27,9 @@ class Fall:
 
 
 def find_base_ns(start_ns: float, falls: Sequence[Fall]) -> float:
-    """Return where the axis of a waterfall begins: at zero, or below the lowest level."""
-    levels = list_levels(start_ns, falls)
-    lowest, highest = min(levels), max(levels)
+    """Return where the axis of a waterfall begins: at zero, or below the lowest level and whisker."""
+    reaches = _list_reaches(list_levels(start_ns, falls), falls)
+    lowest, highest = min(low for low, _ in reaches), max(high for _, high in reaches)
     begin = lowest - ROOM_FRAC * max(highest - lowest, 0.02 * highest)
     return begin if begin > LEAST_CUT_FRAC * highest else 0.0
 
@@ -42,9 +42,19 @@ def list_levels(start_ns: float, falls: Sequence[Fall]) -> list[float]:
     return levels
 
 
+def _list_reaches(levels: Sequence[float], falls: Sequence[Fall]) -> list[tuple[float, float]]:
+    """Return the lowest and the highest place of each part, its whisker included; it stands at the end of the change."""
+    ends = zip(levels, levels[1:], falls, strict=False)
+    return [
+        (min(begin, end - (fall.noise_ns or 0.0)), max(begin, end + (fall.noise_ns or 0.0)))
+        for begin, end, fall in ends
+    ]
+
+
 def build_waterfall(start_ns: float, end_ns: float, falls: Sequence[Fall], names: tuple[str, str, str]) -> Figure:
     """Draw the parts between two totals. `names` are the first total's, the last one's and the axis' title."""
     levels = list_levels(start_ns, falls)
+    tops = [high for _, high in _list_reaches(levels, falls)]
     scale, unit = choose_time_unit(max(*levels, end_ns))
     base = find_base_ns(start_ns, falls) / scale
     first, last, title = names
@@ -73,15 +83,15 @@ def build_waterfall(start_ns: float, end_ns: float, falls: Sequence[Fall], names
         "yaxis": {
             "title": {"text": f"{title} ({unit})"},
             "fixedrange": True,
-            "range": [base, _find_top(levels, base, scale)],
+            "range": [base, _find_top([*levels, *tops], base, scale)],
         },
         "shapes": [_join(place, level / scale) for place, level in enumerate(levels)],
     }
-    return complete_figure([totals, _draw_falls(levels, falls, scale, unit)], layout)
+    return complete_figure([totals, _draw_falls(levels, falls, scale, unit), _draw_labels(falls, tops, scale)], layout)
 
 
-def _find_top(levels: Sequence[float], base: float, scale: float) -> float:
-    top = max(levels) / scale
+def _find_top(places: Sequence[float], base: float, scale: float) -> float:
+    top = max(places) / scale
     return top + 0.16 * (top - base)
 
 
@@ -94,9 +104,6 @@ def _draw_falls(levels: Sequence[float], falls: Sequence[Fall], scale: float, un
         "y": [fall.change_ns / scale for fall in falls],
         "base": [level / scale for level in levels[: len(falls)]],
         "width": 0.5,
-        "text": [plain_text(fall.text) for fall in falls],
-        "textposition": "outside",
-        "cliponaxis": False,
         "marker": {
             "color": [PALETTE[color if known else "idle"][0] for color, known in zip(colors, clear, strict=True)],
             "pattern": {"shape": ["" if known else "/" for known in clear], "fillmode": "replace", "solidity": 0.4},
@@ -109,6 +116,20 @@ def _draw_falls(levels: Sequence[float], falls: Sequence[Fall], scale: float, un
             "width": 4,
         },
         "hovertemplate": f"%{{y:+.4~g}} {unit}<extra></extra>",
+    }
+
+
+def _draw_labels(falls: Sequence[Fall], tops: Sequence[float], scale: float) -> Figure:
+    """Return the texts above bar and whisker: those that Plotly puts at a bar lie on its whisker."""
+    return {
+        "type": "scatter",
+        "mode": "text",
+        "x": list(range(1, len(falls) + 1)),
+        "y": [top / scale for top in tops],
+        "text": [plain_text(fall.text) for fall in falls],
+        "textposition": "top center",
+        "cliponaxis": False,
+        "hoverinfo": "skip",
     }
 
 

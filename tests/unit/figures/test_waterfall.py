@@ -32,7 +32,23 @@ def test_small_changes_move_the_axis_and_large_ones_do_not() -> None:
 def test_the_figure_is_one_that_plotly_knows() -> None:
     figure: dict[str, Any] = build_waterfall(243e6, 252e6, falls_of(21e6, -9e6, -3e6), ("A", "<b>B</b>", "step"))
     go.Figure(figure)
-    totals, parts = figure["data"]
+    totals, parts, _ = figure["data"]
     assert [y + b for y, b in zip(totals["y"], totals["base"], strict=True)] == pytest.approx([243, 252])
     assert parts["base"] == pytest.approx([243, 264, 255])
     assert figure["layout"]["xaxis"]["ticktext"][-1] == "&lt;b&gt;B&lt;/b&gt;"
+
+
+@pytest.mark.parametrize("changes_ns", [(21e6, -9e6, -3e6), (-30e6, 2e6), (1e6, -1e6)])
+def test_labels_stand_above_bars_and_whiskers_and_the_axis_holds_both(changes_ns: tuple[float, ...]) -> None:
+    falls = [Fall(f"part {change}", change, 8e6, "+x ms", False) for change in changes_ns]
+    figure: dict[str, Any] = build_waterfall(243e6, 243e6 + sum(changes_ns), falls, ("A", "B", "step"))
+    _, parts, labels = figure["data"]
+    low, high = figure["layout"]["yaxis"]["range"]
+    for base, change, noise, place in zip(
+        parts["base"], parts["y"], parts["error_y"]["array"], labels["y"], strict=True
+    ):
+        assert place >= max(base, base + change + noise) - 1e-9
+        assert low < base + change - noise
+        assert place < high
+    assert labels["text"] == ["+x ms"] * len(falls)
+    assert "text" not in parts
