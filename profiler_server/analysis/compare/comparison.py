@@ -66,8 +66,8 @@ class Comparison:
     which. `average` says which steps the means cover. The totals are of all training steps, warm-up and windows included; a loop is the
     time from the first step or evaluation batch to the last, what lies between them included, per step. Of runs that
     only infer, batches stand for steps: `noun` says so.
-    `cautions` say why the two may not be alike, `moved` which operators are not compared because they run elsewhere in
-    one of the two. The medians are of the steps of the means.
+    `cautions` say why the two may not be alike, `moved` which operators are not compared, and why: because they
+    run elsewhere in one of the two, or were not recorded. The medians are of the steps of the means.
     """
 
     step: Difference
@@ -132,11 +132,17 @@ def _measure_loop(steps: pa.Table, count: int) -> float:
 
 
 def _find_cautions(a: RankRun, b: RankRun, a_count: int, b_count: int) -> tuple[str, ...]:
-    """Say what differs between the runs beside the times: script, model, number of steps."""
+    """Say what differs between the runs beside the times: script, host, ranks, model, number of steps."""
     found = []
-    scripts = [clean_name(Run(rank.run_path).manifest.script or "") for rank in (a, b)]
-    if all(scripts) and scripts[0] != scripts[1]:
-        found.append(f"different scripts: {scripts[0]} and {scripts[1]}")
+    runs = [Run(rank.run_path).manifest for rank in (a, b)]
+    for what, names in (("scripts", [run.script for run in runs]), ("hosts", [run.host for run in runs])):
+        cleaned = [clean_name(name or "") for name in names]
+        if all(cleaned) and cleaned[0] != cleaned[1]:
+            found.append(f"different {what}: {cleaned[0]} and {cleaned[1]}")
+    ranks = [run.world_size for run in runs]
+    if ranks[0] != ranks[1]:
+        shown = f"rank {a.rank} of each" if a.rank == b.rank else f"rank {a.rank} and rank {b.rank}"
+        found.append(f"different numbers of ranks: {ranks[0]:,} and {ranks[1]:,}; compared is {shown}")
     models = [_count_parameters(rank) for rank in (a, b)]
     if all(models) and models[0] != models[1]:
         found.append(f"different models: {models[0]:,} and {models[1]:,} trained parameters")
@@ -232,9 +238,16 @@ def _compare_operators(a: RankRun, b: RankRun) -> tuple[Measure, tuple[Differenc
     measure: Measure = "device" if on_device else "host"
     a_times, b_times = (_sum_by_step(each, "device_self_ns" if on_device else "self_ns") for each in rows)
     if not a_times or not b_times:
-        return measure, (), moved
+        return measure, (), moved or _explain_missing(rows)
     found = [_compare(name, _of(a_times, name), _of(b_times, name)) for name in sorted({*a_times, *b_times})]
     return measure, tuple(sorted(found, key=lambda d: (not d.is_clear, -abs(d.change_ns)))[:OPERATORS]), moved
+
+
+def _explain_missing(rows: Sequence[pa.Table]) -> str:
+    """Say which run has no operators to compare."""
+    without = [name for name, each in zip("AB", rows, strict=True) if not each.num_rows]
+    who = f"{without[0]} has no" if len(without) == 1 else "neither run has a"
+    return f"There are none to compare: {who} step that was recorded in detail"
 
 
 def _leave_out_moved(ranks: Sequence[RankRun], rows: Sequence[pa.Table]) -> tuple[list[pa.Table], str]:

@@ -49,7 +49,12 @@ def test_the_same_run_differs_from_itself_by_nothing_clear(tmp_path: Path) -> No
 def test_without_a_window_there_are_no_operators(tmp_path: Path) -> None:
     with_window = build_rank(tmp_path / "a", RunPlan())
     without = build_rank(tmp_path / "b", RunPlan(operators=False))
-    assert compare_ranks(with_window, without).operators == ()
+    found = compare_ranks(with_window, without)
+    assert (found.operators, found.moved) == (
+        (),
+        "There are none to compare: B has no step that was recorded in detail",
+    )
+    assert "neither run has a step that was recorded in detail" in compare_ranks(without, without).moved
 
 
 def test_one_step_is_too_few_to_tell(tmp_path: Path) -> None:
@@ -150,6 +155,14 @@ def test_a_busy_host_is_named_in_the_cautions_of_a_comparison(tmp_path: Path) ->
     cores = busy.manifest.usable_cores
     assert f"other programs used 2.5 of {cores:g} cores while B ran" in compare_ranks(quiet, busy).cautions
     assert not [caution for caution in compare_ranks(quiet, quiet).cautions if "other programs" in caution]
+
+
+def test_runs_of_different_numbers_of_ranks_say_which_rank_is_compared(tmp_path: Path) -> None:
+    one, four = build_rank(tmp_path / "a", RunPlan()), build_rank(tmp_path / "b", RunPlan(ranks=4))
+    assert compare_ranks(one, four).cautions == ("different numbers of ranks: 1 and 4; compared is rank 0 of each",)
+    other = open_run(tmp_path / "b").rank(2)
+    assert "compared is rank 0 and rank 2" in compare_ranks(one, other).cautions[0]
+    assert compare_ranks(four, other).cautions == ()
 
 
 def test_runs_that_only_infer_are_compared_by_their_batches(tmp_path: Path) -> None:
