@@ -7,13 +7,15 @@ options, in the order a b b a a b b a …: `b` does 21 pieces of work in a step 
 gate would be given, and asks the gate:
 
 - single pairs of one program, judged by the scatter of eight other runs of it;
-- five pairs of neighbours in time of one program, as profiler-run --pairs records them;
+- five pairs in a row, each of neighbours in time of one program, with the order of each drawn by lot as profiler-run
+  --pairs does;
 - five runs of one program against five others, in any order;
-- five pairs of a and b: the slowdown is real; and five pairs of one program with the steps of one side multiplied.
+- five pairs in a row of a and b: the slowdown is real; and five pairs of one program with the steps of one side
+  multiplied.
 
 Beside each share stands its 95 % interval as if the draws were independent. They share recordings, so the truth is less
-sure than that: the number of recordings says how much there is to draw from. With --keep the runs stay in DIR, and those
-that it holds already count.
+sure than that: beside it stands the share over all pairs in a row and all orders that could have been drawn, and the number
+of sets that have no recording in common. With --keep the runs stay in DIR, and those that it holds already count.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -121,13 +124,38 @@ class Drawing:
         drawn = self.random.sample([run for run in self.runs if run.name[0] == name], 2 * PAIRS)
         return judge(drawn[:PAIRS], drawn[PAIRS:]).kind
 
-    def judge_same(self, factor: float = 1.0) -> str:
-        pairs = [self.random.sample(pair, 2) for pair in self.random.sample(self.same, PAIRS)]
-        return judge([base for base, _ in pairs], [_slow(new, factor) for _, new in pairs]).kind
+    def judge_same(self, factor: float = 1.0, pairs: int = PAIRS) -> str:
+        return judge_in_order(self._draw_row(self.same, pairs), self._draw_order(pairs), factor)
 
     def judge_both(self) -> str:
-        pairs = self.random.sample(self.both, PAIRS)
+        pairs = self._draw_row(self.both, PAIRS)
         return judge([a for a, _ in pairs], [b for _, b in pairs]).kind
+
+    def _draw_row(self, pairs: Sequence[Pair], count: int) -> Sequence[Pair]:
+        begin = self.random.randrange(len(pairs) - count + 1)
+        return pairs[begin : begin + count]
+
+    def _draw_order(self, pairs: int) -> Sequence[bool]:
+        return self.random.choice(list_orders(pairs))
+
+    def count_all(self) -> tuple[float, int]:
+        """Return the share of alarms over all pairs in a row and all orders, and how many sets have no run in common."""
+        begins = range(len(self.same) - PAIRS + 1)
+        kinds = [
+            judge_in_order(self.same[begin : begin + PAIRS], order) for begin in begins for order in list_orders(PAIRS)
+        ]
+        return kinds.count("slower") / len(kinds), len(self.same) // PAIRS
+
+
+def list_orders(pairs: int) -> list[tuple[bool, ...]]:
+    """Return what profiler-run can draw: for each pair which side comes first, not the same in all."""
+    return [order for order in product((True, False), repeat=pairs) if len(set(order)) > 1]
+
+
+def judge_in_order(pairs: Sequence[Pair], order: Sequence[bool], factor: float = 1.0) -> str:
+    """Judge pairs of one program as if its first run were the base in some pairs and the new version in the others."""
+    drawn = [pair if is_base_first else pair[::-1] for pair, is_base_first in zip(pairs, order, strict=True)]
+    return judge([base for base, _ in drawn], [_slow(new, factor) for _, new in drawn]).kind
 
 
 def _slow(run: RunTimes, factor: float) -> RunTimes:
@@ -138,13 +166,16 @@ def _slow(run: RunTimes, factor: float) -> RunTimes:
 def describe(runs: Sequence[RunTimes], drawing: Drawing) -> None:
     medians = {name: np.array([np.median(run.steps_ns) for run in runs if run.name[0] == name]) for name in "ab"}
     scatter = np.mean([np.log(values).std(ddof=1) for values in medians.values()])
-    ratios = [float(np.log(np.median(y.steps_ns) / np.median(x.steps_ns))) for x, y in drawing.same]
+    ratios = np.array([np.log(np.median(y.steps_ns) / np.median(x.steps_ns)) for x, y in drawing.same])
+    centred = ratios - ratios.mean()
+    follows = float((centred[1:] * centred[:-1]).sum() / (centred**2).sum())
     loads = [run.others_cores for run in runs if run.others_cores is not None]
     print(
         f"{len(runs)} recordings of {np.mean([len(run.steps_ns) for run in runs]):.0f} steps, median "
         f"{np.median(medians['a']) / 1e6:.1f} ms (a), {np.median(medians['b']) / 1e6:.1f} ms (b: "
         f"{100 * (np.median(medians['b']) / np.median(medians['a']) - 1):+.1f} %); scatter from run to run "
-        f"{100 * scatter:.2f} %, of neighbours {100 * np.std(ratios, ddof=1) / np.sqrt(2):.2f} %; other programs used "
+        f"{100 * scatter:.2f} %, of neighbours {100 * np.std(ratios, ddof=1) / np.sqrt(2):.2f} %, correlation of a "
+        f"pair with the next {follows:+.2f}, kurtosis {float((centred**4).mean() / (centred**2).mean() ** 2):.1f}; other programs used "
         f"{np.mean(loads) if loads else float('nan'):.2f} cores",
         flush=True,
     )
@@ -171,9 +202,14 @@ def main() -> None:
     print(f"called slower, of {given.draws} draws (95 % interval)")
     drawing.count("one pair of one program, by the scatter of 8 others", drawing.judge_single, "at most 5 %")
     drawing.count("5 runs of one program against 5 others", drawing.judge_lists, "at most 5 %")
+    drawing.count("3 pairs of neighbours of one program", lambda: drawing.judge_same(pairs=3), "at most 5 %")
     drawing.count("5 pairs of neighbours of one program", drawing.judge_same, "at most 5 %")
-    drawing.count("5 pairs of neighbours, b does 21 pieces for 20", drawing.judge_both, "at least 95 %")
-    drawing.count("5 pairs of one program, steps times 1.05", lambda: drawing.judge_same(1.05), "at least 95 %")
+    share, sets = drawing.count_all()
+    print(f"  over all rows and orders {100 * share:.1f} %; {sets} sets of 5 pairs have no recording in common")
+    drawing.count(
+        "5 pairs of neighbours, b does 21 pieces for 20", drawing.judge_both, "at least 95 % if scatter allows"
+    )
+    drawing.count("5 pairs of one program, steps times 1.05", lambda: drawing.judge_same(1.05), "the same")
     drawing.count("5 pairs of one program, steps times 1.03", lambda: drawing.judge_same(1.03), "")
 
 

@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from profiler_server.analysis.compare.gate import Kind, Verdict
 from profiler_server.analysis.compare.run_statistics import ALPHA
-from profiler_server.format import format_duration
+from profiler_server.format import choose_time_unit, clean_name, format_change, format_duration
 
 EXIT_CODES: dict[Kind, int] = {"same": 0, "faster": 0, "slower": 1, "unknown": 2}
 _WORDS: dict[Kind, str] = {
@@ -18,13 +18,20 @@ _WORDS: dict[Kind, str] = {
     "unknown": "undecided",
 }
 _MOST_PARTS = 8
+_MOST_PAIRS = 50
 
 
 def render_verdict(verdict: Verdict) -> str:
     """Return the verdict for a terminal."""
     runs = f"{verdict.new} runs against {verdict.base}" if max(verdict.new, verdict.base) > 1 else "one pair of runs"
     lines = [f"Gate {_WORDS[verdict.kind]} ({runs}). {verdict.reason}"]
-    lines += [f"  {name:<40}{change:>12}" for name, change in _list_parts(verdict)]
+    if pairs := _list_pairs(verdict):
+        lines += ["", f"  {'median of':<32}{'base':>14}{'new':>14}{'change':>12}"]
+        lines += [f"  {name:<32}{base:>14}{new:>14}{change:>12}" for name, base, new, change in pairs]
+    if parts := _list_parts(verdict):
+        lines += ["", f"  {'change of the mean step':<40}"]
+        lines += [f"  {name:<60}{change:>12}" for name, change in parts]
+    lines += [""] if pairs or parts else []
     return "\n".join([*lines, *(f"Caution: {caution}." for caution in verdict.cautions)])
 
 
@@ -36,8 +43,11 @@ def describe_verdict(verdict: Verdict) -> dict[str, Any]:
 def render_markdown(verdict: Verdict) -> str:
     """Return the verdict as Markdown. Names come from the runs, so nothing in them may become markup."""
     lines = [f"**Step time: {_WORDS[verdict.kind]}.** {_plain(verdict.reason)}"]
+    if pairs := _list_pairs(verdict):
+        lines += ["", "| median of | base | new | change |", "|---|---:|---:|---:|"]
+        lines += [f"| {_plain(name)} | {base} | {new} | {change} |" for name, base, new, change in pairs]
     if parts := _list_parts(verdict):
-        lines += ["", "| part | change per step |", "|---|---:|"]
+        lines += ["", "| part of the mean step | change |", "|---|---:|"]
         lines += [f"| {_plain(name)} | {change} |" for name, change in parts]
     lines += [""] if verdict.cautions else []
     lines += [f"- Caution: {_plain(caution)}." for caution in verdict.cautions]
@@ -51,9 +61,9 @@ def render_junit(verdict: Verdict) -> str:
     An undecided one is an error, which in JUnit is a test that could not be carried out: as little a failure as the exit
     code 2 is a 1, and shown as clearly. A skipped one would be green in many CI systems while the command has failed.
     """
-    text = "\n".join(
-        [verdict.reason, *(f"{name}: {change}" for name, change in _list_parts(verdict)), *verdict.cautions]
-    )
+    pairs = [f"{name}: {base}, {new}, {change}" for name, base, new, change in _list_pairs(verdict)]
+    parts = [f"{name}: {change}" for name, change in _list_parts(verdict)]
+    text = "\n".join([verdict.reason, *pairs, *parts, *verdict.cautions])
     tag = {"slower": "failure", "unknown": "error"}.get(verdict.kind)
     inner = f"<system-out>{escape(text)}</system-out>"
     if tag:
@@ -64,6 +74,22 @@ def render_junit(verdict: Verdict) -> str:
         f'<testsuite name="stepscope" tests="1" failures="{failures}" errors="{errors}" skipped="0">\n'
         f'<testcase classname="stepscope.gate" name="step time">{inner}</testcase>\n</testsuite>\n'
     )
+
+
+def _list_pairs(verdict: Verdict) -> list[tuple[str, str, str, str]]:
+    """Return a line for each pair: both names, both medians with digits enough to work out the change again, the change."""
+    if not verdict.pairs:
+        return []
+    size_ns, unit = choose_time_unit(max(max(pair.base_ns, pair.new_ns) for pair in verdict.pairs))
+    return [
+        (
+            f"{clean_name(pair.base, 14)}, {clean_name(pair.new, 14)}",
+            f"{pair.base_ns / size_ns:,.3f} {unit}",
+            f"{pair.new_ns / size_ns:,.3f} {unit}",
+            format_change(pair.change),
+        )
+        for pair in verdict.pairs[:_MOST_PAIRS]
+    ]
 
 
 def _list_parts(verdict: Verdict) -> list[tuple[str, str]]:

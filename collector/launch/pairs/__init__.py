@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -93,7 +94,7 @@ def _compare(pairs: Pairs, base: Checkout, script: Placed, output: Path) -> int:
     for note in base.list_notes(written):
         _say(note)
     before, begun = base.read_state(), time.monotonic()
-    order = [side for pair in range(pairs.count) for side in (sides if pair % 2 == 0 else sides[::-1])]
+    order = [side for is_base_first in draw_order(pairs.count) for side in (sides if is_base_first else sides[::-1])]
     for number, side in enumerate(order):
         folder = output / side.name / f"{side.name}-{number // 2 + 1}"
         measured = _record(pairs, side, folder, base)
@@ -102,6 +103,19 @@ def _compare(pairs: Pairs, base: Checkout, script: Placed, output: Path) -> int:
     if base.read_state() != before:
         raise Failed(f"Python files of {base.root} changed while the pairs were recorded; leave them alone meanwhile")
     return _judge(output, pairs)
+
+
+def draw_order(pairs: int) -> list[bool]:
+    """Return for each pair whether the base comes first: by lot, and not in all pairs alike.
+
+    Then it is chance alone which side gets what drifts, warms up or comes and goes on the host, and the chance of a false
+    alarm is known whatever that is. Turns by a rule share it out less fairly: what comes and goes may keep step with them.
+    """
+    lot = random.SystemRandom()  # no seed that a user sets decides it
+    while True:
+        drawn = [lot.random() < 0.5 for _ in range(pairs)]
+        if len(set(drawn)) == min(pairs, 2):
+            return drawn
 
 
 def _build_sides(program: Program, base: Checkout, script: Placed) -> tuple[Side, Side]:

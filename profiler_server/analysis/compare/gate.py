@@ -10,16 +10,15 @@ from typing import Literal
 import numpy as np
 
 from collector.format.intervals import Floats
+from profiler_server.analysis.compare.pair_statistics import WORTH_PAIRS, count_pairs, judge_pairs
 from profiler_server.analysis.compare.run_statistics import (
     ALPHA,
-    MOST_PAIRS,
     Estimate,
     PartChange,
     bootstrap_medians,
     compare_lists,
     compare_pairs,
     compare_with_known_scatter,
-    count_pairs,
     find_changed_parts,
     has_interval,
 )
@@ -46,11 +45,22 @@ _STATES = {"crashed": "crashed", "recording": "is still being recorded"}
 
 
 @dataclass(frozen=True)
+class PairChange:
+    """The median steps of two runs that were recorded as a pair; `change` is how much longer the new one is, of the base."""
+
+    base: str
+    new: str
+    base_ns: float
+    new_ns: float
+    change: float
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What the gate found. `reason` is a sentence with the figures; `estimate` is None where there is none.
 
     `parts` are phases and kernels that changed by more than chance; `leading` is the phase that changed most where none
-    of those did by itself.
+    of those did by itself. `pairs` are in the order of recording, empty where the runs were not recorded in pairs.
     """
 
     kind: Kind
@@ -62,6 +72,7 @@ class Verdict:
     cautions: tuple[str, ...] = ()
     max_slowdown: float = 0.0
     leading: PartChange | None = None
+    pairs: tuple[PairChange, ...] = ()
 
 
 _ROUNDING = 0.0005
@@ -80,7 +91,7 @@ def judge(
     if reason := _find_unfit((*base, *new)):
         return replace(verdict, reason=reason)
     if min(len(base), len(new)) >= LEAST_RUNS:
-        estimate: Estimate | None = _estimate(base, new, _medians)
+        estimate: Estimate | None = _estimate(base, new, _medians, judge_pairs)
     else:
         estimate = _estimate_few(base, new, like)
     if estimate is None:
@@ -89,7 +100,8 @@ def judge(
     base_parts, new_parts = gather_parts(base, new)
     parts = find_changed_parts(base_parts, new_parts)
     leading = None if _choose_parts(parts, kind) else _find_leading(base, new)
-    verdict = replace(verdict, kind=kind, estimate=estimate, parts=parts, leading=leading)
+    pairs = _list_pairs(base, new)
+    verdict = replace(verdict, kind=kind, estimate=estimate, parts=parts, leading=leading, pairs=pairs)
     load = _explain_load(kind, base, new)
     reason = _explain(verdict, estimate, base[0].noun)
     return replace(verdict, kind="unknown" if load else kind, reason=f"{reason}{load}")
@@ -118,11 +130,26 @@ def _decide(estimate: Estimate, max_slowdown: float) -> Kind:
     return "same" if estimate.most <= (max_slowdown or DETECTABLE) else "unknown"
 
 
-def _estimate(base: Sequence[RunTimes], new: Sequence[RunTimes], measure: Callable[..., Floats]) -> Estimate:
+def _estimate(
+    base: Sequence[RunTimes],
+    new: Sequence[RunTimes],
+    measure: Callable[[Sequence[RunTimes]], Floats],
+    of_pairs: Callable[[Floats, Floats], Estimate],
+) -> Estimate:
     if are_interleaved(base, new):
-        ordered = [sorted(runs, key=lambda run: run.started_unix_ns) for runs in (base, new)]
-        return compare_pairs(measure(ordered[0]), measure(ordered[1]))
+        return of_pairs(measure(_order(base)), measure(_order(new)))
     return compare_lists(measure(base), measure(new))
+
+
+def _order(runs: Sequence[RunTimes]) -> list[RunTimes]:
+    return sorted(runs, key=lambda run: run.started_unix_ns)
+
+
+def _list_pairs(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[PairChange, ...]:
+    if not are_interleaved(base, new):
+        return ()
+    pairs = [(a, b, *_medians((a, b)).tolist()) for a, b in zip(_order(base), _order(new), strict=True)]
+    return tuple(PairChange(a.name, b.name, a_ns, b_ns, b_ns / a_ns - 1.0) for a, b, a_ns, b_ns in pairs)
 
 
 def are_interleaved(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> bool:
@@ -208,7 +235,7 @@ def _advise_pairs(verdict: Verdict, estimate: Estimate) -> str:
     pairs = count_pairs(estimate.scatter, told)
     what = f"{format_share(told)}, by which the change is below the limit" if is_close else format_share(limit)
     if pairs is None:
-        return f"Even {MOST_PAIRS} pairs would hardly tell {what}: record on a quieter machine."
+        return f"Even {WORTH_PAIRS} pairs would hardly tell {what}: record on a quieter machine."
     pairs = max(pairs, min(verdict.base, verdict.new) + 1)
     return f"Record more, or on a quieter machine: about {pairs} pairs would tell {what}."
 
@@ -279,13 +306,23 @@ def _name_busy(runs: Sequence[RunTimes]) -> list[str]:
 
 
 def _find_order(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
-    """Caution where all runs of one side came before the other's: a host changes with the hours."""
-    starts = [[run.started_unix_ns for run in runs] for runs in (base, new)]
-    if min(map(len, starts)) < 2 or not (max(starts[0]) < min(starts[1]) or max(starts[1]) < min(starts[0])):
+    """Caution where the order of recording alone can make a difference: a host changes with the hours, and between a
+    first run and the one that follows it."""
+    if min(len(base), len(new)) < 2:
         return ()
+    starts = [[run.started_unix_ns for run in _order(runs)] for runs in (base, new)]
+    if starts[0][-1] < starts[1][0] or starts[1][-1] < starts[0][0]:
+        return (
+            "the runs of one side were all recorded before those of the other: what changed on the host meanwhile counts "
+            "as a change of the program; profiler-run --against records both in turns",
+        )
+    firsts = {first < second for first, second in zip(*starts, strict=False)}
+    if len(base) < LEAST_RUNS or len(firsts) > 1 or not are_interleaved(base, new):
+        return ()
+    side = "base" if firsts == {True} else "new version"
     return (
-        "the runs of one side were all recorded before those of the other: what changed on the host meanwhile counts as a "
-        "change of the program; profiler-run --against records both in turns",
+        f"the {side} came first in every pair: what a second run gains or loses by being the second counts as a change of "
+        "the program; profiler-run --against draws the order of each pair by lot",
     )
 
 
@@ -293,7 +330,7 @@ def _find_mean_change(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tupl
     """Caution where the mean step clearly went the other way than the median: few steps that take long move it alone."""
     if min(len(base), len(new)) < LEAST_RUNS or _find_unfit((*base, *new)):
         return ()
-    middle, mean = (_estimate(base, new, measure) for measure in (_medians, _means))
+    middle, mean = _estimate(base, new, _medians, judge_pairs), _estimate(base, new, _means, compare_pairs)
     is_clear = min(mean.p, 1.0 - mean.p) < MEAN_ALPHA
     if (
         not is_clear

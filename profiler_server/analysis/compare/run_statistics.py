@@ -18,8 +18,6 @@ ALPHA = 0.05
 """Chance that a program is called slower than itself."""
 POWER = 0.8
 """Chance with which a slowdown of the size that is called detectable is found."""
-MOST_PAIRS = 100
-"""Nobody records more to be told."""
 MOST_CORRELATED = 0.8
 LEAST_EFFECTIVE_STEPS = 20
 """Steps that follow each other more closely, or say less, give no interval: it would be too narrow."""
@@ -86,20 +84,6 @@ def _judge(change: float, error: float, freedom: float, scatter: float) -> Estim
         least=math.expm1(change - limit * error),
         most=math.expm1(change + limit * error),
     )
-
-
-def count_pairs(scatter: float, slowdown: float) -> int | None:
-    """Return how many pairs of runs find a slowdown four times in five where runs of a program differ by `scatter`.
-
-    None where `MOST_PAIRS` do not.
-    """
-    from scipy.special import nctdtrinc, stdtrit
-
-    counts = np.arange(2, MOST_PAIRS + 1)
-    limits = stdtrit(counts - 1.0, 1.0 - ALPHA)
-    errors = math.log1p(scatter) * math.sqrt(2.0) / np.sqrt(counts)
-    enough = nctdtrinc(counts - 1.0, 1.0 - POWER, limits) * errors <= math.log1p(slowdown)
-    return int(counts[int(enough.argmax())]) if enough.any() else None
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +17,7 @@ import pytest
 
 from collector.format.schema.errors import UsageError
 from collector.launch.origin import VARIABLE
+from collector.launch.pairs import draw_order
 from collector.launch.pairs.checkout import Checkout, open_base
 from collector.launch.pairs.placing import find_script, place_environment, place_words, read_borrowed
 from collector.launch.script import MODULE_FOLDER_VARIABLE, Program
@@ -23,7 +26,8 @@ from tests.unit.launch.programs import LOOP, ROOT, TIMEOUT_S, run_launcher, writ
 QUIET = {"PROFILER_OPTIONS": '{"window": null}', "PYTHONDONTWRITEBYTECODE": "1"}
 SLEEPER = """
 import os, pathlib, time
-pathlib.Path("started").write_text(str(os.getpid()))
+pathlib.Path("starting").write_text(str(os.getpid()))
+os.replace("starting", "started")
 time.sleep(600)
 """
 HOLDER = """
@@ -72,8 +76,8 @@ def test_the_base_runs_its_own_code_with_the_data_of_the_current_folder(checkout
     before = look_at(checkout)
     words = ("--pairs", "1", "--against", "main", "-o", tmp_path / "out", "--junit", tmp_path / "gate.xml")
     done = run_launcher(checkout, *words, "src/train.py", **QUIET)
-    assert "run 1 of 2, base-1: 20 steps, median" in done.stderr, done.stderr
-    assert "run 2 of 2, new-1: 25 steps, median" in done.stderr
+    assert re.search(r"run [12] of 2, base-1: 20 steps, median", done.stderr), done.stderr
+    assert re.search(r"run [12] of 2, new-1: 25 steps, median", done.stderr)
     assert "base is main (" in done.stderr
     assert "new is the working tree (" in done.stderr
     assert "not beside the base's code: data.txt" in done.stderr
@@ -85,13 +89,19 @@ def test_the_base_runs_its_own_code_with_the_data_of_the_current_folder(checkout
     assert (again.returncode, "holds runs of an earlier comparison" in again.stderr) == (2, True)
 
 
+def test_which_side_comes_first_in_a_pair_is_drawn_by_lot_and_never_the_same_in_all() -> None:
+    drawn = [draw_order(3) for _ in range(400)]
+    assert {tuple(order) for order in drawn} == set(product((True, False), repeat=3)) - {(True,) * 3, (False,) * 3}
+    assert {draw_order(1)[0] for _ in range(100)} == {True, False}
+
+
 def test_a_script_that_fails_on_one_side_leaves_nothing_and_says_why(checkout: Path) -> None:
     write_script(checkout / "src", "print('the planned failure')\nraise SystemExit(3)\n", "train.py")
     git(checkout, "commit", "-q", "-a", "-m", "broken")
     before = look_at(checkout)
     done = run_launcher(checkout, "--against", "HEAD", "src/train.py")
     assert done.returncode == 2
-    assert "cannot tell: the script failed as base (exit code 3)" in done.stderr
+    assert re.search(r"cannot tell: the script failed as (base|new) \(exit code 3\)", done.stderr)
     assert "the planned failure" in done.stderr
     assert "no file that git tracks differs from HEAD" in done.stderr
     assert look_at(checkout) == before

@@ -14,10 +14,10 @@ import pytest
 from collector.format.run import open_run
 from collector.format.schema import layout
 from profiler_server.analysis.compare.gate import DETECTABLE, are_interleaved, find_like, judge
+from profiler_server.analysis.compare.pair_statistics import count_pairs
 from profiler_server.analysis.compare.run_statistics import (
     bootstrap_medians,
     choose_block,
-    count_pairs,
     find_changed_parts,
 )
 from profiler_server.analysis.compare.run_times import MOST_KERNELS, RunTimes, gather_parts, read_times
@@ -40,9 +40,10 @@ def make_run(
 def make_pairs(
     seed: int, pairs: int, factor: float = 1.0, scatter: float = 0.01
 ) -> tuple[list[RunTimes], list[RunTimes]]:
+    """Pairs in which the base comes first in the first, third … and second in the others."""
     random = np.random.default_rng(seed)
-    base = [make_run(random, 2 * at, scatter=scatter) for at in range(pairs)]
-    return base, [make_run(random, 2 * at + 1, factor=factor, scatter=scatter) for at in range(pairs)]
+    base = [make_run(random, 2 * at + at % 2, scatter=scatter) for at in range(pairs)]
+    return base, [make_run(random, 2 * at + 1 - at % 2, factor=factor, scatter=scatter) for at in range(pairs)]
 
 
 @pytest.mark.parametrize("pairs", [3, 5, 8])
@@ -160,7 +161,7 @@ def test_a_busy_host_another_script_and_a_run_given_twice_are_named() -> None:
     cautions = judge(base, [busy, other, other]).cautions
     assert "other programs used 0.6 of 2 cores while run-1 ran" in cautions
     assert any("different scripts: other.py, train.py" in caution for caution in cautions)
-    assert "run-3 was given twice" in cautions
+    assert "run-2 was given twice" in cautions
     assert judge(base, [replace(new[0], others_cores=0.5), *new[1:]]).cautions == ()
 
 
@@ -265,6 +266,32 @@ def test_sides_that_were_recorded_one_after_the_other_are_named_and_so_are_runs_
     assert "run-1 crashed" in judge(base, [replace(new[0], state="crashed"), *new[1:]]).cautions
 
 
+@pytest.mark.parametrize(("sides", "word"), [((0, 1), "base"), ((1, 0), "new version")])
+def test_a_side_that_came_first_in_every_pair_is_named(sides: tuple[int, int], word: str) -> None:
+    runs = [make_run(np.random.default_rng(at), at) for at in range(6)]
+    base, new = (runs[side::2] for side in sides)
+    assert any(caution.startswith(f"the {word} came first in every pair") for caution in judge(base, new).cautions)
+    assert not any("came first" in caution for caution in judge(*make_pairs(0, 3)).cautions)
+
+
+def test_the_change_within_each_pair_is_listed_so_that_the_verdict_can_be_worked_out_again() -> None:
+    base, new = make_pairs(4, 5, factor=1.05)
+    verdict = judge(base, new)
+    assert [(pair.base, pair.new) for pair in verdict.pairs][:2] == [("run-0", "run-1"), ("run-3", "run-2")]
+    changes = [np.median(b.steps_ns) / np.median(a.steps_ns) - 1 for a, b in zip(base, new, strict=True)]
+    assert [pair.change for pair in verdict.pairs] == pytest.approx(changes)
+    assert verdict.estimate is not None
+    assert (verdict.estimate.least, verdict.estimate.most) == pytest.approx((min(changes), max(changes)))
+    text, markdown = render_verdict(verdict), render_markdown(verdict)
+    for pair in verdict.pairs:
+        line = next(line for line in text.splitlines() if line.startswith(f"  {pair.base}, {pair.new} "))
+        _, before, _, after, _, change, _ = line.rsplit(maxsplit=6)
+        assert float(after) / float(before) - 1 == pytest.approx(pair.change, abs=2e-4)
+        assert change == f"{100 * pair.change:+.1f}"
+        assert f"| {pair.base}, {pair.new} | {before} ms | {after} ms | {change} % |" in markdown
+    assert judge(base, new[:4]).pairs == ()
+
+
 def test_a_mean_that_changed_otherwise_than_the_median_is_named() -> None:
     base, new = make_pairs(3, 5, scatter=0.002)
     stalled = [replace(run, steps_ns=np.where(np.arange(100) % 10 == 0, 3.0, 1.0) * run.steps_ns) for run in new]
@@ -286,7 +313,7 @@ def test_a_ci_system_reads_the_figures_of_every_verdict(factor: float, kind: str
 
 def test_the_ends_that_are_said_never_contradict_the_verdict() -> None:
     for seed in range(300):
-        estimate = (verdict := judge(*make_pairs(seed, 3, factor=1.03, scatter=0.02))).estimate
+        estimate = (verdict := judge(*make_pairs(seed, 3 + seed % 5, factor=1.03, scatter=0.02))).estimate
         assert estimate is not None
         assert (estimate.least > 0) == (verdict.kind == "slower")
         assert verdict.kind != "same" or estimate.most <= DETECTABLE
