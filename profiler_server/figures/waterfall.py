@@ -14,6 +14,9 @@ LEAST_CUT_FRAC = 0.4
 ROOM_FRAC = 0.35
 """Space below the lowest level, as a part of the height that the changes take."""
 
+LABEL_FRAC = 0.02
+"""Space between a bar and its label, as a part of the height of the picture."""
+
 
 @dataclass(frozen=True)
 class Fall:
@@ -87,7 +90,9 @@ def build_waterfall(start_ns: float, end_ns: float, falls: Sequence[Fall], names
         },
         "shapes": [_join(place, level / scale) for place, level in enumerate(levels)],
     }
-    return complete_figure([totals, _draw_falls(levels, falls, scale, unit), _draw_labels(falls, tops, scale)], layout)
+    return complete_figure(
+        [totals, _draw_falls(levels, falls, scale, unit), _draw_labels(falls, tops, scale, base)], layout
+    )
 
 
 def _find_top(places: Sequence[float], base: float, scale: float) -> float:
@@ -119,13 +124,14 @@ def _draw_falls(levels: Sequence[float], falls: Sequence[Fall], scale: float, un
     }
 
 
-def _draw_labels(falls: Sequence[Fall], tops: Sequence[float], scale: float) -> Figure:
+def _draw_labels(falls: Sequence[Fall], tops: Sequence[float], scale: float, base: float) -> Figure:
     """Return the texts above bar and whisker: those that Plotly puts at a bar lie on its whisker."""
+    room = LABEL_FRAC * (max(tops) / scale - base)
     return {
         "type": "scatter",
         "mode": "text",
         "x": list(range(1, len(falls) + 1)),
-        "y": [top / scale for top in tops],
+        "y": [top / scale + room for top in tops],
         "text": [plain_text(fall.text) for fall in falls],
         "textposition": "top center",
         "cliponaxis": False,

@@ -12,6 +12,8 @@ def test_says_which_phase_changed_and_by_how_much(asker: Asker) -> None:
     assert "B is slower by 95.6 ms" in text
     assert '<option value="team/slow" selected>' in text
     assert "+95.6 ms" in text
+    assert "−95.6 ms" in asker.ask("/compare?a=team/slow&b=healthy").text
+    assert 'B <a href="/runs/team/slow/"><bdi>team/slow</bdi></a>' in text
 
 
 def test_two_ticked_runs_lead_to_the_comparison_the_older_first(asker: Asker) -> None:
