@@ -163,7 +163,8 @@ def _stage(
         return
     # A clock of one machine says nothing on another.
     apart = replace(options, on_progress=None, limits=replace(options.limits, deadline_s=None))
-    tasks = [StagingTask(path, folder / str(index), apart, started) for index, path in enumerate(files)]
+    # Others may run in another folder.
+    tasks = [StagingTask(path.absolute(), folder / str(index), apart, started) for index, path in enumerate(files)]
 
     def tell(done: int) -> None:
         options.limits.check(files[done - 1])

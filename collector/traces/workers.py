@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 import psutil
 
 from collector.format.schema.errors import StepscopeError, TraceError, UsageError
+from collector.version import __version__
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -126,7 +127,10 @@ class Processes:
 
 
 class Cluster:
-    """A Dask cluster, whose workers have Stepscope and see the same files under the same paths."""
+    """A Dask cluster, whose workers have Stepscope and see the same files under the same paths.
+
+    Raises UsageError for one that does not answer, or of which a worker has no Stepscope or that of another version.
+    """
 
     are_here = False
     helpers = 0
@@ -140,33 +144,59 @@ class Cluster:
             self._client = Client(address, timeout=20)
         except (OSError, ValueError, TimeoutError) as error:
             raise UsageError(f"--dask {address} does not answer: {' '.join(str(error).split())[:200]}") from None
+        self.workers = _check_versions(self._client.run(tell_version, on_error="return"))
 
     def run(self, function: Callable[[T], R], tasks: Sequence[T], on_done: Tell) -> Iterator[R]:
         from distributed import as_completed
-        from distributed.scheduler import KilledWorker
 
-        futures = [self._client.submit(function, task, pure=False) for task in tasks]
+        # What is fetched at once cannot be lost with the worker that did it.
+        pending = {future: index for index, future in enumerate(self._client.map(function, tasks, pure=False))}
+        results: dict[int, R] = {}
+        place = done = 0
         try:
-            for done, future in enumerate(as_completed(futures), 1):
-                _raise_of(future, KilledWorker)
-                on_done(done)
-            for future in futures:
-                yield future.result()
+            for batch in as_completed(list(pending)).batches():
+                for future in batch:
+                    _raise_of(future)
+                for future, result in zip(batch, self._client.gather(batch), strict=True):
+                    results[pending.pop(future)] = result
+                    future.release()
+                    done += 1
+                    on_done(done)
+                while place in results:
+                    yield results.pop(place)
+                    place += 1
         finally:
-            self._client.cancel([future for future in futures if not future.done()])
+            self._client.cancel(list(pending))
 
     def close(self) -> None:
         self._client.close()
 
 
-def _raise_of(future: Any, killed: type[Exception]) -> None:
-    error = future.exception()
-    if isinstance(error, killed):
+def tell_version() -> str:
+    """Return the version of Stepscope that this process has."""
+    return __version__
+
+
+def _check_versions(told: dict[str, Any]) -> int:
+    """Return how many workers there are."""
+    for worker, version in told.items():
+        if version != __version__:
+            has = f"has {version}" if isinstance(version, str) else f"does not have it ({version})"
+            raise UsageError(f"the workers of the cluster need Stepscope {__version__}; {worker} {has}")
+    return len(told)
+
+
+def _raise_of(future: Any) -> None:
+    """Raise what a task raised, and why it could not be done."""
+    from distributed.scheduler import KilledWorker
+
+    if (error := future.exception()) is None:
+        return
+    if isinstance(error, KilledWorker):
         raise TraceError("workers of the cluster died while they read a file, again and again; see their logs")
     if isinstance(error, (ImportError, AttributeError)):
         raise UsageError(f"the workers of the cluster need this version of Stepscope: {error}")
-    if error is not None:
-        raise error
+    raise error
 
 
 def choose_jobs(files: Sequence[Path], cores: int | None = None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,51 @@ def test_a_killed_worker_of_a_cluster_costs_a_retry(cluster: Any, tmp_path: Path
         assert list(workers.run(die_once, marks, lambda done: None)) == ["a", "b", "c"]
     finally:
         workers.close()
+
+
+def die_last(task: tuple[Path, int, int]) -> int:
+    """Note that a task is done; the last one kills its worker once, when the results of all others have been fetched."""
+    folder, number, count = task
+    with (folder / f"begun{number}").open("a", encoding="utf-8") as file:
+        file.write(".")
+    mark = folder / "died"
+    if number == count - 1 and not mark.exists():
+        end_s = time.monotonic() + 60
+        while not (folder / f"done{count - 1}").exists() and time.monotonic() < end_s:
+            time.sleep(0.01)
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def test_what_a_worker_had_done_is_not_read_again_when_it_is_killed(cluster: Any, tmp_path: Path) -> None:
+    workers = Cluster(cluster.scheduler_address)
+    tasks = [(tmp_path, number, 6) for number in range(6)]
+    try:
+        assert list(workers.run(die_last, tasks, lambda done: (tmp_path / f"done{done}").touch())) == [*range(6)]
+    finally:
+        workers.close()
+    assert [(tmp_path / f"begun{number}").read_text(encoding="utf-8") for number in range(6)] == [*".....", ".."]
+
+
+def test_a_cluster_finds_files_that_were_named_from_this_folder(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_job(tmp_path / "job", 2)
+    monkeypatch.chdir(tmp_path)
+    workers = Cluster(cluster.scheduler_address)
+    try:
+        assert import_traces(["job"], "run", Importing(workers=workers)).ranks == (0, 1)
+    finally:
+        workers.close()
+
+
+def test_a_worker_with_another_version_is_named_before_anything_is_read(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collector.traces.workers.__version__", "9.9.9")
+    with pytest.raises(UsageError, match=r"need Stepscope 9\.9\.9; tcp://\S+ has \d"):
+        Cluster(cluster.scheduler_address)
 
 
 def test_wrong_words_are_refused_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
