@@ -9,7 +9,7 @@ residual, and lateness is not known any better than that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -27,7 +27,8 @@ class Lateness:
 
     `late_ns` is (ranks, meetings) against the median of the ranks; not a number for ranks of other groups. `step` is
     the step of each meeting. `residual_ns` are the 50th and the 95th percentile of how far own work and waiting of a
-    rank lie from the median of the ranks.
+    rank lie from the median of the ranks. `partly` are steps of which a part is not known: the work before the very first
+    meeting of a group.
     """
 
     ranks: tuple[int, ...]
@@ -35,6 +36,7 @@ class Lateness:
     step: Ints
     late_ns: Floats
     residual_ns: tuple[float, float]
+    partly: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def compared(self) -> frozenset[int]:
@@ -75,9 +77,8 @@ class Lateness:
         """
         kept = (self.step >= first) if (self.step >= 0).any() else np.ones(len(self.step), np.bool_)
         kept &= ~np.isin(self.step, unusual)
-        # Nothing is known of the first meeting, so that the lateness of its step lacks a part.
-        later = kept & (self.step > self.step.min(initial=0))
-        kept = later if later.any() and (self.step >= 0).any() else kept
+        whole = kept & ~np.isin(self.step, self.partly)
+        kept = whole if whole.any() and (self.step >= 0).any() else kept
         return replace(self, step=self.step[kept], late_ns=self.late_ns[:, kept])
 
     def sum_by_step(self) -> tuple[Ints, Floats]:
@@ -96,7 +97,8 @@ def measure_calls(matched: Matched) -> Lateness | None:
     late = np.concatenate([_measure_group(matched, group) for group in groups], axis=1)
     gaps = [group.end_ns[:, 1:] - group.end_ns[:, :-1] for group in groups]
     step = np.concatenate([group.step[1:] for group in groups])
-    return Lateness(matched.ranks, "collectives", step, late, (_pool(gaps, 50), _pool(gaps, 95)))
+    partly = np.unique([group.step[0] for group in groups])
+    return Lateness(matched.ranks, "collectives", step, late, (_pool(gaps, 50), _pool(gaps, 95)), partly)
 
 
 def measure_steps(ranks: tuple[int, ...], step: Ints, own_ns: Floats, held_ns: Floats) -> Lateness:

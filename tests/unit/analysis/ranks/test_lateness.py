@@ -170,3 +170,12 @@ def test_detailed_windows_and_a_few_listed_steps_do_not_decide_where_all_steps_t
     assert (judged.source, judged.steps) == ("steps", 40)
     assert judged.straggler is not None
     assert judged.straggler.rank == 5
+
+
+def test_the_step_whose_first_meeting_tells_nothing_is_left_out() -> None:
+    """What lies before the very first collective is not known; a step that lacks a part of it would say too little."""
+    plan = JobPlan(calls=4, steps=12, slow=(2,), slow_frac=0.4, noise_frac=0.0)
+    judged = judge_ranks(summarize_job(make_job(plan)))
+    assert judged.straggler is not None
+    assert (judged.straggler.rank, judged.straggler.last_frac, judged.steps) == (2, 1.0, 11)
+    assert judged.straggler.gain_ns == pytest.approx(0.4 * STEP_NS, rel=0.005)
