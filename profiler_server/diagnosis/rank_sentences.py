@@ -15,8 +15,9 @@ from collector.format.standstills import Standstill, read_standstills, say_stand
 from profiler_server.analysis.ranks.causes import COLLECTING, STARVED, Cause
 from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun
+from profiler_server.analysis.ranks.slow_calls import SlowCall, find_slow_call
 from profiler_server.analysis.ranks.stragglers import Judgement, Rotation, Straggler, judge_ranks
-from profiler_server.format import format_bytes, format_duration, format_share
+from profiler_server.format import format_bytes, format_duration, format_share, shorten_middle
 
 LATE_FRAC = 0.7
 """From this share of the collectives on, the rank that comes last is named."""
@@ -33,7 +34,12 @@ def describe_ranks(ranks: Sequence[RankSummary], rows: Sequence[CollectiveRow]) 
     lines = [describe_straggler(judged, noun), describe_evidence(judged, noun), describe_held(ranks)]
     return [
         line
-        for line in (*lines, describe_slowest_collective(rows), describe_communication(ranks, rows, judged))
+        for line in (
+            *lines,
+            describe_slowest_collective(rows),
+            describe_slow_call(find_slow_call(ranks), noun),
+            describe_communication(ranks, rows, judged),
+        )
         if line
     ]
 
@@ -102,6 +108,19 @@ def describe_slowest_collective(rows: Sequence[CollectiveRow]) -> str:
     count, total_ns, wait_ns = totals[name]
     share = f"; {format_share(wait_ns / total_ns)} of that is waiting for another rank" if wait_ns else ""
     return f"{name} takes longest of the collectives: {format_duration(total_ns / max(count, 1))} a call{share}."
+
+
+def describe_slow_call(call: SlowCall | None, noun: str = "step") -> str:
+    """Say which collective is slow when all ranks have come, and what it takes at the speed of the others; "" for none."""
+    if call is None:
+        return ""
+    group = f" of group {shorten_middle(call.group, 32)}" if call.group else ""
+    return (
+        f"{shorten_middle(call.name, 48)} {call.number:,} of {call.count:,}{group} in a {noun} ({format_bytes(call.bytes)}) is "
+        f"slow: when all ranks have come it takes {format_duration(call.transfer_ns)}, the median of {call.steps:,} "
+        f"{_plural(noun)}; at the speed of the others it would take {format_duration(call.expected_ns)} at "
+        "most."
+    )
 
 
 def describe_straggler(judged: Judgement, noun: str = "step") -> str:

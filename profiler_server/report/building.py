@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,7 +15,6 @@ from collector.format.evaluation import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableBrokenError
 from collector.format.schema.version import SCHEMA_VERSION
-from collector.format.standing import find_standing
 from collector.format.steps import Distribution, PhaseShare, sum_recorded, summarize_phases, summarize_steps
 from profiler_server.analysis.accounting.categories import summarize_categories
 from profiler_server.analysis.accounting.completeness import read_completeness
@@ -24,21 +23,12 @@ from profiler_server.analysis.data.pipeline import summarize_queues, summarize_s
 from profiler_server.analysis.data.probe import read_probe
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.operators.operators import summarize_kernels, summarize_operators
-from profiler_server.analysis.ranks.hang import find_hang
-from profiler_server.analysis.ranks.ranks import find_noun, summarize_ranks
-from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.analysis.results import BoundBy, DeviceSummary, Diagnosis
 from profiler_server.analysis.steps.interruptions import read_interruptions, sum_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
-from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.diagnosis.rank_sentences import (
-    describe_evidence,
-    describe_standing,
-    describe_straggler,
-    describe_unread,
-)
 from profiler_server.format import format_number_of
+from profiler_server.report.all_ranks import report_hang, report_judgement, report_slow_call, report_what_if
 from profiler_server.report.stacks import report_stacks
 
 if TYPE_CHECKING:
@@ -61,9 +51,10 @@ def build_report(run: Run, workers: Workers | None = None, rank: int | None = No
         "run": _report_run(run),
         "ranks": ranks,
         **_report_diagnosis(run, chosen, warnings),
-        "judgement": _report_judgement(run, warnings),
-        "what_if": _report_what_if(run, warnings),
-        "hang": _report_hang(run),
+        "judgement": report_judgement(run, warnings),
+        "slow_collective": report_slow_call(run),
+        "what_if": report_what_if(run, warnings),
+        "hang": report_hang(run),
         "overhead": _report_overhead(run),
         "warnings": list(dict.fromkeys([*_collect_warnings(run), *warnings])),
     }
@@ -275,85 +266,6 @@ def _report_diagnosis(run: Run, ranks: Sequence[int], warnings: list[str]) -> di
         "bound_by": dataclasses.asdict(diagnosis.bound_by),
         "suggestions": [_round_times(dataclasses.asdict(entry)) for entry in diagnosis.suggestions],
         "abstained": [dataclasses.asdict(entry) for entry in diagnosis.abstained],
-    }
-
-
-def _report_hang(run: Run) -> dict[str, Any] | None:
-    """Return why the job hangs, by dumps of its collectives or while it records; null where neither tells of one."""
-    found = find_hang(run)
-    if found is None:
-        return _report_standing(run)
-    return {
-        "sentence": found.sentence,
-        "cause": found.cause,
-        "group": found.group,
-        "sequence": found.sequence,
-        "name": found.name,
-        "missing": list(found.missing),
-        "waiting": list(found.waiting),
-    }
-
-
-def _report_standing(run: Run) -> dict[str, Any] | None:
-    found = find_standing([run.read_rank(rank) for rank in run.ranks])
-    if found is None:
-        return None
-    stop = found.stop
-    return {
-        "sentence": describe_standing(found),
-        "cause": "standing",
-        "group": "",
-        "sequence": stop.number if stop is not None else None,
-        "name": stop.name if stop is not None else "",
-        "missing": [place.rank for place in stop.missing] if stop is not None else list(found.gone),
-        "waiting": list(stop.waiting) if stop is not None else [place.rank for place in found.places],
-    }
-
-
-def _report_judgement(run: Run, warnings: list[str]) -> dict[str, Any] | None:
-    """Return who holds the job up, by what, and what mending it gains; null for one rank."""
-    found: list[dict[str, Any]] = []
-    with Edge(lambda error: warnings.append(f"the ranks cannot be compared: {type(error).__name__}: {error}"[:300])):
-        ranks = summarize_ranks(run)
-        judged, noun = judge_ranks(ranks), find_noun(ranks)
-        if judged.straggler is not None:
-            words = {"sentence": describe_straggler(judged, noun), "evidence": describe_evidence(judged, noun)}
-            found.append({**words, "ranks_read": len(ranks), **_spell_out(dataclasses.asdict(judged))})
-        if len(run.ranks) > len(ranks):
-            warnings.append(describe_unread(len(run.ranks)))
-    return found[0] if found else None
-
-
-def _spell_out(value: Any, name: str = "") -> Any:
-    """Return a value as JSON has it: keys are texts, and times whole ns."""
-    is_time = name.endswith("_ns")
-    if isinstance(value, Mapping):
-        return {str(key): _spell_out(inner, name if is_time else str(key)) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_spell_out(inner, name) for inner in value]
-    return round(value) if is_time and isinstance(value, float) else value
-
-
-def _report_what_if(run: Run, warnings: list[str]) -> dict[str, Any] | None:
-    """Return what unlike ranks cost the job; null for one rank, and with a warning where no model meets the steps."""
-    found = recall_what_if(run, summarize_ranks(run))
-    if found is None:
-        return None
-    if found.slowdown is None:
-        warnings.append(f"no what-if figures: {found.reason}")
-        return None
-    gains = found.mend_rank_gain_ns or {}
-    return {
-        "slowdown": found.slowdown,
-        "waste_frac": found.waste_frac,
-        "discrepancy_frac": found.discrepancy_frac,
-        "by_operation": dict(found.by_operation or {}),
-        "by_rank": {str(rank): value for rank, value in (found.by_rank or {}).items()},
-        "by_stage": {str(stage): value for stage, value in (found.by_stage or {}).items()} or None,
-        "worker_share": found.worker_share,
-        "stage_share": found.stage_share,
-        "mend_rank_gain_ns": {str(rank): round(gain) for rank, gain in gains.items()},
-        "method": found.method,
     }
 
 

@@ -163,6 +163,11 @@ SHAPE: dict[str, Any] = {
         "is_hidden": bool,
         "garbage": (dict, type(None)),
     },
+    "slow_collective": {
+        OPTIONAL: True,
+        **dict.fromkeys(("sentence", "group", "name"), str),
+        **dict.fromkeys(("number", "count", "bytes", "steps", "transfer_ns", "expected_ns"), int),
+    },
     "what_if": {
         OPTIONAL: True,
         **dict.fromkeys(("slowdown", "waste_frac", "discrepancy_frac"), NUMBER),

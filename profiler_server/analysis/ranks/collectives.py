@@ -96,13 +96,9 @@ def sum_collectives(matched: Matched, stood: Sequence[int] = ()) -> tuple[Collec
 
 
 def _join(matched: Matched) -> _Joined:
-    members = np.bincount(matched.call, minlength=matched.count)[matched.call]
-    clocked = matched.is_clocked & (np.bincount(matched.call, ~matched.is_clocked, matched.count)[matched.call] == 0)
+    clocked = _is_clocked(matched)
     later = is_awaited_later(matched.waiting_ns, matched.duration_ns)
-    shortest = _of_call(np.minimum, matched, matched.duration_ns)
-    last_arrival = _of_call(np.maximum, matched, matched.arrival_ns)
-    by_clock = np.clip(matched.left_ns - last_arrival, 0, matched.duration_ns)
-    transfer = np.where(clocked & ~later, by_clock, shortest)
+    transfer = measure_transfers(matched)
     least_wait = _of_call(np.minimum, matched, matched.waiting_ns)
     wait = np.where(later, matched.waiting_ns - least_wait, matched.duration_ns - transfer)
     return _Joined(
@@ -111,9 +107,33 @@ def _join(matched: Matched) -> _Joined:
         matched.group_size,
         transfer,
         wait,
-        members,
+        count_members(matched),
         _find_last(matched, np.where(clocked, matched.arrival_ns, -matched.waiting_ns)),
     )
+
+
+def count_members(matched: Matched) -> Ints:
+    """Return for each row how many ranks made the call."""
+    found: Ints = np.bincount(matched.call, minlength=matched.count)[matched.call]
+    return found
+
+
+def measure_transfers(matched: Matched) -> Ints:
+    """Return for each row how long the call moved data: from the arrival of the last rank where clocks tell it."""
+    later = is_awaited_later(matched.waiting_ns, matched.duration_ns)
+    shortest = _of_call(np.minimum, matched, matched.duration_ns)
+    last_arrival = _of_call(np.maximum, matched, matched.arrival_ns)
+    by_clock = np.clip(matched.left_ns - last_arrival, 0, matched.duration_ns)
+    found: Ints = np.where(_is_clocked(matched) & ~later, by_clock, shortest)
+    return found
+
+
+def _is_clocked(matched: Matched) -> Mask:
+    """Say of each row whether all ranks of its call are on one clock."""
+    found: Mask = matched.is_clocked & (
+        np.bincount(matched.call, ~matched.is_clocked, matched.count)[matched.call] == 0
+    )
+    return found
 
 
 def _of_call(reduce: np.ufunc, matched: Matched, values: Ints) -> Ints:

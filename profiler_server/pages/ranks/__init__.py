@@ -14,6 +14,7 @@ from profiler_server.analysis.ranks.collectives import match_ranks, summarize_co
 from profiler_server.analysis.ranks.examples import Example, choose_example, prefer_detailed
 from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun, peek_ranks
+from profiler_server.analysis.ranks.slow_calls import find_slow_call
 from profiler_server.analysis.ranks.status import describe_status
 from profiler_server.analysis.ranks.stopped import find_stop
 from profiler_server.analysis.ranks.stragglers import Judgement, judge_ranks
@@ -21,6 +22,7 @@ from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.diagnosis.rank_sentences import (
     describe_communication,
     describe_evidence,
+    describe_slow_call,
     describe_standing,
     describe_stop,
     describe_straggler,
@@ -126,6 +128,7 @@ def _prepare(run: Run, ranks: Sequence[RankSummary]) -> None:
     """Make what is made of all ranks together, and is kept."""
     judge_ranks(ranks)
     summarize_collectives(ranks)
+    find_slow_call(ranks)
     recall_what_if(run, ranks)
 
 
@@ -188,7 +191,15 @@ def _compare(request: PageRequest, ranks: tuple[RankSummary, ...]) -> Comparison
     return Comparison(
         sentence=describe_straggler(judged, noun),
         detail=" ".join(
-            filter(None, (describe_evidence(judged, noun), describe_communication(ranks, rows, judged), stood))
+            filter(
+                None,
+                (
+                    describe_evidence(judged, noun),
+                    describe_slow_call(find_slow_call(ranks), noun),
+                    describe_communication(ranks, rows, judged),
+                    stood,
+                ),
+            )
         ),
         tone=_choose_tone(judged),
         stats=list_stats(request.run.manifest, ranks, judged),

@@ -1,0 +1,113 @@
+"""What the report says of all ranks together: who holds the job up, by what, and why it hangs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from collector.edge import Edge
+from collector.format.run import Run
+from collector.format.standing import find_standing
+from profiler_server.analysis.ranks.hang import find_hang
+from profiler_server.analysis.ranks.ranks import find_noun, summarize_ranks
+from profiler_server.analysis.ranks.slow_calls import find_slow_call
+from profiler_server.analysis.ranks.stragglers import judge_ranks
+from profiler_server.analysis.what_if.reading import recall_what_if
+from profiler_server.diagnosis.rank_sentences import (
+    describe_evidence,
+    describe_slow_call,
+    describe_standing,
+    describe_straggler,
+    describe_unread,
+)
+
+
+def report_hang(run: Run) -> dict[str, Any] | None:
+    """Return why the job hangs, by dumps of its collectives or while it records; null where neither tells of one."""
+    found = find_hang(run)
+    if found is None:
+        return _report_standing(run)
+    return {
+        "sentence": found.sentence,
+        "cause": found.cause,
+        "group": found.group,
+        "sequence": found.sequence,
+        "name": found.name,
+        "missing": list(found.missing),
+        "waiting": list(found.waiting),
+    }
+
+
+def _report_standing(run: Run) -> dict[str, Any] | None:
+    found = find_standing([run.read_rank(rank) for rank in run.ranks])
+    if found is None:
+        return None
+    stop = found.stop
+    return {
+        "sentence": describe_standing(found),
+        "cause": "standing",
+        "group": "",
+        "sequence": stop.number if stop is not None else None,
+        "name": stop.name if stop is not None else "",
+        "missing": [place.rank for place in stop.missing] if stop is not None else list(found.gone),
+        "waiting": list(stop.waiting) if stop is not None else [place.rank for place in found.places],
+    }
+
+
+def report_judgement(run: Run, warnings: list[str]) -> dict[str, Any] | None:
+    """Return who holds the job up, by what, and what mending it gains; null for one rank."""
+    found: list[dict[str, Any]] = []
+    with Edge(lambda error: warnings.append(f"the ranks cannot be compared: {type(error).__name__}: {error}"[:300])):
+        ranks = summarize_ranks(run)
+        judged, noun = judge_ranks(ranks), find_noun(ranks)
+        if judged.straggler is not None:
+            words = {"sentence": describe_straggler(judged, noun), "evidence": describe_evidence(judged, noun)}
+            found.append({**words, "ranks_read": len(ranks), **_spell_out(dataclasses.asdict(judged))})
+        if len(run.ranks) > len(ranks):
+            warnings.append(describe_unread(len(run.ranks)))
+    return found[0] if found else None
+
+
+def report_slow_call(run: Run) -> dict[str, Any] | None:
+    """Return the collective that is slow beside the others of its group; null where there is none."""
+    found: list[dict[str, Any]] = []
+    with Edge(lambda error: None):  # the judgement reads the same, and warns
+        ranks = summarize_ranks(run)
+        if (call := find_slow_call(ranks)) is not None:
+            sentence = describe_slow_call(call, find_noun(ranks))
+            found.append({"sentence": sentence, **_spell_out(dataclasses.asdict(call))})
+    return found[0] if found else None
+
+
+def _spell_out(value: Any, name: str = "") -> Any:
+    """Return a value as JSON has it: keys are texts, and times whole ns."""
+    is_time = name.endswith("_ns")
+    if isinstance(value, Mapping):
+        return {str(key): _spell_out(inner, name if is_time else str(key)) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_spell_out(inner, name) for inner in value]
+    return round(value) if is_time and isinstance(value, float) else value
+
+
+def report_what_if(run: Run, warnings: list[str]) -> dict[str, Any] | None:
+    """Return what unlike ranks cost the job; null for one rank, and with a warning where no model meets the steps."""
+    found = recall_what_if(run, summarize_ranks(run))
+    if found is None:
+        return None
+    if found.slowdown is None:
+        warnings.append(f"no what-if figures: {found.reason}")
+        return None
+    gains = found.mend_rank_gain_ns or {}
+    return {
+        "slowdown": found.slowdown,
+        "waste_frac": found.waste_frac,
+        "discrepancy_frac": found.discrepancy_frac,
+        "by_operation": dict(found.by_operation or {}),
+        "by_rank": {str(rank): value for rank, value in (found.by_rank or {}).items()},
+        "by_stage": {str(stage): value for stage, value in (found.by_stage or {}).items()} or None,
+        "worker_share": found.worker_share,
+        "stage_share": found.stage_share,
+        "mend_rank_gain_ns": {str(rank): round(gain) for rank, gain in gains.items()},
+        "method": found.method,
+    }
