@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from collector.format.colors import PALETTE
 from collector.format.phases import PHASE_COLORS
-from profiler_server.format import choose_byte_unit, choose_time_unit, format_shares, shorten_middle
+from profiler_server.format import choose_byte_unit, choose_time_unit, format_share, shorten_middle
 
 Numbers = npt.NDArray[Any]
 Figure = dict[str, Any]
@@ -182,7 +182,7 @@ def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
     colors = [slice_.color or PIE_ORDER[i % len(PIE_ORDER)] for i, slice_ in enumerate(slices)]
     rounds = [0 if slice_.color else i // len(PIE_ORDER) for i, slice_ in enumerate(slices)]
     whole = sum(s.value for s in slices) or 1.0
-    shares = format_shares([s.value / whole for s in slices])
+    shares = [format_share(s.value / whole) for s in slices]  # as the tables beside it have them
     pattern = {"shape": [PIE_HATCHES[r % len(PIE_HATCHES)] for r in rounds], "size": 6, "solidity": 0.6}
     pie = {
         "type": "pie",

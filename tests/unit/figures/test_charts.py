@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from profiler_server import figures
 from profiler_server.figures import Axes, Line, Slice, Stack
 from profiler_server.figures.charts import BINNED_BARS, DRAWN_POINTS
+from profiler_server.format import format_share
 
 MS = 1_000_000
 STEPS = np.arange(1, 5001)
@@ -151,3 +152,9 @@ def _lab(linear: np.ndarray) -> np.ndarray:
     xyz = to_xyz @ np.clip(linear, 0, 1) / np.array([0.95047, 1.0, 1.08883])
     f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def test_a_pie_has_the_shares_that_a_table_of_the_same_parts_has() -> None:
+    parts = [499.96, 146.0, 127.0, 85.54, 78.0, 63.5]
+    pie = figures.build_pie([Slice(str(part), part, "") for part in parts])["data"][0]
+    assert pie["texttemplate"] == [format_share(part / sum(parts)) for part in parts]
