@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,16 +21,8 @@ from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Loader, RankManifest
 from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
 from profiler_server.analysis.data.batches import BatchTimes, estimate_batches, read_batches
-from profiler_server.analysis.data.depths import read_queues
 from profiler_server.analysis.data.feeding import Feed, read_feeds
-from profiler_server.analysis.data.loop import MeasuredLoop, measure_loop
-from profiler_server.analysis.data.making import read_making, read_own_making
-from profiler_server.analysis.data.pipeline import (
-    Readiness,
-    WorkerLoad,
-    load_workers,
-    summarize_readiness,
-)
+from profiler_server.analysis.data.loop import measure_loop
 from profiler_server.analysis.data.probe import read_probe
 from profiler_server.analysis.data.processors import Cores
 from profiler_server.analysis.data.reading import read_reading
@@ -55,8 +47,8 @@ from profiler_server.analysis.steps.compiles import summarize_compiles
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.logged import read_logged
 from profiler_server.analysis.steps.micro_batches import count_micro_batches
-from profiler_server.diagnosis.bottleneck import Bottleneck, find_bottleneck
 from profiler_server.diagnosis.facts import Case, Device, Host, Loading, Peer, Ranks, Steps
+from profiler_server.diagnosis.limiting import find_limit, measure_demand, read_readiness
 from profiler_server.diagnosis.limits import DRIFT_PARTS
 
 _log = logging.getLogger("stepscope")
@@ -170,21 +162,20 @@ def _measure_loading(
     wait_ns = feed.mean_wait_ns(selection.regular)
     if manifest.is_trace and device.shares is not None:
         wait_ns = min(wait_ns, device.shares.idle * loop.regular_step_ns)  # else the device hides it
-    mean_wait_ns = feed.mean_wait_ns(selection.kept)
-    shares = _share_waits(wait_ns, mean_wait_ns, loop, selection, hides_waits=manifest.is_trace)
-    readiness = _read_readiness(rank, loader, train.filter(pa.array(selection.regular)))
-    compare = _read_making(rank, loader)
+    demand = measure_demand(feed, selection)
+    if manifest.is_trace:  # how much of the wait in the mean step lies beside device work is not known
+        regular_frac = wait_ns / loop.regular_step_ns if loop.regular_step_ns else 0.0
+        demand = replace(demand, wait_frac=regular_frac, regular_frac=regular_frac)
+    readiness = read_readiness(rank, loader, train.filter(pa.array(selection.regular)))
     return Loading(
         loader=loader,
         readiness=readiness,
         batches=batches,
-        bottleneck=_find_bottleneck(
-            readiness, batches, loop, shares, lambda busy, cpu: compare(load_workers(busy, cpu, host))
-        ),
+        bottleneck=find_limit(rank, loader, readiness, demand, batches, host),
         transforms=_read_transforms(rank, loader),
         loop=loop,
         wait_ns=wait_ns,
-        mean_wait_ns=mean_wait_ns,
+        mean_wait_ns=feed.mean_wait_ns(selection.kept),
         watched=watched,
         sampler=sampler,
         reading=read_reading(rank, loader.id) if loader is not None and batches is not None else None,
@@ -202,31 +193,6 @@ def _leave_sampling(feed: Feed, sampler: SamplerTimes | None) -> Feed:
 def _find_reader(watched: Loader | None) -> Loader | None:
     """Return a watched input that the training thread reads by itself: a loader without workers in all but name."""
     return watched if watched is not None and watched.reads_ahead is False else None
-
-
-def _find_bottleneck(
-    readiness: Sequence[Readiness],
-    batches: BatchTimes | None,
-    loop: MeasuredLoop,
-    shares: tuple[float, float],
-    load_of: Callable[[float, float | None], WorkerLoad],
-) -> Bottleneck:
-    work = {stage: float(values.mean()) for stage, values in batches.stages_ns.items()} if batches else {}
-    paid = loop.model.workers * loop.regular_step_ns
-    busy = sum(work.values()) * loop.fetches / paid if paid else 0.0
-    wait_frac, regular_frac = shares
-    load = load_of(busy, batches.cpu_frac if batches else None)
-    return find_bottleneck(readiness, work, wait_frac, load, regular_frac)
-
-
-def _share_waits(
-    wait_ns: float, mean_wait_ns: float, loop: MeasuredLoop, selection: StepSelection, hides_waits: bool
-) -> tuple[float, float]:
-    """Return the part of the mean step that waits for data, and that of a regular step."""
-    regular_frac = wait_ns / loop.regular_step_ns if loop.regular_step_ns else 0.0
-    if hides_waits:  # of a wait beside device work the mean does not know how much nobody waited for
-        return regular_frac, regular_frac
-    return mean_wait_ns / float(selection.duration_ns[selection.kept].mean()), regular_frac
 
 
 def _assume_loader(manifest: RankManifest) -> Loader | None:
@@ -331,28 +297,6 @@ def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:
     usable = manifest.usable_cores or float(manifest.cpu_count or unknown)
     training = 1.0 if manifest.devices else float(manifest.torch_threads or 1)
     return Cores(usable, min(training, usable), not manifest.devices, host)
-
-
-def _read_readiness(rank: RankRun, loader: Loader | None, steps: pa.Table) -> tuple[Readiness, ...]:
-    try:
-        samples = read_queues(rank)
-    except RunError:
-        return ()
-    if loader is None or not samples.num_rows:
-        return ()
-    return summarize_readiness(samples, loader.id, steps)
-
-
-def _read_making(rank: RankRun, loader: Loader | None) -> Callable[[WorkerLoad], WorkerLoad]:
-    """Return what adds to the load of the workers how their work compares with the fetches."""
-    if loader is None:
-        return lambda load: load
-    try:
-        making = read_making(rank, loader.id) if loader.num_workers else None
-        own = None if loader.num_workers else read_own_making(rank, loader.id)
-    except RunError:
-        return lambda load: load
-    return lambda load: replace(load, making=making, own=own)
 
 
 def _read_transforms(rank: RankRun, loader: Loader | None) -> tuple[tuple[str, float], ...]:

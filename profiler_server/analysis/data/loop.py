@@ -85,7 +85,7 @@ def measure_loop(
         return None
     duration, wait = selection.duration_ns[regular], feed.wait_ns[regular]
     wait = np.minimum(wait, (duration * (1.0 - busy_frac)).astype(np.int64))
-    fetched = _count_batches(feed.fetches[regular])
+    fetched = count_batches(feed.fetches[regular])
     fetches = float(fetched.mean())
     own = ((duration - wait) / fetched)[-_MODEL_BATCHES:]
     workers = loader.num_workers if loader else 0
@@ -109,7 +109,7 @@ def measure_loop(
     return MeasuredLoop(model, fetches, regular_ns, own_ns, check, assumed, _find_contention(model))
 
 
-def _count_batches(fetches: Ints) -> Floats:
+def count_batches(fetches: Ints) -> Floats:
     """Return the batches of each step. Where a step fetches a group for those that follow, each uses as many as the mean."""
     if fetches.max() > 1 and not fetches.min():
         return np.full(len(fetches), fetches.mean())

@@ -17,9 +17,9 @@ from collector.format.steps import SELECTED_COLUMNS, read_integers, select_steps
 from collector.format.words import QUEUES
 from profiler_server.analysis.data.depths import read_queues
 from profiler_server.analysis.data.feeding import find_feeding_loaders
-from profiler_server.analysis.data.making import Making, OwnMaking, compare_fetches, compare_own_fetches
+from profiler_server.analysis.data.making import Making, OwnMaking
 from profiler_server.analysis.data.replicas import order_stages
-from profiler_server.analysis.memory.host import HostLoad, summarize_host
+from profiler_server.analysis.memory.host import HostLoad
 from profiler_server.analysis.results import QueueSummary, StageSummary
 
 LATE_RATIO, LATE_NS = 5.0, 1_000_000.0
@@ -286,23 +286,6 @@ class WorkerLoad:
     queued_frac: float = 0.0
     making: Making | None = None
     own: OwnMaking | None = None
-
-
-def measure_load(rank: RankRun, stages: pa.Table) -> WorkerLoad:
-    """Measure the workers by rows of `stages` of one loader, with `cpu_ns`. Raises as `RankRun.table` does."""
-    return replace(_measure_workers(rank, stages), own=compare_own_fetches(rank, stages))
-
-
-def _measure_workers(rank: RankRun, stages: pa.Table) -> WorkerLoad:
-    busy = sum(row.busy_frac or 0.0 for row in sum_stages(stages) if row.name in WORKER_STAGES)
-    making = compare_fetches(rank, stages)
-    work = stages.filter(pc.equal(stages["kind"].cast(pa.string()), "work"))
-    known = work.filter(pc.is_valid(work["cpu_ns"]))
-    took = pc.sum(known["duration_ns"]).as_py()
-    if not took:
-        return WorkerLoad(busy, None, making=making)
-    host = summarize_host(rank, pc.min(known["start_ns"]).as_py(), pc.max(known["start_ns"]).as_py())
-    return load_workers(busy, pc.sum(known["cpu_ns"]).as_py() / took, host, making)
 
 
 def load_workers(

@@ -21,7 +21,6 @@ from profiler_server.analysis.data.feeding import read_feeds
 from profiler_server.analysis.data.own_pipeline import OwnStage, select_own, summarize_own
 from profiler_server.analysis.data.pipeline import (
     Readiness,
-    measure_load,
     share_steps,
     sum_queues,
     sum_stages,
@@ -30,7 +29,8 @@ from profiler_server.analysis.data.pipeline import (
 from profiler_server.analysis.data.probe import read_probe
 from profiler_server.analysis.data.replicas import read_stages, read_steps
 from profiler_server.analysis.results import QueueSummary, StageSummary
-from profiler_server.diagnosis.bottleneck import Bottleneck, find_bottleneck, find_own_bottleneck
+from profiler_server.diagnosis.bottleneck import Bottleneck, find_own_bottleneck
+from profiler_server.diagnosis.limiting import read_limit
 from profiler_server.diagnosis.readings import (
     Pipeline,
     Reading,
@@ -76,13 +76,6 @@ class StepWaits:
     def wait_frac(self) -> float:
         """Return the part of the mean step that was spent waiting for data."""
         return self._share(self.data_wait_ns)
-
-    @property
-    def regular_frac(self) -> float:
-        """The same of the steps that do not begin an epoch."""
-        chosen = self.selection.regular
-        whole = int(self.duration_ns[chosen].sum())
-        return int(self.data_wait_ns[chosen].sum()) / whole if whole else 0.0
 
     @property
     def h2d_frac(self) -> float:
@@ -204,9 +197,8 @@ class PipelineFacts:
 
     @cached_property
     def bottleneck(self) -> Bottleneck:
-        work = {name: row.mean_ns for name, row in self.stages.items()}
-        load = measure_load(self.rank, self.stage_rows)
-        return find_bottleneck(self.readiness, work, self.waits.wait_frac, load, self.waits.regular_frac)
+        """Return what limits the steps, as the verdict has it."""
+        return read_limit(self.rank, self.loader_id)
 
     @cached_property
     def readings(self) -> tuple[Reading, ...]:

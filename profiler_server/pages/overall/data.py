@@ -9,17 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.run import RankRun
-from collector.format.steps import read_integers, select_steps, train_steps
 from profiler_server.analysis.data.own_pipeline import select_own, summarize_own
 from profiler_server.analysis.data.pipeline import (
-    measure_load,
     share_steps,
     sum_queues,
     sum_stages,
-    summarize_readiness,
 )
 from profiler_server.analysis.results import QueueSummary, StageSummary
-from profiler_server.diagnosis.bottleneck import Bottleneck, find_bottleneck, find_own_bottleneck
+from profiler_server.diagnosis.bottleneck import Bottleneck, find_own_bottleneck
+from profiler_server.diagnosis.limiting import read_limit
 from profiler_server.diagnosis.readings import read_watched
 from profiler_server.format import format_count, format_duration, format_share
 from profiler_server.page import Notice, explain_absence
@@ -78,25 +76,14 @@ def read_data_card(
     if rows is not None and steps is not None:
         stages = share_steps(stages, rows, steps)
     samples = None if absences["queues"] else _of_loader(rank.table("queues"), loader)
-    readiness = summarize_readiness(samples, loader, steps) if samples is not None else ()
     limit = Bottleneck(None, "Without steps no stage can be said to limit them.")
     own = () if absences["stages"] else summarize_own(select_own(rank.table("stages")))
     if own and loader is None:
         limit = find_own_bottleneck(own)
         stages = tuple(stage.summary for stage in own)
     elif wait_frac is not None:
-        load = None if rows is None else measure_load(rank, rows)
-        work = {stage.name: stage.mean_ns for stage in stages}
-        limit = find_bottleneck(readiness, work, wait_frac, load, None if steps is None else _share_regular(steps))
+        limit = read_limit(rank, loader)
     return _build_card(sum_queues(samples) if samples is not None else (), stages, limit)
-
-
-def _share_regular(steps: pa.Table) -> float:
-    """Return the part of the steps that do not begin an epoch in which they wait for data."""
-    selection = select_steps(steps)
-    whole = int(selection.duration_ns[selection.regular].sum())
-    waits = read_integers(train_steps(steps), "data_wait_ns")[selection.regular]
-    return int(waits.sum()) / whole if whole else 0.0
 
 
 def _of_loader(rows: pa.Table, loader: int | None) -> pa.Table:

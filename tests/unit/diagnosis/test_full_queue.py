@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 
 from collector.format.run import Run
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.page import PageRequest
 from profiler_server.pages import data, overall
 from tests.support.cases import Plant, build_case_run, plan_of
-from tests.support.row_edits import Row, begin_epochs, cpu_cores
+from tests.support.row_edits import Row, begin_epochs, compute_all, cpu_cores
+from tests.support.runs import MS
 
 FULL = plan_of(2, (4, 4, 4, 3), data_wait=40.0)
 
@@ -26,6 +29,12 @@ def queue_for_a_core(share: float) -> list[Row]:
     rows = cpu_cores(process=0.5, system=2.0, count=100)
     waits = [{**row, "metric": "run_queue_frac", "value": share} for row in rows if row["source"] == "process"]
     return [*rows, *waits]
+
+
+def compute_and_rest(stages: list[Row]) -> None:
+    compute_all(stages)
+    for row in stages[: len(stages) // 2]:
+        row["start_ns"] -= 8_000 * MS
 
 
 def size(batch_bytes: int) -> Callable[[list[Row]], None]:
@@ -100,3 +109,18 @@ def test_no_page_calls_it_input_bound_and_none_says_that_nothing_waits(wait_ms: 
     assert "nput-bound" not in view.verdict.title
     assert [reading.title for reading in view.readings if reading.tone == "good"] == []
     assert view.verdict.tone in ("watch", "bad")
+
+
+@pytest.mark.parametrize("read_ms", [8.0, 80.0])
+def test_the_verdict_and_the_pages_name_the_same_limit_of_busy_workers(read_ms: float, tmp_path: Path) -> None:
+    """The workers rest between the epochs, so that over the whole run they are less busy than in the steps."""
+    plan = replace(plan_of(2, (4, 4, 4, 3), data_wait=16.0), read_ms=read_ms, transform_ms=60.0)
+    tables = {"resources": queue_for_a_core(0.6)}
+    run = build_case_run(tmp_path / "run", Plant(plan, edit_stages=compute_and_rest, tables=tables))
+    case = measure_case(run, run.rank(0))
+    page = data.PAGE.build(PageRequest(run, "run", 0, (0,), {})).interval
+    card = overall.PAGE.build(PageRequest(run, "run", 0, (0,), {})).data_card.body
+    assert case is not None
+    reason = case.loading.bottleneck.reason
+    assert card.sentence == reason
+    assert page.readings[-1].text == reason
