@@ -73,7 +73,7 @@ CALLED = 75 << CODE_SHIFT
 CALLED_BYTES = 76 << CODE_SHIFT
 """After CALLED: bytes of its message."""
 WAITED = 77 << CODE_SHIFT
-"""After COLLECTIVE_END: it was the wait for the call of this serial."""
+"""After COLLECTIVE_END: it was the wait for the call of this serial. Of versions before 0.4.0."""
 REDUCED_FROM = 78 << CODE_SHIFT
 """After REDUCED: the perf_counter_ns reading at which the reduction began."""
 DEVICE_STEP = 79 << CODE_SHIFT
@@ -90,3 +90,5 @@ NOT_COUNTED = 82 << CODE_SHIFT
 """The user says that the batch of the open row does not count, in a loop that only infers."""
 PROBED = 83 << CODE_SHIFT
 """1: the probe holds batches back, or steps find a fuller queue because it did, from here on; 0: no more."""
+AWAITED = 84 << CODE_SHIFT
+"""After COLLECTIVE_START: the wait for the call of this serial begins; 0: it has failed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from collector.ring import codes
 from collector.ring.packing import unpack_call
 
 _MOST_OPEN = 512
@@ -32,10 +33,37 @@ class CallLog:
         self._reduction: tuple[int, int, int, int] | None = None
         self._waited_for: dict[int, Call] = {}
         self._last: Call | None = None
+        self._awaited = 0
+
+    @property
+    def awaited(self) -> Call | None:
+        """The call that the training thread is waiting for, as far as it was said before the wait."""
+        return self._waited_for.get(self._awaited)
 
     def hold(self, start: int, end: int) -> None:
-        """The training thread was in a collective; which one follows."""
+        """The training thread was in a collective: the one that it was waiting for, or one that follows."""
         self._span = start, end
+        if self._awaited:
+            self.wait(self._awaited)
+            self._awaited = 0
+
+    def feed(self, code: int, value: int) -> Call | None:
+        """Take in a word that tells of a call; return the call that it adds, if it does."""
+        if code == codes.CALLED:
+            return self.add(value)
+        if code == codes.CALLED_BYTES:
+            self.measure(value)
+        elif code == codes.AWAITED:
+            self._awaited = value
+        elif code == codes.WAITED:
+            self.wait(value)
+        elif code == codes.REDUCED_FROM:
+            self.date_reduction(value)
+        return None
+
+    def lose(self) -> None:
+        """Words are missing: what was waited for may have ended."""
+        self._awaited = 0
 
     def reduce(self, duration: int, held: int, left: int) -> None:
         """A backward has reduced its gradients and was held for it until `left`, 0 for not at all.

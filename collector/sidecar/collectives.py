@@ -5,9 +5,12 @@ Of long runs only some steps are listed, the same ones on every rank: their call
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from collector.format.places import MOST_GROUPS
 from collector.notes import read_notes
 from collector.ring.clock import Clock
 from collector.sidecar.calls import Call
@@ -17,6 +20,9 @@ THIN_FROM = 50_000
 """After so many calls every 16th step is listed, after 16 times as many every 256th, and so on."""
 _MOST_WAITING = 512
 _UNKNOWN = {"name": "(unknown)", "group": ""}
+_IN_BACKWARD = "DDP"
+_OF_TWO = ("send", "recv", "recv_anysource")
+"""What only two ranks of a group call."""
 
 
 class CollectiveRows:
@@ -27,6 +33,8 @@ class CollectiveRows:
         self._clock = clock
         self._kinds: list[dict[str, Any]] = []
         self._indices: dict[str, int] = {}
+        self._ended: dict[str, int] = {}
+        """Like `_indices`, but only what all ranks of a group call as often."""
         self._waiting: list[tuple[Call, dict[str, Any]]] = []
         self._usual: list[Call] = []
 
@@ -39,6 +47,8 @@ class CollectiveRows:
             kind = self._find_kind(call.what)
             group = str(kind.get("group", ""))
             index = self._indices[group] = self._indices.get(group, 0) + 1
+            if _is_of_all(kind):
+                self._ended[group] = self._ended.get(group, 0) + 1
             if listed:
                 row = {"step": done.step if done.kind == "train" else None, "group": group, "index": index - 1}
                 self._waiting.append((call, {**kind, **row}))
@@ -60,18 +70,45 @@ class CollectiveRows:
         call = begun or (self._usual[ended] if ended < len(self._usual) else None)
         if call is None:
             return {}
-        return {"name": self._find_kind(call.what)["name"], "bytes": call.bytes, "is_begun": begun is not None}
+        kind = self._find_kind(call.what)
+        group = str(kind.get("group", "")) if _is_of_all(kind) else ""
+        return {"name": kind["name"], "bytes": call.bytes, "is_begun": begun is not None, "group": group}
+
+    def describe_groups(self, calls: Sequence[Call]) -> list[dict[str, Any]]:
+        """Return the groups that collectives were called in, with how many have ended; `calls` are of the open row."""
+        if not self._kinds:
+            self._find_kind(0)
+        kinds = [self._find_kind(call.what) for call in calls]
+        open_row = Counter(
+            str(kind.get("group", ""))
+            for call, kind in zip(calls, kinds, strict=True)
+            if _is_of_all(kind) and not call.is_open
+        )
+        told: dict[str, dict[str, Any]] = {}
+        for kind in [*self._kinds, *kinds]:
+            name = str(kind.get("group", ""))
+            if name not in told and len(told) < MOST_GROUPS:
+                about = {key: kind[key] for key in ("label", "ranks", "is_whole") if kind.get(key)}
+                told[name] = {"name": name, **about, "ended": self._ended.get(name, 0) + open_row[name]}
+        return list(told.values())
+
+    @property
+    def backward_group(self) -> str | None:
+        """The group in which backwards reduce gradients without a call that is seen, None without one."""
+        return next((str(kind.get("group", "")) for kind in self._kinds if _IN_BACKWARD in str(kind["name"])), None)
 
     def count(self) -> int:
         """Return how many calls the rows so far have ended."""
         return sum(self._indices.values())
 
-    def checkpoint(self) -> dict[str, int]:
+    def checkpoint(self) -> dict[str, Any]:
         """Return the calls so far by group. Those that wait are lost to a process that takes over."""
-        return dict(self._indices)
+        return {"collectives": dict(self._indices), "ended_calls": dict(self._ended)}
 
-    def restore(self, state: dict[str, int]) -> None:
-        self._indices = dict(state)
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._indices = dict(state["collectives"])
+        # Versions before 0.4.0 did not tell them apart.
+        self._ended = dict(state.get("ended_calls", self._indices))
 
     def _describe(self, call: Call, row: dict[str, Any]) -> dict[str, Any]:
         times = {"start_ns": self._clock.to_run(call.start), "duration_ns": max(call.end - call.start, 0)}
@@ -84,6 +121,12 @@ class CollectiveRows:
             except (OSError, ValueError):
                 return _UNKNOWN
         return self._kinds[what] if what < len(self._kinds) else _UNKNOWN
+
+
+def _is_of_all(kind: Mapping[str, Any]) -> bool:
+    """Say whether every rank of a group makes such a call; of DDP's reductions each rank reads as many as it has time for."""
+    name = str(kind["name"])
+    return name not in _OF_TWO and _IN_BACKWARD not in name
 
 
 def is_listed(step: int, calls: int) -> bool:

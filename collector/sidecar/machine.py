@@ -136,6 +136,7 @@ class StepMachine(RowKeeper):
     def lose(self) -> None:
         """Words are missing here: nothing that was open can be trusted to be open still."""
         self._stack.clear()
+        self._calls.lose()
         self._closes_next = None
         self._is_reading = self._is_marked = False
         if self._row is not None:
@@ -150,9 +151,8 @@ class StepMachine(RowKeeper):
         phase = self._stack[-1] if self._stack else UNKNOWN
         inside = COMMUNICATION in self._stack
         since = self._collective_start if inside else self._at
-        begun = [call for call in row.calls if call.is_open]
-        ended = len(row.calls) - len(begun)
-        return Moment(self.state.step, phase, row.previous, inside, since, ended, begun[0] if begun else None)
+        begun = (self._calls.awaited if inside else None) or next((call for call in row.calls if call.is_open), None)
+        return Moment(self.state.step, phase, row.previous, inside, since, row.calls, begun)
 
     def finish(self) -> None:
         """The log ends here: close what is open."""
@@ -364,20 +364,12 @@ class StepMachine(RowKeeper):
             self._feed_call(code, value)
 
     def _feed_call(self, code: int, value: int) -> None:
-        if code == codes.CALLED:
-            call = self._calls.add(value)
-            if len(self.row.calls) < MOST_CALLS:
-                self.row.calls.append(call)
-        elif code == codes.CALLED_BYTES:
-            self._calls.measure(value)
-        elif code == codes.WAITED:
-            self._calls.wait(value)
-        elif code == codes.REDUCED_FROM:
-            self._calls.date_reduction(value)
-        elif code == codes.DEVICE_STEP:
+        if code == codes.DEVICE_STEP:
             self._device_step = value
         elif code == codes.DEVICE_PHASE:
             self.device_times.append((self._device_step, *unpack_device_phase(value)))
+        elif (call := self._calls.feed(code, value)) is not None and len(self.row.calls) < MOST_CALLS:
+            self.row.calls.append(call)
 
     def _add_reduction(self, value: int) -> None:
         """Count the communication of a backward; the part that the backward waited for is in the row already."""

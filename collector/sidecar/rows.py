@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -79,8 +80,8 @@ _read_counters = operator.attrgetter(*_COUNTER_NAMES)
 class Moment(NamedTuple):
     """Where the training thread is: `phase` of the innermost open call and of the last one before, UNKNOWN for none.
 
-    `step` is the last complete one, `since` a time of the log, `calls` how many collectives the open row has ended;
-    `begun` is the first that was begun there and not waited for to its end.
+    `step` is the last complete one, `since` a time of the log, `calls` are the collectives of the open row; `begun` is
+    the one that is waited for, else the first that was begun there and not waited for to its end.
     """
 
     step: int
@@ -88,8 +89,13 @@ class Moment(NamedTuple):
     previous: int
     is_collective: bool
     since: int
-    calls: int
+    calls: Sequence[Call]
     begun: Call | None
+
+    @property
+    def ended(self) -> int:
+        """How many collectives the open row has ended."""
+        return sum(not call.is_open for call in self.calls)
 
 
 class Cut(NamedTuple):
@@ -204,6 +210,11 @@ class Row:
         if self.heads and self.heads[-1].cut.stretches == count:
             return True
         return any(cuts and cuts[-1].stretches == count for cuts in (self.cuts, self.updates, self.passes))
+
+    def find_communication_end(self) -> int | None:
+        """Return when the last collective was left, since the start of the row; None without one."""
+        ends = (stretch.end - self.start for stretch in reversed(self.stretches) if stretch.phase == COMMUNICATION)
+        return next(ends, None)
 
     def resolve(self, following: int) -> None:
         """Give the unknown stretches at the end to a phase, now that it is known what follows them."""

@@ -20,13 +20,13 @@ import torch
 from collector.context.signals import SignalContext
 from collector.edge import Edge, hide_frame
 from collector.ring.codes import (
+    AWAITED,
     CALLED,
     CALLED_BYTES,
     COLLECTIVE_END,
     COLLECTIVE_START,
     REDUCED,
     REDUCED_FROM,
-    WAITED,
 )
 from collector.ring.packing import pack_call
 
@@ -38,6 +38,8 @@ _DEFAULT_RATE = 100
 _MOST_KINDS = 1000
 _MOST_WAITS = 512
 _MOST_TENSORS = 10_000
+_MOST_MEMBERS = 256
+_LONGEST_LABEL = 100
 _Describe = Callable[[tuple[Any, ...], Any], None]
 
 # Methods of a ProcessGroup, with the place of the argument that holds what is sent.
@@ -82,11 +84,15 @@ class CommunicationSignal:
             context.set_signal(self.name, "unavailable", "This PyTorch was built without torch.distributed.")
             return
 
+        from torch._dynamo.eval_frame import skip_code
+
         calls = _Calls(context)
         for name, place in _METHODS.items():
             if hasattr(c10d.ProcessGroup, name):
                 self._patch(context, c10d.ProcessGroup, name, calls.make_describer(name.strip("_"), place))
-        self._patch(context, c10d.Work, "wait", calls.note_wait)
+        hook = _make_wait_hook(context, c10d.Work.wait, calls.waited_for)
+        skip_code(hook.__code__)
+        context.undo.patch(c10d.Work, "wait", hook)
         if hasattr(c10d, "Reducer"):
             self._reductions = _Reductions(context, calls)
             context.module_watchers.append(self._reductions.find)
@@ -111,7 +117,8 @@ class _Calls:
         self._context = context
         self._kinds: dict[tuple[str, str, Any], int] = {}
         self._serial = 0
-        self._waited_for: dict[int, int] = {}
+        self.waited_for: dict[int, int] = {}
+        """Serials of calls, by the identity of the works that somebody may wait for."""
         self._is_on = True
 
     def make_describer(self, name: str, place: int) -> _Describe:
@@ -126,12 +133,6 @@ class _Calls:
                 self._give_up(error)
 
         return describe
-
-    def note_wait(self, args: tuple[Any, ...], result: Any) -> None:
-        """Write which call was waited for."""
-        serial = self._waited_for.pop(id(args[0]), 0)
-        if serial:
-            self._context.log.write(WAITED, serial)
 
     def write(self, kind: tuple[str, str, Any], size: int, group: Any, waits: bool = False) -> None:
         """Write a call, and its kind into the notes if it is a new one."""
@@ -148,9 +149,9 @@ class _Calls:
         waits = hasattr(result, "wait")
         self.write((name, group.group_name, dtype), size, group, waits)
         if waits:
-            if len(self._waited_for) >= _MOST_WAITS:  # nobody waits for them
-                self._waited_for.clear()
-            self._waited_for[id(result)] = self._serial
+            if len(self.waited_for) >= _MOST_WAITS:  # nobody waits for them
+                self.waited_for.clear()
+            self.waited_for[id(result)] = self._serial
 
     def _add_kind(self, kind: tuple[str, str, Any], group: Any) -> int:
         if len(self._kinds) >= _MOST_KINDS:
@@ -159,7 +160,7 @@ class _Calls:
         size = group.size() if group is not None else None
         text = None if dtype is None else str(dtype).removeprefix("torch.")
         entry = {"name": name, "group": group_name, "group_size": size, "dtype": text}
-        self._context.notes.collectives.append(entry)
+        self._context.notes.collectives.append({**entry, **_describe_group(group)})
         self._context.save_notes()
         number = self._kinds[kind] = len(self._kinds)
         return number
@@ -167,6 +168,21 @@ class _Calls:
     def _give_up(self, error: Exception) -> None:
         self._is_on = False
         self._context.warn("collectives", f"Collectives are timed but no longer listed: {error!r}.")
+
+
+def _describe_group(group: Any) -> dict[str, Any]:
+    """Return what a group is for, and its ranks where they are a part of the job and not very many."""
+    told: dict[str, Any] = {"label": str(getattr(group, "group_desc", ""))[:_LONGEST_LABEL]}
+    try:
+        ranks = torch.distributed.get_process_group_ranks(group)
+        is_whole = len(ranks) == torch.distributed.get_world_size()
+    except (KeyError, ValueError, TypeError, RuntimeError, AttributeError):
+        return told  # a group that torch does not keep
+    return {
+        **told,
+        "is_whole": is_whole,
+        "ranks": sorted(ranks) if len(ranks) <= _MOST_MEMBERS and not is_whole else [],
+    }
 
 
 def _measure(sent: Any) -> tuple[int, Any]:
@@ -281,6 +297,37 @@ def _next_power(count: int) -> int:
 def _restore_rate(module: Any) -> None:
     if module is not None:
         module._set_ddp_runtime_logging_sample_rate(_DEFAULT_RATE)
+
+
+def _make_wait_hook(context: SignalContext, original: Any, waited_for: dict[int, int]) -> Any:
+    """Like `_make_hook`, but what is waited for is written first: a wait that never ends must tell it."""
+    log = context.log
+    words, mask, following, thread = log.words, log.mask, log.following, log.thread
+    now, get_ident = time.perf_counter_ns, threading.get_ident
+
+    @functools.wraps(original)
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        if get_ident() != thread[0]:
+            try:
+                return original(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
+        serial = waited_for.pop(id(args[0]), 0) if args else 0
+        words[following() & mask] = now() + COLLECTIVE_START
+        if serial:
+            words[following() & mask] = serial + AWAITED
+        try:
+            return original(*args, **kwargs)
+        except BaseException as error:
+            if serial:
+                words[following() & mask] = AWAITED
+            hide_frame(error)
+            raise
+        finally:
+            words[following() & mask] = now() + COLLECTIVE_END
+
+    return wait
 
 
 def _make_hook(context: SignalContext, original: Any, describe: _Describe) -> Any:

@@ -7,11 +7,13 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from collector.format.phases import PHASE_LABELS
+from collector.format.places import describe_place, say_stack
 from collector.format.rank import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.wording import format_ranks_named
-from collector.format.standing import Standing, Stop, describe_place, say_stack, say_standing
+from collector.format.standing import Standing, say_standing
 from collector.format.standstills import Standstill, read_standstills, say_standstills
+from collector.format.stops import Stop, name_group
 from profiler_server.analysis.ranks.causes import COLLECTING, STARVED, Cause
 from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun
@@ -57,7 +59,9 @@ def describe_stop(stop: Stop) -> str:
         )
     size = f", {format_bytes(stop.bytes)}" if stop.bytes else ""
     like = f" ({'' if stop.is_begun else 'by the step before, '}{stop.name}{size})" if stop.name else ""
-    return f"{who} never entered collective {stop.number:,}{like}; {waits} waiting in it when the job ended. {where}"
+    more = f", {stop.elsewhere:,} more in others" if stop.elsewhere else ""
+    what = f"collective {stop.number:,}{like}{name_group(stop)}"
+    return f"{who} never entered {what}; {waits} waiting in it when the job ended{more}. {where}"
 
 
 def describe_standing(found: Standing) -> str:

@@ -47,7 +47,7 @@ def _report_standing(run: Run) -> dict[str, Any] | None:
     return {
         "sentence": describe_standing(found),
         "cause": "standing",
-        "group": "",
+        "group": stop.group.title if stop is not None and stop.group is not None else "",
         "sequence": stop.number if stop is not None else None,
         "name": stop.name if stop is not None else "",
         "missing": [place.rank for place in stop.missing] if stop is not None else list(found.gone),

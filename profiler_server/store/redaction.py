@@ -58,7 +58,7 @@ _COLUMNS: Mapping[tuple[str, str], str] = {
 
 
 _LEFT_OUT = ("ended_by", "group_labels")
-_STACK = "stack"
+_STACK, _MOMENT = "stack", "moment"
 
 
 class Redactor:
@@ -98,7 +98,11 @@ class Redactor:
             backward_end=self.rename(manifest.backward_end, "module"),
             signals=tuple(Signal(signal.name, signal.state) for signal in manifest.signals),
             warnings=tuple(Warn(warning.code, f"{warning.code}: left out") for warning in manifest.warnings),
-            facts={name: _hide_stack(fact) for name, fact in manifest.facts.items() if name not in _LEFT_OUT},
+            facts={
+                name: _hide_labels(fact) if name == _MOMENT else _hide_stack(fact)
+                for name, fact in manifest.facts.items()
+                if name not in _LEFT_OUT
+            },
         )
 
     def _hide_dataset(self, loader: Loader) -> Loader:
@@ -117,6 +121,14 @@ def _hide_stack(fact: Any) -> Any:
     if isinstance(fact, list):
         return [_hide_stack(entry) for entry in fact]
     return {**fact, _STACK: ""} if isinstance(fact, dict) and _STACK in fact else fact
+
+
+def _hide_labels(moment: Any) -> Any:
+    """Leave out what the process groups of a rank are for."""
+    told = moment.get("groups") if isinstance(moment, dict) else None
+    if not isinstance(told, list):
+        return moment
+    return {**moment, "groups": [{**entry, "label": ""} for entry in told if isinstance(entry, dict)]}
 
 
 def redact(run: Run) -> Run:

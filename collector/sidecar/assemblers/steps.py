@@ -122,7 +122,7 @@ class StepsAssembler(Assembler):
     def _describe_moment(self) -> dict[str, Any] | None:
         """Return where the training thread is, for a job that hangs or was killed; None without collectives."""
         moment = self._machine.find_moment()
-        if moment is None or not self._collectives.count() + moment.calls:
+        if moment is None or not (self._collectives.count() + moment.ended or moment.begun):
             return None
         return {
             "step": moment.step + 1,
@@ -130,8 +130,10 @@ class StepsAssembler(Assembler):
             "after": PHASE_NAMES[moment.previous] if moment.previous != UNKNOWN else "",
             "in_collective": moment.is_collective,
             "since_ns": self.clock.to_run(moment.since),
-            "ended": self._collectives.count() + moment.calls,
-            "next": self._collectives.describe_next(moment.calls, moment.begun),
+            "ended": self._collectives.count() + moment.ended,
+            "next": self._collectives.describe_next(moment.ended, moment.begun),
+            "groups": self._collectives.describe_groups(moment.calls),
+            "backward_group": self._collectives.backward_group,
         }
 
     def checkpoint(self) -> dict[str, Any]:
@@ -141,7 +143,7 @@ class StepsAssembler(Assembler):
             "lost": self._lost,
             "seen": vars(self._seen).copy(),
             "calls": self._calls,
-            "collectives": self._collectives.checkpoint(),
+            **self._collectives.checkpoint(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -152,7 +154,7 @@ class StepsAssembler(Assembler):
         # Version 0.1.0 kept two of the sums.
         self._seen = Seen(**state.get("seen") or {"steps": state["train_steps"], "train_ns": state["train_ns"]})
         self._calls = dict(state["calls"])
-        self._collectives.restore(state["collectives"])
+        self._collectives.restore(state)
 
     def release(self) -> None:
         reader = self._reader
@@ -247,6 +249,7 @@ class StepsAssembler(Assembler):
             "loader_start_ns": counters.loader_start,
             "gc_ns": counters.gc,
             "communication_total_ns": sums[COMMUNICATION] + counters.hidden if counters.reductions else None,
+            "communication_end_ns": row.find_communication_end() if sums[COMMUNICATION] else None,
             "detailed": row.detailed,
             "markers": done.markers,
             "probed": row.probed,

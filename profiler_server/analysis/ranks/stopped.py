@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collector.format.standing import Stop, explain_places, read_place
+from collector.format.places import read_place
+from collector.format.stops import Stop, explain_places
 from profiler_server.analysis.ranks.ranks import RankSummary
 
 

@@ -42,12 +42,14 @@ def test_tables_and_manifests_hold_no_name(tmp_path: Path) -> None:
     stages = build_stages(build_steps(plan), plan)
     name_transforms(stages)
     write_rows(path / "profiler/rank_0", "stages", stages)
-    edit_manifest(path, host="secret-host", warnings=(Warn("odd", "/home/me is full"),))
+    moment = {"step": 1, "groups": [{"name": "1", "label": "secret-mesh", "ended": 4}]}
+    edit_manifest(path, host="secret-host", warnings=(Warn("odd", "/home/me is full"),), facts={"moment": moment})
     plain, redacted = open_run(path), redact(open_run(path))
     rank = redacted.rank(0)
     said = f"{redacted.manifest} {rank.manifest}"
     for secret in ("secret", "train.py", "DigitFiles", "SmallCnn", "/home/me"):
         assert secret not in said.replace(str(tmp_path), "")
+    assert rank.manifest.facts["moment"]["groups"] == [{"name": "1", "label": "", "ended": 4}]
     details = {name for name in rank.table("stages")["detail"].to_pylist() if name}
     assert details
     assert all(name.startswith("transform ") for name in details)
