@@ -4,6 +4,10 @@ python benchmarks/rank_residual.py --ranks 2 4 --steps 200
 
 Own work and waiting of a meeting must add up to the same on every rank; by how much they do not is the residual
 (`profiler_server/analysis/ranks/lateness.py`). `late` ms of additional work of rank 1 must be found beside it.
+
+Ranks of one host share a clock, so the truth is known too: each rank notes when it leaves a meeting. Beside what the
+recording tells stands how far apart the ranks leave while they are recorded, and (bare) without any recorder: what
+remains then is gloo and the scheduling of this machine, and no recorder can be better.
 """
 
 from __future__ import annotations
@@ -16,7 +20,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -25,11 +31,16 @@ from torch.nn.parallel import DistributedDataParallel
 
 from collector import Profiler
 from collector.format.run import open_run
+from collector.format.schema.layout import rank_file
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks
 
 KINDS = ("blocking", "ddp", "fsdp2")
 LATE_RANK = 1
+LEAST_WAIT_NS = 20_000
+"""A rank that waited for less may have come when the meeting was over."""
+FIRST = 20
+"""Meetings of the beginning, which are left out."""
 
 
 def main() -> None:
@@ -38,14 +49,22 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--late", type=float, default=3.0, help="ms that rank 1 sleeps longer in each step")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--only", choices=("bare", "recorded"), help="leave the other out")
     given = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    for ranks in given.ranks:
-        for kind in given.kinds:
-            with tempfile.TemporaryDirectory() as folder:
-                job = Job(ranks, _find_port(), kind, given.steps, given.late, folder)
-                mp.spawn(train, (job,), nprocs=ranks)
-                _report(Path(folder), f"{kind}, {ranks} ranks")
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = [
+            Job(ranks, _find_port(), kind, given.steps, given.late, f"{folder}/{kind}{ranks}{how}", how == "recorded")
+            for ranks in given.ranks
+            for kind in given.kinds
+            for how in ("bare", "recorded")
+            if how == (given.only or how)
+        ]
+        for job in jobs:
+            os.mkdir(job.folder)
+            mp.start_processes(train, (job,), nprocs=job.ranks, start_method="fork")
+        for job in jobs:
+            _report(job)
 
 
 def _find_port() -> int:
@@ -64,6 +83,23 @@ class Job:
     steps: int
     late_ms: float
     folder: str
+    is_recorded: bool
+
+
+class Watch:
+    """Notes when this rank begins to wait in each meeting and when it leaves it, on the clock of the host."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self.times: list[tuple[int, int]] = []
+        original, times, now = getattr(owner, name), self.times, time.perf_counter_ns
+
+        def wait(*args: Any, **kwargs: Any) -> Any:
+            begin = now()
+            result = original(*args, **kwargs)
+            times.append((begin, now()))
+            return result
+
+        setattr(owner, name, wait)
 
 
 def train(rank: int, job: Job) -> None:
@@ -73,12 +109,20 @@ def train(rank: int, job: Job) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     update = _BUILD[job.kind]()
-    profiler = Profiler(job.folder)
+    # All ranks leave the end of DDP's backward together; the others wait for each collective.
+    watch = Watch(torch.Tensor, "backward") if job.kind == "ddp" else Watch(dist.Work, "wait")
+    profiler = Profiler(job.folder) if job.is_recorded else None
+    while profiler is not None and not rank_file(Path(job.folder), rank).exists():
+        time.sleep(0.1)  # what starts the recorder is over then
+    dist.barrier()
     for _ in range(job.steps):
         time.sleep(0.004 + (job.late_ms / 1e3 if rank == LATE_RANK else 0.0))
         update(torch.randn(16, 64))
-        profiler.step()
-    profiler.analyse()
+        if profiler is not None:
+            profiler.step()
+    if profiler is not None:
+        profiler.analyse()
+    np.save(Path(job.folder, f"left{rank}.npy"), np.array(watch.times, np.int64))
     dist.destroy_process_group()
 
 
@@ -127,18 +171,36 @@ _BUILD: dict[str, Callable[[], Callable[[Tensor], None]]] = {
 }
 
 
-def _report(folder: Path, name: str) -> None:
+def _report(job: Job) -> None:
+    name = f"{job.kind}, {job.ranks} ranks"
+    print(f"{name:18s} {'recorded' if job.is_recorded else 'bare':9s} {_describe_leaving(job)}", flush=True)
+    if job.is_recorded:
+        print(f"{name:18s} {'told':9s} {_describe_told(Path(job.folder))}", flush=True)
+
+
+def _describe_leaving(job: Job) -> str:
+    """Say how far apart the ranks left, by the clock that they share, and the residual that follows from it."""
+    times = [np.load(Path(job.folder, f"left{rank}.npy")) for rank in range(job.ranks)]
+    least = min(map(len, times))
+    waits = np.stack([own[FIRST:least] for own in times])
+    waits = waits[:, (waits[:, :, 1] - waits[:, :, 0] >= LEAST_WAIT_NS).all(axis=0)]
+    left = waits[:, :, 1]
+    return f"residual {_describe(np.diff(left, axis=1))} over {left.shape[1]} meetings; left apart by {_describe(left)}"
+
+
+def _describe(values: np.ndarray) -> str:
+    apart = np.abs(values - np.median(values, axis=0, keepdims=True)) / 1e3
+    return f"p50 {np.percentile(apart, 50):6.1f} µs, p95 {np.percentile(apart, 95):6.1f} µs"
+
+
+def _describe_told(folder: Path) -> str:
     found = judge_ranks(summarize_ranks(open_run(folder)))
     middle, high = (value / 1e3 for value in found.residual_ns)
     who = found.straggler
     named = (
         f"rank {who.rank} behind by {(who.own_ns - who.others_ns) / 1e6:.2f} ms" if who is not None else "nobody named"
     )
-    print(
-        f"{name:18s} residual p50 {middle:6.1f} µs, p95 {high:6.1f} µs over {found.meetings} meetings "
-        f"({found.source}); {named}",
-        flush=True,
-    )
+    return f"residual p50 {middle:6.1f} µs, p95 {high:6.1f} µs over {found.meetings} meetings ({found.source}); {named}"
 
 
 if __name__ == "__main__":

@@ -141,6 +141,8 @@ def _summarize(job: Job, rank: int) -> RankSummary:
     phases = {name: own[name] if name in own else job.held_ns[rank].astype(float) for name in PHASE_NAMES}
     step = np.arange(1, job.plan.steps + 1)
     total = job.work_ns[:, rank].sum(axis=0)
+    parts = np.stack([*phases.values()]).astype(np.float32)
+    none, unknown = np.zeros(len(step), np.float32), np.full(len(step), np.nan, np.float32)
     return RankSummary(
         rank=rank,
         host=f"host{rank // job.plan.ranks_per_host}",
@@ -150,7 +152,7 @@ def _summarize(job: Job, rank: int) -> RankSummary:
         own_ns=float(total.mean()),
         noise_ns=float(total.std() / np.sqrt(len(total))),
         phases_ns={name: float(values.mean()) for name, values in phases.items()},
-        together=RankSteps(step, np.stack([*phases.values()]).astype(np.float32), np.zeros(len(step), np.float32)),
+        together=RankSteps(step, parts, none, unknown),
         calls=make_calls(job, rank),
     )
 

@@ -41,7 +41,19 @@ LEAST_CALLS = 512
 """Collectives of all ranks, and of each at least, that are looked at."""
 OWN_PHASES = tuple(name for name in PHASE_NAMES if name != "communication")
 _COLUMNS = (
-    *("kind", "step", "duration_ns", "detailed", "batch", "loader_start_ns", "gc_ns", "samples", "probed"),
+    *(
+        "kind",
+        "step",
+        "start_ns",
+        "duration_ns",
+        "communication_end_ns",
+        "detailed",
+        "batch",
+        "loader_start_ns",
+        "gc_ns",
+        "samples",
+        "probed",
+    ),
     *(f"{p}_ns" for p in PHASE_NAMES),
 )
 
@@ -253,6 +265,7 @@ def is_sound(found: RankSummary) -> bool:
     shapes: list[tuple[Any, tuple[int, ...]]] = [
         (together.parts_ns, (phases, steps)),
         (together.collecting_ns, (steps,)),
+        (together.meeting_ns, (steps,)),
         (track.parts_ns, (phases, stretches)),
         (track.count, (stretches,)),
         (track.samples, (stretches,)),

@@ -169,7 +169,7 @@ def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness |
     """
     by_steps = None
     if len(together.ranks) > 1 and len(together.step):
-        by_steps = measure_steps(together.ranks, together.step, together.own_ns, together.held_ns)
+        by_steps = _measure_by_steps(together)
     found = measure_calls(match_ranks(ranks))
     if found is None:
         return by_steps
@@ -183,6 +183,19 @@ def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness |
     is_seen = by_steps is not None and bool(together.held_ns.any())
     is_whole = set(together.ranks) <= found.compared
     return found if len(found.step) and ((is_enough and is_whole) or not is_seen) else by_steps
+
+
+def _measure_by_steps(together: StepsTogether) -> Lateness:
+    """Take steps as meetings, which end where the ranks leave their last collective if that was seen of enough steps.
+
+    What a rank does after that in one step makes it late in the next.
+    """
+    held, meeting = together.held_ns, together.meeting_ns
+    known = np.flatnonzero(np.isfinite(meeting).all(axis=0))
+    if len(known) >= max(LEAST_STEPS, COVERED_FRAC * len(together.step)):
+        own = meeting[:, known] - held[:, known]
+        return measure_steps(together.ranks, together.step[known], own, held[:, known])
+    return measure_steps(together.ranks, together.step, together.own_ns, held)
 
 
 def _judge_lateness(ranks: Sequence[RankSummary], lateness: Lateness, together: StepsTogether) -> Judgement:

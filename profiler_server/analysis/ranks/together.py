@@ -30,24 +30,32 @@ class RankSteps:
     """Steps of one rank that an average covers, of long runs a part of them; equal only to itself.
 
     `parts_ns` is (phases, steps), in the order of PHASE_NAMES; `collecting_ns` is garbage collection within them.
+    `meeting_ns` is the time since the step before left its last collective until the step left its own: not a number
+    where one of them is not known, or something stands between the two steps.
     """
 
     step: Ints
     parts_ns: Small
     collecting_ns: Small
+    meeting_ns: Small
 
 
-NO_STEPS = RankSteps(np.empty(0, np.int64), np.empty((len(PHASE_NAMES), 0), np.float32), np.empty(0, np.float32))
+_NONE = np.empty(0, np.float32)
+NO_STEPS = RankSteps(np.empty(0, np.int64), np.empty((len(PHASE_NAMES), 0), np.float32), _NONE, _NONE)
 
 
 @dataclass(frozen=True, eq=False)
 class StepsTogether:
-    """The steps that `ranks` have in common; those that were cut short are not among them. `parts_ns` is (phases, ranks, steps)."""
+    """The steps that `ranks` have in common; those that were cut short are not among them. `parts_ns` is (phases, ranks, steps).
+
+    `meeting_ns` is (ranks, steps), as in `RankSteps`.
+    """
 
     ranks: tuple[int, ...]
     step: Ints
     parts_ns: Floats
     collecting_ns: Floats
+    meeting_ns: Floats
 
     @property
     def held_ns(self) -> Floats:
@@ -81,8 +89,19 @@ def read_steps(train: pa.Table, selection: StepSelection) -> RankSteps:
     every = 1 << max(-(-len(chosen) // MOST_STEPS) - 1, 0).bit_length()
     chosen = chosen[selection.step[chosen] % every == 0] if every > 1 else chosen
     parts = np.stack([read_integers(train, f"{name}_ns")[chosen] for name in PHASE_NAMES])
-    collecting = read_integers(train, "gc_ns")[chosen]
-    return RankSteps(selection.step[chosen], parts.astype(np.float32), collecting.astype(np.float32))
+    collecting = read_integers(train, "gc_ns")[chosen].astype(np.float32)
+    meeting = _measure_meetings(train, selection)[chosen].astype(np.float32)
+    return RankSteps(selection.step[chosen], parts.astype(np.float32), collecting, meeting)
+
+
+def _measure_meetings(train: pa.Table, selection: StepSelection) -> Floats:
+    start, length = read_integers(train, "start_ns"), read_integers(train, "duration_ns")
+    end = read_integers(train, "communication_end_ns", -1)
+    found = np.full(len(start), np.nan)
+    follows = (start[1:] == start[:-1] + length[:-1]) & (end[1:] >= 0) & (end[:-1] >= 0)
+    follows &= selection.kept[1:] & selection.kept[:-1]
+    found[1:][follows] = (length[:-1] - end[:-1] + end[1:])[follows]
+    return found
 
 
 def find_whole(counts: Ints) -> Mask:
@@ -106,7 +125,8 @@ def put_together(steps: Mapping[int, RankSteps]) -> StepsTogether:
     common = common[:: max(-(-len(common) * len(chosen) // MOST_CELLS), 1)]
     places = [np.searchsorted(rank.step, common) for rank in chosen]
     parts = np.zeros((len(PHASE_NAMES), len(chosen), len(common)))
-    collecting = np.zeros((len(chosen), len(common)))
+    collecting, meeting = np.zeros((2, len(chosen), len(common)))
     for row, (rank, place) in enumerate(zip(chosen, places, strict=True)):
         parts[:, row], collecting[row] = rank.parts_ns[:, place], rank.collecting_ns[place]
-    return StepsTogether(kept, common, parts, collecting)
+        meeting[row] = rank.meeting_ns[place]
+    return StepsTogether(kept, common, parts, collecting, meeting)

@@ -60,6 +60,13 @@ TABLE = Table(
             nullable=True,
         ),
         Column(
+            "communication_end_ns",
+            "int64",
+            "ns",
+            "When the training thread last left a collective, since the start of the step; null where it was in none.",
+            nullable=True,
+        ),
+        Column(
             "device_ns",
             "int64",
             "ns",

@@ -71,7 +71,8 @@ def test_a_rank_that_was_cut_short_is_left_out_and_the_others_are_judged() -> No
     calls, steps = make_calls(job, 3), short.together
     few = {name: getattr(calls, name)[:10] for name in ("kind", "step", "counted_in", "number", "start_ns")}
     more = {name: getattr(calls, name)[:10] for name in ("duration_ns", "held_ns", "bytes", "group_size")}
-    steps = replace(steps, step=steps.step[:5], parts_ns=steps.parts_ns[:, :5], collecting_ns=steps.collecting_ns[:5])
+    cut = {name: getattr(steps, name)[..., :5] for name in ("step", "parts_ns", "collecting_ns", "meeting_ns")}
+    steps = replace(steps, **cut)
     ranks[3] = replace(short, calls=replace(calls, **few, **more), together=steps)
     judged = judge_ranks(ranks)
     assert judged.left_out == (3,)
@@ -92,6 +93,25 @@ def test_a_slow_rank_whose_calls_are_listed_now_and_then_is_found_all_the_same(e
     assert judged.straggler is not None
     assert (judged.straggler.rank, judged.straggler.is_slow, judged.straggler.others) == (2, True, 3)
     assert judged.left_out == ()
+
+
+def test_steps_are_measured_from_where_the_ranks_left_their_last_collective_together() -> None:
+    """What a rank does after that varies: it makes steps unlike, and the rank late in the next one."""
+    job = make_job(replace(SLOW, ranks=4, slow=(1,), calls=1, noise_frac=0.2, ranks_per_host=4))
+    ranks = [replace(rank, calls=None) for rank in summarize_job(job)]
+    by_steps = judge_ranks(ranks)
+    left = job.end_ns[:, :, -1]
+    meeting = np.diff(left, axis=1, prepend=np.nan).astype(np.float32)
+    known = [
+        replace(rank, together=replace(rank.together, meeting_ns=meeting[rank.rank])) for rank in summarize_job(job)
+    ]
+    judged = judge_ranks([replace(rank, calls=None) for rank in known])
+    assert (judged.source, judged.meetings) == ("steps", 39)
+    assert judged.residual_ns[1] < 10_000 < by_steps.residual_ns[1]
+    assert judged.straggler is not None
+    assert by_steps.straggler is not None
+    assert (judged.straggler.rank, judged.straggler.is_slow) == (1, True)
+    assert judged.straggler.gain_ns == pytest.approx(by_steps.straggler.gain_ns, rel=0.1)
 
 
 def test_calls_that_the_library_counted_are_matched_by_its_number() -> None:
