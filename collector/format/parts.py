@@ -92,11 +92,15 @@ def _choose_encodings(schema: pa.Schema) -> dict[str, Any]:
 
 
 def write_batches(batches: Iterable[pa.RecordBatch], table: str, path: Path) -> None:
-    """Write a table batch by batch, each while the next is made, as `write_table` does otherwise. OSError passes through."""
+    """Write a table batch by batch, each while the next is made, as `write_table` does otherwise. OSError passes through.
+
+    Sums repeat more often than moments do, so numbers are stored as differences only where rows are moments.
+    """
     schema = arrow_schema(table)
+    how = _choose_encodings(schema) if "start_ns" in schema.names else {"compression": "zstd"}
     with (
         _replacing(path) as file,
-        pq.ParquetWriter(file, schema, compression="zstd") as writer,
+        pq.ParquetWriter(file, schema, **how) as writer,
         ThreadPoolExecutor(1) as thread,
     ):
         writing = None

@@ -106,10 +106,14 @@ class TraceTables:
 
 
 class StreamedTables(Mapping[str, pa.Table]):
-    """Tables that are built whenever they are asked for, whole or batch by batch, so that none is held."""
+    """Tables that are built whenever they are asked for, whole or batch by batch, so that none is held.
 
-    def __init__(self, streams: Mapping[str, Batches]) -> None:
+    `at_once` is how many of them may be built at the same time, by threads.
+    """
+
+    def __init__(self, streams: Mapping[str, Batches], at_once: int = 1) -> None:
         self._streams = streams
+        self.at_once = at_once
 
     def stream(self, name: str) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a table."""

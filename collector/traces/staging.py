@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from collector.format.schema import layout
 from collector.format.schema.manifest import RankManifest, Signal, Warn, decode_manifest, encode_manifest
 from collector.format.schema.tables import TABLES
 from collector.traces.failures import explain_failure
-from collector.traces.format import ReadLimits, ReadOptions, TraceFacts, TraceTables
+from collector.traces.format import ReadLimits, ReadOptions, StreamedTables, TraceFacts, TraceTables
 from collector.traces.reading import read_trace
 
 _SHIFTED = tuple(name for name, table in TABLES.items() if any(column.name == "start_ns" for column in table.columns))
@@ -116,9 +117,7 @@ def _begin(options: ReadOptions) -> ReadOptions:
 def _write_rank(folder: Path, trace: TraceTables, task: StagingTask) -> None:
     path = task.path
     folder.mkdir(parents=True)
-    for table in trace.tables:
-        batches = _limit(trace.tables.stream(table), path, task.options.limits)
-        parts.write_batches(batches, table, layout.table_file(folder, table))
+    _write_tables(folder, trace.tables, task)
     missing = [name for name in _NOT_IN_TRACES if name not in trace.tables]
     reason = f"An imported trace has none of it; record the run with Stepscope's Profiler ({path.name} was imported)."
     manifest = RankManifest(
@@ -142,6 +141,25 @@ def _write_rank(folder: Path, trace: TraceTables, task: StagingTask) -> None:
     if trace.recorded is not None:
         manifest = _take_over(trace.recorded, manifest)
     (folder / layout.RANK_FILE).write_text(encode_manifest(manifest), encoding="utf-8")
+
+
+def _write_tables(folder: Path, tables: StreamedTables, task: StagingTask) -> None:
+    def write(table: str) -> None:
+        batches = _limit(tables.stream(table), task.path, task.options.limits)
+        parts.write_batches(batches, table, layout.table_file(folder, table))
+
+    if tables.at_once == 1:
+        for table in tables:
+            write(table)
+        return
+    with ThreadPoolExecutor(tables.at_once) as threads:
+        writing = [threads.submit(write, table) for table in tables]
+        try:
+            for one in writing:
+                one.result()
+        finally:
+            for one in writing:
+                one.cancel()
 
 
 def _limit(batches: Iterator[pa.RecordBatch], path: Path, limits: ReadLimits) -> Iterator[pa.RecordBatch]:

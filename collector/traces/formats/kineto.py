@@ -43,6 +43,8 @@ from collector.traces.source import Source
 
 HELPED_BYTES = 40 << 20
 """A process that helps takes longer to start than it saves with less than that."""
+_TABLES_AT_ONCE = 2
+"""The slices take as long as all other tables together."""
 
 
 class KinetoFormat:
@@ -105,7 +107,9 @@ def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOp
     )
     lost = _count_lost(stream.damage, trace.log)
     warnings = (*_describe_damage(stream.damage, trace.log), *warn_of(findings), *describe_steps(steps))
-    return TraceTables(StreamedTables(_list_tables(reading)), facts, warnings, lost)
+    # The cores of the helpers are free by now.
+    tables = StreamedTables(_list_tables(reading), _TABLES_AT_ONCE if options.helpers else 1)
+    return TraceTables(tables, facts, warnings, lost)
 
 
 def _list_tables(reading: Reading) -> dict[str, Batches]:
@@ -117,11 +121,11 @@ def _list_tables(reading: Reading) -> dict[str, Batches]:
         return stream
 
     return {
+        "slices": lambda: stream_slices(reading),
         "steps": build(lambda: build_steps(reading)),
         "phases": build(lambda: build_phases(reading, build_steps(reading))),
         "operators": lambda: stream_operators(reading),
         "kernels": lambda: stream_kernels(reading),
-        "slices": lambda: stream_slices(reading),
         "tracks": build(lambda: build_tracks(reading)),
         "counters": build(lambda: build_counters(reading)),
         "memory": lambda: stream_memory(reading),

@@ -65,6 +65,13 @@ def compress(codes: Ints) -> tuple[Ints, Ints]:
     return used + low, table[codes - low]
 
 
+def list_different(values: Ints) -> tuple[Ints, Ints]:
+    """Return the different values in the order in which each comes first, and the place of each value among them."""
+    encoded = from_numbers(values).dictionary_encode()
+    different = np.frombuffer(encoded.dictionary.buffers()[1], np.int64, len(encoded.dictionary))
+    return different, np.frombuffer(encoded.indices.buffers()[1], np.int32, len(values)).astype(np.int64)
+
+
 def group(*columns: Ints) -> tuple[Ints, Ints]:
     """Group rows by several columns of integers. Return the first row of each group and the group of each row."""
     key, count = np.zeros(len(columns[0]), np.int64), 1

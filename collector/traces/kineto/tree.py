@@ -13,6 +13,7 @@ from collector.traces.kineto.model import Trace
 from collector.traces.kineto.nest import walk_levels
 from collector.traces.kineto.scratch import stretches
 from collector.traces.kineto.sort import sort_rows
+from collector.traces.kineto.tables import list_different
 
 _STACK_LIMIT = 200
 
@@ -86,7 +87,7 @@ def _find_forwards(trace: Trace, module: Ints) -> Ints:
 
 
 def _number_paths(trace: Trace, member: np.ndarray, prefix: int) -> tuple[Ints, tuple[tuple[int, str], ...]]:
-    paths = Numbers()
+    paths, width = Numbers(), len(trace.names)
     number = trace.log.scratch.array(len(trace.columns), -1)
     for level in walk_levels(trace.nesting.depth, trace.log.scratch):
         for block in stretches(level):
@@ -94,11 +95,13 @@ def _number_paths(trace: Trace, member: np.ndarray, prefix: int) -> tuple[Ints, 
             parents = trace.nesting.parent[rows]
             above = np.where(parents >= 0, number[parents], -1)
             number[rows] = above
-            chosen = member[rows]
-            names = trace.columns.name[rows[chosen]].tolist()
-            number[rows[chosen]] = [paths[key] for key in zip(above[chosen].tolist(), names, strict=True)]
+            chosen = np.flatnonzero(member[rows])
+            rows = rows[chosen]
+            keys, places = list_different((above[chosen] + 1) * width + trace.columns.name[rows])
+            number[rows] = np.array([paths[key] for key in keys.tolist()], np.int64)[places]
             trace.release()
-    return number, tuple((above, trace.names[name][prefix:]) for above, name in paths)
+    pairs = (divmod(key, width) for key in paths)
+    return number, tuple((above - 1, trace.names[name][prefix:]) for above, name in pairs)
 
 
 def _climb(paths: tuple[tuple[int, str], ...], number: int) -> list[str]:
