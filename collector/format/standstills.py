@@ -59,7 +59,8 @@ def say_standstills(found: Iterable[Standstill]) -> str:
     text = f"At step {one.step:,} the job stood still for {_measure(longest) / 1e9:,.0f} s: {_say_place(one)}"
     waiting = {other.rank for other in longest} - set(one.missing)
     if one.missing and waiting:
-        text += f"; {format_number_of(len(waiting), 'rank')} waited for {format_ranks_named(one.missing[:5])}"
+        missing = "it" if one.missing == (one.rank,) else format_ranks_named(one.missing[:5])
+        text += f"; {format_number_of(len(waiting), 'rank')} waited for {missing}"
     if len(groups) > 1:
         text += f". It stood still {len(groups)} times, for {sum(map(_measure, groups)) / 1e9:,.0f} s in all"
     return f"{text}. No average covers that."

@@ -15,8 +15,9 @@ from collector.frames.posting import TRAINER
 from collector.notes import read_notes
 from collector.ring.clock import Clock
 from collector.sidecar.assembler import Assembler
-from collector.sidecar.filing import PhaseFiler
+from collector.sidecar.filing import Filed, PhaseFiler
 from collector.sidecar.sampler import Sample, StackSampler
+from collector.sidecar.silence import read_least_ns
 from collector.sidecar.stack_names import StackBook
 
 _ROWS_PER_AGE = 50.0
@@ -34,6 +35,8 @@ class _Key(NamedTuple):
     kind: str | None
     phase: str | None
     stack: int
+    long_row: int = 0
+    """Samples of a step that the job may have stood still in are summed apart: no average covers it."""
 
 
 class _Sum(NamedTuple):
@@ -53,7 +56,7 @@ class StacksAssembler(Assembler):
         self._sampler = StackSampler(events_path(rank_folder), self._book, notes.usable_cores or 1.0)
         self._has_begun = self._is_over = False
         self._workers: list[Sample] = []
-        self._filer = PhaseFiler(self._take_new)
+        self._filer = PhaseFiler(self._take_new, read_least_ns())
         self._sums: dict[_Key, _Sum] = {}
         self._begun = self._written = time.monotonic()
 
@@ -113,12 +116,13 @@ class StacksAssembler(Assembler):
         self._filer.drain()
         workers, self._workers = self._workers, []
         for sample in workers:
-            self._add(sample, None, None)
+            self._add(Filed(sample, None, None))
         for filed in self._filer.take():
-            self._add(filed.sample, filed.kind, filed.phase)
+            self._add(filed)
 
-    def _add(self, sample: Sample, kind: str | None, phase: str | None) -> None:
-        key = _Key(sample.replica, sample.loader, kind, phase, sample.stack)
+    def _add(self, filed: Filed) -> None:
+        sample = filed.sample
+        key = _Key(sample.replica, sample.loader, filed.kind, filed.phase, sample.stack, filed.long_row)
         at = sample.at_ns
         known = self._sums.get(key, _Sum(at, at, 0))
         self._sums[key] = _Sum(min(known.first_ns, at), max(known.last_ns, at), known.samples + 1)

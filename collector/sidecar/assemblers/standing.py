@@ -11,8 +11,6 @@ is how the run works, and is forgotten.
 
 from __future__ import annotations
 
-import math
-import os
 import statistics
 import time
 from collections import deque
@@ -34,12 +32,10 @@ from collector.notes import read_notes
 from collector.ring.clock import Clock
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.rows import UNKNOWN, Moment
+from collector.sidecar.silence import read_least_ns
 from collector.sidecar.stack_names import find_place, is_long_work
 from collector.sidecar.terminal import say_on_terminal
 
-VARIABLE = "PROFILER_HANG_S"
-LEAST_S = 30.0
-"""Without the variable. At 0 or less nothing is said of jobs that stand still."""
 START_TIMES = 10
 """Before the second step, which compiles, starts workers and fills caches."""
 STEPS = 20
@@ -62,7 +58,7 @@ class StandingAssembler(Assembler):
         super().__init__(rank_folder, clock)
         notes = read_notes(rank_folder)
         self._rank, self._pid, self._terminal = notes.rank, notes.pid, notes.terminal
-        self._least_ns = _read_least_ns()
+        self._least_ns = read_least_ns()
         self._is_on = self._least_ns > 0 and not notes.finished
         self._steps: Any = None
         self._stacks: Any = None
@@ -220,14 +216,6 @@ class StandingAssembler(Assembler):
 
 def _name_phase(phase: int) -> str:
     return PHASE_NAMES[phase] if phase != UNKNOWN else ""
-
-
-def _read_least_ns() -> int:
-    try:
-        least_s = float(os.environ.get(VARIABLE, ""))
-    except ValueError:
-        least_s = LEAST_S
-    return int((least_s if math.isfinite(least_s) else LEAST_S) * 1e9)
 
 
 ASSEMBLER = StandingAssembler

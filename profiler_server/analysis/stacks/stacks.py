@@ -115,12 +115,17 @@ def read_stacks(rank: RankRun) -> Stacks | None:
 
 
 def _mark_steady(rank: RankRun, rows: pa.Table) -> pa.Array:
-    """Mark the rows after the warm-up, of the kind of rows that count as steps."""
+    """Mark the rows after the warm-up, of the kind of rows that count as steps, but for those of standstills."""
     steps = count_as_steps(rank.table("steps", (*dict.fromkeys((*SELECTED_COLUMNS, "start_ns")),)))
-    kept = select_steps(steps.steps).kept
-    starts = train_steps(steps.steps)["start_ns"].to_numpy()[kept]
-    begin = int(starts[0]) if len(starts) else 0
-    late = pc.greater_equal(rows["start_ns"], begin)
+    selection = select_steps(steps.steps)
+    starts = train_steps(steps.steps)["start_ns"].to_numpy()
+    begin = int(starts[selection.kept][0]) if selection.kept.any() else 0
+    stood = selection.stood & ~selection.kept
+    seen = rows["start_ns"].to_numpy()
+    at = np.searchsorted(starts[stood], seen, side="right") - 1
+    ends = (starts + selection.duration_ns)[stood]
+    within = (at >= 0) & (seen < ends[at]) if len(ends) else np.zeros(len(seen), np.bool_)
+    late = pa.array((seen >= begin) & ~within)
     kind = "eval" if steps.infers else "train"
     return pc.and_(late, pc.equal(pc.fill_null(rows["kind"].cast(pa.string()), kind), kind))
 

@@ -13,6 +13,7 @@ from collector.format.standstills import Standstill, read_standstills, say_stand
 from collector.format.steps import select_steps, summarize_steps
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks
+from profiler_server.analysis.stacks.stacks import read_stacks
 from profiler_server.analysis.steps.outliers import explain_outlier, list_outliers
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.page import PageRequest
@@ -23,14 +24,15 @@ from profiler_server.report.text import render_text
 from profiler_server.store.redaction import redact
 from tests.support.live import edit_rank
 from tests.support.runs import MS, RunPlan, build_run, build_steps
+from tests.support.stacks import in_phase, own
 from tests.support.tables import write_rows
 
 S = 10**9
 ENDED = 1_800_000_000 * S
 STEP_MS = {"data_wait": 10.0, "forward": 30.0, "backward": 30.0, "communication": 20.0, "optimizer": 10.0}
 SENTENCE = (
-    "At step 31 the job stood still for 90 s: rank 1 after parameter update, at hold (train.py:7); 1 rank waited for rank "
-    "1. No average covers that."
+    "At step 31 the job stood still for 90 s: rank 1 after parameter update, at hold (train.py:7); 1 rank waited for it. "
+    "No average covers that."
 )
 
 
@@ -67,6 +69,16 @@ def test_no_average_covers_the_step_in_which_the_job_stood_still(job: Path) -> N
         times = summarize_steps(table).duration_ns
         assert times is not None
         assert times.max < 110 * MS
+
+
+def test_functions_that_ran_while_the_job_stood_still_are_not_those_of_a_step(job: Path) -> None:
+    steps = RankRun(job, 1).table("steps")
+    before, stood = (steps["start_ns"][step - 1].as_py() for step in (20, 31))
+    usual, hold = in_phase("tail", 40, own("tidy", 5)), in_phase("tail", 4_000, own("hold", 7))
+    write_rows(job, "stacks", [{**usual, "start_ns": before}, {**hold, "start_ns": stood + 50 * MS}], 1)
+    found = read_stacks(RankRun(job, 1))
+    assert found is not None
+    assert found.phase("tail").samples == 40
 
 
 def test_a_long_step_that_nobody_told_of_stays_in_the_average(job: Path) -> None:

@@ -19,8 +19,9 @@ from collector.format.schema.layout import events_path, rank_path
 from collector.notes import Notes, write_notes
 from collector.ring.clock import Clock
 from collector.sidecar import process
-from collector.sidecar.assemblers.standing import VARIABLE, StandingAssembler
+from collector.sidecar.assemblers.standing import StandingAssembler
 from collector.sidecar.rows import UNKNOWN, Moment
+from collector.sidecar.silence import VARIABLE
 from collector.sidecar.stack_names import find_place, is_long_work
 from collector.sidecar.terminal import describe_terminal, say_on_terminal
 from tests.support.live import build_live_run, edit_rank
