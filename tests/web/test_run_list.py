@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from collector.format.schema import layout
 from profiler_server.web.routes import run_list
 from tests.support.asking import Asker
-from tests.support.runs import build_run
+from tests.support.runs import RunPlan, build_run
 
 
 def test_an_empty_base_shows_how_to_record_a_run(tmp_path: Path) -> None:
@@ -94,3 +95,21 @@ def test_the_api_answers_with_every_run_read(tmp_path: Path, monkeypatch: pytest
     build_run(tmp_path / "a")
     monkeypatch.setattr(run_list, "FIRST_LOOK_S", -1.0)
     assert [run["steps"] for run in Asker(tmp_path).ask("/api/v1/runs").json()["runs"]] == [40]
+
+
+def test_the_run_from_which_on_a_script_is_slower_is_marked(tmp_path: Path) -> None:
+    for number in range(12):
+        forward_ms = (64.0 if number < 6 else 74.0) + 0.3 * (number * 5 % 7)
+        path = build_run(
+            tmp_path / f"cnn-{number}", RunPlan(steps=14, operators=False, phases_ms={"forward": forward_ms})
+        )
+        manifest = layout.run_file(path)
+        manifest.write_text(
+            json.dumps(json.loads(manifest.read_text(encoding="utf-8")) | {"created_unix_ns": number + 1}),
+            encoding="utf-8",
+        )
+    rows = Asker(tmp_path).ask("/").text.split("<tr>")
+    (marked,) = [row for row in rows if "from here on" in row]
+    assert "Compare cnn-6" in marked
+    assert "Median of the 6 runs from this one on" in marked
+    assert 'class="level slower"' in marked

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
 from collector.format.schema.errors import RunError
+from profiler_server.analysis.compare.history import LevelChange, find_run_changes
 from profiler_server.store.catalog import Unreadable
 from profiler_server.store.headline import RunEntry
 from profiler_server.store.run_query import RunPage, RunQuery, select_runs
@@ -54,8 +55,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class RunLine:
+    """`change` is the change of level in the history of its script that the run begins."""
+
     run: RunEntry
     verdict: Verdict
+    change: LevelChange | None = None
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,10 @@ def show_runs(request: Request, services: ServicesOf) -> HTMLResponse:
     query = parse_query(request.query_params)
     listing = services.catalog.list_runs(FIRST_LOOK_S)
     found = select_runs(listing.runs, query)
+    changes = find_run_changes(listing.runs, {run.id for run in found.runs})
     base = services.catalog.name_base()
     context = RunList(
-        lines=tuple(RunLine(run, peek_verdict(services, run)) for run in found.runs),
+        lines=tuple(RunLine(run, peek_verdict(services, run), changes.get(run.id)) for run in found.runs),
         found=found,
         query=query,
         states=STATE_LABELS,

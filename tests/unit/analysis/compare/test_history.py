@@ -1,0 +1,72 @@
+"""A level that runs keep to for good is told from runs that differ by chance, and from a slope."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collector.format.intervals import Floats
+from collector.format.schema.manifest import RunManifest
+from profiler_server.analysis.compare.history import MOST_RUNS, find_level_changes, find_run_changes
+from profiler_server.store.headline import Headline, RunEntry
+
+
+def make_history(*levels: float, runs: int = 6, seed: int = 0, scatter: float = 0.01) -> tuple[float, ...]:
+    """Medians of `runs` runs of each level."""
+    random = np.random.default_rng(seed)
+    values: Floats = np.repeat(levels, runs) * np.exp(scatter * random.standard_normal(len(levels) * runs))
+    return tuple(values.tolist())
+
+
+def test_the_first_run_of_a_new_level_is_found_with_the_medians_of_both() -> None:
+    history = make_history(64e6, 70e6)
+    (change,) = find_level_changes(history)
+    assert (change.at, change.before, change.after) == (6, 6, 6)
+    assert (change.before_ns, change.after_ns) == (np.median(history[:6]), np.median(history[6:]))
+    assert change.change_frac == change.after_ns / change.before_ns - 1
+    assert change.chance <= 0.01
+
+
+def test_each_of_several_changes_is_set_against_the_level_before_it() -> None:
+    found = find_level_changes(make_history(64e6, 70e6, 60e6, runs=8))
+    assert [(change.at, change.before, change.after) for change in found] == [(8, 8, 8), (16, 8, 8)]
+    assert found[1].change_frac == pytest.approx(60 / 70 - 1, abs=0.02)
+
+
+def test_runs_that_differ_by_chance_or_drift_are_no_change_of_level() -> None:
+    random = np.random.default_rng(1)
+    changed = sum(bool(find_level_changes(tuple(100 * np.exp(0.01 * random.standard_normal(16))))) for _ in range(200))
+    assert changed <= 5  # one in a hundred
+    drift = tuple(100.0 * np.exp(0.02 * np.arange(24) + 0.01 * random.standard_normal(24)))
+    assert find_level_changes(drift) == ()
+
+
+def test_too_few_runs_and_runs_that_never_differ_tell_nothing() -> None:
+    assert find_level_changes(make_history(64e6, 90e6, runs=3)) == ()
+    assert find_level_changes((64e6,) * 20) == ()
+    assert find_level_changes(()) == ()
+
+
+def test_of_a_long_history_the_latest_runs_count() -> None:
+    history = (*make_history(30e6, runs=100), *make_history(64e6, 70e6, runs=MOST_RUNS // 2))
+    (change,) = find_level_changes(history)
+    assert change.at == 100 + MOST_RUNS // 2
+
+
+def make_entry(run_id: str, step_ns: float | None, previous: str | None) -> RunEntry:
+    manifest = RunManifest(run_id, run_id, 1, 1, "collector", 1, "")
+    return RunEntry(run_id, Path(run_id), manifest, Headline("complete", (0,), 100, step_ns, None), previous)
+
+
+def test_histories_of_scripts_are_told_apart_and_runs_without_steps_are_in_none() -> None:
+    entries: list[RunEntry] = []
+    for at, (a_ns, b_ns) in enumerate(zip(make_history(64e6, 70e6), make_history(90e6, 90e6, seed=3), strict=True)):
+        before = at - 1 if at else None
+        entries.append(make_entry(f"a-{at}", a_ns, None if before is None else f"a-{before}"))
+        entries.append(make_entry(f"empty-{at}", None, f"a-{at}"))
+        entries.append(make_entry(f"b-{at}", b_ns, None if before is None else f"b-{before}"))
+    newest_first = entries[::-1]
+    assert list(find_run_changes(newest_first, {"a-11", "b-11"})) == ["a-6"]
+    assert find_run_changes(newest_first, {"b-11"}) == {}
