@@ -144,7 +144,11 @@ class Cluster:
             self._client = Client(address, timeout=20)
         except (OSError, ValueError, TimeoutError) as error:
             raise UsageError(f"--dask {address} does not answer: {' '.join(str(error).split())[:200]}") from None
-        self.workers = _check_versions(self._client.run(tell_version, on_error="return"))
+        try:
+            self.workers = _check_versions(self._client.run(tell_version, on_error="return"))
+        except UsageError:
+            self.close()
+            raise
 
     def run(self, function: Callable[[T], R], tasks: Sequence[T], on_done: Tell) -> Iterator[R]:
         from distributed import as_completed
@@ -194,8 +198,10 @@ def _raise_of(future: Any) -> None:
         return
     if isinstance(error, KilledWorker):
         raise TraceError("workers of the cluster died while they read a file, again and again; see their logs")
-    if isinstance(error, (ImportError, AttributeError)):
-        raise UsageError(f"the workers of the cluster need this version of Stepscope: {error}")
+    # The scheduler unpacks tasks, too; why it cannot is the cause of its error.
+    for lacking in (error, error.__cause__):
+        if isinstance(lacking, (ImportError, AttributeError)):
+            raise UsageError(f"the scheduler and the workers of the cluster need Stepscope {__version__}: {lacking}")
     raise error
 
 

@@ -105,7 +105,10 @@ def find_workers(jobs: int | None, dask: str | None, choose: Callable[[], int], 
     if dask is not None:
         if jobs is not None:
             raise UsageError("--jobs and --dask exclude each other; the cluster has its own workers")
-        return Cluster(dask)
+        cluster = Cluster(dask)
+        if not cluster.workers:
+            typer.echo(f"{dask} has no worker yet; waiting for one. To start one: dask worker {dask}", err=True)
+        return cluster
     count = min(jobs, most) if jobs is not None else choose()
     return Processes(count) if count > 1 else Here(jobs)
 

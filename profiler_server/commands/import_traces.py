@@ -9,6 +9,7 @@ import typer
 
 from collector.format.schema import layout
 from collector.format.schema.errors import OutputError, UsageError
+from collector.format.schema.wording import format_ranks_named
 from collector.traces.format import ReadLimits
 from profiler_server.commands import BaseDir, find_base_dir, find_workers, show_progress
 from profiler_server.format import format_ranks
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 NAME = "import"
 _LIMITS = ReadLimits()
+_IMPORT_FRAC = 0.97
+"""Of the time that the command takes; the rest reads what the Ranks page needs of very many ranks."""
 EXAMPLE = "profiler-server import trace.json.gz --summary-base-dir runs"
 
 
@@ -73,9 +76,9 @@ def command(
     workers = choose_workers(traces, jobs, dask)
     with show_progress(f"Importing {chosen}") as on_progress:
         limits = ReadLimits(int(limit_gib * (1 << 30)), limit_minutes * 60)
-        how = Importing(chosen, steps_from, on_progress, limits, workers)
+        how = Importing(chosen, steps_from, lambda share: on_progress(_IMPORT_FRAC * share), limits, workers)
         run = import_traces(traces, base / chosen, how)
-    keep_ranks(run, workers)
+        keep_ranks(run, workers)
     tell_result(run)
 
 
@@ -99,9 +102,12 @@ def tell_result(run: Run) -> None:
     typer.echo(f"Imported {format_ranks(len(run.ranks), run.manifest.world_size)} as {run.path}")
     if (hang := find_hang(run)) is not None:
         typer.echo(hang.sentence)
+    said: dict[str, list[int]] = {}
     for rank in run.ranks:
         for warning in run.read_rank(rank).manifest.warnings:
-            typer.echo(f"rank {rank}: {warning.text}", err=True)
+            said.setdefault(warning.text, []).append(rank)
+    for text, ranks in said.items():
+        typer.echo(f"{format_ranks_named(ranks)}: {text}", err=True)
 
 
 def choose_name(base: Path, traces: list[Path], name: str | None) -> str:
