@@ -2,7 +2,8 @@
 
 Own work C of a rank is its step without the time in which it is held in collectives, X that held time. The step of the
 job lasts as long as the slowest rank works, and as the fastest communication after it: T = max C + min X. In the ideal
-job every rank works the mean of C in every step, and X is its median.
+job every rank works the mean of C in every step, and X is its median. A rank alone that is mended works the mean of C
+over the ranks in the same step: steps that are long on all ranks stay so.
 """
 
 from __future__ import annotations
@@ -63,14 +64,17 @@ class _Model:
         return (float(np.maximum(own_ns, self.even).mean()) + self.usual_held) / self.best
 
     def mend(self, rows: Ints) -> float:
-        """Return the mean step if those ranks worked as the ideal one does."""
+        """Return the mean step if those ranks worked the mean of all ranks in each step, and never longer than they did.
+
+        Of each step by itself: where some steps are long on all ranks, the mean over the run would make the others longer.
+        """
         own = self.own.copy()
-        own[rows] = self.even
+        own[rows] = np.minimum(own[rows], own.mean(axis=0))
         return float(own.max(axis=0).mean()) + self.mean_held
 
     def mend_one(self, row: int) -> float:
         others = np.where(self.own[row] >= self.longest, self.second, self.longest)
-        return float(np.maximum(others, self.even).mean()) + self.mean_held
+        return float(np.maximum(others, self.own.mean(axis=0)).mean()) + self.mean_held
 
 
 def _answer(job: JobSteps, model: _Model, discrepancy: float) -> WhatIf:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from profiler_server.analysis.ranks.stragglers import BEHIND_FRAC
 from profiler_server.analysis.results import Evidence
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import LEAST_OF_DELAY, MOST_OF_DELAY
+from profiler_server.diagnosis.what_if import mend_ranks
 from profiler_server.format import format_duration, format_share
 
 
@@ -25,7 +29,7 @@ def _judge(case: Case) -> Finding | None:
         if judged.is_hidden
         else f"{who} for it, {format_duration(straggler.gain_ns)} a step ({format_share(judged.gain_frac)})"
     )
-    return Finding(
+    found = Finding(
         title=f"Rank {slow} is slower than {others}",
         measured=f"Rank {slow} is behind {middle} by {format_share(straggler.late_frac)} of the step; {wait}. It is the last in {format_share(straggler.last_frac)} of the steps.",
         threshold=f"One rank is behind the median of the others by {format_share(BEHIND_FRAC)} of the step or more, and by "
@@ -39,7 +43,14 @@ def _judge(case: Case) -> Finding | None:
             Evidence("steps", f"rank={slow}", f"Phases of rank {slow}"),
         ),
         severity="medium",
+        tier="A",
+        gain_range=(LEAST_OF_DELAY, MOST_OF_DELAY),
     )
+    if judged.is_hidden:
+        return found
+    part = straggler.phase if case.manifest.rank == slow else "communication"
+    # That a rank is slow is said also where the gain is smaller than the doubt.
+    return replace(found, what_if=mend_ranks(case, part), otherwise=found)
 
 
 RULE = Rule("fixed_straggler", knob="straggler", effort="code", judge=_judge)

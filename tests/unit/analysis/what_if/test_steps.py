@@ -44,7 +44,7 @@ def test_mending_a_rank_gains_what_the_job_without_it_shows() -> None:
     job = make_job(16, 200, 3, 5, 1.5)
     gain = (weigh_steps(job).mend_rank_gain_ns or {})[5]
     own = job.own_ns.copy()
-    own[5] = job.own_ns.mean()
+    own[5] = job.own_ns.mean(axis=0)
     assert gain == pytest.approx(job.own_ns.max(axis=0).mean() - own.max(axis=0).mean(), rel=1e-9)
 
 
@@ -103,6 +103,19 @@ def test_a_model_that_misses_the_steps_by_five_percent_is_not_believed(
     own = np.array([[100.0], [own_ms]]) * np.ones(5) * MS
     found = weigh_steps(JobSteps(np.arange(2), own + held, held, {}))
     assert (found.slowdown is not None) is is_judged
+
+
+@pytest.mark.parametrize("slow", [None, 2])
+def test_steps_that_are_long_on_all_ranks_change_nothing_about_what_mending_one_gains(slow: int | None) -> None:
+    job = make_job(4, 60, 7, slow, 1.1)
+    often = np.where(np.arange(60) % 3 == 0, 60 * MS, 0.0)
+    found = weigh_steps(JobSteps(job.ranks, job.step_ns + often, job.held_ns, {}))
+    gains, usual = found.mend_rank_gain_ns, weigh_steps(job).mend_rank_gain_ns
+    assert gains is not None
+    assert gains == pytest.approx(usual)
+    assert min(gains.values()) >= 0
+    assert found.worker_share is not None
+    assert found.worker_share >= 0
 
 
 @settings(max_examples=40)
