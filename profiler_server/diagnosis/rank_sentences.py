@@ -14,7 +14,7 @@ from collector.format.schema.wording import format_ranks_named
 from collector.format.standing import Standing, say_standing
 from collector.format.standstills import Standstill, read_standstills, say_standstills
 from collector.format.stops import Stop, name_group
-from profiler_server.analysis.ranks.causes import COLLECTING, STARVED, Cause
+from profiler_server.analysis.ranks.causes import BETWEEN, COLLECTING, STARVED, Cause
 from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun
 from profiler_server.analysis.ranks.slow_calls import SlowCall, find_slow_call
@@ -25,7 +25,12 @@ LATE_FRAC = 0.7
 """From this share of the collectives on, the rank that comes last is named."""
 SURE_CAUSE_FRAC = 0.8
 """A phase that makes up so much of what is longer is named alone."""
-_CAUSE_WORDS = {"h2d": "copying to the device", COLLECTING: "garbage collection", STARVED: "no free processor"}
+_CAUSE_WORDS = {
+    "h2d": "copying to the device",
+    COLLECTING: "garbage collection",
+    STARVED: "no free processor",
+    BETWEEN: "work between its steps, such as an evaluation",
+}
 LEAST_BEHIND_FRAC = 0.001
 """A rank that is behind by less is not named: its share would read 0.0 %."""
 
@@ -190,7 +195,7 @@ def describe_evidence(judged: Judgement, noun: str = "step") -> str:
         who = f"Rank {straggler.rank}" if judged.also_slow else "It"
         others = "the median of the others" if straggler.others > 1 else "the other"
         text = (
-            f"{who} was the last in {format_share(straggler.last_frac)} of {judged.steps:,} {_plural(noun)}, and is behind "
+            f"{who} was the last in {_say_how_often(straggler, judged, noun)}, and is behind "
             f"{others} by {format_share(straggler.late_frac)} of the {noun}. "
         )
     elif judged.rotation is not None and judged.last_frac:
@@ -211,6 +216,14 @@ def describe_evidence(judged: Judgement, noun: str = "step") -> str:
             f"{format_duration(judged.garbage.gain_ns)} a {noun}. "
         )
     return text.strip()
+
+
+def _say_how_often(straggler: Straggler, judged: Judgement, noun: str) -> str:
+    text = f"{format_share(straggler.last_frac)} of {judged.steps:,} {_plural(noun)}"
+    if straggler.longest is None:
+        return text
+    last, count = straggler.longest
+    return f"{text}, among them {last:,} of the {count:,} in which the others waited by far the longest"
 
 
 def _plural(noun: str) -> str:

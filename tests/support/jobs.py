@@ -152,7 +152,7 @@ def _summarize(job: Job, rank: int) -> RankSummary:
         own_ns=float(total.mean()),
         noise_ns=float(total.std() / np.sqrt(len(total))),
         phases_ns={name: float(values.mean()) for name, values in phases.items()},
-        together=RankSteps(step, parts, none, unknown),
+        together=RankSteps(step, parts, none, none, unknown),
         calls=make_calls(job, rank),
     )
 

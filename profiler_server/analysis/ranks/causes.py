@@ -12,6 +12,7 @@ from profiler_server.analysis.ranks.together import COMMUNICATION, StepsTogether
 
 COLLECTING = "garbage"
 STARVED = "no_processor"
+BETWEEN = "between"
 BEHIND_PHASES_FRAC = 0.8
 """What lies behind phases is named as the cause, and not the phases, from this share of what is longer."""
 LEAST_CAUSE_FRAC = 0.05
@@ -27,7 +28,7 @@ LEAST_GAIN_FRAC = 0.01
 @dataclass(frozen=True)
 class Cause:
     """One part of the step that was longer: a phase; `garbage` for garbage collection within phases, `no_processor`
-    for time in which the training process had none."""
+    for time in which the training process had none, `between` for what lies between steps."""
 
     name: str
     excess_ns: float
@@ -53,6 +54,7 @@ def find_causes(together: StepsTogether, late: Mask) -> tuple[Cause, ...]:
         return ()
     parts = together.parts_ns - np.median(together.parts_ns, axis=1, keepdims=True)
     excess = {name: float(parts[at][late].mean()) for at, name in enumerate(PHASE_NAMES) if at != COMMUNICATION}
+    excess[BETWEEN] = float((together.between_ns - np.median(together.between_ns, axis=0))[late].mean())
     longer = sum(value for value in excess.values() if value > 0)
     if longer <= 0:
         return ()

@@ -25,7 +25,7 @@ from collector.format.standstills import Standstill, read_standstills
 from collector.format.steps import read_integers, select_steps, train_steps
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.ranks.calls import MOST_CALLS, Calls, read_calls
-from profiler_server.analysis.ranks.together import NO_STEPS, RankSteps, read_steps
+from profiler_server.analysis.ranks.together import NO_STEPS, RankSteps, measure_between, read_steps
 from profiler_server.analysis.ranks.tracks import NO_TRACK, Track, read_track
 from profiler_server.analysis.results import DeviceTimes
 from profiler_server.store.cache.all_ranks import AllRanks, SoFar, Wanted
@@ -193,6 +193,7 @@ def _read_steps(rank: RankRun, state: RunState, most_calls: int) -> RankSummary:
     kept = selection.kept
     phases = {name: float(read_integers(train, f"{name}_ns")[kept].mean()) for name in PHASE_NAMES}
     own = selection.duration_ns - read_integers(train, "communication_ns")
+    between = np.zeros_like(selection.step) if rows.infers else measure_between(rows.every)
     return RankSummary(
         rank=rank.rank,
         host=rank.manifest.host,
@@ -203,7 +204,7 @@ def _read_steps(rank: RankRun, state: RunState, most_calls: int) -> RankSummary:
         noise_ns=float(own[kept].std() / np.sqrt(kept.sum())),
         phases_ns=phases,
         track=read_track(train),
-        together=read_steps(train, selection),
+        together=read_steps(train, selection, between),
         calls=_read_calls(rank, most_calls),
         noun=rows.noun,
         has_device=bool(rank.manifest.devices),
@@ -266,6 +267,7 @@ def is_sound(found: RankSummary) -> bool:
         (together.parts_ns, (phases, steps)),
         (together.collecting_ns, (steps,)),
         (together.meeting_ns, (steps,)),
+        (together.between_ns, (steps,)),
         (track.parts_ns, (phases, stretches)),
         (track.count, (stretches,)),
         (track.samples, (stretches,)),

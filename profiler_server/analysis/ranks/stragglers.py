@@ -20,6 +20,7 @@ from profiler_server.analysis.ranks.causes import (
 from profiler_server.analysis.ranks.collectives import match_ranks
 from profiler_server.analysis.ranks.lateness import Lateness, Source, measure_calls, measure_steps
 from profiler_server.analysis.ranks.ranks import OWN_PHASES, RankSummary
+from profiler_server.analysis.ranks.rare import weigh_longest
 from profiler_server.analysis.ranks.together import StepsTogether, put_together
 from profiler_server.store.cache.memory import MemoryCache
 
@@ -56,7 +57,8 @@ class Straggler:
     explain it. `others` is how many there are. `last_frac` is the share of the steps in which it was the last;
     `gain_ns` what the step gains at most if it were in time, and those that are slow as well: how long they hold the job
     up; `causes` what it did longer than the others in the
-    steps to which it came last, the longest first.
+    steps to which it came last, the longest first. Where only long waits now and then tell that it is slow, `longest` is
+    for how many of how many of these it was the last.
     """
 
     rank: int
@@ -73,6 +75,7 @@ class Straggler:
     last_frac: float = 0.0
     gain_ns: float = 0.0
     causes: tuple[Cause, ...] = ()
+    longest: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -279,7 +282,9 @@ def _describe(ranks: Sequence[RankSummary], place: _Place, step_ns: float, toget
     phase = max(OWN_PHASES, key=lambda name: slow.phases_ns[name] - phases[name])
     far = excess >= BEHIND_FRAC * step_ns
     outlies = len(ranks) < LEAST_RANKS or float(np.median(against)) > OUTLYING_DEVIATIONS * place.limits.deviation_ns
-    sure = _is_sure(against) and (outlies or float(place.last_frac[row]) >= LAST_FRAC)
+    often = _is_sure(against) and (outlies or float(place.last_frac[row]) >= LAST_FRAC)
+    longest = weigh_longest(late, row) if far and not often else None
+    sure = often or longest is not None
     return Straggler(
         rank=slow.rank,
         own_ns=middle + excess,
@@ -295,6 +300,7 @@ def _describe(ranks: Sequence[RankSummary], place: _Place, step_ns: float, toget
         last_frac=float(place.last_frac[row]),
         causes=find_starvation(excess, slow.starved_frac * slow.step_ns, starved)
         or find_causes(together, together.mark(slow.rank)),
+        longest=longest,
     )
 
 
@@ -326,9 +332,12 @@ def _find_rotation(lateness: Lateness, late_ns: Floats, step_ns: float, together
 
 
 def _expect_wait(lateness: Lateness) -> float:
-    """Return how long ranks that vary normally, by their usual spread in each meeting, wait for the last in a step."""
+    """Return how long ranks that vary normally, by their usual spread in each meeting, wait for the last in a step.
+
+    Few ranks have no usual spread: any wait may be chance.
+    """
     ranks = len(lateness.ranks)
     if ranks < LEAST_RANKS:
-        return 0.0
+        return float("inf")
     spread = 1.4826 * np.nanmedian(np.abs(lateness.late_ns), axis=0)
     return float(spread.sum() / len(np.unique(lateness.step)) * np.sqrt(2 * np.log(ranks)))

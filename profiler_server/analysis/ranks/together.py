@@ -8,13 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from collector.format.intervals import Floats, Ints, Mask
 from collector.format.phases import PHASE_NAMES
 from collector.format.steps import StepSelection, read_integers
 
 MOST_STEPS = 512
-"""Of longer runs every second step is looked at, or every fourth and so on: the same ones on every rank."""
+"""Of longer runs half of the steps are looked at, or a fourth and so on: the same ones on every rank."""
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""Multiples of the golden ratio are spread evenly, whatever the distance of the steps that they are of."""
 MOST_CELLS = 1 << 20
 """Of ranks and steps together; of more ranks, fewer steps are set beside each other."""
 LEAST_SHARE = 0.5
@@ -29,7 +32,8 @@ Small = npt.NDArray[np.float32]
 class RankSteps:
     """Steps of one rank that an average covers, of long runs a part of them; equal only to itself.
 
-    `parts_ns` is (phases, steps), in the order of PHASE_NAMES; `collecting_ns` is garbage collection within them.
+    `parts_ns` is (phases, steps), in the order of PHASE_NAMES; `collecting_ns` is garbage collection within them, and
+    `between_ns` what the rank did before each of them and behind the one before: an evaluation, say.
     `meeting_ns` is the time since the step before left its last collective until the step left its own: not a number
     where one of them is not known, or something stands between the two steps.
     """
@@ -37,17 +41,20 @@ class RankSteps:
     step: Ints
     parts_ns: Small
     collecting_ns: Small
+    between_ns: Small
     meeting_ns: Small
 
 
 _NONE = np.empty(0, np.float32)
-NO_STEPS = RankSteps(np.empty(0, np.int64), np.empty((len(PHASE_NAMES), 0), np.float32), _NONE, _NONE)
+NO_STEPS = RankSteps(np.empty(0, np.int64), np.empty((len(PHASE_NAMES), 0), np.float32), _NONE, _NONE, _NONE)
 
 
 @dataclass(frozen=True, eq=False)
 class StepsTogether:
     """The steps that `ranks` have in common; those that were cut short are not among them. `parts_ns` is (phases, ranks, steps).
 
+    `between_ns` is how much longer than the shortest of the ranks each was busy between its steps: what all of them do
+    there keeps none waiting.
     `meeting_ns` is (ranks, steps), as in `RankSteps`.
     """
 
@@ -55,6 +62,7 @@ class StepsTogether:
     step: Ints
     parts_ns: Floats
     collecting_ns: Floats
+    between_ns: Floats
     meeting_ns: Floats
 
     @property
@@ -64,12 +72,12 @@ class StepsTogether:
 
     @property
     def own_ns(self) -> Floats:
-        own: Floats = self.parts_ns.sum(axis=0) - self.held_ns
+        own: Floats = self.step_ns - self.held_ns
         return own
 
     @property
     def step_ns(self) -> Floats:
-        whole: Floats = self.parts_ns.sum(axis=0)
+        whole: Floats = self.parts_ns.sum(axis=0) + self.between_ns
         return whole
 
     def mark(self, rank: int) -> Mask:
@@ -83,15 +91,38 @@ class StepsTogether:
         return chosen
 
 
-def read_steps(train: pa.Table, selection: StepSelection) -> RankSteps:
-    """Take the steps of an average out of a table of training steps."""
+def read_steps(train: pa.Table, selection: StepSelection, between_ns: Ints) -> RankSteps:
+    """Take the steps of an average out of a table of training steps. `between_ns` is what lies before each of them."""
     chosen = np.flatnonzero(selection.kept)
     every = 1 << max(-(-len(chosen) // MOST_STEPS) - 1, 0).bit_length()
-    chosen = chosen[selection.step[chosen] % every == 0] if every > 1 else chosen
+    chosen = chosen[choose_steps(selection.step[chosen], every)]
     parts = np.stack([read_integers(train, f"{name}_ns")[chosen] for name in PHASE_NAMES])
-    collecting = read_integers(train, "gc_ns")[chosen].astype(np.float32)
-    meeting = _measure_meetings(train, selection)[chosen].astype(np.float32)
-    return RankSteps(selection.step[chosen], parts.astype(np.float32), collecting, meeting)
+    collecting = read_integers(train, "gc_ns")[chosen]
+    # Behind a detailed window and a standstill lies what these cost.
+    is_usual = ~np.concatenate([[False], (selection.detailed | selection.stood)[:-1]])[: len(selection.step)]
+    between = np.where(is_usual, between_ns, 0)[chosen]
+    meeting = _measure_meetings(train, selection)[chosen]
+    found = (part.astype(np.float32) for part in (parts, collecting, between, meeting))
+    return RankSteps(selection.step[chosen], *found)
+
+
+def choose_steps(step: Ints, every: int) -> Mask:
+    """Choose one in so many steps by their numbers, as many of those that come at any regular distance.
+
+    With every eighth number, what a rank does each 200 steps would be in all of the chosen ones, or in none.
+    """
+    if every <= 1:
+        return np.ones(len(step), np.bool_)
+    chosen: Mask = step.astype(np.uint64) * _GOLDEN < np.uint64((1 << 64) // every)
+    return chosen
+
+
+def measure_between(every: pa.Table) -> Ints:
+    """Return of each training step of a `steps` table how long the rows take that lie between it and the one before."""
+    is_train = np.asarray(pc.equal(every["kind"].cast(pa.string()), "train").to_numpy(zero_copy_only=False), np.bool_)
+    before = np.cumsum(np.where(is_train, 0, read_integers(every, "duration_ns")))[is_train]
+    found: Ints = np.diff(before, prepend=before[:1])
+    return found
 
 
 def _measure_meetings(train: pa.Table, selection: StepSelection) -> Floats:
@@ -125,8 +156,8 @@ def put_together(steps: Mapping[int, RankSteps]) -> StepsTogether:
     common = common[:: max(-(-len(common) * len(chosen) // MOST_CELLS), 1)]
     places = [np.searchsorted(rank.step, common) for rank in chosen]
     parts = np.zeros((len(PHASE_NAMES), len(chosen), len(common)))
-    collecting, meeting = np.zeros((2, len(chosen), len(common)))
+    collecting, between, meeting = np.zeros((3, len(chosen), len(common)))
     for row, (rank, place) in enumerate(zip(chosen, places, strict=True)):
         parts[:, row], collecting[row] = rank.parts_ns[:, place], rank.collecting_ns[place]
-        meeting[row] = rank.meeting_ns[place]
-    return StepsTogether(kept, common, parts, collecting, meeting)
+        between[row], meeting[row] = rank.between_ns[place], rank.meeting_ns[place]
+    return StepsTogether(kept, common, parts, collecting, between - between.min(axis=0, initial=np.inf), meeting)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
+from profiler_server.analysis.ranks.causes import BETWEEN
 from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
 from profiler_server.analysis.ranks.together import COMMUNICATION, RankSteps, put_together
 from profiler_server.analysis.what_if.job import build_job
@@ -70,4 +71,5 @@ def gather_steps(steps: Mapping[int, RankSteps]) -> JobSteps:
     """Set the steps of the ranks beside each other; ranks that were cut short are left out."""
     together = put_together(steps)
     phases = {name: together.parts_ns[at] for at, name in enumerate(PHASE_NAMES) if at != COMMUNICATION}
+    phases[BETWEEN] = together.between_ns
     return JobSteps(np.array(together.ranks, np.int64), together.step_ns, together.held_ns, phases)

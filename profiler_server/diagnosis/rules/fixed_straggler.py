@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_server.analysis.ranks.stragglers import BEHIND_FRAC
+from profiler_server.analysis.ranks.stragglers import BEHIND_FRAC, Straggler
 from profiler_server.analysis.results import Evidence
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
@@ -31,7 +31,7 @@ def _judge(case: Case) -> Finding | None:
     )
     found = Finding(
         title=f"Rank {slow} is slower than {others}",
-        measured=f"Rank {slow} is behind {middle} by {format_share(straggler.late_frac)} of the step; {wait}. It is the last in {format_share(straggler.last_frac)} of the steps.",
+        measured=f"Rank {slow} is behind {middle} by {format_share(straggler.late_frac)} of the step; {wait}. {_say_how_often(straggler)}",
         threshold=f"One rank is behind the median of the others by {format_share(BEHIND_FRAC)} of the step or more, and by "
         "more than chance and the differences among the others explain.",
         advice=f"Look at rank {slow}: its suggestions and its phases beside those of another rank. Uneven data, a "
@@ -51,6 +51,13 @@ def _judge(case: Case) -> Finding | None:
     part = straggler.phase if case.manifest.rank == slow else "communication"
     # That a rank is slow is said also where the gain is smaller than the doubt.
     return replace(found, what_if=mend_ranks(case, part), otherwise=found)
+
+
+def _say_how_often(straggler: Straggler) -> str:
+    if straggler.longest is None:
+        return f"It is the last in {format_share(straggler.last_frac)} of the steps."
+    last, count = straggler.longest
+    return f"It is the last in {last:,} of the {count:,} steps in which the others waited by far the longest."
 
 
 RULE = Rule("fixed_straggler", knob="straggler", effort="code", judge=_judge)

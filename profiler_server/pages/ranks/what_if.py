@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from collector.format.phases import PHASE_LABELS
+from profiler_server.analysis.ranks.causes import BETWEEN
 from profiler_server.analysis.what_if.result import WhatIf
 from profiler_server.format import ABSENT, format_duration, format_share
 
@@ -14,6 +15,7 @@ MOST_ROWS = 8
 """Ranks and operations that are listed, the worst first."""
 LEAST_GAIN_NS = 100_000.0
 _LEAST_LOSS = 0.005
+_OTHER_LABELS = {BETWEEN: "Between steps"}
 Key = TypeVar("Key", int, str)
 
 
@@ -52,7 +54,7 @@ def view_what_if(found: WhatIf | None) -> WhatIfView | None:
         note=_say_how(found),
         reason="",
         ranks=_list(found.by_rank, lambda rank: f"rank {rank}", gains),
-        operations=_list(found.by_operation, lambda name: PHASE_LABELS.get(name, name), {}),
+        operations=_list(found.by_operation, lambda name: _OTHER_LABELS.get(name) or PHASE_LABELS.get(name, name), {}),
         stages=_list(found.by_stage, lambda stage: f"stage {stage}", {}),
         has_gain=bool(gains),
     )
