@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def judge(path: Path, edit: Edit, ranks: int = 3, steps: int = 165) -> Judgement
 
 def save(rank: int, rows: list[Row]) -> list[Row]:
     """Rank 0 saves after each twentieth step, and the others wait in the next one."""
-    for before, after in zip(rows, rows[1:], strict=False):
+    for before, after in itertools.pairwise(rows):
         if before["step"] % EVERY == 0:
             before["tail_ns"] += LONG if rank == 0 else 0
             after["communication_ns"] += 0 if rank == 0 else LONG
