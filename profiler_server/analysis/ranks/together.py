@@ -35,7 +35,7 @@ class RankSteps:
     `parts_ns` is (phases, steps), in the order of PHASE_NAMES; `collecting_ns` is garbage collection within them, and
     `between_ns` what the rank did before each of them and behind the one before: an evaluation, say.
     `meeting_ns` is the time since the step before left its last collective until the step left its own: not a number
-    where one of them is not known, or something stands between the two steps.
+    where one of them is not known, or what stands between the two steps is not.
     """
 
     step: Ints
@@ -101,7 +101,7 @@ def read_steps(train: pa.Table, selection: StepSelection, between_ns: Ints) -> R
     # Behind a detailed window and a standstill lies what these cost.
     is_usual = ~np.concatenate([[False], (selection.detailed | selection.stood)[:-1]])[: len(selection.step)]
     between = np.where(is_usual, between_ns, 0)[chosen]
-    meeting = _measure_meetings(train, selection)[chosen]
+    meeting = _measure_meetings(train, selection, between_ns)[chosen]
     found = (part.astype(np.float32) for part in (parts, collecting, between, meeting))
     return RankSteps(selection.step[chosen], *found)
 
@@ -125,13 +125,13 @@ def measure_between(every: pa.Table) -> Ints:
     return found
 
 
-def _measure_meetings(train: pa.Table, selection: StepSelection) -> Floats:
+def _measure_meetings(train: pa.Table, selection: StepSelection, between_ns: Ints) -> Floats:
     start, length = read_integers(train, "start_ns"), read_integers(train, "duration_ns")
     end = read_integers(train, "communication_end_ns", -1)
     found = np.full(len(start), np.nan)
-    follows = (start[1:] == start[:-1] + length[:-1]) & (end[1:] >= 0) & (end[:-1] >= 0)
+    follows = (start[1:] == start[:-1] + length[:-1] + between_ns[1:]) & (end[1:] >= 0) & (end[:-1] >= 0)
     follows &= selection.kept[1:] & selection.kept[:-1]
-    found[1:][follows] = (length[:-1] - end[:-1] + end[1:])[follows]
+    found[1:][follows] = (length[:-1] - end[:-1] + between_ns[1:] + end[1:])[follows]
     return found
 
 

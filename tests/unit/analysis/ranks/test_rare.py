@@ -26,8 +26,11 @@ Edit = Callable[[int, list[Row]], list[Row]]
 EVERY, LONG = 20, 200 * MS
 
 
-def judge(path: Path, edit: Edit, ranks: int = 3, steps: int = 165) -> Judgement:
-    """Judge a job whose steps vary by chance, and in which each rank does what `edit` adds."""
+def judge(path: Path, edit: Edit, ranks: int = 3, steps: int = 165, says_end: bool = False) -> Judgement:
+    """Judge a job whose steps vary by chance, and in which each rank does what `edit` adds.
+
+    With `says_end` the steps tell when they left their last collective.
+    """
     plan = RunPlan(ranks=ranks, steps=steps)
     build_run(path, plan)
     noise = np.random.default_rng(11).exponential(6.0, (ranks, steps)) * MS
@@ -38,6 +41,8 @@ def judge(path: Path, edit: Edit, ranks: int = 3, steps: int = 165) -> Judgement
             row["communication_ns"] += int(noise[:, at].max() - noise[rank, at])
         rows = edit(rank, rows)
         lay_end_to_end(rows)
+        for row in rows if says_end else ():
+            row["communication_end_ns"] = row["duration_ns"] - row["optimizer_ns"] - row["tail_ns"]
         write_rows(layout.rank_path(path, rank), "steps", rows)
     return judge_ranks(summarize_ranks(open_run(path)))
 
@@ -77,8 +82,9 @@ def test_the_rank_that_saves_now_and_then_is_named(tmp_path: Path) -> None:
     assert f"{last} of the {count} in which the others waited by far the longest" in describe_evidence(judged)
 
 
-def test_the_rank_that_evaluates_while_the_others_wait_is_named(tmp_path: Path) -> None:
-    judged = judge(tmp_path / "run", evaluate)
+@pytest.mark.parametrize("says_end", [False, True])
+def test_the_rank_that_evaluates_while_the_others_wait_is_named(tmp_path: Path, says_end: bool) -> None:
+    judged = judge(tmp_path / "run", evaluate, says_end=says_end)
     assert judged.straggler is not None
     assert (judged.straggler.rank, judged.straggler.is_slow) == (0, True)
     assert judged.straggler.gain_ns == pytest.approx(LONG / EVERY, rel=0.25)
