@@ -10,7 +10,6 @@ so the phases are those of the device (`behind.py`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,7 +21,7 @@ from collector.traces.families import find_family
 from collector.traces.kineto.behind import Phases, follow_device
 from collector.traces.kineto.classify import OPERATORS, Kind
 from collector.traces.kineto.clock import Ints
-from collector.traces.kineto.marks import BACKWARD, LOADER, OPTIMIZER
+from collector.traces.kineto.marks import BACKWARD, LOADER, OPTIMIZER, are_named
 from collector.traces.kineto.model import Mask, Trace
 from collector.traces.kineto.scratch import blocks
 from collector.traces.kineto.steps import Steps
@@ -80,15 +79,15 @@ def _tell(marks: _Marks, starts: Ints, ends: Ints) -> Phases:
 def _find_marks(trace: Trace, steps: Steps) -> _Marks:
     thread = find_thread(trace, steps)
     here = trace.lanes.track == thread
-    work = trace.is_host_work & here & (trace.owner < 0) & ~_named(trace, LOADER) & ~_named(trace, OPTIMIZER)
-    backward = _times(trace, trace.is_host_work & _named(trace, BACKWARD))
-    optimizer = _times(trace, here & _named(trace, OPTIMIZER))
+    work = trace.is_host_work & here & (trace.owner < 0) & ~are_named(trace, LOADER) & ~are_named(trace, OPTIMIZER)
+    backward = _times(trace, trace.is_host_work & are_named(trace, BACKWARD))
+    optimizer = _times(trace, here & are_named(trace, OPTIMIZER))
     calls = here & (trace.caller < 0) & trace.kinds.mask(*OPERATORS, Kind.RUNTIME)
     only_infers = not len(backward.starts) and not len(optimizer.starts)
     preparing = np.array([find_family(name) in _PREPARATION for name in trace.names], bool)
     work &= ~preparing[trace.columns.name] if len(preparing) else work
     return _Marks(
-        _times(trace, here & _named(trace, LOADER)),
+        _times(trace, here & are_named(trace, LOADER)),
         optimizer,
         backward,
         trace.take(trace.start_ns, trace.sort(work)),
@@ -103,11 +102,6 @@ def find_thread(trace: Trace, steps: Steps) -> int:
         return steps.thread
     rows = np.flatnonzero(trace.kinds.mask(Kind.OPERATOR, Kind.ANNOTATION))
     return int(np.bincount(trace.lanes.track[rows]).argmax()) if len(rows) else -1
-
-
-def _named(trace: Trace, pattern: re.Pattern[str]) -> Mask:
-    wanted = np.array([bool(pattern.match(name)) for name in trace.names], bool)
-    return wanted[trace.columns.name] if len(wanted) else np.zeros(len(trace.columns), bool)
 
 
 def _times(trace: Trace, mask: Mask) -> _Times:

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from collector.format.intervals import Mask
 from collector.format.schema.errors import TraceError
 from collector.format.schema.manifest import Warn
 from collector.format.schema.wording import format_number_of, format_percent
 from collector.traces.format import StepBounds
 from collector.traces.kineto.classify import Kind, read_step
 from collector.traces.kineto.clock import Ints
-from collector.traces.kineto.marks import OPTIMIZER_STEP
+from collector.traces.kineto.marks import BACKWARD, LOADER, OPTIMIZER_STEP, are_named
 from collector.traces.kineto.model import Trace
 from collector.traces.kineto.patterns import PATTERN_CONFIDENCE, find_pattern
 
@@ -158,21 +159,33 @@ def _from_markers(trace: Trace) -> Steps | None:
 
 
 def _from_optimizer(trace: Trace) -> Steps | None:
-    wanted = np.array([bool(OPTIMIZER_STEP.match(name)) for name in trace.names], bool)
-    rows = np.flatnonzero(trace.is_host_work & wanted[trace.columns.name])
+    rows = np.flatnonzero(trace.is_host_work & are_named(trace, OPTIMIZER_STEP))
     if len(rows) < 2:
         return None
     ends = np.sort(trace.end_ns[rows])
-    # Several optimizers may step at the end of one step: only a gap with other work in it separates steps.
-    gaps = np.diff(ends)
-    last = np.append(gaps > max(int(np.median(gaps)) // 2, 1), True)
-    ends = ends[last]
+    ends = ends[np.append(_find_other_work(trace, ends), True)]
     if len(ends) < 2:
         return None
     first = int(trace.start_ns[trace.is_host].min())
     starts = np.concatenate([[first], ends[:-1]])
     thread = int(trace.lanes.track[rows[0]])
     return _make(np.arange(1, len(ends) + 1), starts, ends, _OPTIMIZER_STEPS, thread)
+
+
+def _find_other_work(trace: Trace, ends: Ints) -> Mask:
+    """Say after which of these ends of optimizers another step begins: several may step at the end of one.
+
+    What every step does once or more tells: fetching a batch, or else the backward. Only without either it is the length
+    of the gap, as the first steps of a trace may be much longer, or shorter, than the others.
+    """
+    fetches, backwards = (
+        np.diff(np.searchsorted(np.sort(trace.start_ns[are_named(trace, pattern)]), ends)) > 0
+        for pattern in (LOADER, BACKWARD)
+    )
+    if _MANY_PER_STEP * fetches.sum() >= backwards.sum() and fetches.any():
+        return fetches
+    gaps = np.diff(ends)
+    return backwards if backwards.any() else gaps > max(int(np.median(gaps)) // 2, 1)
 
 
 def _from_annotation(trace: Trace) -> Steps | None:

@@ -9,6 +9,7 @@ import pytest
 from collector.traces import read_trace
 from tests.support.reading import codes_of
 from tests.support.traces import (
+    BASE_US,
     Event,
     annotation,
     call,
@@ -66,6 +67,24 @@ def test_steps_are_told_from_the_optimizer_without_markers(tmp_path: Path) -> No
     assert [row["step"] for row in read.tables["steps"].to_pylist() if row["kind"] == "train"] == [1, 2, 3, 4]
     assert read.facts.facts["steps_told_by"] == "optimizer steps"
     assert "steps_inferred" in codes_of(read)
+
+
+@pytest.mark.parametrize("has_loader", [True, False])
+def test_short_first_steps_without_markers_are_steps_too(has_loader: bool, tmp_path: Path) -> None:
+    """Two optimizers step at the end of each; the first steps take a hundredth of the others."""
+    begins = [0, 1_000, 2_000, *(100_000 * n for n in range(1, 6))]
+    rows = [event for event in training_steps(8) if not event["name"].startswith("ProfilerStep")]
+    rows += [annotation("Optimizer.step#Adam.step", 1_000 * number + 805, 20) for number in range(1, 9)]
+    kept = [event for event in rows if has_loader or "DataLoader" not in event["name"]]
+    shifted = [{**event, "ts": event["ts"] + later(begins, event["ts"] - BASE_US)} for event in kept]
+    found = read_trace(write_trace(tmp_path / "t.json", shifted)).tables["steps"].to_pylist()
+    assert [row["step"] for row in found if row["kind"] == "train"] == list(range(1, 9))
+
+
+def later(begins: list[int], at_us: float) -> float:
+    """Return by how much an event of `training_steps` moves, where each step begins at its time."""
+    number = int(at_us // 1_000)
+    return begins[number - 1] - 1_000.0 * number
 
 
 def test_steps_are_told_from_an_annotation_that_repeats(tmp_path: Path) -> None:
