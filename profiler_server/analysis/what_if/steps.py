@@ -2,8 +2,8 @@
 
 Own work C of a rank is its step without the time in which it is held in collectives, X that held time. The step of the
 job lasts as long as the slowest rank works, and as the fastest communication after it: T = max C + min X. In the ideal
-job every rank works the mean of C in every step, and X is its median. A rank alone that is mended works the mean of C
-over the ranks in the same step: steps that are long on all ranks stay so.
+job every rank works the mean of C over the ranks in the same step, and X is its median: steps that are long on all ranks
+stay so, and no rank is to blame for them.
 """
 
 from __future__ import annotations
@@ -51,30 +51,27 @@ def weigh_steps(job: JobSteps) -> WhatIf:
 class _Model:
     def __init__(self, own_ns: Floats, held_ns: Floats) -> None:
         self.own = own_ns
-        self.even = float(own_ns.mean())
+        self.even = own_ns.mean(axis=0)
         held = held_ns.min(axis=0)
         self.usual_held, self.mean_held = float(np.median(held)), float(held.mean())
         order = np.sort(own_ns, axis=0)
         self.longest, self.second = order[-1], order[-2]
         self.base = float(self.longest.mean()) + self.mean_held
-        self.best = self.even + self.usual_held
+        self.best = float(self.even.mean()) + self.usual_held
 
     def keep_work(self, own_ns: Floats) -> float:
         """S where one rank, or one part of the work, is as measured; `own_ns` is the longest work in each step."""
         return (float(np.maximum(own_ns, self.even).mean()) + self.usual_held) / self.best
 
     def mend(self, rows: Ints) -> float:
-        """Return the mean step if those ranks worked the mean of all ranks in each step, and never longer than they did.
-
-        Of each step by itself: where some steps are long on all ranks, the mean over the run would make the others longer.
-        """
+        """Return the mean step if those ranks worked the mean of all ranks in each step, and never longer than they did."""
         own = self.own.copy()
-        own[rows] = np.minimum(own[rows], own.mean(axis=0))
+        own[rows] = np.minimum(own[rows], self.even)
         return float(own.max(axis=0).mean()) + self.mean_held
 
     def mend_one(self, row: int) -> float:
         others = np.where(self.own[row] >= self.longest, self.second, self.longest)
-        return float(np.maximum(others, self.own.mean(axis=0)).mean()) + self.mean_held
+        return float(np.maximum(others, self.even).mean()) + self.mean_held
 
 
 def _answer(job: JobSteps, model: _Model, discrepancy: float) -> WhatIf:
@@ -84,7 +81,7 @@ def _answer(job: JobSteps, model: _Model, discrepancy: float) -> WhatIf:
     slowdown = model.base / model.best
     lost = model.base - model.best
     by_phase = {
-        name: (float((model.even - values.mean() + values).max(axis=0).mean()) + model.usual_held) / model.best
+        name: (float((model.even - values.mean(axis=0) + values).max(axis=0).mean()) + model.usual_held) / model.best
         for name, values in job.phases_ns.items()
         if values.any()
     }
@@ -92,7 +89,7 @@ def _answer(job: JobSteps, model: _Model, discrepancy: float) -> WhatIf:
         slowdown=slowdown,
         waste_frac=1.0 - 1.0 / slowdown,
         discrepancy_frac=discrepancy,
-        by_operation={**by_phase, "communication": (model.even + model.mean_held) / model.best},
+        by_operation={**by_phase, "communication": (float(model.even.mean()) + model.mean_held) / model.best},
         by_rank=by_rank,
         worker_share=(model.base - model.mend(worst)) / lost if lost > 0 else None,
         mend_rank_gain_ns={rank: model.base - model.mend_one(row) for row, rank in enumerate(ranks)},

@@ -160,3 +160,14 @@ def test_ranks_that_are_equal_have_no_share_of_a_loss() -> None:
     own = np.full((2, 5), 80 * MS)
     found = weigh_steps(JobSteps(np.arange(2), own + 20 * MS, own * 0 + 20 * MS, {}))
     assert (found.slowdown, found.worker_share) == (1.0, None)
+
+
+def test_a_step_that_is_long_on_all_ranks_blames_none_of_them() -> None:
+    job = make_two_ranks()
+    long = np.array([0, 0, 90_000.0, 0, 0]) * MS
+    found = weigh_steps(JobSteps(job.ranks, job.step_ns + long, job.held_ns, {"forward": job.own_ns * 0.4 + long}))
+    assert found.slowdown is not None
+    assert found.by_rank is not None
+    assert found.by_operation is not None
+    assert found.by_rank[4] == pytest.approx(1.0)
+    assert max([*found.by_rank.values(), *found.by_operation.values()]) <= found.slowdown
