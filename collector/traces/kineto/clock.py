@@ -54,8 +54,8 @@ def convert_numbers(values: Sequence[Loose], rounded: Mask | None = None) -> Int
     fraction = (array - whole) * 1000
     nearest = np.rint(fraction)
     if rounded is not None:
-        # What a double is away from three decimals by is half of its last bit at most.
-        rounded |= np.abs(fraction - nearest) > 501 * np.spacing(np.abs(array))
+        # A double is away from three decimals by half of its last bit at most, and so is the product.
+        rounded |= np.abs(fraction - nearest) > 501 * np.spacing(np.abs(array)) + np.spacing(fraction)
     times_ns: Ints = whole.astype(np.int64) * 1000 + nearest.astype(np.int64)
     return times_ns
 

@@ -18,43 +18,28 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from collector.traces.kineto.clock import Ints, Mask
+from collector.traces.kineto.digits import WORD_BYTES, Bytes, Words, read_long_digits, skip_blanks, view_words
 from collector.traces.kineto.events import IDENTITY, UNREADABLE, Identity
 from collector.traces.kineto.ids import NO_ID, read_ids
 from collector.traces.kineto.intern import Numbers
+from collector.traces.kineto.templates import Keys, find_templates
 
 CORRELATION, EXTERNAL, EXTERNAL_OLD, SEQUENCE = "correlation", "External id", "external id", "Sequence number"
-_IDS = (CORRELATION, EXTERNAL, EXTERNAL_OLD, SEQUENCE)
-_NAMES = (
-    *_IDS,
+CALL_IDS = (CORRELATION, EXTERNAL, EXTERNAL_OLD, SEQUENCE)
+CALL_NAMES = (
+    *CALL_IDS,
     *("Ev Idx", "external ts", "Record function id", "Python id", "Python parent id"),
     *("Profiler Event Index", "Trace iteration"),
 )
 """What is kept in columns of its own, or only numbers events within the file."""
 
 _PATTERN = re.compile(
-    rb'"(?:%s)"\s*+:\s*+(?:[^",}\]\0]++|"[^"\0]*+")?+(?:,\s*+)?+' % "|".join(map(re.escape, _NAMES)).encode()
+    rb'"(?:%s)"\s*+:\s*+(?:[^",}\]\0]++|"[^"\0]*+")?+(?:,\s*+)?+' % "|".join(map(re.escape, CALL_NAMES)).encode()
 )
 _NO_IDENTITY = Identity()
 _QUOTE, _COLON, _COMMA, _MINUS, _OPEN, _CLOSE, _ESCAPE = b'":,-{}\\'
-_ONE_BYTE, _ZERO_BEFORE = np.uint8(1), np.uint8(32)
-_WORD_BYTES = 8
-_TENS = 10 ** np.arange(_WORD_BYTES + 1)
-_ONE, _ZEROS = np.uint64(1), np.uint64(0x3030303030303030)
-_LOW_BITS, _HIGH_BITS = np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x8080808080808080)
-_UP_FROM_TEN = np.uint64(0x7676767676767676)
-_ADDITIONS = tuple(
-    (np.uint64(mask), np.uint64(factor), np.uint64(shift))
-    for mask, factor, shift in (
-        (0x0F0F0F0F0F0F0F0F, 2561, 8),
-        (0x00FF00FF00FF00FF, 6553601, 16),
-        (0x0000FFFF0000FFFF, 42949672960001, 32),
-    )
-)
 _PADDING = bytes(64)
 """No JSON holds this byte, so that it stands between the texts; behind them it spares a look at where they end."""
-
-Bytes = npt.NDArray[np.uint8]
-Words = npt.NDArray[np.uint64]
 
 
 def _make_groups() -> npt.NDArray[np.int8]:
@@ -65,8 +50,19 @@ def _make_groups() -> npt.NDArray[np.int8]:
     return table
 
 
-_GROUPS = tuple(tuple(name for name in _NAMES if name[0] == first) for first in dict.fromkeys(n[0] for n in _NAMES))
+_GROUPS = tuple(
+    tuple(name for name in CALL_NAMES if name[0] == first) for first in dict.fromkeys(n[0] for n in CALL_NAMES)
+)
 _GROUP_OF_BYTE = _make_groups()
+
+
+_TEMPLATE_KEYS = Keys(CALL_NAMES, len(CALL_IDS))
+_TAKEN = tuple(
+    (place, CALL_IDS.index(name)) for place, name in ((0, CORRELATION), (1, EXTERNAL_OLD), (1, EXTERNAL), (2, SEQUENCE))
+)
+"""Which of the three ids is which key; of two keys the last one counts."""
+_FEW = 256
+"""So many are read before they are known to repeat."""
 
 
 class _Part(NamedTuple):
@@ -78,7 +74,7 @@ class _Part(NamedTuple):
 
 
 class _Key(NamedTuple):
-    """A key by its bytes, the last quote included, and its place in `_NAMES`."""
+    """A key by its bytes, the last quote included, and its place in `CALL_NAMES`."""
 
     number: int
     length: int
@@ -93,7 +89,7 @@ def _make_key(name: str) -> _Key:
         piece = text[offset : offset + 8]
         mask = (1 << (8 * len(piece))) - 1
         parts.append(_Part(offset + 1, np.uint64(int.from_bytes(piece, "little")), np.uint64(mask)))
-    return _Key(_NAMES.index(name), len(text) + 1, tuple(parts))
+    return _Key(CALL_NAMES.index(name), len(text) + 1, tuple(parts))
 
 
 _KEYS = tuple(tuple(map(_make_key, names)) for names in _GROUPS)
@@ -123,6 +119,17 @@ class _Found:
 
 def read_call_arguments(raws: Sequence[msgspec.Raw], linked: Mask) -> CallArguments:
     """Read the arguments of events. The ids of those that are not linked are not looked at."""
+    if len(raws) < _FEW:
+        return _read_all(raws, linked)
+    found = find_templates(raws, _TEMPLATE_KEYS)
+    different = _read_all(found.texts, np.ones(len(found.texts), bool))
+    ids = np.stack([different.correlation, different.external, different.sequence])[:, found.number]
+    for place, key in _TAKEN:
+        ids[place] = np.where(found.told[key], found.values[key], ids[place])
+    return CallArguments(different.number[found.number], different.texts, *_hide(ids, linked))
+
+
+def _read_all(raws: Sequence[bytes], linked: Mask) -> CallArguments:
     joined = b"\0".join(raws) + _PADDING
     text = np.frombuffer(joined, np.uint8)
     ends = np.flatnonzero(text[: len(text) - len(_PADDING) + 1] == 0)
@@ -143,7 +150,7 @@ def read_call_arguments(raws: Sequence[msgspec.Raw], linked: Mask) -> CallArgume
 
 def _find_values(text: Bytes, ends: Ints) -> tuple[_Found, Mask]:
     """Find the keys, and the rows that have one with something other than an integer behind it, or one twice."""
-    words = _view_words(text)
+    words = view_words(text)
     quotes = np.flatnonzero(text == _QUOTE)
     group = _GROUP_OF_BYTE[text[quotes + 1]]
     quotes, group = quotes[group > 0], group[group > 0]
@@ -162,61 +169,26 @@ def _find_values(text: Bytes, ends: Ints) -> tuple[_Found, Mask]:
     row = np.searchsorted(ends, start)
     odd = np.zeros(len(ends), bool)
     odd[row[~plain]] = True
-    for number in range(len(_IDS)):
+    for number in range(len(CALL_IDS)):
         mine = row[key_of == number]
         odd[mine[1:][mine[1:] == mine[:-1]]] = True
-    return _Found(row, np.where(key_of < len(_IDS), key_of, -1), value, start, end), odd
+    return _Found(row, np.where(key_of < len(CALL_IDS), key_of, -1), value, start, end), odd
 
 
 def _read_integers(text: Bytes, words: Words, at: Ints) -> tuple[Ints, Ints, Mask]:
     """Read a colon and an integer at each place, up to what follows the comma. Say where they are not there."""
-    at = _skip_blanks(text, at)
+    at = skip_blanks(text, at)
     plain = text[at] == _COLON
-    at = _skip_blanks(text, at + 1)
+    at = skip_blanks(text, at + 1)
     below = text[at] == _MINUS
     at = at + below
-    value, count = _read_digits(words[at])
-    long = np.flatnonzero(count == _WORD_BYTES)
-    if len(long):
-        more, digits = _read_digits(words[at[long] + _WORD_BYTES])
-        value[long] = value[long] * _TENS[digits] + more
-        count[long] += digits
-    plain &= (count > 0) & (count < 2 * _WORD_BYTES)
-    at = _skip_blanks(text, at + count)
+    value, count = read_long_digits(words, at)
+    plain &= (count > 0) & (count < 2 * WORD_BYTES)
+    at = skip_blanks(text, at + count)
     last = text[at]
     follows = last == _COMMA
     plain &= follows | (last == _CLOSE)
-    return np.where(below, -value, value), np.where(follows, _skip_blanks(text, at + follows), at), plain
-
-
-def _read_digits(words: Words) -> tuple[Ints, Ints]:
-    """Read the digits that eight bytes begin with. Return the number that they make, and how many they are.
-
-    All eight are worked on at once: what is no digit gets its highest bit, the others move up to the end, and then
-    neighbours are added up, first two, then four, then eight of them.
-    """
-    bits = words ^ _ZEROS
-    other = (((bits & _LOW_BITS) + _UP_FROM_TEN) | bits) & _HIGH_BITS
-    first = other & (~other + _ONE)
-    count = (np.frexp(first.astype(np.float64))[1].astype(np.int64) >> 3) - 1
-    count[other == 0] = _WORD_BYTES
-    moved = np.where(count > 0, bits << (8 * (_WORD_BYTES - np.maximum(count, 1))).astype(np.uint64), 0)
-    for mask, factor, shift in _ADDITIONS:
-        moved = ((moved & mask) * factor) >> shift
-    return moved.astype(np.int64), count
-
-
-def _skip_blanks(text: Bytes, at: Ints) -> Ints:
-    # Of the bytes up to a blank only blanks stand outside of strings; a zero, which becomes 255, ends the text.
-    while (blank := (text[at] - _ONE_BYTE) < _ZERO_BEFORE).any():
-        at = at + blank
-    return at
-
-
-def _view_words(text: Bytes) -> Words:
-    """Return the eight bytes from every byte on."""
-    words: Words = np.ndarray(len(text) - 7, "<u8", text, strides=(1,))
-    return words
+    return np.where(below, -value, value), np.where(follows, skip_blanks(text, at + follows), at), plain
 
 
 def _find_unusual(joined: bytes, text: Bytes, ends: Ints) -> Mask:
@@ -240,14 +212,14 @@ def _pick(found: _Found, mask: Mask) -> _Found:
 
 def _spread(found: _Found, rows: int) -> npt.NDArray[np.int64]:
     """Return correlation, external id and sequence number of each row."""
-    ids = np.full((len(_IDS), rows), NO_ID, np.int64)
+    ids = np.full((len(CALL_IDS), rows), NO_ID, np.int64)
     told = np.zeros(rows, bool)
-    for number, name in enumerate(_IDS):
+    for number, name in enumerate(CALL_IDS):
         mine = found.which == number
         ids[number, found.row[mine]] = found.value[mine]
         if name == EXTERNAL:
             told[found.row[mine]] = True
-    at = {name: number for number, name in enumerate(_IDS)}
+    at = {name: number for number, name in enumerate(CALL_IDS)}
     external = np.where(told, ids[at[EXTERNAL]], ids[at[EXTERNAL_OLD]])
     return np.stack([ids[at[CORRELATION]], external, ids[at[SEQUENCE]]])
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.traces.kineto import percall
 from collector.traces.kineto.percall import CallArguments, read_call_arguments
 
-KEYS = (*percall._NAMES, "correlatio", "correlations", "External ids", "Ev Id", "Python", "device", "x")
+KEYS = (*percall.CALL_NAMES, "correlatio", "correlations", "External ids", "Ev Id", "Python", "device", "x")
 numbers = st.one_of(st.integers(-3, 12), st.integers(-(1 << 70), 1 << 70), st.floats(allow_nan=False))
 values = st.recursive(
     st.one_of(numbers, st.none(), st.booleans(), st.sampled_from(["", "7", "0x1F", "08", "a", 'a"b', "{", "}", *KEYS])),
@@ -36,9 +37,30 @@ def show(found: CallArguments) -> Any:
     return [found.texts[number] for number in found.number.tolist()], found.texts, ids
 
 
-@given(arguments(), st.data())
-def test_bulk_reads_what_single_events_say(raws: list[msgspec.Raw], data: st.DataObject) -> None:
+@given(arguments(), st.sampled_from([0, 256]), st.data())
+def test_bulk_reads_what_single_events_say(raws: list[msgspec.Raw], few: int, data: st.DataObject) -> None:
     linked = np.array([data.draw(st.booleans()) for _ in raws], bool)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(percall, "_FEW", few)
+        assert show(read_call_arguments(raws, linked)) == show(percall._read_singly(raws, linked))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"correlation": 5, "correlation" : 0}',
+        '{"correlation" : 0, "correlation": 5}',
+        '{"External id": 5, "external id": 6}',
+        '{"a\\"correlation": 5}',
+        '{"a": "{", "correlation": 5}',
+        '[{"correlation": 5}]',
+        '{"correlation": 1234567890123456789, "Sequence number": 7}',
+        '{"correlation": 123456789012345,"External id":-12345678,"Ev Idx":0}',
+    ],
+)
+def test_odd_arguments_are_read_by_themselves(text: str) -> None:
+    raws = [msgspec.Raw(text.encode())] * 300
+    linked = np.ones(len(raws), bool)
     assert show(read_call_arguments(raws, linked)) == show(percall._read_singly(raws, linked))
 
 
