@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -38,7 +39,7 @@ from collector.traces.kineto.steptable import build_phases, build_steps
 from collector.traces.kineto.stream import Damage, EventStream, ReadAhead
 from collector.traces.kineto.team import Team
 from collector.traces.kineto.timeline import build_counters, build_tracks, stream_memory, stream_slices
-from collector.traces.kineto.tree import build_tree
+from collector.traces.kineto.tree import Tree, build_tree
 from collector.traces.source import Source
 
 HELPED_BYTES = 40 << 20
@@ -80,15 +81,16 @@ def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOp
     base_ns = read_base_ns(stream.metadata)
     first_ns, last_ns = int(trace.start_ns.min()), int(trace.end_ns.max())
     epoch_ns = first_ns + base_ns if options.epoch_unix_ns is None else options.epoch_unix_ns
-    steps = find_steps(trace, base_ns, options.steps, options.steps_from)
-    trace.release()
-    phases = find_phases(trace, steps)
-    trace.release()
-    phases = expose_communication(trace, steps, phases)
-    trace.release()
-    reading = Reading(trace, steps, phases, build_tree(trace), epoch_ns - base_ns)
+    with _Beside(trace, options.helpers) as beside:
+        steps = find_steps(trace, base_ns, options.steps, options.steps_from)
+        trace.release()
+        phases = find_phases(trace, steps)
+        trace.release()
+        phases = expose_communication(trace, steps, phases)
+        trace.release()
+        findings = check_completeness(trace)
+        reading = Reading(trace, steps, phases, beside.tree, epoch_ns - base_ns)
     rank, world_size = read_ranks(stream.metadata, path)
-    findings = check_completeness(trace)
     facts = TraceFacts(
         rank,
         world_size,
@@ -110,6 +112,28 @@ def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOp
     # The cores of the helpers are free by now.
     tables = StreamedTables(_list_tables(reading), _TABLES_AT_ONCE if options.helpers else 1)
     return TraceTables(tables, facts, warnings, lost)
+
+
+class _Beside:
+    """Finds what needs no steps: while steps are found, where a core is free for that, as those of helpers are by now."""
+
+    def __init__(self, trace: Trace, helpers: int) -> None:
+        self._trace = trace
+        self._thread = ThreadPoolExecutor(1) if helpers else None
+
+    def __enter__(self) -> _Beside:
+        if self._thread is not None:
+            self._tree = self._thread.submit(build_tree, self._trace)
+            self._thread.submit(lambda: self._trace.order)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread is not None:
+            self._thread.shutdown(cancel_futures=True)
+
+    @property
+    def tree(self) -> Tree:
+        return build_tree(self._trace) if self._thread is None else self._tree.result()
 
 
 def _list_tables(reading: Reading) -> dict[str, Batches]:

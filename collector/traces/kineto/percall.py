@@ -250,7 +250,7 @@ def _number(kept: Bytes, offsets: Ints) -> tuple[tuple[bytes, ...], Ints]:
 
 
 def _join(
-    raws: Sequence[msgspec.Raw], linked: Mask, ids: npt.NDArray[np.int64], found: tuple[list[bytes], Ints]
+    raws: Sequence[bytes], linked: Mask, ids: npt.NDArray[np.int64], found: tuple[list[bytes], Ints]
 ) -> CallArguments:
     """Put what was read in bulk and what is read row by row together."""
     pieces, rows = found
@@ -263,7 +263,7 @@ def _join(
     return CallArguments(number, tuple(numbers), *_hide(ids, linked))
 
 
-def _read_singly(raws: Sequence[msgspec.Raw], linked: Mask) -> CallArguments:
+def _read_singly(raws: Sequence[bytes], linked: Mask) -> CallArguments:
     numbers = Numbers()
     number = np.array([numbers[_PATTERN.sub(b"", bytes(raw))] for raw in raws], np.int64)
     ids = _list_ids([_read_identity(raw) for raw in raws])
@@ -280,7 +280,7 @@ def _list_ids(entries: Sequence[Identity]) -> npt.NDArray[np.int64]:
     )
 
 
-def _read_identity(raw: msgspec.Raw) -> Identity:
+def _read_identity(raw: bytes) -> Identity:
     try:
         return IDENTITY.decode(raw)
     except UNREADABLE:
