@@ -38,7 +38,6 @@ from profiler_server.analysis.operators.anomaly import AnomalyWork, read_anomaly
 from profiler_server.analysis.operators.operators import find_dispatch_share, find_share
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.spread import count_parallel_devices, read_ddp
-from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.analysis.replay.reading import replay_rank
 from profiler_server.analysis.replay.results import Replayed
 from profiler_server.analysis.results import DeviceSummary
@@ -47,6 +46,7 @@ from profiler_server.analysis.steps.compiles import summarize_compiles
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.logged import read_logged
 from profiler_server.analysis.steps.micro_batches import count_micro_batches
+from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.facts import Case, Device, Host, Loading, Peer, Ranks, Steps
 from profiler_server.diagnosis.limiting import find_limit, measure_demand, read_readiness
 from profiler_server.diagnosis.limits import DRIFT_PARTS
@@ -323,7 +323,7 @@ def _measure_ranks(run: Run, own: int, facts: Mapping[str, Any]) -> Ranks:
     return Ranks(
         run.manifest.world_size,
         peers,
-        judge_ranks(ranks),
+        judge_run(run, ranks),
         read_ddp(facts),
         count_parallel_devices(facts),
     )

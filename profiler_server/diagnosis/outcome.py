@@ -25,8 +25,8 @@ from collector.format.steps import read_integers
 from profiler_server.analysis.compare.comparison import STEPS_RATIO, Comparison, Difference, compare_ranks
 from profiler_server.analysis.data.pipeline import summarize_stages
 from profiler_server.analysis.ranks.ranks import summarize_ranks
-from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.analysis.results import Suggestion
+from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.judging import diagnose
 
 LESS_FRAC = 0.9
@@ -198,7 +198,7 @@ def _is_even(before: Run, after: Run) -> bool:
     """Say whether the later run has as many ranks, and the judgement of them names none as slow."""
     if before.manifest.world_size != after.manifest.world_size or len(after.ranks) < len(before.ranks):
         return False
-    judged = judge_ranks(summarize_ranks(after))
+    judged = judge_run(after, summarize_ranks(after))
     return judged.steps > 0 and (judged.straggler is None or not judged.straggler.is_slow)
 
 

@@ -18,7 +18,7 @@ from profiler_server.analysis.ranks.causes import BETWEEN, COLLECTING, STARVED, 
 from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun
 from profiler_server.analysis.ranks.slow_calls import SlowCall, find_slow_call
-from profiler_server.analysis.ranks.stragglers import Judgement, Rotation, Straggler, judge_ranks
+from profiler_server.analysis.ranks.stragglers import HeavyStage, Judgement, Rotation, Straggler, judge_ranks
 from profiler_server.format import format_bytes, format_duration, format_share, shorten_middle
 
 LATE_FRAC = 0.7
@@ -137,6 +137,8 @@ def describe_straggler(judged: Judgement, noun: str = "step") -> str:
     straggler = judged.straggler
     if straggler is None:
         return "Only one rank has figures, so there is nothing to compare it with."
+    if judged.heavy_stage is not None:
+        return _describe_stage(judged.heavy_stage, judged, noun)
     share = format_share(straggler.late_frac)
     others = "the median of the others" if straggler.others > 1 else "the other"
     if straggler.is_unsure and judged.rotation is None:
@@ -158,6 +160,16 @@ def describe_straggler(judged: Judgement, noun: str = "step") -> str:
         return f"The ranks are alike: none is behind the others by as much as 0.1 % of the {noun}.{least}"
     return (
         f"The ranks are alike: the slowest, rank {straggler.rank}, is behind {others} by {share} of the {noun}.{least}"
+    )
+
+
+def _describe_stage(heavy: HeavyStage, judged: Judgement, noun: str) -> str:
+    """Say which stage of a pipeline the others wait for."""
+    who = format_ranks_named(heavy.ranks)
+    return (
+        f"Stage {heavy.stage} of the pipeline ({who}) computes {format_duration(heavy.own_ns)} a {noun}, the other stages "
+        f"{format_duration(heavy.others_ns)}: with the same work in all stages the {noun} would be "
+        f"{format_duration(heavy.gain_ns)} ({format_share(heavy.gain_ns / judged.step_ns)}) shorter."
     )
 
 

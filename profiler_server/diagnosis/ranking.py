@@ -34,6 +34,9 @@ from profiler_server.diagnosis.limits import (
 from profiler_server.diagnosis.what_if import name_shortened
 from profiler_server.format import format_duration, format_share
 
+_OF_SLOW_RANK = frozenset({"straggler", "rank_loader"})
+MUCH_OF_BEST_FRAC = 0.5
+"""A slow rank comes before communication in general where mending it gains so much of what the best change does."""
 Severity = Literal["high", "medium", "low", "info"]
 
 _TIERS = {
@@ -203,6 +206,11 @@ def _is_muted(case: Case, rule: Rule) -> bool:
 
 def _choose(claims: Sequence[Claim], now_ns: float) -> Claim:
     best = max(now_ns - claim.step_ns for claim in claims)
+    known = [claim for claim in claims if claim.rule.knob in _OF_SLOW_RANK]
+    if any(now_ns - claim.step_ns >= MUCH_OF_BEST_FRAC * best for claim in known):
+        # Measured, and its wait lies in the communication: what is left of that is known afterwards.
+        claims = [claim for claim in claims if claim.rule.knob != "communication"]
+        best = max(now_ns - claim.step_ns for claim in claims)
     close = [claim for claim in claims if now_ns - claim.step_ns >= (1.0 - CLOSE_FRAC) * best]
     return min(close, key=lambda claim: (claim.gain_order, claim.step_ns))
 

@@ -287,7 +287,8 @@ _SENTENCES = {
     "processor": _say_processor,
     "transfer": lambda case, bound: f"Transfer-bound: {_of_step(case, 'h2d')} are spent on copies before the forward.",
     "communication": lambda case, bound: (
-        f"Communication-bound: training waits {_of_step(case, 'communication')} in collectives."
+        f"Communication-bound: training waits {_of_step(case, 'communication')} "
+        f"{'for other stages and ' if case.ranks.judgement.stages > 1 else ''}in collectives."
     ),
     "overhead": _say_overhead,
     "launch": lambda case, bound: f"Launch-bound: {_say_idle(case, bound)}.",

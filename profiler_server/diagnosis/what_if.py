@@ -155,6 +155,11 @@ def mend_ranks(case: Case, part: str) -> WhatIf:
     judged = case.ranks.judgement
     gain_ns = judged.straggler.gain_ns if judged.straggler is not None else 0.0
     saved_ns = max(case.steps.mean_ns - (judged.step_ns or case.steps.mean_ns) + gain_ns, 0.0)
+    return save_each_step(part, saved_ns)
+
+
+def save_each_step(part: str, saved_ns: float) -> WhatIf:
+    """Return the what-if of so much less time in a part of each step, whatever else the step does."""
     return WhatIf(lambda model: replace(model, extra_ns=model.extra_ns - saved_ns), {part: MOST_OF_DELAY * saved_ns})
 
 

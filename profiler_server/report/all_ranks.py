@@ -12,7 +12,7 @@ from collector.format.standing import find_standing
 from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.analysis.ranks.ranks import find_noun, summarize_ranks
 from profiler_server.analysis.ranks.slow_calls import find_slow_call
-from profiler_server.analysis.ranks.stragglers import judge_ranks
+from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.diagnosis.rank_sentences import (
     describe_evidence,
@@ -60,7 +60,7 @@ def report_judgement(run: Run, warnings: list[str]) -> dict[str, Any] | None:
     found: list[dict[str, Any]] = []
     with Edge(lambda error: warnings.append(f"the ranks cannot be compared: {type(error).__name__}: {error}"[:300])):
         ranks = summarize_ranks(run)
-        judged, noun = judge_ranks(ranks), find_noun(ranks)
+        judged, noun = judge_run(run, ranks), find_noun(ranks)
         if judged.straggler is not None:
             words = {"sentence": describe_straggler(judged, noun), "evidence": describe_evidence(judged, noun)}
             found.append({**words, "ranks_read": len(ranks), **_spell_out(dataclasses.asdict(judged))})

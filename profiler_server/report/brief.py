@@ -11,11 +11,15 @@ from collector.format.schema.errors import RunError
 from collector.format.standing import find_standing
 from collector.format.steps import summarize_steps
 from profiler_server.analysis.ranks.hang import find_hang
+from profiler_server.analysis.ranks.ranks import find_noun, summarize_ranks
 from profiler_server.analysis.results import Diagnosis, Suggestion
+from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.diagnosis.rank_sentences import recall_standstills
+from profiler_server.diagnosis.rank_sentences import describe_straggler, recall_standstills
 from profiler_server.format import format_duration, format_share
 from profiler_server.report.text import NOTHING_PAYS
+
+_OF_RANKS = frozenset({"fixed_straggler", "slow_rank_loader", "uneven_stages"})
 
 
 def write_brief(run: Run, rank: int | None = None) -> list[str]:
@@ -30,7 +34,21 @@ def write_brief(run: Run, rank: int | None = None) -> list[str]:
     if find_standing(ranks) is not None:
         return [found.sentence]
     stood = recall_standstills(ranks)
-    return [*_say(chosen, found), *([stood] if stood else [])]
+    return [*_say(chosen, found), *_name_slow_rank(run, found), *([stood] if stood else [])]
+
+
+def _name_slow_rank(run: Run, found: Diagnosis) -> list[str]:
+    """Say which rank or stage the others wait for, where that is not what is said to be changed first."""
+    if len(run.ranks) < 2 or (found.suggestions and found.suggestions[0].rule in _OF_RANKS):
+        return []
+    said: list[str] = []
+    with Edge(lambda error: None):
+        ranks = summarize_ranks(run)
+        judged = judge_run(run, ranks)
+        is_slow = judged.straggler is not None and judged.straggler.is_slow
+        if is_slow or judged.heavy_stage is not None:
+            said.append(describe_straggler(judged, find_noun(ranks)))
+    return said
 
 
 def _judge(run: Run, rank: int) -> Diagnosis:

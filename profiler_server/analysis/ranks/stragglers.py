@@ -92,13 +92,28 @@ class Rotation:
 
 
 @dataclass(frozen=True)
+class HeavyStage:
+    """The stage of a pipeline that computes longest, and the mean of the other stages; times are of the mean step.
+
+    With the same work in all stages the mean step would be `gain_ns` shorter.
+    """
+
+    stage: int
+    ranks: tuple[int, ...]
+    own_ns: float
+    others_ns: float
+    gain_ns: float
+
+
+@dataclass(frozen=True)
 class Judgement:
     """Who waits for whom. `source` is what the meetings are: collectives, or the steps.
 
     `blame_ns` is how much shorter the mean step gets at most with a rank alone in time, `last_frac` in which
     share of the steps each is the last. `least_frac` is the least slowdown of a rank, as a share of the step, that would be named.
     `residual_ns` is the 50th and the 95th percentile of the error of the lateness. `left_out` are ranks that have too
-    little in common with the others. `is_hidden` says that nothing tells working from waiting.
+    little in common with the others. `is_hidden` says that nothing tells working from waiting. Of a pipeline of several
+    `stages` each rank is set beside those of its own stage, and `heavy_stage` is the one that the others wait for.
     """
 
     straggler: Straggler | None = None
@@ -116,6 +131,8 @@ class Judgement:
     is_hidden: bool = False
     uneven_correlation: float | None = None
     garbage: Garbage | None = None
+    stages: int = 1
+    heavy_stage: HeavyStage | None = None
 
     @property
     def gain_frac(self) -> float:

@@ -19,7 +19,8 @@ class WhatIf:
     `by_operation`, `by_rank` and `by_stage` are S with only that part as it was measured. `worker_share` (M_W) and
     `stage_share` (M_S) say which part of the loss would be gone with the worst 3 % of the ranks, or the last stage,
     mended. `mend_rank_gain_ns` is what the mean step would gain if that rank alone were as the ideal one. `method` is
-    replay (of every operation) or steps (one synchronisation per step). `reason` says why the figures are absent.
+    replay (of every operation) or steps (one synchronisation per step). `stages` are the ranks of each stage of a
+    pipeline. `reason` says why the figures are absent.
     """
 
     slowdown: float | None = None
@@ -31,6 +32,7 @@ class WhatIf:
     worker_share: float | None = None
     stage_share: float | None = None
     mend_rank_gain_ns: Mapping[int, float] | None = None
+    stages: tuple[tuple[int, ...], ...] = ()
     method: Method = "steps"
     reason: str = ""
 

@@ -72,6 +72,7 @@ class _Questions:
             stage_share=self._mend_share(self._of_rows(stage == job.stages - 1)),
             mend_rank_gain_ns={rank: self._base - self._mend(self._of_ranks({rank})) for rank in examined},
             method="replay",
+            stages=tuple(tuple(sorted(stage)) for stage in job.ranks.tolist()),
         )
 
     def _keep(self, chosen: Mask) -> float:

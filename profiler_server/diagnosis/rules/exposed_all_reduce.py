@@ -11,7 +11,8 @@ from profiler_server.format import format_duration, format_share
 
 
 def _judge(case: Case) -> Finding | None:
-    if case.ranks.world_size < 2:
+    # In a pipeline this is mostly waiting for other stages.
+    if case.ranks.world_size < 2 or case.ranks.judgement.stages > 1:
         return None
     own_ns, transfer_ns = case.steps.phases_ns["communication"], case.transfer_ns
     share = transfer_ns / case.steps.mean_ns

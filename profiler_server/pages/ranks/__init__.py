@@ -17,7 +17,8 @@ from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_n
 from profiler_server.analysis.ranks.slow_calls import find_slow_call
 from profiler_server.analysis.ranks.status import describe_status
 from profiler_server.analysis.ranks.stopped import find_stop
-from profiler_server.analysis.ranks.stragglers import Judgement, judge_ranks
+from profiler_server.analysis.ranks.stragglers import Judgement
+from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.diagnosis.rank_sentences import (
     describe_communication,
@@ -126,7 +127,7 @@ def build(request: PageRequest) -> RanksPage:
 
 def _prepare(run: Run, ranks: Sequence[RankSummary]) -> None:
     """Make what is made of all ranks together, and is kept."""
-    judge_ranks(ranks)
+    judge_run(run, ranks)
     summarize_collectives(ranks)
     find_slow_call(ranks)
     recall_what_if(run, ranks)
@@ -182,7 +183,7 @@ def _explain_one(request: PageRequest) -> Notice:
 
 
 def _compare(request: PageRequest, ranks: tuple[RankSummary, ...]) -> Comparison:
-    judged, noun = judge_ranks(ranks), find_noun(ranks)
+    judged, noun = judge_run(request.run, ranks), find_noun(ranks)
     rows = summarize_collectives(ranks)
     stood = say_standstills(one for rank in ranks for one in rank.standstills)
     wanted = ranks if sorts_by_device(request.query) else order_ranks(ranks, judged, {}, request.query).shown
@@ -229,7 +230,7 @@ def _choose_drawn(order: Order) -> list[RankSummary]:
 
 
 def _choose_tone(judged: Judgement) -> str:
-    if judged.straggler is not None and judged.straggler.is_slow:
+    if (judged.straggler is not None and judged.straggler.is_slow) or judged.heavy_stage is not None:
         return "bad"
     unsure = judged.straggler is not None and judged.straggler.is_unsure
     return "watch" if unsure or judged.rotation is not None or judged.is_hidden else "good"

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from profiler_server.analysis.memory.memory import find_row, list_live, read_memory, sum_operators
 from profiler_server.analysis.ranks.collectives import summarize_collectives
 from profiler_server.analysis.ranks.ranks import RankSummary, read_device, summarize_ranks
-from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.analysis.results import DeviceTimes
+from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.web.answers import send_json
 from profiler_server.web.errors import BadQueryError
 from profiler_server.web.parameters import RankOf, RunId
@@ -27,7 +27,7 @@ def compare_ranks(run_id: RunId, services: ServicesOf) -> Response:
     """Times are ns. `straggler` is null with fewer than two ranks; `reason` says why a rank has no figures."""
     run = services.catalog.open(run_id)
     ranks = summarize_ranks(run)
-    judged = judge_ranks(ranks)
+    judged = judge_run(run, ranks)
     answer = {
         "ranks": [_describe(rank, read_device(run.read_rank(rank.rank))) for rank in ranks],
         "straggler": judged.straggler,

@@ -14,7 +14,8 @@ from profiler_server.analysis.ranks.stragglers import find_straggler, judge_rank
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_straggler
 from profiler_server.format import format_duration
-from tests.support.cases import plan_of
+from profiler_server.report.brief import write_brief
+from tests.support.cases import PLANTED, build_case_run, plan_of
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import MS, build_run, build_steps
 
@@ -104,3 +105,35 @@ def test_two_slow_ranks_hold_the_others_up_together(tmp_path: Path) -> None:
     judged = judge_ranks(summarize_ranks(open_run(run.path)))
     assert judged.also_slow == (4,)
     assert describe_straggler(judged).startswith("Ranks 4, 5 hold 4 others up 21.0 ms a step (")
+
+
+def test_the_slow_rank_comes_before_communication_in_general(tmp_path: Path) -> None:
+    plan = dataclasses.replace(plan_of(communication=45.0), ranks=2, steps=60)
+    run = open_run(build_run(tmp_path / "run", plan))
+    for rank, phase in enumerate(("communication", "backward")):
+        rows = build_steps(plan)
+        for row in rows:
+            row[f"{phase}_ns"] += 20 * MS
+        lay_end_to_end(rows)
+        write_rows(run.rank(rank).folder, "steps", rows)
+    said = [entry.rule for entry in diagnose(open_run(run.path), 0).suggestions]
+    assert said[0] == "fixed_straggler"
+    assert "exposed_all_reduce" in said
+    lines = write_brief(open_run(run.path))
+    assert lines[1].startswith("To change first: a rank 1 as fast as the other rank")
+    assert not any("holds the other rank up" in line for line in lines)
+
+
+def test_the_terminal_names_the_slow_rank_behind_better_advice(tmp_path: Path) -> None:
+    plant = PLANTED["too_few_workers"]
+    plan = dataclasses.replace(plant.plan, ranks=2)
+    run = build_case_run(tmp_path / "run", dataclasses.replace(plant, plan=plan))
+    for rank, phase in enumerate(("communication", "backward")):
+        rows = build_steps(plan)
+        for row in rows:
+            row[f"{phase}_ns"] += 15 * MS
+        lay_end_to_end(rows)
+        write_rows(run.rank(rank).folder, "steps", rows)
+    lines = write_brief(open_run(run.path))
+    assert "rank 1 as fast" not in lines[1]
+    assert lines[-1].startswith("Rank 1 holds the other rank up 15.0 ms a step")

@@ -16,8 +16,8 @@ from tests.support.row_edits import evaluate_in_passes, fetch_in_groups, lay_end
 from tests.support.runs import MS, build_steps
 from tests.support.window_cases import OF_WINDOWS, WINDOW_CASES
 
-OF_DEVICE = ("launch_bound", "tf32_off", "amp_off", "clock_throttle", *OF_WINDOWS, *WINDOW_CASES)
-"""Rules that need a trace of a device: see `test_device_rules`, `test_clocks` and `test_window_rules`."""
+OF_TRACES = ("uneven_stages", "launch_bound", "tf32_off", "amp_off", "clock_throttle", *OF_WINDOWS, *WINDOW_CASES)
+"""Rules that need a trace: see `test_device_rules`, `test_clocks`, `test_window_rules` and `tests/golden/test_pipelines`."""
 
 
 BEHIND: Mapping[str, Callable[[int, int], str]] = {
@@ -42,7 +42,7 @@ def run_plant(path: Path, rule: str) -> Diagnosis:
 
 
 def test_every_rule_has_a_planted_case() -> None:
-    assert {rule.id for rule in find_rules().rules} == {*PLANTED, *OF_DEVICE}
+    assert {rule.id for rule in find_rules().rules} == {*PLANTED, *OF_TRACES}
 
 
 @pytest.mark.parametrize("rule", PLANTED)

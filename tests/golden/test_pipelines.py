@@ -1,0 +1,67 @@
+"""Whom a pipeline waits for: published jobs in which one stage is too heavy, or one worker too slow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collector.format.run import Run
+from collector.traces import import_trace
+from profiler_server.analysis.ranks.ranks import summarize_ranks
+from profiler_server.analysis.results import Suggestion
+from profiler_server.analysis.what_if.pipelines import judge_run
+from profiler_server.analysis.what_if.reading import ask_what_if
+from profiler_server.diagnosis.judging import diagnose
+from profiler_server.diagnosis.rank_sentences import describe_straggler
+from profiler_server.report.building import build_report
+from tests.golden.test_what_if import CARRIED, LARGE
+
+
+@pytest.fixture(scope="module")
+def heavy(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two replicas of four stages, of which the last has the most work."""
+    return import_trace(CARRIED, tmp_path_factory.mktemp("runs") / "job")
+
+
+def advise(run: Run, rank: int) -> dict[str, Suggestion]:
+    return {entry.rule: entry for entry in diagnose(run, rank).suggestions}
+
+
+def test_the_heavy_stage_is_named_and_no_rank(heavy: Run) -> None:
+    judged = judge_run(heavy, summarize_ranks(heavy))
+    stage, found = judged.heavy_stage, ask_what_if(heavy)
+    assert stage is not None
+    assert found is not None
+    assert (stage.stage, stage.ranks, judged.stages) == (3, (6, 7), 4)
+    assert stage.own_ns > 1.5 * stage.others_ns
+    assert stage.gain_ns / judged.step_ns == pytest.approx(found.waste_frac)
+    assert judged.straggler is not None
+    assert not judged.straggler.is_slow
+    assert describe_straggler(judged).startswith("Stage 3 of the pipeline (ranks 6, 7) computes 1.42 s a step")
+    told = build_report(heavy)["judgement"]
+    assert told["heavy_stage"]["ranks"] == [6, 7]
+    assert told["sentence"] == describe_straggler(judged)
+
+
+@pytest.mark.parametrize("rank", [0, 7])
+def test_every_rank_is_advised_to_move_layers_and_none_to_hide_communication(heavy: Run, rank: int) -> None:
+    said = advise(heavy, rank)
+    judged = judge_run(heavy, summarize_ranks(heavy))
+    assert judged.heavy_stage is not None
+    assert not {"exposed_all_reduce", "fixed_straggler", "rotating_straggler"} & set(said)
+    assert said["uneven_stages"].predicted_step_ns == pytest.approx(
+        judged.step_ns - judged.heavy_stage.gain_ns, rel=0.01
+    )
+
+
+@pytest.mark.skipif(not LARGE.is_file(), reason="the sample is not on this machine")
+def test_a_slow_worker_is_told_from_a_heavy_stage_and_gains_what_its_replay_does(tmp_path: Path) -> None:
+    run = import_trace(LARGE, tmp_path / "job")
+    judged, found = judge_run(run, summarize_ranks(run)), ask_what_if(run)
+    assert judged.straggler is not None
+    assert found is not None
+    assert (judged.straggler.rank, judged.straggler.is_slow, judged.heavy_stage) == (0, True, None)
+    assert judged.straggler.gain_ns == pytest.approx((found.mend_rank_gain_ns or {})[0])
+    # No rank alone gives back more than all of them together.
+    assert judged.straggler.gain_ns <= (found.waste_frac or 0.0) * judged.step_ns
