@@ -79,6 +79,8 @@ def find_runs(words: list[str], base_dir: Path | None) -> list[Run]:
         folder = Path(word).expanduser()
         is_folder = folder.is_dir() and folder.name != layout.PROFILER_FOLDER and not layout.run_file(folder).is_file()
         below = scan_base(folder).paths if is_folder else ()
+        if is_folder and not below and base_dir is None:
+            raise RunNotFoundError(f"no run lies in or below {word}")
         found += [open_run(path) for path in below] if below else [find_run(word, base_dir)]
     return found
 

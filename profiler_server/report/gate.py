@@ -29,7 +29,7 @@ def render_verdict(verdict: Verdict) -> str:
         lines += ["", f"  {'median of':<32}{'base':>14}{'new':>14}{'change':>12}"]
         lines += [f"  {name:<32}{base:>14}{new:>14}{change:>12}" for name, base, new, change in pairs]
     if parts := _list_parts(verdict):
-        lines += ["", f"  {'change of the mean step':<40}"]
+        lines += ["", "  change of the mean step"]
         lines += [f"  {name:<60}{change:>12}" for name, change in parts]
     lines += [""] if pairs or parts else []
     return "\n".join([*lines, *(f"Caution: {caution}." for caution in verdict.cautions)])

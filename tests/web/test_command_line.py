@@ -19,6 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from collector.format.schema import layout
+from collector.format.schema.errors import RunNotFoundError
+from profiler_server.commands import find_runs
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, slow_loader_plan
 
 PROGRAM = [sys.executable, "-m", "profiler_server.cli"]
@@ -201,6 +203,11 @@ def test_the_gate_takes_lists_of_runs_and_folders_of_them(lists: Path) -> None:
     assert same.returncode == 2
     assert "2 runs against 2 are too few" in same.stdout
     assert run("compare", lists / "new", "--against", lists / "old", "--gate", "--max-slowdown", "50%").returncode == 0
+
+
+def test_a_folder_without_runs_is_no_list_of_them(tmp_path: Path) -> None:
+    with pytest.raises(RunNotFoundError, match="no run lies in or below"):
+        find_runs([str(tmp_path)], None)
 
 
 def test_the_gate_writes_what_ci_systems_read(lists: Path) -> None:

@@ -224,7 +224,8 @@ def _explain(verdict: Verdict, estimate: Estimate, noun: str) -> str:
     if verdict.kind == "same":
         allowed = f"of more than {format_share(verdict.max_slowdown or DETECTABLE)}"
         return f"No slowdown {allowed}: the median {noun} changed by {spread}.{floor}"
-    return f"Undecided: {spread}.{limit}{floor} {_advise_pairs(verdict, estimate)}"
+    unknown = f"It is not known whether the median {noun} is slower: it changed by {spread}."
+    return f"{unknown}{limit}{floor} {_advise_pairs(verdict, estimate)}"
 
 
 def _advise_pairs(verdict: Verdict, estimate: Estimate) -> str:

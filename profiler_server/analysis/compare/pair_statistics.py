@@ -5,6 +5,17 @@ come out with the other sign, whatever drifted, warmed up or came and went on th
 to see how many of the 2ᵏ ways to choose signs make as much of a slowdown as the one that was seen. The bounds that
 belong to this test are means of subsets of the pairs in order of size (Hartigan 1969, JASA 64, typical values): of five
 pairs the smallest and the largest.
+
+False alarms at a stated 5 %, simulated over 22 kinds of scatter (normal, heavy tails, drift, a first run that is cold, runs
+that resemble the one before, neighbours that come and go; 6,000 comparisons each, 3,000 of eight pairs):
+
+- t on pairs whose order alternates by a rule: up to 7 %, and 22 to 40 % where what comes and goes has the period of two
+  pairs;
+- t on pairs whose order fell by lot: up to 6 %, of three or four pairs 7 to 9 % at that period;
+- these bounds, order by lot: 3 % of five pairs, up to 5 % of eight.
+
+The price where runs scatter normally by 1 %: of five pairs 3 % slower is found in 91 % instead of 98 %, 5 % slower always;
+where they scatter by 2 %, 5 % slower in 80 % instead of 93 %.
 """
 
 from __future__ import annotations
