@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -63,6 +63,8 @@ class Steps:
     """Batches whose gradients the usual step accumulates."""
     slow_convolution_frac: float = 0.0
     """Share of the operators' time in convolutions that no library computes, as those in float64 on processors."""
+    operator_fracs: Mapping[str, float] = field(default_factory=dict)
+    """Share of each phase in operators, as the detailed steps show it; empty where there are none."""
 
     @cached_property
     def shift(self) -> Shift | None:

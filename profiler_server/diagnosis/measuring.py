@@ -35,7 +35,7 @@ from profiler_server.analysis.device.precision import find_full_precision
 from profiler_server.analysis.memory.host import HostLoad, summarize_host
 from profiler_server.analysis.memory.peak import find_peak_share
 from profiler_server.analysis.operators.anomaly import AnomalyWork, read_anomaly_work
-from profiler_server.analysis.operators.operators import find_dispatch_share, find_share
+from profiler_server.analysis.operators.operators import find_dispatch_share, find_phase_shares, find_share
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.spread import count_parallel_devices, read_ddp
 from profiler_server.analysis.replay.reading import replay_rank
@@ -132,6 +132,7 @@ def _measure_steps(rank: RankRun, rows: StepRows, train: pa.Table, selection: St
         noun=rows.noun,
         micro_batches=count_micro_batches(rows.steps),
         slow_convolution_frac=_find_slow_convolutions(rank),
+        operator_fracs=_find_operators(rank),
     )
 
 
@@ -289,6 +290,13 @@ def _find_slow_convolutions(rank: RankRun) -> float:
         return find_share(rank, "_slow_conv")
     except RunError:
         return 0.0
+
+
+def _find_operators(rank: RankRun) -> Mapping[str, float]:
+    try:
+        return find_phase_shares(rank)
+    except RunError:
+        return {}
 
 
 def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:

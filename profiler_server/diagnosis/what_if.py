@@ -21,7 +21,7 @@ from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import WhatIf
 from profiler_server.diagnosis.limits import MOST_OF_DELAY
 
-_COMPUTED_PARTS = ("anomaly", "outside", "stalls", "gc")
+_COMPUTED_PARTS = ("anomaly", "outside", "stalls", "gc", "python")
 """Parts of a step in which the training thread computes something that is no operator."""
 _PHASES_OF = {"outside": ("gap", "tail"), "communication": ("communication", "backward")}
 """The phases in which a part of the step lies that is no phase itself."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from collector.format.schema.manifest import Overhead, Window
-from tests.support import host_cases
+from tests.support import host_cases, own_work
 from tests.support.plants import A100, Plant, build_case_run, plan_of, slow, step_of
 from tests.support.row_edits import (
     alternate,
@@ -33,6 +33,7 @@ __all__ = ["A100", "HEALTHY", "PLANTED", "Plant", "build_case_run", "plan_of", "
 
 PLANTED: Mapping[str, Plant] = {
     **host_cases.PLANTED,
+    **own_work.PLANTED,
     "no_workers": Plant(plan_of(workers=0, data_wait=33.0)),
     "watched_input": Plant(
         plan_of(workers=0, data_wait=33.0),

@@ -6,13 +6,14 @@ twice; the total times do not, because an operator's total holds its callees.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.parts import find_files
+from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
 from profiler_server.analysis.results import KernelRow, OperatorRow
 from profiler_server.store.cache.memory import MemoryCache
@@ -82,6 +83,29 @@ def find_dispatch_share(rank: RankRun) -> float | None:
     steps = steps.filter(pc.is_in(steps["step"], pc.unique(operators["step"])))
     total = pc.sum(steps["duration_ns"]).as_py()
     return pc.sum(operators["self_ns"]).as_py() / total if total and operators.num_rows else None
+
+
+def find_phase_shares(rank: RankRun) -> Mapping[str, float]:
+    """Return the share of each phase of the detailed training steps that the host spends in operators; empty where
+    that is not known. Operators of no known phase count in each of them.
+
+    Raises as `summarize_operators` does.
+    """
+    if not find_files(rank.folder, "operators") or not find_files(rank.folder, "steps"):
+        return {}
+    operators = rank.table("operators", ("step", "phase", "self_ns"))
+    steps = rank.table("steps", ("step", "kind", *(f"{name}_ns" for name in PHASE_NAMES)))
+    steps = steps.filter(pc.equal(steps["kind"].cast(pa.string()), "train"))
+    operators = operators.filter(pc.is_in(operators["step"], steps["step"]))
+    steps = steps.filter(pc.is_in(steps["step"], pc.unique(operators["step"])))
+    sums = _aggregate(operators, ("phase",), [("self_ns", "sum", "self_ns")]).to_pylist()
+    spent = {row["phase"]: float(row["self_ns"]) for row in sums}
+    lasted = {name: pc.sum(steps[f"{name}_ns"]).as_py() or 0 for name in PHASE_NAMES}
+    return {
+        name: min((spent.get(name, 0.0) + spent.get(None, 0.0)) / whole_ns, 1.0)
+        for name, whole_ns in lasted.items()
+        if whole_ns > 0
+    }
 
 
 def find_share(rank: RankRun, part: str) -> float:

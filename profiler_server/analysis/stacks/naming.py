@@ -129,7 +129,7 @@ def _share_functions(weights: Weights) -> dict[Function, float]:
 
 def name_phase(weights: Weights, loop: frozenset[Function], is_told: bool = True) -> tuple[NamedFunction, ...]:
     """Return the functions of a phase of the training thread, the longest first; `is_told` says that the loop is no guess."""
-    found = _name({(stack, find_entry(stack, loop)): samples for stack, samples in weights.items()})
+    found = name_entries({(stack, find_entry(stack, loop)): samples for stack, samples in weights.items()})
     is_enough = sum(weights.values()) >= LEAST_SAMPLES
     return tuple(entry for entry in found if is_enough or (is_told and entry.low_frac >= SURE_FRAC))
 
@@ -141,7 +141,7 @@ def find_entry(stack: Sequence[Frame], loop: frozenset[Function]) -> int:
 
 def name_stage(weights: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[NamedFunction, ...]:
     """Return the functions of a stage; with each stack comes how many of its frames lie outside of the stage."""
-    return _name(weights) if sum(weights.values()) >= LEAST_SAMPLES else ()
+    return name_entries(weights) if sum(weights.values()) >= LEAST_SAMPLES else ()
 
 
 def cut_worker(stack: tuple[Frame, ...], entry: int) -> tuple[tuple[Frame, ...], int]:
@@ -154,7 +154,8 @@ def _is_fetch(frame: Frame) -> bool:
     return frame.package == "torch" and frame.base == "fetch.py"
 
 
-def _name(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[NamedFunction, ...]:
+def name_entries(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[NamedFunction, ...]:
+    """Return the functions of some stacks, the longest first; with each comes how many of its frames lie outside."""
     whole = sum(entries.values())
     entrances = _find_entrances(entries)
     sampled = [(_name_sample(stack, entry, entrances), samples) for (stack, entry), samples in entries.items()]

@@ -29,6 +29,7 @@ from profiler_server.analysis.stacks.naming import (
     name_stage,
     tells_loop,
 )
+from profiler_server.analysis.stacks.own_work import OwnWork, find_own_work
 
 _TRAINER = -1
 _COLUMNS = ("replica", "loader", "kind", "phase", "stage", "start_ns", "samples", "entry", "stack")
@@ -85,6 +86,10 @@ class Stacks:
             if any(frame.name == name and frame.file.endswith(file) for frame in stack)
         )
         return sum(through), sum(weights.values())
+
+    def own_work(self, phase: str) -> OwnWork | None:
+        """Return what the user's own code does in a phase beside modules and calls of torch."""
+        return find_own_work(self.phases.get(phase, {}), self.loop)
 
     def list_below(self, phase: str) -> Mapping[Stack, int]:
         """Return the stacks of a phase from what the loop calls on; where it calls nothing, its own frame."""

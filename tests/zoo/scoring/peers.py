@@ -42,6 +42,7 @@ AREAS: Mapping[str, Area] = {
     "recompiles": "compute",
     "graph_breaks": "compute",
     "needless_grad": "compute",
+    "python_in_step": "compute",
     "subnormals": "compute",
     "threads_too_few": "compute",
     "drift": "outside",

@@ -1,0 +1,126 @@
+"""Python of the user's between forward, backward and update: pairs that are mined, losses and metrics in loops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from collector.format.phases import PHASE_LABELS
+from collector.format.steps import read_integers
+from profiler_server.analysis.results import Abstention, Evidence
+from profiler_server.analysis.stacks.naming import NamedFunction
+from profiler_server.analysis.stacks.own_work import OwnWork
+from profiler_server.analysis.stacks.words import spell_function
+from profiler_server.diagnosis.facts import COMPUTING, Case
+from profiler_server.diagnosis.findings import Finding, Rule
+from profiler_server.diagnosis.limits import MIN_GAIN_FRAC, OUTSIDE_FRAC
+from profiler_server.diagnosis.named import name_call
+from profiler_server.diagnosis.what_if import measure_garbage_outside, shorten_step
+from profiler_server.format import format_duration, format_share
+
+_SAVED_FRAC, _LEAST_SAVED_FRAC = 0.9, 0.5
+"""Of the work that goes where it is done on whole tensors, and where that saves only half; all of it is the most."""
+_OPERATORS_IN_MODULES_FRAC = 0.7
+"""Part of the time in modules that is in operators; the rest of these are called by the user's code itself."""
+_LEAST_SAMPLES = 8
+_LARGE_FRAC = 0.7
+"""One function is told, rather than several, if it is at least this share of the work."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Such work in one phase."""
+
+    phase: str
+    work: OwnWork
+    low_ns: float
+    usual_ns: float
+    high_ns: float
+
+    @property
+    def times_ns(self) -> tuple[float, float, float]:
+        return self.low_ns, self.usual_ns, self.high_ns
+
+
+def _judge(case: Case) -> Finding | Abstention | None:
+    if case.device.is_used or case.stacks is None:  # with a device, its times have to say what the host holds up
+        return None
+    found = {phase: work for phase in COMPUTING if (work := case.stacks.own_work(phase)) is not None}
+    found = {phase: work for phase, work in found.items() if work.samples >= _LEAST_SAMPLES}
+    if not case.steps.operator_fracs:
+        sampled_ns = sum(work.low_frac * case.steps.phases_ns[phase] for phase, work in found.items())
+        return _ask_for_window() if sampled_ns >= OUTSIDE_FRAC * case.steps.mean_ns else None
+    parts = [_measure(case, phase, work) for phase, work in found.items()]
+    low_ns, usual_ns = sum(part.low_ns for part in parts), sum(part.usual_ns for part in parts)
+    is_much = usual_ns >= OUTSIDE_FRAC * case.steps.mean_ns and low_ns >= MIN_GAIN_FRAC * case.steps.mean_ns
+    return _write(case, parts) if is_much else None
+
+
+def _ask_for_window() -> Abstention:
+    missing = "how much of the Python between the modules is spent in operators"
+    return Abstention("python_in_step", missing, 'Record with Profiler(window="auto").')
+
+
+def _measure(case: Case, phase: str, work: OwnWork) -> _Part:
+    """Take the operators off that the work calls by itself: none to all of them, and usually those of no module.
+
+    Collections of garbage that run within it are another rule's.
+    """
+    spent_ns = case.steps.phases_ns[phase] * _leave_garbage(case)
+    operators, inside = case.steps.operator_fracs.get(phase, 0.0), 1.0 - work.share_frac
+    called = min(max(operators - _OPERATORS_IN_MODULES_FRAC * inside, 0.0), work.share_frac)
+    usual = work.share_frac - called
+    low = usual - math.hypot(work.share_frac - work.low_frac, usual - max(work.share_frac - operators, 0.0))
+    high = min(work.high_frac, 1.0 - operators)
+    return _Part(phase, work, max(low, 0.0) * spent_ns, usual * spent_ns, max(high, usual) * spent_ns)
+
+
+def _leave_garbage(case: Case) -> float:
+    """Return the part of the computing phases in which no garbage is collected."""
+    spent_ns = sum(case.steps.phases_ns[phase] for phase in COMPUTING)
+    collected_ns = float(read_integers(case.steps.rows, "gc_ns")[case.steps.selection.kept].mean())
+    inside_ns = max(collected_ns - measure_garbage_outside(case), 0.0)
+    return max(1.0 - inside_ns / spent_ns, 0.0) if spent_ns else 0.0
+
+
+def _write(case: Case, parts: Sequence[_Part]) -> Finding:
+    low_ns, usual_ns, high_ns = (sum(values) for values in zip(*(part.times_ns for part in parts), strict=True))
+    most = max(parts, key=lambda part: part.usual_ns)
+    culprit = next((entry for entry in most.work.functions if entry.share_frac >= _LARGE_FRAC), None)
+    call, noun = name_call(culprit) if culprit is not None else "this work", case.steps.noun
+    touches = {part.phase: part.high_ns for part in parts}
+    found = Finding(
+        title=f"Every {noun} waits for Python code{f': {call}' if culprit is not None else ''}",
+        measured=f"Python code outside of modules and operators takes about {format_duration(usual_ns)} of "
+        f"{format_duration(case.steps.mean_ns)} ({format_share(usual_ns / case.steps.mean_ns)}; "
+        f"{format_duration(low_ns)} to {format_duration(high_ns)}), most of it in {PHASE_LABELS[most.phase].lower()}: "
+        f"{_say_samples(most.work)}.",
+        threshold=f"At least {format_share(OUTSIDE_FRAC)} of the {noun}, and surely {format_share(MIN_GAIN_FRAC)}.",
+        advice=f"Nothing else of the {noun} goes on meanwhile. Work on the whole batch in tensors rather than on one "
+        "element after the other (sorting, indexing, a table of distances), leave to the workers of the DataLoader what "
+        f"does not need the model, and compute metrics every n-th {noun} only.",
+        change=_write_code(culprit),
+        fix=f"{call} on whole tensors" if culprit is not None else "less Python inside of the step",
+        evidence=(Evidence("steps", "", "The functions of each phase"),),
+        assumption=f"{call} took a tenth of its time",
+        what_if=replace(shorten_step(case, "python", usual_ns, _SAVED_FRAC), touches=touches),
+        gain_range=(_LEAST_SAVED_FRAC * low_ns / (_SAVED_FRAC * usual_ns), high_ns / (_SAVED_FRAC * usual_ns)),
+    )
+    return replace(found, otherwise=replace(found, what_if=None, severity="low"))
+
+
+def _say_samples(work: OwnWork) -> str:
+    named = " and ".join(spell_function(entry) for entry in work.functions)
+    share = f"{format_share(work.share_frac)} of its samples ({work.samples:,})"
+    return f"{named}, {share}" if named else share
+
+
+def _write_code(culprit: NamedFunction | None) -> str:
+    if culprit is None:
+        return "loss = compute(outputs, labels)  # on whole tensors: no loop over their elements"
+    call = "…" if culprit.is_own_line else name_call(culprit)
+    return f"{call}  # {culprit.place}: on whole tensors, not element by element"
+
+
+RULE = Rule("python_in_step", knob="python", effort="code", judge=_judge, muted_when_input_bound=True)

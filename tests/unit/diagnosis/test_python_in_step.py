@@ -1,0 +1,92 @@
+"""Python between the modules of a step is told by its function, and only what is surely no operator counts."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from profiler_server.analysis.results import Diagnosis, Suggestion
+from profiler_server.diagnosis.judging import diagnose
+from tests.support.cases import Plant, build_case_run, plan_of
+from tests.support.own_work import CALLS_MODEL, MINES, MODULE, TRAINS, late, spend_operators
+from tests.support.row_edits import Row
+from tests.support.runs import HEALTHY_STEP_MS, MS
+from tests.support.stacks import in_phase, library, own
+
+RULE = "python_in_step"
+STEP_MS = sum(HEALTHY_STEP_MS.values())
+
+
+def judge(path: Path, *rows: Row, forward_ms: float = 4.0, plant: Plant | None = None) -> Diagnosis:
+    """Judge a run with these stacks, whose detailed steps spend so long in operators of the forward of 20 ms."""
+    plan = plan_of() if plant is None else plant.plan
+    tables = {"stacks": late(*rows, *TRAINS), "operators": spend_operators(forward=forward_ms, backward=30.0)}
+    return diagnose(build_case_run(path, Plant(plan, tables=tables)), 0)
+
+
+def find(diagnosis: Diagnosis) -> Suggestion | None:
+    return next((found for found in diagnosis.suggestions if found.rule == RULE), None)
+
+
+def test_a_function_between_the_modules_is_named_with_a_step_in_which_it_takes_a_tenth(tmp_path: Path) -> None:
+    found = find(judge(tmp_path / "run", CALLS_MODEL, MINES))
+    assert found is not None
+    assert found.title == "Every step waits for Python code: mine()"
+    assert "mine() at train.py:41" in found.measured
+    assert "mine() took a tenth of its time" in found.advice
+    assert found.shortens == ("forward",)
+    assert found.predicted_step_ns == pytest.approx((STEP_MS - 0.9 * 0.74 * 20) * MS, rel=0.03)
+    assert found.predicted_low_ns is not None
+    assert found.predicted_low_ns >= (STEP_MS - 0.8 * 20) * MS * 0.93
+
+
+def test_operators_that_the_code_calls_by_itself_are_no_python(tmp_path: Path) -> None:
+    assert find(judge(tmp_path / "run", CALLS_MODEL, MINES, forward_ms=17.0)) is None
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (*MODULE, own("sample", 12, "model.py")),
+        (own("mine", 41), library("cdist", "torch/functional.py")),
+        (own("Net.forward", 7), own("sample", 12, "model.py")),
+    ],
+    ids=["in a module", "in torch", "in a forward that is called by itself"],
+)
+def test_code_of_modules_and_of_torch_is_not_blamed(tmp_path: Path, frames: tuple[str, ...]) -> None:
+    assert find(judge(tmp_path / "run", CALLS_MODEL, in_phase("forward", 80, *frames))) is None
+
+
+def test_a_function_that_also_trains_is_told_by_its_line(tmp_path: Path) -> None:
+    rows = [in_phase("forward", 20, own("Trainer.update", 20), *MODULE), in_phase("forward", 80, own("Trainer.update", 22))]
+    found = find(judge(tmp_path / "run", *rows))
+    assert found is not None
+    assert found.title == "Every step waits for Python code: what train.py:22 does"
+
+
+def test_without_a_window_the_rule_asks_for_one(tmp_path: Path) -> None:
+    tables = {"stacks": late(CALLS_MODEL, MINES, *TRAINS), "operators": []}
+    found = diagnose(build_case_run(tmp_path / "run", Plant(plan_of(), tables=tables)), 0)
+    assert find(found) is None
+    assert RULE in [entry.rule for entry in found.abstained]
+
+
+def test_what_lies_outside_of_the_computing_is_left_to_its_rule(tmp_path: Path) -> None:
+    plant = Plant(plan_of(tail=30.0))
+    rules = [found.rule for found in judge(tmp_path / "run", in_phase("tail", 90, own("accuracy", 88)), plant=plant).suggestions]
+    assert "python_gap" in rules
+    assert RULE not in rules
+
+
+def test_a_step_whose_python_is_in_its_modules_gets_no_advice(tmp_path: Path) -> None:
+    assert judge(tmp_path / "run", CALLS_MODEL).suggestions == ()
+
+
+def test_where_the_gain_is_too_short_to_be_promised_the_code_is_named_all_the_same(tmp_path: Path) -> None:
+    brief = {name: time_ms / 30 for name, time_ms in HEALTHY_STEP_MS.items()}
+    plant = Plant(dataclasses.replace(plan_of(), phases_ms=brief))
+    found = find(judge(tmp_path / "run", CALLS_MODEL, MINES, forward_ms=0.13, plant=plant))
+    assert found is not None
+    assert (found.severity, found.predicted_step_ns) == ("low", None)
