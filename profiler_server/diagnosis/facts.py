@@ -16,6 +16,7 @@ from profiler_server.analysis.data.probe import InputFreeStep
 from profiler_server.analysis.device.clocks import HeldClock
 from profiler_server.analysis.memory.host import HostLoad
 from profiler_server.analysis.operators.anomaly import AnomalyWork
+from profiler_server.analysis.operators.convolutions import SlowConvolutions
 from profiler_server.analysis.replay.results import Gain, Replayed
 from profiler_server.analysis.results import DeviceSummary
 from profiler_server.analysis.stacks.stacks import Stacks
@@ -61,8 +62,7 @@ class Steps:
     """What a step is called: batch, where the run only infers."""
     micro_batches: int = 1
     """Batches whose gradients the usual step accumulates."""
-    slow_convolution_frac: float = 0.0
-    """Share of the operators' time in convolutions that no library computes, as those in float64 on processors."""
+    slow_convolutions: SlowConvolutions = field(default_factory=SlowConvolutions)
     operator_fracs: Mapping[str, float] = field(default_factory=dict)
     """Share of each phase in operators, as the detailed steps show it; empty where there are none."""
 

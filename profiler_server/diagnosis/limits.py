@@ -379,9 +379,6 @@ FLOAT64_FRAC = 0.5
 FLOAT64_SAVED_FRAC = 0.5
 """Part of their time that operators save in float32: it has half the bytes, and twice the numbers fit a vector register."""
 
-SLOW_CONVOLUTION_SAVED_FRAC = 0.8
-"""oneDNN computes convolutions in float32 only; those in float64 took 3.8 times as long in a measured program."""
-
 SUBNORMAL_FRAC = 0.01
 """Share of the numbers of one kind that are subnormal."""
 

@@ -35,7 +35,8 @@ from profiler_server.analysis.device.precision import find_full_precision
 from profiler_server.analysis.memory.host import HostLoad, summarize_host
 from profiler_server.analysis.memory.peak import find_peak_share
 from profiler_server.analysis.operators.anomaly import AnomalyWork, read_anomaly_work
-from profiler_server.analysis.operators.operators import find_dispatch_share, find_phase_shares, find_share
+from profiler_server.analysis.operators.convolutions import SlowConvolutions, find_slow_convolutions
+from profiler_server.analysis.operators.operators import find_dispatch_share, find_phase_shares
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.spread import count_parallel_devices, read_ddp
 from profiler_server.analysis.replay.reading import replay_rank
@@ -131,7 +132,7 @@ def _measure_steps(rank: RankRun, rows: StepRows, train: pa.Table, selection: St
         logged=read_logged(rank.manifest.facts),
         noun=rows.noun,
         micro_batches=count_micro_batches(rows.steps),
-        slow_convolution_frac=_find_slow_convolutions(rank),
+        slow_convolutions=_find_slow_convolutions(rank),
         operator_fracs=_find_operators(rank),
     )
 
@@ -285,11 +286,11 @@ def _ask(rank: RankRun, measure: Callable[[RankRun], float | None]) -> float | N
         return None
 
 
-def _find_slow_convolutions(rank: RankRun) -> float:
+def _find_slow_convolutions(rank: RankRun) -> SlowConvolutions:
     try:
-        return find_share(rank, "_slow_conv")
+        return find_slow_convolutions(rank)
     except RunError:
-        return 0.0
+        return SlowConvolutions()
 
 
 def _find_operators(rank: RankRun) -> Mapping[str, float]:

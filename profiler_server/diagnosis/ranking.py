@@ -112,7 +112,7 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
     best = predicted if what_if.best is None else loop.predict_ns(what_if.best(now.model))
     low = min(predicted, now_ns - gain * most, best) - doubt.step_ns
     if what_if.feeds:  # no loading at all is the most that can be gained
-        unfed_ns = predict_without_loading(loop, replace(now.model, extra_ns=changed.extra_ns))
+        unfed_ns = predict_without_loading(loop, changed)
         low = max(low, min(predicted, unfed_ns) - doubt.chance_ns)
     eased = 1.0 - (EASED_FRAC * gain / now_ns if what_if.eases and now_ns else 0.0)
     low = min(low, predicted * eased)

@@ -21,7 +21,7 @@ from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import WhatIf
 from profiler_server.diagnosis.limits import MOST_OF_DELAY
 
-_COMPUTED_PARTS = ("anomaly", "outside", "stalls", "gc", "python")
+_COMPUTED_PARTS = ("anomaly", "outside", "stalls", "gc", "python", "caches")
 """Parts of a step in which the training thread computes something that is no operator."""
 _PHASES_OF = {"outside": ("gap", "tail"), "communication": ("communication", "backward")}
 """The phases in which a part of the step lies that is no phase itself."""
@@ -111,6 +111,22 @@ def shorten_step(case: Case, part: str, part_ns: float, saved_frac: float) -> Wh
         return replace(model, steps=steps, left=left)
 
     return WhatIf(change, {part: part_ns}, eases=part in _COMPUTED_PARTS and not case.device.is_used)
+
+
+def also(first: WhatIf, second: WhatIf) -> WhatIf:
+    """Return the what-if of both changes, which shorten different parts of the step."""
+
+    def both(change: Callable[[LoopModel], LoopModel]) -> Callable[[LoopModel], LoopModel]:
+        return lambda model: second.change(change(model))
+
+    best = None if first.best is None else both(first.best)
+    return replace(
+        first,
+        change=both(first.change),
+        best=best,
+        touches={**first.touches, **second.touches},
+        eases=first.eases or second.eases,
+    )
 
 
 def shorten_phases(case: Case, phases: tuple[str, ...], saved_frac: float) -> WhatIf:

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.intervals import Floats, Ints
+from collector.format.intervals import Floats, Ints, Mask
 from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.steps import read_integers
 
-_MIN_FETCHES = 10
+_MIN_FETCHES, _FEW_FETCHES = 10, 3
 _MOST_ROWS = 100_000
 _WORKER_BITS = 52
 _ROUNDS = 30
@@ -70,10 +70,21 @@ def compare_receiving(fetches: pa.Table, stages: pa.Table) -> Receiving | None:
     took = np.maximum(got - begun, 0).astype(np.float64)
     left = _find_left(work, work.worker[at], begun)
     busy = left > 0
-    idle_ns = float(took[~busy].mean()) if int((~busy).sum()) >= _MIN_FETCHES else float(took.mean())
+    idle_ns = _find_idle(took, busy)
     if int(busy.sum()) < _MIN_FETCHES:
         return Receiving(idle_ns, 0.0)
+    if float(took[busy].mean()) <= idle_ns:  # what the worker does meanwhile makes no difference
+        return Receiving(float(took.mean()), 0.0)
     return Receiving(idle_ns, _find_held(np.maximum(took[busy] - idle_ns, 0.0), left[busy]))
+
+
+def _find_idle(took: Floats, busy: Mask) -> float:
+    """Return what taking over costs with a free interpreter. Workers that are always busy hardly show it: then it is the
+    median of the few cases, or of all, which the longest waits for an interpreter do not move."""
+    idle = took[~busy]
+    if len(idle) >= _MIN_FETCHES:
+        return float(idle.mean())
+    return float(np.median(idle if len(idle) >= _FEW_FETCHES else took))
 
 
 def _find_held(longer: Floats, left: Floats) -> float:

@@ -108,19 +108,6 @@ def find_phase_shares(rank: RankRun) -> Mapping[str, float]:
     }
 
 
-def find_share(rank: RankRun, part: str) -> float:
-    """Return the share of all operators' self time in those whose name holds `part`; 0 where none were collected.
-
-    Raises as `summarize_operators` does.
-    """
-    if not find_files(rank.folder, "operators"):
-        return 0.0
-    sums = _sum_names(rank)
-    total = pc.sum(sums["self_ns"]).as_py()
-    chosen = sums.filter(pc.match_substring(sums["name"], part))
-    return (pc.sum(chosen["self_ns"]).as_py() or 0) / total if total else 0.0
-
-
 def summarize_kernels(rank: RankRun) -> tuple[KernelRow, ...]:
     """Return one row per kernel name, the longest total first; empty if none were collected.
 

@@ -82,8 +82,7 @@ def _find_shared(own: Mapping[Stack, int], training: frozenset[Function]) -> Fun
     for stack, samples in own.items():
         for at, frame in enumerate(stack):
             if not frame.package and not frame.is_comprehension and frame.function not in training:
-                if depth.setdefault(frame.function, at) <= at:
-                    depth[frame.function] = at
+                depth[frame.function] = max(depth.get(frame.function, 0), at)
         for function in {frame.function for frame in stack}:
             seen[function] = seen.get(function, 0) + samples
     least = _NEARLY_ALL_FRAC * sum(own.values())

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from profiler_server.diagnosis.facts import COMPUTING, Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import FLOAT64_FRAC, FLOAT64_SAVED_FRAC, SLOW_CONVOLUTION_SAVED_FRAC
+from profiler_server.diagnosis.limits import FLOAT64_FRAC, FLOAT64_SAVED_FRAC
 from profiler_server.diagnosis.what_if import shorten_phases
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_count, format_duration, format_share
@@ -17,8 +17,8 @@ def _judge(case: Case) -> Finding | None:
     if not whole or double < FLOAT64_FRAC * whole:
         return None
     spent = sum(case.steps.phases_ns[name] for name in COMPUTING)
-    slow = case.steps.slow_convolution_frac
-    saved = FLOAT64_SAVED_FRAC + (SLOW_CONVOLUTION_SAVED_FRAC - FLOAT64_SAVED_FRAC) * slow
+    slow = case.steps.slow_convolutions
+    saved = FLOAT64_SAVED_FRAC + (slow.saved_frac - FLOAT64_SAVED_FRAC) * slow.share_frac
     assumed = "operators in float32 took half as long"
     return Finding(
         title="The model is trained in float64",
@@ -30,7 +30,9 @@ def _judge(case: Case) -> Finding | None:
         change="model = model.float()\ndata = torch.as_tensor(array, dtype=torch.float32)",
         fix="float32",
         evidence=(STEPS_PAGE,),
-        assumption=f"{assumed}, and convolutions, which no library computes in float64, a fifth" if slow else assumed,
+        assumption=f"{assumed}, and convolutions, which no library computes in float64, {format_share(1.0 - slow.saved_frac)} as long"
+        if slow.share_frac
+        else assumed,
         what_if=shorten_phases(case, COMPUTING, saved),
         tier="A",
         gain_range=(0.5, 1.2),

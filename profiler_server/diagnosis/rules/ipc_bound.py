@@ -12,9 +12,13 @@ from profiler_server.diagnosis.limits import (
     SENDING_WAIT_FRAC,
     TENSORS_SEND_NS,
 )
-from profiler_server.diagnosis.what_if import scale_stages
+from profiler_server.diagnosis.named import find_dominant, find_in_phases
+from profiler_server.diagnosis.what_if import also, scale_stages, shorten_step
 from profiler_server.diagnosis.wording import STAGES_PAGE, say_input_limit, say_wait
 from profiler_server.format import format_bytes, format_duration, format_share
+
+_SAID_NS = 500_000.0
+"""Freeing that takes less is left out."""
 
 
 def _judge(case: Case) -> Finding | None:
@@ -42,10 +46,13 @@ def _blame_sending(case: Case, batches: BatchTimes) -> Finding:
     share = batches.share("send")
     send_ns = float(batches.stages_ns["send"].mean())
     tensors_ns = TENSORS_SEND_NS + batches.bytes / COPY_BYTES_PER_NS
+    left, freeing_ns = min(tensors_ns / send_ns, 1.0), _find_freeing(case)
+    freed = f", and freeing the batch before {format_duration(freeing_ns)}" if freeing_ns >= _SAID_NS else ""
+    what_if = scale_stages(case, batches, ("send",), left)
     return Finding(
         title="Moving batches between processes is slow",
         measured=f"{say_wait(case)} Sending takes {format_duration(send_ns)} per batch, "
-        f"{format_share(share)} of the workers' work.",
+        f"{format_share(share)} of the workers' work{freed}.",
         threshold=f"{say_input_limit(case)}, and sending is the longest stage.",
         advice="Return few large tensors per sample (they are moved by shared memory) rather than lists, dicts of "
         "numbers or strings, which are pickled; send uint8 and convert after the copy.",
@@ -54,9 +61,20 @@ def _blame_sending(case: Case, batches: BatchTimes) -> Finding:
         evidence=(STAGES_PAGE,),
         assumption=f"sending took {format_duration(min(tensors_ns, send_ns))}, as it does for tensors of as many bytes",
         tier="M",
-        what_if=scale_stages(case, batches, ("send",), min(tensors_ns / send_ns, 1.0)),
+        what_if=also(what_if, shorten_step(case, "h2d", freeing_ns, 1.0 - left)) if freed else what_if,
         gain_range=(0.6, 1.1),
     )
+
+
+def _find_freeing(case: Case) -> float:
+    """Return how long the step takes to free the batch before: objects that were unpickled go one by one, where the loop
+    takes its next batch over, which is a line of its own that is in no operator.
+    """
+    culprit = find_dominant(find_in_phases(case, "h2d"))
+    if case.device.is_used or culprit is None or not culprit.is_own_line:
+        return 0.0
+    free = 1.0 - case.steps.operator_fracs.get("h2d", 0.0)
+    return case.steps.phases_ns["h2d"] * culprit.share_frac * free
 
 
 def _blame_handover(case: Case) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profiler_server.analysis.results import Abstention
@@ -18,6 +18,13 @@ from profiler_server.format import format_count, format_duration, format_share
 _STEP = re.compile(r"Optimizer\.step#(\w+)\.step")
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 """Optimizers with a fused form on every device."""
+_EACH_UPDATE_NS, _EACH_TENSOR_NS, _EACH_PARAMETER_NS = 300_000, 6_000, 1.0
+"""What a fused update on a processor takes, clearing gradients included: of 84 programs with 5 to 444 tensors and 8,000 to 7
+million parameters it was between 0.6 and 1.7 times this, more only where gradients are clipped in few tensors."""
+_LEAST_LEFT, _MOST_LEFT = 0.6, 1.7
+_LEAST_SAVED = 0.01
+_LOOP_SAVED = (0.6, 0.36, 0.9)
+"""Where that is not known: what goes of the update usually, at least and at most."""
 _FOREACH = ("Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
 
 
@@ -34,6 +41,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
     name, tensors = str(slow[0].get("name")), slow[0].get("tensors")
     flag = "fused" if name in _FUSED else "foreach"
     update_ns = case.steps.phases_ns["optimizer"]
+    saved, least, most = _find_saved(case, optimizers) if flag == "fused" else _LOOP_SAVED
     over = f" over {format_count(tensors)} tensors" if isinstance(tensors, int) else ""
     finding = Finding(
         title=f"{name} updates parameters one tensor at a time",
@@ -44,10 +52,30 @@ def _judge(case: Case) -> Finding | Abstention | None:
         change=f"optimizer = torch.optim.{name}(model.parameters(), {flag}=True)  # your other arguments as they are",
         fix=f"{flag}=True in {name}",
         evidence=(STEPS_PAGE,),
-        what_if=shorten_step(case, "optimizer", update_ns, 0.6),
-        gain_range=(0.6, 1.5),
+        what_if=shorten_step(case, "optimizer", update_ns, saved),
+        gain_range=(least / saved, most / saved),
     )
     return predict_or(case, finding, "optimizer", "update")
+
+
+def _find_saved(case: Case, optimizers: Sequence[Any]) -> tuple[float, float, float]:
+    """Return the share of the update that fused optimizers save: usually, at least and at most.
+
+    A fused update costs something for each tensor and each parameter, while a loop costs as much as its operators take.
+    """
+    entries = [entry for entry in optimizers if isinstance(entry, Mapping)]
+    tensors, parameters = ([_read_count(entry.get(name)) for entry in entries] for name in ("tensors", "parameters"))
+    if case.device.is_used or min(tensors + parameters, default=0.0) <= 0:
+        return _LOOP_SAVED
+    each_ns = len(entries) * _EACH_UPDATE_NS + sum(tensors) * _EACH_TENSOR_NS + sum(parameters) * _EACH_PARAMETER_NS
+    left = each_ns / case.steps.phases_ns["optimizer"]
+    usual, least, most = (max(1.0 - left * times, _LEAST_SAVED) for times in (1.0, _MOST_LEFT, _LEAST_LEFT))
+    return usual, least, most
+
+
+def _read_count(value: object) -> float:
+    """Return a number that was noted, 0 for what is none."""
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else 0.0
 
 
 def _read_optimizers(case: Case) -> list[Mapping[str, Any]]:

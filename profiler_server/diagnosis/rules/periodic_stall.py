@@ -58,6 +58,7 @@ def _judge(case: Case) -> Finding | None:
         "Do it less often or in another thread.",
         change=f"if step % {period * 4} == 0:  # was every {period} steps\n    save_checkpoint()",
         fix=f"the work of every {period}th step four times less often",
+        assumption="that work is done a quarter as often",
         evidence=(Evidence("steps", f"step={int(numbers[0])}", f"Step {int(numbers[0])}, the first of them"),),
         what_if=shorten_step(case, "stalls", excess_ns, 0.75),
         tier="A",

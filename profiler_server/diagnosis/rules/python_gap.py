@@ -12,13 +12,14 @@ from profiler_server.analysis.stacks.naming import NamedFunction
 from profiler_server.analysis.stacks.words import spell_function
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import COLLECTED_FRAC, LOGGED_FRAC, OUTSIDE_FRAC
+from profiler_server.diagnosis.limits import COLLECTED_FRAC, LARGE_PART_FRAC, LOGGED_FRAC, MIN_GAIN_NS, OUTSIDE_FRAC
 from profiler_server.diagnosis.named import bound_gain, find_dominant, find_in_phases, name_call, say_functions
 from profiler_server.diagnosis.what_if import measure_garbage_outside, shorten_step
 from profiler_server.diagnosis.wording import AROUND_ACTING, STEPS_PAGE, acts_in_steps
 from profiler_server.format import form_plural, format_duration, format_share
 
 _EVERY = 50
+_LEAST_SAVED_FRAC = 0.25
 _ALIKE_FRAC = 0.1
 """A median that is as near as this to the mean is not told beside it."""
 _UNWATCHED = (
@@ -113,10 +114,13 @@ def _judge(case: Case) -> Finding | None:
         evidence=(STEPS_PAGE,),
         assumption=remedy.assumption,
         what_if=shorten_step(case, "outside", min(typical + float(collected.mean()), spent), remedy.saved_frac),
-        gain_range=(0.25, 1.02),
+        gain_range=(_LEAST_SAVED_FRAC, 1.02),
     )
     culprit = find_dominant(part)
-    return found if culprit is None else _blame(case, found, culprit, remedy, spent)
+    found = found if culprit is None else _blame(case, found, culprit, remedy, spent)
+    # In a step of a few milliseconds no gain is long enough to be promised, however large the share is.
+    is_brief = share >= LARGE_PART_FRAC and typical * _LEAST_SAVED_FRAC < MIN_GAIN_NS
+    return replace(found, otherwise=replace(found, what_if=None, severity="low")) if is_brief else found
 
 
 def _blame(case: Case, found: Finding, culprit: NamedFunction, remedy: _Remedy, outside_ns: float) -> Finding:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from collector.format.steps import read_integers
+from profiler_server.analysis.operators.convolutions import SlowConvolutions
 from profiler_server.analysis.steps.interruptions import Held, Interruptions
 from profiler_server.diagnosis import limits
 from profiler_server.diagnosis.facts import Case
@@ -44,7 +45,7 @@ EXACT = {
         "DRIFT_PARTS",
     ),
     *("PARALLEL_FRAC", "COPIED_BYTES_PER_S", "CACHED_BYTES_PER_S"),
-    *("SLOW_CONVOLUTION_SAVED_FRAC", "TENSORS_SEND_NS", "COPY_BYTES_PER_NS", "EASED_FRAC"),
+    *("TENSORS_SEND_NS", "COPY_BYTES_PER_NS", "EASED_FRAC"),
     *("LEAST_OF_DELAY", "MOST_OF_DELAY"),
 }
 """Figures that are no threshold of one quantity; those with a consequence have a test of their own below."""
@@ -115,7 +116,7 @@ def test_a_range_ends_at_a_tenth_of_its_prediction_at_the_lowest() -> None:
 
 @pytest.mark.parametrize(("slow", "saved"), [(0.0, 0.5), (0.5, 0.65), (1.0, 0.8)])
 def test_float32_is_expected_to_halve_the_computing_but_for_slow_convolutions(slow: float, saved: float) -> None:
-    case = make.with_steps(device.doubles(1.0), slow_convolution_frac=slow)
+    case = make.with_steps(device.doubles(1.0), slow_convolutions=SlowConvolutions(slow, 0.8))
     model, own_ns = case.loading.loop.model, case.loading.loop.own_ns
     computed = sum(case.steps.phases_ns[name] for name in ("forward", "backward", "optimizer"))
     changed = make.find(case, "float64").what_if.change(model)

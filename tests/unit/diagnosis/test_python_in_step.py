@@ -60,7 +60,10 @@ def test_code_of_modules_and_of_torch_is_not_blamed(tmp_path: Path, frames: tupl
 
 
 def test_a_function_that_also_trains_is_told_by_its_line(tmp_path: Path) -> None:
-    rows = [in_phase("forward", 20, own("Trainer.update", 20), *MODULE), in_phase("forward", 80, own("Trainer.update", 22))]
+    rows = [
+        in_phase("forward", 20, own("Trainer.update", 20), *MODULE),
+        in_phase("forward", 80, own("Trainer.update", 22)),
+    ]
     found = find(judge(tmp_path / "run", *rows))
     assert found is not None
     assert found.title == "Every step waits for Python code: what train.py:22 does"
@@ -75,7 +78,10 @@ def test_without_a_window_the_rule_asks_for_one(tmp_path: Path) -> None:
 
 def test_what_lies_outside_of_the_computing_is_left_to_its_rule(tmp_path: Path) -> None:
     plant = Plant(plan_of(tail=30.0))
-    rules = [found.rule for found in judge(tmp_path / "run", in_phase("tail", 90, own("accuracy", 88)), plant=plant).suggestions]
+    rules = [
+        found.rule
+        for found in judge(tmp_path / "run", in_phase("tail", 90, own("accuracy", 88)), plant=plant).suggestions
+    ]
     assert "python_gap" in rules
     assert RULE not in rules
 
