@@ -106,6 +106,8 @@ def _read_filled(pipeline: Pipeline, last: QueueSummary) -> Reading:
     """Read a queue that is seldom empty; what the step waits for is then one late batch, or receiving them."""
     queue = "pin queue" if pipeline.device else "worker queue"
     text = f"The {queue} was empty in only {format_share(last.empty_frac)} of the requests."
+    if not last.empty_frac:
+        text = f"The {queue} was not empty in any of the requests."
     if pipeline.wait_frac < MODERATE_WAIT_FRAC:
         return Reading("good", "Batches are there when asked for", text)
     if pipeline.limit.cause == "epoch_start":

@@ -95,7 +95,7 @@ _STATUS: dict[int, tuple[str, str, str]] = {
     ),
     403: ("forbidden", "This server does not do that", "Its settings say so; see `profiler-server --help`."),
     404: ("not_found", "No such page", "Start from the list of runs."),
-    405: ("method_not_allowed", "Not that way", "This address only answers to another HTTP method."),
+    405: ("method_not_allowed", "Wrong HTTP method", "This address only answers to another one."),
     408: ("too_slow", "This took too long to arrive", "Send it again."),
     409: ("not_now", "Not possible now", "The run's own page says in which state it is."),
     413: ("too_large", "This is too much", "Run `profiler-server import` on the server's machine instead."),
@@ -103,6 +103,8 @@ _STATUS: dict[int, tuple[str, str, str]] = {
     503: ("busy", "The server is busy", "Wait a moment, then try again."),
     507: ("disk_full", "The disk is full", "Free some space below the base directory, then try again."),
 }
+_PLAIN = {"Not Found": "There is nothing at this address", "Method Not Allowed": "The method is not allowed here"}
+"""What the framework says of an address, as a sentence."""
 _UNEXPECTED = (
     "This is a fault in Stepscope, or a damaged file of the run: `profiler-server recover` with the path of the run "
     "checks its files. The log of the server has the details."
@@ -124,7 +126,7 @@ def describe_error(error: BaseException) -> ErrorView:
 
 def describe_status(status: int, cause: str) -> ErrorView:
     kind, title, remedy = _STATUS.get(status, ("http_error", "This cannot be shown", "Start from the list of runs."))
-    return ErrorView(status, kind, title, _sentence(cause), remedy)
+    return ErrorView(status, kind, title, _sentence(_PLAIN.get(cause, cause)), remedy)
 
 
 def _sentence(text: str) -> str:

@@ -148,7 +148,7 @@ def _find_cautions(a: RankRun, b: RankRun, a_count: int, b_count: int) -> tuple[
         found.append(f"different models: {models[0]:,} and {models[1]:,} trained parameters")
     few, many = sorted((a_count, b_count))
     if few and many >= STEPS_RATIO * few:
-        found.append(f"{'B' if b_count == many else 'A'} has {many / few:.0f} × as many steps")
+        found.append(f"{'B' if b_count == many else 'A'} has {many / few:,.0f} × as many steps")
     return tuple(found)
 
 
