@@ -330,7 +330,7 @@ def _measure_ranks(run: Run, own: int, facts: Mapping[str, Any]) -> Ranks:
         if rank.steps and rank.rank != own
     )
     return Ranks(
-        run.manifest.world_size,
+        max(run.manifest.world_size, len(run.ranks)),
         peers,
         judge_run(run, ranks),
         read_ddp(facts),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from collector.format.phases import PHASE_LABELS
 from collector.format.places import describe_place, say_stack
@@ -135,6 +135,8 @@ def describe_slow_call(call: SlowCall | None, noun: str = "step") -> str:
 def describe_straggler(judged: Judgement, noun: str = "step") -> str:
     """Say which rank the others wait for, how long and why; or that they take turns, or are alike."""
     straggler = judged.straggler
+    if judged.apart_ns:
+        return _describe_apart(judged.apart_ns)
     if straggler is None:
         return "Only one rank has figures, so there is nothing to compare it with."
     if judged.heavy_stage is not None:
@@ -170,6 +172,15 @@ def _describe_stage(heavy: HeavyStage, judged: Judgement, noun: str) -> str:
         f"Stage {heavy.stage} of the pipeline ({who}) computes {format_duration(heavy.own_ns)} a {noun}, the other stages "
         f"{format_duration(heavy.others_ns)}: with the same work in all stages the {noun} would be "
         f"{format_duration(heavy.gain_ns)} ({format_share(heavy.gain_ns / judged.step_ns)}) shorter."
+    )
+
+
+def _describe_apart(apart_ns: Mapping[int, int]) -> str:
+    least, most = (choose(apart_ns, key=lambda rank: apart_ns[rank]) for choose in (min, max))
+    return (
+        f"The ranks do not leave their collectives together: from the first to the last that they share, rank {least} needs "
+        f"{format_duration(apart_ns[least])} and rank {most} {format_duration(apart_ns[most])}. They may be of different "
+        "jobs, so it is not said who waits for whom."
     )
 
 
@@ -215,7 +226,8 @@ def describe_evidence(judged: Judgement, noun: str = "step") -> str:
         text = f"No rank was the last in more than {format_share(most)} of {judged.steps:,} {_plural(noun)}. "
     if judged.left_out:
         few = "it has" if len(judged.left_out) == 1 else "they have"
-        text += f"{format_ranks_named(judged.left_out)}: not compared, {few} too little in common with the others. "
+        who = format_ranks_named(judged.left_out).capitalize()
+        text += f"{who}: not compared, {few} too little in common with the others. "
     if judged.uneven_correlation is not None:
         text += (
             f"Forward and backward grow and shrink together (correlation {judged.uneven_correlation:.2f}), on another rank "
@@ -264,7 +276,7 @@ def describe_communication(
     parts = []
     late = count_late(rows)
     matched = sum(late.values())
-    if matched and (judged is None or judged.source == "steps"):
+    if matched and (judged is None or (judged.source == "steps" and not judged.apart_ns)):
         rank = max(late, key=lambda number: late[number])
         waits = {row.rank: 0 for row in rows}
         for row in rows:

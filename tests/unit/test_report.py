@@ -161,6 +161,7 @@ SHAPE: dict[str, Any] = {
         **dict.fromkeys(("least_frac", "uneven_correlation"), (*NUMBER, type(None))),
         **{name: [int] for name in ("residual_ns", "left_out", "also_slow")},
         "is_hidden": bool,
+        "apart_ns": (dict, type(None)),
         "garbage": (dict, type(None)),
     },
     "slow_collective": {

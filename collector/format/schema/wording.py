@@ -18,11 +18,12 @@ def format_ranks(there: int, world_size: int) -> str:
     return of + format_number_of(max(there, world_size), "rank")
 
 
-def format_ranks_named(ranks: Sequence[int]) -> str:
-    """Return `rank 3` or `ranks 3, 5`, the first of many."""
-    if len(ranks) == 1:
+def format_ranks_named(ranks: Sequence[int], count: int | None = None) -> str:
+    """Return `rank 3` or `ranks 3, 5`, the first of many; `count` is how many there are if not all are given."""
+    count = len(ranks) if count is None else count
+    if count == 1:
         return f"rank {ranks[0]}"
-    more = f" and {len(ranks) - MOST_NAMED:,} more" if len(ranks) > MOST_NAMED else ""
+    more = f" and {count - MOST_NAMED:,} more" if count > MOST_NAMED else ""
     return f"ranks {', '.join(map(str, ranks[:MOST_NAMED]))}{more}"
 
 

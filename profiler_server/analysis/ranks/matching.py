@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +21,11 @@ LEAST_COMMON = 20
 LEAST_TRUST_NS = 1_000_000
 """Clocks are aligned where the calls end together within this, or within what such a call takes."""
 
+APART_FRAC = 0.05
+APART_NS = 10_000_000
+"""Ranks that meet need as long from one meeting to another, but for clocks that run apart and how they leave them."""
+LEAST_MEETINGS = 3
+
 Clock = Literal["one", "aligned", "unknown"]
 
 
@@ -30,6 +35,8 @@ class Matched:
 
     `call` numbers the collectives. `begin_ns` is when the rank began to wait and `end_ns` when it left, on its own
     clock; `arrival_ns` and `left_ns` are the same on one clock for the ranks of a group, where `is_clocked`.
+    `apart_ns` is how long the ranks of a group need from their first to their last meeting, where that tells that they
+    were not in them together: their calls are not matched.
     """
 
     ranks: tuple[int, ...]
@@ -50,6 +57,7 @@ class Matched:
     meetings: tuple[Meetings, ...] = ()
     clock: Clock = "one"
     clock_residual_ns: float = 0.0
+    apart_ns: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def waiting_ns(self) -> Ints:
@@ -148,10 +156,16 @@ def _put_on_one_clock(found: Matched, meets: Mask, one_clock: bool) -> Matched:
     arrival, left, clocked = found.arrival_ns.copy(), found.left_ns.copy(), found.is_clocked.copy()
     meetings: list[Meetings] = []
     residuals: list[float] = []
+    apart: dict[int, int] = {}
+    alone = np.zeros(len(found.call), np.bool_)
     for group in range(len(names)):
         mine = group_of == group
         common = _find_common(found, np.flatnonzero(mine & meets))
         if common is None:
+            continue
+        if differing := _find_apart(found, common):
+            apart |= differing
+            alone |= mine
             continue
         alignment = _choose_alignment(common, one_clock)
         meetings.append(replace(common, alignment=alignment))
@@ -164,14 +178,31 @@ def _put_on_one_clock(found: Matched, meets: Mask, one_clock: bool) -> Matched:
             arrival[own], left[own] = (alignment.align(place, times[own]) for times in (arrival, left))
     clock: Clock = "aligned" if residuals else "one" if one_clock else "unknown"
     return replace(
-        found,
+        _part_calls(found, meetings, alone) if apart else replace(found, meetings=tuple(meetings)),
         arrival_ns=arrival,
         left_ns=left,
         is_clocked=clocked,
-        meetings=tuple(meetings),
         clock=clock,
         clock_residual_ns=max(residuals, default=0.0),
+        apart_ns=apart,
     )
+
+
+def _find_apart(found: Matched, common: Meetings) -> dict[int, int]:
+    """Return how long each rank needs from the first to the last meeting, empty where they need as long."""
+    length = common.end_ns[:, -1] - common.end_ns[:, 0]
+    least = max(APART_NS, APART_FRAC * float(np.median(length)))
+    if common.end_ns.shape[1] < LEAST_MEETINGS or np.ptp(length) <= least:
+        return {}
+    return {found.ranks[row]: span for row, span in zip(common.rows.tolist(), length.tolist(), strict=True)}
+
+
+def _part_calls(found: Matched, meetings: Sequence[Meetings], alone: Mask) -> Matched:
+    """Give each of some rows a number of its own, as a call that no other rank has made."""
+    numbers = np.where(alone, found.count + np.arange(len(found.call)), found.call)
+    known, call = np.unique(numbers, return_inverse=True)
+    moved = tuple(replace(group, call=np.searchsorted(known, group.call)) for group in meetings)
+    return replace(found, call=call.astype(np.int64), count=len(known), meetings=moved)
 
 
 def _choose_alignment(common: Meetings, one_clock: bool) -> Alignment | None:

@@ -114,6 +114,8 @@ class Judgement:
     `residual_ns` is the 50th and the 95th percentile of the error of the lateness. `left_out` are ranks that have too
     little in common with the others. `is_hidden` says that nothing tells working from waiting. Of a pipeline of several
     `stages` each rank is set beside those of its own stage, and `heavy_stage` is the one that the others wait for.
+    `apart_ns` is how long each rank needs for the same collectives, where that tells that they were not in them together:
+    nobody is judged then.
     """
 
     straggler: Straggler | None = None
@@ -133,6 +135,7 @@ class Judgement:
     garbage: Garbage | None = None
     stages: int = 1
     heavy_stage: HeavyStage | None = None
+    apart_ns: Mapping[int, int] | None = None
 
     @property
     def gain_frac(self) -> float:
@@ -172,6 +175,8 @@ def _recall(ranks: Sequence[RankSummary]) -> tuple[Judgement, Lateness | None]:
 
 
 def _judge(ranks: Sequence[RankSummary]) -> tuple[Judgement, Lateness | None]:
+    if apart := match_ranks(ranks).apart_ns:
+        return Judgement(apart_ns=apart), None
     together = put_together({rank.rank: rank.together for rank in ranks})
     lateness = _choose(ranks, together)
     missing = tuple(rank.rank for rank in ranks if lateness is None or rank.rank not in set(lateness.ranks))

@@ -233,7 +233,7 @@ def _choose_tone(judged: Judgement) -> str:
     if (judged.straggler is not None and judged.straggler.is_slow) or judged.heavy_stage is not None:
         return "bad"
     unsure = judged.straggler is not None and judged.straggler.is_unsure
-    return "watch" if unsure or judged.rotation is not None or judged.is_hidden else "good"
+    return "watch" if unsure or judged.rotation is not None or judged.is_hidden or judged.apart_ns else "good"
 
 
 def _list_notes(request: PageRequest, ranks: Sequence[RankSummary], judged: Judgement, pending: int) -> tuple[str, ...]:
@@ -244,19 +244,20 @@ def _list_notes(request: PageRequest, ranks: Sequence[RankSummary], judged: Judg
         notes.append(describe_unread(len(request.ranks)))
     world = request.run.manifest.world_size
     if world > len(request.ranks):
-        one = world - len(request.ranks) == 1
+        absent = world - len(request.ranks)
+        one = absent == 1
         what = "was not imported" if one else "were not imported"
         if request.run.manifest.source != "kineto":
             what = f"{'has' if one else 'have'} not written anything"
         there = set(request.ranks)
         missing = [rank for rank in range(min(world, MOST_RANKS)) if rank not in there]
-        named = f": {format_ranks_named(missing)}" if missing else ""
-        notes.append(f"{world - len(request.ranks):,} of {format_number_of(world, 'rank')} {what}{named}.")
+        named = f": {format_ranks_named(missing, absent)}" if missing else ""
+        notes.append(f"{absent:,} of {format_number_of(world, 'rank')} {what}{named}.")
     if world < len(request.ranks):
         notes.append(f"The run says that it has {format_number_of(world, 'rank')}; {len(request.ranks):,} are here.")
     if pending:
         notes.append(f"The device work of {format_number_of(pending, 'rank')} is still being read; reload in a moment.")
-    if judged.straggler is None:
+    if judged.straggler is None and not judged.apart_ns:
         notes.append("Only one of the ranks has figures.")
     return tuple(notes)
 

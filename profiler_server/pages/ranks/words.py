@@ -30,7 +30,7 @@ def list_stats(manifest: RunManifest, ranks: Sequence[RankSummary], judged: Judg
     hosts = len({rank.host for rank in ranks if rank.host})
     where = f", on {format_number_of(hosts, 'host')}" if hosts else ""
     stats = [
-        Stat("Ranks", format_count(len(known)), f"of {manifest.world_size:,}{where}"),
+        Stat("Ranks", format_count(len(known)), f"of {max(manifest.world_size, len(ranks)):,}{where}"),
         Stat(f"Mean {noun}", format_duration(float(steps.mean())), f"{_span(steps)} over the ranks"),
     ]
     if straggler is not None:

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from profiler_server.analysis.ranks.calls import NO_STEP, Calls
-from profiler_server.analysis.ranks.collectives import sum_collectives
+from profiler_server.analysis.ranks.collectives import sum_collectives, summarize_collectives
 from profiler_server.analysis.ranks.lateness import Lateness, measure_calls
 from profiler_server.analysis.ranks.matching import match_calls
 from profiler_server.analysis.ranks.stragglers import judge_ranks
+from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
 from tests.support.jobs import STEP_NS, Job, JobPlan, make_calls, make_job, summarize_job
 from tests.support.runs import MS
 
@@ -57,6 +58,22 @@ def test_one_host_whose_clocks_are_said_to_be_one_but_are_not_is_aligned() -> No
     job = make_job(replace(SLOW, apart_ns=HOUR_NS))
     matched = match_calls({rank: make_calls(job, rank) for rank in range(8)}, one_clock=True)
     assert matched.clock == "aligned"
+
+
+def test_ranks_of_another_job_in_the_same_folder_are_told_apart_and_nobody_is_blamed() -> None:
+    """Ranks that meet need as long from one meeting to another, whatever their clocks say."""
+    plan = replace(SLOW, ranks=4, slow=(), ranks_per_host=4)
+    ours = summarize_job(make_job(plan))
+    others = summarize_job(make_job(replace(plan, transfer_ms=20.0, slow=(3,), seed=1)))
+    ranks = [*ours[:2], *others[2:]]
+    judged = judge_ranks(ranks)
+    assert judged.straggler is None
+    assert judged.apart_ns is not None
+    assert set(judged.apart_ns) == {0, 1, 2, 3}
+    assert describe_straggler(judged).startswith("The ranks do not leave their collectives together")
+    assert describe_evidence(judged) == ""
+    assert all((row.matched, row.wait_ns, row.transfer_ns) == (0, None, None) for row in summarize_collectives(ranks))
+    assert judge_ranks(ours).apart_ns is None
 
 
 def test_calls_of_other_collectives_by_the_same_name_align_no_clocks() -> None:
