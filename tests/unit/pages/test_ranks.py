@@ -19,6 +19,7 @@ from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.manifest import Window, encode_manifest
 from profiler_server.analysis.ranks.collectives import CollectiveRow, match_ranks
+from profiler_server.diagnosis.judging import diagnose
 from profiler_server.figures import build_heat
 from profiler_server.page import PageRequest
 from profiler_server.pages.ranks import Comparison, RanksPage, build
@@ -232,4 +233,18 @@ def test_a_rank_that_wrote_nothing_and_one_too_many_are_named(tmp_path: Path) ->
     assert "1 of 4 ranks has not written anything: rank 2." in compare(path).notes
     manifest = dataclasses.replace(open_run(path).manifest, world_size=2)
     layout.run_file(path).write_text(encode_manifest(manifest), encoding="utf-8")
-    assert any("says that it has 2 ranks; 3 are here" in note for note in compare(path).notes)
+    shown = compare(path)
+    assert any("says that it has 2 ranks; 3 are here" in note for note in shown.notes)
+    assert (shown.stats[0].value, shown.stats[0].note.split(",")[0]) == ("3", "of 3")
+    huge = dataclasses.replace(manifest, world_size=1_000_000)
+    layout.run_file(path).write_text(encode_manifest(huge), encoding="utf-8")
+    assert any(note.endswith(" 9, 10 and 999,989 more.") for note in compare(path).notes)
+
+
+def test_a_job_that_says_that_it_has_one_rank_has_a_slow_one_all_the_same(tmp_path: Path) -> None:
+    """The page counts the ranks that are here, and so do the rules."""
+    path = write_job(tmp_path / "run", JobPlan(ranks=4, steps=40, slow=(3,), slow_frac=0.2))
+    manifest = dataclasses.replace(open_run(path).manifest, world_size=1)
+    layout.run_file(path).write_text(encode_manifest(manifest), encoding="utf-8")
+    assert compare(path).sentence.startswith("Rank 3 holds 3 others up")
+    assert "fixed_straggler" in {found.rule for found in diagnose(open_run(path), 0).suggestions}
