@@ -29,6 +29,11 @@ class StepBounds:
     starts_unix_ns: tuple[int, ...]
     ends_unix_ns: tuple[int, ...]
 
+    @property
+    def span_ns(self) -> int:
+        """From the start of the first step to the end of the last one, 0 for no steps."""
+        return self.ends_unix_ns[-1] - self.starts_unix_ns[0] if self.numbers else 0
+
 
 @dataclass(frozen=True)
 class ReadLimits:

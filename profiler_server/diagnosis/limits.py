@@ -61,6 +61,9 @@ BUSY_WORKERS_FRAC = 0.95
 COMPUTING_FRAC = 0.20
 """Workers that need a processor for less than this share of their work wait, for storage mostly."""
 
+COMPUTED_READ_FRAC = 0.50
+"""Reading computes, as Python and decoding do, when opening files and moving their bytes explain less than this share of it."""
+
 OWN_BUSY_FRAC = 0.50
 """A stage of the user's own that works less than this share of its time is not what the others wait for."""
 

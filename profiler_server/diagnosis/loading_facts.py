@@ -14,7 +14,10 @@ from profiler_server.analysis.data.reading import Reading
 from profiler_server.analysis.data.sampler import SamplerTimes
 from profiler_server.diagnosis.bottleneck import Bottleneck
 from profiler_server.diagnosis.limits import (
+    CAPPED_NEED,
+    COMPUTED_READ_FRAC,
     COMPUTING_FRAC,
+    COPY_BYTES_PER_NS,
     IN_MEMORY_NS,
     INPUT_WAIT_FRAC,
     LATE_FRAC,
@@ -127,6 +130,15 @@ class Loading:
         if reading is None or reading.crowding is None or reading.cpu_frac is None:
             return False
         return reading.cpu_frac < COMPUTING_FRAC and reading.crowding.yield_frac < STORAGE_YIELD_FRAC
+
+    @property
+    def computes_to_read(self) -> bool:
+        """Say whether reading keeps a processor busy with something else than opening files and moving their bytes."""
+        reading = self.reading
+        if reading is None or reading.cpu_frac is None or reading.bytes is None or reading.cpu_frac <= CAPPED_NEED:
+            return False
+        moved_ns = reading.bytes / COPY_BYTES_PER_NS + (reading.open_ns or 0.0)
+        return moved_ns < COMPUTED_READ_FRAC * reading.read_ns
 
     @property
     def cpu_need(self) -> float:

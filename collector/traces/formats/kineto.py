@@ -88,7 +88,7 @@ def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOp
         trace.release()
         phases = expose_communication(trace, steps, phases)
         trace.release()
-        findings = check_completeness(trace)
+        findings = check_completeness(trace, options.steps.span_ns if options.steps is not None else 0)
         reading = Reading(trace, steps, phases, beside.tree, epoch_ns - base_ns)
     rank, world_size = read_ranks(stream.metadata, path)
     facts = TraceFacts(

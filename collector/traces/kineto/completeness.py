@@ -38,12 +38,15 @@ class Launches:
     has_work: np.ndarray
 
 
-def check_completeness(trace: Trace) -> list[str]:
-    """Return what is missing or cannot be true, each as a clause; empty for a trace that is complete."""
+def check_completeness(trace: Trace, timed_ns: int = 0) -> list[str]:
+    """Return what is missing or cannot be true, each as a clause; empty for a trace that is complete.
+
+    `timed_ns` is how long its steps took by another clock, 0 where none timed them.
+    """
     findings = [
         *_check_launches(_find_launches(trace)),
         *_check_work(trace),
-        *_check_clock(trace),
+        *_check_clock(trace, timed_ns),
         *_check_log(trace.log),
     ]
     trace.release()
@@ -124,8 +127,11 @@ def _count_beyond(trace: Trace, parts: list[Ints], latest_start_ns: int) -> int:
     return sum(int((trace.end_ns[rows] > reach_ns).sum()) for rows in parts)
 
 
-def _check_clock(trace: Trace) -> Iterator[str]:
-    """Find a hole that is far longer than all that was recorded, as a clock that is reset makes it."""
+def _check_clock(trace: Trace, timed_ns: int) -> Iterator[str]:
+    """Find a hole that is far longer than all that was recorded, as a clock that is reset makes it.
+
+    What fits into steps that were timed by another clock is no hole: the program did what the trace does not record.
+    """
     rows = trace.order
     hole_ns, reached_ns, first_ns = 0, None, 0
     for block in blocks(len(rows)):
@@ -136,7 +142,7 @@ def _check_clock(trace: Trace) -> Iterator[str]:
         reached_ns = int(reached[-1])
         trace.release()
     rest_ns = (reached_ns or 0) - first_ns - hole_ns
-    if hole_ns > max(HOLE_FACTOR * rest_ns, LEAST_HOLE_NS):
+    if hole_ns > max(HOLE_FACTOR * rest_ns, LEAST_HOLE_NS, timed_ns):
         yield f"nothing happens for {hole_ns / 1e9:,.1f} s in the middle: a pause, or a clock that was reset"
 
 

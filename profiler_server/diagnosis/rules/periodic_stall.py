@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from collector.format.intervals import Floats, Ints
 from collector.format.phases import PHASE_LABELS, PHASE_NAMES
 from collector.format.steps import find_stall_limit, read_integers
 from profiler_server.analysis.results import Evidence
+from profiler_server.analysis.stacks.naming import DOMINANT_FRAC, NamedFunction
+from profiler_server.analysis.stacks.words import spell_function
 from profiler_server.analysis.steps.interruptions import Kind, StepCauses
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
@@ -21,6 +24,7 @@ from profiler_server.diagnosis.limits import (
     MOST_STALLS_FRAC,
     STALL_FRAC,
 )
+from profiler_server.diagnosis.named import find_dominant, find_in_phases, name_call
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.format import format_duration, format_share
 
@@ -48,7 +52,7 @@ def _judge(case: Case) -> Finding | None:
     if _is_known(case, excess_ns * len(regular)):
         return None
     each_ns = excess_ns * len(regular) / len(stalls)
-    return Finding(
+    found = Finding(
         title=f"Every {period} steps one takes {format_duration(each_ns)} longer",
         measured=f"{len(stalls)} of {len(regular)} steps, one in {period}, are longer by {format_duration(each_ns)}, "
         f"most of it in {PHASE_LABELS[phase].lower()}: {format_share(excess_ns / case.steps.mean_ns)} of the steps' time."
@@ -63,6 +67,32 @@ def _judge(case: Case) -> Finding | None:
         what_if=shorten_step(case, "stalls", excess_ns, 0.75),
         tier="A",
         gain_range=(0.8, 1.33),
+    )
+    culprit = _find_culprit(case, phase, excess_ns)
+    return found if culprit is None else _blame(found, culprit, period)
+
+
+def _find_culprit(case: Case, phase: str, excess_ns: float) -> NamedFunction | None:
+    """Return the function that most of the phase goes to, if the stalls are most of the phase, and it is in the stalls.
+
+    Functions are known of the whole phase: one that takes more of it than all other steps do runs in the stalls.
+    """
+    stalled_frac = min(excess_ns / max(case.steps.phases_ns[phase], 1.0), 1.0)
+    culprit = find_dominant(find_in_phases(case, phase))
+    in_stalls = culprit is not None and culprit.low_frac > 1.0 - stalled_frac
+    return culprit if in_stalls and stalled_frac >= DOMINANT_FRAC else None
+
+
+def _blame(found: Finding, culprit: NamedFunction, period: int) -> Finding:
+    call = name_call(culprit)
+    code = "..." if culprit.is_own_line else call
+    return replace(
+        found,
+        title=f"{found.title}: {call}",
+        advice=f"Most of it is {spell_function(culprit)}: do it less often, or in another thread.",
+        change=f"if step % {period * 4} == 0:  # was every {period} steps\n    {code}  # {culprit.place}",
+        fix=f"{call} four times less often",
+        evidence=(*found.evidence, Evidence("steps", "", "The functions of each phase")),
     )
 
 

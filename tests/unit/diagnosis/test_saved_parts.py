@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from collector.format.steps import read_integers
 from profiler_server.analysis.data.loader_simulation import Job
+from profiler_server.analysis.data.reading import Reading
 from profiler_server.analysis.steps.compiles import CompileEvents
 from profiler_server.analysis.steps.interruptions import Held, Interruptions
 from profiler_server.diagnosis.facts import Case
@@ -18,7 +20,7 @@ from profiler_server.diagnosis.ranking import Fixed, make_claim
 from profiler_server.diagnosis.what_if import shorten_step
 from tests.support import facts as make
 from tests.support.runs import MS
-from tests.unit.diagnosis.edges.base import STEPS, base
+from tests.unit.diagnosis.edges.base import STEPS, base, starving
 from tests.unit.diagnosis.edges.loading import receiving, uneven
 from tests.unit.diagnosis.edges.noted import untrained
 
@@ -155,3 +157,20 @@ def test_the_backward_of_a_model_that_is_not_trained_goes_with_its_part_of_the_p
 def test_a_note_on_gradients_that_makes_no_sense_is_left_out(noted: object) -> None:
     case = make.with_manifest(untrained(0.75), facts={"unused_gradients": noted})
     assert not make.speaks(case, "needless_grad")
+
+
+def test_reading_that_computes_is_not_told_of_files() -> None:
+    def find(**fields: Any) -> Any:
+        usual = Reading(100.0 * MS, 2, 0.97, 32.0, 0.0, 0.0, None, None, None, None)
+        return make.find(make.with_loading(starving(), reading=replace(usual, **fields)), "slow_read")
+
+    rows = find()
+    assert "97.0 % of that time and opens no file: it computes" in rows.measured
+    assert "as arrays or tensors" in rows.advice
+    assert "tarfile" not in rows.change
+    clips = find(files=32.0, bytes=2e6, open_ns=1.0 * MS)
+    assert "opens no file" not in clips.measured
+    assert "tarfile" not in clips.change
+    for storage in (find(cpu_frac=0.1), find(bytes=400e6), find(files=64.0, open_ns=80.0 * MS), find(bytes=None)):
+        assert "Read fewer, larger pieces" in storage.advice
+        assert "computes" not in storage.measured

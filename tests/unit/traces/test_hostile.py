@@ -13,7 +13,7 @@ import pytest
 
 from collector.format.schema.errors import TraceError
 from collector.traces import import_trace, read_trace
-from collector.traces.format import ReadLimits, TraceTables
+from collector.traces.format import ReadLimits, ReadOptions, StepBounds, TraceTables
 from collector.traces.kineto.collect import Log
 from tests.support.traces import Event, build_trace, call, kernel, operator, training_steps, write_trace
 
@@ -153,3 +153,12 @@ def test_names_without_end_are_told_apart_up_to_a_size_and_that_is_said(
     assert names[0] == "aten::mm0"
     assert names[-1] == "(a name left out)"
     assert "lost a name" in _find(read, "trace_incomplete")
+
+
+def test_a_pause_within_steps_that_the_run_timed_is_not_called_a_hole(tmp_path: Path) -> None:
+    events = [operator("aten::mm", 0, 5), operator("aten::mm", 2e6, 5)]
+    path = write_trace(tmp_path / "t.json", events, {"baseTimeNanoseconds": 0})
+    for seconds, warned in ((3, []), (1, ["trace_incomplete"])):
+        steps = StepBounds((7,), (0,), (seconds * 10**9,))
+        read = read_trace(path, ReadOptions(epoch_unix_ns=0, steps=steps))
+        assert [entry.code for entry in read.warnings if entry.code == "trace_incomplete"] == warned

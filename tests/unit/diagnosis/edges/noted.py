@@ -15,6 +15,7 @@ from profiler_server.analysis.ranks.spread import read_ddp
 from profiler_server.analysis.ranks.stragglers import Judgement, Rotation, Straggler
 from profiler_server.analysis.steps.logged import Logged
 from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.limits import COPY_BYTES_PER_NS
 from tests.support import facts as make
 from tests.support.host_cases import ddp, multiplied
 from tests.support.runs import MS
@@ -32,6 +33,12 @@ def sampling(share: float) -> Case:
 def reading(**fields: Any) -> Case:
     """Workers that are late with reading, of which something was recorded."""
     return make.with_loading(starving(), reading=replace(_READ, **fields))
+
+
+def advises_storage(moved: float) -> bool:
+    """Say whether reading that a processor does, and that moves bytes for so much of it, is told to read larger pieces."""
+    case = reading(cpu_frac=0.9, bytes=moved * 100.0 * MS * COPY_BYTES_PER_NS)
+    return "larger pieces" in make.find(case, "slow_read").advice
 
 
 def sharing(added: float) -> Case:
@@ -146,6 +153,7 @@ EDGES: Mapping[str, Edge] = {
     "BFLOAT16_FASTER": Edge(1.5, lambda x: make.speaks(products(faster=x), "bf16_unused")),
     "BFLOAT16_LINEAR_FRAC": Edge(0.5, lambda x: make.speaks(products(linear=x), "bf16_unused")),
     "SAMPLER_FRAC": Edge(0.05, lambda x: make.speaks(sampling(x), "slow_sampler")),
+    "COMPUTED_READ_FRAC": Edge(0.5, advises_storage),
     "OPENING_FRAC": Edge(0.2, lambda x: make.speaks(reading(files=64.0, open_ns=x * 100.0 * MS), "small_files")),
     "SMALL_FILE_BYTES": Edge(
         1 << 20, lambda x: not make.speaks(reading(files=2.0, open_ns=50.0 * MS, bytes=2 * x), "small_files")

@@ -10,7 +10,7 @@ import pytest
 from profiler_server.analysis.results import Suggestion
 from profiler_server.diagnosis.judging import diagnose
 from tests.support.cases import PLANTED, Plant, build_case_run, plan_of
-from tests.support.row_edits import act
+from tests.support.row_edits import act, stall
 from tests.support.stacks import in_phase, in_stage, library, own, write_stacks
 
 ITEM = own("Photos.__getitem__", 31, "data.py")
@@ -104,3 +104,21 @@ def test_the_function_that_answers_what_a_model_says_is_named_and_not_to_be_left
     assert (plain.fix, "% 50" in plain.change) == ("this work on whole tensors", False)
     low, step, high = _predict(found)
     assert low <= step < high
+
+
+def test_the_function_that_runs_every_so_many_steps_is_named(tmp_path: Path) -> None:
+    found = _suggest(
+        tmp_path / "named", "periodic_stall", in_phase("tail", 90, own("save_grid", 21)), in_phase("tail", 5)
+    )
+    assert found.title.endswith(" longer: save_grid()")
+    assert "save_grid() at train.py:21" in found.advice
+    assert "save_grid()" in found.change
+    assert found.fix == "save_grid() four times less often"
+    plain = _suggest(tmp_path / "plain", "periodic_stall")
+    assert (plain.predicted_step_ns, "save_grid" in str(plain)) == (found.predicted_step_ns, False)
+
+
+def test_what_most_steps_do_in_a_phase_is_not_blamed_for_stalls(tmp_path: Path) -> None:
+    plant = Plant(plan_of(tail=60.0), edit=stall(10, "tail", 300.0))
+    rows = in_phase("tail", 60, own("log", 9)), in_phase("tail", 40, own("save_grid", 21))
+    assert _suggest(tmp_path, "periodic_stall", *rows, plant=plant).title.endswith(" longer")
