@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +38,8 @@ CAUSE_FRAC = 0.25
 """A phase is named as the likely cause where it makes up so much of the change of all phases."""
 MOST_NAMED = 3
 """More busy runs than these share one sentence."""
+WITNESS_FRAC = 0.5
+"""Processor time is said beside an undecided median where runs scatter at most so much in it of what they do in that."""
 MEAN_ALPHA = 0.01
 """The mean step is named beside the median where it changed as surely as this."""
 
@@ -60,7 +63,8 @@ class Verdict:
     """What the gate found. `reason` is a sentence with the figures; `estimate` is None where there is none.
 
     `parts` are phases and kernels that changed by more than chance; `leading` is the phase that changed most where none
-    of those did by itself. `pairs` are in the order of recording, empty where the runs were not recorded in pairs.
+    of those did by itself. `pairs` are in the order of recording, empty where the runs were not recorded in pairs. `main_thread` is the change of
+    the main thread's processor time per step, which decides nothing; None where it was not sampled in every run.
     """
 
     kind: Kind
@@ -73,6 +77,7 @@ class Verdict:
     max_slowdown: float = 0.0
     leading: PartChange | None = None
     pairs: tuple[PairChange, ...] = ()
+    main_thread: Estimate | None = None
 
 
 _ROUNDING = 0.0005
@@ -100,8 +105,8 @@ def judge(
     base_parts, new_parts = gather_parts(base, new)
     parts = find_changed_parts(base_parts, new_parts)
     leading = None if _choose_parts(parts, kind) else _find_leading(base, new)
-    pairs = _list_pairs(base, new)
-    verdict = replace(verdict, kind=kind, estimate=estimate, parts=parts, leading=leading, pairs=pairs)
+    verdict = replace(verdict, kind=kind, estimate=estimate, parts=parts, leading=leading)
+    verdict = replace(verdict, pairs=_list_pairs(base, new), main_thread=_estimate_main_thread(base, new))
     load = _explain_load(kind, base, new)
     reason = _explain(verdict, estimate, base[0].noun)
     return replace(verdict, kind="unknown" if load else kind, reason=f"{reason}{load}")
@@ -139,6 +144,16 @@ def _estimate(
     if are_interleaved(base, new):
         return of_pairs(measure(_order(base)), measure(_order(new)))
     return compare_lists(measure(base), measure(new))
+
+
+def _estimate_main_thread(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> Estimate | None:
+    if min(len(base), len(new)) < LEAST_RUNS or not all(run.main_thread_ns for run in (*base, *new)):
+        return None
+    return _estimate(base, new, _read_main_thread, judge_pairs)
+
+
+def _read_main_thread(runs: Sequence[RunTimes]) -> Floats:
+    return np.array([run.main_thread_ns or math.nan for run in runs])
 
 
 def _order(runs: Sequence[RunTimes]) -> list[RunTimes]:
@@ -225,7 +240,20 @@ def _explain(verdict: Verdict, estimate: Estimate, noun: str) -> str:
         allowed = f"of more than {format_share(verdict.max_slowdown or DETECTABLE)}"
         return f"No slowdown {allowed}: the median {noun} changed by {spread}.{floor}"
     unknown = f"It is not known whether the median {noun} is slower: it changed by {spread}."
-    return f"{unknown}{limit}{floor} {_advise_pairs(verdict, estimate)}"
+    return f"{unknown}{limit}{floor} {_advise_pairs(verdict, estimate)}{_describe_main_thread(verdict, estimate)}"
+
+
+def _describe_main_thread(verdict: Verdict, estimate: Estimate) -> str:
+    """Say in a sentence how the main thread's processor time changed where it scatters much less than the steps do: other
+    programs lengthen steps, and hardly the work in them."""
+    found = verdict.main_thread
+    if found is None or found.scatter > WITNESS_FRAC * estimate.scatter:
+        return ""
+    return (
+        f" The processor time of the main thread, which other programs disturb less, changed by {format_change(found.change)} "
+        f"({format_change(found.least)} to {format_change(found.most)}) a step; it leaves out all waiting, so it decides "
+        "nothing."
+    )
 
 
 def _advise_pairs(verdict: Verdict, estimate: Estimate) -> str:

@@ -14,7 +14,7 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableMissingError
 from collector.format.schema.manifest import RunState
 from collector.format.steps import read_integers, select_steps, train_steps
-from profiler_server.analysis.memory.host import summarize_host
+from profiler_server.analysis.memory.host import HostLoad, summarize_host
 from profiler_server.format import clean_name
 
 MOST_KERNELS = 10
@@ -28,8 +28,8 @@ class RunTimes:
     """The times of one rank of a run in ns. `parts_ns` are means per step of the phases, `kernels_ns` those of the
     kernels of detailed steps, empty where there are none.
 
-    `others_cores` is how many processor cores other programs used meanwhile, None where that was not sampled. `state`
-    is that of the run.
+    `others_cores` is how many processor cores other programs used meanwhile, None where that was not sampled, and
+    `main_thread_ns` the processor time of the main thread per step, sampled too. `state` is that of the run.
     """
 
     name: str
@@ -44,6 +44,7 @@ class RunTimes:
     noun: str = "step"
     kernels_ns: Mapping[str, float] = field(default_factory=dict)
     state: RunState = "complete"
+    main_thread_ns: float | None = None
 
 
 def read_times(run: Run, rank: int | None = None) -> RunTimes:
@@ -56,7 +57,8 @@ def read_times(run: Run, rank: int | None = None) -> RunTimes:
         raise TableMissingError(f"{run.path} has no step to compare")
     durations: Floats = read_integers(kept, "duration_ns").astype(float)
     phases = {phase.label: float(read_integers(kept, f"{phase.name}_ns").mean()) for phase in PHASES}
-    manifest = run.manifest
+    manifest, load = run.manifest, _read_load(one, kept)
+    main_cores = load.main_thread if load is not None else None
     return RunTimes(
         name=clean_name(manifest.name),
         started_unix_ns=manifest.created_unix_ns,
@@ -65,11 +67,12 @@ def read_times(run: Run, rank: int | None = None) -> RunTimes:
         world_size=manifest.world_size,
         steps_ns=durations,
         parts_ns=phases,
-        others_cores=measure_others(one, kept),
+        others_cores=_count_others(load),
         cores=one.manifest.usable_cores,
         noun=rows.noun,
         kernels_ns=_read_kernels(one),
         state=run.state,
+        main_thread_ns=main_cores * float(durations.mean()) if main_cores else None,
     )
 
 
@@ -92,11 +95,18 @@ def gather_parts(*sides: Sequence[RunTimes]) -> list[list[dict[str, float]]]:
 
 def measure_others(rank: RankRun, steps: pa.Table) -> float | None:
     """Return how many cores other programs used while these steps ran, None where that was not sampled."""
+    return _count_others(_read_load(rank, steps))
+
+
+def _read_load(rank: RankRun, steps: pa.Table) -> HostLoad | None:
     if not steps.num_rows:
         return None
     first, last = int(steps["start_ns"][0].as_py()), int(steps["start_ns"][-1].as_py())
-    host = summarize_host(rank, first, last)
-    return host.others if host is not None and host.system is not None else None
+    return summarize_host(rank, first, last)
+
+
+def _count_others(load: HostLoad | None) -> float | None:
+    return load.others if load is not None and load.system is not None else None
 
 
 def name_load(name: str, others_cores: float | None, cores: float | None) -> tuple[str, ...]:

@@ -104,6 +104,27 @@ def test_an_undecided_verdict_says_how_many_pairs_would_decide() -> None:
     assert "Even 100 pairs would hardly tell 5.0 %" in noisy.reason
 
 
+def test_an_undecided_verdict_says_how_processor_time_changed_where_that_scatters_less() -> None:
+    base, new = make_pairs(5, 5, scatter=0.1)
+    work = [(100.0, 114.0), (101.0, 116.0), (99.0, 113.0), (100.0, 115.5), (100.5, 115.0)]
+    timed = (
+        [replace(run, main_thread_ns=a * MS) for run, (a, _) in zip(base, work, strict=True)],
+        [replace(run, main_thread_ns=b * MS) for run, (_, b) in zip(new, work, strict=True)],
+    )
+    verdict = judge(*timed)
+    assert verdict.kind == judge(base, new).kind == "unknown"
+    assert (
+        "processor time of the main thread, which other programs disturb less, changed by +14.6 % (+14.0 % to +15.5 %)"
+        in (verdict.reason)
+    )
+    # Where it was not sampled in every run, or scatters as much, nothing is said.
+    assert "processor time" not in judge(base, timed[1]).reason
+    noisy_base, noisy_new = (
+        [replace(run, main_thread_ns=float(np.median(run.steps_ns))) for run in runs] for runs in (base, new)
+    )
+    assert "processor time" not in judge(noisy_base, noisy_new).reason
+
+
 def test_one_pair_gives_a_difference_and_no_verdict() -> None:
     verdict = judge(*make_pairs(0, 1, factor=1.5))
     assert verdict.kind == "unknown"
