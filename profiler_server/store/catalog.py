@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
 from collector.format.finding import find_run, locate_run, name_run
 from collector.format.run import Run, open_run
@@ -32,6 +33,10 @@ WORTH_KEEPING = 50
 CLEAR_STEPS = 50
 CLEAR_FRAC = 0.1
 """Two runs of one script on one machine differ by so much, and by more where they are short."""
+KNOWN_CHANGES = 4
+"""So many changes from run to run before this one tell by how much runs differ on this machine."""
+CLEAR_RATIO = 3.0
+"""Beyond so many times the usual one of those a change is clear: twice the standard deviation of what is normal."""
 _TRAILING_NUMBER = re.compile(r"[-_. ]*[0-9]+$")
 
 
@@ -262,6 +267,7 @@ def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ..
     Imported traces name no script and are as often ranks of one job as runs of one training: nothing precedes them.
     """
     previous: dict[tuple[str, str], RunEntry] = {}
+    changes: dict[tuple[str, str], list[float]] = {}
     compared: list[RunEntry] = []
     for entry in reversed(newest_first):
         if entry.manifest.source != "collector":
@@ -273,7 +279,10 @@ def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ..
         if before is not None and step_ns and before.headline.step_p50_ns:
             change_frac = step_ns / before.headline.step_p50_ns - 1.0
             mean_frac = _find_opposite_mean(before.headline, entry.headline, change_frac)
+            known = changes.setdefault(family, [])
             is_clear = mean_frac is None and _is_clear(before.headline, entry.headline, change_frac)
+            is_clear = is_clear and abs(math.log1p(change_frac)) > _find_usual(known)
+            known.append(abs(math.log1p(change_frac)))
             entry = replace(
                 entry,
                 previous_id=before.id,
@@ -285,6 +294,11 @@ def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ..
             previous[family] = entry
         compared.append(entry)
     return tuple(reversed(compared))
+
+
+def _find_usual(known: Sequence[float]) -> float:
+    """Return beyond which change of the logarithm a run stands out from the changes before it; 0 of too few."""
+    return CLEAR_RATIO * median(known) if len(known) >= KNOWN_CHANGES else 0.0
 
 
 def _is_clear(before: Headline, after: Headline, change_frac: float) -> bool:

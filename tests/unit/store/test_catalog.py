@@ -88,6 +88,15 @@ def test_a_change_of_the_step_is_clear_only_beyond_noise_and_between_runs_of_som
     assert found == {"long-1": False, "long-2": False, "long-3": True, "short-1": False, "short-2": False}
 
 
+def test_where_runs_of_a_script_always_differ_a_change_is_clear_only_beyond_that(tmp_path: Path) -> None:
+    for number, forward_ms in enumerate((64.0, 90.0, 60.0, 88.0, 64.0, 90.0, 300.0)):
+        build_run(tmp_path / f"cnn-{number}", RunPlan(steps=60, operators=False, phases_ms={"forward": forward_ms}))
+        edit_manifest(tmp_path / f"cnn-{number}", created_unix_ns=number)
+    runs = Catalog(tmp_path).list_runs().runs
+    # Until there are four changes, each counts for itself.
+    assert [run.delta_is_clear for run in reversed(runs)] == [False, True, True, True, True, False, True]
+
+
 def test_a_mean_that_went_the_other_way_than_the_median_is_told_and_makes_the_change_unclear(tmp_path: Path) -> None:
     for number, name in enumerate(("cnn-1", "cnn-2")):
         build_run(tmp_path / name, RunPlan(steps=100, operators=False, phases_ms={"forward": 64.0 - 12.0 * number}))
