@@ -118,7 +118,7 @@ def _add_options(parser: argparse.ArgumentParser) -> set[str]:
 def _add_pair_options(parser: argparse.ArgumentParser) -> tuple[argparse.Action, ...]:
     add = parser.add_argument_group("pairs of two versions").add_argument
     return (
-        add("--pairs", type=_read_positive, metavar="N", help="runs of each version, recorded in turns (default: 5)"),
+        add("--pairs", type=_read_positive, metavar="N", help="runs of each version, recorded in pairs (default: 5)"),
         add("--against", metavar="REV", help="git revision, or folder of a second checkout, to compare with"),
         add("--max-slowdown", metavar="SHARE", help="a slowdown that passes, such as 0.03 (default: none)"),
         add("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML"),

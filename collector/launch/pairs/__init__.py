@@ -1,4 +1,4 @@
-"""Pairs of runs of two versions of a program, recorded in turns, and the gate's verdict on them.
+"""Pairs of runs of two versions of a program, each pair in an order drawn by lot, and the gate's verdict on them.
 
 May import `collector.format`, `collector.launch`, `collector.sidecar` and `collector.storage`. The verdict is the server's, asked in a process.
 

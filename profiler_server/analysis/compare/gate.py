@@ -304,7 +304,7 @@ def _explain_load(kind: Kind, base: Sequence[RunTimes], new: Sequence[RunTimes])
     what = "may be the cause" if kind == "slower" else "may hide a slowdown"
     return (
         f" But other programs used {after:.1f} of {min(cores):g} cores during these runs and {before:.1f} during those of "
-        f"the base: that {what}, so this is not judged. Record both in turns, on a quiet host."
+        f"the base: that {what}, so this is not judged. Record both in pairs, on a quiet host."
     )
 
 
@@ -343,7 +343,7 @@ def _find_order(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str,
     if starts[0][-1] < starts[1][0] or starts[1][-1] < starts[0][0]:
         return (
             "the runs of one side were all recorded before those of the other: what changed on the host meanwhile counts "
-            "as a change of the program; profiler-run --against records both in turns",
+            "as a change of the program; profiler-run --against records both in pairs",
         )
     firsts = {first < second for first, second in zip(*starts, strict=False)}
     if len(base) < LEAST_RUNS or len(firsts) > 1 or not are_interleaved(base, new):
