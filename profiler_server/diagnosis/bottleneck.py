@@ -92,7 +92,8 @@ def _waits_at_starts(wait_frac: float, regular_frac: float) -> bool:
 
 
 def _say_idle(busy_frac: float) -> str:
-    return f"The workers work only {format_share(busy_frac)} of their time, so they are not what the step waits for."
+    share = format_share(busy_frac)
+    return f"While steps run, the workers work only {share} of their time, so they are not what the step waits for."
 
 
 def _find_own_stage(slowest: str | None, stages: Sequence[str], own: OwnMaking | None) -> Bottleneck:
@@ -140,7 +141,8 @@ def _explain_ready(slowest: str | None, load: WorkerLoad | None) -> Bottleneck:
     """
     if load is not None and load.queued_frac >= QUEUED_FRAC:
         if slowest is not None and load.busy_frac >= WORKERS_BUSY_FRAC and (load.cpu_frac or 0.0) > CAPPED_NEED:
-            why = f"The workers work {format_share(load.busy_frac)} of their time, on the processors that the step waits for."
+            share = format_share(load.busy_frac)
+            why = f"While steps run, the workers work {share} of their time, on the processors that the step waits for."
             return Bottleneck(slowest, why, "making")
         share = format_share(load.queued_frac)
         why = f"Batches are ready, but the training thread waits for a free processor for {share} of its time."

@@ -46,26 +46,32 @@ class Strip:
 
 def build_strip(stretches: Sequence[tuple[str, float, float]], whole_ns: float) -> Strip:
     """Lay out stretches (phase, start, duration in ns) of a step of `whole_ns`."""
-    bars = build_lane(stretches, whole_ns)
     sums: dict[str, float] = {}
     for phase, _, duration in stretches:
         sums[phase] = sums.get(phase, 0.0) + duration
+    # A stretch is marked with the time of its phase, as the list below has it: of several the longest is.
+    longest = {phase: max(length for name, _, length in stretches if name == phase) for phase in sums}
+    bars = tuple(
+        _build_bar(phase, start, length, whole_ns, format_duration(sums[phase]) if length == longest[phase] else "")
+        for phase, start, length in stretches
+        if length > 0
+    )
     spoken = ", ".join(f"{PHASE_LABELS[name]} {format_duration(value)}" for name, value in sums.items())
     return Strip(bars, build_ticks(whole_ns), f"{format_duration(whole_ns)}: {spoken}." if spoken else "Nothing.")
 
 
-def build_lane(stretches: Iterable[tuple[str, float, float]], whole_ns: float, named: bool = True) -> tuple[Bar, ...]:
-    """Return the bars of the stretches. Not `named` leaves the text out, for a row that is labelled beside it."""
-    return tuple(_build_bar(phase, start, length, whole_ns, named) for phase, start, length in stretches if length > 0)
+def build_lane(stretches: Iterable[tuple[str, float, float]], whole_ns: float) -> tuple[Bar, ...]:
+    """Return the bars of the stretches without text, for a row that is labelled beside it."""
+    return tuple(_build_bar(phase, start, length, whole_ns, "") for phase, start, length in stretches if length > 0)
 
 
-def _build_bar(phase: str, start_ns: float, duration_ns: float, whole_ns: float, named: bool) -> Bar:
+def _build_bar(phase: str, start_ns: float, duration_ns: float, whole_ns: float, shown: str) -> Bar:
     share = duration_ns / whole_ns if whole_ns else 0.0
     duration = format_duration(duration_ns)
     label = PHASE_LABELS.get(phase, phase)
     color = PHASE_COLORS.get(phase, "communication")
     title = f"{label}: starts at {format_duration(start_ns)}, takes {duration} ({format_share(share)})"
-    text = _fit_text(label, duration, share) if named else ""
+    text = _fit_text(label, shown, share) if shown else ""
     return Bar(percent(start_ns, whole_ns), percent(duration_ns, whole_ns), color, text, title)
 
 

@@ -71,6 +71,8 @@ class StepWaits:
     duration_ns: Ints
     selection: StepSelection
     is_one_of_several: bool = False
+    is_of_others: bool = False
+    """That the steps take their batches from other loaders, so that none is listed."""
 
     @property
     def wait_frac(self) -> float:
@@ -131,6 +133,10 @@ class PipelineFacts:
         mine = next((feed for feed in feeds if len(feeds) > 1 and feed.loader == self.loader_id), None)
         if mine is not None:
             wait = mine.wait_ns
+        elif self.loader_id is not None and all(feed.loader not in (None, self.loader_id) for feed in feeds):
+            chosen = train.slice(0, 0)  # another loader feeds the steps
+            numbers, wait, h2d, duration = (numbers[:0] for _ in range(4))
+            return StepWaits(numbers, wait, h2d, duration, select_steps(chosen), is_of_others=True)
         return StepWaits(numbers, wait, h2d, duration, select_steps(self._steps), mine is not None)
 
     @cached_property

@@ -82,6 +82,9 @@ def build_interval(facts: PipelineFacts, with_pipeline: bool = True) -> Interval
 
 def _judge(facts: PipelineFacts) -> Reading:
     waits = facts.waits
+    if waits.is_of_others:
+        text = "Evaluation does, or code between the steps; the waits of the steps are those of the other DataLoaders."
+        return Reading("plain", f"No {facts.noun} takes its data from this DataLoader", text)
     if not len(waits.steps) and facts.own_bottleneck is not None:
         return read_bottleneck(facts.own_bottleneck)
     source = "this DataLoader" if waits.is_one_of_several else "data"

@@ -75,7 +75,7 @@ def view_graph(graph: StepGraph, spread: Sequence[PhaseSpread], title: str) -> G
     shares = format_phase_shares(dict(zip(lanes, fractions, strict=True)))
     rows = tuple(
         replace(
-            _view_phase(lane, by_name.get(name), build_lane(lane, whole, named=False), (name, shares[name])),
+            _view_phase(lane, by_name.get(name), build_lane(lane, whole), (name, shares[name])),
             span_ns=_find_span(graph, lane),
         )
         for name, lane in lanes.items()
@@ -126,7 +126,7 @@ def _view_streams(collectives: Sequence[CollectiveStretch], whole: float) -> tup
 
 def _view_stream(name: str, group: Sequence[CollectiveStretch], whole: float) -> StreamRow:
     total = sum(stretch.duration_ns for stretch in group)
-    bars = [build_lane([(s.name, s.start_ns, s.duration_ns)], whole, named=False) for s in group]
+    bars = [build_lane([(s.name, s.start_ns, s.duration_ns)], whole) for s in group]
     text = f"{len(group)} × {shorten_middle(group[0].name, 30)}, {format_duration(total)}"
     return StreamRow(shorten_middle(name, 30), tuple(bar for lane in bars for bar in lane), text)
 

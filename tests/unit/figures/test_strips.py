@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_server.figures import build_lane, build_strip, build_ticks
+from profiler_server.figures import build_strip, build_ticks
 
 MS = 1e6
 
@@ -24,8 +24,15 @@ def test_bars_lie_end_to_end_and_fill_the_strip() -> None:
     assert strip.sentence == "200 ms: Data wait 46.0 ms, Forward 92.0 ms, Tail 62.0 ms."
 
 
+def test_of_a_phase_in_pieces_the_longest_is_marked_with_the_time_of_all() -> None:
+    strip = build_strip(
+        [("data_wait", 0, 60 * MS), ("h2d", 60 * MS, 1 * MS), ("data_wait", 61 * MS, 139 * MS)], 200 * MS
+    )
+    assert [bar.text for bar in strip.bars] == ["", "", "Data wait 199 ms"]
+
+
 def test_a_narrow_bar_has_no_text_but_a_title() -> None:
-    (bar,) = build_lane([("data_wait", 10 * MS, 1 * MS)], 200 * MS)
+    (bar,) = build_strip([("data_wait", 10 * MS, 1 * MS)], 200 * MS).bars
     assert bar.text == ""
     assert bar.title == "Data wait: starts at 10.0 ms, takes 1.00 ms (0.5 %)"
 

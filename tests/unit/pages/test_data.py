@@ -99,6 +99,16 @@ def test_transforms_and_slow_samples_are_named(tmp_path: Path) -> None:
     assert view.slow_items.rows[0][:3] == ("dataset[17]", "Read", "9.00 ms")
 
 
+def test_a_loader_that_feeds_no_step_has_none_of_their_waits(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", slow_loader_plan("transform"))
+    edit_manifest(run, loaders=(Loader(0, "Train", "map", num_workers=2), Loader(1, "Val", "map")))
+    assert show_interval(run, loader="0").verdict.title == "Highly input-bound"
+    other = show_interval(run, loader="1")
+    assert other.verdict.title == "No step takes its data from this DataLoader"
+    assert (other.figures, other.readings, other.waits) == ((), (), None)
+    assert [("Step" in label_queues(show_processing(run, loader=number))) for number in "01"] == [True, False]
+
+
 def test_several_loaders_can_be_chosen(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", RunPlan())
     loaders = (Loader(0, "Train", "map", num_workers=2), Loader(1, "Val", "map", num_workers=1))
