@@ -91,6 +91,9 @@ def _compare(pairs: Pairs, base: Checkout, script: Placed, output: Path) -> int:
         f"the runs go to {output}"
     )
     written = (output, *(path.expanduser() for path in (pairs.junit, pairs.markdown) if path is not None))
+    least = importlib.import_module("profiler_server.analysis.compare.gate").LEAST_RUNS
+    if pairs.count < least:
+        _say(f"fewer than {least} pairs get no verdict: the exit code will be {CANNOT_TELL}")
     for note in base.list_notes(written):
         _say(note)
     before, begun = base.read_state(), time.monotonic()

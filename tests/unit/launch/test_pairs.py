@@ -79,6 +79,7 @@ def test_the_base_runs_its_own_code_with_the_data_of_the_current_folder(checkout
     assert re.search(r"run [12] of 2, base-1: 20 steps, median", done.stderr), done.stderr
     assert re.search(r"run [12] of 2, new-1: 25 steps, median", done.stderr)
     assert "base is main (" in done.stderr
+    assert "fewer than 3 pairs get no verdict: the exit code will be 2" in done.stderr
     assert "new is the working tree (" in done.stderr
     assert "not beside the base's code: data.txt" in done.stderr
     assert "Gate undecided (one pair of runs). Within this pair the median step differs by" in done.stdout
