@@ -34,6 +34,8 @@ FREE_S = 10.0
 """How long an earlier run gets to finish its files before its place is refused."""
 
 
+BEGINS_S = 1.0
+"""A rank whose folder is younger, and that has written nothing yet, is about to."""
 ALONE_S = 2 * FREE_S
 """How long a rank waits while others of the same host look at the place."""
 
@@ -190,10 +192,27 @@ def _is_over(rank_folder: Path) -> bool:
     return bool(notes.finished) or (notes.host == socket.gethostname() and not is_running(notes))
 
 
+def _has_begun(rank_folder: Path) -> bool:
+    """Say whether another process of this host has just begun to record here: its recorder holds the lock a second later."""
+    if has_ended(rank_folder):
+        return False
+    try:
+        notes = read_notes(rank_folder)
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError):
+            return abs(time.time() - layout.events_path(rank_folder).stat().st_mtime) < BEGINS_S
+        return False
+    return not notes.finished and notes.pid != os.getpid() and notes.host == socket.gethostname() and is_running(notes)
+
+
+def _list_ranks(run_path: Path) -> list[Path]:
+    return [layout.rank_path(run_path, rank) for rank in layout.find_ranks(run_path)]
+
+
 def _set_aside(run_path: Path) -> Path | None:
     """Move an earlier run to `earlier/`; return where to, None if others did. OutputError if it is still being recorded."""
     deadline = time.monotonic() + FREE_S
-    while any(is_locked(layout.rank_path(run_path, rank)) for rank in layout.find_ranks(run_path)):
+    while any(is_locked(folder) or _has_begun(folder) for folder in _list_ranks(run_path)):
         recording = [rank for rank in layout.find_ranks(run_path) if not _is_over(layout.rank_path(run_path, rank))]
         if recording or time.monotonic() > deadline:
             raise OutputError(

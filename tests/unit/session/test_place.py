@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
+import psutil
 import pytest
 
 from collector import Profiler
-from collector.format.schema.layout import find_ranks, profiler_path, run_file
+from collector.format.schema.errors import OutputError
+from collector.format.schema.layout import events_path, find_ranks, profiler_path, run_file
+from collector.notes import Notes, write_notes
 from collector.session.place import Launch, abandon_place, claim_place
 
 RANKS, ROUNDS = 4, 60
@@ -27,7 +31,8 @@ def test_ranks_that_come_at_once_share_the_run(tmp_path: Path, has_earlier: bool
     """Where there is an earlier run, one of them sets it aside, and none does that with what another has begun."""
     if has_earlier:
         for number in range(ROUNDS):
-            claim_place(tmp_path / str(number), Launch(0, 1, "before", None, None, {}))
+            place = claim_place(tmp_path / str(number), Launch(0, 1, "before", None, None, {}))
+            os.utime(events_path(place.rank_folder), (0, 0))
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(RANKS)
     ranks = [context.Process(target=claim_all, args=(rank, tmp_path, barrier)) for rank in range(RANKS)]
@@ -40,6 +45,22 @@ def test_ranks_that_come_at_once_share_the_run(tmp_path: Path, has_earlier: bool
     assert found == {tuple(range(RANKS))}
     earlier = {len(list((tmp_path / str(number)).glob("earlier/*"))) for number in range(ROUNDS)}
     assert earlier == {int(has_earlier)}
+
+
+def test_a_run_that_another_job_has_just_begun_is_not_set_aside(tmp_path: Path) -> None:
+    """The other's recorder starts for a second or two; until then nothing is locked."""
+    place = claim_place(tmp_path, Launch(0, 2, "one", None, None, {}))
+    other = Launch(0, 2, "other", None, None, {})
+    with pytest.raises(OutputError, match="is being recorded by another process"):
+        claim_place(tmp_path, other)
+    lives = psutil.Process(os.getppid())
+    notes = Notes(0, lives.pid, lives.create_time(), socket.gethostname(), 0, 0, 0, 0)
+    write_notes(notes, place.rank_folder)
+    with pytest.raises(OutputError, match="choose another output_path"):
+        claim_place(tmp_path, other)
+    notes.pid = 2**22 + 1
+    write_notes(notes, place.rank_folder)
+    assert claim_place(tmp_path, other).set_aside is not None
 
 
 def test_a_place_that_is_given_back_leaves_no_folder_that_was_not_there(tmp_path: Path) -> None:
