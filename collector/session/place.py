@@ -216,7 +216,7 @@ def _set_aside(run_path: Path) -> Path | None:
         recording = [rank for rank in layout.find_ranks(run_path) if not _is_over(layout.rank_path(run_path, rank))]
         if recording or time.monotonic() > deadline:
             raise OutputError(
-                f"{run_path} is being recorded by another process (rank {recording[:1] or '?'}); choose another "
+                f"{run_path} is being recorded by another process (rank {recording[0] if recording else '?'}); choose another "
                 "output_path, or, for ranks of one launch, make the Profiler after init_process_group or set RANK"
             )
         time.sleep(0.1)
