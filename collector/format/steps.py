@@ -143,7 +143,7 @@ def select_steps(steps: pa.Table) -> StepSelection:
     warm_up = _find_warm_up(duration) if judged is None else np.arange(len(duration)) < int(judged)
     first = _find_first_of_epoch(train)
     probed = _find_probed(train)
-    stood = _find_stood(train)
+    stood = find_stood(train)
     kept = ~warm_up & ~detailed & ~probed & ~stood
     if kept.sum() < min(WARM_UP_MIN_STEPS, int((detailed & ~probed).sum())):
         kept = ~warm_up & ~probed & ~stood
@@ -205,6 +205,14 @@ def read_integers(table: pa.Table, name: str, absent: int = 0) -> Ints:
     return np.asarray(values.to_numpy(), dtype=np.int64)
 
 
+def measure_between(every: pa.Table) -> Ints:
+    """Return of each training step of a `steps` table how long the rows take that lie between it and the one before."""
+    is_train = np.asarray(pc.equal(every["kind"].cast(pa.string()), "train").to_numpy(zero_copy_only=False), np.bool_)
+    before = np.cumsum(np.where(is_train, 0, read_integers(every, "duration_ns")))[is_train]
+    found: Ints = np.diff(before, prepend=before[:1])
+    return found
+
+
 def _find_warm_up(duration: Ints) -> Mask:
     count = len(duration)
     mask = np.zeros(count, dtype=bool)
@@ -226,7 +234,8 @@ def _find_probed(train: pa.Table) -> Mask:
     return read_integers(train, "probed") > 0
 
 
-def _find_stood(train: pa.Table) -> Mask:
+def find_stood(train: pa.Table) -> Mask:
+    """Say of training steps whether the job stood still in them, as `mark_stood` was told."""
     told = json.loads((train.schema.metadata or {}).get(_STOOD, b"{}"))
     step, duration = read_integers(train, "step"), read_integers(train, "duration_ns")
     found = np.zeros(train.num_rows, np.bool_)

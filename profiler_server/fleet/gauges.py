@@ -21,7 +21,8 @@ from collector.format.schema import layout
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest, RunState
 from collector.format.standing import find_standing
-from collector.format.steps import read_integers, train_steps
+from collector.format.standstills import read_standstills
+from collector.format.steps import find_stood, mark_stood, measure_between, read_integers, train_steps
 from profiler_server.store.cache.background import Background
 from profiler_server.store.cache.memory import MemoryCache
 from profiler_server.store.catalog import Catalog
@@ -60,7 +61,9 @@ _STEPS_LOST = "steps_lost"
 
 @dataclass(frozen=True)
 class RankGauges:
-    """The last steps of one rank. `own_ns` is the mean step without being held in collectives; None without a step."""
+    """The last steps of one rank. `own_ns` is the mean step without being held in collectives, `between_ns` what lies
+    between steps; None without a step.
+    """
 
     rank: int
     state: RunState
@@ -69,6 +72,7 @@ class RankGauges:
     lost_steps: bool
     step_ns: float | None = None
     own_ns: float | None = None
+    between_ns: float | None = None
     phases_ns: Mapping[str, float] | None = None
 
 
@@ -235,13 +239,19 @@ def _describe(rank: RankRun, manifest: RankManifest, state: RunState) -> RankGau
 def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankGauges:
     # Rows between steps, and those in detailed windows, come in between.
     rows = read_last_rows(rank.folder, "steps", _COLUMNS, 4 * RECENT_STEPS)
-    train = train_steps(count_as_steps(rows).steps)
-    kept = np.flatnonzero(read_integers(train, "detailed") + read_integers(train, "probed") == 0)[-RECENT_STEPS:]
+    stood = {one.step: one.for_ns for one in read_standstills(rank.rank, manifest.facts)}
+    counted = count_as_steps(mark_stood(rows, stood))
+    train = train_steps(counted.steps)
+    is_apart = (read_integers(train, "detailed") > 0) | (read_integers(train, "probed") > 0) | find_stood(train)
+    kept = np.flatnonzero(~is_apart)[-RECENT_STEPS:]
     known = _describe(rank, manifest, state)
     if not len(kept):
         return known
     phases = {name: float(read_integers(train, f"{name}_ns")[kept].mean()) for name in PHASE_NAMES}
     step = float(read_integers(train, "duration_ns")[kept].mean())
+    # Behind a detailed window and a standstill lies what these cost.
+    usual = kept[~is_apart[np.maximum(kept - 1, 0)]]
+    between = 0.0 if counted.infers else float(measure_between(counted.every)[usual].sum()) / len(kept)
     return RankGauges(
         known.rank,
         state,
@@ -250,6 +260,7 @@ def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankG
         known.lost_steps,
         step,
         step - phases["communication"],
+        between,
         phases,
     )
 
@@ -276,11 +287,15 @@ def _sum_up(entry: RunEntry, ranks: Sequence[RankGauges]) -> RunGauges:
 
 
 def _find_slowest(timed: Sequence[RankGauges]) -> tuple[int | None, float | None]:
-    if len(timed) < 2:
+    """Return the rank with most work of its own, and that over the median of the others; what all of them do between
+    steps keeps none waiting. None where nothing tells working from waiting."""
+    if len(timed) < 2 or not any((rank.phases_ns or {})["communication"] for rank in timed):
         return None, None
-    slowest = max(timed, key=lambda rank: rank.own_ns or 0.0)
-    others = float(np.median([rank.own_ns or 0.0 for rank in timed if rank is not slowest]))
-    return (slowest.rank, (slowest.own_ns or 0.0) / others) if others > 0 else (None, None)
+    least = min(rank.between_ns or 0.0 for rank in timed)
+    own = {rank.rank: (rank.own_ns or 0.0) + (rank.between_ns or 0.0) - least for rank in timed}
+    slowest = max(own, key=lambda number: own[number])
+    others = float(np.median([value for number, value in own.items() if number != slowest]))
+    return (slowest, own[slowest] / others) if others > 0 else (None, None)
 
 
 def _find_state(states: Sequence[RunState]) -> RunState:

@@ -22,10 +22,10 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableMissingError
 from collector.format.schema.manifest import RunState
 from collector.format.standstills import Standstill, read_standstills
-from collector.format.steps import read_integers, select_steps, train_steps
+from collector.format.steps import measure_between, read_integers, select_steps, train_steps
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.ranks.calls import MOST_CALLS, Calls, read_calls
-from profiler_server.analysis.ranks.together import NO_STEPS, RankSteps, measure_between, read_steps
+from profiler_server.analysis.ranks.together import NO_STEPS, RankSteps, read_steps
 from profiler_server.analysis.ranks.tracks import NO_TRACK, Track, read_track
 from profiler_server.analysis.results import DeviceTimes
 from profiler_server.store.cache.all_ranks import AllRanks, SoFar, Wanted

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from collector.format.intervals import Floats, Ints, Mask
 from collector.format.phases import PHASE_NAMES
@@ -115,14 +114,6 @@ def choose_steps(step: Ints, every: int) -> Mask:
         return np.ones(len(step), np.bool_)
     chosen: Mask = step.astype(np.uint64) * _GOLDEN < np.uint64((1 << 64) // every)
     return chosen
-
-
-def measure_between(every: pa.Table) -> Ints:
-    """Return of each training step of a `steps` table how long the rows take that lie between it and the one before."""
-    is_train = np.asarray(pc.equal(every["kind"].cast(pa.string()), "train").to_numpy(zero_copy_only=False), np.bool_)
-    before = np.cumsum(np.where(is_train, 0, read_integers(every, "duration_ns")))[is_train]
-    found: Ints = np.diff(before, prepend=before[:1])
-    return found
 
 
 def _measure_meetings(train: pa.Table, selection: StepSelection, between_ns: Ints) -> Floats:

@@ -63,6 +63,35 @@ def test_the_slowest_rank_is_that_with_most_work_of_its_own(tmp_path: Path) -> N
     assert gauges.slowdown_ratio == pytest.approx(1.5, rel=0.01)
 
 
+def test_a_rank_that_evaluates_while_the_others_wait_is_the_slowest(tmp_path: Path) -> None:
+    run = build_live_run(tmp_path / "now", ranks=3)
+    for rank in range(3):
+        rows = build_steps(RunPlan(phases_ms={**HEALTHY_STEP_MS, "communication": 1.0 if rank == 1 else 5.0}))
+        evaluation = {"kind": "eval", "step": 30, "index": 30, "duration_ns": 160 * MS, "detailed": False}
+        write_steps(run, rank, [*rows[:30], {**rows[29], **evaluation}, *rows[30:]] if rank == 1 else rows)
+    gauges = read(tmp_path)["now"]
+    assert gauges.slowest_rank == 1
+    assert gauges.slowdown_ratio == pytest.approx(1 + 160 / 37 / sum(HEALTHY_STEP_MS.values()), rel=0.01)
+
+
+def test_a_job_whose_waiting_was_not_seen_has_no_slowest_rank(tmp_path: Path) -> None:
+    run = build_live_run(tmp_path / "now", ranks=2)
+    for rank in range(2):
+        write_steps(run, rank, build_steps(RunPlan(phases_ms={**HEALTHY_STEP_MS, "forward": 20.0 + rank})))
+    assert read(tmp_path)["now"].slowest_rank is None
+
+
+def test_a_standstill_that_the_job_got_over_is_in_no_mean(tmp_path: Path) -> None:
+    run = build_live_run(tmp_path / "now")
+    rows = build_steps(RunPlan())
+    rows[30]["duration_ns"] += 20_000 * MS
+    write_steps(run, 0, rows)
+    stood = {"step": rows[30]["step"], "for_ns": 20_000 * MS, "ended_unix_ns": 1}
+    edit_rank(run, 0, facts={"standstills": [stood]})
+    gauges = read(tmp_path)["now"]
+    assert gauges.step_ns == pytest.approx(sum(HEALTHY_STEP_MS.values()) * MS, rel=0.02)
+
+
 def test_what_was_lost_is_summed_over_the_ranks(tmp_path: Path) -> None:
     run = build_live_run(tmp_path / "now", ranks=2)
     edit_rank(run, 0, events_lost=5)
