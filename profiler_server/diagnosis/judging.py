@@ -23,7 +23,7 @@ from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Claim, Finding, Rule
 from profiler_server.diagnosis.limits import MIN_STEPS
 from profiler_server.diagnosis.measuring import measure_case
-from profiler_server.diagnosis.rank_sentences import describe_standing, recall_standstills
+from profiler_server.diagnosis.rank_sentences import describe_standing, recall_end, recall_standstills
 from profiler_server.diagnosis.ranking import (
     Fixed,
     make_claim,
@@ -62,8 +62,8 @@ def _judge_run(run: Run, rank: int) -> Diagnosis:
     ranks = [run.read_rank(number) for number in run.ranks]
     standing = find_standing(ranks)
     if standing is None:
-        stood = recall_standstills(ranks)
-        return replace(found, sentence=f"{found.sentence} {stood}") if stood else found
+        told = " ".join(filter(None, (found.sentence, recall_end(run), recall_standstills(ranks))))
+        return replace(found, sentence=told)
     until_then = f" Until then: {found.limit}" if found.limit else ""
     return replace(found, sentence=f"{describe_standing(standing)}{until_then}")
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collector.format.phases import PHASE_LABELS
 from collector.format.places import describe_place, say_stack
 from collector.format.rank import RankRun
+from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.wording import format_ranks_named
 from collector.format.standing import Standing, say_standing
@@ -16,8 +17,9 @@ from collector.format.standstills import Standstill, read_standstills, say_stand
 from collector.format.stops import Stop, name_group
 from profiler_server.analysis.ranks.causes import BETWEEN, COLLECTING, STARVED, Cause
 from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
-from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun
+from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun, summarize_ranks
 from profiler_server.analysis.ranks.slow_calls import SlowCall, find_slow_call
+from profiler_server.analysis.ranks.stopped import find_stop
 from profiler_server.analysis.ranks.stragglers import HeavyStage, Judgement, Rotation, Straggler, judge_ranks
 from profiler_server.format import format_bytes, format_duration, format_share, shorten_middle
 
@@ -67,6 +69,14 @@ def describe_stop(stop: Stop) -> str:
     more = f", {stop.elsewhere:,} more in others" if stop.elsewhere else ""
     what = f"collective {stop.number:,}{like}{name_group(stop)}"
     return f"{who} never entered {what}; {waits} waiting in it when the job ended{more}. {where}"
+
+
+def recall_end(run: Run) -> str:
+    """Say which rank the others waited for when a job was cut off; "" for one that was not, and where nobody waited."""
+    if len(run.ranks) < 2 or run.manifest.source != "collector":
+        return ""
+    stop = find_stop(summarize_ranks(run))
+    return describe_stop(stop) if stop is not None else ""
 
 
 def describe_standing(found: Standing) -> str:

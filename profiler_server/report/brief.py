@@ -15,7 +15,7 @@ from profiler_server.analysis.ranks.ranks import find_noun, summarize_ranks
 from profiler_server.analysis.results import Diagnosis, Suggestion
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.diagnosis.rank_sentences import describe_straggler, recall_standstills
+from profiler_server.diagnosis.rank_sentences import describe_straggler, recall_end, recall_standstills
 from profiler_server.format import format_duration, format_share
 from profiler_server.report.text import NOTHING_PAYS
 
@@ -33,8 +33,8 @@ def write_brief(run: Run, rank: int | None = None) -> list[str]:
         return [hang.sentence]
     if find_standing(ranks) is not None:
         return [found.sentence]
-    stood = recall_standstills(ranks)
-    return [*_say(chosen, found), *_name_slow_rank(run, found), *([stood] if stood else [])]
+    told = [line for line in (recall_end(run), recall_standstills(ranks)) if line]
+    return [*_say(chosen, found), *_name_slow_rank(run, found), *told]
 
 
 def _name_slow_rank(run: Run, found: Diagnosis) -> list[str]:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from collector.format.run import open_run
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.stopped import find_stop
-from profiler_server.diagnosis.rank_sentences import describe_stop
+from profiler_server.diagnosis.judging import diagnose
+from profiler_server.diagnosis.rank_sentences import describe_stop, recall_end
+from profiler_server.report.brief import write_brief
 from tests.support.jobs import JobPlan, make_job, summarize_job
+from tests.support.live import edit_rank
+from tests.support.machines import build_ranks
 
 WAITS = {"step": 41, "phase": "communication", "after": "backward", "in_collective": True, "ended": 811}
 CALL = {"name": "allreduce", "bytes": 25 << 20, "is_begun": True}
@@ -60,3 +66,15 @@ def test_what_is_told_wrongly_is_no_place(moment: Any) -> None:
 def test_a_job_that_ended_by_itself_did_not_stop() -> None:
     ranks = [replace(rank, state="complete") for rank in stop(WAITS, FETCHES)]
     assert find_stop(ranks) is None
+
+
+def test_pages_and_terminal_say_whom_the_ranks_of_a_killed_job_waited_for(tmp_path: Path) -> None:
+    path = build_ranks(tmp_path / "run", 2)
+    assert recall_end(open_run(path)) == ""
+    for rank, moment in enumerate(({**WAITS, "next": CALL}, FETCHES)):
+        edit_rank(path, rank, state="crashed", facts={"moment": moment}, ended_unix_ns=1)
+    run = open_run(path)
+    said = recall_end(run)
+    assert said.startswith("Rank 1 never entered collective 812")
+    assert said in diagnose(run, 0).sentence
+    assert said in write_brief(run)
