@@ -114,8 +114,9 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
     if what_if.feeds:  # no loading at all is the most that can be gained
         unfed_ns = predict_without_loading(loop, changed)
         low = max(low, min(predicted, unfed_ns) - doubt.chance_ns)
-    eased = 1.0 - (EASED_FRAC * gain / now_ns if what_if.eases and now_ns else 0.0)
-    low = min(low, predicted * eased)
+    quickest = min(predicted, best)
+    eased = 1.0 - (EASED_FRAC * (now_ns - quickest) / now_ns if what_if.eases and now_ns else 0.0)
+    low = min(low, quickest * eased)
     high = max(predicted, now_ns - gain * least) + doubt.step_ns
     if fed is not None:
         low, high = max(fed.low_ns, low), min(max(fed.high_ns, predicted), high)

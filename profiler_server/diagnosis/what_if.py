@@ -92,7 +92,10 @@ def scale_stages(case: Case, batches: BatchTimes, stages: tuple[str, ...], facto
 
         return change
 
-    return replace(feed(case, leave(factor), find_spared_ns(case)), best=leave(0.0))
+    found = feed(case, leave(factor), find_spared_ns(case))
+    # Without workers the training thread does this work, too.
+    alone = not case.loading.loop.model.workers and not case.device.is_used
+    return replace(found, best=leave(0.0), eases=alone)
 
 
 def shorten_step(case: Case, part: str, part_ns: float, saved_frac: float) -> WhatIf:
