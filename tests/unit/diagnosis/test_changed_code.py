@@ -105,3 +105,13 @@ def test_of_workers_that_are_always_busy_the_usual_batch_tells_what_a_free_inter
     found = take_over([2.0] * 30 + [60.0] * 9 + [2.0])
     assert found.idle_ns == pytest.approx(2 * MS)
     assert found.held_ns > 10 * MS
+
+
+def test_samples_fetched_one_by_one_push_the_model_out_of_the_caches_of_their_own_thread_only(tmp_path: Path) -> None:
+    plant = PLANTED["in_memory_fetch"]
+    found = advise(tmp_path / "run", "in_memory_fetch", plant)
+    computing_ms = sum(plant.plan.phases_ms[name] for name in ("forward", "backward", "optimizer"))
+    left_ms = sum(plant.plan.phases_ms.values()) - plant.plan.phases_ms["data_wait"]
+    assert found.predicted_step_ns is not None
+    assert left_ms - 0.15 * computing_ms < found.predicted_step_ns / MS < left_ms
+    assert found.shortens == ()
