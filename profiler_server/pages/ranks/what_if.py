@@ -15,6 +15,8 @@ MOST_ROWS = 8
 """Ranks and operations that are listed, the worst first."""
 LEAST_GAIN_NS = 100_000.0
 _LEAST_LOSS = 0.005
+_COMMUNICATION = "communication"
+"""The part of the work of ranks that meet once in a step."""
 _OTHER_LABELS = {BETWEEN: "Between steps"}
 Key = TypeVar("Key", int, str)
 
@@ -66,10 +68,7 @@ def say_slowdown(found: WhatIf) -> str:
         return ""
     if found.waste_frac < _LEAST_LOSS:
         return "If each rank took the mean time of all for the same work, the step would be as long as it is."
-    text = (
-        f"If each rank took the mean time of all for the same work, the step would be {format_share(found.waste_frac)} shorter "
-        f"(slowdown {found.slowdown:.2f})."
-    )
+    text = _say_loss(found.slowdown, found.waste_frac, found.by_operation or {})
     gains = _choose_gains(found)
     best = max(gains, key=lambda rank: gains[rank], default=None)
     if best is not None and gains[best] > 0:
@@ -77,6 +76,19 @@ def say_slowdown(found: WhatIf) -> str:
     if found.stage_share is not None and found.stage_share >= 0.5:
         text += f" The last stage accounts for {format_share(found.stage_share)} of the loss: move layers to earlier stages."
     return text
+
+
+def _say_loss(slowdown: float, waste_frac: float, by_operation: Mapping[str, float]) -> str:
+    """Say what unlike ranks cost, apart from communication that takes now short and now long, which is no rank's fault."""
+    whole = f"{format_share(waste_frac)} shorter (slowdown {slowdown:.2f})"
+    varying = by_operation.get(_COMMUNICATION, 1.0)
+    if varying - 1.0 < _LEAST_LOSS:
+        return f"If each rank took the mean time of all for the same work, the step would be {whole}."
+    of_ranks = max(1.0 - varying / slowdown, 0.0)
+    return (
+        f"If each rank took the mean time of all for the same work, the step would be {format_share(of_ranks)} shorter; if "
+        f"communication took as long as in the median step as well, {whole}."
+    )
 
 
 def _choose_gains(found: WhatIf) -> Mapping[int, float]:

@@ -38,6 +38,15 @@ def test_an_even_job_has_nothing_to_mend() -> None:
     assert "alone at that mean" not in say_slowdown(found)
 
 
+def test_communication_that_varies_is_told_apart_from_unlike_ranks() -> None:
+    # As measured 125 ms; with even ranks 120 ms, and with the communication of the median step as well 100 ms.
+    found = WhatIf(slowdown=1.25, waste_frac=0.2, by_operation={"forward": 1.05, "communication": 1.2})
+    said = say_slowdown(found)
+    assert (
+        "the step would be 4.0 % shorter; if communication took as long as in the median step as well, 20.0 %" in said
+    )
+
+
 def test_a_last_stage_that_is_too_heavy_is_named() -> None:
     found = WhatIf(slowdown=1.2, waste_frac=0.17, discrepancy_frac=0.0, stage_share=0.9)
     assert "The last stage accounts for 90.0 % of the loss" in say_slowdown(found)
