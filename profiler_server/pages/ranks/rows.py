@@ -132,9 +132,10 @@ def list_rows(
     order: Order, ranks: Sequence[RankSummary], judged: Judgement, devices: Mapping[int, DeviceTimes]
 ) -> RankTable:
     """List the ranks that are shown."""
-    longest = max((rank.own_ns for rank in ranks), default=0.0)
+    own = measure_own(ranks)
+    longest = max(own.values(), default=0.0)
     return RankTable(
-        rows=tuple(_view(rank, judged, devices.get(rank.rank), longest) for rank in order.shown),
+        rows=tuple(_view(rank, judged, devices.get(rank.rank), own[rank.rank], longest) for rank in order.shown),
         sort=order.sort,
         has_hosts=len({rank.host for rank in ranks}) > 1,
         has_device=bool(devices),
@@ -192,7 +193,14 @@ def _view_host(
     )
 
 
-def _view(rank: RankSummary, judged: Judgement, device: DeviceTimes | None, longest: float) -> RankRow:
+def measure_own(ranks: Sequence[RankSummary]) -> dict[int, float]:
+    """Return what each rank works in the mean step, with what it does between steps and others do not."""
+    between = {rank.rank: float(rank.together.between_ns.mean()) for rank in ranks if len(rank.together.between_ns)}
+    least = min(between.values(), default=0.0)
+    return {rank.rank: rank.own_ns + between.get(rank.rank, least) - least for rank in ranks}
+
+
+def _view(rank: RankSummary, judged: Judgement, device: DeviceTimes | None, own_ns: float, longest: float) -> RankRow:
     straggler = judged.straggler
     slowest = straggler is not None and straggler.rank == rank.rank
     return RankRow(
@@ -200,9 +208,9 @@ def _view(rank: RankSummary, judged: Judgement, device: DeviceTimes | None, long
         host=shorten_middle(rank.host, 32),
         steps=format_count(rank.steps),
         step=_write(rank, rank.step_ns),
-        own=_write(rank, rank.own_ns),
-        own_frac=rank.own_ns / longest if longest else 0.0,
-        behind=_write_behind(rank, judged),
+        own=_write(rank, own_ns),
+        own_frac=own_ns / longest if longest else 0.0,
+        behind=_write_behind(rank, own_ns, judged),
         blame=_write_known(judged.blame_ns, rank.rank, format_duration),
         last=_write_known(judged.last_frac, rank.rank, format_share),
         data_wait=_write(rank, rank.phases_ns.get("data_wait", 0.0)),
@@ -225,7 +233,7 @@ def _write(rank: RankSummary, value_ns: float) -> str:
     return format_duration(value_ns) if rank.steps else ABSENT
 
 
-def _write_behind(rank: RankSummary, judged: Judgement) -> str:
+def _write_behind(rank: RankSummary, own_ns: float, judged: Judgement) -> str:
     """Return how far a rank is from the median of the others of the slowest, as a share of the step: one yardstick for
     all, and that of the sentences."""
     straggler = judged.straggler
@@ -233,4 +241,4 @@ def _write_behind(rank: RankSummary, judged: Judgement) -> str:
         return ""
     if rank.rank == straggler.rank:
         return format_change(straggler.late_frac)
-    return format_change((rank.own_ns - straggler.others_ns) / judged.step_ns)
+    return format_change((own_ns - straggler.others_ns) / judged.step_ns)

@@ -74,7 +74,8 @@ def say_slowdown(found: WhatIf) -> str:
     if best is not None and gains[best] > 0:
         text += f" Rank {best} alone at that mean gains {format_duration(gains[best])} a step."
     if found.stage_share is not None and found.stage_share >= 0.5:
-        text += f" The last stage accounts for {format_share(found.stage_share)} of the loss: move layers to earlier stages."
+        part = format_share(found.stage_share) if found.stage_share < 1.0 else "all"
+        text += f" The last stage accounts for {part} of the loss: move layers to earlier stages."
     return text
 
 

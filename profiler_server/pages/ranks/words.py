@@ -34,10 +34,8 @@ def list_stats(manifest: RunManifest, ranks: Sequence[RankSummary], judged: Judg
         Stat(f"Mean {noun}", format_duration(float(steps.mean())), f"{_span(steps)} over the ranks"),
     ]
     if straggler is not None:
-        own_ns = next(rank.own_ns for rank in known if rank.rank == straggler.rank)
-        stats.append(
-            Stat("Slowest rank", f"rank {straggler.rank}", f"{format_duration(own_ns)} outside of collectives")
-        )
+        own = f"{format_duration(straggler.own_ns)} outside of collectives"
+        stats.append(Stat("Slowest rank", f"rank {straggler.rank}", own))
         label = "Median of the others" if straggler.others > 1 else "The other rank"
         stats.append(Stat(label, format_duration(straggler.others_ns), "outside of collectives"))
     if judged.meetings and not judged.is_hidden:

@@ -50,6 +50,9 @@ def test_communication_that_varies_is_told_apart_from_unlike_ranks() -> None:
 def test_a_last_stage_that_is_too_heavy_is_named() -> None:
     found = WhatIf(slowdown=1.2, waste_frac=0.17, discrepancy_frac=0.0, stage_share=0.9)
     assert "The last stage accounts for 90.0 % of the loss" in say_slowdown(found)
+    # Mended alone it gains more than all ranks at the mean: the others have less work then.
+    more = WhatIf(slowdown=1.2, waste_frac=0.17, discrepancy_frac=0.0, stage_share=1.22)
+    assert "The last stage accounts for all of the loss" in say_slowdown(more)
 
 
 def test_without_figures_the_reason_is_shown() -> None:

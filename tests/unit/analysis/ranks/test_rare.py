@@ -17,6 +17,9 @@ from profiler_server.analysis.ranks.stragglers import Judgement, judge_ranks
 from profiler_server.analysis.ranks.together import choose_steps
 from profiler_server.analysis.what_if.reading import ask_what_if
 from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
+from profiler_server.format import format_duration
+from profiler_server.pages.ranks.rows import measure_own
+from profiler_server.pages.ranks.words import list_stats
 from tests.support.jobs import JobPlan, make_job, summarize_job
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import MS, RunPlan, build_run, build_steps
@@ -89,6 +92,11 @@ def test_the_rank_that_evaluates_while_the_others_wait_is_named(tmp_path: Path, 
     assert (judged.straggler.rank, judged.straggler.is_slow) == (0, True)
     assert judged.straggler.gain_ns == pytest.approx(LONG / EVERY, rel=0.25)
     assert "work between its steps, such as an evaluation" in describe_straggler(judged)
+    ranks = summarize_ranks(open_run(tmp_path / "run"))
+    own = measure_own(ranks)
+    assert own[0] - own[1] == pytest.approx(LONG / EVERY, rel=0.25)
+    shown = {stat.label: stat for stat in list_stats(open_run(tmp_path / "run").manifest, ranks, judged)}
+    assert shown["Slowest rank"].note.startswith(format_duration(judged.straggler.own_ns))
     found = ask_what_if(open_run(tmp_path / "run"))
     assert found is not None
     assert abs(found.discrepancy_frac or 1.0) < 0.02
