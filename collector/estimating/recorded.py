@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.arrays import fill_in_proportion
 from collector.format.intervals import Ints
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import TableMissingError, UsageError
@@ -16,6 +17,7 @@ from collector.format.steps import SELECTED_COLUMNS, read_integers, select_steps
 
 MOST_BATCHES = 400
 _READING, _COLLATING = ("read", "transform"), ("collate", "send")
+_STAGES = (*_READING, *_COLLATING)
 _COLUMNS = ("stage", "kind", "loader", "epoch", "batch", "duration_ns", "cpu_ns", "items", "bytes")
 
 
@@ -65,7 +67,7 @@ def _read_work(rank: RankRun) -> pa.Table | None:
         rows = rank.table("stages", _COLUMNS, pc.field("loader").is_valid() & pc.field("batch").is_valid())
     except TableMissingError:
         return None
-    stages = pa.array([*_READING, *_COLLATING], pa.string())
+    stages = pa.array(_STAGES, pa.string())
     wanted = pc.and_(
         pc.equal(rows["kind"].cast(pa.string()), "work"), pc.is_in(rows["stage"].cast(pa.string()), stages)
     )
@@ -82,9 +84,11 @@ def _sum_batches(rows: pa.Table) -> RecordedBatches:
     batches, place = np.unique(key, return_inverse=True)
     duration = read_integers(rows, "duration_ns")
     known = pc.is_valid(rows["cpu_ns"]).to_numpy()
-    # Work of which nobody said how much was on a processor is taken for work on one.
-    cpu = np.where(known, np.minimum(read_integers(rows, "cpu_ns"), duration), duration)
     stage = rows["stage"].cast(pa.string())
+    # A stage of which nobody said how much was on a processor is taken for work on one.
+    codes = np.array([_STAGES.index(name) for name in stage.to_pylist()])
+    counted = np.minimum(read_integers(rows, "cpu_ns"), duration)
+    cpu = fill_in_proportion(counted, duration, known, codes, unknown_frac=1.0).astype(np.int64)
 
     def add(names: tuple[str, ...], values: Ints) -> tuple[int, ...]:
         of_stage = pc.is_in(stage, pa.array(names, pa.string())).to_numpy()

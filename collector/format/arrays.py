@@ -22,6 +22,27 @@ _LISTED = (
 )
 
 
+def fill_in_proportion(
+    part: npt.NDArray[Any],
+    whole: npt.NDArray[Any],
+    known: npt.NDArray[np.bool_],
+    groups: npt.NDArray[Any],
+    unknown_frac: float = 0.0,
+) -> npt.NDArray[np.float64]:
+    """Return parts of wholes; those that are not known are as large as the known ones of their group are together.
+
+    In a group of which no part is known they are `unknown_frac` of the whole.
+    """
+    filled = np.where(known, part, unknown_frac * whole).astype(np.float64)
+    for group in np.unique(groups[~known]):
+        of_group = groups == group
+        told = float(whole[of_group & known].sum())
+        if told > 0:
+            missing = of_group & ~known
+            filled[missing] = whole[missing] * (float(part[of_group & known].sum()) / told)
+    return filled
+
+
 def from_numbers(values: npt.NDArray[Any], absent: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """Return numbers or truth values, null where they are absent."""
     if values.dtype.kind not in _PLAIN_KINDS or not values.dtype.isnative:

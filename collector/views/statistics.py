@@ -42,7 +42,8 @@ class Statistics:
 
     `table` has a row for each stage and kind of time (work, input_wait, output_wait, setup, cleanup), summed over its
     replicas; `wall_frac` is the mean share of the wall time that a replica spent so. `loader` is null for stages of
-    the script's own, `cpu_ns` and `bytes` where nobody counted them.
+    the script's own, `cpu_ns` and `bytes` where nobody counted them. Where some batches were looked into only, `cpu_ns`
+    is extended to all of them.
     """
 
     name: str
@@ -111,12 +112,17 @@ def _sum_stages(rank: RankRun, wall_ns: int) -> pa.Table:
         return _SCHEMA.empty_table()
     for name in ("stage", "kind"):
         rows = rows.set_column(rows.schema.get_field_index(name), name, rows[name].cast(pa.string()))
-    sums = rows.group_by(["loader", "stage", "kind"], use_threads=False).aggregate(
-        [
-            ("replica", "count_distinct"),
-            ("duration_ns", "count"),
-            *((column, "sum") for column in ("duration_ns", "cpu_ns", "items", "bytes")),
-        ]
+    counted_of_ns = pc.if_else(pc.is_valid(rows["cpu_ns"]), rows["duration_ns"], 0)
+    sums = (
+        rows.append_column("counted_of_ns", counted_of_ns)
+        .group_by(["loader", "stage", "kind"], use_threads=False)
+        .aggregate(
+            [
+                ("replica", "count_distinct"),
+                ("duration_ns", "count"),
+                *((column, "sum") for column in ("duration_ns", "cpu_ns", "counted_of_ns", "items", "bytes")),
+            ]
+        )
     )
     replicas = sums["replica_count_distinct"]
     columns = {
@@ -126,7 +132,7 @@ def _sum_stages(rank: RankRun, wall_ns: int) -> pa.Table:
         "replicas": replicas,
         "count": sums["duration_ns_count"],
         "total_ns": sums["duration_ns_sum"],
-        "cpu_ns": sums["cpu_ns_sum"],
+        "cpu_ns": _extend_counted(sums),
         "wall_frac": pc.divide(
             sums["duration_ns_sum"].cast(pa.float64()), pc.multiply(replicas, max(wall_ns, 1)).cast(pa.float64())
         ),
@@ -136,6 +142,15 @@ def _sum_stages(rank: RankRun, wall_ns: int) -> pa.Table:
     found = pa.table({name: columns[name] for name in _SCHEMA.names}).cast(_SCHEMA)
     order = sorted(range(found.num_rows), key=lambda place: _place(found.slice(place, 1).to_pylist()[0]))
     return found.take(pa.array(order, pa.int64()))
+
+
+def _extend_counted(sums: pa.Table) -> pa.Array:
+    """Return the processor time of all rows, where that of some was counted: cheap samples are looked into now and then."""
+    whole, counted_of, counted = (
+        sums[f"{name}_sum"].cast(pa.float64()) for name in ("duration_ns", "counted_of_ns", "cpu_ns")
+    )
+    is_partly = pc.and_(pc.greater(counted_of, 0), pc.less(counted_of, whole))
+    return pc.if_else(is_partly, pc.round(pc.divide(pc.multiply(counted, whole), counted_of)), counted)
 
 
 def _place(row: dict[str, Any]) -> tuple[bool, int, int, str, int]:

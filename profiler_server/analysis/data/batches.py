@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.arrays import fill_in_proportion
 from collector.format.intervals import Floats
 from collector.format.parts import find_files
 from collector.format.run import RankRun
@@ -92,6 +93,7 @@ def _pivot(rows: pa.Table) -> BatchTimes | None:
     key = (read_integers(rows, "epoch") << 36) + read_integers(rows, "batch")
     batches, place = np.unique(key, return_inverse=True)
     stages = np.asarray(rows["stage"].cast(pa.string()).to_pylist(), dtype=object)
+    codes = np.array([WORKER_STAGES.index(stage) for stage in stages])
     duration = read_integers(rows, "duration_ns").astype(np.float64)
     cpu_known = rows["cpu_ns"].is_valid().to_numpy()
     found: dict[str, Floats] = {}
@@ -106,7 +108,8 @@ def _pivot(rows: pa.Table) -> BatchTimes | None:
     whole = np.all([found[stage] > 0 for stage in usual], axis=0)
     if not whole.any():
         return None
-    cpu_rows = np.where(cpu_known, read_integers(rows, "cpu_ns"), 0)
+    # Cheap samples are looked into now and then only: the batches between are like those.
+    cpu_rows = fill_in_proportion(read_integers(rows, "cpu_ns"), duration, cpu_known, codes)
     cpu = np.bincount(place, cpu_rows, len(batches))
     send_cpu = np.bincount(place, cpu_rows * (stages == "send"), len(batches)).astype(np.float64)
     cpu_of = {stage: float(cpu_rows[stages == stage].sum()) for stage in found}
