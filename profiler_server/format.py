@@ -52,7 +52,7 @@ def format_share(value_frac: float | None) -> str:
 def format_change(change_frac: float) -> str:
     """Return a relative change as percent with its sign, `+3.0 %`; none where it rounds to zero."""
     text = f"{100.0 * change_frac:+.1f} %"
-    return text[1:] if text[1:] == "0.0 %" else text
+    return text[1:] if text[1:] == "0.0 %" else text.replace("-", "−")
 
 
 def format_shares(values_frac: Sequence[float], firm: Collection[int] = ()) -> tuple[str, ...]:

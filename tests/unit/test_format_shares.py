@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from profiler_server.format import (
     choose_time_unit,
+    format_change,
     format_number_of,
     format_phase_shares,
     format_share,
@@ -57,3 +58,10 @@ def test_no_sign_that_turns_text_round_is_shown() -> None:
 def test_a_share_that_a_verdict_quotes_reads_the_same_in_the_table() -> None:
     shown = format_phase_shares({"data_wait": 0.0, "forward": 0.40625, "communication": 0.18755, "tail": 0.4062})
     assert shown["communication"] == format_share(0.18755)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"), [(0.03, "+3.0 %"), (-0.186, "−18.6 %"), (0.0, "0.0 %"), (-0.0004, "0.0 %"), (0.0004, "0.0 %")]
+)
+def test_a_change_has_the_sign_that_its_figure_shows(change: float, text: str) -> None:
+    assert format_change(change) == text

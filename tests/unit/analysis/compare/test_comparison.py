@@ -200,5 +200,5 @@ def test_a_median_that_changed_the_other_way_is_said_beside_the_mean(tmp_path: P
     write_rows(b.folder, "steps", rows)
     found = summarize_comparison(compare_ranks(a, open_run(tmp_path / "b").rank(0)))
     assert found.startswith("B is slower by ")
-    assert "The median step changed by -4" in found
+    assert "The median step changed by −4" in found
     assert "The median" not in summarize_comparison(compare_ranks(a, a))
