@@ -53,6 +53,14 @@ def test_a_pair_is_judged_by_the_scatter_of_like_runs() -> None:
     assert found.change == pytest.approx(0.04)
 
 
+def test_a_run_that_others_of_the_program_reach_is_not_slower_than_a_quick_base() -> None:
+    found = compare_with_known_scatter(95.0, 101.5, BASE)
+    assert stats.t.sf(np.log(101.5 / 95.0) / (np.log(BASE).std(ddof=1) * np.sqrt(2)), 4) < 0.05
+    assert found.p == 0.05
+    assert found.least == pytest.approx(101.5 / 102.0 - 1)
+    assert compare_with_known_scatter(95.0, 102.5, BASE).least > 0
+
+
 def test_runs_that_do_not_scatter_are_what_they_are() -> None:
     same = np.full(3, 100.0)
     slower = compare_lists(same, np.full(3, 110.0))
