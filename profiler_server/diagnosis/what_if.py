@@ -174,12 +174,15 @@ def mend_ranks(case: Case, part: str) -> WhatIf:
     judged = case.ranks.judgement
     gain_ns = judged.straggler.gain_ns if judged.straggler is not None else 0.0
     saved_ns = max(case.steps.mean_ns - (judged.step_ns or case.steps.mean_ns) + gain_ns, 0.0)
-    return save_each_step(part, saved_ns)
+    # The others do not work less for it.
+    most_ns = case.steps.mean_ns - (judged.straggler.others_ns if judged.straggler is not None else 0.0)
+    return save_each_step(part, saved_ns, most_ns)
 
 
-def save_each_step(part: str, saved_ns: float) -> WhatIf:
-    """Return the what-if of so much less time in a part of each step, whatever else the step does."""
-    return WhatIf(lambda model: replace(model, extra_ns=model.extra_ns - saved_ns), {part: MOST_OF_DELAY * saved_ns})
+def save_each_step(part: str, saved_ns: float, most_ns: float = math.inf) -> WhatIf:
+    """Return the what-if of so much less time in a part of each step, of at most `most_ns`, whatever else the step does."""
+    most_ns = min(MOST_OF_DELAY * saved_ns, max(most_ns, saved_ns))
+    return WhatIf(lambda model: replace(model, extra_ns=model.extra_ns - saved_ns), {part: most_ns})
 
 
 def drop_extra(case: Case, saved_ns: float) -> WhatIf:

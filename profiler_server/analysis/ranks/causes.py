@@ -23,6 +23,8 @@ UNEVEN_FRAC = 0.03
 LEAST_UNEVEN_STEPS = 10
 LEAST_PAUSE_FRAC = 0.02
 LEAST_GAIN_FRAC = 0.01
+ONE_RANK_FRAC = 0.8
+"""A rank to which so many of the pauses come gains the job nothing by collecting when others do."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,8 @@ def weigh_garbage(together: StepsTogether) -> Garbage | None:
         return None
     pause, chance = float(together.collecting_ns[pauses].mean()), float(pauses.mean())
     hit = float(pauses.any(axis=0).mean())
-    if hit < 1.5 * chance:  # they collect together already
+    most = float(pauses.mean(axis=1).max())
+    if hit < 1.5 * chance or most > ONE_RANK_FRAC * hit:  # they collect together already, or one rank alone does
         return None
     gain = pause * (1.0 - (1.0 - chance) ** ranks - chance)
     return Garbage(pause, chance, gain) if gain >= LEAST_GAIN_FRAC * step_ns else None

@@ -137,3 +137,12 @@ def test_the_terminal_names_the_slow_rank_behind_better_advice(tmp_path: Path) -
     lines = write_brief(open_run(run.path))
     assert "rank 1 as fast" not in lines[1]
     assert lines[-1].startswith("Rank 1 holds the other rank up 15.0 ms a step")
+
+
+def test_a_slow_rank_that_is_mended_leaves_the_others_their_work(tmp_path: Path) -> None:
+    run = build_ranks(tmp_path / "run", 600.0, 0.0)
+    straggler = find_straggler(summarize_ranks(run))
+    assert straggler is not None
+    for rank in (0, 1):
+        (found,) = (entry for entry in diagnose(run, rank).suggestions if entry.rule == "fixed_straggler")
+        assert (found.predicted_low_ns or 0.0) >= 0.99 * straggler.others_ns
