@@ -15,7 +15,7 @@ from collector.format.schema.wording import format_ranks_named
 from collector.format.standing import Standing, say_standing
 from collector.format.standstills import Standstill, read_standstills, say_standstills
 from collector.format.stops import Stop, name_group
-from profiler_server.analysis.ranks.causes import BETWEEN, COLLECTING, STARVED, Cause
+from profiler_server.analysis.ranks.causes import BETWEEN, COLLECTING, SAVING, STARVED, Cause
 from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun, summarize_ranks
 from profiler_server.analysis.ranks.slow_calls import SlowCall, find_slow_call
@@ -31,6 +31,7 @@ _CAUSE_WORDS = {
     "h2d": "copying to the device",
     COLLECTING: "garbage collection",
     STARVED: "no free processor",
+    SAVING: "saving checkpoints",
     BETWEEN: "work between its steps, such as an evaluation",
 }
 LEAST_BEHIND_FRAC = 0.001

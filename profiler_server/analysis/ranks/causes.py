@@ -13,6 +13,7 @@ from profiler_server.analysis.ranks.together import COMMUNICATION, StepsTogether
 COLLECTING = "garbage"
 STARVED = "no_processor"
 BETWEEN = "between"
+SAVING = "checkpoint"
 BEHIND_PHASES_FRAC = 0.8
 """What lies behind phases is named as the cause, and not the phases, from this share of what is longer."""
 LEAST_CAUSE_FRAC = 0.05
@@ -30,7 +31,7 @@ ONE_RANK_FRAC = 0.8
 @dataclass(frozen=True)
 class Cause:
     """One part of the step that was longer: a phase; `garbage` for garbage collection within phases, `no_processor`
-    for time in which the training process had none, `between` for what lies between steps."""
+    for time in which the training process had none, `between` for what lies between steps, `checkpoint` for saving."""
 
     name: str
     excess_ns: float

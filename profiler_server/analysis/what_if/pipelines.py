@@ -7,21 +7,40 @@ from dataclasses import replace
 
 from collector.format.parts import find_files
 from collector.format.run import Run
+from profiler_server.analysis.ranks.causes import SAVING
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.stragglers import BEHIND_FRAC, HeavyStage, Judgement, judge_ranks
+from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.analysis.what_if.result import WhatIf
+
+SAVING_FRAC = 0.5
+_OUTSIDE = ("gap", "tail")
 
 
 def judge_run(run: Run, ranks: Sequence[RankSummary]) -> Judgement:
     """Judge who waits for whom, as the Ranks page, the rules and the report say it."""
-    found = judge_ranks(ranks)
+    found = _name_saving(run, ranks, judge_ranks(ranks))
     if found.straggler is None or not find_files(run.read_rank(ranks[0].rank).folder, "job_operations"):
         return found
     what_if = recall_what_if(run, ranks)
     if what_if is None or len(what_if.stages) < 2 or what_if.mend_rank_gain_ns is None:
         return found
     return _judge_pipeline(found, what_if, {rank.rank: rank for rank in ranks if rank.steps})
+
+
+def _name_saving(run: Run, ranks: Sequence[RankSummary], found: Judgement) -> Judgement:
+    """Name checkpoints as what makes a rank late where they take most of what it is late by, outside of its training."""
+    straggler = found.straggler
+    if straggler is None or not straggler.is_slow or not straggler.causes or straggler.causes[0].name not in _OUTSIDE:
+        return found
+    saved_ns = int(read_interruptions(run.read_rank(straggler.rank)).of_kind("checkpoint").duration_ns.sum())
+    steps = next(rank.steps for rank in ranks if rank.rank == straggler.rank)
+    first = straggler.causes[0]
+    if saved_ns / steps < SAVING_FRAC * first.excess_ns:
+        return found
+    causes = (replace(first, name=SAVING), *straggler.causes[1:])
+    return replace(found, straggler=replace(straggler, causes=causes))
 
 
 def _judge_pipeline(found: Judgement, what_if: WhatIf, ranks: dict[int, RankSummary]) -> Judgement:

@@ -15,6 +15,7 @@ from collector.format.schema import layout
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import Judgement, judge_ranks
 from profiler_server.analysis.ranks.together import choose_steps
+from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.analysis.what_if.reading import ask_what_if
 from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
 from profiler_server.format import format_duration
@@ -83,6 +84,16 @@ def test_the_rank_that_saves_now_and_then_is_named(tmp_path: Path) -> None:
     last, count = straggler.longest or (0, 0)
     assert last == count == 8
     assert f"{last} of the {count} in which the others waited by far the longest" in describe_evidence(judged)
+
+
+def test_checkpoints_are_named_where_they_are_what_the_rank_is_late_by(tmp_path: Path) -> None:
+    judge(tmp_path / "run", save)
+    run = open_run(tmp_path / "run")
+    said = {"id": 0, "name": "torch.save", "path": "torch.save", "thread_id": 1, "start_ns": 0, "failed": False}
+    for took_ns, cause in ((LONG // 4, "tail"), (LONG, "saving checkpoints")):
+        write_rows(run.rank(0).folder, "ranges", [{**said, "id": n, "duration_ns": took_ns} for n in range(8)])
+        judged = judge_run(run, summarize_ranks(open_run(tmp_path / "run")))
+        assert f": {cause}." in describe_straggler(judged)
 
 
 @pytest.mark.parametrize("says_end", [False, True])
