@@ -16,8 +16,6 @@ MOST_GROUPS = 32
 _MOST_MEMBERS = 1024
 _LONGEST_NAME = 100
 _LONGEST_STACK = 400
-_WITHOUT_CALLS = ("_functional_collectives.py", "distributed_c10d.py")
-"""Files of torch that wait for other ranks in calls that are not seen by themselves."""
 _NO_LABEL = ("", "undefined")
 
 
@@ -48,6 +46,8 @@ class Still:
     stack: str = ""
     works: bool = False
     """That the process computes, saves or compiles meanwhile."""
+    waits: bool = False
+    """That it is in torch's code for several ranks, where calls may not be seen by themselves."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,6 @@ class Place:
     @property
     def stands_alone(self) -> bool:
         return self.still is not None and self.still.for_ns >= self.still.alone_limit_ns
-
-    @property
-    def may_wait(self) -> bool:
-        """Whether it stands where torch waits for other ranks, in a call that is not seen by itself."""
-        return self.still is not None and any(file in self.still.stack for file in _WITHOUT_CALLS)
 
     def find_group(self, name: str | None) -> Group | None:
         return next((group for group, _ in self.counts if group.name == name), None)
@@ -169,7 +164,7 @@ def _read_still(told: Any) -> Still | None:
     for_ns, limit_ns, alone_ns = (time or 0 for time in times)
     stack = told.get("stack")
     words = stack[:_LONGEST_STACK] if isinstance(stack, str) else ""
-    return Still(for_ns, limit_ns, alone_ns, words, told.get("works") is True)
+    return Still(for_ns, limit_ns, alone_ns, words, told.get("works") is True, told.get("waits") is True)
 
 
 def _read_count(told: Any) -> tuple[Group, int] | None:

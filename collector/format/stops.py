@@ -168,7 +168,8 @@ def _find_in_backward(group: Group, places: Sequence[Place]) -> _Wait | None:
 
 def _choose(waits: Sequence[_Wait], places: Sequence[Place]) -> _Wait | None:
     """Return the wait that the others follow from, with only those ranks missing that wait nowhere themselves."""
-    held = {place.rank for wait in waits for place in wait.waiting} | {place.rank for place in places if place.may_wait}
+    held = {place.rank for wait in waits for place in wait.waiting}
+    held |= {place.rank for place in places if place.still is not None and place.still.waits}
     free = [
         _Wait(wait.group, wait.number, wait.waiting, left)
         for wait in waits

@@ -25,6 +25,7 @@ _LONGEST_NAME, _LONGEST_FILE = 160, 300
 _OURS = str(Path(__file__).resolve().parents[1]) + "/"
 _FETCH = ("torch/utils/data/_utils/fetch.py", "fetch")
 _NO_FRAME = -1
+_DISPATCH, _OF_RANKS = "/torch/_ops.py:", "/torch/distributed/"
 _LONG_WORK = (
     "torch/serialization.py",
     "torch/distributed/checkpoint/",
@@ -146,6 +147,12 @@ def find_place(text: str) -> str:
 def is_long_work(text: str) -> bool:
     """Say whether a stack is in code that saves, compiles or waits for a person."""
     return any(part in text for part in _LONG_WORK)
+
+
+def waits_for_ranks(text: str) -> bool:
+    """Say whether a stack ends in torch's code for several ranks, or in an operator that was called from there."""
+    inner = next((line for line in reversed(text.splitlines()) if _DISPATCH not in line), "")
+    return _OF_RANKS in inner
 
 
 def _cut_folder(line: str) -> str:

@@ -33,7 +33,7 @@ from collector.ring.clock import Clock
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.rows import UNKNOWN, Moment
 from collector.sidecar.silence import read_least_ns
-from collector.sidecar.stack_names import find_place, is_long_work
+from collector.sidecar.stack_names import find_place, is_long_work, waits_for_ranks
 from collector.sidecar.terminal import say_on_terminal
 
 START_TIMES = 10
@@ -118,6 +118,7 @@ class StandingAssembler(Assembler):
             "after": _name_phase(moment.previous),
             "stack": find_place(stack),
             "works": works,
+            "waits": waits_for_ranks(stack),
         }
 
     def _choose_kept(self) -> list[Standstill]:

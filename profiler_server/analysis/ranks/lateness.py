@@ -3,7 +3,8 @@
 The ranks of a group leave one meeting together. So the order in which they come to the next one follows from what each
 works in between, on its own clock: own work = begin of this meeting - end of the one before. Lateness is that less the
 median over the ranks. Own work and waiting together must be as long on every rank; by how much they differ is the
-residual, and lateness is not known any better than that.
+residual, and a single lateness is not known any better than that: it is how far apart the ranks leave a meeting, which
+the library and the scheduling of the hosts decide. Over several meetings it does not add up.
 """
 
 from __future__ import annotations

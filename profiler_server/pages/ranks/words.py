@@ -39,8 +39,11 @@ def list_stats(manifest: RunManifest, ranks: Sequence[RankSummary], judged: Judg
         label = "Median of the others" if straggler.others > 1 else "The other rank"
         stats.append(Stat(label, format_duration(straggler.others_ns), "outside of collectives"))
     if judged.meetings and not judged.is_hidden:
+        one = "collective" if judged.source == "collectives" else noun
         what = f"{judged.meetings:,} collectives" if judged.source == "collectives" else f"{judged.meetings:,} {noun}s"
-        stats.append(Stat("Lateness known to", f"± {format_duration(judged.residual_ns[1])}", f"in 95 % of {what}"))
+        known = f"± {format_duration(judged.residual_ns[1])}"
+        # By so much the ranks leave a meeting apart; over several meetings it does not add up.
+        stats.append(Stat(f"Lateness in one {one} known to", known, f"in 95 % of {what}; means are known better"))
     if wait.any():
         stats.append(
             Stat("Held in collectives", format_share(float((wait / steps).mean())), f"of the {noun}, mean of the ranks")

@@ -22,7 +22,7 @@ from collector.sidecar import process
 from collector.sidecar.assemblers.standing import StandingAssembler
 from collector.sidecar.rows import UNKNOWN, Moment
 from collector.sidecar.silence import VARIABLE
-from collector.sidecar.stack_names import find_place, is_long_work
+from collector.sidecar.stack_names import find_place, is_long_work, waits_for_ranks
 from collector.sidecar.terminal import describe_terminal, say_on_terminal
 from tests.support.live import build_live_run, edit_rank
 from tests.support.runs import RunPlan, build_steps
@@ -226,6 +226,15 @@ def test_a_stack_is_told_by_its_innermost_function_and_the_script_s() -> None:
     assert find_place("run (/usr/lib/python3.10/runpy.py:1)") == "run (runpy.py:1)"
     assert is_long_work("compile (/v/torch/_inductor/codecache.py:1)")
     assert not is_long_work(SLEEPS)
+
+
+def test_a_stack_in_a_collective_that_is_called_as_an_operator_waits_for_ranks() -> None:
+    operator = "OpOverloadPacket.__call__ (/v/torch/_ops.py:1279)"
+    called = "wait_tensor (/v/torch/distributed/_functional_collectives.py:142)"
+    assert waits_for_ranks(f"main (/home/me/train.py:3)\n{called}\n{operator}")
+    assert not waits_for_ranks(f"main (/home/me/train.py:3)\n{operator}")
+    assert not waits_for_ranks(f"forward (/v/torch/distributed/fsdp/api.py:3)\n{SLEEPS}")
+    assert not waits_for_ranks("")
 
 
 def write_to(target: int, text: str, known: bool = True) -> bool:
