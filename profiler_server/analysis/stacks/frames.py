@@ -9,7 +9,11 @@ from functools import lru_cache
 _FRAME = re.compile(r"(?P<name>.*) \((?P<file>.*):(?P<line>\d+)\)", re.DOTALL)
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/(?P<rest>.+)")
 _STANDARD = re.compile(r".*/lib(?:64)?/(?:python|pypy)3(?:\.\d+)?t?/(?P<rest>.+)")
-_INTERNAL = ("<frozen ", "<__array_function__")
+_INTERNAL = ("<frozen ", "<__array_function__", "<class ", "<attrs generated")
+_GENERATED = re.compile(r"<eval_with_key>.*|.*/torchinductor_[^/]*/.+", re.DOTALL)
+"""Files that torch.compile writes: nobody can look them up."""
+_CUT = "…"
+"""Stands in a recorded stack for the frames that were too many to keep."""
 _LONGEST_STACK, _LONGEST_LINE, _LONGEST_NAME, _LONGEST_FILE, _LONGEST_NUMBER = 200_000, 1_000, 200, 500, 9
 """What a recording writes is shorter; a table may come from anywhere."""
 _COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
@@ -29,6 +33,8 @@ _WRAPPERS = frozenset(
 )
 """What decorators call the function that they return; its code does not know the name of the one that is decorated."""
 _UNKNOWN = "(unknown)"
+_NOBODY = "?"
+"""The package of what is no frame of anybody's."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ def parse_frame(line: str) -> Frame:
         line = "".join(letter if letter.isprintable() else "?" for letter in line)
     found = _FRAME.fullmatch(line)
     if found is None or len(found["line"]) > _LONGEST_NUMBER:
-        return Frame(line[:_LONGEST_NAME] or _UNKNOWN, "", 0, "?")
+        return Frame(line[:_LONGEST_NAME] or _UNKNOWN, "", 0, _NOBODY)
     file = found["file"][-_LONGEST_FILE:]
     return Frame(found["name"][:_LONGEST_NAME], file, int(found["line"]), _find_package(file))
 
@@ -104,6 +110,10 @@ def parse_stack(text: str) -> tuple[Frame, ...]:
 
 def _find_package(file: str) -> str:
     """Return the package of a library, or the module of the standard library; empty for a file of the user's."""
+    if file == _CUT:
+        return _NOBODY
+    if _GENERATED.fullmatch(file):
+        return "torch"
     found = _PACKAGES.fullmatch(file) or _STANDARD.fullmatch(file)
     if found is not None:
         return found["rest"].partition("/")[0].removesuffix(".py")

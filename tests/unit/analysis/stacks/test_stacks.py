@@ -192,3 +192,25 @@ def test_a_share_lies_between_its_bounds(whole: int, data: st.DataObject) -> Non
     low, high = bound_share(part, whole)
     assert 0.0 <= low <= part / whole + 1e-12
     assert part / whole - 1e-12 <= high <= 1.0
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "… (…:0)",
+        "forward (<eval_with_key>.41:32)",
+        "call (/tmp/torchinductor_me/ab/cab12.py:90)",
+        "argmap_cut_5 (<class 'networkx.utils.decorators.argmap'> compilation 8:3)",
+    ],
+)
+def test_frames_that_were_left_out_or_written_by_a_library_are_no_code_of_the_users(
+    tmp_path: Path, hidden: str
+) -> None:
+    compiling = (
+        library("compile_frame", "torch/_dynamo/convert_frame.py"),
+        hidden,
+        library("run", "torch/fx/graph.py"),
+    )
+    tail = in_phase("tail", 40, own("log", 9))
+    found = _read(tmp_path, in_phase("forward", 60, *compiling), tail).phase("forward")
+    assert _tell(found) == [("torch.compile_frame", "main", "train.py:60", 1.0)]
