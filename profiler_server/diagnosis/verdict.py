@@ -24,6 +24,7 @@ from profiler_server.diagnosis.limits import (
     UNSEEN_DEVICE,
 )
 from profiler_server.diagnosis.ranking import find_min_gain_ns
+from profiler_server.diagnosis.stalls import measure_stalls
 from profiler_server.diagnosis.wording import AROUND_ACTING, acts_in_steps, say_ready
 from profiler_server.format import format_duration, format_number_of, format_share
 
@@ -211,7 +212,7 @@ def _say_compute(case: Case, bound: BoundBy) -> str:
     if case.device.is_used and device is not None:
         return f"Compute-bound: the device computes {format_share(device.compute)} of the {case.steps.noun}."
     work = "the forward takes" if case.steps.noun == "batch" else "forward, backward and update take"
-    parts = f"Compute-bound: {work} {_of_step(case, 'forward', 'backward', 'optimizer')}"
+    parts = f"Compute-bound: {work} {_of_step(case, 'forward', 'backward', 'optimizer')}{_say_compiling(case)}"
     if not wait and case.loading.loader is None:
         return f"{parts}."
     if case.steps.share("data_wait") < MODERATE_WAIT_FRAC:
@@ -220,6 +221,15 @@ def _say_compute(case: Case, bound: BoundBy) -> str:
     if case.loading.bottleneck.cause != "processor":
         return f"{waits}."
     return f"{waits}, because the training thread waits for a free processor {_share_queued(case)} of the time."
+
+
+def _say_compiling(case: Case) -> str:
+    """Say how much of the step goes to functions that are compiled again; "" where that is little."""
+    again = case.steps.interruptions.of_kind("recompile")
+    share = measure_stalls(case, again, read_integers(case.steps.rows, "duration_ns"))
+    if share < BOUND_FRAC:
+        return ""
+    return f", {format_duration(share * case.steps.mean_ns)} of it because functions are compiled again"
 
 
 def _say_crowding(case: Case) -> str:

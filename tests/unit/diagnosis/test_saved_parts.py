@@ -17,6 +17,7 @@ from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import COPY_BYTES_PER_NS, EASED_FRAC, TENSORS_SEND_NS
 from profiler_server.diagnosis.ranking import Fixed, make_claim
+from profiler_server.diagnosis.verdict import find_bound, say_limit
 from profiler_server.diagnosis.what_if import shorten_step
 from tests.support import facts as make
 from tests.support.runs import MS
@@ -157,6 +158,15 @@ def test_the_backward_of_a_model_that_is_not_trained_goes_with_its_part_of_the_p
 def test_a_note_on_gradients_that_makes_no_sense_is_left_out(noted: object) -> None:
     case = make.with_manifest(untrained(0.75), facts={"unused_gradients": noted})
     assert not make.speaks(case, "needless_grad")
+
+
+@pytest.mark.parametrize(("stall", "said"), [(3.0, ", 32.0 ms of it because functions are compiled again"), (0.3, "")])
+def test_the_verdict_says_how_much_of_computing_is_compiling(stall: float, said: str) -> None:
+    case = make.split_step(recompiling(stall), optimizer=0.1)
+    sentence = say_limit(case, find_bound(case))
+    assert sentence.startswith("Compute-bound: ")
+    assert f"%){said}" in sentence
+    assert ("compiled again" in sentence) == bool(said)
 
 
 def test_reading_that_computes_is_not_told_of_files() -> None:
