@@ -18,23 +18,10 @@ say "Format and lint"
 .venv/bin/ruff check --quiet .
 say "Types (a minute the first time)"
 .venv/bin/mypy
-pytest() { .venv/bin/python -m pytest -o cache_dir=".pytest_cache/$half" "$@"; }
 if [ $# -gt 0 ]; then
-  half=chosen
-  pytest "$@"
-  exit
+  exec .venv/bin/python -m pytest "$@"
 fi
-say "Tests and contracts: two halves side by side (some fifteen minutes on two cores)"
-faces=(tests/browser tests/contract tests/web tests/mutation tests/golden tests/fuzz)
-log=$(mktemp)
-half=faces
-pytest "${faces[@]}" >"$log" 2>&1 &
-beside=$!
-trap 'kill "$beside" 2>/dev/null || true; rm -f "$log"' EXIT
-code=0
-half=rest
-pytest tests "${faces[@]/#/--ignore=}" || code=$?
-say "The half that ran beside: ${faces[*]}"
-wait "$beside" || code=$?
-cat "$log"
-exit "$code"
+# One process more than cores: many tests wait for a training, a server or a browser. Files stay whole, for their fixtures.
+processes=$(($(nproc) + 1))
+say "Tests and contracts in $processes processes (some ten minutes on two cores)"
+exec .venv/bin/python -m pytest --numprocesses "$processes" --dist loadfile

@@ -34,7 +34,7 @@ def find_names(base: Path) -> list[str]:
     [
         EVENTS,
         b"\xef\xbb\xbf \n" + EVENTS,
-        gzip.compress(EVENTS),
+        gzip.compress(EVENTS, mtime=0),
         b'[{"name": "a", "args": {"x": 1}, "ph": "B"}',
         b'{"schemaVersion": 1, "deviceProperties": [' + b" " * HEAD_BYTES + b'], "traceEvents": []}',
         b'{"stepscope":{"version":1,"ranks":{"0":"' + b"A" * HEAD_BYTES,
@@ -54,7 +54,7 @@ def test_a_file_that_begins_like_a_trace_is_one(tmp_path: Path, data: bytes) -> 
         b'{"schemaVersion": 1}',
         b'"traceEvents":',
         b"\x1f\x8b broken",
-        gzip.compress(b"{}"),
+        gzip.compress(b"{}", mtime=0),
         b"\0",
     ],
 )
