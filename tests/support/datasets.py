@@ -46,7 +46,7 @@ def slow_collate(samples: list[Any]) -> torch.Tensor:
 
 
 class Samples(Dataset[Any]):  # type: ignore[misc]
-    """`size` samples, each read in `read_ms` (sample `slow_index` in 30 ms), then transformed."""
+    """`size` samples, each read in `read_ms` (sample `slow_index` in 0.3 s), then transformed."""
 
     def __init__(self, size: int = 24, read_ms: float = 0.2, transform: Any = None, slow_index: int = -1) -> None:
         self.size = size
@@ -58,7 +58,7 @@ class Samples(Dataset[Any]):  # type: ignore[misc]
         return self.size
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(0.03 if index == self.slow_index else self.read_ms / 1e3)
+        time.sleep(0.3 if index == self.slow_index else self.read_ms / 1e3)
         sample = torch.ones(4) * index
         return sample if self.transform is None else self.transform(sample)
 

@@ -44,7 +44,7 @@ def job(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def wait_for_form(asker: Asker) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while "Look closer while it trains" not in asker.ask("/runs/job/steps").text:
         assert time.monotonic() < deadline
         time.sleep(0.2)

@@ -44,7 +44,7 @@ def estimate(source: Any = (), **given: Any) -> Estimate:
 def test_waiting_samples_want_workers_even_on_few_cores() -> None:
     found = estimate(DataLoader(Sleeping(), batch_size=8), batches=4, step_ns=4_000_000, cores=2.0)
     assert 3 <= found.num_workers <= 8  # 16 ms of sleep a batch, 4 ms a step
-    assert found.inputs.batch_ns == pytest.approx(16e6, rel=0.4)
+    assert found.inputs.batch_ns > 15e6  # and more where the machine is busy
     assert found.inputs.batch_cpu_frac < 0.3
     assert found.inputs.batch_bytes == 8 * 4000
     assert found.now_step_ns is not None

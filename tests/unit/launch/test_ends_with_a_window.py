@@ -99,5 +99,6 @@ def test_a_script_ends_as_without_us(
     rank = open_run(folder / output).rank()
     asked = (opened_by,) if opened_by in ("option", "control") else ("outlier", "starvation", "drift")
     windows = [window for window in rank.manifest.windows if window.trigger in asked]
-    assert len(windows) == (more > 0)
-    assert all(1 <= window.last_step - window.first_step + 1 <= more for window in windows)
+    # An order that comes as a step begins opens the window in it, before the script can see the order.
+    assert len(windows) in ((1,) if more else (0, 1))
+    assert all(1 <= window.last_step - window.first_step + 1 <= max(more, 1) for window in windows)

@@ -31,6 +31,7 @@ print("trained")
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROFILER_VERDICT", "1")
+    monkeypatch.setattr(closing, "PATIENCE_S", 120.0)
 
 
 def test_a_planted_cause_is_told_in_three_lines(tmp_path: Path) -> None:
@@ -45,13 +46,18 @@ def test_a_healthy_run_is_told_that_nothing_is_to_change(tmp_path: Path) -> None
     assert change.startswith("Nothing to change: ")
 
 
+def is_verdict(lines: list[str]) -> bool:
+    """Say whether they are the verdict, or where the machine is too busy for it in time, how to get it."""
+    told = all(line.startswith("stepscope: ") for line in lines)
+    return told and (2 <= len(lines) <= 3 or [line.split(":")[1] for line in lines] == [" for the verdict"])
+
+
 def test_a_training_says_them_after_where_it_is(tmp_path: Path, said: None) -> None:
     done = run_script(tmp_path, TRAINING)
     assert done.stdout == "trained\n"
     first, *lines = done.stderr.splitlines()
     assert first.startswith("stepscope: 30 steps recorded in run; ")
-    assert 2 <= len(lines) <= 3, done.stderr
-    assert all(line.startswith("stepscope: ") for line in lines)
+    assert is_verdict(lines), done.stderr
 
 
 def test_profiler_run_says_them_too(tmp_path: Path, said: None) -> None:
@@ -61,7 +67,9 @@ def test_profiler_run_says_them_too(tmp_path: Path, said: None) -> None:
     )
     launched = run_launcher(tmp_path, "-o", "run", "--options", '{"window": null}', script)
     assert launched.returncode == 0
-    assert 3 <= len(launched.stderr.splitlines()) <= 4, launched.stderr
+    first, *lines = launched.stderr.splitlines()
+    assert first.startswith("profiler-run: recorded 30 steps in run; ")
+    assert is_verdict(lines), launched.stderr
 
 
 def test_an_exception_is_followed_by_no_verdict(tmp_path: Path, said: None) -> None:

@@ -17,6 +17,8 @@ from tests.support.traces import Event, build_trace, operator, training_steps, w
 
 NOW_US = 1_700_000_000_000_000
 DAY_US = 86_400 * 10**6
+
+
 class _Absent:
     """Its name is that of a test, which must be the same in every process."""
 

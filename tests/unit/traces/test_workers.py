@@ -72,7 +72,7 @@ def cluster() -> Iterator[Any]:
     import dask
 
     dask.config.set({"distributed.worker.daemon": False, "distributed.admin.tick.limit": "1h"})
-    local = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    local = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
     try:
         yield local
     finally:
