@@ -155,6 +155,7 @@ SHAPE: dict[str, Any] = {
             **dict.fromkeys(("is_slow", "is_unsure"), bool),
             "phase": str,
             "causes": [{"name": str, "excess_ns": int, "share_frac": NUMBER}],
+            "longest": (list, type(None)),
         },
         "rotation": (dict, type(None)),
         **dict.fromkeys(("blame_ns", "last_frac"), (dict, type(None))),
@@ -163,6 +164,8 @@ SHAPE: dict[str, Any] = {
         "is_hidden": bool,
         "apart_ns": (dict, type(None)),
         "garbage": (dict, type(None)),
+        "stages": int,
+        "heavy_stage": (dict, type(None)),
     },
     "slow_collective": {
         OPTIONAL: True,
