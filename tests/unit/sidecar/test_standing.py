@@ -59,7 +59,7 @@ class Thread:
         """Stand still for so long, and return what is told of it."""
         self.looked_ns = time.perf_counter_ns()
         since = self.looked_ns - int(for_s * S)
-        self.moment = Moment(step, phase, UNKNOWN, False, since, 0, None)
+        self.moment = Moment(step, phase, UNKNOWN, False, since, (), None)
         self.watch.poll()
         facts = self.watch.describe().get("facts")
         return facts.get("standing") if facts else None
@@ -105,7 +105,7 @@ def test_a_recorder_that_was_held_up_blames_nobody(tmp_path: Path) -> None:
     thread = Thread(tmp_path)
     thread.train(0.1)
     thread.looked_ns = time.perf_counter_ns() - 100 * S
-    thread.moment = Moment(41, FORWARD, UNKNOWN, False, thread.looked_ns, 0, None)
+    thread.moment = Moment(41, FORWARD, UNKNOWN, False, thread.looked_ns, (), None)
     thread.watch.poll()
     assert thread.watch.describe() == {}
 
