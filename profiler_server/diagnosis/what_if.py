@@ -23,7 +23,11 @@ from profiler_server.diagnosis.limits import MOST_OF_DELAY
 
 _COMPUTED_PARTS = ("anomaly", "outside", "stalls", "gc", "python", "caches")
 """Parts of a step in which the training thread computes something that is no operator."""
-_PHASES_OF = {"outside": ("gap", "tail"), "communication": ("communication", "backward")}
+_PHASES_OF = {
+    "outside": ("gap", "tail"),
+    "communication": ("communication", "backward"),
+    "caches": ("forward", "backward", "optimizer"),
+}
 """The phases in which a part of the step lies that is no phase itself."""
 _HOST_PHASES = frozenset({"data_wait", "gap", "tail"})
 """Phases that say how long they take where a device computes: the others end before what they have launched."""

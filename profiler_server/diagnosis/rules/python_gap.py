@@ -119,7 +119,9 @@ def _judge(case: Case) -> Finding | None:
     culprit = find_dominant(part)
     found = found if culprit is None else _blame(case, found, culprit, remedy, spent)
     # In a step of a few milliseconds no gain is long enough to be promised, however large the share is.
-    is_brief = share >= LARGE_PART_FRAC and typical * _LEAST_SAVED_FRAC < MIN_GAIN_NS
+    is_brief = (
+        case.steps.phases_ns["forward"] > 0 and share >= LARGE_PART_FRAC and typical * _LEAST_SAVED_FRAC < MIN_GAIN_NS
+    )
     return replace(found, otherwise=replace(found, what_if=None, severity="low")) if is_brief else found
 
 

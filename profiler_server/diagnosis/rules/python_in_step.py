@@ -100,7 +100,7 @@ def _write(case: Case, parts: Sequence[_Part]) -> Finding:
         advice=f"Nothing else of the {noun} goes on meanwhile. Work on the whole batch in tensors rather than on one "
         "element after the other (sorting, indexing, a table of distances), leave to the workers of the DataLoader what "
         f"does not need the model, and compute metrics every n-th {noun} only.",
-        change=_write_code(culprit),
+        change=_write_code(most.work.functions, culprit is not None),
         fix=f"{call} on whole tensors" if culprit is not None else "less Python inside of the step",
         evidence=(Evidence("steps", "", "The functions of each phase"),),
         assumption=f"{call} took a tenth of its time",
@@ -116,11 +116,14 @@ def _say_samples(work: OwnWork) -> str:
     return f"{named}, {share}" if named else share
 
 
-def _write_code(culprit: NamedFunction | None) -> str:
-    if culprit is None:
+def _write_code(functions: Sequence[NamedFunction], is_one: bool) -> str:
+    first = functions[0] if functions else None
+    if first is not None and first.caller:  # a call of a library, such as of a metric
+        return f"if step % 50 == 0:  # not in every one\n    {name_call(first)}  # {first.place}"
+    if first is None or not is_one:
         return "loss = compute(outputs, labels)  # on whole tensors: no loop over their elements"
-    call = "…" if culprit.is_own_line else name_call(culprit)
-    return f"{call}  # {culprit.place}: on whole tensors, not element by element"
+    call = "…" if first.is_own_line else name_call(first)
+    return f"{call}  # {first.place}: on whole tensors, not element by element"
 
 
 RULE = Rule("python_in_step", knob="python", effort="code", judge=_judge, muted_when_input_bound=True)

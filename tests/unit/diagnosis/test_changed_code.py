@@ -114,4 +114,4 @@ def test_samples_fetched_one_by_one_push_the_model_out_of_the_caches_of_their_ow
     left_ms = sum(plant.plan.phases_ms.values()) - plant.plan.phases_ms["data_wait"]
     assert found.predicted_step_ns is not None
     assert left_ms - 0.15 * computing_ms < found.predicted_step_ns / MS < left_ms
-    assert found.shortens == ()
+    assert found.shortens == ("data_wait", "forward", "backward", "optimizer")

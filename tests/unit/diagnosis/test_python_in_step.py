@@ -96,3 +96,26 @@ def test_where_the_gain_is_too_short_to_be_promised_the_code_is_named_all_the_sa
     found = find(judge(tmp_path / "run", CALLS_MODEL, MINES, forward_ms=0.13, plant=plant))
     assert found is not None
     assert (found.severity, found.predicted_step_ns) == ("low", None)
+
+
+def test_metrics_of_a_library_are_advised_now_and_then(tmp_path: Path) -> None:
+    rows = [in_phase("forward", 80, library("roc_auc_score", "sklearn/metrics/_ranking.py"))]
+    found = find(judge(tmp_path / "run", CALLS_MODEL, *rows))
+    assert found is not None
+    assert found.title == "Every step waits for Python code: sklearn.roc_auc_score()"
+    assert found.change.startswith("if step % 50 == 0:")
+
+
+@pytest.mark.parametrize(("forward_ms", "is_told"), [(0.7, True), (0.0, False)])
+def test_a_short_step_that_is_mostly_outside_of_training_is_told_without_a_promise(
+    tmp_path: Path, forward_ms: float, is_told: bool
+) -> None:
+    """Nothing is, where no module was seen to run: then its forward is what lies outside."""
+    brief = dict.fromkeys(HEALTHY_STEP_MS, 0.0) | {"forward": forward_ms, "backward": 0.8, "tail": 1.5}
+    run = build_case_run(tmp_path / "run", Plant(dataclasses.replace(plan_of(), phases_ms=brief)))
+    told = [
+        (found.severity, found.predicted_step_ns)
+        for found in diagnose(run, 0).suggestions
+        if found.rule == "python_gap"
+    ]
+    assert told == ([("low", None)] if is_told else [])
