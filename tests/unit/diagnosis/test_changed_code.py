@@ -74,9 +74,9 @@ def test_objects_that_the_loop_frees_go_with_those_that_are_sent(tmp_path: Path)
     plan = {**plant.plan.phases_ms, "h2d": 8.0}
     rows = late(in_phase("h2d", 40), in_phase("forward", 100, library("f", "torch/x.py")))
     operators = {"operators": spend_operators(forward=4.0)}
-    same = {"edit_stages": plant.edit_stages, "plan": dataclasses.replace(plant.plan, phases_ms=plan)}
-    freed = advise(tmp_path / "freed", "ipc_bound", Plant(**same, tables={"stacks": rows, **operators}))
-    plain = advise(tmp_path / "plain", "ipc_bound", Plant(**same, tables=operators))
+    same = dataclasses.replace(plant, plan=dataclasses.replace(plant.plan, phases_ms=plan))
+    freed = advise(tmp_path / "freed", "ipc_bound", dataclasses.replace(same, tables={"stacks": rows, **operators}))
+    plain = advise(tmp_path / "plain", "ipc_bound", dataclasses.replace(same, tables=operators))
     assert "freeing the batch before 8.00 ms" in freed.measured
     assert "freeing" not in plain.measured
     assert freed.predicted_step_ns is not None
