@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import Page, expect
 
+from collector.format import parts
+from collector.format.schema import layout
 from tests.browser.test_timeline import find_slice, open_page, wait_for
 from tests.support.jobs import JobPlan, write_job
+from tests.support.runs import RunPlan, build_run
 from tests.support.serving import serve
 
 HOUR_NS = 3_600_000_000_000
@@ -87,3 +92,26 @@ def test_ranks_are_chosen_in_a_field_and_stay_in_the_address(page: Page, job: st
     assert page.evaluate("() => document.getElementById('timeline').viewer.state.ranks") == [3, 1]
     assert "ranks=3%2C1" in page.url or "ranks=3,1" in page.url
     expect(page.locator("#timeline-clocks")).to_contain_text("Times are those of rank 3; shifted: rank 1 by")
+
+
+@pytest.fixture
+def nested(tmp_path: Path) -> Iterator[str]:
+    """Two ranks whose operators, in steps 10 to 12, call others."""
+    run = build_run(tmp_path / "nested", RunPlan(ranks=2))
+    for rank in range(2):
+        file = layout.table_file(layout.rank_path(run, rank), "slices")
+        rows = pq.read_table(file).to_pylist()
+        inner = [{**row, "depth": row["depth"] + 1} for row in rows]
+        parts.write_table(parts.build_table_from_rows("slices", [*rows, *inner]), file)
+    with serve(tmp_path) as address:
+        yield f"{address}/runs/nested"
+
+
+def test_tracks_with_nothing_in_view_open_flat(page: Page, nested: str) -> None:
+    threads = "viewer.state.rows.filter((row) => row.track?.kind === 'thread' && row.lanes > 1 && row.label)"
+    open_page(page, f"{nested}/timeline?ranks=0,1&step=30")
+    wait_for(page, f"viewer.state.sources.size === 2 && {threads}.length === 2 && {threads}.every((row) => row.folded)")
+    open_page(page, f"{nested}/timeline?ranks=0,1&step=11")
+    wait_for(page, "viewer.state.sources.size === 2 && viewer.painter.missing === 0")
+    page.wait_for_url("**t0=**")
+    wait_for(page, f"{threads}.length === 2 && !{threads}.some((row) => row.folded)")
