@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -13,11 +14,15 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from collector.format import parts
+from collector.format.schema.errors import OutputError
 from collector.traces import import_trace, read_trace, source
 from collector.traces.format import ReadOptions
 from collector.traces.formats import kineto
+from collector.traces.importing import Importing, import_traces
 from collector.traces.kineto import team as teams
 from collector.traces.kineto.team import Helper, Piece, Team
+from collector.traces.workers import Here
 from tests.support.pieces import KeptTeam, tell
 from tests.support.traces import CARRIED, Event, build_trace, training_steps, write_trace
 from tests.unit.traces.test_damage import damages
@@ -167,9 +172,30 @@ def test_a_long_trace_is_imported_by_two_processes(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(Helper, "__init__", note)
     monkeypatch.setattr("collector.traces.workers.count_cores", lambda: 2)
     path = write_long(tmp_path / "t.json", 100)
-    import_trace(path, tmp_path / "short")
+    alone = import_trace(path, tmp_path / "short").rank(0)
     assert not started
     monkeypatch.setattr(kineto, "HELPED_BYTES", 1)
-    run = import_trace(path, tmp_path / "long")
+    together = import_trace(path, tmp_path / "long").rank(0)
     assert len(started) == 1
-    assert run.rank(0).table("slices").num_rows == len(training_steps(100))
+    assert together.table("slices").num_rows == len(training_steps(100))
+    for table in ("steps", "phases", "operators", "kernels", "slices", "tracks", "counters", "memory"):
+        assert together.table(table).equals(alone.table(table))
+
+
+@pytest.mark.parametrize("full", ["slices", "operators"])
+def test_a_disk_that_fills_up_while_tables_are_written_together_ends_the_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    write = parts.write_batches
+
+    def fill(batches: Iterator[Any], table: str, target: Path) -> None:
+        if table == full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(batches, table, target)
+
+    monkeypatch.setattr(parts, "write_batches", fill)
+    monkeypatch.setattr(kineto, "HELPED_BYTES", 1)
+    how = Importing(workers=Here(2))
+    with pytest.raises(OutputError, match="No space left"):
+        import_traces([write_long(tmp_path / "t.json", 20)], tmp_path / "run", how)
+    assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
