@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +37,7 @@ from profiler_server.analysis.memory.peak import find_peak_share
 from profiler_server.analysis.operators.anomaly import AnomalyWork, read_anomaly_work
 from profiler_server.analysis.operators.convolutions import SlowConvolutions, find_slow_convolutions
 from profiler_server.analysis.operators.operators import find_dispatch_share, find_phase_shares
-from profiler_server.analysis.ranks.ranks import summarize_ranks
+from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
 from profiler_server.analysis.ranks.spread import count_parallel_devices, read_ddp
 from profiler_server.analysis.replay.reading import replay_rank
 from profiler_server.analysis.replay.results import Replayed
@@ -335,4 +335,10 @@ def _measure_ranks(run: Run, own: int, facts: Mapping[str, Any]) -> Ranks:
         judge_run(run, ranks),
         read_ddp(facts),
         count_parallel_devices(facts),
+        _is_sharded(ranks),
     )
+
+
+def _is_sharded(ranks: Sequence[RankSummary]) -> bool:
+    names = {name.lower().replace("_", "") for rank in ranks[:1] if rank.calls for _, name in rank.calls.kinds}
+    return any("reducescatter" in name for name in names) and any("allgather" in name for name in names)

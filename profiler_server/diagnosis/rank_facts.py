@@ -24,7 +24,8 @@ class Peer:
 class Ranks:
     """The other ranks of the run, as far as they were read, and who waits for whom, as the Ranks page says it.
 
-    `ddp` is None where DistributedDataParallel was not seen, `parallel_devices` those of nn.DataParallel.
+    `ddp` is None where DistributedDataParallel was not seen, `parallel_devices` those of nn.DataParallel. `is_sharded` says
+    that the ranks scatter gradients and gather parameters, as FSDP and DeepSpeed's ZeRO do.
     """
 
     world_size: int
@@ -32,6 +33,7 @@ class Ranks:
     judgement: Judgement = field(default_factory=Judgement)
     ddp: Ddp | None = None
     parallel_devices: int = 0
+    is_sharded: bool = False
 
     @property
     def straggler(self) -> Straggler | None:

@@ -9,6 +9,23 @@ from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.format import format_duration, format_share
 
+_OF_COPIES = (
+    "Start the reduction earlier and in larger pieces (bucket_cap_mb), reduce in half precision, or reduce less often by "
+    "accumulating gradients under no_sync().",
+    "from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n\n"
+    "model = DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True)\n"
+    "model.register_comm_hook(None, default_hooks.fp16_compress_hook)",
+)
+_OF_SHARDS = (
+    "Gather and reduce in half precision, gather the parameters of the next block earlier "
+    "(set_modules_to_forward_prefetch), shard larger blocks, or keep a small model whole on each rank "
+    "(DistributedDataParallel): then only gradients are exchanged.",
+    "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard\n\n"
+    "policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)\n"
+    "fully_shard(block, mp_policy=policy)  # for each block, then for the model",
+)
+"""Advice and change, where each rank has the whole model, and where its parameters are sharded."""
+
 
 def _judge(case: Case) -> Finding | None:
     # In a pipeline this is mostly waiting for other stages.
@@ -27,11 +44,8 @@ def _judge(case: Case) -> Finding | None:
         title="Communication does not overlap with computing",
         measured=f"Training waits {format_duration(own_ns)} of {format_duration(case.steps.mean_ns)} in collectives; {rest}",
         threshold=f"At least {format_share(EXPOSED_FRAC)} of the step.",
-        advice="Start the reduction earlier and in larger pieces (bucket_cap_mb), reduce in half precision, or reduce "
-        "less often by accumulating gradients under no_sync().",
-        change="from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n\n"
-        "model = DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True)\n"
-        "model.register_comm_hook(None, default_hooks.fp16_compress_hook)",
+        advice=_OF_SHARDS[0] if case.ranks.is_sharded else _OF_COPIES[0],
+        change=_OF_SHARDS[1] if case.ranks.is_sharded else _OF_COPIES[1],
         fix="overlapping half of the communication",
         evidence=(STEPS_PAGE,),
         what_if=shorten_step(case, "communication", transfer_ns, 0.5),
