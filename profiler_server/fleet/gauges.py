@@ -36,13 +36,13 @@ MOST_RANKS = 16_384
 MOST_KNOWN = 4 * MOST_RANKS
 READ_LIMIT_S = 0.25
 """After so long the ranks that were not read are told as they were read before; they are read in the background."""
+LATE_LIMIT_S = 2.0
+"""For so long ranks that were read before are read again in the background: a job of thousands keeps no core busy."""
 ENDED_WITHIN_S = 15 * 60.0
 REFRESH_S = 5.0
 """Whoever asks sooner than that after another gets the same figures."""
 LIST_S = 10.0
 """How old the list of runs may be; with thousands it takes longer to make than a scrape may."""
-LIST_WITHIN_S = 0.1
-"""How long the first list may read runs that it does not know; they are told once the background has read them."""
 LONGEST_LABEL = 200
 FEW_RANKS = 8
 """So many ranks of each run are read however long it takes."""
@@ -137,21 +137,26 @@ class Gauges:
             return self._gauges
 
     def _catch_up(self, ranks: Sequence[RankRun]) -> None:
-        """Read ranks, so that the next answer knows them, and let that not wait for its turn."""
+        """Read ranks for a while, and all that were never read, so that the next answer knows them; let it not wait."""
+        until_s = time.monotonic() + LATE_LIMIT_S
         for rank in ranks:
+            if time.monotonic() > until_s and self._ranks.find(rank.key) is not None:
+                continue  # it is told as it was; its turn comes
             self._read_rank(rank)
+            with self._lock:
+                self._turns[rank.run_path] = self._turns.get(rank.run_path, 0) + 1
         with self._lock:
             self._read_s = float("-inf")
 
     def _find_runs(self) -> Sequence[RunEntry]:
         if self._listed is None:
-            self._list(LIST_WITHIN_S)
+            self._list()
         elif time.monotonic() - self._listed_s > LIST_S:
             self._background.start("list", self._list)
         return self._listed or ()
 
-    def _list(self, within_s: float = 1.0) -> None:
-        listing = self._catalog.list_runs(within_s)
+    def _list(self) -> None:
+        listing = self._catalog.list_runs(within_s=1.0)
         self._listed = listing.runs
         self._listed_s = float("-inf") if listing.unread else time.monotonic()
 

@@ -71,9 +71,9 @@ def test_a_receiver_gets_the_same_gauges(tmp_path: Path) -> None:
             telemetry.close()
     assert path == "/v1/metrics"
     metrics = {m.name: m for r in request.resource_metrics for s in r.scope_metrics for m in s.metrics}
-    assert set(metrics) == {f"stepscope.{metric.name}" for metric in METRICS}
-    (point,) = metrics["stepscope.step_seconds"].gauge.data_points
     (run,) = gauges.read()
+    assert set(metrics) == {f"stepscope.{metric.name}" for metric in METRICS if any(True for _ in metric.read(run))}
+    (point,) = metrics["stepscope.step_seconds"].gauge.data_points
     assert point.as_double == pytest.approx((run.step_ns or 0) * 1e-9)
     assert {a.key: a.value.string_value for a in point.attributes} == {"run": "now"}
     assert len(metrics["stepscope.phase_seconds"].gauge.data_points) == len(run.phases_ns or {})
