@@ -65,6 +65,11 @@ class Frame:
         return f"{self.package}.{name}" if self.package else name
 
     @property
+    def is_unknown(self) -> bool:
+        """Say whether it is nobody's frame: a line that is none, or the mark for frames that were left out."""
+        return self.package == _NOBODY
+
+    @property
     def is_comprehension(self) -> bool:
         """Say whether it is an expression with a frame of its own, which a reader takes for the line that it stands in."""
         return self.name.rpartition(".")[2] in _COMPREHENSIONS

@@ -47,7 +47,7 @@ def find_own_work(weights: Mapping[Stack, int], loop: frozenset[Function]) -> Ow
 
 def _is_own(stack: Stack, entry: int) -> bool:
     at = _find_innermost(stack)
-    if at is None:
+    if at is None or any(frame.is_unknown for frame in stack[entry:]):  # a module may have been left out
         return False
     in_module = any(_runs_module(frame) for frame in stack[entry : at + 1])
     return not in_module and all(frame.package != "torch" for frame in stack[at + 1 :])

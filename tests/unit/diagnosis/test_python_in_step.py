@@ -52,8 +52,9 @@ def test_operators_that_the_code_calls_by_itself_are_no_python(tmp_path: Path) -
         (*MODULE, own("sample", 12, "model.py")),
         (own("mine", 41), library("cdist", "torch/functional.py")),
         (own("Net.forward", 7), own("sample", 12, "model.py")),
+        (own("mine", 41), "… (…:0)", own("sample", 12, "model.py")),
     ],
-    ids=["in a module", "in torch", "in a forward that is called by itself"],
+    ids=["in a module", "in torch", "in a forward that is called by itself", "in what was left out of a deep stack"],
 )
 def test_code_of_modules_and_of_torch_is_not_blamed(tmp_path: Path, frames: tuple[str, ...]) -> None:
     assert find(judge(tmp_path / "run", CALLS_MODEL, in_phase("forward", 80, *frames))) is None
