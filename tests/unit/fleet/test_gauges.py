@@ -18,7 +18,9 @@ from tests.support.runs import HEALTHY_STEP_MS, MS, RunPlan, build_run, build_st
 
 
 def read(base: Path) -> dict[str, RunGauges]:
-    return {run.label: run for run in Gauges(Catalog(base)).read()}
+    catalog = Catalog(base)
+    catalog.list_runs()  # the first reading lists runs for a second at most
+    return {run.label: run for run in Gauges(catalog).read()}
 
 
 def write_steps(run: Path, rank: int, rows: list[dict[str, Any]]) -> None:
