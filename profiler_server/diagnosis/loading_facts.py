@@ -132,10 +132,18 @@ class Loading:
         return reading.cpu_frac < COMPUTING_FRAC and reading.crowding.yield_frac < STORAGE_YIELD_FRAC
 
     @property
+    def read_need(self) -> float | None:
+        """Cores that reading keeps busy; where it is most of the work, waiting for a processor is left out."""
+        cpu_frac = self.reading.cpu_frac if self.reading is not None else None
+        if cpu_frac is None or self.batches is None or self.batches.share("read") < COMPUTED_READ_FRAC:
+            return cpu_frac
+        return max(cpu_frac, self.cpu_need)
+
+    @property
     def computes_to_read(self) -> bool:
         """Say whether reading keeps a processor busy with something else than opening files and moving their bytes."""
         reading = self.reading
-        if reading is None or reading.cpu_frac is None or reading.bytes is None or reading.cpu_frac <= CAPPED_NEED:
+        if reading is None or reading.bytes is None or self.read_need is None or self.read_need <= CAPPED_NEED:
             return False
         moved_ns = reading.bytes / COPY_BYTES_PER_NS + (reading.open_ns or 0.0)
         return moved_ns < COMPUTED_READ_FRAC * reading.read_ns

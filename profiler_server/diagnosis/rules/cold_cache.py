@@ -14,7 +14,8 @@ def _judge(case: Case) -> Finding | None:
     if loader is None or reading is None or reading.first_ns is None or reading.later_ns is None:
         return None
     saved_ns = reading.first_ns - reading.later_ns
-    waits = reading.cpu_frac is not None and reading.cpu_frac < CAPPED_NEED
+    need = case.loading.read_need
+    waits = need is not None and need < CAPPED_NEED
     # Workers share the time that is lost.
     least_ns = MIN_GAIN_FRAC * case.steps.mean_ns * max(loader.num_workers, 1)
     if reading.first_ns < COLD_RATIO * reading.later_ns or saved_ns < least_ns or not waits:

@@ -35,8 +35,8 @@ def _choose_remedy(case: Case) -> _Remedy:
         return _FROM_STORAGE
     files = " and opens no file" if reading.files == 0 else ""
     return _Remedy(
-        seen=f" It keeps a processor busy {format_share(reading.cpu_frac)} of that time{files}: it computes, rather than "
-        "waits for storage.",
+        seen=f" It keeps a processor busy {format_share(case.loading.read_need)} of that time{files}: it computes, rather "
+        "than waits for storage.",
         advice="Prepare what every epoch needs once, before training, as arrays or tensors: parsed, decoded, in whole columns. "
         "Then a sample is an index into them, and not work on Python objects.",
         change="self.inputs, self.targets = prepare(rows)  # once, in __init__: whole columns as tensors\n\n"

@@ -184,3 +184,12 @@ def test_reading_that_computes_is_not_told_of_files() -> None:
     for storage in (find(cpu_frac=0.1), find(bytes=400e6), find(files=64.0, open_ns=80.0 * MS), find(bytes=None)):
         assert "Read fewer, larger pieces" in storage.advice
         assert "computes" not in storage.measured
+
+
+def test_reading_that_queues_for_processors_does_not_wait_for_storage() -> None:
+    slower_at_first = Reading(100.0 * MS, 2, 0.4, 32.0, 1e6, 32.0, 1.0 * MS, 400.0 * MS, 100.0 * MS, None)
+    for need, computes in ((0.2, False), (0.9, True)):
+        case = make.with_jobs(make.with_loading(starving(), reading=slower_at_first), 100.0 * MS, need)
+        case = make.with_batches(case, 400.0 * MS)
+        assert case.loading.computes_to_read == computes
+        assert make.speaks(case, "cold_cache") != computes
