@@ -43,7 +43,7 @@ def list_stats(manifest: RunManifest, ranks: Sequence[RankSummary], judged: Judg
         what = format_number_of(judged.meetings, one)
         residual = f"± {format_duration(judged.residual_ns[1])}"
         # By so much the ranks leave a meeting apart; over several meetings it does not add up.
-        stats.append(Stat(f"Lateness in one {one} known to", residual, f"in 95 % of {what}; means are known better"))
+        stats.append(Stat("One lateness known to", residual, f"in 95 % of {what}; means are known better"))
     if wait.any():
         stats.append(
             Stat("Held in collectives", format_share(float((wait / steps).mean())), f"of the {noun}, mean of the ranks")
