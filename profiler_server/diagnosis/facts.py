@@ -224,9 +224,12 @@ class Case:
     def transfer_ns(self) -> float:
         """Communication that holds the mean step, the wait for slower ranks taken out.
 
-        A rank that comes early is held until the last one is there; only what the least held rank spends is transfer.
+        A rank that comes early is held until the last one is there; only what the least held rank spends is transfer: in
+        each step by itself, because the ranks may take turns.
         """
-        return min([self.steps.phases_ns["communication"], *(peer.communication_ns for peer in self.ranks.peers)])
+        known = self.ranks.judgement.transfer_ns
+        held = [self.steps.phases_ns["communication"], *(peer.communication_ns for peer in self.ranks.peers)]
+        return min(held if known is None else [*held, known])
 
     @property
     def backwards_per_step(self) -> float:

@@ -165,6 +165,7 @@ SHAPE: dict[str, Any] = {
         "apart_ns": (dict, type(None)),
         "garbage": (dict, type(None)),
         "stages": int,
+        "transfer_ns": (int, type(None)),
         "heavy_stage": (dict, type(None)),
     },
     "slow_collective": {

@@ -158,12 +158,13 @@ def _put_on_one_clock(found: Matched, meets: Mask, one_clock: bool) -> Matched:
     residuals: list[float] = []
     apart: dict[int, int] = {}
     alone = np.zeros(len(found.call), np.bool_)
-    for group in range(len(names)):
-        mine = group_of == group
-        common = _find_common(found, np.flatnonzero(mine & meets))
+    commons = [_find_common(found, np.flatnonzero((group_of == group) & meets)) for group in range(len(names))]
+    is_one_job = _meet_in_most(found, commons)
+    for group, common in enumerate(commons):
         if common is None:
             continue
-        if differing := _find_apart(found, common):
+        mine = group_of == group
+        if not is_one_job and (differing := _find_apart(found, common)):
             apart |= differing
             alone |= mine
             continue
@@ -186,6 +187,13 @@ def _put_on_one_clock(found: Matched, meets: Mask, one_clock: bool) -> Matched:
         clock_residual_ns=max(residuals, default=0.0),
         apart_ns=apart,
     )
+
+
+def _meet_in_most(found: Matched, commons: Sequence[Meetings | None]) -> bool:
+    """Say whether the ranks were together in the group that has most meetings: a few of another then tell nothing."""
+    known = [common for common in commons if common is not None]
+    largest = max(known, key=lambda common: common.end_ns.shape[1], default=None)
+    return largest is not None and not _find_apart(found, largest)
 
 
 def _find_apart(found: Matched, common: Meetings) -> dict[int, int]:

@@ -112,7 +112,8 @@ class Judgement:
     `blame_ns` is how much shorter the mean step gets at most with a rank alone in time, `last_frac` in which
     share of the steps each is the last. `least_frac` is the least slowdown of a rank, as a share of the step, that would be named.
     `residual_ns` is the 50th and the 95th percentile of the error of the lateness. `left_out` are ranks that have too
-    little in common with the others. `is_hidden` says that nothing tells working from waiting. Of a pipeline of several
+    little in common with the others. `is_hidden` says that nothing tells working from waiting. `transfer_ns` is
+    what the rank that waits least is held in the mean step, in each step by itself. Of a pipeline of several
     `stages` each rank is set beside those of its own stage, and `heavy_stage` is the one that the others wait for.
     `apart_ns` is how long each rank needs for the same collectives, where that tells that they were not in them together:
     nobody is judged then.
@@ -133,6 +134,7 @@ class Judgement:
     is_hidden: bool = False
     uneven_correlation: float | None = None
     garbage: Garbage | None = None
+    transfer_ns: float | None = None
     stages: int = 1
     heavy_stage: HeavyStage | None = None
     apart_ns: Mapping[int, int] | None = None
@@ -249,6 +251,7 @@ def _judge_lateness(ranks: Sequence[RankSummary], lateness: Lateness, together: 
         residual_ns=lateness.residual_ns,
         also_slow=also_slow,
         is_hidden=lateness.source == "steps" and not together.held_ns.any(),
+        transfer_ns=float(together.held_ns.min(axis=0).mean()) if together.held_ns.size else None,
     )
     rotation = None if straggler.is_slow else _find_rotation(lateness, late, step_ns, together)
     return replace(

@@ -8,10 +8,11 @@ import pytest
 
 from collector.format.run import open_run
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.diagnosis.measuring import measure_case
 from tests.support.cases import PLANTED, build_case_run
 from tests.support.machines import build_collectives
-from tests.support.row_edits import write_rows
-from tests.support.runs import build_steps
+from tests.support.row_edits import lay_end_to_end, write_rows
+from tests.support.runs import MS, build_steps
 
 
 @pytest.mark.parametrize(
@@ -32,3 +33,22 @@ def test_sharded_models_are_not_told_of_the_buckets_of_copies(
         write_rows(run.rank(rank).folder, "collectives", rows)
     said = {entry.rule: entry for entry in diagnose(open_run(run.path), 0).suggestions}
     assert change in said["exposed_all_reduce"].change
+
+
+def test_waiting_for_ranks_that_take_turns_is_no_communication_to_hide(tmp_path: Path) -> None:
+    plant = PLANTED["rotating_straggler"]
+    run = build_case_run(tmp_path / "run", plant)
+    for rank in (0, 1):
+        rows = build_steps(plant.plan)
+        for row in rows:
+            row["backward_ns" if row["step"] % 2 == rank else "communication_ns"] += 60 * MS
+        lay_end_to_end(rows)
+        write_rows(run.rank(rank).folder, "steps", rows)
+    again = open_run(run.path)
+    said = {entry.rule for entry in diagnose(again, 0).suggestions}
+    assert "rotating_straggler" in said
+    assert "exposed_all_reduce" not in said
+    case = measure_case(again, again.rank(0))
+    assert case is not None
+    assert case.steps.phases_ns["communication"] > 25 * MS
+    assert case.transfer_ns < MS

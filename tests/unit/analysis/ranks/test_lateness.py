@@ -216,3 +216,16 @@ def test_the_step_whose_first_meeting_tells_nothing_is_left_out() -> None:
     assert judged.straggler is not None
     assert (judged.straggler.rank, judged.straggler.last_frac, judged.steps) == (2, 1.0, 11)
     assert judged.straggler.gain_ns == pytest.approx(0.4 * STEP_NS, rel=0.005)
+
+
+def test_a_few_calls_of_a_detailed_window_that_end_apart_do_not_part_ranks_that_meet_in_all_others() -> None:
+    job = make_job(SLOW)
+    calls = {}
+    for rank in range(8):
+        own = make_calls(job, rank)
+        few, kind = np.arange(20, 26, 2), own.kind.copy()
+        kind[few] = 1
+        start = own.start_ns.copy()
+        start[few] += np.array([0, 6, 12]) * rank * MS
+        calls[rank] = replace(own, kinds=(*own.kinds, ("window", "allreduce")), kind=kind, start_ns=start)
+    assert match_calls(calls, one_clock=True).apart_ns == {}
