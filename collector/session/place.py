@@ -34,8 +34,8 @@ FREE_S = 10.0
 """How long an earlier run gets to finish its files before its place is refused."""
 
 
-BEGINS_S = 1.0
-"""A rank whose folder is younger, and that has written nothing yet, is about to."""
+BEGINS_S = 3.0
+"""A rank whose folder is younger, and that has written nothing yet, may be about to: its recorder is still starting."""
 ALONE_S = 2 * FREE_S
 """How long a rank waits while others of the same host look at the place."""
 
@@ -193,27 +193,41 @@ def _is_over(rank_folder: Path) -> bool:
 
 
 def _has_begun(rank_folder: Path) -> bool:
-    """Say whether another process of this host has just begun to record here: its recorder holds the lock a second later."""
+    """Say whether another process of this host records here, or may be about to; it holds the lock a second or two later."""
     if has_ended(rank_folder):
         return False
+    if _is_unsure(rank_folder):
+        return True
     try:
         notes = read_notes(rank_folder)
     except (OSError, ValueError):
-        with contextlib.suppress(OSError):
-            return abs(time.time() - layout.events_path(rank_folder).stat().st_mtime) < BEGINS_S
         return False
     return not notes.finished and notes.pid != os.getpid() and notes.host == socket.gethostname() and is_running(notes)
 
 
-def _list_ranks(run_path: Path) -> list[Path]:
-    return [layout.rank_path(run_path, rank) for rank in layout.find_ranks(run_path)]
+def _is_unsure(rank_folder: Path) -> bool:
+    """Say whether a folder was just made and tells nothing yet: of who is about to record, or of who died at once."""
+    try:
+        read_notes(rank_folder)
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError):
+            return abs(time.time() - layout.events_path(rank_folder).stat().st_mtime) < BEGINS_S
+    return False
+
+
+def _is_recording(rank_folder: Path) -> bool:
+    return not _is_over(rank_folder) and (is_locked(rank_folder) or not _is_unsure(rank_folder))
+
+
+def _list_ranks(run_path: Path) -> dict[int, Path]:
+    return {rank: layout.rank_path(run_path, rank) for rank in layout.find_ranks(run_path)}
 
 
 def _set_aside(run_path: Path) -> Path | None:
     """Move an earlier run to `earlier/`; return where to, None if others did. OutputError if it is still being recorded."""
     deadline = time.monotonic() + FREE_S
-    while any(is_locked(folder) or _has_begun(folder) for folder in _list_ranks(run_path)):
-        recording = [rank for rank in layout.find_ranks(run_path) if not _is_over(layout.rank_path(run_path, rank))]
+    while any(is_locked(folder) or _has_begun(folder) for folder in _list_ranks(run_path).values()):
+        recording = [rank for rank, folder in _list_ranks(run_path).items() if _is_recording(folder)]
         if recording or time.monotonic() > deadline:
             raise OutputError(
                 f"{run_path} is being recorded by another process (rank {recording[0] if recording else '?'}); choose another "

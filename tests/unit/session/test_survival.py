@@ -208,5 +208,6 @@ def test_a_second_launch_sets_the_first_run_aside(tmp_path: Path) -> None:
 def test_what_was_there_without_a_manifest_is_set_aside_too(tmp_path: Path) -> None:
     rank_path(tmp_path, 0).mkdir(parents=True)
     events_path(rank_path(tmp_path, 0)).mkdir()
+    os.utime(events_path(rank_path(tmp_path, 0)), (0, 0))
     assert len(record(tmp_path, shapes.plain).train) == 10
     assert len(list((tmp_path / "earlier").iterdir())) == 1

@@ -108,6 +108,6 @@ def test_file_without_permission_is_refused(tmp_path: Path, base_dir: Path) -> N
 
 
 def test_full_disk_half_way_leaves_nothing_behind(tmp_path: Path, small_disk: Path) -> None:
-    path = write_trace(tmp_path / "t.json", training_steps(300))
+    path = write_trace(tmp_path / "t.json", training_steps(900))
     _check_refused(small_disk, [path], "No space left on device")
     assert list(small_disk.iterdir()) == []
