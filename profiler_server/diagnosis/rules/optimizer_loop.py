@@ -9,7 +9,7 @@ from typing import Any
 from profiler_server.analysis.results import Abstention
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import UPDATE_FRAC
+from profiler_server.diagnosis.limits import MIN_GAIN_FRAC, UPDATE_FRAC
 from profiler_server.diagnosis.seen import predict_or
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
@@ -22,6 +22,9 @@ _EACH_UPDATE_NS, _EACH_TENSOR_NS, _EACH_PARAMETER_NS = 300_000, 6_000, 1.0
 """What a fused update on a processor takes, clearing gradients included: of 84 programs with 5 to 444 tensors and 8,000 to 7
 million parameters it was between 0.6 and 1.7 times this, more only where gradients are clipped in few tensors."""
 _LEAST_LEFT, _MOST_LEFT = 0.6, 1.7
+_LOOPED_TENSOR_NS, _LOOPED_PARAMETER_NS = 150_000, 12.0
+"""What a loop takes at most on a processor: 25 to 40 microseconds for each tensor and 2 to 6 ns for each parameter were
+measured, slow processors included. An update that takes longer has another reason, such as a busy host."""
 _LEAST_SAVED = 0.01
 _LOOP_SAVED = (0.6, 0.36, 0.9)
 """Where that is not known: what goes of the update usually, at least and at most."""
@@ -41,6 +44,8 @@ def _judge(case: Case) -> Finding | Abstention | None:
     name, tensors = str(slow[0].get("name")), slow[0].get("tensors")
     flag = "fused" if name in _FUSED else "foreach"
     update_ns = case.steps.phases_ns["optimizer"]
+    if _limit_saved(case, optimizers) * share < MIN_GAIN_FRAC:
+        return None
     saved, least, most = _find_saved(case, optimizers) if flag == "fused" else _LOOP_SAVED
     over = f" over {format_count(tensors)} tensors" if isinstance(tensors, int) else ""
     finding = Finding(
@@ -63,14 +68,33 @@ def _find_saved(case: Case, optimizers: Sequence[Any]) -> tuple[float, float, fl
 
     A fused update costs something for each tensor and each parameter, while a loop costs as much as its operators take.
     """
+    sizes = _read_sizes(case, optimizers)
+    if sizes is None:
+        return _LOOP_SAVED
+    tensors, parameters = sizes
+    each_ns = len(optimizers) * _EACH_UPDATE_NS + tensors * _EACH_TENSOR_NS + parameters * _EACH_PARAMETER_NS
+    left, limit = each_ns / case.steps.phases_ns["optimizer"], _limit_saved(case, optimizers)
+    usual, least, most = (max(min(1.0 - left * times, limit), _LEAST_SAVED) for times in (1.0, _MOST_LEFT, _LEAST_LEFT))
+    return usual, least, most
+
+
+def _limit_saved(case: Case, optimizers: Sequence[Any]) -> float:
+    """Return the share of the update that loops over the tensors can take at most."""
+    sizes = _read_sizes(case, optimizers)
+    if sizes is None:
+        return 1.0
+    tensors, parameters = sizes
+    looped_ns = tensors * _LOOPED_TENSOR_NS + parameters * _LOOPED_PARAMETER_NS
+    return min(looped_ns / case.steps.phases_ns["optimizer"], 1.0)
+
+
+def _read_sizes(case: Case, optimizers: Sequence[Any]) -> tuple[float, float] | None:
+    """Return how many tensors and parameters all optimizers update, None where that does not tell what it takes."""
     entries = [entry for entry in optimizers if isinstance(entry, Mapping)]
     tensors, parameters = ([_read_count(entry.get(name)) for entry in entries] for name in ("tensors", "parameters"))
     if case.device.is_used or min(tensors + parameters, default=0.0) <= 0:
-        return _LOOP_SAVED
-    each_ns = len(entries) * _EACH_UPDATE_NS + sum(tensors) * _EACH_TENSOR_NS + sum(parameters) * _EACH_PARAMETER_NS
-    left = each_ns / case.steps.phases_ns["optimizer"]
-    usual, least, most = (max(1.0 - left * times, _LEAST_SAVED) for times in (1.0, _MOST_LEFT, _LEAST_LEFT))
-    return usual, least, most
+        return None
+    return sum(tensors), sum(parameters)
 
 
 def _read_count(value: object) -> float:

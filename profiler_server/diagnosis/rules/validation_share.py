@@ -52,7 +52,10 @@ def _choose_less(passes: int) -> _Less:
         )
         return _Less(f"{some}\nevaluate(model, DataLoader(part, batch_size=64))", "With half of the samples", 0.5)
     every = 5 if passes >= 5 else 2
-    change = f"if epoch % {every} == 0:\n    evaluate(model, validation_loader)"
+    change = (
+        f"if epoch % {every} == 0:  # or the count of evaluations, where they are not one an epoch\n"
+        "    evaluate(model, validation_loader)"
+    )
     times = {5: "every fifth time", 2: "every second time"}[every]
     return _Less(change, f"Evaluated {times}", math.ceil(passes / every) / passes)
 

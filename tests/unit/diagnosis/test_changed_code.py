@@ -47,6 +47,11 @@ def test_a_fused_update_takes_what_its_tensors_and_parameters_take(
     assert found.predicted_step_ns == pytest.approx((usual + left_ms) * MS, rel=0.02)
 
 
+def test_a_loop_over_few_small_tensors_is_not_what_makes_an_update_long(tmp_path: Path) -> None:
+    found = diagnose(build_case_run(tmp_path / "run", update(6, 60)), 0).suggestions
+    assert "optimizer_loop" not in [entry.rule for entry in found]
+
+
 def convolve(channels: int) -> Row:
     shapes = f"[[12,{channels},1,61],[12,8,1,61],[{channels},8,1,3],[],[]]"
     times = {"total_ns": 90, "self_ns": 90, "device_total_ns": 0, "device_self_ns": 0, "count": 1}
