@@ -78,9 +78,9 @@ class Processes:
         for pid, child in fresh.items():
             if pid in logs:
                 self._workers[pid] = (logs[pid], child)
-            elif not _may_be_worker(child):
+            elif (command := _read_command(child)) and not _may_be_worker(command):
                 self._rest.add(pid)
-            elif time.time() - child.create_time() > 2.0:  # its log would be there by now
+            elif command and time.time() - child.create_time() > 2.0:  # its log would be there by now
                 self._workers[pid] = (self._next_name(), child)
 
     def _next_name(self) -> str:
@@ -153,12 +153,16 @@ def name_workers(events: Path) -> dict[int, str]:
     return names
 
 
-def _may_be_worker(child: psutil.Process) -> bool:
-    """Say whether a child is like a worker: one that was forked runs the trainer's own command."""
+def _read_command(child: psutil.Process) -> str:
+    """Return what a child runs; empty for one that is gone, or so new that its program is not in place yet."""
     try:
-        command = " ".join(child.cmdline())
+        return " ".join(child.cmdline())
     except psutil.Error:
-        return False
+        return ""
+
+
+def _may_be_worker(command: str) -> bool:
+    """Say whether a command is like a worker's: one that was forked runs the trainer's own."""
     return "python" in command and not any(rest in command for rest in _RESTS)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from collector.format.schema.layout import events_path
@@ -162,6 +163,21 @@ def test_a_child_with_a_log_is_sampled_and_another_is_not_yet(tmp_path: Path, pa
     (events / f"stages-0-1-3-{child}-1.ring").touch()
     sources = {sample.source for sample in processes.sample()}
     assert sources == {"process", "worker 3"}
+
+
+def test_a_child_that_is_just_being_started_is_judged_when_its_command_is_there(
+    tmp_path: Path, parent: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    events = events_path(tmp_path)
+    events.mkdir(parents=True)
+    processes = Processes(tmp_path, parent.pid)
+    with monkeypatch.context() as starting:
+        starting.setattr(psutil.Process, "cmdline", lambda self: [])
+        assert {sample.source for sample in processes.sample()} == {"process"}
+    (events / f"stages-0-1-3-{child}-1.ring").touch()
+    assert {sample.source for sample in processes.sample()} == {"process", "worker 3"}
 
 
 def make_assembler(folder: Path, **options: bool) -> assembler.ResourcesAssembler:
