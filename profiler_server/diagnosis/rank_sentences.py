@@ -20,7 +20,7 @@ from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun, summarize_ranks
 from profiler_server.analysis.ranks.slow_calls import SlowCall, find_slow_call
 from profiler_server.analysis.ranks.stopped import find_stop
-from profiler_server.analysis.ranks.stragglers import HeavyStage, Judgement, Rotation, Straggler, judge_ranks
+from profiler_server.analysis.ranks.stragglers import HeavyStage, Judgement, Rotation, Straggler
 from profiler_server.format import format_bytes, format_duration, format_share, shorten_middle
 
 LATE_FRAC = 0.7
@@ -38,9 +38,9 @@ LEAST_BEHIND_FRAC = 0.001
 """A rank that is behind by less is not named: its share would read 0.0 %."""
 
 
-def describe_ranks(ranks: Sequence[RankSummary], rows: Sequence[CollectiveRow]) -> list[str]:
+def describe_ranks(ranks: Sequence[RankSummary], rows: Sequence[CollectiveRow], judged: Judgement) -> list[str]:
     """Say which rank is slow, which collective costs most, and how much of the step the ranks are held in collectives."""
-    judged, noun = judge_ranks(ranks), find_noun(ranks)
+    noun = find_noun(ranks)
     lines = [describe_straggler(judged, noun), describe_evidence(judged, noun), describe_held(ranks)]
     return [
         line

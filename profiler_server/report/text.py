@@ -15,6 +15,7 @@ from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stopped import find_stop
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.analysis.steps.interruptions import Held
+from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_ranks, describe_stop, describe_unread
 from profiler_server.format import format_duration, format_number_of, format_phase_shares, format_ranks, format_share
@@ -112,7 +113,7 @@ def _render_comparison(run: Run) -> str:
         if len(ranks) > 1:
             stop = find_stop(ranks)
             lines += [describe_stop(stop)] if stop is not None else []
-            lines += describe_ranks(ranks, summarize_collectives(ranks))
+            lines += describe_ranks(ranks, summarize_collectives(ranks), judge_run(run, ranks))
             lines += [unread] if (unread := describe_unread(len(run.ranks))) else []
     return "\n".join(["Ranks", *(f"  {line}" for line in lines)]) if lines else ""
 

@@ -15,6 +15,7 @@ from profiler_server.analysis.what_if.reading import ask_what_if
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_straggler
 from profiler_server.report.building import build_report
+from profiler_server.report.text import render_text
 from tests.golden.test_what_if import CARRIED, LARGE
 
 
@@ -39,9 +40,11 @@ def test_the_heavy_stage_is_named_and_no_rank(heavy: Run) -> None:
     assert judged.straggler is not None
     assert not judged.straggler.is_slow
     assert describe_straggler(judged).startswith("Stage 3 of the pipeline (ranks 6, 7) computes 1.42 s a step")
-    told = build_report(heavy)["judgement"]
+    report = build_report(heavy)
+    told = report["judgement"]
     assert told["heavy_stage"]["ranks"] == [6, 7]
     assert told["sentence"] == describe_straggler(judged)
+    assert f"Ranks\n  {told['sentence']}\n" in render_text(report, heavy)
 
 
 @pytest.mark.parametrize("rank", [0, 7])

@@ -9,6 +9,7 @@ import pytest
 
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.slow_calls import find_slow_call
+from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.diagnosis.rank_sentences import describe_ranks, describe_slow_call
 from tests.support.jobs import JobPlan, make_job, summarize_job
 from tests.support.runs import MS
@@ -76,5 +77,5 @@ def test_the_report_says_which_collective_is_slow() -> None:
     ranks = summarize(replace(PLAN, slow_call=2))
     said = describe_slow_call(find_slow_call(ranks))
     assert said.startswith("allreduce 3 of 5 of group default in a step (25.0 MiB) is slow: ")
-    assert said in describe_ranks(ranks, ())
+    assert said in describe_ranks(ranks, (), judge_ranks(ranks))
     assert describe_slow_call(None) == ""
