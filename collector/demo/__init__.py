@@ -1,7 +1,4 @@
-"""A small real training run to look at: `python -m collector.demo OUTPUT`.
-
-May import the rest of `collector`, torch and Pillow (and scikit-learn where it is installed).
-"""
+"""A small real training run to look at: `python -m collector.demo OUTPUT`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
 """The format of a run: its tables and manifests, and what every reader of them must answer alike.
 
-May import numpy, pyarrow, psutil and `collector.views`. Must not import torch, or any room that records.
+Must not import torch, or any room that records.
 """

@@ -1,6 +1,6 @@
 """`profiler-run`: record a training script without changing it, and benchmark it in several processes.
 
-May import the rest of `collector`. Must not import torch: the script decides when that is loaded.
+Must not import torch: the script decides when that is loaded.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
 """What a script says of itself: ranges, stages and queues of its own, in the training process or its children.
 
-May import `collector.ring`, `collector.edge` and `collector.format.schema`. Must not import torch: what only torch can do comes in from
-`collector.signals.marks`.
+Must not import torch: what only torch can do comes in from `collector.signals.marks`.
 """

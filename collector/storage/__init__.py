@@ -1,4 +1,4 @@
 """Runs in buckets: what a URL names, how it is opened, and the process that copies a run there while it is recorded.
 
-May import the format of runs and edges. Must not be imported by what records: only the session starts the process.
+Must not be imported by what records: only the session starts the process.
 """

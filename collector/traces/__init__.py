@@ -1,6 +1,6 @@
 """Trace files to tables, one file per format.
 
-May import `collector.format.parts`, `collector.format.run`, `collector.plugins` and `collector.format.schema`. Must not import torch.
+Must not import torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sub-commands of `profiler-server`, one file each, which declares NAME, EXAMPLE and `command`; nothing lists them.
 
-May import every room, each where it is used: `--help` and a wrong argument must answer at once. Must not import another
-command; what several share stands here.
+What takes long to import is imported where it is used: `--help` and a wrong argument must answer at once. Must not
+import another command; what several share stands here.
 """
 
 from __future__ import annotations

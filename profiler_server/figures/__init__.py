@@ -1,6 +1,6 @@
 """What pages draw: charts as Plotly dicts, and bars that the server lays out itself.
 
-May import profiler_server.format and collector.format.schema. Must not import analysis or pages: figures take plain numbers.
+Must not import analysis or pages: figures take plain numbers.
 """
 
 from collector.format.colors import PALETTE

@@ -1,6 +1,6 @@
 """The report of a run: everything that the pages say, as one object for programs, and as text for a terminal.
 
-May import diagnosis and the rooms below it. Must not import pages or the web room: it is made without a browser.
+Must not import pages or the web room: it is made without a browser.
 """
 
 from profiler_server.report.building import build_report, is_empty

@@ -1,6 +1,6 @@
 """The contract of a run directory: tables, manifest, phases, errors.
 
-May import the standard library only. Must not import any other room: every other room depends on this one.
+Every other room depends on this one, so it stands on the standard library, the phases and the words only.
 """
 
 from collector.format.phases import PHASES, Phase

@@ -1,7 +1,4 @@
-"""The benchmark: N processes on each of M devices, a folder each, and what they measured together.
-
-May import `collector.format.run`, `collector.format.schema` and `collector.launch.script`.
-"""
+"""The benchmark: N processes on each of M devices, a folder each, and what they measured together."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Pairs of runs of two versions of a program, each pair in an order drawn by lot, and the gate's verdict on them.
 
-May import `collector.format`, `collector.launch`, `collector.sidecar` and `collector.storage`. The verdict is the server's, asked in a process.
+The verdict is the server's, asked in a process.
 
 The code of the base lies in a checkout of its own; everything else is the same for both sides: the current folder, the
 arguments, the environment. So what a script reads by a relative path is there for both, tracked by git or not, and both

@@ -1,4 +1,4 @@
 """Dumps of PyTorch's Flight Recorder: the last collectives of each rank of a job that hangs.
 
-May import the format of a run and `collector.traces`. Must not unpickle anything: a pickle can run any code.
+Must not unpickle anything: a pickle can run any code.
 """

@@ -1,4 +1,1 @@
-"""Two runs set against each other.
-
-May import what stands below `profiler_server.analysis`, and its other rooms. Must not import torch.
-"""
+"""Two runs set against each other."""

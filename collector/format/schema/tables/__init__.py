@@ -1,6 +1,6 @@
 """One file per table; each declares TABLE. Adding a table is adding a file.
 
-May import `collector.format.schema.columns` and `collector.format.phases`. Must not list its files by name.
+Nothing lists its files by name.
 """
 
 from __future__ import annotations
