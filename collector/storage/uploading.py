@@ -30,25 +30,46 @@ class RankUpload:
 
     def upload(self, on_file: Callable[[str], None] = lambda name: None) -> None:
         """Copy what is not there yet, the manifest last. What the file system raises passes through."""
-        if self._remote is None:
-            remote = open_remote(self.ledger.url)
-            self.ledger.shift_ns = join_run(self._folder.parent.parent, remote)
-            self._remote = remote
+        remote, self._remote = self._remote or self.join(), None  # after a failure nobody knows what is there
         for number, (name, state) in enumerate(list_missing(self._folder, self.ledger).items(), 1):
-            self._copy(self._remote, name)
+            self._copy(remote, name)
             self.ledger.files[name] = state
             on_file(name)
             if number % _LEDGER_EVERY == 0:
                 write_ledger(self._folder, self.ledger)
         write_ledger(self._folder, self.ledger)
+        self._remote = remote
+
+    def join(self) -> Remote:
+        """Open the URL, put run.json there if nobody has, and forget of what was sent that which is not there any more."""
+        self._remote = remote = open_remote(self.ledger.url)
+        self.ledger.shift_ns = join_run(self._folder.parent.parent, remote)
+        if self.ledger.files:
+            there = self._list_there(remote)
+            for name in [name for name in self.ledger.files if name not in there]:
+                del self.ledger.files[name]
+        return remote
+
+    def _list_there(self, remote: Remote) -> set[str]:
+        start = self._place(remote, "")
+        try:
+            found = remote.files.find(start.rstrip("/"))
+        except FileNotFoundError:
+            return set()
+        return {str(path)[len(start) :] for path in found}
 
     def finish(self) -> None:
-        """Remove from the URL the parts that were merged here since. What the file system raises passes through."""
-        assert self._remote is not None
+        """Remove from the URL the parts that were merged here since, once all else is there.
+
+        A bucket may have been emptied since a file was sent, so what is there is asked. What the file system raises passes through.
+        """
+        remote = self.join()
+        if list_missing(self._folder, self.ledger):
+            self.upload()
         there = list_files(self._folder)
         for name in [name for name in self.ledger.files if name not in there]:
             with contextlib.suppress(FileNotFoundError):
-                self._remote.files.rm_file(self._place(self._remote, name))
+                remote.files.rm_file(self._place(remote, name))
             del self.ledger.files[name]
         self.ledger.problem, self.ledger.is_done = "", True
         write_ledger(self._folder, self.ledger)

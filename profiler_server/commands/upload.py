@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from collector.format.schema.errors import OutputError, RunError, UsageError
 from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run_path, show_progress
+
+if TYPE_CHECKING:
+    from collector.storage.uploading import RankUpload
 
 NAME = "upload"
 EXAMPLE = "profiler-server upload profiler_spool/bucket/runs/a s3://bucket/runs/a"
@@ -22,7 +27,6 @@ def command(
     """Copy a run to a URL; files that are there already are not sent again."""
     from collector.edge import Edge
     from collector.format.schema.layout import find_ranks, rank_path
-    from collector.storage.ledger import list_missing
     from collector.storage.uploading import RankUpload
     from collector.storage.urls import explain, is_url, open_remote
     from profiler_server.format import format_number_of
@@ -34,21 +38,30 @@ def command(
     if not uploads:
         raise RunError(f"{path} has no rank folder, so there is nothing to upload")
     open_remote(url)
-    total = sum(len(list_missing(rank_path(path, rank), upload.ledger)) for rank, upload in uploads.items())
     failures: list[Exception] = []
-    with show_progress(f"Uploading {path.name}") as on_progress:
-        sent: list[str] = []
+    sent: list[str] = []
+    with show_progress(f"Uploading {path.name}") as on_progress, Edge(failures.append):
+        for upload in uploads.values():
+            upload.join()
+        total = count_missing(path, uploads)
 
         def note(name: str) -> None:
             sent.append(name)
             on_progress(len(sent) / max(total, 1))
 
-        with Edge(failures.append):
-            for upload in uploads.values():
-                upload.upload(note)
-                upload.finish()
+        for upload in uploads.values():
+            upload.upload(note)
+            upload.finish()
     if failures:
         text = str(failures[0]) if isinstance(failures[0], OutputError) else f"{url}: {explain(failures[0])}"
-        left = f"{len(sent)} of {format_number_of(total, 'file')} sent"
+        left = f"{format_number_of(len(sent), 'file')} sent, {count_missing(path, uploads):,} left"
         raise OutputError(f"{text}. {left}; the same command goes on from there")
     typer.echo(f"Uploaded {format_number_of(len(sent), 'file')} to {url}")
+
+
+def count_missing(path: Path, uploads: Mapping[int, RankUpload]) -> int:
+    """Return how many files of a run are not at the URL, as far as that is known."""
+    from collector.format.schema.layout import rank_path
+    from collector.storage.ledger import list_missing
+
+    return sum(len(list_missing(rank_path(path, rank), upload.ledger)) for rank, upload in uploads.items())

@@ -95,6 +95,36 @@ def test_a_bucket_that_is_gone_in_the_middle_costs_nothing_once_it_is_back(bucke
     assert bucket.list_files("a") == list_local(run)
 
 
+def test_a_bucket_that_comes_back_empty_gets_everything_again(bucket: Bucket, tmp_path: Path) -> None:
+    run = build_live_run(tmp_path / "a")
+    upload = RankUpload(layout.rank_path(run, 0), bucket.url("a"))
+    upload.upload()
+    bucket.remove()
+    edit_rank(run, 0, events_lost=3)
+    with pytest.raises(FileNotFoundError):
+        upload.upload()
+    bucket.make()
+    upload.upload()
+    assert bucket.list_files("a") == list_local(run)  # run.json too, without which nothing is a run
+    bucket.remove()
+    bucket.make()
+    upload.finish()  # nothing was sent meanwhile that would have told
+    assert bucket.list_files("a") == list_local(run)
+
+
+def test_the_command_sends_again_what_is_not_there_any_more(bucket: Bucket, tmp_path: Path) -> None:
+    run = build_run(tmp_path / "a")
+    command = [sys.executable, "-m", "profiler_server.cli", "upload", str(run), bucket.url("a")]
+    files = len(list_local(run)) - 1  # run.json is no file of the rank
+    for emptied in (False, True):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+        assert done.stdout == f"Uploaded {files} files to {bucket.url('a')}\n"
+        assert bucket.list_files("a") == list_local(run)
+        if not emptied:
+            bucket.remove()
+            bucket.make()
+
+
 def test_a_lost_connection_is_tried_again(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import s3fs
 
