@@ -11,7 +11,7 @@ import typer
 from collector.format.run import Run
 from collector.format.schema.errors import OutputError, RunError, UsageError
 from collector.format.schema.writing import write_output
-from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run, find_workers
+from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run, find_workers, show_progress
 
 if TYPE_CHECKING:
     from collector.traces.workers import Workers
@@ -55,7 +55,7 @@ def command(
     ] = None,
 ) -> None:
     """Say what a run is bound by, its figures and what to change."""
-    from profiler_server.report import build_report, is_empty
+    from profiler_server.report import Reporting, build_report, is_empty
     from profiler_server.report.text import render_text
 
     opened = find_run(run, find_base_dir(base_dir, context))
@@ -63,7 +63,7 @@ def command(
         opened.rank(rank)  # fails where there is none, and names those that there are
     workers = choose_readers(opened, jobs, dask)
     if html is not None:
-        _write_html(opened, html, redact, rank)
+        _write_html(opened, html, redact, rank, workers)
         return
     if brief:
         from profiler_server.report.brief import write_brief
@@ -72,7 +72,8 @@ def command(
         return
     if redact:
         raise UsageError("--redact leaves names out of the file that --html FILE writes; give both")
-    report = build_report(opened, workers, rank)
+    with show_progress(f"Reading {opened.path.name}") as on_progress:
+        report = build_report(opened, rank, Reporting(workers, on_progress))
     if is_empty(report) and report["warnings"]:
         raise RunError(f"nothing of {opened.path} can be reported: {report['warnings'][0]}")
     text = json.dumps(report, indent=1, ensure_ascii=False) if as_json else render_text(report, opened, rank)
@@ -95,10 +96,12 @@ def choose_readers(run: Run, jobs: int | None, dask: str | None) -> Workers:
     return workers
 
 
-def _write_html(run: Run, path: Path, redact: bool, rank: int | None) -> None:
+def _write_html(run: Run, path: Path, redact: bool, rank: int | None, workers: Workers) -> None:
+    from profiler_server.report import Reporting
     from profiler_server.web.report_file import render_report
 
-    text = render_report(run, redact, rank)
+    with show_progress(f"Reading {run.path.name}") as on_progress:
+        text = render_report(run, redact, rank, Reporting(workers, on_progress))
     try:
         write_output(path, text)
     except OSError as error:

@@ -3,6 +3,6 @@
 Must not import pages or the web room: it is made without a browser.
 """
 
-from profiler_server.report.building import build_report, is_empty
+from profiler_server.report.building import ALONE, Reporting, build_report, is_empty
 
-__all__ = ["build_report", "is_empty"]
+__all__ = ["ALONE", "Reporting", "build_report", "is_empty"]

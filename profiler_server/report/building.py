@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,17 +36,30 @@ if TYPE_CHECKING:
     from collector.traces.workers import Workers
 
 T = TypeVar("T")
+_RANKS_FRAC = 0.85
+"""Of the time that a report takes; the rest sets the ranks beside each other."""
 
 
-def build_report(run: Run, workers: Workers | None = None, rank: int | None = None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Reporting:
+    """Who reads the ranks, None for this process, and who is told the share that is done."""
+
+    workers: Workers | None = None
+    on_progress: Callable[[float], None] = lambda share: None
+
+
+ALONE = Reporting()
+
+
+def build_report(run: Run, rank: int | None = None, how: Reporting = ALONE) -> dict[str, Any]:
     """Return the object that `report --json` prints: all ranks, with the verdict and the suggestions of the first, or one.
 
-    The ranks are read by `workers`, None for this process. A part that cannot be read, or fails, is absent and named in `warnings`. Raises RunNotFoundError, TableBrokenError or
+    A part that cannot be read, or fails, is absent and named in `warnings`. Raises RunNotFoundError, TableBrokenError or
     NewerSchemaError if the manifests cannot be read.
     """
     warnings: list[str] = []
     chosen = run.ranks if rank is None else (run.rank(rank).rank,)
-    ranks = _report_ranks(run, chosen, warnings, workers)
+    ranks = _report_ranks(run, chosen, warnings, how)
     return {
         "schema_version": SCHEMA_VERSION,
         "run": _report_run(run),
@@ -80,12 +94,17 @@ def _report_run(run: Run) -> dict[str, Any]:
     }
 
 
-def _report_ranks(run: Run, ranks: Sequence[int], warnings: list[str], workers: Workers | None) -> list[dict[str, Any]]:
-    if workers is None or workers.are_here or run.redactor is not None:
-        return [_report_rank(run.read_rank(rank), warnings) for rank in ranks]
+def _report_ranks(run: Run, ranks: Sequence[int], warnings: list[str], how: Reporting) -> list[dict[str, Any]]:
+    def tell(done: int) -> None:
+        how.on_progress(_RANKS_FRAC * done / len(ranks))
+
     found = []
-    tasks = [(run.path, rank) for rank in ranks]
-    for report, said in workers.run(report_alone, tasks, lambda done: None):
+    if how.workers is None or how.workers.are_here or run.redactor is not None:
+        for done, rank in enumerate(ranks, 1):
+            found.append(_report_rank(run.read_rank(rank), warnings))
+            tell(done)
+        return found
+    for report, said in how.workers.run(report_alone, [(run.path, rank) for rank in ranks], tell):
         found.append(report)
         warnings += said
     return found

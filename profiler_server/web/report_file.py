@@ -20,7 +20,7 @@ from profiler_server.analysis.operators.operator_groups import Measure
 from profiler_server.analysis.steps.step_graph import average_graph
 from profiler_server.figures import PHASE_COLORS, Strip, average_runs, build_strip
 from profiler_server.format import format_duration, format_phase_shares
-from profiler_server.report import build_report
+from profiler_server.report import ALONE, Reporting, build_report
 from profiler_server.report.text import explain_silence, say_verdict
 from profiler_server.store.redaction import redact as redact_run
 from profiler_server.web.links import Links
@@ -58,10 +58,10 @@ class RankView:
         return "device" if any(row["device_self_ns"] for row in self.data["operators"]) else "host"
 
 
-def render_report(run: Run, redact: bool = False, rank: int | None = None) -> str:
+def render_report(run: Run, redact: bool = False, rank: int | None = None, how: Reporting = ALONE) -> str:
     """Return the file, of one rank where that is given. With `redact` it holds no name that the user gave. Raises as `build_report` does."""
     shown = redact_run(run) if redact else run
-    report = build_report(shown, rank=rank)
+    report = build_report(shown, rank, how)
     if redact:
         # Messages about files name their path.
         report["warnings"] = [text.replace(str(run.path), "RUN") for text in report["warnings"]]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import pickle
 import re
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -385,22 +383,3 @@ def test_the_report_says_who_holds_the_job_up_as_the_page_does(tmp_path: Path) -
     assert judged["straggler"]["gain_ns"] == judged["blame_ns"]["3"] == pytest.approx(12_000_000, rel=0.02)
     assert (judged["ranks_read"], report["ranks"][3]["rank"]) == (4, 3)
     assert build_report(open_run(build_run(tmp_path / "one")))["judgement"] is None
-
-
-class Elsewhere:
-    """Other processes, as far as tasks and results reach them as bytes."""
-
-    are_here = False
-    helpers = 0
-
-    def run(
-        self, function: Callable[[Any], Any], tasks: Sequence[Any], on_done: Callable[[int], None]
-    ) -> Iterator[Any]:
-        for task in tasks:
-            yield pickle.loads(pickle.dumps(function))(pickle.loads(pickle.dumps(task)))
-
-
-def test_ranks_that_other_processes_read_are_reported_as_by_one(tmp_path: Path) -> None:
-    run = open_run(build_ranks(tmp_path / "run", 3, slow=1))
-    layout.table_file(layout.rank_path(run.path, 2), "steps").write_bytes(b"PAR1 no table")
-    assert build_report(run, Elsewhere()) == build_report(run)

@@ -1,0 +1,86 @@
+"""Reports whose ranks others read: the same as by one process, and told how far they are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import pty
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.format.run import open_run
+from collector.format.schema import layout
+from profiler_server.report import Reporting, build_report
+from profiler_server.web.report_file import render_report
+from tests.support.machines import build_ranks
+
+
+class Elsewhere:
+    """Other processes, as far as tasks and results reach them as bytes."""
+
+    are_here = False
+    helpers = 0
+
+    def __init__(self) -> None:
+        self.tasks = 0
+
+    def run(
+        self, function: Callable[[Any], Any], tasks: Sequence[Any], on_done: Callable[[int], None]
+    ) -> Iterator[Any]:
+        for done, task in enumerate(tasks, 1):
+            self.tasks += 1
+            yield pickle.loads(pickle.dumps(function))(pickle.loads(pickle.dumps(task)))
+            on_done(done)
+
+
+def test_ranks_that_other_processes_read_are_reported_as_by_one(tmp_path: Path) -> None:
+    run = open_run(build_ranks(tmp_path / "run", 3, slow=1))
+    layout.table_file(layout.rank_path(run.path, 2), "steps").write_bytes(b"PAR1 no table")
+    assert build_report(run, how=Reporting(Elsewhere())) == build_report(run)
+
+
+@pytest.mark.parametrize("workers", [None, Elsewhere()])
+def test_a_report_says_how_far_it_is(tmp_path: Path, workers: Elsewhere | None) -> None:
+    run, shares = open_run(build_ranks(tmp_path / "run", 4, slow=1)), list[float]()
+    build_report(run, how=Reporting(workers, shares.append))
+    assert len(shares) == 4
+    assert shares == sorted(set(shares))
+    assert 0 < shares[0] < shares[-1] < 1  # the ranks are still set beside each other
+
+
+def test_the_file_of_a_report_is_read_by_the_same_workers(tmp_path: Path) -> None:
+    run, workers = open_run(build_ranks(tmp_path / "run", 3, slow=1)), Elsewhere()
+    assert render_report(run, how=Reporting(workers)) == render_report(run)
+    assert workers.tasks == 3
+
+
+@pytest.mark.parametrize("options", [(), ("--jobs", "2"), ("--html", "out.html")])
+def test_a_terminal_sees_a_bar_and_a_pipe_sees_none(tmp_path: Path, options: tuple[str, ...]) -> None:
+    build_ranks(tmp_path / "run", 3, slow=1)
+    command = [sys.executable, "-m", "profiler_server.cli", "report", "run", "--json", *options]
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    shown = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    seen = _read_terminal(ours)
+    told, _ = shown.communicate(timeout=300)
+    assert shown.returncode == 0
+    assert b"Reading run" in seen
+    piped = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=300, check=True)
+    assert piped.stderr == b""
+    assert piped.stdout == told
+
+
+def _read_terminal(terminal: int) -> bytes:
+    """Return what is written to a terminal until all who could have closed it."""
+    found = b""
+    with contextlib.suppress(OSError), open(terminal, "rb", buffering=0) as file:
+        while more := file.read(65_536):
+            found += more
+    return found
