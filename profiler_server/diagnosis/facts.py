@@ -17,6 +17,7 @@ from profiler_server.analysis.device.clocks import HeldClock
 from profiler_server.analysis.memory.host import HostLoad
 from profiler_server.analysis.operators.anomaly import AnomalyWork
 from profiler_server.analysis.operators.convolutions import SlowConvolutions
+from profiler_server.analysis.operators.looped import LoopedRows
 from profiler_server.analysis.replay.results import Gain, Replayed
 from profiler_server.analysis.results import DeviceSummary
 from profiler_server.analysis.stacks.stacks import Stacks
@@ -65,6 +66,8 @@ class Steps:
     slow_convolutions: SlowConvolutions = field(default_factory=SlowConvolutions)
     operator_fracs: Mapping[str, float] = field(default_factory=dict)
     """Share of each phase in operators, as the detailed steps show it; empty where there are none."""
+    looped: LoopedRows | None = None
+    """A loop of Python over the rows of a tensor, as the detailed steps show it."""
 
     @cached_property
     def shift(self) -> Shift | None:

@@ -36,6 +36,7 @@ from profiler_server.analysis.memory.host import HostLoad, summarize_host
 from profiler_server.analysis.memory.peak import find_peak_share
 from profiler_server.analysis.operators.anomaly import AnomalyWork, read_anomaly_work
 from profiler_server.analysis.operators.convolutions import SlowConvolutions, find_slow_convolutions
+from profiler_server.analysis.operators.looped import find_looped_rows
 from profiler_server.analysis.operators.operators import find_dispatch_share, find_phase_shares
 from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
 from profiler_server.analysis.ranks.spread import count_parallel_devices, read_ddp
@@ -86,7 +87,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         return None
     return Case(
         manifest=manifest,
-        steps=_measure_steps(rank, rows, train, selection),
+        steps=_find_loop(rank, _measure_steps(rank, rows, train, selection), found[0].loader),
         loading=found[0],
         device=device,
         host=Host(found[0].loop.model.cores, host, *sixths),
@@ -135,6 +136,14 @@ def _measure_steps(rank: RankRun, rows: StepRows, train: pa.Table, selection: St
         slow_convolutions=_find_slow_convolutions(rank),
         operator_fracs=_find_operators(rank),
     )
+
+
+def _find_loop(rank: RankRun, steps: Steps, loader: Loader | None) -> Steps:
+    batch_size = loader.batch_size if loader is not None else None
+    try:
+        return replace(steps, looped=find_looped_rows(rank, steps.phases_ns, steps.micro_batches, batch_size))
+    except RunError:
+        return steps
 
 
 def _average_phases(train: pa.Table, chosen: Mask) -> Mapping[str, float]:

@@ -43,6 +43,7 @@ AREAS: Mapping[str, Area] = {
     "graph_breaks": "compute",
     "needless_grad": "compute",
     "python_in_step": "compute",
+    "rows_in_loop": "compute",
     "subnormals": "compute",
     "threads_too_few": "compute",
     "drift": "outside",

@@ -1,0 +1,172 @@
+"""Loops of Python over the rows of a tensor: the operators that are called once for each row, and what one call for all saves.
+
+What tells such a loop is that rows are taken out of a tensor one by one (`aten::select` and the like), as often as its first
+dimension is long, and that other operators are called about as often. A call costs the host its own time and the Python
+that leads to it; one call for all rows costs that once, and the arithmetic of all of them. So of a phase remain the other
+operators, which take what their window shows at most and what their arithmetic needs at least, and the work of the rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.parts import find_files
+from collector.format.run import RankRun
+
+LOOPED_PHASES = ("forward", "backward")
+LEAST_ROWS = 16
+"""Rows that a loop goes over: fewer may be the heads, experts or scales of a model, whose layers differ."""
+_TAKEN_IN = ("h2d", "forward")
+"""Rows may be taken out before the first module is called."""
+_TAKING = ("aten::select", "aten::index", "aten::slice")
+_CELLS = ("aten::gru_cell", "aten::lstm_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell")
+"""Operators of recurrent networks: a step in time needs the one before it."""
+_OF_ROWS_FRAC = 0.75
+"""Operators that are called at least so often for each row belong to the loop; a condition may leave some rows out."""
+_FLOPS_PER_S, _BYTES_PER_S = 60e9, 10e9
+"""What one core does when many rows are worked on together: products, and the rest."""
+_CALL_NS, _PYTHON_NS = 4_000, 1_000
+"""What one call of an operator costs the host beside its arithmetic, and the Python around it."""
+_LARGE_CALL_NS = 30_000
+"""Where the arithmetic is not known, a call of the loop that takes longer is taken to work for the rest of it."""
+_KEYS = ("phase", "name", "input_shapes")
+_SUMMED = ("count", "self_ns", "flops", "moved_bytes")
+
+
+@dataclass(frozen=True)
+class LoopedPhase:
+    """A phase of the mean step, and what is saved of it with one call for all rows: surely, and at most."""
+
+    phase: str
+    low_ns: float
+    high_ns: float
+
+
+@dataclass(frozen=True)
+class LoopedRows:
+    """A loop over the `rows` rows of a tensor, in which a step calls operators `calls` times, most often those of `names`.
+
+    `is_free`: no row needs the result of another, as far as can be told: they are the samples of a batch, or are gathered by
+    lists of numbers. `holds_batches`: every call works on whole batches, so what it goes over is time or space.
+    """
+
+    rows: int
+    calls: float
+    names: tuple[str, ...]
+    phases: tuple[LoopedPhase, ...]
+    is_free: bool
+    holds_batches: bool
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Calls of one operator with inputs of one shape, as means per step; `rounds` per batch, `least_ns` the shortest step's."""
+
+    phase: str
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+    calls: float
+    rounds: float
+    least_ns: float
+    flops: float
+    moved_bytes: float
+
+    @property
+    def work_ns(self) -> float:
+        """What its arithmetic takes when it is done together."""
+        if self.flops:
+            return self.flops / _FLOPS_PER_S * 1e9
+        if self.moved_bytes:
+            return self.moved_bytes / _BYTES_PER_S * 1e9
+        return max(self.least_ns - _LARGE_CALL_NS * self.calls, 0.0)
+
+
+def find_looped_rows(
+    rank: RankRun, phases_ns: Mapping[str, float], micro_batches: int, batch_size: int | None
+) -> LoopedRows | None:
+    """Return the loop that the detailed training steps show, None for none.
+
+    `phases_ns` are those of the mean step without a window. Raises TableBrokenError or NewerSchemaError.
+    """
+    groups = _read_groups(rank, micro_batches)
+    taken = [group for group in groups if _takes_rows(group)]
+    if not taken or any(group.name in _CELLS for group in groups):
+        return None
+    lengths = {group.shapes[0][0] for group in taken}
+    rows = batch_size if batch_size in lengths else max(lengths)
+    looped = [group for group in groups if group.rounds >= _OF_ROWS_FRAC * rows]
+    often = sorted((group for group in looped if group.phase == "forward"), key=lambda group: -group.least_ns)
+    return LoopedRows(
+        rows,
+        sum(group.calls for group in looped),
+        tuple(dict.fromkeys(group.name for group in often)),
+        tuple(_measure(phase, phases_ns[phase], groups, looped) for phase in LOOPED_PHASES),
+        rows == batch_size or any(group.name == "aten::index" for group in taken),
+        rows != batch_size and _holds_batches(often, batch_size or 0),
+    )
+
+
+def _holds_batches(groups: Sequence[_Group], batch_size: int) -> bool:
+    firsts = {shape[0] for group in groups for shape in group.shapes if len(shape) > 1}
+    return batch_size > 1 and batch_size in firsts
+
+
+def _read_groups(rank: RankRun, micro_batches: int) -> list[_Group]:
+    if not find_files(rank.folder, "operators"):
+        return []
+    table = rank.table("operators", ("step", *_KEYS, *_SUMMED))
+    table = table.filter(
+        pc.and_(pc.is_valid(table["step"]), pc.is_in(table["phase"], pa.array((*_TAKEN_IN, "backward"))))
+    )
+    steps = pc.count_distinct(table["step"]).as_py()
+    each = table.group_by(("step", *_KEYS)).aggregate([(name, "sum") for name in _SUMMED])
+    sums = each.group_by(_KEYS).aggregate(
+        [("count_sum", "sum"), ("self_ns_sum", "min"), ("flops_sum", "mean"), ("moved_bytes_sum", "mean")]
+    )
+    return [
+        _Group(
+            phase=row["phase"],
+            name=row["name"],
+            shapes=_read_shapes(row["input_shapes"]),
+            calls=row["count_sum_sum"] / steps,
+            rounds=row["count_sum_sum"] / steps / max(micro_batches, 1),
+            least_ns=float(row["self_ns_sum_min"]),
+            flops=row["flops_sum_mean"] or 0.0,
+            moved_bytes=row["moved_bytes_sum_mean"] or 0.0,
+        )
+        for row in sums.to_pylist()
+    ]
+
+
+def _read_shapes(text: str | None) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of the inputs that are tensors; none where they were not recorded."""
+    try:
+        return tuple(tuple(int(size) for size in shape) for shape in json.loads(text or "[]") if shape)
+    except (ValueError, TypeError, OverflowError):
+        return ()
+
+
+def _takes_rows(group: _Group) -> bool:
+    rows = group.shapes[0][0] if group.shapes else 0
+    return group.phase in _TAKEN_IN and group.name in _TAKING and rows >= LEAST_ROWS and group.rounds >= rows
+
+
+def _measure(phase: str, phase_ns: float, groups: Sequence[_Group], looped: Sequence[_Group]) -> LoopedPhase:
+    loop = [group for group in looped if group.phase == phase]
+    if not loop:
+        return LoopedPhase(phase, 0.0, 0.0)
+    others = [group for group in groups if group.phase == phase and group not in loop]
+    # A window shows the others at their slowest: beside the profiler's own work, with cold caches.
+    most_ns = sum(
+        min(group.least_ns, group.work_ns + _CALL_NS * group.calls) + _PYTHON_NS * group.calls for group in others
+    )
+    least_ns = sum(min(group.least_ns, group.work_ns) for group in others)
+    # Of a backward, what writes whole tensors of gradients for one row each goes as well: only its products remain.
+    work_ns = sum(group.work_ns for group in loop if group.flops or phase == "forward")
+    left_ns = work_ns + len(loop) * _CALL_NS
+    return LoopedPhase(phase, *(max(phase_ns - part_ns - left_ns, 0.0) for part_ns in (most_ns, least_ns)))

@@ -1,0 +1,143 @@
+"""Loops over the rows of a tensor are told by what is taken out of it, and by how often operators are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from collector import Profiler
+from collector.format.phases import PHASE_NAMES
+from profiler_server.analysis.operators.looped import LoopedRows, find_looped_rows
+from tests.support.own_work import ONE_BY_ONE, call_operators
+from tests.support.plants import Plant, build_case_run, plan_of
+from tests.support.row_edits import Row
+from tests.support.runs import HEALTHY_STEP_MS, MS
+
+PHASES_NS = {name: HEALTHY_STEP_MS[name] * MS for name in PHASE_NAMES}
+ROWS, WIDTH = 32, 16
+
+
+def find(path: Path, operators: list[Row], micro_batches: int = 1, batch_size: int | None = 32) -> LoopedRows | None:
+    run = build_case_run(path / "run", Plant(plan_of(), tables={"operators": operators}))
+    return find_looped_rows(run.rank(0), PHASES_NS, micro_batches, batch_size)
+
+
+def test_what_one_call_saves_is_the_phase_less_its_other_operators_and_the_work(tmp_path: Path) -> None:
+    found = find(tmp_path, call_operators(*ONE_BY_ONE))
+    assert found is not None
+    assert (found.rows, found.calls, found.is_free, found.holds_batches) == (32, 96, True, False)
+    assert found.names == ("aten::linear", "aten::select")
+    forward, backward = found.phases
+    # Of 20 ms the call that stacks and its Python are no loop, what a call takes over 30 us is work, and two calls are left.
+    assert forward.low_ns == pytest.approx((20 - 0.075 - (16.0 - 0.96) - 0.008) * MS)
+    assert forward.high_ns == pytest.approx((20 - 0.07 - (16.0 - 0.96) - 0.008) * MS)
+    assert backward.low_ns < backward.high_ns == pytest.approx((36 - 3.97 - 0.004) * MS)
+
+
+def test_arithmetic_that_is_known_stays(tmp_path: Path) -> None:
+    flops = find(tmp_path / "a", call_operators(*ONE_BY_ONE[:2], flops=60e6))
+    moved = find(tmp_path / "b", call_operators(*ONE_BY_ONE[:2], moved_bytes=10e6))
+    assert flops is not None
+    assert moved is not None
+    for found in (flops, moved):
+        assert found.phases[0].high_ns == pytest.approx((20 - 2 * 1.0 - 0.008) * MS)
+
+
+def test_the_shortest_of_several_steps_counts(tmp_path: Path) -> None:
+    once = call_operators(*ONE_BY_ONE)
+    late = [{**row, "self_ns": 3 * row["self_ns"]} for row in call_operators(*ONE_BY_ONE, step=12)]
+    assert find(tmp_path / "a", once) == find(tmp_path / "b", once + late)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "count", "batch_size", "rows"),
+    [
+        ("[[16,64],[],[]]", 16, 16, 16),
+        ("[[15,64],[],[]]", 15, 15, None),
+        ("[[16,64],[],[]]", 15, 16, None),
+        ("[[],[],[]]", 64, 16, None),
+        ("null", 64, 16, None),
+        ("[[1e999]]", 64, 16, None),
+    ],
+)
+def test_a_loop_takes_out_every_row_of_many(
+    shapes: str, count: int, batch_size: int, rows: int | None, tmp_path: Path
+) -> None:
+    operators = call_operators(("forward", "aten::select", shapes, count, 1.0))
+    found = find(tmp_path, operators, batch_size=batch_size)
+    assert (None if found is None else found.rows) == rows
+
+
+def test_micro_batches_are_counted_one_by_one(tmp_path: Path) -> None:
+    operators = call_operators(("forward", "aten::select", "[[32,64],[],[]]", 32, 1.0))
+    assert find(tmp_path / "a", operators, micro_batches=2) is None
+    assert find(tmp_path / "b", operators, micro_batches=1) is not None
+
+
+def test_recurrent_cells_are_no_loop_over_rows(tmp_path: Path) -> None:
+    cells = ("forward", "aten::gru_cell", "[[64],[64]]", 32, 4.0)
+    assert find(tmp_path, call_operators(*ONE_BY_ONE, cells)) is None
+
+
+@pytest.mark.parametrize(("name", "is_free"), [("aten::select", False), ("aten::index", True)])
+def test_rows_that_are_no_samples_may_need_each_other(name: str, is_free: bool, tmp_path: Path) -> None:
+    found = find(tmp_path, call_operators(("forward", name, "[[200,64],[],[]]", 200, 9.0)))
+    assert found is not None
+    assert (found.rows, found.is_free) == (200, is_free)
+
+
+def test_a_run_without_a_window_has_none(tmp_path: Path) -> None:
+    assert find(tmp_path, []) is None
+
+
+class OneByOne(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        return torch.stack([self.layer(row) for row in batch])
+
+
+class OverTime(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros(len(batch), WIDTH)
+        for now in batch[:, None].expand(-1, 40, -1).transpose(0, 1):
+            state = torch.tanh(self.layer(torch.cat((now, state), 1)))
+        return state
+
+
+def deep() -> nn.Module:
+    return nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(40)))
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"), [(OneByOne, (ROWS, True, False)), (OverTime, (40, False, True)), (deep, None)]
+)
+def test_loops_of_real_steps_are_told(
+    build: Callable[[], nn.Module], expected: tuple[int, bool, bool] | None, tmp_path: Path
+) -> None:
+    model = build()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def train() -> None:
+        for (batch,) in DataLoader(TensorDataset(torch.randn(20 * ROWS, WIDTH)), ROWS):
+            model(batch).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    profiler = Profiler(tmp_path / "run", window=(10, 3))
+    train()
+    run = profiler.analyse()
+    assert run is not None
+    found = find_looped_rows(run.rank(0), PHASES_NS, 1, ROWS)
+    assert (found and (found.rows, found.is_free, found.holds_batches)) == expected
