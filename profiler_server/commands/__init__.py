@@ -71,18 +71,25 @@ def find_run(name: str, base_dir: Path | None) -> Run:
 def find_runs(words: list[str], base_dir: Path | None) -> list[Run]:
     """Open the runs that words name: each a run, or a folder with runs below it. Raises as `find_run` does."""
     from collector.format.run import open_run
-    from collector.format.scan import scan_base
-    from collector.format.schema import layout
 
     found: list[Run] = []
     for word in words:
-        folder = Path(word).expanduser()
-        is_folder = folder.is_dir() and folder.name != layout.PROFILER_FOLDER and not layout.run_file(folder).is_file()
-        below = scan_base(folder).paths if is_folder else ()
-        if is_folder and not below and base_dir is None:
+        below = list_runs_below(word)
+        if below == () and base_dir is None:
             raise RunNotFoundError(f"no run lies in or below {word}")
         found += [open_run(path) for path in below] if below else [find_run(word, base_dir)]
     return found
+
+
+def list_runs_below(word: str) -> tuple[Path, ...] | None:
+    """Return the paths of the runs in a folder that is none itself; None for what is no such folder."""
+    from collector.format.scan import scan_base
+    from collector.format.schema import layout
+
+    folder = Path(word).expanduser()
+    if not folder.is_dir() or folder.name == layout.PROFILER_FOLDER or layout.run_file(folder).is_file():
+        return None
+    return tuple(scan_base(folder).paths)
 
 
 def find_run_path(name: str, base_dir: Path | None) -> Path:

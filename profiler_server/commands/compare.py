@@ -5,15 +5,23 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from collector.format.schema.errors import OutputError, RunError, UsageError
+from collector.format.schema.errors import OutputError, RunError, StepscopeError, UsageError
 from collector.format.schema.writing import write_output
-from profiler_server.commands import BaseDir, find_base_dir, find_run, find_runs
-from profiler_server.report.gate import EXIT_CODES, describe_verdict, render_junit, render_markdown, render_verdict
+from profiler_server.commands import BaseDir, find_base_dir, find_run, find_runs, list_runs_below
+from profiler_server.report.gate import (
+    EXIT_CODES,
+    build_undecided,
+    describe_verdict,
+    render_junit,
+    render_markdown,
+    render_verdict,
+)
 
 if TYPE_CHECKING:
     from collector.format.run import Run
@@ -43,24 +51,27 @@ def command(
         ),
     ] = False,
     max_slowdown: Annotated[
-        str, typer.Option("--max-slowdown", metavar="SHARE", help="A slowdown that the gate lets pass, such as 3%.")
-    ] = "0%",
+        str | None,
+        typer.Option(
+            "--max-slowdown", metavar="SHARE", help="A slowdown that the gate lets pass, such as 3%. By default none."
+        ),
+    ] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the gate's verdict as JUnit XML.")] = None,
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the gate's verdict as Markdown.")] = None,
 ) -> None:
     """Say where the mean step of B differs from that of A, or whether one list of runs is slower than another."""
-    base, limit = find_base_dir(base_dir, context), parse_share(max_slowdown)
-    if against is None and len(runs) != 2:
-        raise UsageError(f"compare takes two runs, A and B, or RUN… --against RUN…; {len(runs)} were given")
+    base, limit = find_base_dir(base_dir, context), parse_share(max_slowdown or "0%")
     documents: dict[str, Any] = {}
-    if against is None:
-        documents = print_pair(find_run(runs[0], base), find_run(runs[1], base), rank, is_quiet=as_json)
-        if not (gate or junit or markdown):
-            print_documents(documents, as_json)
-            return
-    # Of two runs the second is judged; with --against what is named first.
-    new, old = ([runs[1]], [runs[0]]) if against is None else (runs, against)
-    verdict = judge_words(new, old, base, rank, limit)
+    with tell_documents(junit, markdown):
+        if against is None:
+            check_pair(runs)
+            documents = print_pair(find_run(runs[0], base), find_run(runs[1], base), rank, is_quiet=as_json)
+            if not (gate or junit or markdown or max_slowdown):
+                print_documents(documents, as_json)
+                return
+        # Of two runs the second is judged; with --against what is named first.
+        new, old = ([runs[1]], [runs[0]]) if against is None else (runs, against)
+        verdict = judge_words(new, old, base, rank, limit)
     write_documents(verdict, junit, markdown)
     if as_json:
         print_documents({**documents, "gate": describe_verdict(verdict)}, as_json)
@@ -68,6 +79,30 @@ def command(
         typer.echo(("\n" if against is None else "") + render_verdict(verdict))
     if gate and (code := EXIT_CODES[verdict.kind]):
         raise typer.Exit(code)
+
+
+def check_pair(words: list[str]) -> None:
+    """Raise UsageError for what is not two runs."""
+    if len(words) != 2:
+        raise UsageError(f"compare takes two runs, A and B, or RUN… --against RUN…; {len(words)} were given")
+    folder = next((word for word in words if list_runs_below(word)), None)
+    if folder is not None:
+        raise UsageError(
+            f"{folder} is a folder of runs. To compare lists, name the new ones first: "
+            f"profiler-server compare {words[1]} --against {words[0]} --gate"
+        )
+
+
+@contextlib.contextmanager
+def tell_documents(junit: Path | None, markdown: Path | None) -> Iterator[None]:
+    """Write why there is no verdict to the files that were asked for, should the block fail: a CI system shall not find
+    none there, or that of an earlier build."""
+    try:
+        yield
+    except StepscopeError as error:
+        with contextlib.suppress(OutputError):
+            write_documents(build_undecided(str(error)), junit, markdown)
+        raise
 
 
 def print_pair(a: Run, b: Run, rank: int | None, *, is_quiet: bool) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from profiler_server.analysis.compare.gate import Kind, Verdict
 from profiler_server.analysis.compare.run_statistics import ALPHA
-from profiler_server.format import choose_time_unit, clean_name, format_change, format_duration
+from profiler_server.format import choose_time_unit, clean_name, format_change, format_duration, format_number_of
 
 EXIT_CODES: dict[Kind, int] = {"same": 0, "faster": 0, "slower": 1, "unknown": 2}
 _WORDS: dict[Kind, str] = {
@@ -23,8 +23,7 @@ _MOST_PAIRS = 50
 
 def render_verdict(verdict: Verdict) -> str:
     """Return the verdict for a terminal."""
-    runs = f"{verdict.new} runs against {verdict.base}" if max(verdict.new, verdict.base) > 1 else "one pair of runs"
-    lines = [f"Gate {_WORDS[verdict.kind]} ({runs}). {verdict.reason}"]
+    lines = [f"Gate {_WORDS[verdict.kind]}{_count_runs(verdict)}. {verdict.reason}"]
     if pairs := _list_pairs(verdict):
         lines += ["", f"  {'median of':<32}{'base':>14}{'new':>14}{'change':>12}"]
         lines += [f"  {name:<32}{base:>14}{new:>14}{change:>12}" for name, base, new, change in pairs]
@@ -35,6 +34,20 @@ def render_verdict(verdict: Verdict) -> str:
     return "\n".join([*lines, *(f"Caution: {caution}." for caution in verdict.cautions)])
 
 
+def _count_runs(verdict: Verdict) -> str:
+    """Say in brackets how many runs were judged, and which rank of them; "" where none could be read."""
+    if not verdict.new:
+        return ""
+    is_pair = verdict.new == verdict.base == 1
+    runs = "one pair of runs" if is_pair else f"{format_number_of(verdict.new, 'run')} against {verdict.base}"
+    return f" ({', '.join(filter(None, (runs, verdict.rank)))})"
+
+
+def build_undecided(reason: str) -> Verdict:
+    """Return the verdict on runs that could not be read, so that a CI system is told why too."""
+    return Verdict("unknown", f"{reason.rstrip('.')}.", 0, 0)
+
+
 def describe_verdict(verdict: Verdict) -> dict[str, Any]:
     """Return the verdict as plain data: shares are fractions, times ns, what is not known null."""
     return {**dataclasses.asdict(verdict), "alpha": ALPHA, "exit_code": EXIT_CODES[verdict.kind]}
@@ -42,7 +55,7 @@ def describe_verdict(verdict: Verdict) -> dict[str, Any]:
 
 def render_markdown(verdict: Verdict) -> str:
     """Return the verdict as Markdown. Names come from the runs, so nothing in them may become markup."""
-    lines = [f"**Step time: {_WORDS[verdict.kind]}.** {_plain(verdict.reason)}"]
+    lines = [f"**{_name_case(verdict).capitalize()}: {_WORDS[verdict.kind]}.** {_plain(verdict.reason)}"]
     if pairs := _list_pairs(verdict):
         lines += ["", "| median of | base | new | change |", "|---|---:|---:|---:|"]
         lines += [f"| {_plain(name)} | {base} | {new} | {change} |" for name, base, new, change in pairs]
@@ -72,8 +85,12 @@ def render_junit(verdict: Verdict) -> str:
     return (
         '<?xml version="1.0" encoding="utf-8"?>\n'
         f'<testsuite name="stepscope" tests="1" failures="{failures}" errors="{errors}" skipped="0">\n'
-        f'<testcase classname="stepscope.gate" name="step time">{inner}</testcase>\n</testsuite>\n'
+        f'<testcase classname="stepscope.gate" name={quoteattr(_name_case(verdict))}>{inner}</testcase>\n</testsuite>\n'
     )
+
+
+def _name_case(verdict: Verdict) -> str:
+    return f"step time of {verdict.rank}" if verdict.rank else "step time"
 
 
 def _list_pairs(verdict: Verdict) -> list[tuple[str, str, str, str]]:

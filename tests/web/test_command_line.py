@@ -201,7 +201,7 @@ def test_the_gate_takes_lists_of_runs_and_folders_of_them(lists: Path) -> None:
     assert (back.returncode, json.loads(back.stdout)["gate"]["kind"]) == (0, "faster")
     same = run("compare", *olds[:2], "--against", *olds[2:], "--gate")
     assert same.returncode == 2
-    assert "2 runs against 2 are too few" in same.stdout
+    assert "2 runs against 2 of the base: at least 3 of each side" in same.stdout
     assert run("compare", lists / "new", "--against", lists / "old", "--gate", "--max-slowdown", "50%").returncode == 0
 
 
@@ -220,6 +220,29 @@ def test_the_gate_writes_what_ci_systems_read(lists: Path) -> None:
     assert "**Step time: failed: slower.**" in markdown.read_text(encoding="utf-8")
     assert "| Data wait | +8.00 ms |" in markdown.read_text(encoding="utf-8")
     assert_refused(run("compare", *words[:3], "--junit", lists / "missing" / "x.xml"), "cannot be written")
+
+
+def test_a_run_that_cannot_be_read_is_told_to_ci_systems_in_place_of_an_earlier_verdict(lists: Path) -> None:
+    junit, markdown = lists / "gate.xml", lists / "gate.md"
+    for path in (junit, markdown):
+        path.write_text("that of an earlier build")
+    layout.table_file(layout.rank_path(lists / "new" / "new-1", 0), "steps").write_bytes(b"PAR1 no more")
+    words = (lists / "new", "--against", lists / "old", "--gate", "--junit", junit, "--markdown", markdown)
+    assert_refused(run("compare", *words), "steps.parquet is damaged")
+    error = ElementTree.parse(junit).getroot().find("testcase/error")
+    assert error is not None
+    assert "steps.parquet is damaged" in error.get("message", "")
+    assert markdown.read_text(encoding="utf-8").startswith("**Step time: undecided.** ")
+
+
+def test_two_folders_of_runs_are_told_how_to_compare_them(lists: Path) -> None:
+    asked = run("compare", lists / "old", lists / "new", "--gate")
+    assert_refused(asked, f"profiler-server compare {lists / 'new'} --against {lists / 'old'} --gate")
+
+
+def test_a_limit_asks_for_a_verdict(lists: Path) -> None:
+    done = run("compare", lists / "old" / "old-0", lists / "new" / "new-0", "--max-slowdown", "3%")
+    assert (done.returncode, "Gate undecided (one pair of runs)." in done.stdout) == (0, True)
 
 
 @pytest.mark.parametrize("text", ["three", "-1", "nan"])

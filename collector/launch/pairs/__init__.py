@@ -76,6 +76,7 @@ def run_pairs(pairs: Pairs) -> int:
             return _compare(pairs, base, script, output)
     except Failed as error:
         _say(f"cannot tell: {error}")
+        _write_undecided(pairs, str(error))
         return CANNOT_TELL
     except KeyboardInterrupt:
         _say("broken off")
@@ -168,6 +169,16 @@ def _judge(output: Path, pairs: Pairs) -> int:
         env=build_environment(),
     )
     return done.returncode if done.returncode in (0, 1) else CANNOT_TELL
+
+
+def _write_undecided(pairs: Pairs, reason: str) -> None:
+    """Write why there is no verdict to the files that were asked for; stderr has said it."""
+    undecided = importlib.import_module("profiler_server.report.gate").build_undecided(reason)
+    paths = [path and path.expanduser().absolute() for path in (pairs.junit, pairs.markdown)]
+    try:
+        importlib.import_module("profiler_server.commands.compare").write_documents(undecided, *paths)
+    except OutputError as error:
+        _say(str(error))
 
 
 def _check_gate(pairs: Pairs) -> None:

@@ -24,9 +24,10 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.wording import form_plural
 from collector.format.steps import explain_average, read_integers, select_steps, sum_recorded, train_steps
+from profiler_server.analysis.compare.alike import find_unlike, read_likeness
 from profiler_server.analysis.compare.run_times import measure_others, name_load
 from profiler_server.analysis.operators.operator_groups import Measure
-from profiler_server.format import clean_name, format_change, format_duration, format_number_of, format_share
+from profiler_server.format import format_change, format_duration, format_number_of, format_share
 
 OPERATORS = 15
 _OPERATOR_COLUMNS = ("step", "name", "phase", "self_ns", "device_self_ns")
@@ -132,20 +133,8 @@ def _measure_loop(steps: pa.Table, count: int) -> float:
 
 
 def _find_cautions(a: RankRun, b: RankRun, a_count: int, b_count: int) -> tuple[str, ...]:
-    """Say what differs between the runs beside the times: script, host, ranks, model, number of steps."""
-    found = []
-    runs = [Run(rank.run_path).manifest for rank in (a, b)]
-    for what, names in (("scripts", [run.script for run in runs]), ("hosts", [run.host for run in runs])):
-        cleaned = [clean_name(name or "") for name in names]
-        if all(cleaned) and cleaned[0] != cleaned[1]:
-            found.append(f"different {what}: {cleaned[0]} and {cleaned[1]}")
-    ranks = [run.world_size for run in runs]
-    if ranks[0] != ranks[1]:
-        shown = f"rank {a.rank} of each" if a.rank == b.rank else f"rank {a.rank} and rank {b.rank}"
-        found.append(f"different numbers of ranks: {ranks[0]:,} and {ranks[1]:,}; compared is {shown}")
-    models = [_count_parameters(rank) for rank in (a, b)]
-    if all(models) and models[0] != models[1]:
-        found.append(f"different models: {models[0]:,} and {models[1]:,} trained parameters")
+    """Say what differs between the runs beside the times, and which has far more steps."""
+    found = find_unlike([read_likeness(Run(rank.run_path).manifest, rank) for rank in (a, b)])
     few, many = sorted((a_count, b_count))
     if few and many >= STEPS_RATIO * few:
         found.append(f"{'B' if b_count == many else 'A'} has {many / few:,.0f} × as many steps")
@@ -217,15 +206,6 @@ def _compare(name: str, a: Floats, b: Floats) -> Difference:
     known = [noise for noise in noises if noise is not None]
     noise = math.hypot(*known) if len(known) == 2 else None
     return Difference(name, float(a.mean()) if len(a) else 0.0, float(b.mean()) if len(b) else 0.0, noise)
-
-
-def _count_parameters(rank: RankRun) -> int:
-    """Return the parameters that the optimizers of a rank train, 0 if that was not recorded."""
-    optimizers = rank.manifest.facts.get("optimizers")
-    if not isinstance(optimizers, list):
-        return 0
-    counts = (entry.get("parameters") for entry in optimizers if isinstance(entry, dict))
-    return sum(count for count in counts if isinstance(count, int))
 
 
 def _values(steps: pa.Table, column: str) -> Floats:

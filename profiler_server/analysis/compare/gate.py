@@ -11,6 +11,9 @@ from typing import Literal
 import numpy as np
 
 from collector.format.intervals import Floats
+from collector.format.phases import PHASES
+from profiler_server.analysis.compare.alike import find_unlike
+from profiler_server.analysis.compare.ordering import LEAST_RUNS, are_interleaved, find_order_cautions, order_runs
 from profiler_server.analysis.compare.pair_statistics import WORTH_PAIRS, count_pairs, judge_pairs
 from profiler_server.analysis.compare.run_statistics import (
     ALPHA,
@@ -27,8 +30,6 @@ from profiler_server.analysis.compare.run_times import BUSY_FRAC, RunTimes, gath
 from profiler_server.format import format_change, format_duration, format_number_of, format_share
 
 Kind = Literal["slower", "same", "faster", "unknown"]
-LEAST_RUNS = 3
-"""Fewer runs on a side say nothing about the scatter from run to run."""
 LEAST_LIKE = 5
 """Earlier runs of the program that are needed to know the scatter for a single pair."""
 LEAST_STEPS = 10
@@ -44,6 +45,7 @@ MEAN_ALPHA = 0.01
 """The mean step is named beside the median where it changed as surely as this."""
 
 
+_PHASES = frozenset(phase.label for phase in PHASES)
 _STATES = {"crashed": "crashed", "recording": "is still being recorded"}
 
 
@@ -63,7 +65,8 @@ class Verdict:
     """What the gate found. `reason` is a sentence with the figures; `estimate` is None where there is none.
 
     `parts` are phases and kernels that changed by more than chance; `leading` is the phase that changed most where none
-    of those did by itself. `pairs` are in the order of recording, empty where the runs were not recorded in pairs. `main_thread` is the change of
+    of those is a quarter of `mean_change_ns`, the change of the mean step. `rank` is which of how many was judged, "" where
+    there is one. `pairs` are in the order of recording, empty where the runs were not recorded in pairs. `main_thread` is the change of
     the main thread's processor time per step, which decides nothing; None where it was not sampled in every run.
     """
 
@@ -78,6 +81,8 @@ class Verdict:
     leading: PartChange | None = None
     pairs: tuple[PairChange, ...] = ()
     main_thread: Estimate | None = None
+    mean_change_ns: float = 0.0
+    rank: str = ""
 
 
 _ROUNDING = 0.0005
@@ -93,6 +98,7 @@ def judge(
     are too few runs, or where a slowdown above the limit could hide in their scatter.
     """
     verdict = Verdict("unknown", "", len(base), len(new), cautions=find_cautions(base, new), max_slowdown=max_slowdown)
+    verdict = replace(verdict, rank=_name_rank((*base, *new)))
     if reason := _find_unfit((*base, *new)):
         return replace(verdict, reason=reason)
     if min(len(base), len(new)) >= LEAST_RUNS:
@@ -104,8 +110,8 @@ def judge(
     kind = _decide(estimate, max_slowdown)
     base_parts, new_parts = gather_parts(base, new)
     parts = find_changed_parts(base_parts, new_parts)
-    leading = None if _choose_parts(parts, kind) else _find_leading(base, new)
-    verdict = replace(verdict, kind=kind, estimate=estimate, parts=parts, leading=leading)
+    verdict = replace(verdict, kind=kind, estimate=estimate, parts=parts, mean_change_ns=_find_mean(base, new))
+    verdict = replace(verdict, leading=None if _choose_parts(verdict) else _find_leading(base, new))
     verdict = replace(verdict, pairs=_list_pairs(base, new), main_thread=_estimate_main_thread(base, new))
     load = _explain_load(kind, base, new)
     reason = _explain(verdict, estimate, base[0].noun)
@@ -142,7 +148,7 @@ def _estimate(
     of_pairs: Callable[[Floats, Floats], Estimate],
 ) -> Estimate:
     if are_interleaved(base, new):
-        return of_pairs(measure(_order(base)), measure(_order(new)))
+        return of_pairs(measure(order_runs(base)), measure(order_runs(new)))
     return compare_lists(measure(base), measure(new))
 
 
@@ -156,24 +162,11 @@ def _read_main_thread(runs: Sequence[RunTimes]) -> Floats:
     return np.array([run.main_thread_ns or math.nan for run in runs])
 
 
-def _order(runs: Sequence[RunTimes]) -> list[RunTimes]:
-    return sorted(runs, key=lambda run: run.started_unix_ns)
-
-
 def _list_pairs(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[PairChange, ...]:
     if not are_interleaved(base, new):
         return ()
-    pairs = [(a, b, *_medians((a, b)).tolist()) for a, b in zip(_order(base), _order(new), strict=True)]
+    pairs = [(a, b, *_medians((a, b)).tolist()) for a, b in zip(order_runs(base), order_runs(new), strict=True)]
     return tuple(PairChange(a.name, b.name, a_ns, b_ns, b_ns / a_ns - 1.0) for a, b, a_ns, b_ns in pairs)
-
-
-def are_interleaved(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> bool:
-    """Say whether the runs were recorded in pairs, one of each side: what drifts then is the same for both."""
-    if len(base) != len(new):
-        return False
-    order = sorted([(run.started_unix_ns, 0) for run in base] + [(run.started_unix_ns, 1) for run in new])
-    sides = [side for _, side in order]
-    return all(set(sides[at : at + 2]) == {0, 1} for at in range(0, len(sides), 2))
 
 
 def _estimate_few(base: Sequence[RunTimes], new: Sequence[RunTimes], like: Sequence[RunTimes]) -> Estimate | None:
@@ -188,6 +181,16 @@ def _medians(runs: Sequence[RunTimes]) -> Floats:
 
 def _means(runs: Sequence[RunTimes]) -> Floats:
     return np.array([np.mean(run.steps_ns) for run in runs])
+
+
+def _find_mean(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> float:
+    return float(_means(new).mean() - _means(base).mean())
+
+
+def _name_rank(runs: Sequence[RunTimes]) -> str:
+    """Say which rank of a job is judged; "" where every run has one."""
+    most = max((run.world_size for run in runs), default=1)
+    return f"rank {runs[0].rank} of {most:,}" if most > 1 else ""
 
 
 def _find_leading(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> PartChange | None:
@@ -218,8 +221,8 @@ def _explain_few(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> str:
             f"interleaved, or keep {LEAST_LIKE} runs of the same script below one folder."
         )
     return (
-        f"{format_number_of(len(base), 'run')} against {len(new)} are too few: at least {LEAST_RUNS} of each side tell how "
-        "much runs of the same program differ."
+        f"{format_number_of(len(new), 'run')} against {len(base)} of the base: at least {LEAST_RUNS} of each side are needed "
+        "to tell how much runs of the same program differ."
     )
 
 
@@ -232,7 +235,8 @@ def _explain(verdict: Verdict, estimate: Estimate, noun: str) -> str:
         f"{format_share(estimate.detectable)} stands out from that four times in five."
     )
     if verdict.kind == "slower":
-        return f"The median {noun} is slower by {spread}{_name_parts(verdict)}.{floor}"
+        above = f", above the limit of {format_share(verdict.max_slowdown)}" if verdict.max_slowdown else ""
+        return f"The median {noun} is slower by {spread}{above}{_name_parts(verdict)}.{floor}"
     if verdict.kind == "faster":
         return f"The median {noun} is faster: {spread}{_name_parts(verdict)}.{floor}"
     limit = f" The limit is {format_share(verdict.max_slowdown)}." if verdict.max_slowdown else ""
@@ -269,14 +273,18 @@ def _advise_pairs(verdict: Verdict, estimate: Estimate) -> str:
     return f"Record more, or on a quieter machine: about {pairs} pairs would tell {what}."
 
 
-def _choose_parts(parts: Sequence[PartChange], kind: Kind) -> list[PartChange]:
-    """Return the parts that changed the way the verdict says."""
-    return [part for part in parts if kind in ("slower", "faster") and (part.change_ns > 0) == (kind == "slower")]
+def _choose_parts(verdict: Verdict) -> list[PartChange]:
+    """Return the parts that changed the way the verdict says, and make up enough of it to be named as what changed."""
+    if verdict.kind not in ("slower", "faster"):
+        return []
+    sign = 1.0 if verdict.kind == "slower" else -1.0
+    least_ns = max(sign * verdict.mean_change_ns, 0.0) * CAUSE_FRAC
+    return [part for part in verdict.parts if sign * part.change_ns > least_ns]
 
 
 def _name_parts(verdict: Verdict) -> str:
     """Name what changed, in words that follow the change of the median. Phases are of the mean step: only these add up."""
-    named = _choose_parts(verdict.parts, verdict.kind)[:2]
+    named = _choose_parts(verdict)[:2]
     if named:
         return f"; in the mean step {' and '.join(_name_part(part) for part in named)}"
     leading = verdict.leading
@@ -287,7 +295,8 @@ def _name_parts(verdict: Verdict) -> str:
 
 def _name_part(part: PartChange) -> str:
     word = "longer" if part.change_ns > 0 else "shorter"
-    return f"{part.name.lower()} is {format_duration(abs(part.change_ns))} {word}"
+    name = part.name.lower() if part.name in _PHASES else part.name
+    return f"{name} is {format_duration(abs(part.change_ns))} {word}"
 
 
 def _explain_load(kind: Kind, base: Sequence[RunTimes], new: Sequence[RunTimes]) -> str:
@@ -309,16 +318,13 @@ def _explain_load(kind: Kind, base: Sequence[RunTimes], new: Sequence[RunTimes])
 
 
 def find_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
-    """Name what makes the runs unlike: busy hosts, other scripts or hosts, runs that crashed or are given twice."""
+    """Name what makes the runs unlike: busy hosts, other work, their order, runs that crashed or are given twice."""
     runs = (*base, *new)
-    found = _name_busy(runs)
-    for what, values in (("script", {run.script for run in runs}), ("host", {run.host for run in runs})):
-        if len(values - {""}) > 1:
-            found.append(f"the runs are of different {what}s: {', '.join(sorted(values - {''})[:3])}")
+    found = _name_busy(runs) + find_unlike([run.likeness for run in runs])
     found += [f"{run.name} {_STATES[run.state]}" for run in runs if run.state in _STATES]
     twice = [name for name, count in Counter((run.name, run.started_unix_ns) for run in runs).items() if count > 1]
     found += [f"{name} was given twice" for name, _ in twice]
-    return (*found, *_find_order(base, new), *_find_mean_change(base, new))
+    return (*found, *find_order_cautions(base, new), *_find_mean_change(base, new))
 
 
 def _name_busy(runs: Sequence[RunTimes]) -> list[str]:
@@ -332,27 +338,6 @@ def _name_busy(runs: Sequence[RunTimes]) -> list[str]:
     which = f"{len(busy)} of the {len(runs)} runs were recorded: {names}{more}"
     which = f"all {len(runs)} runs were recorded" if len(busy) == len(runs) else which
     return [f"other programs used up to {most.others_cores:.1f} of {most.cores:g} cores while {which}"]
-
-
-def _find_order(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
-    """Caution where the order of recording alone can make a difference: a host changes with the hours, and between a
-    first run and the one that follows it."""
-    if min(len(base), len(new)) < 2:
-        return ()
-    starts = [[run.started_unix_ns for run in _order(runs)] for runs in (base, new)]
-    if starts[0][-1] < starts[1][0] or starts[1][-1] < starts[0][0]:
-        return (
-            "the runs of one side were all recorded before those of the other: what changed on the host meanwhile counts "
-            "as a change of the program; profiler-run --against records both in pairs",
-        )
-    firsts = {first < second for first, second in zip(*starts, strict=False)}
-    if len(base) < LEAST_RUNS or len(firsts) > 1 or not are_interleaved(base, new):
-        return ()
-    side = "base" if firsts == {True} else "new version"
-    return (
-        f"the {side} came first in every pair: what a second run gains or loses by being the second counts as a change of "
-        "the program; profiler-run --against draws the order of each pair by lot",
-    )
 
 
 def _find_mean_change(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:

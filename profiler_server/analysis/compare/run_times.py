@@ -14,6 +14,7 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableMissingError
 from collector.format.schema.manifest import RunState
 from collector.format.steps import read_integers, select_steps, train_steps
+from profiler_server.analysis.compare.alike import Likeness, read_likeness
 from profiler_server.analysis.memory.host import HostLoad, summarize_host
 from profiler_server.format import clean_name
 
@@ -45,6 +46,13 @@ class RunTimes:
     kernels_ns: Mapping[str, float] = field(default_factory=dict)
     state: RunState = "complete"
     main_thread_ns: float | None = None
+    rank: int = 0
+    batch_sizes: tuple[int, ...] = ()
+    parameters: int = 0
+
+    @property
+    def likeness(self) -> Likeness:
+        return Likeness(self.script, self.host, self.world_size, self.rank, self.batch_sizes, self.parameters)
 
 
 def read_times(run: Run, rank: int | None = None) -> RunTimes:
@@ -58,13 +66,14 @@ def read_times(run: Run, rank: int | None = None) -> RunTimes:
     durations: Floats = read_integers(kept, "duration_ns").astype(float)
     phases = {phase.label: float(read_integers(kept, f"{phase.name}_ns").mean()) for phase in PHASES}
     manifest, load = run.manifest, _read_load(one, kept)
+    likeness = read_likeness(manifest, one)
     main_cores = load.main_thread if load is not None else None
     return RunTimes(
         name=clean_name(manifest.name),
         started_unix_ns=manifest.created_unix_ns,
-        host=clean_name(manifest.host),
-        script=clean_name(manifest.script or ""),
-        world_size=manifest.world_size,
+        host=likeness.host,
+        script=likeness.script,
+        world_size=likeness.world_size,
         steps_ns=durations,
         parts_ns=phases,
         others_cores=_count_others(load),
@@ -73,6 +82,9 @@ def read_times(run: Run, rank: int | None = None) -> RunTimes:
         kernels_ns=_read_kernels(one),
         state=run.state,
         main_thread_ns=main_cores * float(durations.mean()) if main_cores else None,
+        rank=likeness.rank,
+        batch_sizes=likeness.batch_sizes,
+        parameters=likeness.parameters,
     )
 
 

@@ -12,6 +12,7 @@ import time
 from itertools import product
 from pathlib import Path
 from types import ModuleType
+from xml.etree import ElementTree
 
 import pytest
 
@@ -96,12 +97,15 @@ def test_which_side_comes_first_in_a_pair_is_drawn_by_lot_and_never_the_same_in_
     assert {draw_order(1)[0] for _ in range(100)} == {True, False}
 
 
-def test_a_script_that_fails_on_one_side_leaves_nothing_and_says_why(checkout: Path) -> None:
+def test_a_script_that_fails_on_one_side_leaves_nothing_and_says_why(checkout: Path, tmp_path: Path) -> None:
     write_script(checkout / "src", "print('the planned failure')\nraise SystemExit(3)\n", "train.py")
     git(checkout, "commit", "-q", "-a", "-m", "broken")
     before = look_at(checkout)
-    done = run_launcher(checkout, "--against", "HEAD", "src/train.py")
+    junit = tmp_path / "gate.xml"
+    junit.write_text("that of an earlier build")
+    done = run_launcher(checkout, "--against", "HEAD", "--junit", junit, "src/train.py")
     assert done.returncode == 2
+    assert "the planned failure" in (ElementTree.parse(junit).getroot().findtext("testcase/error") or "")
     assert re.search(r"cannot tell: the script failed as (base|new) \(exit code 3\)", done.stderr)
     assert "the planned failure" in done.stderr
     assert "no file that git tracks differs from HEAD" in done.stderr

@@ -13,7 +13,8 @@ import pytest
 
 from collector.format.run import open_run
 from collector.format.schema import layout
-from profiler_server.analysis.compare.gate import DETECTABLE, are_interleaved, find_like, judge
+from profiler_server.analysis.compare.gate import DETECTABLE, find_like, judge
+from profiler_server.analysis.compare.ordering import are_interleaved
 from profiler_server.analysis.compare.pair_statistics import count_pairs
 from profiler_server.analysis.compare.run_statistics import (
     bootstrap_medians,
@@ -181,7 +182,7 @@ def test_a_busy_host_another_script_and_a_run_given_twice_are_named() -> None:
     other = replace(new[1], script="other.py")
     cautions = judge(base, [busy, other, other]).cautions
     assert "other programs used 0.6 of 2 cores while run-1 ran" in cautions
-    assert any("different scripts: other.py, train.py" in caution for caution in cautions)
+    assert any("different scripts: train.py and other.py" in caution for caution in cautions)
     assert "run-2 was given twice" in cautions
     assert judge(base, [replace(new[0], others_cores=0.5), *new[1:]]).cautions == ()
 
