@@ -11,7 +11,7 @@ from collector.traces import import_trace
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.results import Suggestion
 from profiler_server.analysis.what_if.pipelines import judge_run
-from profiler_server.analysis.what_if.reading import ask_what_if
+from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_straggler
 from profiler_server.report.building import build_report
@@ -31,7 +31,7 @@ def advise(run: Run, rank: int) -> dict[str, Suggestion]:
 
 def test_the_heavy_stage_is_named_and_no_rank(heavy: Run) -> None:
     judged = judge_run(heavy, summarize_ranks(heavy))
-    stage, found = judged.heavy_stage, ask_what_if(heavy)
+    stage, found = judged.heavy_stage, recall_what_if(heavy, summarize_ranks(heavy))
     assert stage is not None
     assert found is not None
     assert (stage.stage, stage.ranks, judged.stages) == (3, (6, 7), 4)
@@ -61,7 +61,7 @@ def test_every_rank_is_advised_to_move_layers_and_none_to_hide_communication(hea
 @pytest.mark.skipif(not LARGE.is_file(), reason="the sample is not on this machine")
 def test_a_slow_worker_is_told_from_a_heavy_stage_and_gains_what_its_replay_does(tmp_path: Path) -> None:
     run = import_trace(LARGE, tmp_path / "job")
-    judged, found = judge_run(run, summarize_ranks(run)), ask_what_if(run)
+    judged, found = judge_run(run, summarize_ranks(run)), recall_what_if(run, summarize_ranks(run))
     assert judged.straggler is not None
     assert found is not None
     assert (judged.straggler.rank, judged.straggler.is_slow, judged.heavy_stage) == (0, True, None)

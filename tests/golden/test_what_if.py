@@ -9,7 +9,8 @@ import pytest
 
 from collector.format.run import Run
 from collector.traces import import_trace
-from profiler_server.analysis.what_if.reading import ask_what_if
+from profiler_server.analysis.ranks.ranks import summarize_ranks
+from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.analysis.what_if.result import WhatIf
 from profiler_server.report.building import build_report
 from tests.support.traces import SAMPLES
@@ -40,7 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def found(run: Run) -> WhatIf:
-    found = ask_what_if(run)
+    found = recall_what_if(run, summarize_ranks(run))
     assert found is not None
     return found
 
@@ -79,7 +80,7 @@ def test_each_rank_has_its_steps_and_their_parts_sum_to_them(run: Run) -> None:
 def test_a_job_of_sixty_four_ranks_with_one_slow_worker(tmp_path: Path) -> None:
     run = import_trace(LARGE, tmp_path / "job")
     assert run.manifest.world_size == 64
-    found = ask_what_if(run)
+    found = recall_what_if(run, summarize_ranks(run))
     expected = json.loads((LARGE.parent / "result-AR.json").read_text(encoding="utf-8"))
     assert found is not None
     assert found.mend_rank_gain_ns is not None

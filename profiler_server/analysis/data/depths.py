@@ -35,10 +35,6 @@ class DepthByStep:
     steps: Ints
     depths: Ints
 
-    @property
-    def empty_steps(self) -> int:
-        return int((self.depths == 0).sum())
-
 
 @dataclass(frozen=True)
 class DepthOverTime:

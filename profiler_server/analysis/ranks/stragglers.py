@@ -82,10 +82,9 @@ class Straggler:
 class Rotation:
     """The ranks come last by turns. `waited_ns` is what a step would be shorter if they came together.
 
-    `entropy_frac` is 1 where all come last equally often. `causes` are what the last one does longer than the others.
+    `causes` are what the last one does longer than the others.
     """
 
-    entropy_frac: float
     waited_ns: float
     waited_frac: float
     causes: tuple[Cause, ...]
@@ -146,11 +145,6 @@ class Judgement:
 
 
 _JUDGED: MemoryCache[tuple[Judgement, Lateness | None]] = MemoryCache(16)
-
-
-def find_straggler(ranks: Sequence[RankSummary]) -> Straggler | None:
-    """Return the rank that comes latest, None for fewer than two ranks with steps."""
-    return judge_ranks(ranks).straggler
 
 
 def judge_ranks(ranks: Sequence[RankSummary]) -> Judgement:
@@ -269,11 +263,10 @@ def _measure_gain(lateness: Lateness, slow: Sequence[int]) -> float:
 
 @dataclass(frozen=True)
 class _Limits:
-    """`least_ns` is the least lateness that is named, `error_ns` the standard error of a rank's mean lateness."""
+    """`least_ns` is the least lateness that is named, `deviation_ns` how far ranks that are alike lie apart."""
 
     least_ns: float
     deviation_ns: float
-    error_ns: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,11 +281,11 @@ def _measure_limits(late_ns: Floats, step_ns: float) -> _Limits:
     error = float(np.median(late_ns.std(axis=1))) / float(np.sqrt(steps))
     least = max(BEHIND_FRAC * step_ns, SURE_ERRORS * error)
     if ranks < LEAST_RANKS:
-        return _Limits(least, 0.0, error)
+        return _Limits(least, 0.0)
     usual = np.median(late_ns, axis=1)
     deviation = 1.4826 * float(np.median(np.abs(usual - np.median(usual))))
     deviation = max(deviation, LEAST_DEVIATION_FRAC * step_ns)
-    return _Limits(max(least, OUTLYING_DEVIATIONS * deviation), deviation, error)
+    return _Limits(max(least, OUTLYING_DEVIATIONS * deviation), deviation)
 
 
 def _describe(ranks: Sequence[RankSummary], place: _Place, step_ns: float, together: StepsTogether) -> Straggler:
@@ -353,7 +346,7 @@ def _find_rotation(lateness: Lateness, late_ns: Floats, step_ns: float, together
     entropy = float(-(shares * np.log(shares)).sum() / np.log(min(len(counts), steps)))
     if entropy < ROTATING_ENTROPY:
         return None
-    return Rotation(entropy, waited, waited / step_ns, find_causes(together, together.mark_longest()))
+    return Rotation(waited, waited / step_ns, find_causes(together, together.mark_longest()))
 
 
 def _expect_wait(lateness: Lateness) -> float:

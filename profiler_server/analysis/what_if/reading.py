@@ -11,7 +11,7 @@ from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from profiler_server.analysis.ranks.causes import BETWEEN
-from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
+from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.together import COMMUNICATION, RankSteps, put_together
 from profiler_server.analysis.what_if.job import build_job
 from profiler_server.analysis.what_if.result import WhatIf
@@ -24,18 +24,13 @@ _ANSWERS: MemoryCache[WhatIf | None] = MemoryCache(16)
 
 
 def recall_what_if(run: Run, ranks: Sequence[RankSummary]) -> WhatIf | None:
-    """Return the what-if figures over all steps of the ranks of a run, from what is kept if their files are the same."""
-    steps = {rank.rank: rank.together for rank in ranks if rank.steps}
-    return _ANSWERS.find_or_compute(run.key, tuple(steps.items()), lambda: _ask(run, steps))
-
-
-def ask_what_if(run: Run) -> WhatIf | None:
-    """Return the what-if figures of a run, None for a run of one rank.
+    """Return the what-if figures over all steps of the ranks, from what is kept if their files are the same; None for one rank.
 
     Operations of a job are replayed where a trace has them; else the steps are weighed. A rank that cannot be read is
     left out.
     """
-    return _ask(run, {rank.rank: rank.together for rank in summarize_ranks(run) if rank.steps})
+    steps = {rank.rank: rank.together for rank in ranks if rank.steps}
+    return _ANSWERS.find_or_compute(run.key, tuple(steps.items()), lambda: _ask(run, steps))
 
 
 def _ask(run: Run, steps: Mapping[int, RankSteps]) -> WhatIf | None:

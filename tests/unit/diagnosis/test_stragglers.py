@@ -10,7 +10,7 @@ import pytest
 
 from collector.format.run import Run, open_run
 from profiler_server.analysis.ranks.ranks import summarize_ranks
-from profiler_server.analysis.ranks.stragglers import find_straggler, judge_ranks
+from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_straggler
 from profiler_server.format import format_duration
@@ -49,7 +49,7 @@ def test_the_rule_never_speaks_where_the_page_speaks_of_chance(
 
 def test_a_rank_that_is_behind_in_every_step_is_no_chance_however_much_steps_vary(tmp_path: Path) -> None:
     run = build_ranks(tmp_path / "run", 20.0, 60.0)
-    found = find_straggler(summarize_ranks(run))
+    found = judge_ranks(summarize_ranks(run)).straggler
     assert found is not None
     assert (found.rank, found.is_slow, found.is_unsure) == (1, True, False)
     first = next(entry for entry in diagnose(run, 0).suggestions if entry.rule == "fixed_straggler")
@@ -141,7 +141,7 @@ def test_the_terminal_names_the_slow_rank_behind_better_advice(tmp_path: Path) -
 
 def test_a_slow_rank_that_is_mended_leaves_the_others_their_work(tmp_path: Path) -> None:
     run = build_ranks(tmp_path / "run", 600.0, 0.0)
-    straggler = find_straggler(summarize_ranks(run))
+    straggler = judge_ranks(summarize_ranks(run)).straggler
     assert straggler is not None
     for rank in (0, 1):
         (found,) = (entry for entry in diagnose(run, rank).suggestions if entry.rule == "fixed_straggler")

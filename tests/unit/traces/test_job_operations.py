@@ -11,7 +11,8 @@ import pytest
 
 from collector.format.schema.errors import TraceError
 from collector.traces import import_trace
-from profiler_server.analysis.what_if.reading import ask_what_if
+from profiler_server.analysis.ranks.ranks import summarize_ranks
+from profiler_server.analysis.what_if.reading import recall_what_if
 
 CARRIED = Path(__file__).parents[2] / "golden/traces/pipeline_job.parquet"
 
@@ -67,7 +68,8 @@ def test_a_file_that_is_cut_is_refused(tmp_path: Path) -> None:
 def test_steps_that_lack_an_operation_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "job.parquet"
     pq.write_table(pq.read_table(CARRIED).slice(1), path)
-    found = ask_what_if(import_trace(path, tmp_path / "run"))
+    run = import_trace(path, tmp_path / "run")
+    found = recall_what_if(run, summarize_ranks(run))
     assert found is not None
     assert found.slowdown == pytest.approx(1.18, abs=0.01)
 
@@ -77,7 +79,8 @@ def test_operations_that_are_no_pipeline_give_a_reason(tmp_path: Path) -> None:
     kinds = table.column("optype").cast(pa.string()).to_pylist()
     path = tmp_path / "job.parquet"
     pq.write_table(table.filter(pa.array([kind not in ("optimizer",) for kind in kinds])), path)
-    found = ask_what_if(import_trace(path, tmp_path / "run"))
+    run = import_trace(path, tmp_path / "run")
+    found = recall_what_if(run, summarize_ranks(run))
     assert found is not None
     assert found.slowdown is None
     assert "no step ends with an optimizer" in found.reason

@@ -36,7 +36,7 @@ def test_queues_are_listed_host_side_first_and_the_users_last() -> None:
 def test_a_step_that_fetched_twice_shows_the_lower_depth() -> None:
     trace = trace_by_step(_queues(_sample(2, 3), _sample(1, 4), _sample(2, 0), _sample(2, 9, loader=1)), HOST)
     assert (trace.steps.tolist(), trace.depths.tolist()) == ([1, 2], [4, 0])
-    assert (trace.empty_steps, trace.capacity) == (1, 4)
+    assert trace.capacity == 4
 
 
 def test_a_batch_that_waits_behind_another_is_marked() -> None:
@@ -60,4 +60,4 @@ def test_a_queue_of_the_users_is_found_by_name() -> None:
 
 def test_a_queue_without_samples_is_an_empty_trace() -> None:
     trace = trace_by_step(_queues(), HOST)
-    assert (trace.capacity, trace.empty_steps, len(trace.steps)) == (0, 0, 0)
+    assert (trace.capacity, len(trace.steps)) == (0, 0)

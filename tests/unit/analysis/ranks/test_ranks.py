@@ -14,7 +14,7 @@ from profiler_server.analysis.ranks.calls import Calls
 from profiler_server.analysis.ranks.collectives import CollectiveRow, sum_collectives, summarize_collectives
 from profiler_server.analysis.ranks.matching import match_calls
 from profiler_server.analysis.ranks.ranks import summarize_ranks
-from profiler_server.analysis.ranks.stragglers import find_straggler
+from profiler_server.analysis.ranks.stragglers import judge_ranks
 from tests.support.machines import build_ranks
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, build_steps
@@ -40,14 +40,14 @@ def test_collectives_of_a_step_in_which_the_job_stood_still_are_not_summed() -> 
 
 
 def test_the_slow_rank_is_found_with_the_phase_that_grew(tmp_path: Path) -> None:
-    straggler = find_straggler(summarize_ranks(open_run(build_ranks(tmp_path / "run", 4, slow=2))))
+    straggler = judge_ranks(summarize_ranks(open_run(build_ranks(tmp_path / "run", 4, slow=2)))).straggler
     assert straggler is not None
     assert (straggler.rank, straggler.phase, straggler.is_slow) == (2, "data_wait", True)
     assert straggler.behind_frac == pytest.approx(12 / 64, abs=0.01)
 
 
 def test_ranks_that_are_alike_have_no_slow_one(tmp_path: Path) -> None:
-    straggler = find_straggler(summarize_ranks(open_run(build_ranks(tmp_path / "run", 3))))
+    straggler = judge_ranks(summarize_ranks(open_run(build_ranks(tmp_path / "run", 3)))).straggler
     assert straggler is not None
     assert not straggler.is_slow
 
@@ -60,13 +60,13 @@ def test_a_difference_that_noise_explains_is_not_sure(tmp_path: Path) -> None:
             row["tail_ns"] += long_ms * 1_000_000
         lay_end_to_end(rows)
         write_rows(layout.rank_path(path, rank), "steps", rows)
-    straggler = find_straggler(summarize_ranks(open_run(path)))
+    straggler = judge_ranks(summarize_ranks(open_run(path))).straggler
     assert straggler is not None
     assert (straggler.rank, straggler.is_slow, straggler.is_unsure) == (1, False, True)
 
 
 def test_one_rank_is_nothing_to_compare(tmp_path: Path) -> None:
-    assert find_straggler(summarize_ranks(open_run(build_run(tmp_path / "run")))) is None
+    assert judge_ranks(summarize_ranks(open_run(build_run(tmp_path / "run")))).straggler is None
 
 
 def test_a_rank_without_steps_says_why_and_the_others_are_compared(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_rank_without_steps_says_why_and_the_others_are_compared(tmp_path: Pat
     ranks = summarize_ranks(open_run(run))
     assert [bool(rank.reason) for rank in ranks] == [False, True, True]
     assert "steps.parquet" in ranks[1].reason
-    assert find_straggler(ranks) is None
+    assert judge_ranks(ranks).straggler is None
 
 
 def test_a_summary_is_read_again_when_a_file_changes(tmp_path: Path) -> None:
@@ -125,5 +125,5 @@ def test_64_ranks_are_quick_when_their_files_are_known(tmp_path: Path) -> None:
     summarize_ranks(run)
     begin = time.process_time()
     ranks = summarize_ranks(run)
-    find_straggler(ranks)
+    judge_ranks(ranks)
     assert time.process_time() - begin < 0.3

@@ -16,7 +16,7 @@ from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import Judgement, judge_ranks
 from profiler_server.analysis.ranks.together import choose_steps
 from profiler_server.analysis.what_if.pipelines import judge_run
-from profiler_server.analysis.what_if.reading import ask_what_if
+from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
 from profiler_server.format import format_duration
 from profiler_server.pages.ranks.rows import measure_own
@@ -108,7 +108,8 @@ def test_the_rank_that_evaluates_while_the_others_wait_is_named(tmp_path: Path, 
     assert own[0] - own[1] == pytest.approx(LONG / EVERY, rel=0.25)
     shown = {stat.label: stat for stat in list_stats(open_run(tmp_path / "run").manifest, ranks, judged)}
     assert shown["Slowest rank"].note.startswith(format_duration(judged.straggler.own_ns))
-    found = ask_what_if(open_run(tmp_path / "run"))
+    run = open_run(tmp_path / "run")
+    found = recall_what_if(run, summarize_ranks(run))
     assert found is not None
     assert abs(found.discrepancy_frac or 1.0) < 0.02
     assert max(found.by_operation or {}, key=lambda name: (found.by_operation or {})[name]) == "between"
