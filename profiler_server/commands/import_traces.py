@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +27,8 @@ NAME = "import"
 _LIMITS = ReadLimits()
 _IMPORT_FRAC = 0.97
 """Of the time that the command takes; the rest reads what the Ranks page needs of very many ranks."""
+_SIGNALLED = 128
+"""A shell adds this to the number of the signal that ended a command."""
 EXAMPLE = "profiler-server import trace.json.gz --summary-base-dir runs"
 
 
@@ -74,12 +80,30 @@ def command(
         raise UsageError("import puts a run into a folder of this machine; `profiler-server upload` copies it to a URL")
     chosen = choose_name(base, traces, name)
     workers = choose_workers(traces, jobs, dask)
-    with show_progress(f"Importing {chosen}") as on_progress:
+    with leave_at_signals(), show_progress(f"Importing {chosen}") as on_progress:
         limits = ReadLimits(int(limit_gib * (1 << 30)), limit_minutes * 60)
         how = Importing(chosen, steps_from, lambda share: on_progress(_IMPORT_FRAC * share), limits, workers)
         run = import_traces(traces, base / chosen, how)
         keep_ranks(run, workers)
     tell_result(run)
+
+
+@contextmanager
+def leave_at_signals() -> Iterator[None]:
+    """Let what ends a command from outside, such as the end of a batch job, unwind it as Ctrl-C does: its folder goes."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)  # what is left to do is removing files
+        typer.echo(f"Ended by {signal.Signals(number).name}; nothing was imported.", err=True)
+        raise SystemExit(_SIGNALLED + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def keep_ranks(run: Run, workers: Workers) -> None:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -281,6 +282,25 @@ def test_import_of_what_is_no_trace_leaves_nothing(tmp_path: Path) -> None:
     assert_refused(done, "a.json")
     assert list((tmp_path / "runs").glob("**/*")) == []
     assert_refused(run("import", tmp_path / "a.json", "--name", "../out", "--summary-base-dir", tmp_path), "--name")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_an_import_that_a_signal_ends_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    base, trace = tmp_path / "runs", tmp_path / "a.json"
+    os.mkfifo(trace)  # so that the import waits for the rest of the file, on any machine
+    command = [*PROGRAM, "import", str(trace), "--summary-base-dir", str(base)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with process, trace.open("w") as writer:
+        writer.write('{"traceEvents": [')
+        writer.flush()
+        while not list(base.glob(".a.*/.staged")):
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(number)
+        said = process.communicate(timeout=300)
+    assert list(base.iterdir()) == []
+    assert process.returncode != 0
+    assert "Traceback" not in said[1]
 
 
 def test_import_makes_a_run(tmp_path: Path) -> None:

@@ -159,6 +159,16 @@ def _explain_empty(rank: RankRun) -> Notice:
     return Notice("empty", "No timeline", status.reason or "This rank recorded no step, no slice and no counter.")
 
 
+def _count_slices(timeline: Timeline) -> Total:
+    """Count the slices as Accounting does: what the timeline draws of steps, phases and busy time was no event."""
+    index, over = timeline.index, f"over {format_duration(timeline.span_ns)}"
+    drawn = sum(index.derived_rows)
+    if not index.table_rows or not drawn:
+        return Total("Slices", format_count(index.slices), over)
+    more = f"; {format_count(drawn)} more drawn for steps, phases and busy time"
+    return Total("Slices", format_count(index.table_rows), over + more)
+
+
 def _sum_totals(timeline: Timeline) -> tuple[Total, ...]:
     """Sum up operator time, streams, operators and executions, each with what it counts."""
     names = timeline.names
@@ -171,7 +181,7 @@ def _sum_totals(timeline: Timeline) -> tuple[Total, ...]:
     operators = _read_operators(timeline.rank)
     own = sum(row.self_ns for row in operators) if operators else None
     totals = [
-        Total("Slices", format_count(timeline.index.slices), f"over {format_duration(timeline.span_ns)}"),
+        _count_slices(timeline),
         Total("Operator time", format_duration(own), "on the host, callees not counted twice"),
         Total(
             "Operators", format_count(len(operators)), format_number_of(sum(r.count for r in operators), "execution")

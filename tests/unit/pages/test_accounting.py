@@ -7,10 +7,11 @@ from pathlib import Path
 from collector.format.run import open_run
 from collector.traces import import_trace
 from profiler_server.page import PageRequest
+from profiler_server.pages import timeline
 from profiler_server.pages.accounting import AccountingPage, build
 from tests.support.runs import RunPlan, build_run
 from tests.support.tables import edit_manifest, remove_tables
-from tests.support.traces import find_sample
+from tests.support.traces import find_sample, training_steps, write_trace
 
 
 def _open(run: Path) -> AccountingPage:
@@ -48,6 +49,16 @@ def test_a_lost_event_is_no_quiet_matter(tmp_path: Path) -> None:
     page = _open(run)
     assert (page.holds, [fate.name for fate in page.fates if fate.bad]) == (False, ["Dropped"])
     assert "3 events lost" in page.sentence
+
+
+def test_slices_are_counted_as_the_timeline_counts_them(tmp_path: Path) -> None:
+    run = import_trace(write_trace(tmp_path / "t.json", training_steps()), tmp_path / "run")
+    counted = {fate.name: fate.count for fate in _open(run.path).fates}
+    drawn = next(
+        total for total in timeline.build(PageRequest(run, "run", 0, (0,), {})).totals if total.label == "Slices"
+    )
+    assert drawn.value == counted["Slices"]
+    assert drawn.note.endswith(" more drawn for steps, phases and busy time")
 
 
 def test_a_run_without_a_window_says_so(tmp_path: Path) -> None:
