@@ -30,7 +30,7 @@ _OF_ROWS_FRAC = 0.75
 """Operators that are called at least so often for each row belong to the loop; a condition may leave some rows out."""
 _FLOPS_PER_S, _BYTES_PER_S = 60e9, 10e9
 """What one core does when many rows are worked on together: products, and the rest."""
-_CALL_NS, _PYTHON_NS = 4_000, 1_000
+_CALL_NS, _PYTHON_NS = 2_000, 500
 """What one call of an operator costs the host beside its arithmetic, and the Python around it."""
 _LARGE_CALL_NS = 30_000
 """Where the arithmetic is not known, a call of the loop that takes longer is taken to work for the rest of it."""
@@ -99,7 +99,7 @@ def find_looped_rows(
         return None
     lengths = {group.shapes[0][0] for group in taken}
     rows = batch_size if batch_size in lengths else max(lengths)
-    looped = [group for group in groups if group.rounds >= _OF_ROWS_FRAC * rows]
+    looped = [group for group in groups if group.rounds >= _OF_ROWS_FRAC * rows or _is_of_some(group, rows)]
     often = sorted((group for group in looped if group.phase == "forward"), key=lambda group: -group.least_ns)
     return LoopedRows(
         rows,
@@ -109,6 +109,11 @@ def find_looped_rows(
         rows == batch_size or any(group.name == "aten::index" for group in taken),
         rows != batch_size and _holds_batches(often, batch_size or 0),
     )
+
+
+def _is_of_some(group: _Group, rows: int) -> bool:
+    """Say whether calls work on a number for each of some rows, such as those of one class: each call has other shapes."""
+    return bool(group.shapes) and all(len(shape) == 1 and shape[0] <= rows for shape in group.shapes)
 
 
 def _holds_batches(groups: Sequence[_Group], batch_size: int) -> bool:
