@@ -45,13 +45,19 @@ class Entry:
 
 @dataclass(frozen=True)
 class Dump:
-    """The dump of one rank; `groups` are the ranks of each process group, empty where the dump does not tell."""
+    """The dump of one rank; `groups` are the ranks of each process group, empty where the dump does not tell.
+
+    `entered` is the newest collective of a group that the rank entered, also where its entry was overwritten. `is_cut`:
+    entries were, so that a group without any says nothing.
+    """
 
     rank: int | None
     version: str
     groups: Mapping[str, tuple[int, ...]]
     labels: Mapping[str, str]
     entries: tuple[Entry, ...]
+    entered: Mapping[str, int]
+    is_cut: bool
 
 
 def is_dump(value: Any) -> bool:
@@ -62,13 +68,15 @@ def is_dump(value: Any) -> bool:
 def read_dump(value: Any, file_name: str) -> Dump:
     """Read the values of a dump. Raises DumpError if what the analysis needs is not there.
 
-    The rank is the number that the name of the file ends in, as PyTorch writes it.
+    The rank is the number that the name of the file ends in, as PyTorch writes it. Early versions of PyTorch do not tell
+    the process groups, and number sends and receives as collectives.
     """
-    if not is_dump(value):
-        raise DumpError("it has no list of entries with the configuration of process groups")
+    if not isinstance(value, dict) or not isinstance(value.get("entries"), list):
+        raise DumpError("it has no list of entries")
     if len(value["entries"]) > _MOST_ENTRIES:
         raise DumpError(f"it has {len(value['entries']):,} entries; up to {_MOST_ENTRIES:,} are read")
-    config = value["pg_config"] if isinstance(value["pg_config"], dict) else {}
+    told = value.get("pg_config")
+    config = told if isinstance(told, dict) else {}
     status = value.get("pg_status")
     done = {
         str(group): read_number(entry.get("last_completed_collective"), -1)
@@ -83,14 +91,28 @@ def read_dump(value: Any, file_name: str) -> Dump:
         groups={read_text(name): _read_ranks(entry) for name, entry in config.items()},
         labels=_read_labels(value["entries"]),
         entries=entries,
+        entered=_read_entered(value["entries"], status if isinstance(status, dict) else {}),
+        is_cut=min((read_number(entry.get("record_id"), 0) for entry in value["entries"]), default=0) > 0,
     )
+
+
+def _read_entered(entries: list[Any], status: Mapping[Any, Any]) -> dict[str, int]:
+    """Return the newest collective of each group, by the group's name; a status has its number on this rank only."""
+    names = {str(entry.get("pg_id", "")): _read_group(entry) for entry in entries}
+    names.setdefault("0", "0")  # the group of all ranks, which is made first
+    found = {
+        names[str(number)]: read_number(entry.get("last_enqueued_collective"), -1)
+        for number, entry in status.items()
+        if str(number) in names and isinstance(entry, dict)
+    }
+    return {name: number for name, number in found.items() if number >= 0}
 
 
 def _read_entry(entry: Any, at: int, done: Mapping[str, int]) -> Entry:
     if not isinstance(entry, dict):
         raise DumpError(f"entry {at} is not a mapping")
     is_p2p = bool(entry.get("is_p2p"))
-    sequence = read_number(entry.get("p2p_seq_id" if is_p2p else "collective_seq_id"), -1)
+    sequence = read_number(entry.get("p2p_seq_id" if is_p2p else "collective_seq_id", entry.get("seq_id")), -1)
     if sequence < 0:
         raise DumpError(f"entry {at} has no sequence number")
     group, state = _read_group(entry), str(entry.get("state", ""))

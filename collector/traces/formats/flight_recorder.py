@@ -75,6 +75,8 @@ def _build(dump: Dump) -> TraceTables:
         facts={
             "process_groups": {name: list(ranks) for name, ranks in dump.groups.items()},
             "group_labels": dict(dump.labels),
+            "entered_collectives": dict(dump.entered),
+            "is_flight_cut": dump.is_cut,
         },
     )
     rows = [

@@ -20,8 +20,11 @@ def find_hang(run: Run) -> Hang | None:
     """Return the collective that holds a job, None where every one has ended or neither dumps nor a status were imported."""
     if run.manifest.source == "collector":  # its ranks have no dumps, and there may be very many of them
         return None
-    groups = _read_groups(run)
+    dumps = _read_dumps(run)
+    groups = dumps.groups
     pending = [(call_number, name) for name, group in groups.items() for call_number in group.list_open()]
+    if not pending and dumps.pairs:
+        return _explain_pair(dumps)
     if not pending:
         return None if groups else find_held(run)
     # The group in which most calls are open: others hang because of it.
@@ -32,37 +35,74 @@ def find_hang(run: Run) -> Hang | None:
 
 @dataclass
 class _Group:
-    """A process group: its ranks where a dump tells them, and the collectives of each rank by number."""
+    """A process group: its ranks where a dump tells them, and the collectives of each rank by number.
+
+    `entered` is the newest number that a rank is known to have entered. `silent` are ranks whose dumps were overwritten
+    until nothing of the group was left.
+    """
 
     name: str
     label: str = ""
     members: tuple[int, ...] = ()
     calls: dict[int, dict[int, Call]] = field(default_factory=dict)
+    entered: dict[int, int] = field(default_factory=dict)
+    silent: set[int] = field(default_factory=set)
+
+    def has_entered(self, rank: int, number: int) -> bool:
+        """Say whether a rank came so far: it numbers its calls in order, so one with a later number was in this, too."""
+        return max(self.calls.get(rank, ()), default=-1) >= number or self.entered.get(rank, -1) >= number
 
     def list_open(self) -> list[int]:
         """Return the number of each call that did not end, once for each rank inside of it.
 
         One that every rank entered and one has left ends for all: the others were only not seen to leave it.
         """
-        left = Counter(number for calls in self.calls.values() for number, call in calls.items() if call.is_completed)
-        entered = Counter(number for calls in self.calls.values() for number in calls)
-        expected = len(self.members) or len(self.calls)
+        left = {number for calls in self.calls.values() for number, call in calls.items() if call.is_completed}
+        # A dump that was overwritten up to a call that ended: those before it in the group have ended, too.
+        past = max((min(calls) for calls in self.calls.values() if calls[min(calls)].is_completed), default=-1)
+        expected = self.members or tuple(self.calls)
         return [
             number
             for calls in self.calls.values()
             for number, call in calls.items()
-            if not call.is_completed and not (left[number] and entered[number] >= expected)
+            if not call.is_completed
+            and not ((number in left or number < past) and all(self.has_entered(rank, number) for rank in expected))
         ]
+
+
+@dataclass
+class _Dumps:
+    """What the dumps of all ranks tell; `pairs` are sends and receives that did not end: when, which rank, its call."""
+
+    groups: dict[str, _Group] = field(default_factory=dict)
+    pairs: list[tuple[int, int, str, int, Call]] = field(default_factory=list)
+
+
+def _explain_pair(dumps: _Dumps) -> Hang:
+    """Tell of the oldest send or receive that did not end; collectives did, or there were none."""
+    _, rank, group, sequence, call = min(dumps.pairs, key=lambda pair: pair[:2])
+    label = dumps.groups[group].label
+    waiting = tuple(sorted({pair[1] for pair in dumps.pairs}))
+    return Hang(group, label, sequence, call.name, call.bytes, "pair", (), waiting, {rank: (sequence, call)}, {})
 
 
 def _explain(group: _Group, sequence: int, dumped: Sequence[int]) -> Hang:
     inside = {rank: calls[sequence] for rank, calls in group.calls.items() if sequence in calls}
-    missing = tuple(rank for rank in group.members or sorted(group.calls) if rank not in inside)
+    missing = tuple(rank for rank in group.members or sorted(group.calls) if not group.has_entered(rank, sequence))
     usual = Counter(_describe(call) for call in inside.values()).most_common(1)[0][0]
     differing = {rank: _describe(call) for rank, call in inside.items() if _describe(call) != usual}
-    told = tuple(rank for rank in missing if rank in set(dumped))
-    cause: Cause = "missing" if told else "no_dump" if missing else "mismatch" if differing else "network"
+    told = tuple(rank for rank in missing if rank in set(dumped) and rank not in group.silent)
+    silent = tuple(rank for rank in missing if rank in group.silent)
+    absent = tuple(rank for rank in missing if rank not in set(dumped))
+    causes: tuple[tuple[Cause, object], ...] = (
+        ("missing", told),
+        ("no_dump", absent),
+        ("overwritten", silent),
+        ("mismatch", differing),
+    )
+    cause: Cause = next((name for name, found in causes if found), "network")
     call = next(call for call in inside.values() if _describe(call) == usual)
+    past = {rank for rank in {*group.calls, *group.entered} if rank not in inside and group.has_entered(rank, sequence)}
     return Hang(
         group=group.name,
         label=group.label,
@@ -70,8 +110,8 @@ def _explain(group: _Group, sequence: int, dumped: Sequence[int]) -> Hang:
         name=usual if cause == "mismatch" else call.name,
         bytes=call.bytes,
         cause=cause,
-        missing=told or missing,
-        waiting=tuple(sorted(rank for rank, entered in inside.items() if not entered.is_completed)),
+        missing=told or absent or silent,
+        waiting=tuple(sorted(past | {rank for rank, entered in inside.items() if not entered.is_completed})),
         last={
             rank: max(group.calls[rank].items(), key=lambda entry: entry[0]) for rank in told if group.calls.get(rank)
         },
@@ -86,8 +126,8 @@ def _describe(call: Call) -> str:
     return f"{call.name} of {call.shapes} {call.dtype}".strip()
 
 
-def _read_groups(run: Run) -> dict[str, _Group]:
-    groups: dict[str, _Group] = {}
+def _read_dumps(run: Run) -> _Dumps:
+    dumps, told = _Dumps(), dict[int, Mapping[str, Any]]()
     for number in run.ranks[:MOST_RANKS]:
         rank = run.read_rank(number)
         try:
@@ -96,14 +136,36 @@ def _read_groups(run: Run) -> dict[str, _Group]:
             rows, facts = rank.table("flight").to_pylist(), rank.manifest.facts
         except RunError:
             continue
+        told[number] = facts
         for row in rows:
-            if row["is_p2p"]:
-                continue
-            group = groups.setdefault(str(row["group"]), _Group(str(row["group"])))
-            group.calls.setdefault(number, {})[int(row["sequence"])] = _read_call(row)
-        for group in groups.values():
+            _note_call(dumps, number, row)
+        for group in dumps.groups.values():
             _describe_group(group, facts)
-    return groups
+    for name, group in list(dumps.groups.items()):
+        _note_entered(group, told)
+        if not group.calls and not any(pair[2] == name for pair in dumps.pairs):
+            del dumps.groups[name]
+    return dumps
+
+
+def _note_call(dumps: _Dumps, rank: int, row: Mapping[str, Any]) -> None:
+    group = dumps.groups.setdefault(str(row["group"]), _Group(str(row["group"])))
+    call, sequence = _read_call(row), int(row["sequence"])
+    if not row["is_p2p"]:
+        group.calls.setdefault(rank, {})[sequence] = call
+    elif not call.is_completed:
+        dumps.pairs.append((int(row["start_ns"]), rank, group.name, sequence, call))
+
+
+def _note_entered(group: _Group, told: Mapping[int, Mapping[str, Any]]) -> None:
+    """Note how far each rank came in a group by what its dump tells beside the calls that it still holds."""
+    for rank, facts in told.items():
+        entered = facts.get("entered_collectives")
+        newest = entered.get(group.name) if isinstance(entered, dict) else None
+        if isinstance(newest, int):
+            group.entered[rank] = newest
+        elif rank not in group.calls and facts.get("is_flight_cut") is True:
+            group.silent.add(rank)
 
 
 def _describe_group(group: _Group, facts: Mapping[str, Any]) -> None:

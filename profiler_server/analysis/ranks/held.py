@@ -9,7 +9,7 @@ from typing import Literal
 from collector.format.schema.wording import format_ranks_named
 from profiler_server.format import format_bytes, format_number_of
 
-Cause = Literal["missing", "mismatch", "network", "no_dump", "behind", "lost", "failed"]
+Cause = Literal["missing", "mismatch", "network", "no_dump", "overwritten", "pair", "behind", "lost", "failed"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class Hang:
     """The first collective of a group that did not end, or (`behind`, `lost`, `failed`) the communicator that is held.
 
     `missing` are ranks that never entered it, `waiting` those inside; `last` is the last call that each missing rank
-    entered before (its number, and the call), where it left any. `told` is the sentence where another source has it:
+    entered before (its number, and the call), where it left any; of a `pair`, a send or receive, what the rank that
+    waits longest is in. `told` is the sentence where another source has it:
     its ranks are those of the communicator.
     """
 
@@ -56,6 +57,8 @@ class Hang:
             return self.told
         size = f", {format_bytes(self.bytes)}" if self.bytes else ""
         what = f"collective {self.sequence:,} ({self.name}{size}) of group {self.label or self.group}"
+        if self.cause == "pair":
+            return self._tell_pair()
         if self.cause == "mismatch":
             rank = min(self.differing)
             return f"Rank {rank} called {self.differing[rank]} where others called {self.name}: {what} cannot end."
@@ -65,9 +68,22 @@ class Hang:
         waiting = "1 rank waits" if len(self.waiting) == 1 else f"{len(self.waiting):,} ranks wait"
         if self.cause == "no_dump":
             return f"{who} left no dump; {waiting} in {what}."
+        if self.cause == "overwritten":
+            more = "To see it in the next dumps: TORCH_FR_BUFFER_SIZE=20000."
+            return f"{waiting.capitalize()} in {what}; whether {format_ranks_named(self.missing)} entered it was overwritten. {more}"
         text = f"{who} never entered {what}; {waiting} in it."
         if (known := self.last.get(self.missing[0])) is not None:
             number, call = known
             place = f" at {call.place}" if call.place else ""
             text += f" The last that rank {self.missing[0]} entered is {number:,} ({call.name}){place}."
         return text
+
+    def _tell_pair(self) -> str:
+        ((rank, (number, call)),) = self.last.items()
+        size = f", {format_bytes(call.bytes)}" if call.bytes else ""
+        place = f" at {call.place}" if call.place else ""
+        what = f"point-to-point call {number:,} of group {self.label or self.group}{size}"
+        others = [other for other in self.waiting if other != rank]
+        calls = "waits in another such call" if len(others) == 1 else "wait in other such calls"
+        also = f"; {format_ranks_named(others)} {calls}, begun later" if others else ""
+        return f"Rank {rank} waits in {call.name} ({what}){place}{also}."
