@@ -97,8 +97,7 @@ def find_looped_rows(
     taken = [group for group in groups if _takes_rows(group)]
     if not taken or any(group.name in _CELLS for group in groups):
         return None
-    lengths = {group.shapes[0][0] for group in taken}
-    rows = batch_size if batch_size in lengths else max(lengths)
+    rows = _choose_rows(taken, batch_size)
     looped = [group for group in groups if group.rounds >= _OF_ROWS_FRAC * rows or _is_of_some(group, rows)]
     often = sorted((group for group in looped if group.phase == "forward"), key=lambda group: -group.least_ns)
     return LoopedRows(
@@ -109,6 +108,14 @@ def find_looped_rows(
         rows == batch_size or any(group.name == "aten::index" for group in taken),
         rows != batch_size and _holds_batches(often, batch_size or 0),
     )
+
+
+def _choose_rows(taken: Sequence[_Group], batch_size: int | None) -> int:
+    """Return the samples of a batch, if the loop goes over them; else the rows of a tensor rather than numbers of one."""
+    lengths = [group.shapes[0][0] for group in taken]
+    if batch_size is not None and batch_size in lengths:
+        return batch_size
+    return max([group.shapes[0][0] for group in taken if len(group.shapes[0]) > 1] or lengths)
 
 
 def _is_of_some(group: _Group, rows: int) -> bool:

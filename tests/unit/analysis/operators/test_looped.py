@@ -100,6 +100,14 @@ def test_rows_that_are_no_samples_may_need_each_other(name: str, is_free: bool, 
     assert (found.rows, found.is_free) == (200, is_free)
 
 
+@pytest.mark.parametrize(("batch_size", "rows"), [(64, 64), (8, 40)])
+def test_rows_are_those_of_the_batch_or_of_a_matrix(batch_size: int, rows: int, tmp_path: Path) -> None:
+    takes = [("forward", "aten::select", shapes, 2560, 1.0) for shapes in ("[[40,64],[],[]]", "[[64],[],[]]")]
+    found = find(tmp_path, call_operators(*takes), batch_size=batch_size)
+    assert found is not None
+    assert found.rows == rows
+
+
 def test_a_run_without_a_window_has_none(tmp_path: Path) -> None:
     assert find(tmp_path, []) is None
 
