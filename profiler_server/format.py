@@ -148,6 +148,15 @@ def format_steps(numbers: Iterable[int], limit: int = 6) -> str:
     return format_runs(find_runs(numbers), limit)
 
 
+def say_cut(steps: Sequence[int], durations_ns: Sequence[int], noun: str) -> str:
+    """Say in a sentence that follows another which steps leave a chart at its top; steps and durations are not empty."""
+    longest = max(range(len(steps)), key=lambda at: durations_ns[at])
+    name, length = f"{noun} {steps[longest]:,}", format_duration(durations_ns[longest])
+    if len(steps) == 1:
+        return f" {name.capitalize()} leaves the picture: it takes {length}."
+    return f" {format_number_of(len(steps), noun).capitalize()} leave the picture, up to {length} ({name})."
+
+
 def find_runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
     """Return the first and the last of each run of numbers without a gap."""
     runs: list[tuple[int, int]] = []

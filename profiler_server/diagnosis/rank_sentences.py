@@ -28,7 +28,7 @@ LATE_FRAC = 0.7
 SURE_CAUSE_FRAC = 0.8
 """A phase that makes up so much of what is longer is named alone."""
 _CAUSE_WORDS = {
-    "h2d": "copying to the device",
+    "h2d": "preparation or copy of the batch",
     COLLECTING: "garbage collection",
     STARVED: "no free processor",
     SAVING: "saving checkpoints",

@@ -74,7 +74,8 @@ class Line:
 class Axes:
     """What the axes say. `shaded` are stretches of x.
 
-    `unit` time scales ns to one unit, bytes scales bytes; any other is shown as it is.
+    `unit` time scales ns to one unit, bytes scales bytes; any other is shown as it is. `y_peak` is the greatest value that
+    need be seen, in that of the series: what is greater leaves the picture at its top, and the caption must say so.
     """
 
     x_title: str = "step"
@@ -82,6 +83,7 @@ class Axes:
     unit: str = "time"
     x_range: tuple[float, float] | None = None
     y_max: float | None = None
+    y_peak: float | None = None
     legend: bool = True
     shaded: Sequence[tuple[float, float]] = ()
 
@@ -139,18 +141,18 @@ def build_lines(x: Numbers, lines: Sequence[Line], axes: Axes | None = None, poi
     """Build lines over a common x; each is decimated by itself to `points`. Missing values (NaN) are gaps."""
     axes = axes or Axes()
     peak = max((float(np.nanmax(line.y)) for line in lines if len(line.y) and np.isfinite(line.y).any()), default=0.0)
-    scale, unit = _scale(axes, peak)
+    scale, unit = _scale(axes, axes.y_peak or peak)
     if len(x) <= MARKED_POINTS:
         lines = [replace(line, marked=True) for line in lines]
     data = [_draw_line(line, x, scale, unit, points) for line in lines]
-    return complete_figure(data, _axis_layout(axes, unit))
+    return complete_figure(data, _axis_layout(axes, unit, scale))
 
 
 def build_stack(stack: Stack, axes: Axes | None = None) -> Figure:
     """Build stacked columns, one per step, or one per run of steps where there are more than BINNED_BARS."""
     axes = axes or Axes()
     total = sum(stack.parts.values()) if stack.parts else np.zeros(1)
-    scale, unit = _scale(axes, float(np.max(total)) if len(stack.x) else 0.0)
+    scale, unit = _scale(axes, axes.y_peak or (float(np.max(total)) if len(stack.x) else 0.0))
     x = average_runs(stack.x)
     width = float(run_length(len(stack.x)))
     data = []
@@ -171,7 +173,7 @@ def build_stack(stack: Stack, axes: Axes | None = None) -> Figure:
                 "hovertemplate": hover,
             }
         )
-    return complete_figure(data, {**_axis_layout(axes, unit), "barmode": "stack", "bargap": 0})
+    return complete_figure(data, {**_axis_layout(axes, unit, scale), "barmode": "stack", "bargap": 0})
 
 
 def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
@@ -295,7 +297,7 @@ def _draw_line(line: Line, x: Numbers, scale: float, unit: str, points: int = DR
     return trace
 
 
-def _axis_layout(axes: Axes, unit: str) -> Figure:
+def _axis_layout(axes: Axes, unit: str, scale: float) -> Figure:
     y_title = f"{axes.y_title} ({unit})" if unit else axes.y_title
     layout: Figure = {
         "margin": {"l": 60, "r": 12, "t": 8, "b": 40},
@@ -315,6 +317,8 @@ def _axis_layout(axes: Axes, unit: str) -> Figure:
             layout["xaxis"]["dtick"] = 1
     if axes.y_max is not None:
         layout["yaxis"]["range"] = [0, axes.y_max]
+    if axes.y_peak is not None:
+        layout["yaxis"]["range"] = [0, 1.06 * axes.y_peak / scale]
     return layout
 
 

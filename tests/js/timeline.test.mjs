@@ -12,7 +12,7 @@ import { busyColumns } from "../../frontend/static/js/timeline/overview.js";
 import { readQuery, toggleMark, writeQuery } from "../../frontend/static/js/timeline/state.js";
 import { amount, column, duration, moment, rulerTicks, shorten } from "../../frontend/static/js/timeline/text.js";
 import { mix } from "../../frontend/static/js/timeline/strips.js";
-import { decodeTile, findInTile, hasSlice } from "../../frontend/static/js/timeline/tile.js";
+import { decodeTile, findInTile, findReach } from "../../frontend/static/js/timeline/tile.js";
 import { chooseLevel, clamp, fit, pan, tilesOf, zoom } from "../../frontend/static/js/timeline/view.js";
 
 const LEVELS = { rawLevel: 18, topLevel: 27, tileBits: 10 };
@@ -70,13 +70,14 @@ test("a slice is found under the pointer, and beside it within the tolerance", (
   assert.equal(findInTile(tile, 6, 1049, 0), -1);
 });
 
-test("a lane is empty where none of its slices reaches into the view", () => {
+test("the slices of a lane reach over a part of the view, or none of them does", () => {
   const tile = decodeTile(packTile([[0, 50], [100, 1], [200, 500]]));
-  assert.ok(hasSlice(tile, 5, { t0: 1040, t1: 1060 }));
-  assert.ok(hasSlice(tile, 5, { t0: 1300, t1: 1400 }));
-  assert.ok(!hasSlice(tile, 5, { t0: 1050, t1: 1100 }));
-  assert.ok(!hasSlice(tile, 5, { t0: 1701, t1: 1800 }));
-  assert.ok(!hasSlice(tile, 6, { t0: 1000, t1: 2000 }));
+  assert.deepEqual(findReach(tile, 5, { t0: 1040, t1: 1060 }), { t0: 1040, t1: 1050 });
+  assert.deepEqual(findReach(tile, 5, { t0: 900, t1: 1150 }), { t0: 1000, t1: 1101 });
+  assert.deepEqual(findReach(tile, 5, { t0: 1300, t1: 1400 }), { t0: 1300, t1: 1400 });
+  assert.equal(findReach(tile, 5, { t0: 1050, t1: 1100 }), null);
+  assert.equal(findReach(tile, 5, { t0: 1701, t1: 1800 }), null);
+  assert.equal(findReach(tile, 6, { t0: 1000, t1: 2000 }), null);
 });
 
 test("zooming keeps the moment under the pointer where it is", () => {

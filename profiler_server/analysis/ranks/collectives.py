@@ -107,7 +107,7 @@ def _join(matched: Matched) -> _Joined:
         matched.group_size,
         transfer,
         wait,
-        count_members(matched),
+        np.where(find_attended(matched), count_members(matched), 1),
         _find_last(matched, np.where(clocked, matched.arrival_ns, -matched.waiting_ns)),
     )
 
@@ -115,6 +115,27 @@ def _join(matched: Matched) -> _Joined:
 def count_members(matched: Matched) -> Ints:
     """Return for each row how many ranks made the call."""
     found: Ints = np.bincount(matched.call, minlength=matched.count)[matched.call]
+    return found
+
+
+def find_attended(matched: Matched) -> Mask:
+    """Say of each row whether its call was made by every rank that made such calls before and after its step.
+
+    A recording has no row where the training did not wait, which is so of the rank that comes last: the others' rows
+    then tell neither when it came nor how long the transfer took.
+    """
+    counted = matched.step >= 0
+    shape = (len(matched.kinds), len(matched.ranks))
+    first, last = np.full(shape, np.iinfo(np.int64).max), np.full(shape, -1, np.int64)
+    place = (matched.kind[counted], matched.row_of[counted])
+    np.minimum.at(first, place, matched.step[counted])
+    np.maximum.at(last, place, matched.step[counted])
+    expected = np.zeros(len(matched.step), np.int64)
+    for kind in range(len(matched.kinds)):
+        mine = counted & (matched.kind == kind)
+        begun = np.searchsorted(np.sort(first[kind]), matched.step[mine], "right")
+        expected[mine] = begun - np.searchsorted(np.sort(last[kind][last[kind] >= 0]), matched.step[mine], "left")
+    found: Mask = count_members(matched) >= expected
     return found
 
 
@@ -163,7 +184,7 @@ def _find_last(matched: Matched, lateness: Ints) -> Mask:
 
 @dataclass(frozen=True)
 class _Joined:
-    """One row per call and rank."""
+    """One row per call and rank. `members` is how many ranks made the call, 1 where one of them is not told of."""
 
     duration_ns: Ints
     bytes: Ints

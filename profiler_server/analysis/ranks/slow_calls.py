@@ -13,7 +13,7 @@ import numpy as np
 
 from collector.format.intervals import Floats, Ints
 from profiler_server.analysis.ranks.calls import is_meeting
-from profiler_server.analysis.ranks.collectives import count_members, match_ranks, measure_transfers
+from profiler_server.analysis.ranks.collectives import count_members, find_attended, match_ranks, measure_transfers
 from profiler_server.analysis.ranks.matching import Matched
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.store.cache.memory import MemoryCache
@@ -79,7 +79,7 @@ def find_slow_call(ranks: Sequence[RankSummary]) -> SlowCall | None:
 
 def find_slowest(matched: Matched, step_ns: float, stood: Sequence[int] = ()) -> SlowCall | None:
     """Return the call that exceeds what is expected by most, if that is much; steps in which the job stood still aside."""
-    wanted = (count_members(matched) > 1) & (matched.bytes > 0) & (matched.step >= 0)
+    wanted = (count_members(matched) > 1) & find_attended(matched) & (matched.bytes > 0) & (matched.step >= 0)
     wanted &= np.array([is_meeting(name) for _, name in matched.kinds], np.bool_)[matched.kind]
     wanted &= ~np.isin(matched.step, list(stood))
     rows = np.flatnonzero(wanted)

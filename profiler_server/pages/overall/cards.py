@@ -12,6 +12,7 @@ from collector.format.run import RankRun
 from collector.format.steps import select_steps, summarize_steps
 from profiler_server.analysis.operators.operators import TypeRow, summarize_operators, summarize_types
 from profiler_server.analysis.results import OperatorRow
+from profiler_server.analysis.steps.beyond import find_beyond
 from profiler_server.analysis.steps.outliers import list_outliers
 from profiler_server.figures import Axes, Chart, Line, Slice, build_lines, build_pie
 from profiler_server.format import (
@@ -21,6 +22,7 @@ from profiler_server.format import (
     format_runs,
     format_share,
     format_steps,
+    say_cut,
 )
 
 TYPES_SHOWN = 7
@@ -69,9 +71,10 @@ class TimelineCard:
 def build_steps_card(steps: pa.Table, noun: str) -> StepsCard:
     """Draw the step time. `steps` must hold a training step or a batch of inference."""
     selection = select_steps(steps)
-    figure = build_lines(
-        selection.step, [Line(noun, "ink", selection.duration_ns, "area")], Axes(x_title=noun, legend=False)
-    )
+    beyond = find_beyond(selection)
+    only = (float(selection.step[0]) - 0.5, float(selection.step[0]) + 0.5) if len(selection.step) == 1 else None
+    axes = Axes(x_title=noun, legend=False, x_range=only, y_peak=beyond.peak_ns if beyond else None)
+    figure = build_lines(selection.step, [Line(noun, "ink", selection.duration_ns, "area")], axes)
     outliers = list_outliers(steps)
     spread = summarize_steps(steps).duration_ns
     percentiles = [("p50", spread.p50), ("p95", spread.p95), ("max", spread.max)] if spread and spread.count > 1 else []
@@ -79,7 +82,7 @@ def build_steps_card(steps: pa.Table, noun: str) -> StepsCard:
     words = " · ".join(f"{label} {text}" for label, text in rows)
     slow = format_number_of(outliers.count, "outlier") if outliers.limit_ns is not None else "too few to tell outliers"
     which = f" ({format_steps(outlier.step for outlier in outliers.shown)})" if outliers.count else ""
-    caption = f"The length of every {noun}."
+    caption = f"The length of every {noun}.{say_cut(beyond.step, beyond.duration_ns, noun) if beyond else ''}"
     chart = Chart("overall-steps", f"{noun.capitalize()} time", caption, figure, ("", f"{noun} time"), rows, "short")
     return StepsCard(chart, f"{words} · {slow}{which}" if words else f"{slow}{which}")
 

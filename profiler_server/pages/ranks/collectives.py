@@ -134,7 +134,10 @@ def _describe(rows: Sequence[CollectiveRow], matched: Matched) -> str:
         )
     if paired < total:
         share = format_share((total - paired) / total)
-        text += f" {share} of the calls have no partner in another rank: they did not record the same steps."
+        text += (
+            f" For {share} of the calls not every rank has one, so that transfer, wait and who came last are not known: "
+            "a rank that need not wait, such as the last one, records none, and ranks may have recorded other steps."
+        )
     if len(rows) > MOST_ROWS:
         text += f" The first {MOST_ROWS} of {format_count(len(rows))} rows are shown."
     return text

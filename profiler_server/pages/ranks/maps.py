@@ -136,6 +136,8 @@ def build_map(run: Run, ranks: Sequence[RankSummary], shown: Sequence[RankSummar
         return StepMap(title, choices, chosen, None, f"{figure.what}: not recorded for these ranks.", {})
     heat = build_heat(grid.first, [str(rank) for rank in grid.ranks], grid.values)
     caption = _describe(figure, grid, heat, noun)
+    if len(shown) < len(ranks):
+        caption += f" Shown are {len(shown):,} of {len(ranks):,} ranks, those of the table below in its order."
     return StepMap(title, choices, chosen, heat, caption, _list_cells(figure, grid, noun))
 
 

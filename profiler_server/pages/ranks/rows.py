@@ -21,11 +21,12 @@ KEYS: Mapping[str, Key] = {
     "data_wait": lambda rank: rank.phases_ns.get("data_wait", 0.0),
     "communication": lambda rank: rank.phases_ns.get("communication", 0.0),
 }
-DEVICE_KEYS: Mapping[str, str] = {
-    "computation": "computation_ns",
-    "exposed": "exposed_communication_ns",
-    "idle": "idle_ns",
+DEVICE_KEYS: Mapping[str, Callable[[DeviceTimes], int]] = {
+    "computation": lambda device: device.computation_ns,
+    "exposed": lambda device: device.exposed_communication_ns,
+    "idle": lambda device: device.idle_ns,
 }
+"""Shown as shares: windows of several steps are no figures to stand beside those of a mean step."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,12 @@ def _find_key(name: str, judged: Judgement, devices: Mapping[int, DeviceTimes]) 
     if name == "blame":
         blame = judged.blame_ns or {}
         return lambda rank: (blame.get(rank.rank, 0.0), rank.own_ns)
-    return KEYS.get(name) or (lambda rank: getattr(devices.get(rank.rank), DEVICE_KEYS[name], -1))
+    return KEYS.get(name) or (lambda rank: _measure_share(devices.get(rank.rank), name) or 0.0)
+
+
+def _measure_share(device: DeviceTimes | None, name: str) -> float | None:
+    """Return what share of the time from the first to the last work of a device goes to something."""
+    return DEVICE_KEYS[name](device) / device.total_ns if device is not None and device.total_ns else None
 
 
 def _read_page(text: str) -> int:
@@ -215,9 +221,9 @@ def _view(rank: RankSummary, judged: Judgement, device: DeviceTimes | None, own_
         last=_write_known(judged.last_frac, rank.rank, format_share),
         data_wait=_write(rank, rank.phases_ns.get("data_wait", 0.0)),
         communication=_write(rank, rank.phases_ns.get("communication", 0.0)),
-        computation=format_duration(device.computation_ns if device else None),
-        exposed=format_duration(device.exposed_communication_ns if device else None),
-        idle=format_duration(device.idle_ns if device else None),
+        computation=format_share(_measure_share(device, "computation")),
+        exposed=format_share(_measure_share(device, "exposed")),
+        idle=format_share(_measure_share(device, "idle")),
         state=rank.state,
         is_slowest=slowest,
         is_behind=slowest and straggler is not None and straggler.is_slow,

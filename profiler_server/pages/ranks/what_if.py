@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from collector.format.phases import PHASE_LABELS
 from profiler_server.analysis.ranks.causes import BETWEEN
 from profiler_server.analysis.what_if.result import WhatIf
-from profiler_server.format import ABSENT, format_duration, format_share
+from profiler_server.format import ABSENT, format_duration, format_number_of, format_share
 
 MOST_ROWS = 8
 """Ranks and operations that are listed, the worst first."""
 LEAST_GAIN_NS = 100_000.0
+DIGITS = 3
+"""Of a slowdown, as it is shown."""
 _LEAST_LOSS = 0.005
 _COMMUNICATION = "communication"
 """The part of the work of ranks that meet once in a step."""
@@ -117,14 +119,31 @@ def _format_gain(gain_ns: float | None) -> str:
 def _list(
     figures: Mapping[Key, float] | None, name: Callable[[Key], str], gains: Mapping[Key, float]
 ) -> tuple[SlowdownRow, ...]:
-    rows = sorted((figures or {}).items(), key=lambda entry: (-entry[1], str(entry[0])))[:MOST_ROWS]
+    """List the worst, those that read the same in order of their keys. What slows nothing down is one line for all."""
+    rows, rest = _choose_worst(figures or {})
     largest = max((value - 1.0 for _, value in rows), default=0.0)
-    return tuple(
+    listed = tuple(
         SlowdownRow(
             name=name(key),
-            slowdown=f"{value:.3f}",
+            slowdown=f"{value:.{DIGITS}f}",
             loss_frac=max(value - 1.0, 0.0) / largest if largest > 0 else 0.0,
             gain=_format_gain(gains.get(key)),
         )
         for key, value in rows
     )
+    return listed + tuple(_sum_rest(rest))
+
+
+def _choose_worst(figures: Mapping[Key, float]) -> tuple[Sequence[tuple[Key, float]], Sequence[float]]:
+    ordered = sorted(figures.items(), key=lambda entry: (-round(entry[1], DIGITS), entry[0]))
+    slow = sum(round(value, DIGITS) > 1.0 for value in figures.values())
+    count = min(slow or len(ordered), MOST_ROWS)
+    if len(ordered) == count + 1:
+        count += 1  # a line that sums up one other would be no shorter
+    return ordered[:count], [value for _, value in ordered[count:]]
+
+
+def _sum_rest(values: Sequence[float]) -> Iterator[SlowdownRow]:
+    if values:
+        least, most = (f"{value:.{DIGITS}f}" for value in (min(values), max(values)))
+        yield SlowdownRow(format_number_of(len(values), "other"), most if least == most else f"at most {most}", 0.0, "")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from collector.format.schema.manifest import RunManifest
 from profiler_server.analysis.ranks.ranks import RankSummary, find_noun
-from profiler_server.analysis.ranks.stragglers import Judgement
+from profiler_server.analysis.ranks.stragglers import Judgement, Straggler
 from profiler_server.format import format_count, format_duration, format_number_of, format_share
+from profiler_server.pages.ranks.rows import measure_own
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,7 @@ def list_stats(manifest: RunManifest, ranks: Sequence[RankSummary], judged: Judg
         Stat(f"Mean {noun}", format_duration(float(steps.mean())), f"{_span(steps)} over the ranks"),
     ]
     if straggler is not None:
-        own = f"{format_duration(straggler.own_ns)} outside of collectives"
-        stats.append(Stat("Slowest rank", f"rank {straggler.rank}", own))
-        label = "Median of the others" if straggler.others > 1 else "The other rank"
-        stats.append(Stat(label, format_duration(straggler.others_ns), "outside of collectives"))
+        stats += _list_own(straggler, measure_own(known))
     if judged.meetings and not judged.is_hidden:
         one = "collective" if judged.source == "collectives" else noun
         what = format_number_of(judged.meetings, one)
@@ -51,6 +49,17 @@ def list_stats(manifest: RunManifest, ranks: Sequence[RankSummary], judged: Judg
     else:
         stats.append(Stat("Held in collectives", "not seen", "what backward hides counts as backward"))
     return tuple(stats)
+
+
+def _list_own(straggler: Straggler, own_ns: Mapping[int, float]) -> Iterator[Stat]:
+    """Say the own time of the slowest rank and of the others, as the table has them."""
+    own = format_duration(own_ns.get(straggler.rank, straggler.own_ns))
+    yield Stat("Slowest rank", f"rank {straggler.rank}", f"{own} outside of collectives")
+    others = [time for rank, time in own_ns.items() if rank != straggler.rank]
+    # Of a pipeline the others are those of its stage.
+    middle = float(np.median(others)) if len(others) == straggler.others else straggler.others_ns
+    label = "Median of the others" if straggler.others > 1 else "The other rank"
+    yield Stat(label, format_duration(middle), "outside of collectives")
 
 
 def _span(values: np.ndarray) -> str:

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from collector.format.intervals import Ints
 from collector.format.phases import PHASE_LABELS, list_group
+from profiler_server.analysis.steps.beyond import find_beyond
 from profiler_server.analysis.steps.outliers import list_outliers
 from profiler_server.analysis.steps.stability import trace_band
 from profiler_server.figures import (
@@ -25,7 +26,7 @@ from profiler_server.figures import (
     build_stack,
     run_length,
 )
-from profiler_server.format import format_count, format_duration
+from profiler_server.format import format_count, format_duration, say_cut
 from profiler_server.pages.steps.reading import StepData
 
 SMALL_CHART_POINTS = 600
@@ -69,7 +70,7 @@ def build_charts(data: StepData) -> tuple[Chart, ...]:
         phases = _present(data, plan.phases)
         if phases:
             values = {PHASE_LABELS[phase]: data.column(f"{phase}_ns") for phase in phases}
-            caption = plan.caption.format(noun=data.noun)
+            caption = plan.caption.format(noun=data.noun) + _say_cut(data)
             charts.append(_chart(name, (plan.title, caption), data, (numbers, values)))
     return tuple(charts)
 
@@ -82,10 +83,26 @@ def build_figure(name: str, data: StepData) -> Figure:
     if name == "phases":
         phases = _present(data, tuple(PHASE_LABELS))
         parts = {phase: data.column(f"{phase}_ns") for phase in phases}
-        return build_stack(Stack(numbers, parts, labels=PHASE_LABELS), Axes(x_title=data.noun, x_range=_span(numbers)))
+        return build_stack(Stack(numbers, parts, labels=PHASE_LABELS), _choose_axes(data))
     phases = _present(data, LINE_CHARTS[name].phases)
     lines = [Line(PHASE_LABELS[phase], PHASE_COLORS[phase], data.column(f"{phase}_ns")) for phase in phases]
-    return build_lines(numbers, lines, Axes(x_title=data.noun, x_range=_span(numbers)), SMALL_CHART_POINTS)
+    return build_lines(numbers, lines, _choose_axes(data, lines), SMALL_CHART_POINTS)
+
+
+def _choose_axes(data: StepData, lines: Sequence[Line] = ()) -> Axes:
+    """Return axes on which the usual steps can be read: of `lines`, for none of the whole step."""
+    axes = Axes(x_title=data.noun, x_range=_span(data.selection.step))
+    beyond = find_beyond(data.selection)
+    if beyond is None:
+        return axes
+    shown = ~np.isin(data.selection.step, beyond.step)
+    peak = max((float(line.y[shown].max()) for line in lines), default=float(beyond.peak_ns))
+    return replace(axes, y_peak=peak or None)
+
+
+def _say_cut(data: StepData) -> str:
+    beyond = find_beyond(data.selection)
+    return say_cut(beyond.step, beyond.duration_ns, data.noun) if beyond is not None else ""
 
 
 def _span(numbers: Ints) -> tuple[float, float] | None:
@@ -105,7 +122,7 @@ def _duration_figure(data: StepData) -> Figure:
     if slow:
         lines.append(Line("outlier", "zero", np.array([*slow.values()]), "points", x=np.array([*slow])))
     windows = _find_stretches(numbers[data.selection.detailed & ~kept])
-    return build_lines(numbers, lines, Axes(x_title=data.noun, x_range=_span(numbers), shaded=windows))
+    return build_lines(numbers, lines, replace(_choose_axes(data), shaded=windows))
 
 
 def _find_stretches(numbers: Ints) -> list[tuple[float, float]]:
@@ -120,7 +137,7 @@ def _duration_chart(data: StepData) -> Chart:
     over = f"each run of {format_count(window)} {data.nouns}" if window < kept.sum() else f"all averaged {data.nouns}"
     shaded = " Detailed windows are shaded." if (data.selection.detailed & ~kept).any() else ""
     band = f", over the band from the median to the 95th percentile of {over}" if window else ""
-    caption = f"The length of every {data.noun}{band}.{shaded}"
+    caption = f"The length of every {data.noun}{band}.{shaded}{_say_cut(data)}"
     values = {f"Longest {data.noun}": data.selection.duration_ns}
     return _chart("duration", (f"{data.noun.capitalize()} time", caption), data, (data.selection.step, values), "max")
 
@@ -128,7 +145,7 @@ def _duration_chart(data: StepData) -> Chart:
 def _phases_chart(data: StepData) -> Chart:
     size = run_length(len(data.selection.step))
     each = f"the mean of {size} {data.nouns}; zoom in for single ones" if size > 1 else f"one {data.noun}"
-    caption = f"What every {data.noun} is made of; the parts add up to it. A column is {each}."
+    caption = f"What every {data.noun} is made of; the parts add up to it. A column is {each}.{_say_cut(data)}"
     values = {PHASE_LABELS[name]: data.column(f"{name}_ns") for name in _present(data, tuple(PHASE_LABELS))}
     return _chart("phases", ("Phases", caption), data, (data.selection.step, values))
 

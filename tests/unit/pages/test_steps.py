@@ -10,8 +10,8 @@ from collector.format.schema import layout
 from profiler_server.analysis.steps.step_graph import StepGraph, Stretch
 from profiler_server.pages.steps.graph import view_graph
 from tests.support.cases import Plant, build_case_run
-from tests.support.row_edits import rest_between_epochs, write_rows
-from tests.support.runs import MS, RunPlan, build_run
+from tests.support.row_edits import lay_end_to_end, rest_between_epochs, write_rows
+from tests.support.runs import MS, RunPlan, build_run, build_steps
 from tests.support.steps_page import show
 
 
@@ -83,3 +83,21 @@ def test_what_held_the_training_up_has_its_share_of_the_recorded_time(tmp_path: 
     run = build_case_run(tmp_path / "run", Plant(RunPlan(steps=40), edit=rest_between_epochs(10, 100.0)))
     rows = [(row.name, row.count, row.total, row.mean, row.share) for row in show(run.path).interruptions]
     assert rows == [("time between epochs", "3", "300 ms", "100 ms", "10.5 %")]
+
+
+def test_one_very_long_step_does_not_flatten_the_others(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run")
+    rows = build_steps(RunPlan())
+    rows[0]["data_wait_ns"] += 10_000 * MS
+    lay_end_to_end(rows)
+    write_rows(layout.rank_path(run, 0), "steps", rows)
+    charts = {chart.source: chart for chart in show(run).charts}
+    usual_ms = max(row["duration_ns"] for row in rows[1:]) / MS
+    for name in ("duration", "phases"):
+        assert charts[name].figure["layout"]["yaxis"]["range"] == [0, pytest.approx(1.06 * usual_ms)]
+    assert all(chart.caption.endswith("Step 1 leaves the picture: it takes 10.1 s.") for chart in charts.values())
+
+
+def test_steps_of_one_kind_are_shown_whole(tmp_path: Path) -> None:
+    charts = show(build_run(tmp_path / "run")).charts
+    assert all("range" not in chart.figure["layout"]["yaxis"] for chart in charts)

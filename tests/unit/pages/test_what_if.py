@@ -60,3 +60,15 @@ def test_without_figures_the_reason_is_shown() -> None:
     assert view is not None
     assert (view.reason, view.ranks) == ("Working and waiting cannot be told apart.", ())
     assert view_what_if(None) is None
+
+
+def test_ranks_that_slow_nothing_down_are_one_line_and_equal_ones_stand_in_their_order() -> None:
+    ranks = dict.fromkeys(range(64), 1.0) | {30: 1.2, 4: 1.01, 20: 1.01}
+    view = view_what_if(WhatIf(slowdown=1.3, waste_frac=0.2, discrepancy_frac=0.0, by_rank=ranks, method="steps"))
+    assert view is not None
+    assert [(row.name, row.slowdown) for row in view.ranks] == [
+        ("rank 30", "1.200"),
+        ("rank 4", "1.010"),
+        ("rank 20", "1.010"),
+        ("61 others", "1.000"),
+    ]

@@ -92,14 +92,20 @@ export function firstEndingAfter(tile, first, last, ticks) {
 }
 
 /**
- * Say whether a lane has a slice within a span.
+ * Return from where to where the slices of a lane reach within a span, null where it has none there.
  * @param {Tile} tile @param {number} lane @param {{t0: number, t1: number}} span in ns since the origin
+ * @returns {{t0: number, t1: number} | null}
  */
-export function hasSlice(tile, lane, { t0, t1 }) {
+export function findReach(tile, lane, { t0, t1 }) {
   const range = tile.lanes.get(lane);
-  if (!range) return false;
-  const row = firstEndingAfter(tile, range[0], range[1], (t0 - tile.begin) / tile.tick);
-  return row < range[1] && tile.start[row] < (t1 - tile.begin) / tile.tick;
+  if (!range) return null;
+  const end = (t1 - tile.begin) / tile.tick;
+  const first = firstEndingAfter(tile, range[0], range[1], (t0 - tile.begin) / tile.tick);
+  let last = range[1] - 1;
+  while (last >= first && tile.start[last] >= end) last--;
+  if (last < first) return null;
+  const reached = tile.begin + (tile.start[last] + tile.length[last]) * tile.tick;
+  return { t0: Math.max(t0, tile.begin + tile.start[first] * tile.tick), t1: Math.min(t1, reached) };
 }
 
 /**

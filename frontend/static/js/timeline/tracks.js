@@ -7,7 +7,7 @@ import { groupKey, layOut, listTracks, rankKey, trackKey } from "./layout.js";
 import { unpackMeta } from "./meta.js";
 import { neededTiles } from "./painter.js";
 import { count } from "./text.js";
-import { hasSlice } from "./tile.js";
+import { findReach } from "./tile.js";
 
 /** @typedef {import("./layout.js").Row} Row */
 
@@ -16,6 +16,8 @@ const POLL_MS = 1000;
 /** Kinds of track whose group stays unfolded where ranks are seen together. */
 const COMPARED = new Set(["step", "phase", "range", "thread", "stream", "device"]);
 const MOST_PINNED_FRAC = 0.6;
+/** A track of several lanes that reaches over less of the view opens flat. */
+const LEAST_REACH_FRAC = 0.05;
 
 export class Tracks {
   /** @param {import("./viewer.js").Viewer} viewer */
@@ -100,7 +102,7 @@ export class Tracks {
     this.lay();
   }
 
-  /** Fold the tracks of several lanes that have nothing in view: outside of detailed windows they are tall and empty. @param {import("./layout.js").Source} source */
+  /** Fold the tracks of several lanes that have next to nothing in view: beside a short detailed window they are tall and empty. @param {import("./layout.js").Source} source */
   async foldEmpty(source) {
     const { state, store, painter, canvas } = this.viewer;
     const { level, numbers } = neededTiles(state, source, canvas.clientWidth);
@@ -108,8 +110,9 @@ export class Tracks {
     const [tiles, span] = [painter.tilesInView(state, source), ownSpan(source, state.span)];
     for (const track of source.meta.tracks) {
       const lanes = Array.from({ length: track.lanes }, (_, i) => track.firstLane + i);
-      const isEmpty = !lanes.some((lane) => tiles.some(({ tile }) => hasSlice(tile, lane, span)));
-      if (isEmpty && track.lanes > 1) state.folded.add(trackKey(source.meta.rank, track));
+      const reaches = lanes.flatMap((lane) => tiles.flatMap(({ tile }) => findReach(tile, lane, span) ?? []));
+      const reach = Math.max(...reaches.map(({ t1 }) => t1)) - Math.min(...reaches.map(({ t0 }) => t0));
+      if (track.lanes > 1 && !(reach >= LEAST_REACH_FRAC * (span.t1 - span.t0))) state.folded.add(trackKey(source.meta.rank, track));
     }
     this.lay();
   }

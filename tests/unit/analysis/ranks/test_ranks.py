@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,21 @@ def test_collectives_of_a_step_in_which_the_job_stood_still_are_not_summed() -> 
     rows = sum_collectives(match_calls(calls, True), stood=[1])
     assert [(row.count, row.total_ns, row.wait_ns) for row in rows] == [(1, 10, 0), (1, 10, 0)]
     assert sum_collectives(match_calls(calls, True), stood=[1, 2]) == ()
+
+
+def test_a_call_that_the_late_rank_did_not_wait_in_is_not_pinned_on_another_rank() -> None:
+    waits = {rank: make_calls([0, 100, 200, 300], [90, 90, 90, 90]) for rank in (0, 1)}
+    last = make_calls([80, 380], [10, 10])
+    last = replace(last, step=np.array([1, 4]), counted_in=np.array([1, 4]))
+    rows = match_collectives({**waits, 2: last})
+    assert [(row.rank, row.count, row.matched) for row in rows] == [(0, 4, 2), (1, 4, 2), (2, 2, 2)]
+    assert [row.late for row in rows] == [0, 0, 2]
+
+
+def test_a_rank_that_was_cut_short_takes_nothing_from_the_calls_after_it() -> None:
+    whole = {rank: make_calls([0, 100, 200], [90, 90, 90]) for rank in (0, 1)}
+    rows = match_collectives({**whole, 2: make_calls([80], [10])})
+    assert [row.matched for row in rows] == [3, 3, 1]
 
 
 def test_the_slow_rank_is_found_with_the_phase_that_grew(tmp_path: Path) -> None:
