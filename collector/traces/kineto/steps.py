@@ -1,7 +1,7 @@
 """Find the steps of a trace.
 
-Markers (`ProfilerStep#N`) come first; then the steps of an optimizer; then an annotation that repeats; then launches
-that repeat; and if there is none of them, the whole trace is one step and a warning says so. By hand, any of these can
+Markers (`ProfilerStep#N`) come first; then the steps of an optimizer; then, where there is no optimizer, the batches of
+a loader; then an annotation that repeats; then launches that repeat; and if there is none of them, the whole trace is one step and a warning says so. By hand, any of these can
 be chosen, or the slices whose names fit a pattern.
 """
 
@@ -23,6 +23,7 @@ from collector.traces.kineto.marks import BACKWARD, LOADER, OPTIMIZER_STEP, are_
 from collector.traces.kineto.model import Trace
 from collector.traces.kineto.patterns import PATTERN_CONFIDENCE, find_pattern
 
+LOADER_CONFIDENCE = 0.8
 ANNOTATION_CONFIDENCE = 0.6
 _LEAST_REPEATS = 3
 _COVERED_SHARE = 0.5
@@ -94,7 +95,8 @@ def find_steps(trace: Trace, base_ns: int, given: StepBounds | None = None, chos
     if chosen is not None:
         own = _from_markers(trace) or _from_optimizer(trace)
         return _add_device_work(trace, replace(_from_choice(trace, chosen), own=len(own) if own else 0))
-    found = _from_markers(trace) or _from_optimizer(trace) or _from_annotation(trace) or _from_pattern(trace)
+    told = _from_markers(trace) or _from_optimizer(trace)
+    found = told or _from_loader(trace) or _from_annotation(trace) or _from_pattern(trace)
     if found is not None:
         return _add_device_work(trace, found)
     return _whole(trace)
@@ -188,9 +190,42 @@ def _find_other_work(trace: Trace, ends: Ints) -> Mask:
     return backwards if backwards.any() else gaps > max(int(np.median(gaps)) // 2, 1)
 
 
+def _from_loader(trace: Trace) -> Steps | None:
+    """Take each batch of a loader where nothing is updated: from its fetch to the next one.
+
+    What a loop fetches last, to find that there is no more, is no batch: it holds no operator, and what follows is not what
+    follows other batches. A batch that has come before it was asked for holds none, either.
+    """
+    rows = np.flatnonzero(trace.is_host & are_named(trace, LOADER))
+    if len(rows) < 2 or (trace.is_host_work & are_named(trace, OPTIMIZER_STEP)).any():
+        return None
+    track = int(np.bincount(trace.lanes.track[rows]).argmax())
+    rows = _take_apart(trace, rows[trace.lanes.track[rows] == track])
+    starts, ends = trace.start_ns[rows], trace.end_ns[rows]
+    until = np.append(starts[1:], int(trace.end_ns[trace.is_host].max()))
+    work = np.flatnonzero(trace.is_operator & (trace.lanes.track == track))
+    work = work[np.argsort(trace.start_ns[work], kind="stable")]
+    first, behind, end = (np.searchsorted(trace.start_ns[work], times) for times in (starts, ends, until))
+    computes, makes = end > behind, behind > first
+    follows = np.where(computes, trace.columns.name[np.append(work, 0)[behind]], -1)
+    sure = computes & makes
+    sure = sure if sure.any() else computes & (np.arange(len(rows)) < len(rows) - 1)
+    is_batch = computes & (sure | np.isin(follows, follows[sure]))
+    if is_batch.sum() < 2:
+        return None
+    told = _Told("the batches of a loader", LOADER_CONFIDENCE)
+    return _make(np.arange(1, is_batch.sum() + 1), starts[is_batch], until[is_batch], told, track)
+
+
+def _take_apart(trace: Trace, rows: Ints) -> Ints:
+    """Return slices of one track in time order, without those that lie in an earlier one."""
+    rows = rows[np.argsort(trace.start_ns[rows], kind="stable")]
+    return rows[np.append(True, trace.start_ns[rows][1:] >= np.maximum.accumulate(trace.end_ns[rows])[:-1])]
+
+
 def _from_annotation(trace: Trace) -> Steps | None:
     """Take the annotation that repeats, on one thread, and covers most of the time; its name without digits counts."""
-    rows = np.flatnonzero(trace.kinds.kind == Kind.ANNOTATION)
+    rows = np.flatnonzero((trace.kinds.kind == Kind.ANNOTATION) & ~are_named(trace, LOADER))
     if len(rows) < _LEAST_REPEATS:
         return None
     stems: dict[str, int] = {}
@@ -238,12 +273,11 @@ def _from_choice(trace: Trace, chosen: str) -> Steps:
     rows = np.flatnonzero(trace.is_host & wanted[trace.columns.name])
     if not len(rows):
         raise TraceError(f"--steps-from {chosen[:80]!r} fits the name of no slice on the host")
-    rows = rows[trace.lanes.track[rows] == np.bincount(trace.lanes.track[rows]).argmax()]
-    rows = rows[np.argsort(trace.start_ns[rows], kind="stable")]
-    rows = rows[np.append(True, trace.start_ns[rows][1:] >= np.maximum.accumulate(trace.end_ns[rows])[:-1])]
+    rows = _take_apart(trace, rows[trace.lanes.track[rows] == np.bincount(trace.lanes.track[rows]).argmax()])
     told, thread = _Told(f"hand (names that fit {chosen[:80]!r})", 1.0), int(trace.lanes.track[rows[0]])
     starts, ends = trace.start_ns[rows], trace.end_ns[rows]
-    if (ends - starts).sum() >= _COVERED_SHARE * (ends[-1] - starts[0]):
+    begins = are_named(trace, LOADER)[rows].all()
+    if not begins and (ends - starts).sum() >= _COVERED_SHARE * (ends[-1] - starts[0]):
         return _make(np.arange(1, len(rows) + 1), starts, ends, told, thread)
     return _between(trace, starts, told, thread)
 

@@ -20,6 +20,8 @@ from tests.support.traces import (
     write_trace,
 )
 
+FETCH = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
 
 def test_step_ends_with_the_device_work_that_it_launched(tmp_path: Path) -> None:
     events = [step(5, 0, 10), call(8, 1, 1), kernel("k", 12, 4, 1), step(6, 11, 13)]
@@ -92,6 +94,45 @@ def test_steps_are_told_from_an_annotation_that_repeats(tmp_path: Path) -> None:
     read = read_trace(write_trace(tmp_path / "t.json", events))
     assert sum(row["kind"] == "train" for row in read.tables["steps"].to_pylist()) == 5
     assert 0 < read.facts.facts["steps_confidence_frac"] < 1
+
+
+def infer(batches: int, fetch_us: float, made_by_workers: bool = False, asks_again: bool = True) -> list[Event]:
+    """A loop without an update: each batch is fetched and goes through a model; then the loader is asked once more."""
+    events: list[Event] = []
+    for number in range(batches):
+        at = number * 1000.0
+        events += [annotation(FETCH, at, fetch_us), operator("aten::linear", at + 900, 50)]
+        events += [] if made_by_workers else [operator("aten::stack", at + 1, fetch_us - 2)]
+    events += [annotation(FETCH, batches * 1000.0, 20)] if asks_again else []
+    return [*events, operator("aten::cat", batches * 1000.0 + 50, 40)]
+
+
+@pytest.mark.parametrize("fetch_us", [100.0, 880.0])
+def test_batches_of_a_loader_are_steps_where_nothing_is_updated(tmp_path: Path, fetch_us: float) -> None:
+    read = read_trace(write_trace(tmp_path / "t.json", infer(5, fetch_us)))
+    rows = [row for row in read.tables["steps"].to_pylist() if row["kind"] == "train"]
+    assert [(row["duration_ns"], row["data_wait_ns"]) for row in rows] == [(1_000_000, int(fetch_us * 1000))] * 5
+    assert read.facts.facts["steps_told_by"] == "the batches of a loader"
+
+
+def test_batches_of_workers_are_steps_too(tmp_path: Path) -> None:
+    """A batch that is there already is taken out of a list, without an operator."""
+    events = [*infer(5, 600.0, made_by_workers=True), operator("aten::set_", 1, 5), operator("aten::set_", 2001, 5)]
+    read = read_trace(write_trace(tmp_path / "t.json", events))
+    rows = [row for row in read.tables["steps"].to_pylist() if row["kind"] == "train"]
+    assert [row["duration_ns"] for row in rows] == [1_000_000] * 5
+
+
+def test_the_last_batch_of_a_loop_that_breaks_ends_with_the_trace(tmp_path: Path) -> None:
+    read = read_trace(write_trace(tmp_path / "t.json", infer(5, 600.0, asks_again=False)))
+    rows = [row for row in read.tables["steps"].to_pylist() if row["kind"] == "train"]
+    assert [row["duration_ns"] for row in rows] == [*[1_000_000] * 4, 1_090_000]
+
+
+def test_batches_of_one_update_are_no_steps(tmp_path: Path) -> None:
+    events = [*infer(4, 880.0), annotation("Optimizer.step#SGD.step", 3960, 20)]
+    read = read_trace(write_trace(tmp_path / "t.json", events))
+    assert "trace_without_steps" in codes_of(read)
 
 
 def test_trace_without_any_sign_of_steps_is_one_step_and_says_so(tmp_path: Path) -> None:

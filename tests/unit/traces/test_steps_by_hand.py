@@ -10,10 +10,7 @@ from collector.format.schema.errors import TraceError
 from collector.traces import read_trace
 from collector.traces.format import ReadOptions
 from tests.support.reading import codes_of
-from tests.support.traces import (
-    training_steps,
-    write_trace,
-)
+from tests.support.traces import annotation, operator, training_steps, write_trace
 
 
 @pytest.mark.parametrize(
@@ -31,6 +28,16 @@ def test_steps_can_be_told_by_hand(tmp_path: Path, chosen: str, lengths: list[in
     found = [row["duration_ns"] for row in read.tables["steps"].to_pylist() if row["kind"] == "train"]
     assert found[-len(lengths) :] == lengths or found[: len(lengths)] == lengths
     assert read.facts.facts["steps_told_by"].startswith("hand")
+
+
+def test_fetches_chosen_by_hand_begin_steps_however_long_they_take(tmp_path: Path) -> None:
+    events = [
+        event
+        for at in range(3)
+        for event in (annotation("enumerate(DataLoader)#x", at * 100, 90), operator("aten::mm", at * 100 + 92, 6))
+    ]
+    read = read_trace(write_trace(tmp_path / "t.json", events), ReadOptions(steps_from="DataLoader"))
+    assert [row["duration_ns"] for row in read.tables["steps"].to_pylist()] == [100_000, 100_000, 98_000]
 
 
 @pytest.mark.parametrize("chosen", ["(", "nothing like it"])
