@@ -220,7 +220,8 @@ def _from_loader(trace: Trace) -> Steps | None:
 def _take_apart(trace: Trace, rows: Ints) -> Ints:
     """Return slices of one track in time order, without those that lie in an earlier one."""
     rows = rows[np.argsort(trace.start_ns[rows], kind="stable")]
-    return rows[np.append(True, trace.start_ns[rows][1:] >= np.maximum.accumulate(trace.end_ns[rows])[:-1])]
+    found: Ints = rows[np.append(True, trace.start_ns[rows][1:] >= np.maximum.accumulate(trace.end_ns[rows])[:-1])]
+    return found
 
 
 def _from_annotation(trace: Trace) -> Steps | None:
