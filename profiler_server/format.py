@@ -55,6 +55,12 @@ def format_change(change_frac: float) -> str:
     return text[1:] if text[1:] == "0.0 %" else text.replace("-", "−")
 
 
+def format_difference(change_ns: float) -> str:
+    """Return a change of a time with its sign, `+1.20 ms`, `−340 µs`; none of none."""
+    sign = "+" if change_ns > 0 else "−" if change_ns < 0 else ""
+    return sign + format_duration(abs(change_ns))
+
+
 def format_shares(values_frac: Sequence[float], firm: Collection[int] = ()) -> tuple[str, ...]:
     """Return the parts of a whole as percent with one decimal, rounded so that what is shown adds up to the whole.
 

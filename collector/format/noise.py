@@ -18,11 +18,17 @@ STRETCHES = 20
 
 def measure_noise(values: Floats) -> float | None:
     """Return the half-width of the 95 % interval of a mean, from batch means; None for fewer than two values."""
-    count = min(STRETCHES, len(values))
+    means = average_stretches(values)
+    count = len(means)
     if count < 2:
         return None
-    means = np.array([part.mean() for part in np.array_split(values, count)])
     return quantile_of_t(count - 1) * float(means.std(ddof=1)) / math.sqrt(count)
+
+
+def average_stretches(values: Floats) -> Floats:
+    """Return the means of up to `STRETCHES` equal stretches of values in the order of time; none of no values."""
+    count = min(STRETCHES, len(values))
+    return np.array([part.mean() for part in np.array_split(values, count)] if count else [], dtype=np.float64)
 
 
 def quantile_of_t(freedom: int, share: float = 0.975) -> float:

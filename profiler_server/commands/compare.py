@@ -177,7 +177,7 @@ def describe(found: Comparison) -> dict[str, Any]:
     """Return the comparison as plain data, the judgement of each line included."""
 
     def line(d: Difference) -> dict[str, Any]:
-        return {**dataclasses.asdict(d), "change_ns": d.change_ns, "is_clear": d.is_clear}
+        return {**dataclasses.asdict(d), "change_ns": d.change_ns, "is_clear": d.is_clear, "is_unsure": d.is_unsure}
 
     return {
         "step": line(found.step),
@@ -198,9 +198,14 @@ def render(found: Comparison) -> str:
     from profiler_server.analysis.compare.comparison import summarize_comparison
     from profiler_server.format import format_duration
 
-    lines = [summarize_comparison(found), "", _row("Mean per step", "A", "B", "change", "noise ±"), _line(found.step)]
+    lines = [
+        summarize_comparison(found),
+        "",
+        _row(f"Mean per {found.noun}", "A", "B", "change", "noise ±"),
+        _line(found.step),
+    ]
     total = (format_duration(found.a_total_ns), format_duration(found.b_total_ns))
-    lines.append(_row("All training steps together", *total))
+    lines.append(_row(found.whole, *total))
     lines += [_line(d) for d in found.phases if d.a_ns or d.b_ns]
     if found.operators:
         lines += ["", _row(f"Operator (self time on the {found.measure})", "A", "B", "change", "noise ±")]
@@ -209,18 +214,16 @@ def render(found: Comparison) -> str:
     lines += [f"Caution: {caution}." for caution in found.cautions]
     lines += ["", f"Means per {found.noun}, {found.average}."]
     lines += [
-        "* more than noise within these two runs: beyond the 95 % interval of the difference, from means of stretches of steps. "
-        "Runs of the same program differ too: --gate with several runs each tells more."
+        "* slower or faster by more than noise within these two runs: the 95 % interval of the difference, from means of "
+        f"stretches of steps. ? maybe: {found.legend}. Runs of the same program differ too: --gate with several runs each tells more."
     ]
     return "\n".join(lines)
 
 
 def _line(d: Difference) -> str:
-    from profiler_server.format import clean_name, format_duration
+    from profiler_server.format import clean_name, format_difference, format_duration
 
-    # A change below a ten-thousandth of the part is rounding: 0 reads better than a picosecond.
-    shown_ns = d.change_ns if abs(d.change_ns) > 1e-4 * max(d.a_ns, d.b_ns) else 0.0
-    change = f"{'+' if shown_ns > 0 else ''}{format_duration(shown_ns)}{'*' if d.is_clear else ' '}"
+    change = format_difference(d.shown_ns) + ("*" if d.is_clear else "?" if d.is_unsure else " ")
     name = clean_name(d.name, 40)
     return _row(name, format_duration(d.a_ns), format_duration(d.b_ns), change, format_duration(d.noise_ns))
 

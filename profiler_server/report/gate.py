@@ -6,9 +6,9 @@ import dataclasses
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
+from profiler_server.analysis.compare.chance import ALPHA
 from profiler_server.analysis.compare.gate import Kind, Verdict
-from profiler_server.analysis.compare.run_statistics import ALPHA
-from profiler_server.format import choose_time_unit, clean_name, format_change, format_duration, format_number_of
+from profiler_server.format import choose_time_unit, clean_name, format_change, format_difference, format_number_of
 
 EXIT_CODES: dict[Kind, int] = {"same": 0, "faster": 0, "slower": 1, "unknown": 2}
 _WORDS: dict[Kind, str] = {
@@ -110,10 +110,7 @@ def _list_pairs(verdict: Verdict) -> list[tuple[str, str, str, str]]:
 
 
 def _list_parts(verdict: Verdict) -> list[tuple[str, str]]:
-    return [
-        (part.name, f"{'+' if part.change_ns > 0 else '−'}{format_duration(abs(part.change_ns))}")
-        for part in verdict.parts[:_MOST_PARTS]
-    ]
+    return [(part.name, format_difference(part.change_ns)) for part in verdict.parts[:_MOST_PARTS]]
 
 
 def _plain(text: str) -> str:

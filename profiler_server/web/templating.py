@@ -35,6 +35,7 @@ class Templates:
         self.environment.globals["links"] = links
         self.environment.filters.update(
             duration=figures.format_duration,
+            difference=figures.format_difference,
             share=figures.format_share,
             bytes=figures.format_bytes,
             count=figures.format_count,

@@ -2,15 +2,15 @@
 
 The noise of a difference is the half-width of its 95 % interval within these two runs: how much two runs of one program
 differ is not in it. Steps that follow each other are not independent, so each run's part comes from the means of up to
-20 equal stretches of its steps (batch means), not from single steps.
+20 equal stretches of its steps (batch means), not from single steps. Many parts are tested, so a change counts only if
+it is more than what the most changed of so many would differ by (Holm).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,18 +18,20 @@ import pyarrow.compute as pc
 
 from collector.format.evaluation import read_step_rows
 from collector.format.intervals import Floats
-from collector.format.noise import measure_noise
+from collector.format.noise import average_stretches
 from collector.format.phases import PHASES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.wording import form_plural
 from collector.format.steps import explain_average, read_integers, select_steps, sum_recorded, train_steps
 from profiler_server.analysis.compare.alike import find_unlike, read_likeness
+from profiler_server.analysis.compare.chance import ALPHA, compare_means, correct_chances
 from profiler_server.analysis.compare.run_times import measure_others, name_load
 from profiler_server.analysis.operators.operator_groups import Measure
 from profiler_server.format import format_change, format_duration, format_number_of, format_share
 
 OPERATORS = 15
+_ROUNDING = 1e-4
 _OPERATOR_COLUMNS = ("step", "name", "phase", "self_ns", "device_self_ns")
 CAUSE_FRAC = 0.25
 """A phase is named as the cause where it makes up so much of the change of the step."""
@@ -43,20 +45,44 @@ STEPS_RATIO = 2.0
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean of one part per step in both runs. `noise_ns` is None where there are too few steps to tell."""
+    """The mean of one part per step in both runs. `noise_ns` is None where there are too few steps to tell.
+
+    `p` is the chance of such a change by itself, and `corrected_p` what remains of it where it is one of many parts that
+    were tested (Holm); both are None without noise.
+    """
 
     name: str
     a_ns: float
     b_ns: float
     noise_ns: float | None
+    p: float | None = None
+    corrected_p: float | None = None
 
     @property
     def change_ns(self) -> float:
         return self.b_ns - self.a_ns
 
     @property
+    def shown_ns(self) -> float:
+        """The change to show: none below a ten-thousandth of the part, where 0 reads better than a picosecond."""
+        return self.change_ns if abs(self.change_ns) > _ROUNDING * max(self.a_ns, self.b_ns) else 0.0
+
+    @property
     def is_clear(self) -> bool:
-        return self.noise_ns is not None and abs(self.change_ns) > self.noise_ns
+        return self.corrected_p is not None and self.corrected_p <= ALPHA and self.shown_ns != 0.0
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether it is more than its own noise, but of so many parts one may be that by chance."""
+        return self.p is not None and self.p <= ALPHA and self.shown_ns != 0.0 and not self.is_clear
+
+    @property
+    def meaning(self) -> str:
+        """What the change is, in the words of every face."""
+        if self.p is None:
+            return "too few steps"
+        word = "slower" if self.change_ns > 0 else "faster"
+        return word if self.is_clear else f"maybe {word}" if self.is_unsure else "noise"
 
 
 @dataclass(frozen=True)
@@ -64,7 +90,8 @@ class Comparison:
     """`phases` sum to `step`. `operators` are those that clearly changed, then the others, each the most changed first; empty without a detailed window.
 
     Operators are compared by self time: on the device where both runs have device time, else on the host; `measure` says
-    which. `average` says which steps the means cover. The totals are of all training steps, warm-up and windows included; a loop is the
+    which, and `operators_tested` how many were, of which these are some. `average` says which steps the means cover. The
+    totals are of all training steps, warm-up and windows included; a loop is the
     time from the first step or evaluation batch to the last, what lies between them included, per step. Of runs that
     only infer, batches stand for steps: `noun` says so.
     `cautions` say why the two may not be alike, `moved` which operators are not compared, and why: because they
@@ -87,6 +114,24 @@ class Comparison:
     moved: str = ""
     a_median_ns: float = 0.0
     b_median_ns: float = 0.0
+    operators_tested: int = 0
+
+    @property
+    def whole(self) -> str:
+        """What the totals are of."""
+        return "All batches together" if self.noun == "batch" else "All training steps together"
+
+    @property
+    def legend(self) -> str:
+        """What a change is that is maybe one, in a sentence without its subject."""
+        phases = sum(bool(part.a_ns or part.b_ns) for part in self.phases)
+        tested = format_number_of(phases, "phase")
+        if self.operators_tested:
+            tested += f" or {format_number_of(self.operators_tested, 'operator')}"
+        return (
+            f"beyond its noise, but among {tested} chance alone may do that in more than one comparison of twenty (correction by "
+            "Holm)"
+        )
 
 
 def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
@@ -100,11 +145,12 @@ def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
     totals = [int(read_integers(steps, "duration_ns").sum()) for steps in whole]
     loops = (_measure_loop(tables[0].every, whole[0].num_rows), _measure_loop(tables[1].every, whole[1].num_rows))
     cautions = _find_cautions(a, b, whole[0].num_rows, whole[1].num_rows) + _find_load((a, a_steps), (b, b_steps))
-    measure, operators, moved = _compare_operators(a, b)
+    measure, every, moved = _compare_operators(a, b)
+    operators = tuple(sorted(every, key=lambda d: (not d.is_clear, not d.is_unsure, -abs(d.change_ns)))[:OPERATORS])
     noun = "batch" if all(table.infers for table in tables) else "step"
     return Comparison(
         step,
-        tuple(phases),
+        _correct(phases),
         operators,
         a_steps.num_rows,
         b_steps.num_rows,
@@ -118,6 +164,7 @@ def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
         moved=moved,
         a_median_ns=_find_median(a_steps),
         b_median_ns=_find_median(b_steps),
+        operators_tested=len(every),
     )
 
 
@@ -202,10 +249,17 @@ def _describe_loop(found: Comparison) -> str:
 
 
 def _compare(name: str, a: Floats, b: Floats) -> Difference:
-    noises = [measure_noise(a), measure_noise(b)]
-    known = [noise for noise in noises if noise is not None]
-    noise = math.hypot(*known) if len(known) == 2 else None
-    return Difference(name, float(a.mean()) if len(a) else 0.0, float(b.mean()) if len(b) else 0.0, noise)
+    a_ns, b_ns = (float(values.mean()) if len(values) else 0.0 for values in (a, b))
+    found = compare_means(average_stretches(a), average_stretches(b), b_ns - a_ns)
+    return Difference(name, a_ns, b_ns, found.noise, found.p, found.p)
+
+
+def _correct(parts: Sequence[Difference]) -> tuple[Difference, ...]:
+    """Correct the chances of parts that are tested together; those that took no time in either run are no tests."""
+    tested = [part for part in parts if part.p is not None and (part.a_ns or part.b_ns)]
+    corrected = correct_chances([part.p or 0.0 for part in tested])
+    by_name = {part.name: p for part, p in zip(tested, corrected, strict=True)}
+    return tuple(replace(part, corrected_p=by_name.get(part.name, part.p)) for part in parts)
 
 
 def _values(steps: pa.Table, column: str) -> Floats:
@@ -220,7 +274,7 @@ def _compare_operators(a: RankRun, b: RankRun) -> tuple[Measure, tuple[Differenc
     if not a_times or not b_times:
         return measure, (), moved or _explain_missing(rows)
     found = [_compare(name, _of(a_times, name), _of(b_times, name)) for name in sorted({*a_times, *b_times})]
-    return measure, tuple(sorted(found, key=lambda d: (not d.is_clear, -abs(d.change_ns)))[:OPERATORS]), moved
+    return measure, _correct(found), moved
 
 
 def _explain_missing(rows: Sequence[pa.Table]) -> str:

@@ -13,10 +13,10 @@ import numpy as np
 from collector.format.intervals import Floats
 from collector.format.phases import PHASES
 from profiler_server.analysis.compare.alike import find_unlike
+from profiler_server.analysis.compare.chance import ALPHA
 from profiler_server.analysis.compare.ordering import LEAST_RUNS, are_interleaved, find_order_cautions, order_runs
 from profiler_server.analysis.compare.pair_statistics import WORTH_PAIRS, count_pairs, judge_pairs
 from profiler_server.analysis.compare.run_statistics import (
-    ALPHA,
     Estimate,
     PartChange,
     bootstrap_medians,

@@ -27,7 +27,8 @@ from functools import lru_cache
 import numpy as np
 
 from collector.format.intervals import Floats
-from profiler_server.analysis.compare.run_statistics import ALPHA, POWER, Estimate, compare_pairs
+from profiler_server.analysis.compare.chance import ALPHA
+from profiler_server.analysis.compare.run_statistics import POWER, Estimate, compare_pairs
 
 LEAST_PAIRS = 5
 """With fewer even pairs that all agree might do so by chance more often than is stated."""

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from collector.format.intervals import Floats
+from profiler_server.analysis.compare.chance import ALPHA, compare_means, correct_chances, measure_error
 
-ALPHA = 0.05
-"""Chance that a program is called slower than itself."""
 POWER = 0.8
 """Chance with which a slowdown of the size that is called detectable is found."""
 MOST_CORRELATED = 0.8
@@ -52,9 +51,7 @@ def compare_pairs(base: Floats, new: Floats) -> Estimate:
 def compare_lists(base: Floats, new: Floats) -> Estimate:
     """Compare two lists of runs of any order and length, from the median step of each (Welch's t)."""
     a, b = np.log(base), np.log(new)
-    parts = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
-    error = math.sqrt(sum(parts))
-    freedom = sum(parts) ** 2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1)) if error else 1.0
+    error, freedom = measure_error(a, b)
     scatter = math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 2.0)
     return _judge(float(b.mean() - a.mean()), error, freedom, scatter)
 
@@ -115,29 +112,11 @@ def find_changed_parts(
     for name in names:
         a = np.array([run.get(name, 0.0) for run in base])
         b = np.array([run.get(name, 0.0) for run in new])
-        found.append(PartChange(name, float(b.mean() - a.mean()), _test_difference(a, b)))
-    found.sort(key=lambda part: part.p)
-    clear = []
-    for rank, part in enumerate(found):
-        if part.p > ALPHA / (len(found) - rank):
-            break
-        clear.append(part)
+        difference = compare_means(a, b)
+        found.append(PartChange(name, difference.change, 1.0 if difference.p is None else difference.p))
+    corrected = correct_chances([part.p for part in found])
+    clear = [part for part, p in zip(found, corrected, strict=True) if p <= ALPHA]
     return tuple(sorted(clear, key=lambda part: -abs(part.change_ns)))
-
-
-def _test_difference(a: Floats, b: Floats) -> float:
-    """Return the two-sided p of Welch's t; 1 where it cannot be told."""
-    from scipy.special import stdtr
-
-    if len(a) < 2 or len(b) < 2:
-        return 1.0
-    parts = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
-    error = math.sqrt(sum(parts))
-    change = abs(float(b.mean() - a.mean()))
-    if error == 0.0:
-        return 1.0 if change == 0.0 else 0.0
-    freedom = sum(parts) ** 2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1))
-    return float(2.0 * stdtr(freedom, -change / error))
 
 
 def bootstrap_medians(base: Floats, new: Floats, draws: int = 1000, seed: int = 0) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from profiler_server.analysis.compare.comparison import Comparison, Difference, 
 from profiler_server.analysis.operators.operator_groups import Measure
 from profiler_server.figures import Chart
 from profiler_server.figures.waterfall import Fall, build_waterfall, find_base_ns
-from profiler_server.format import format_duration
+from profiler_server.format import format_difference, format_duration
 from profiler_server.page import Notice
 from profiler_server.store.headline import RunEntry
 from profiler_server.web.answers import send_json
@@ -64,6 +64,8 @@ class CompareView:
     operators: tuple[Line, ...] = ()
     measure: Measure = "host"
     average: str = ""
+    legend: str = ""
+    noun: str = "step"
     moved: str = ""
     outcome: tuple[str, ...] = ()
     notice: Notice | None = None
@@ -103,7 +105,7 @@ def _build_view(services: Services, a: str, b: str) -> CompareView:
         b,
         runs,
         sentence=summarize_comparison(found),
-        total=f"{format_duration(found.a_total_ns)} in A and {format_duration(found.b_total_ns)} in B",
+        total=f"{found.whole}: {format_duration(found.a_total_ns)} in A and {format_duration(found.b_total_ns)} in B",
         cautions=found.cautions,
         step=found.step,
         waterfall=draw_waterfall(found),
@@ -111,6 +113,8 @@ def _build_view(services: Services, a: str, b: str) -> CompareView:
         operators=_scale(found.operators),
         measure=found.measure,
         average=found.average,
+        legend=found.legend,
+        noun=found.noun,
         moved=found.moved,
         outcome=services.outcomes.say(*opened),
     )
@@ -118,11 +122,17 @@ def _build_view(services: Services, a: str, b: str) -> CompareView:
 
 def draw_waterfall(found: Comparison) -> Chart | None:
     """Draw how the mean step of A becomes that of B, the greatest change first; None where nothing changed."""
-    changed = sorted((part for part in found.phases if part.change_ns), key=lambda part: -abs(part.change_ns))
+    changed = sorted((part for part in found.phases if part.shown_ns), key=lambda part: -abs(part.change_ns))
     if not changed:
         return None
     falls = [
-        Fall(part.name.partition(" /")[0], part.change_ns, part.noise_ns, _sign(part.change_ns), part.is_clear)
+        Fall(
+            part.name.partition(" /")[0],
+            part.change_ns,
+            part.noise_ns,
+            format_difference(part.change_ns),
+            part.is_clear,
+        )
         for part in changed
     ]
     base_ns = find_base_ns(found.step.a_ns, falls)
@@ -130,17 +140,16 @@ def draw_waterfall(found: Comparison) -> Chart | None:
     return Chart(
         id="waterfall",
         title="From A to B",
-        caption="What each phase adds to the mean step (red) or saves (green); hatched is no more than noise. "
+        caption="What each phase adds to the mean step (red) or saves (green); hatched is not sure. "
         f"The whiskers are the 95 % interval of each change.{cut}",
         figure=build_waterfall(found.step.a_ns, found.step.b_ns, falls, ("A", "B", "mean step")),
-        columns=("Phase", "Change", "Noise"),
-        rows=tuple((part.name, _sign(part.change_ns), f"± {format_duration(part.noise_ns)}") for part in changed),
+        columns=("Phase", "Change", "Noise", "Meaning"),
+        rows=tuple(
+            (part.name, format_difference(part.change_ns), f"± {format_duration(part.noise_ns)}", part.meaning)
+            for part in changed
+        ),
         size="medium",
     )
-
-
-def _sign(change_ns: float) -> str:
-    return f"{'+' if change_ns > 0 else '−'}{format_duration(abs(change_ns))}"
 
 
 def _scale(parts: Sequence[Difference]) -> tuple[Line, ...]:

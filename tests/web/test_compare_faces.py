@@ -1,0 +1,76 @@
+"""The Compare page and the command line say the same of two runs, to the digit."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collector.format.run import open_run
+from profiler_server.analysis.compare.comparison import compare_ranks, summarize_comparison
+from profiler_server.commands.compare import render
+from tests.support.asking import Asker
+from tests.support.row_edits import lay_end_to_end, write_rows
+from tests.support.runs import RunPlan, build_run
+
+CELL = re.compile(r"<t[dh][^>]*>(.*?)</t[dh]>", re.DOTALL)
+
+
+def build_noisy(path: Path, seed: int, **longer_ms: float) -> Path:
+    """A run whose phases scatter by 5 % each, and some of which take longer."""
+    random = np.random.default_rng(seed)
+    folder = open_run(build_run(path, RunPlan(steps=60))).rank().folder
+    rank = open_run(path).rank()
+    rows = rank.table("steps").to_pylist()
+    for row in rows:
+        for name in ("forward", "backward", "h2d", "optimizer", "tail"):
+            changed = row[f"{name}_ns"] * (1 + 0.05 * random.standard_normal()) + longer_ms.get(name, 0.0) * 1e6
+            row[f"{name}_ns"] = int(changed)
+    lay_end_to_end(rows)
+    write_rows(folder, "steps", rows)
+    return path
+
+
+def read_page(text: str) -> dict[str, tuple[str, ...]]:
+    """Return the cells of each row of the tables of parts by its name."""
+    rows = {}
+    for row in re.findall(r"<tr>(.*?)</tr>", text, re.DOTALL):
+        cells = [re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", cell)).strip() for cell in CELL.findall(row)]
+        if len(cells) == 6 and cells[0] not in rows:
+            rows[cells[0]] = tuple(cells[1:])
+    return rows
+
+
+def test_the_page_and_the_command_line_say_the_same_to_the_digit(tmp_path: Path) -> None:
+    base = tmp_path / "runs"
+    build_noisy(base / "a", 1)
+    build_noisy(base / "b", 2, backward=4.0, tail=0.02)
+    asker = Asker(base)
+    found = compare_ranks(*(open_run(base / name).rank() for name in "ab"))
+    terminal, page = render(found), asker.ask("/compare?a=a&b=b").text
+    assert summarize_comparison(found) in page
+    shown = read_page(page)
+    assert {part.name for part in (*found.phases, *found.operators) if part.a_ns or part.b_ns} <= shown.keys()
+    marks = {"slower": "*", "faster": "*", "maybe slower": "?", "maybe faster": "?", "noise": "", "too few steps": ""}
+    seen = set()
+    for part in (*found.phases, *found.operators, found.step):
+        if not (part.a_ns or part.b_ns):
+            continue
+        a, b, change, noise, meaning = shown["Whole step" if part is found.step else part.name]
+        line = next(line for line in terminal.splitlines() if line.startswith(f"{part.name:<40}"))
+        cells = re.split(r"\s{2,}", line[40:].strip())
+        assert cells == [a, b, change + marks[meaning], noise.removeprefix("± ")]
+        seen.add(meaning)
+    assert {"slower", "noise"} <= seen
+    assert found.legend in page
+    assert found.legend in terminal
+
+
+@pytest.mark.parametrize(
+    ("operators", "words"), [(True, "among 7 phases or 7 operators"), (False, "among 7 phases chance")]
+)
+def test_the_legend_counts_what_was_tested(tmp_path: Path, operators: bool, words: str) -> None:
+    rank = open_run(build_run(tmp_path / "a", RunPlan(operators=operators))).rank()
+    assert words in compare_ranks(rank, rank).legend
