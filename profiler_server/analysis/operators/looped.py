@@ -24,8 +24,12 @@ LEAST_ROWS = 16
 _TAKEN_IN = ("h2d", "forward")
 """Rows may be taken out before the first module is called."""
 _TAKING = ("aten::select", "aten::index", "aten::slice")
-_CELLS = ("aten::gru_cell", "aten::lstm_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell")
-"""Operators of recurrent networks: a step in time needs the one before it."""
+_RECURRENT = tuple(f"aten::{kind}{form}" for kind in ("gru", "lstm", "rnn_tanh", "rnn_relu") for form in ("", "_cell"))
+"""Operators of recurrent networks: they, or the code that calls them, go over time, where a step needs the one before it."""
+_FUSED_RECURRENT = "aten::mkldnn_rnn_layer"
+"""What goes over time by itself, and calls no operator for each step."""
+_LAYERS = ("aten::linear", "aten::matmul", "aten::conv1d", "aten::conv2d", "aten::conv3d")
+"""Operators whose first input is what goes through the network, samples first."""
 _OF_ROWS_FRAC = 0.75
 """Operators that are called at least so often for each row belong to the loop; a condition may leave some rows out."""
 _FLOPS_PER_S, _BYTES_PER_S = 60e9, 10e9
@@ -95,7 +99,7 @@ def find_looped_rows(
     """
     groups = _read_groups(rank, micro_batches)
     taken = [group for group in groups if _takes_rows(group)]
-    if not taken or any(group.name in _CELLS for group in groups):
+    if not taken or _goes_over_time({group.name for group in groups}):
         return None
     rows = _choose_rows(taken, batch_size)
     looped = [group for group in groups if group.rounds >= _OF_ROWS_FRAC * rows or _is_of_some(group, rows)]
@@ -105,9 +109,13 @@ def find_looped_rows(
         sum(group.calls for group in looped),
         tuple(dict.fromkeys(group.name for group in often)),
         tuple(_measure(phase, phases_ns[phase], groups, looped) for phase in LOOPED_PHASES),
-        rows == batch_size or any(group.name == "aten::index" for group in taken),
+        _is_free(taken, looped, batch_size),
         rows != batch_size and _holds_batches(often, batch_size or 0),
     )
+
+
+def _goes_over_time(names: set[str]) -> bool:
+    return not names.isdisjoint(_RECURRENT) and _FUSED_RECURRENT not in names
 
 
 def _choose_rows(taken: Sequence[_Group], batch_size: int | None) -> int:
@@ -164,8 +172,29 @@ def _read_shapes(text: str | None) -> tuple[tuple[int, ...], ...]:
 
 
 def _takes_rows(group: _Group) -> bool:
-    rows = group.shapes[0][0] if group.shapes else 0
-    return group.phase in _TAKEN_IN and group.name in _TAKING and rows >= LEAST_ROWS and group.rounds >= rows
+    rows, *others = group.shapes[0] if group.shapes else (0,)
+    if group.phase not in _TAKEN_IN or group.name not in _TAKING or rows < LEAST_ROWS:
+        return False
+    # Slices also part columns, such as the gates of a cell: once for each row they are no accident.
+    is_more = group.rounds > rows and group.rounds not in others and group.name != "aten::slice"
+    return group.rounds == rows or is_more
+
+
+def _may_take_columns(group: _Group) -> bool:
+    """Say whether so many columns may have been taken instead, such as steps in time: there are as many, or a divisor of it."""
+    rows, *others = group.shapes[0]
+    if group.rounds == rows:
+        return rows in others
+    return any(size >= LEAST_ROWS and size != rows and group.rounds % size == 0 for size in others)
+
+
+def _is_free(taken: Sequence[_Group], looped: Sequence[_Group], batch_size: int | None) -> bool:
+    leading = {group.shapes[0][0] for group in looped if group.name in _LAYERS and len(group.shapes[0]) > 1}
+    return any(
+        (group.name == "aten::index" or group.shapes[0][0] == batch_size)
+        and not (_may_take_columns(group) and group.shapes[0][0] in leading)
+        for group in taken
+    )
 
 
 def _measure(phase: str, phase_ns: float, groups: Sequence[_Group], looped: Sequence[_Group]) -> LoopedPhase:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,9 +89,24 @@ def test_numbers_of_some_rows_belong_to_the_loop_whatever_their_shapes(tmp_path:
     assert (found.calls, others.calls) == (96 + 10, 96)
 
 
-def test_recurrent_cells_are_no_loop_over_rows(tmp_path: Path) -> None:
-    cells = ("forward", "aten::gru_cell", "[[64],[64]]", 32, 4.0)
-    assert find(tmp_path, call_operators(*ONE_BY_ONE, cells)) is None
+@pytest.mark.parametrize(
+    ("names", "is_loop"),
+    [
+        (("aten::gru_cell",), False),
+        (("aten::gru",), False),
+        (("aten::lstm",), False),
+        (("aten::lstm", "aten::mkldnn_rnn_layer"), True),
+    ],
+)
+def test_recurrent_networks_go_over_time(names: tuple[str, ...], is_loop: bool, tmp_path: Path) -> None:
+    cells = [("forward", name, "[[64],[64]]", 32, 4.0) for name in names]
+    assert (find(tmp_path, call_operators(*ONE_BY_ONE, *cells)) is not None) == is_loop
+
+
+@pytest.mark.parametrize(("count", "is_loop"), [(32, True), (31, False), (96, False)])
+def test_slices_are_rows_where_there_is_one_for_each(count: int, is_loop: bool, tmp_path: Path) -> None:
+    operators = call_operators(("forward", "aten::slice", "[[32,64],[],[]]", count, 1.0))
+    assert (find(tmp_path, operators) is not None) == is_loop
 
 
 @pytest.mark.parametrize(("name", "is_free"), [("aten::select", False), ("aten::index", True)])
@@ -98,6 +114,30 @@ def test_rows_that_are_no_samples_may_need_each_other(name: str, is_free: bool, 
     found = find(tmp_path, call_operators(("forward", name, "[[200,64],[],[]]", 200, 9.0)))
     assert found is not None
     assert (found.rows, found.is_free) == (200, is_free)
+
+
+@pytest.mark.parametrize(
+    ("shape", "count", "layer", "is_free"),
+    [
+        ([32, 20, 8], 32, [[1, 8], [8, 8]], True),
+        ([32, 32, 8], 32, [[1, 8], [8, 8]], True),
+        ([32, 32, 8], 32, [[32, 8], [8, 8]], False),  # as many steps in time as samples
+        ([32, 60, 8], 60, [[32, 8], [8, 8]], None),
+        ([32, 20, 8], 40, [[32, 8], [8, 8]], False),
+        ([32, 32], 992, [[32], [8, 32]], True),  # pairs
+    ],
+)
+def test_columns_are_not_taken_for_rows(
+    shape: list[int], count: int, layer: list[list[int]], is_free: bool | None, tmp_path: Path
+) -> None:
+    found = find(
+        tmp_path,
+        call_operators(
+            ("forward", "aten::select", json.dumps([shape, [], []]), count, 1.0),
+            ("forward", "aten::linear", json.dumps(layer), count, 9.0),
+        ),
+    )
+    assert (None if found is None else found.is_free) == is_free
 
 
 @pytest.mark.parametrize(("batch_size", "rows"), [(64, 64), (8, 40)])
