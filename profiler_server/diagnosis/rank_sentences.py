@@ -17,9 +17,9 @@ from collector.format.standstills import Standstill, read_standstills, say_stand
 from collector.format.stops import Stop, name_group
 from profiler_server.analysis.ranks.causes import BETWEEN, COLLECTING, SAVING, STARVED, Cause
 from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
-from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun, summarize_ranks
+from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun
 from profiler_server.analysis.ranks.slow_calls import SlowCall, find_slow_call
-from profiler_server.analysis.ranks.stopped import find_stop
+from profiler_server.analysis.ranks.stopped import recall_stop
 from profiler_server.analysis.ranks.stragglers import HeavyStage, Judgement, Rotation, Straggler
 from profiler_server.format import format_bytes, format_duration, format_share, shorten_middle
 
@@ -74,9 +74,7 @@ def describe_stop(stop: Stop) -> str:
 
 def recall_end(run: Run) -> str:
     """Say which rank the others waited for when a job was cut off; "" for one that was not, and where nobody waited."""
-    if len(run.ranks) < 2 or run.manifest.source != "collector":
-        return ""
-    stop = find_stop(summarize_ranks(run))
+    stop = recall_stop(run)
     return describe_stop(stop) if stop is not None else ""
 
 

@@ -9,25 +9,28 @@ from typing import Any
 from collector.edge import Edge
 from collector.format.run import Run
 from collector.format.standing import find_standing
+from collector.format.stops import Stop
 from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.analysis.ranks.ranks import find_noun, summarize_ranks
 from profiler_server.analysis.ranks.slow_calls import find_slow_call
+from profiler_server.analysis.ranks.stopped import recall_stop
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.diagnosis.rank_sentences import (
     describe_evidence,
     describe_slow_call,
     describe_standing,
+    describe_stop,
     describe_straggler,
     describe_unread,
 )
 
 
 def report_hang(run: Run) -> dict[str, Any] | None:
-    """Return why the job hangs, by dumps of its collectives or while it records; null where neither tells of one."""
+    """Return why the job hangs, by dumps of its collectives or while it records, or hung when it was killed; null where none tells of one."""
     found = find_hang(run)
     if found is None:
-        return _report_standing(run)
+        return _report_standing(run) or _report_end(run)
     return {
         "sentence": found.sentence,
         "cause": found.cause,
@@ -43,16 +46,34 @@ def _report_standing(run: Run) -> dict[str, Any] | None:
     found = find_standing([run.read_rank(rank) for rank in run.ranks])
     if found is None:
         return None
-    stop = found.stop
+    sentence = describe_standing(found)
+    if found.stop is not None:
+        return _report_stop(found.stop, "standing", sentence)
+    places = [place.rank for place in found.places]
+    return {**_report_nothing("standing", sentence), "missing": list(found.gone), "waiting": places}
+
+
+def _report_end(run: Run) -> dict[str, Any] | None:
+    found: list[dict[str, Any]] = []
+    with Edge(lambda error: None):  # the judgement reads the same, and warns
+        if (stop := recall_stop(run)) is not None:
+            found.append(_report_stop(stop, "ended", describe_stop(stop)))
+    return found[0] if found else None
+
+
+def _report_stop(stop: Stop, cause: str, sentence: str) -> dict[str, Any]:
     return {
-        "sentence": describe_standing(found),
-        "cause": "standing",
-        "group": stop.group.title if stop is not None and stop.group is not None else "",
-        "sequence": stop.number if stop is not None else None,
-        "name": stop.name if stop is not None else "",
-        "missing": [place.rank for place in stop.missing] if stop is not None else list(found.gone),
-        "waiting": list(stop.waiting) if stop is not None else [place.rank for place in found.places],
+        **_report_nothing(cause, sentence),
+        "group": stop.group.title if stop.group is not None else "",
+        "sequence": stop.number,
+        "name": stop.name,
+        "missing": [place.rank for place in stop.missing],
+        "waiting": list(stop.waiting),
     }
+
+
+def _report_nothing(cause: str, sentence: str) -> dict[str, Any]:
+    return {"sentence": sentence, "cause": cause, "group": "", "sequence": None, "name": ""}
 
 
 def report_judgement(run: Run, warnings: list[str]) -> dict[str, Any] | None:

@@ -34,9 +34,9 @@ def render_text(report: dict[str, Any], run: Run, rank: int | None = None) -> st
     origin = ", ".join(part for part in (state, head["source"], ranks, head["host"], f"{created} UTC") if part)
     parts = [
         f"{head['name']}  ({origin})",
-        # A job that stands still has steps that say what bound it until then.
+        # A job that was recorded has steps that say what bound it until then; its verdict tells of the hang, too.
         report["hang"]["sentence"]
-        if report["hang"] and report["hang"]["cause"] != "standing"
+        if report["hang"] and report["hang"]["cause"] not in ("standing", "ended")
         else say_verdict(run, rank),
         *(_render_rank(each, run) for each in report["ranks"]),
         _render_comparison(run),

@@ -14,7 +14,11 @@ _RANK = re.compile(r"(\d{1,9})\D*$")
 _NUMBERS = re.compile(r"\d{1,9}")
 _MOST_RANKS = 1_000_000
 _MOST_ENTRIES = 1_000_000
-_OWN_CODE = ("torch/", "torch\\", "<frozen")
+_OWN_CODE = re.compile(
+    r"packages[\\/]torch[\\/]|(?:^|[\\/])torch[\\/](?:distributed|nn|optim|utils|autograd|_\w+)\b|<frozen"
+    r"|[\\/]collector[\\/](?:signals|launch|session)[\\/]"
+)
+"""PyTorch's code, wherever it lies, and ours, which stands around a collective that is recorded."""
 
 
 class DumpError(ValueError):
@@ -187,12 +191,12 @@ def _format_shapes(shapes: Any) -> str:
 
 
 def _find_place(frames: Any) -> str:
-    """Return "train.py:88 in step" of the innermost frame that is not torch's own, "" where there is none."""
+    """Return "train.py:88 in step" of the innermost frame that is neither torch's nor ours, "" where there is none."""
     for frame in frames[:200] if isinstance(frames, list) else ():
         if not isinstance(frame, dict):
             continue
         path = str(frame.get("filename", ""))
-        if path and not any(part in path for part in _OWN_CODE):
+        if path and not _OWN_CODE.search(path[:2000]):
             name = path.replace("\\", "/").rsplit("/", 1)[-1]
             return f"{read_text(name)}:{read_number(frame.get('line'), 0)} in {read_text(frame.get('name', ''))}"
     return ""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collector.format.places import read_place
+from collector.format.run import Run
 from collector.format.stops import Stop, explain_places
-from profiler_server.analysis.ranks.ranks import RankSummary
+from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
 
 
 def find_stop(ranks: Sequence[RankSummary]) -> Stop | None:
@@ -15,3 +16,10 @@ def find_stop(ranks: Sequence[RankSummary]) -> Stop | None:
     read = [read_place(rank.rank, rank.moment, standing=rank.standing) for rank in crashed]
     places = [place for place in read if place is not None]
     return explain_places(places) if len(places) > 1 else None
+
+
+def recall_stop(run: Run) -> Stop | None:
+    """Return who waited for whom when a recorded job was cut off, None for one that was not."""
+    if len(run.ranks) < 2 or run.manifest.source != "collector":
+        return None
+    return find_stop(summarize_ranks(run))

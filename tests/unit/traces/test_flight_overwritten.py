@@ -108,3 +108,23 @@ def test_a_receive_that_does_not_end_is_told(tmp_path: Path) -> None:
         "rank 2 waits in another such call, begun later."
     )
     assert found.waiting == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "/usr/lib/python3/dist-packages/torch/_ops.py",
+        "/src/pytorch/torch/distributed/distributed_c10d.py",
+        "/opt/stepscope/collector/signals/communication.py",
+        "<frozen importlib._bootstrap>",
+    ],
+)
+def test_the_place_is_the_script_s_own_line(tmp_path: Path, own: str) -> None:
+    frames = [
+        {"name": "all_reduce", "filename": own, "line": 10},
+        {"name": "step", "filename": "/home/me/torch/collector/train.py", "line": 88},
+    ]
+    ended = make_dump([make_entry(1, frames=frames)], "[0, 1]")
+    found = explain(tmp_path, {0: make_dump([make_entry(1), make_entry(2, "started")], "[0, 1]"), 1: ended})
+    assert found is not None
+    assert found.sentence.endswith("The last that rank 1 entered is 1 (nccl:all_reduce) at train.py:88 in step.")

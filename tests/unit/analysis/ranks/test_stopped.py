@@ -14,6 +14,8 @@ from profiler_server.analysis.ranks.stopped import find_stop
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_stop, recall_end
 from profiler_server.report.brief import write_brief
+from profiler_server.report.building import build_report
+from profiler_server.report.text import render_text
 from tests.support.jobs import JobPlan, make_job, summarize_job
 from tests.support.live import edit_rank
 from tests.support.machines import build_ranks
@@ -71,6 +73,7 @@ def test_a_job_that_ended_by_itself_did_not_stop() -> None:
 def test_pages_and_terminal_say_whom_the_ranks_of_a_killed_job_waited_for(tmp_path: Path) -> None:
     path = build_ranks(tmp_path / "run", 2)
     assert recall_end(open_run(path)) == ""
+    assert build_report(open_run(path))["hang"] is None
     for rank, moment in enumerate(({**WAITS, "next": CALL}, FETCHES)):
         edit_rank(path, rank, state="crashed", facts={"moment": moment}, ended_unix_ns=1)
     run = open_run(path)
@@ -78,3 +81,14 @@ def test_pages_and_terminal_say_whom_the_ranks_of_a_killed_job_waited_for(tmp_pa
     assert said.startswith("Rank 1 never entered collective 812")
     assert said in diagnose(run, 0).sentence
     assert said in write_brief(run)
+    report = build_report(run)
+    assert report["hang"] == {
+        "sentence": said,
+        "cause": "ended",
+        "group": "",
+        "sequence": 812,
+        "name": "allreduce",
+        "missing": [1],
+        "waiting": [0],
+    }
+    assert render_text(report, run).split("\n\n")[1].startswith("Compute-bound: ")
