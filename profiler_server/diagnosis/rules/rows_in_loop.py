@@ -55,7 +55,7 @@ def _write(case: Case, looped: LoopedRows) -> Finding:
         change="outputs = module(rows)  # was: torch.stack([module(row) for row in rows])",
         fix=f"one call for all {format_count(looped.rows)} rows",
         evidence=(OPERATORS_PAGE,),
-        assumption="no row needed the result of another" if looped.is_free else "",
+        assumption=f"one call handled all {format_count(looped.rows)} rows" if looped.is_free else "",
         what_if=what_if if looped.is_free else None,
         gain_range=(least_ns / usual_ns, high_ns / usual_ns),
         severity="info" if looped.is_free else "low",

@@ -37,7 +37,7 @@ def test_the_function_is_named_with_a_step_without_the_calls(tmp_path: Path) -> 
     assert usual_ns is not None
     assert high_ns is not None
     assert low_ns < usual_ns < high_ns
-    assert "no row needed the result of another" in found.advice
+    assert "one call handled all 32 rows" in found.advice
 
 
 def test_no_step_is_predicted_where_rows_may_need_each_other(tmp_path: Path) -> None:
