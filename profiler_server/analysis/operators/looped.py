@@ -21,8 +21,8 @@ from collector.format.run import RankRun
 LOOPED_PHASES = ("forward", "backward")
 LEAST_ROWS = 16
 """Rows that a loop goes over: fewer may be the heads, experts or scales of a model, whose layers differ."""
-_TAKEN_IN = ("h2d", "forward")
-"""Rows may be taken out before the first module is called."""
+_TAKEN_IN = ("h2d", "forward", "backward")
+"""Rows may be taken out before the first module is called; samples also where each gets gradients of its own."""
 _TAKING = ("aten::select", "aten::index", "aten::slice")
 _RECURRENT = tuple(f"aten::{kind}{form}" for kind in ("gru", "lstm", "rnn_tanh", "rnn_relu") for form in ("", "_cell"))
 """Operators of recurrent networks: they, or the code that calls them, go over time, where a step needs the one before it."""
@@ -98,7 +98,7 @@ def find_looped_rows(
     `phases_ns` are those of the mean step without a window. Raises TableBrokenError or NewerSchemaError.
     """
     groups = _read_groups(rank, micro_batches)
-    taken = [group for group in groups if _takes_rows(group)]
+    taken = [group for group in groups if _takes_rows(group, batch_size)]
     if not taken or _goes_over_time({group.name for group in groups}):
         return None
     rows = _choose_rows(taken, batch_size)
@@ -140,9 +140,7 @@ def _read_groups(rank: RankRun, micro_batches: int) -> list[_Group]:
     if not find_files(rank.folder, "operators"):
         return []
     table = rank.table("operators", ("step", *_KEYS, *_SUMMED))
-    table = table.filter(
-        pc.and_(pc.is_valid(table["step"]), pc.is_in(table["phase"], pa.array((*_TAKEN_IN, "backward"))))
-    )
+    table = table.filter(pc.and_(pc.is_valid(table["step"]), pc.is_in(table["phase"], pa.array(_TAKEN_IN))))
     steps = pc.count_distinct(table["step"]).as_py()
     each = table.group_by(("step", *_KEYS)).aggregate([(name, "sum") for name in _SUMMED])
     sums = each.group_by(_KEYS).aggregate(
@@ -171,9 +169,9 @@ def _read_shapes(text: str | None) -> tuple[tuple[int, ...], ...]:
         return ()
 
 
-def _takes_rows(group: _Group) -> bool:
+def _takes_rows(group: _Group, batch_size: int | None) -> bool:
     rows, *others = group.shapes[0] if group.shapes else (0,)
-    if group.phase not in _TAKEN_IN or group.name not in _TAKING or rows < LEAST_ROWS:
+    if group.name not in _TAKING or rows < LEAST_ROWS or (group.phase == "backward" and rows != batch_size):
         return False
     # Slices also part columns, such as the gates of a cell: once for each row they are no accident.
     is_more = group.rounds > rows and group.rounds not in others and group.name != "aten::slice"

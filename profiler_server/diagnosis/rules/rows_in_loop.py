@@ -50,7 +50,7 @@ def _write(case: Case, looped: LoopedRows) -> Finding:
         f"{format_duration(usual_ns)} of {format_duration(step_ns)} ({format_share(usual_ns / step_ns)}).",
         threshold=f"At least {format_share(OUTSIDE_FRAC)} of the {noun}, and surely {format_share(MIN_GAIN_FRAC)}.",
         advice="Give whole tensors to modules, losses and metrics: they take all rows in one call. Pad rows of different lengths "
-        "and mask what was padded; compare pairs with broadcasting or torch.cdist. If a row needs the result of the one before, a loop is "
+        "and mask what was padded; compare pairs with broadcasting or torch.cdist; take gradients of single rows with torch.func.vmap. If a row needs the result of the one before, a loop is "
         "right, and torch.compile or a fused layer such as torch.nn.GRU makes it shorter.",
         change="outputs = module(rows)  # was: torch.stack([module(row) for row in rows])",
         fix=f"one call for all {format_count(looped.rows)} rows",

@@ -116,6 +116,12 @@ def test_rows_that_are_no_samples_may_need_each_other(name: str, is_free: bool, 
     assert (found.rows, found.is_free) == (200, is_free)
 
 
+@pytest.mark.parametrize(("batch_size", "is_loop"), [(32, True), (8, False)])
+def test_samples_may_get_gradients_one_by_one(batch_size: int, is_loop: bool, tmp_path: Path) -> None:
+    operators = call_operators(("backward", "aten::select", "[[32,1],[],[]]", 63, 9.0))
+    assert (find(tmp_path, operators, batch_size=batch_size) is not None) == is_loop
+
+
 @pytest.mark.parametrize(
     ("shape", "count", "layer", "is_free"),
     [
