@@ -14,14 +14,8 @@ import typer
 from collector.format.schema.errors import OutputError, RunError, StepscopeError, UsageError
 from collector.format.schema.writing import write_output
 from profiler_server.commands import BaseDir, find_base_dir, find_run, find_runs, list_runs_below
-from profiler_server.report.gate import (
-    EXIT_CODES,
-    build_undecided,
-    describe_verdict,
-    render_junit,
-    render_markdown,
-    render_verdict,
-)
+from profiler_server.report.gate import EXIT_CODES, build_undecided, describe_verdict, render_markdown, render_verdict
+from profiler_server.report.junit import render_junit
 
 if TYPE_CHECKING:
     from collector.format.run import Run

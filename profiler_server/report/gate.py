@@ -1,10 +1,10 @@
-"""The verdict of the gate as text, as one object, as Markdown for a pull request, and as JUnit XML for a CI system."""
+"""The verdict of the gate as text, as one object and as Markdown for a pull request."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import escape
 
 from profiler_server.analysis.compare.chance import ALPHA
 from profiler_server.analysis.compare.gate import Kind, Verdict
@@ -45,7 +45,8 @@ def _count_runs(verdict: Verdict) -> str:
 
 def build_undecided(reason: str) -> Verdict:
     """Return the verdict on runs that could not be read, so that a CI system is told why too."""
-    return Verdict("unknown", f"{reason.rstrip('.')}.", 0, 0)
+    cleaned = "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in reason)
+    return Verdict("unknown", f"{cleaned.rstrip('.')}.", 0, 0)
 
 
 def describe_verdict(verdict: Verdict) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def describe_verdict(verdict: Verdict) -> dict[str, Any]:
 
 def render_markdown(verdict: Verdict) -> str:
     """Return the verdict as Markdown. Names come from the runs, so nothing in them may become markup."""
-    lines = [f"**{_name_case(verdict).capitalize()}: {_WORDS[verdict.kind]}.** {_plain(verdict.reason)}"]
+    lines = [f"**{name_case(verdict).capitalize()}: {_WORDS[verdict.kind]}.** {_plain(verdict.reason)}"]
     if pairs := _list_pairs(verdict):
         lines += ["", "| median of | base | new | change |", "|---|---:|---:|---:|"]
         lines += [f"| {_plain(name)} | {base} | {new} | {change} |" for name, base, new, change in pairs]
@@ -67,29 +68,14 @@ def render_markdown(verdict: Verdict) -> str:
     return "\n".join(lines) + "\n"
 
 
-def render_junit(verdict: Verdict) -> str:
-    """Return the verdict as a JUnit test suite of one case: a slowdown is a failure, and one that passes has the figures
-    as its output.
-
-    An undecided one is an error, which in JUnit is a test that could not be carried out: as little a failure as the exit
-    code 2 is a 1, and shown as clearly. A skipped one would be green in many CI systems while the command has failed.
-    """
+def list_lines(verdict: Verdict) -> list[str]:
+    """Return all that the verdict says, a line each."""
     pairs = [f"{name}: {base}, {new}, {change}" for name, base, new, change in _list_pairs(verdict)]
     parts = [f"{name}: {change}" for name, change in _list_parts(verdict)]
-    text = "\n".join([verdict.reason, *pairs, *parts, *verdict.cautions])
-    tag = {"slower": "failure", "unknown": "error"}.get(verdict.kind)
-    inner = f"<system-out>{escape(text)}</system-out>"
-    if tag:
-        inner = f"<{tag} message={quoteattr(verdict.reason)}>{escape(text)}</{tag}>"
-    failures, errors = int(verdict.kind == "slower"), int(verdict.kind == "unknown")
-    return (
-        '<?xml version="1.0" encoding="utf-8"?>\n'
-        f'<testsuite name="stepscope" tests="1" failures="{failures}" errors="{errors}" skipped="0">\n'
-        f'<testcase classname="stepscope.gate" name={quoteattr(_name_case(verdict))}>{inner}</testcase>\n</testsuite>\n'
-    )
+    return [verdict.reason, *pairs, *parts, *verdict.cautions]
 
 
-def _name_case(verdict: Verdict) -> str:
+def name_case(verdict: Verdict) -> str:
     return f"step time of {verdict.rank}" if verdict.rank else "step time"
 
 

@@ -66,7 +66,7 @@ class Verdict:
 
     `parts` are phases and kernels that changed by more than chance; `leading` is the phase that changed most where none
     of those is a quarter of `mean_change_ns`, the change of the mean step. `rank` is which of how many was judged, "" where
-    there is one. `pairs` are in the order of recording, empty where the runs were not recorded in pairs. `main_thread` is the change of
+    there is one, and `compared_ns` the time of all steps that were compared. `pairs` are in the order of recording, empty where the runs were not recorded in pairs. `main_thread` is the change of
     the main thread's processor time per step, which decides nothing; None where it was not sampled in every run.
     """
 
@@ -83,6 +83,7 @@ class Verdict:
     main_thread: Estimate | None = None
     mean_change_ns: float = 0.0
     rank: str = ""
+    compared_ns: float = 0.0
 
 
 _ROUNDING = 0.0005
@@ -98,7 +99,8 @@ def judge(
     are too few runs, or where a slowdown above the limit could hide in their scatter.
     """
     verdict = Verdict("unknown", "", len(base), len(new), cautions=find_cautions(base, new), max_slowdown=max_slowdown)
-    verdict = replace(verdict, rank=_name_rank((*base, *new)))
+    compared_ns = math.fsum(float(run.steps_ns.sum()) for run in (*base, *new))
+    verdict = replace(verdict, rank=_name_rank((*base, *new)), compared_ns=compared_ns)
     if reason := _find_unfit((*base, *new)):
         return replace(verdict, reason=reason)
     if min(len(base), len(new)) >= LEAST_RUNS:

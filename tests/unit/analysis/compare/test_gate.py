@@ -22,7 +22,8 @@ from profiler_server.analysis.compare.run_statistics import (
     find_changed_parts,
 )
 from profiler_server.analysis.compare.run_times import MOST_KERNELS, RunTimes, gather_parts, read_times
-from profiler_server.report.gate import render_junit, render_markdown, render_verdict
+from profiler_server.report.gate import render_markdown, render_verdict
+from profiler_server.report.junit import render_junit
 from tests.support.runs import RunPlan, build_run
 
 MS = 1e6
@@ -326,9 +327,9 @@ def test_a_mean_that_changed_otherwise_than_the_median_is_named() -> None:
 def test_a_ci_system_reads_the_figures_of_every_verdict(factor: float, kind: str, tag: str) -> None:
     verdict = replace(judge(*make_pairs(0, 8, factor=factor)), cautions=("a < b & c",))
     assert verdict.kind == kind
-    (case,) = ElementTree.fromstring(render_junit(verdict)).findall("testcase")
-    (found,) = case
-    assert found.tag == tag
+    suite = ElementTree.fromstring(render_junit(verdict))
+    found = suite.find(f".//{tag}")
+    assert found is not None
     assert "Noise floor" in (found.text or "")
     assert "a < b & c" in (found.text or "")
 

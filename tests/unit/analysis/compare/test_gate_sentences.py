@@ -9,7 +9,8 @@ import numpy as np
 
 from profiler_server.analysis.compare.gate import judge
 from profiler_server.analysis.compare.run_times import RunTimes
-from profiler_server.report.gate import build_undecided, render_junit, render_markdown, render_verdict
+from profiler_server.report.gate import build_undecided, render_markdown, render_verdict
+from profiler_server.report.junit import render_junit
 
 MS = 1e6
 
