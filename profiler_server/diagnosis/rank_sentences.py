@@ -20,7 +20,8 @@ from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun
 from profiler_server.analysis.ranks.slow_calls import SlowCall, find_slow_call
 from profiler_server.analysis.ranks.stopped import recall_stop
-from profiler_server.analysis.ranks.stragglers import HeavyStage, Judgement, Rotation, Straggler
+from profiler_server.analysis.ranks.stragglers import HeavyStage, Judgement, Straggler
+from profiler_server.analysis.ranks.turns import Handover, Rotation
 from profiler_server.format import format_bytes, format_duration, format_share, shorten_middle
 
 LATE_FRAC = 0.7
@@ -34,6 +35,8 @@ _CAUSE_WORDS = {
     SAVING: "saving checkpoints",
     BETWEEN: "work between its steps, such as an evaluation",
 }
+_LEAST_MATCHED_FRAC = 0.9
+"""Of calls that fewer have a partner, what is waiting is not known: that of the late rank is short, and not listed."""
 LEAST_BEHIND_FRAC = 0.001
 """A rank that is behind by less is not named: its share would read 0.0 %."""
 
@@ -117,14 +120,15 @@ def describe_slowest_collective(rows: Sequence[CollectiveRow]) -> str:
     """Name the collective that takes longest in the detailed windows, and how much of that is waiting for another rank."""
     totals: dict[str, list[int]] = {}
     for row in rows:
-        total = totals.setdefault(row.name, [0, 0, 0])
-        for place, value in enumerate((row.count, row.total_ns, row.wait_ns or 0)):
+        total = totals.setdefault(row.name, [0, 0, 0, 0])
+        for place, value in enumerate((row.count, row.total_ns, row.wait_ns or 0, row.matched)):
             total[place] += value
     if not totals:
         return ""
     name = max(totals, key=lambda key: totals[key][1])
-    count, total_ns, wait_ns = totals[name]
-    share = f"; {format_share(wait_ns / total_ns)} of that is waiting for another rank" if wait_ns else ""
+    count, total_ns, wait_ns, matched = totals[name]
+    is_known = bool(wait_ns) and matched >= _LEAST_MATCHED_FRAC * count
+    share = f"; {format_share(wait_ns / total_ns)} of that is waiting for another rank" if is_known else ""
     return f"{name} takes longest of the collectives: {format_duration(total_ns / max(count, 1))} a call{share}."
 
 
@@ -143,6 +147,23 @@ def describe_slow_call(call: SlowCall | None, noun: str = "step") -> str:
 
 def describe_straggler(judged: Judgement, noun: str = "step") -> str:
     """Say which rank the others wait for, how long and why; or that they take turns, or are alike."""
+    return " ".join(filter(None, (_describe_usual(judged, noun), describe_pause(judged, noun))))
+
+
+def describe_pause(judged: Judgement, noun: str = "step") -> str:
+    """Say which rank the others waited for in a few steps, "" for none."""
+    pause = judged.pause
+    if pause is None or judged.straggler is None:
+        return ""
+    text = (
+        f"At {noun} {pause.step:,} rank {pause.rank} held {_name_others(judged.straggler.others)} up "
+        f"{format_duration(pause.waited_ns)}: {name_causes(pause.causes)}"
+    )
+    more = f", the longest of {pause.count} such waits" if pause.count > 1 else ""
+    return f"{text}{more}. What is said of the other {_plural(noun)} leaves that out."
+
+
+def _describe_usual(judged: Judgement, noun: str) -> str:
     straggler = judged.straggler
     if judged.apart_ns:
         return _describe_apart(judged.apart_ns)
@@ -150,6 +171,8 @@ def describe_straggler(judged: Judgement, noun: str = "step") -> str:
         return "Only one rank has figures, so there is nothing to compare it with."
     if judged.heavy_stage is not None:
         return _describe_stage(judged.heavy_stage, judged, noun)
+    if judged.handover is not None:
+        return _describe_handover(judged.handover, straggler.others, noun)
     share = format_share(straggler.late_frac)
     others = "the median of the others" if straggler.others > 1 else "the other"
     if straggler.is_unsure and judged.rotation is None:
@@ -194,7 +217,7 @@ def _describe_apart(apart_ns: Mapping[int, int]) -> str:
 
 
 def _describe_slow(straggler: Straggler, judged: Judgement, noun: str) -> str:
-    who = "the other rank" if straggler.others == 1 else f"{straggler.others - len(judged.also_slow):,} others"
+    who = _name_others(1 if straggler.others == 1 else straggler.others - len(judged.also_slow))
     slow = format_ranks_named(sorted([straggler.rank, *judged.also_slow])).capitalize()
     if judged.is_hidden:
         longer = format_duration(straggler.own_ns - straggler.others_ns)
@@ -208,6 +231,17 @@ def _describe_slow(straggler: Straggler, judged: Judgement, noun: str) -> str:
         before, now = format_duration(straggler.phase_others_ns), format_duration(straggler.phase_ns)
         text += f" {owner} {_name_cause(straggler.phase)} takes {now} against {before}."
     return text
+
+
+def _describe_handover(found: Handover, others: int, noun: str) -> str:
+    return (
+        f"Before {noun} {found.step:,} rank {found.before} held {_name_others(others)} up "
+        f"{format_duration(found.before_ns)} a {noun}, and rank {found.after} {format_duration(found.after_ns)} from then on."
+    )
+
+
+def _name_others(count: int) -> str:
+    return "the other rank" if count == 1 else f"{count:,} others"
 
 
 def _describe_rotation(rotation: Rotation, noun: str) -> str:
@@ -224,7 +258,7 @@ def describe_evidence(judged: Judgement, noun: str = "step") -> str:
     straggler = judged.straggler
     text = ""
     if straggler.is_slow:
-        who = f"Rank {straggler.rank}" if judged.also_slow else "It"
+        who = f"Rank {straggler.rank}" if judged.also_slow or judged.handover is not None else "It"
         others = "the median of the others" if straggler.others > 1 else "the other"
         text = (
             f"{who} was the last in {_say_how_often(straggler, judged, noun)}, and is behind "
@@ -237,7 +271,7 @@ def describe_evidence(judged: Judgement, noun: str = "step") -> str:
         few = "it has" if len(judged.left_out) == 1 else "they have"
         who = format_ranks_named(judged.left_out).capitalize()
         text += f"{who}: not compared, {few} too little in common with the others. "
-    if judged.uneven_correlation is not None:
+    if judged.uneven_correlation is not None and not straggler.is_slow:
         text += (
             f"Forward and backward grow and shrink together (correlation {judged.uneven_correlation:.2f}), on another rank "
             "in each step, as batches of unlike length would. "

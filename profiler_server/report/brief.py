@@ -12,6 +12,7 @@ from collector.format.standing import find_standing
 from collector.format.steps import summarize_steps
 from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.analysis.ranks.ranks import find_noun, summarize_ranks
+from profiler_server.analysis.ranks.stragglers import Judgement
 from profiler_server.analysis.results import Diagnosis, Suggestion
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.judging import diagnose
@@ -19,7 +20,7 @@ from profiler_server.diagnosis.rank_sentences import describe_straggler, recall_
 from profiler_server.format import format_duration, format_share
 from profiler_server.report.text import NOTHING_PAYS
 
-_OF_RANKS = frozenset({"fixed_straggler", "slow_rank_loader", "uneven_stages"})
+_OF_RANKS = frozenset({"fixed_straggler", "slow_rank_loader", "uneven_stages", "rotating_straggler"})
 
 
 def write_brief(run: Run, rank: int | None = None) -> list[str]:
@@ -39,16 +40,23 @@ def write_brief(run: Run, rank: int | None = None) -> list[str]:
 
 def _name_slow_rank(run: Run, found: Diagnosis) -> list[str]:
     """Say which rank or stage the others wait for, where that is not what is said to be changed first."""
-    if len(run.ranks) < 2 or (found.suggestions and found.suggestions[0].rule in _OF_RANKS):
+    if len(run.ranks) < 2:
         return []
+    is_first = bool(found.suggestions) and found.suggestions[0].rule in _OF_RANKS
     said: list[str] = []
     with Edge(lambda error: None):
         ranks = summarize_ranks(run)
         judged = judge_run(run, ranks)
-        is_slow = judged.straggler is not None and judged.straggler.is_slow
-        if is_slow or judged.heavy_stage is not None:
+        if judged.handover is not None or judged.pause is not None or (not is_first and _has_culprit(judged)):
             said.append(describe_straggler(judged, find_noun(ranks)))
     return said
+
+
+def _has_culprit(judged: Judgement) -> bool:
+    """Say whether one rank or stage holds the job up, or turns do that no want of processors explains."""
+    is_slow = judged.straggler is not None and judged.straggler.is_slow
+    takes_turns = judged.rotation is not None and judged.rotation.is_one_phase
+    return is_slow or judged.heavy_stage is not None or takes_turns
 
 
 def _judge(run: Run, rank: int) -> Diagnosis:

@@ -161,6 +161,8 @@ SHAPE: dict[str, Any] = {
         **{name: [int] for name in ("residual_ns", "left_out", "also_slow")},
         "is_hidden": bool,
         "apart_ns": (dict, type(None)),
+        "pause": (dict, type(None)),
+        "handover": (dict, type(None)),
         "garbage": (dict, type(None)),
         "stages": int,
         "transfer_ns": (int, type(None)),

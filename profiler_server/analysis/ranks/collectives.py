@@ -176,7 +176,9 @@ def _find_last(matched: Matched, lateness: Ints) -> Mask:
         numbers = np.concatenate([group.call[1:] for group in matched.meetings if len(group.call) > 1])
         rows = np.full((len(matched.ranks), matched.count), -1, np.int32)
         rows[matched.row_of, call] = np.arange(len(call))
-        latest[numbers] = rows[judged.last, numbers]
+        # A rank that lists few calls is not judged by them, and may have come last to those.
+        is_whole = np.isfinite(judged.late_ns).sum(axis=0) == np.bincount(call, minlength=matched.count)[numbers]
+        latest[numbers[is_whole]] = rows[judged.last, numbers][is_whole]
     found = np.zeros(len(call), np.bool_)
     found[latest] = True
     return found

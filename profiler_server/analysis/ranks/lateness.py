@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from collector.format.intervals import Floats, Ints
+from collector.format.intervals import Floats, Ints, Mask
 from profiler_server.analysis.ranks.clocks import measure_spread
 from profiler_server.analysis.ranks.matching import Matched, Meetings
 
@@ -29,7 +29,8 @@ class Lateness:
     `late_ns` is (ranks, meetings) against the median of the ranks; not a number for ranks of other groups. `step` is
     the step of each meeting. `residual_ns` are the 50th and the 95th percentile of how far own work and waiting of a
     rank lie from the median of the ranks. `partly` are steps of which a part is not known: the work before the very first
-    meeting of a group.
+    meeting of a group. `group` numbers the process group of each meeting, None for one: what a rank works longer makes it
+    late in each of its groups, so of several groups the one that tells most counts, and not their sum.
     """
 
     ranks: tuple[int, ...]
@@ -38,6 +39,7 @@ class Lateness:
     late_ns: Floats
     residual_ns: tuple[float, float]
     partly: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    group: Ints | None = None
 
     @property
     def compared(self) -> frozenset[int]:
@@ -69,7 +71,16 @@ class Lateness:
         rows = np.array([number in numbers for number in self.ranks], np.bool_) & known.any(axis=1)
         kept = known[rows].sum(axis=0) > 1
         ranks = tuple(number for number, row in zip(self.ranks, rows, strict=True) if row)
-        return replace(self, ranks=ranks, step=self.step[kept], late_ns=self.late_ns[rows][:, kept])
+        return replace(self._keep(kept), ranks=ranks, late_ns=self.late_ns[rows][:, kept])
+
+    def _keep(self, kept: Mask) -> Lateness:
+        group = self.group[kept] if self.group is not None else None
+        return replace(self, step=self.step[kept], late_ns=self.late_ns[:, kept], group=group)
+
+    def drop(self, steps: Sequence[int]) -> Lateness:
+        """Return the meetings of all other steps."""
+        kept = ~np.isin(self.step, np.array(steps, np.int64))
+        return self._keep(kept)
 
     def drop_unusual(self, first: int, unusual: Ints) -> Lateness:
         """Return the meetings from a step on that neither a detailed window nor a standstill slowed down.
@@ -80,14 +91,47 @@ class Lateness:
         kept &= ~np.isin(self.step, unusual)
         whole = kept & ~np.isin(self.step, self.partly)
         kept = whole if whole.any() and (self.step >= 0).any() else kept
-        return replace(self, step=self.step[kept], late_ns=self.late_ns[:, kept])
+        return self._keep(kept)
 
     def sum_by_step(self) -> tuple[Ints, Floats]:
-        """Return the steps, and how late each rank comes to all meetings of a step together: (ranks, steps)."""
+        """Return the steps, and how late each rank comes to the meetings of a step together: (ranks, steps)."""
         steps, place = np.unique(self.step, return_inverse=True)
-        late = np.zeros((len(steps), len(self.ranks)))
-        np.add.at(late, place, np.nan_to_num(self.late_ns).T)
-        return steps, late.T
+        late = np.full((len(steps), len(self.ranks)), -np.inf)
+        for chosen in self._list_groups():
+            own = self.late_ns[:, chosen]
+            members = np.flatnonzero(~np.isnan(own).all(axis=1))
+            found = np.zeros((len(steps), len(members)))
+            np.add.at(found, place[chosen], np.nan_to_num(own[members]).T)
+            there = np.unique(place[chosen])
+            cells = np.ix_(there, members)
+            late[cells] = np.maximum(late[cells], found[there])
+        return steps, np.where(np.isfinite(late), late, 0.0).T
+
+    def sum_most(self, value: Floats) -> float:
+        """Add up a value of each meeting: of each step that of the group in which it is most."""
+        steps, place = np.unique(self.step, return_inverse=True)
+        most = np.zeros(len(steps))
+        for chosen in self._list_groups():
+            most = np.maximum(most, np.bincount(place[chosen], weights=value[chosen], minlength=len(steps)))
+        return float(most.sum())
+
+    def sum_blame(self) -> Floats:
+        """Return for each rank how much later than the second last it came where it was the last, in all steps together."""
+        steps, place = np.unique(self.step, return_inverse=True)
+        group = self.group if self.group is not None else np.zeros(len(place), np.int64)
+        cell = self.last.astype(np.int64) * len(steps) + place
+        keys, meeting = np.unique(np.stack([cell, group]), axis=1, return_inverse=True)
+        most = np.zeros(len(self.ranks) * len(steps))
+        np.maximum.at(most, keys[0], np.bincount(meeting.ravel(), weights=self.margin_ns))
+        found: Floats = most.reshape(len(self.ranks), len(steps)).sum(axis=1)
+        return found
+
+    def _list_groups(self) -> list[Ints]:
+        """Return the places of the meetings of each process group."""
+        if self.group is None:
+            return [np.arange(len(self.step))]
+        order = np.argsort(self.group, kind="stable")
+        return np.split(order, np.flatnonzero(np.diff(self.group[order])) + 1)
 
 
 def measure_calls(matched: Matched) -> Lateness | None:
@@ -99,7 +143,8 @@ def measure_calls(matched: Matched) -> Lateness | None:
     gaps = [group.end_ns[:, 1:] - group.end_ns[:, :-1] for group in groups]
     step = np.concatenate([group.step[1:] for group in groups])
     partly = np.unique([group.step[0] for group in groups])
-    return Lateness(matched.ranks, "collectives", step, late, (_pool(gaps, 50), _pool(gaps, 95)), partly)
+    number = np.repeat(np.arange(len(groups)), [len(group.step) - 1 for group in groups])
+    return Lateness(matched.ranks, "collectives", step, late, (_pool(gaps, 50), _pool(gaps, 95)), partly, number)
 
 
 def measure_steps(ranks: tuple[int, ...], step: Ints, own_ns: Floats, held_ns: Floats) -> Lateness:
@@ -115,7 +160,9 @@ def _measure_group(matched: Matched, group: Meetings) -> Floats:
     if len(matched.meetings) > 1:
         own -= _sum_elsewhere(matched, group)
     late = np.full((len(matched.ranks), own.shape[1]), np.nan)
-    late[group.rows] = own - np.median(own, axis=0, keepdims=True)
+    # Of two ranks that have other groups, too, the earlier one is on time, and not early by half.
+    usual = own.min(axis=0) if len(own) < 3 and len(matched.meetings) > 1 else np.median(own, axis=0)
+    late[group.rows] = own - usual
     return late
 
 

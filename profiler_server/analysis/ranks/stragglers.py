@@ -22,29 +22,30 @@ from profiler_server.analysis.ranks.lateness import Lateness, Source, measure_ca
 from profiler_server.analysis.ranks.ranks import OWN_PHASES, RankSummary
 from profiler_server.analysis.ranks.rare import weigh_longest
 from profiler_server.analysis.ranks.together import StepsTogether, put_together
+from profiler_server.analysis.ranks.turns import (
+    BEHIND_FRAC,
+    LEAST_RANKS,
+    LEAST_STEPS,
+    Handover,
+    Pause,
+    Rotation,
+    find_handover,
+    find_pause,
+    find_rotation,
+)
 from profiler_server.store.cache.memory import MemoryCache
 
-BEHIND_FRAC = 0.03
-"""A rank that is late by a smaller share of the step is not named."""
 OUTLYING_DEVIATIONS = 5.0
 """From so many robust deviations of the others on, a rank is no longer one of them."""
 LEAST_DEVIATION_FRAC = 0.005
 """Ranks that are alike to the microsecond deviate by nothing: their deviation counts as this share of the step at least."""
-LEAST_RANKS = 4
-"""Fewer ranks have no deviation of the others; there the difference must be sure step by step."""
 SURE_ERRORS = 3.0
 """Standard errors from which a difference is no longer put down to chance."""
 LAST_FRAC = 0.5
 """The rank that comes last in so many of the steps holds the others up, however much it varies."""
-ROTATING_ENTROPY = 0.8
-"""Of who comes last, 1 for all ranks equally often: from here the ranks take turns."""
 COVERED_FRAC = 0.5
-LARGE_WAIT_FRAC = 0.1
-OUTLYING_WAIT = 1.5
-"""The last of very many ranks is late by chance alone. Turns are named where the wait is so large a share of the step, or
-so many times what the usual spread of the ranks explains."""
-LEAST_STEPS = 10
-"""Fewer steps do not tell that the ranks take turns; collectives of fewer steps give way to the steps."""
+EXPLAINED_FRAC = 0.7
+"""Collectives in which the ranks are held for a smaller share of their communication are not where they wait."""
 
 
 @dataclass(frozen=True)
@@ -79,18 +80,6 @@ class Straggler:
 
 
 @dataclass(frozen=True)
-class Rotation:
-    """The ranks come last by turns. `waited_ns` is what a step would be shorter if they came together.
-
-    `causes` are what the last one does longer than the others.
-    """
-
-    waited_ns: float
-    waited_frac: float
-    causes: tuple[Cause, ...]
-
-
-@dataclass(frozen=True)
 class HeavyStage:
     """The stage of a pipeline that computes longest, and the mean of the other stages; times are of the mean step.
 
@@ -115,7 +104,8 @@ class Judgement:
     what the rank that waits least is held in the mean step, in each step by itself. Of a pipeline of several
     `stages` each rank is set beside those of its own stage, and `heavy_stage` is the one that the others wait for.
     `apart_ns` is how long each rank needs for the same collectives, where that tells that they were not in them together:
-    nobody is judged then.
+    nobody is judged then. `pause` is a wait of a few steps that is in none of the other figures; `handover` says that the
+    others waited for one rank first, and for another one later.
     """
 
     straggler: Straggler | None = None
@@ -137,6 +127,8 @@ class Judgement:
     stages: int = 1
     heavy_stage: HeavyStage | None = None
     apart_ns: Mapping[int, int] | None = None
+    pause: Pause | None = None
+    handover: Handover | None = None
 
     @property
     def gain_frac(self) -> float:
@@ -202,8 +194,22 @@ def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness |
     covered = len(np.unique(found.step)) >= max(LEAST_STEPS, COVERED_FRAC * len(together.step))
     is_enough = covered or all(rank.state == "imported" for rank in ranks)
     is_seen = by_steps is not None and bool(together.held_ns.any())
-    is_whole = set(together.ranks) <= found.compared
+    is_whole = set(together.ranks) <= found.compared and _explain_waiting(ranks, together, found.step)
     return found if len(found.step) and ((is_enough and is_whole) or not is_seen) else by_steps
+
+
+def _explain_waiting(ranks: Sequence[RankSummary], together: StepsTogether, steps: Ints) -> bool:
+    """Say whether the collectives that were listed are where the ranks wait.
+
+    Of one that is begun by the way and waited for in C++, as those of `Join`, only the call is seen.
+    """
+    if all(rank.state == "imported" for rank in ranks):
+        return True
+    shared = together.step[np.isin(together.step, steps)]
+    held = float(together.held_ns[:, np.isin(together.step, shared)].sum())
+    calls = [rank.calls for rank in ranks if rank.calls is not None and rank.rank in together.ranks]
+    waited = sum(int(own.waiting_ns[np.isin(own.step, shared)].sum()) for own in calls)
+    return waited >= EXPLAINED_FRAC * held
 
 
 def _measure_by_steps(together: StepsTogether) -> Lateness:
@@ -220,10 +226,22 @@ def _measure_by_steps(together: StepsTogether) -> Lateness:
 
 
 def _judge_lateness(ranks: Sequence[RankSummary], lateness: Lateness, together: StepsTogether) -> Judgement:
-    steps, late = lateness.sum_by_step()
     step_ns = float(np.mean([rank.step_ns for rank in ranks]))
+    is_hidden = lateness.source == "steps" and not together.held_ns.any()
+    pause = None if is_hidden else find_pause(lateness, together, step_ns)
+    if pause is not None:
+        lateness, together = lateness.drop(pause.steps), together.drop(pause.steps)
+        step_ns -= pause.mean_ns
+    found = _judge_usual(ranks, lateness, together, step_ns)
+    return replace(found, pause=pause, uneven_correlation=find_uneven_work(together), garbage=weigh_garbage(together))
+
+
+def _judge_usual(
+    ranks: Sequence[RankSummary], lateness: Lateness, together: StepsTogether, step_ns: float
+) -> Judgement:
+    steps, late = lateness.sum_by_step()
     last = np.bincount(np.argmax(late, axis=0), minlength=len(ranks)) / len(steps)
-    blame = np.bincount(lateness.last, weights=lateness.margin_ns, minlength=len(ranks)) / len(steps)
+    blame = lateness.sum_blame() / len(steps)
     numbers = lateness.ranks
     limits = _measure_limits(late, step_ns)
     straggler = _describe(ranks, _Place(late, limits, last), step_ns, together)
@@ -233,7 +251,13 @@ def _judge_lateness(ranks: Sequence[RankSummary], lateness: Lateness, together: 
         if len(ranks) >= LEAST_RANKS and straggler.is_slow and value > limits.least_ns and number != straggler.rank
     )
     gain_ns = _measure_gain(lateness, (straggler.rank, *also_slow)) / len(steps)
-    found = Judgement(
+    is_hidden = lateness.source == "steps" and not together.held_ns.any()
+    handover = None if is_hidden else find_handover(numbers, steps, late, step_ns)
+    turns = None
+    if not straggler.is_slow and handover is None:
+        starved_ns = float(np.mean([rank.starved_frac * rank.step_ns for rank in ranks]))
+        turns = find_rotation(lateness, late, step_ns, together, starved_ns)
+    return Judgement(
         straggler=replace(straggler, gain_ns=gain_ns),
         source=lateness.source,
         meetings=len(lateness.step),
@@ -244,12 +268,10 @@ def _judge_lateness(ranks: Sequence[RankSummary], lateness: Lateness, together: 
         least_frac=limits.least_ns / step_ns if step_ns else None,
         residual_ns=lateness.residual_ns,
         also_slow=also_slow,
-        is_hidden=lateness.source == "steps" and not together.held_ns.any(),
+        is_hidden=is_hidden,
         transfer_ns=float(together.held_ns.min(axis=0).mean()) if together.held_ns.size else None,
-    )
-    rotation = None if straggler.is_slow else _find_rotation(lateness, late, step_ns, together)
-    return replace(
-        found, rotation=rotation, uneven_correlation=find_uneven_work(together), garbage=weigh_garbage(together)
+        rotation=turns,
+        handover=handover,
     )
 
 
@@ -258,7 +280,7 @@ def _measure_gain(lateness: Lateness, slow: Sequence[int]) -> float:
     late = np.nan_to_num(lateness.late_ns, nan=-np.inf)
     rest = late[~np.isin(lateness.ranks, slow)].max(axis=0, initial=-np.inf)
     # A meeting of these ranks alone holds nobody else up.
-    return float((late.max(axis=0) - rest)[np.isfinite(rest)].sum())
+    return lateness.sum_most(np.where(np.isfinite(rest), late.max(axis=0) - rest, 0.0))
 
 
 @dataclass(frozen=True)
@@ -331,31 +353,3 @@ def _is_sure(against_ns: Floats) -> bool:
     error = float(against_ns.std()) / float(np.sqrt(steps))
     often = int((against_ns > 0).sum()) - steps / 2 > SURE_ERRORS * float(np.sqrt(steps)) / 2
     return bool(float(against_ns.mean()) > SURE_ERRORS * error or often)
-
-
-def _find_rotation(lateness: Lateness, late_ns: Floats, step_ns: float, together: StepsTogether) -> Rotation | None:
-    """Return how the ranks take turns at coming last, None where they do not, or where that costs little."""
-    steps = late_ns.shape[1]
-    counts = np.bincount(np.argmax(late_ns, axis=0), minlength=len(lateness.ranks))
-    waited = float(lateness.waited_ns.sum()) / steps
-    if steps < LEAST_STEPS or waited < BEHIND_FRAC * step_ns:
-        return None
-    if waited < LARGE_WAIT_FRAC * step_ns and waited < OUTLYING_WAIT * _expect_wait(lateness):
-        return None
-    shares = counts[counts > 0] / steps
-    entropy = float(-(shares * np.log(shares)).sum() / np.log(min(len(counts), steps)))
-    if entropy < ROTATING_ENTROPY:
-        return None
-    return Rotation(waited, waited / step_ns, find_causes(together, together.mark_longest()))
-
-
-def _expect_wait(lateness: Lateness) -> float:
-    """Return how long ranks that vary normally, by their usual spread in each meeting, wait for the last in a step.
-
-    Few ranks have no usual spread: any wait may be chance.
-    """
-    ranks = len(lateness.ranks)
-    if ranks < LEAST_RANKS:
-        return float("inf")
-    spread = 1.4826 * np.nanmedian(np.abs(lateness.late_ns), axis=0)
-    return float(spread.sum() / len(np.unique(lateness.step)) * np.sqrt(2 * np.log(ranks)))

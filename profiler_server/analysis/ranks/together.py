@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +78,12 @@ class StepsTogether:
     def step_ns(self) -> Floats:
         whole: Floats = self.parts_ns.sum(axis=0) + self.between_ns
         return whole
+
+    def drop(self, steps: Sequence[int]) -> StepsTogether:
+        """Return all other steps."""
+        kept = ~np.isin(self.step, np.array(steps, np.int64))
+        parts = (self.parts_ns, self.collecting_ns, self.between_ns, self.meeting_ns)
+        return StepsTogether(self.ranks, self.step[kept], *(part[..., kept] for part in parts))
 
     def mark(self, rank: int) -> Mask:
         """Return all steps of one rank, as (ranks, steps)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collector.format.phases import PHASE_LABELS
-from profiler_server.analysis.ranks.stragglers import Rotation
+from profiler_server.analysis.ranks.turns import Rotation
 from profiler_server.analysis.results import Evidence
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
@@ -39,7 +39,9 @@ def _judge(case: Case) -> Finding | None:
     share = lost_ns / case.steps.mean_ns
     is_uneven = judged.uneven_correlation is not None
     is_crowded = case.host.others_frac >= NOISY_FRAC or case.lacks_processors
-    if share < ROTATING_FRAC or (is_crowded and not is_uneven):  # ranks that share processors take turns by chance
+    # Ranks that share processors take turns by chance, and then in whatever they do.
+    is_chance = is_crowded and not is_uneven and not judged.rotation.is_one_phase
+    if share < ROTATING_FRAC or is_chance:
         return None
     most = max((judged.last_frac or {}).values(), default=0.0)
     return Finding(

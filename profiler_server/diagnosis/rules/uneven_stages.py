@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.ranks.stragglers import BEHIND_FRAC
+from profiler_server.analysis.ranks.turns import BEHIND_FRAC
 from profiler_server.analysis.results import Evidence
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule

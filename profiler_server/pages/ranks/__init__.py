@@ -230,10 +230,11 @@ def _choose_drawn(order: Order) -> list[RankSummary]:
 
 
 def _choose_tone(judged: Judgement) -> str:
-    if (judged.straggler is not None and judged.straggler.is_slow) or judged.heavy_stage is not None:
+    if (judged.straggler is not None and judged.straggler.is_slow) or judged.heavy_stage or judged.handover:
         return "bad"
     unsure = judged.straggler is not None and judged.straggler.is_unsure
-    return "watch" if unsure or judged.rotation is not None or judged.is_hidden or judged.apart_ns else "good"
+    is_open = unsure or judged.rotation or judged.pause or judged.is_hidden or judged.apart_ns
+    return "watch" if is_open else "good"
 
 
 def _list_notes(request: PageRequest, ranks: Sequence[RankSummary], judged: Judgement, pending: int) -> tuple[str, ...]:

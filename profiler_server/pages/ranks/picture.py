@@ -23,9 +23,9 @@ class HoldUp:
 
 
 def draw_hold_up(judged: Judgement) -> HoldUp | None:
-    """Lay the picture out; None where no rank holds the others up."""
+    """Lay the picture out; None where no rank holds the others up, and where first one and then another does."""
     found = judged.straggler
-    if found is None or not found.is_slow or judged.is_hidden or found.own_ns <= 0:
+    if found is None or judged.handover is not None or not found.is_slow or judged.is_hidden or found.own_ns <= 0:
         return None
     late_ns = found.own_ns - found.others_ns
     return HoldUp(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from profiler_server.analysis.ranks.stragglers import Judgement, Rotation
+from profiler_server.analysis.ranks.stragglers import Judgement
+from profiler_server.analysis.ranks.turns import Rotation
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding
 from profiler_server.diagnosis.limits import NOISY_FRAC

@@ -12,7 +12,8 @@ from profiler_server.analysis.data.reading import Crowding, Reading
 from profiler_server.analysis.data.sampler import SamplerTimes
 from profiler_server.analysis.device.clocks import HeldClock
 from profiler_server.analysis.ranks.spread import read_ddp
-from profiler_server.analysis.ranks.stragglers import Judgement, Rotation, Straggler
+from profiler_server.analysis.ranks.stragglers import Judgement, Straggler
+from profiler_server.analysis.ranks.turns import Rotation
 from profiler_server.analysis.steps.logged import Logged
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.limits import COPY_BYTES_PER_NS

@@ -1,0 +1,189 @@
+"""Jobs in which not one rank is always the last: a change in the middle, a single long wait, turns and their reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collector.format.run import open_run
+from collector.format.schema import layout
+from profiler_server.analysis.ranks.calls import Calls
+from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
+from profiler_server.analysis.ranks.stragglers import Judgement, judge_ranks
+from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
+from profiler_server.report.brief import write_brief
+from tests.support.row_edits import lay_end_to_end, write_rows
+from tests.support.runs import MS, RunPlan, build_run, build_steps
+
+STEPS = 120
+Later = np.ndarray
+"""What each rank does longer in each step, in ms: (ranks, steps)."""
+
+
+def record(path: Path, later: Later, phase: str = "h2d", noise_ms: float = 1.0) -> Path:
+    """Record a job whose ranks do something longer in some steps, for which the others wait in the same step."""
+    ranks, steps = later.shape
+    plan = RunPlan(ranks=ranks, steps=steps)
+    build_run(path, plan)
+    noise = np.random.default_rng(5).exponential(noise_ms, later.shape) * MS
+    own = later * MS + noise
+    for rank in range(ranks):
+        rows = build_steps(plan)
+        for at, row in enumerate(rows):
+            row[f"{phase}_ns"] += int(later[rank, at] * MS)
+            row["forward_ns"] += int(noise[rank, at] / 2)
+            row["backward_ns"] += int(noise[rank, at] / 2)
+            row["communication_ns"] += int(own[:, at].max() - own[rank, at])
+        lay_end_to_end(rows)
+        write_rows(layout.rank_path(path, rank), "steps", rows)
+    return path
+
+
+def judge(path: Path, starved_frac: float = 0.0) -> Judgement:
+    return judge_ranks([replace(rank, starved_frac=starved_frac) for rank in summarize_ranks(open_run(path))])
+
+
+def hand_over(ranks: int, at: int) -> Later:
+    later = np.zeros((ranks, STEPS))
+    later[0, :at] = later[ranks - 1, at:] = 40.0
+    return later
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 6])
+@pytest.mark.parametrize("at", [40, 60])
+def test_a_rank_that_is_slow_until_another_is_is_told_with_the_step(tmp_path: Path, ranks: int, at: int) -> None:
+    path = record(tmp_path / "run", hand_over(ranks, at))
+    judged = judge(path)
+    found = judged.handover
+    assert found is not None
+    assert (found.step, found.before, found.after) == (at + 1, 0, ranks - 1)
+    assert found.before_ns == pytest.approx(40 * MS, rel=0.05)
+    assert found.after_ns == pytest.approx(40 * MS, rel=0.05)
+    assert judged.rotation is None
+    assert f"Before step {at + 1} rank 0 held" in describe_straggler(judged)
+    assert "It was the last" not in describe_evidence(judged)
+    assert any("from then on." in line for line in write_brief(open_run(path)))
+
+
+def test_one_rank_that_is_slow_for_good_or_from_the_middle_on_is_no_change_of_ranks(tmp_path: Path) -> None:
+    later = hand_over(3, 60)
+    later[0] = 0.0
+    judged = judge(record(tmp_path / "run", later))
+    assert judged.handover is None
+    assert judged.straggler is not None
+    assert (judged.straggler.rank, judged.straggler.is_slow) == (2, True)
+
+
+def test_one_long_wait_is_told_by_itself_and_makes_nobody_slow(tmp_path: Path) -> None:
+    later = np.zeros((3, STEPS))
+    later[1, 70] = 7_000.0
+    path = record(tmp_path / "run", later, "tail")
+    judged = judge(path)
+    assert judged.pause is not None
+    assert (judged.pause.rank, judged.pause.step, judged.pause.count) == (1, 71, 1)
+    assert judged.pause.waited_ns == pytest.approx(7_000 * MS, rel=0.01)
+    assert judged.straggler is not None
+    assert (judged.straggler.is_slow, judged.straggler.is_unsure) == (False, False)
+    assert judged.rotation is None
+    assert judged.step_ns < 100 * MS
+    assert "At step 71 rank 1 held 2 others up 7.00 s: tail." in describe_straggler(judged)
+    assert any("At step 71 rank 1 held" in line for line in write_brief(open_run(path)))
+
+
+def test_a_rank_that_is_slow_in_every_step_stays_so_beside_a_long_wait_for_another(tmp_path: Path) -> None:
+    later = np.zeros((3, STEPS))
+    later[1, 70] = 9_000.0
+    later[2] = 20.0
+    judged = judge(record(tmp_path / "run", later))
+    assert judged.straggler is not None
+    assert (judged.straggler.rank, judged.straggler.is_slow) == (2, True)
+    assert judged.straggler.gain_ns == pytest.approx(20 * MS, rel=0.1)
+    assert judged.pause is not None
+    assert judged.pause.rank == 1
+
+
+def test_waits_that_come_again_and_again_are_no_single_ones(tmp_path: Path) -> None:
+    later = np.zeros((3, STEPS))
+    later[1, 5::20] = 300.0
+    judged = judge(record(tmp_path / "run", later))
+    assert judged.pause is None
+    assert judged.straggler is not None
+    assert (judged.straggler.rank, judged.straggler.is_slow) == (1, True)
+
+
+def take_turns(ranks: int) -> Later:
+    return np.where(np.arange(STEPS) % ranks == np.arange(ranks)[:, None], 40.0, 0.0)
+
+
+def test_turns_in_one_phase_are_told_where_processors_are_short_too(tmp_path: Path) -> None:
+    path = record(tmp_path / "run", take_turns(3))
+    judged = judge(path, starved_frac=0.5)
+    assert judged.rotation is not None
+    assert judged.rotation.is_one_phase
+    assert "preparation or copy of the batch" in describe_straggler(judged)
+    assert any("take turns" in line for line in write_brief(open_run(path)))
+
+
+def test_turns_of_ranks_that_lack_processors_are_put_down_to_that(tmp_path: Path) -> None:
+    free = judge(record(tmp_path / "free", np.zeros((3, STEPS)), noise_ms=12.0))
+    assert free.rotation is not None
+    assert "no free processor" not in describe_straggler(free)
+    judged = judge(record(tmp_path / "run", np.zeros((3, STEPS)), noise_ms=12.0), starved_frac=0.6)
+    assert judged.rotation is not None
+    assert [cause.name for cause in judged.rotation.causes] == ["no_processor"]
+    assert "for the last one: no free processor." in describe_straggler(judged)
+
+
+def mesh_calls(rank: int, late_ms: float) -> Calls:
+    """Four ranks in a mesh: each meets its tensor partner and then its data partner, in every step."""
+    steps = np.repeat(np.arange(1, 41), 2)
+    kind = np.tile([0, 1], 40)
+    base = (steps * 200 + kind * 100) * MS
+    own = {0: 30.0, 1: 30.0, 2: 30.0, 3: 30.0 + late_ms}[rank]
+    partner = (30.0 + late_ms if rank in (2, 3) else 30.0, late_ms)
+    begin = base + np.where(kind == 0, own, late_ms if rank in (2, 3) else 0.0) * MS
+    end = base + np.where(kind == 0, partner[0], partner[1]) * MS + MS
+    kinds = ((f"tp{rank // 2}", "allreduce"), (f"dp{rank % 2}", "allreduce"))
+    size = np.full(len(kind), 2)
+    return Calls(
+        kinds, kind, steps, steps, 0 * kind, begin.astype(np.int64), (end - begin).astype(np.int64), -size, size, size
+    )
+
+
+def test_a_rank_that_is_late_in_two_groups_holds_the_job_up_once(tmp_path: Path) -> None:
+    build_run(tmp_path / "run", RunPlan(ranks=4, steps=40))
+    ranks: list[RankSummary] = [
+        replace(rank, calls=mesh_calls(rank.rank, 30.0), state="imported")
+        for rank in summarize_ranks(open_run(tmp_path / "run"))
+    ]
+    judged = judge_ranks(ranks)
+    assert judged.source == "collectives"
+    assert judged.straggler is not None
+    assert (judged.straggler.rank, judged.straggler.is_slow) == (3, True)
+    assert judged.straggler.gain_ns == pytest.approx(30 * MS, rel=0.05)
+    assert judged.blame_ns is not None
+    assert judged.blame_ns[3] == pytest.approx(30 * MS, rel=0.05)
+    assert judged.straggler.late_frac * judged.step_ns == pytest.approx(30 * MS, rel=0.05)
+
+
+def test_collectives_in_which_nobody_waits_do_not_hide_who_is_waited_for(tmp_path: Path) -> None:
+    """`Join` begins a small one in each step and waits for it in C++: the gradients are where the ranks wait."""
+    later = np.zeros((3, STEPS))
+    later[2] = 40.0
+    path = record(tmp_path / "run", later)
+    step = np.arange(1, STEPS + 1)
+    ranks = []
+    for rank in summarize_ranks(open_run(path)):
+        short = np.full(STEPS, MS // 10)
+        calls = Calls(
+            (("", "allreduce"),), 0 * step, step, step, 0 * step, step * 100 * MS, short, short, short, 3 + 0 * step
+        )
+        ranks.append(replace(rank, calls=calls))
+    judged = judge_ranks(ranks)
+    assert judged.source == "steps"
+    assert judged.straggler is not None
+    assert (judged.straggler.rank, judged.straggler.is_slow) == (2, True)
+    assert judged.straggler.gain_ns == pytest.approx(40 * MS, rel=0.05)
