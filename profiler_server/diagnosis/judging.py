@@ -20,6 +20,7 @@ from profiler_server.analysis.ranks.status import describe_status
 from profiler_server.analysis.results import Abstention, BoundBy, Diagnosis, Suggestion
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck
 from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.failure_sentences import recall_failure
 from profiler_server.diagnosis.findings import Claim, Finding, Rule
 from profiler_server.diagnosis.limits import MIN_STEPS
 from profiler_server.diagnosis.measuring import measure_case
@@ -62,7 +63,7 @@ def _judge_run(run: Run, rank: int) -> Diagnosis:
     ranks = [run.read_rank(number) for number in run.ranks]
     standing = find_standing(ranks)
     if standing is None:
-        told = " ".join(filter(None, (found.sentence, recall_end(run), recall_standstills(ranks))))
+        told = " ".join(filter(None, (found.sentence, recall_failure(run), recall_end(run), recall_standstills(ranks))))
         return replace(found, sentence=told)
     until_then = f" Until then: {found.limit}" if found.limit else ""
     return replace(found, sentence=f"{describe_standing(standing)}{until_then}")

@@ -15,6 +15,7 @@ from profiler_server.analysis.ranks.ranks import find_noun, summarize_ranks
 from profiler_server.analysis.ranks.stragglers import Judgement
 from profiler_server.analysis.results import Diagnosis, Suggestion
 from profiler_server.analysis.what_if.pipelines import judge_run
+from profiler_server.diagnosis.failure_sentences import recall_failure
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_straggler, recall_end, recall_standstills
 from profiler_server.format import format_duration, format_share
@@ -34,7 +35,7 @@ def write_brief(run: Run, rank: int | None = None) -> list[str]:
         return [hang.sentence]
     if find_standing(ranks) is not None:
         return [found.sentence]
-    told = [line for line in (recall_end(run), recall_standstills(ranks)) if line]
+    told = [line for line in (recall_failure(run), recall_end(run), recall_standstills(ranks)) if line]
     return [*_say(chosen, found), *_name_slow_rank(run, found), *told]
 
 

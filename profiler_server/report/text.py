@@ -16,6 +16,7 @@ from profiler_server.analysis.ranks.stopped import find_stop
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.analysis.steps.interruptions import Held
 from profiler_server.analysis.what_if.pipelines import judge_run
+from profiler_server.diagnosis.failure_sentences import recall_failure
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_ranks, describe_stop, describe_unread
 from profiler_server.format import format_duration, format_number_of, format_phase_shares, format_ranks, format_share
@@ -111,6 +112,7 @@ def _render_comparison(run: Run) -> str:
     with Edge(lambda error: lines.append(f"The ranks cannot be compared: {type(error).__name__}: {error}"[:200])):
         ranks = summarize_ranks(run)
         if len(ranks) > 1:
+            lines += [failure] if (failure := recall_failure(run)) else []
             stop = find_stop(ranks)
             lines += [describe_stop(stop)] if stop is not None else []
             lines += describe_ranks(ranks, summarize_collectives(ranks), judge_run(run, ranks))

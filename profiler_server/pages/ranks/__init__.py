@@ -20,6 +20,7 @@ from profiler_server.analysis.ranks.stopped import find_stop
 from profiler_server.analysis.ranks.stragglers import Judgement
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.analysis.what_if.reading import recall_what_if
+from profiler_server.diagnosis.failure_sentences import recall_failure
 from profiler_server.diagnosis.rank_sentences import (
     describe_communication,
     describe_evidence,
@@ -239,6 +240,8 @@ def _choose_tone(judged: Judgement) -> str:
 
 def _list_notes(request: PageRequest, ranks: Sequence[RankSummary], judged: Judgement, pending: int) -> tuple[str, ...]:
     notes = []
+    if failure := recall_failure(request.run):
+        notes.append(failure)
     if (stop := find_stop(ranks)) is not None:
         notes.append(describe_stop(stop))
     if len(request.ranks) > MOST_RANKS:

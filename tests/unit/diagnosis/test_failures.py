@@ -1,0 +1,48 @@
+"""Whose error ended a job: the others only say that they lost their connection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from collector.format.run import open_run
+from profiler_server.diagnosis.failure_sentences import recall_failure
+from profiler_server.report.brief import write_brief
+from tests.support.live import edit_rank
+from tests.support.runs import RunPlan, build_run
+
+S = 10**9
+LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:15790. Check the logs"
+
+
+def build_job(path: Path, *ended: str) -> Path:
+    """Build a job whose ranks end by these errors, the first rank first; "" for one that ended by itself."""
+    run = build_run(path, RunPlan(ranks=len(ended)))
+    for rank, by in enumerate(ended):
+        edit_rank(run, rank, facts={"ended_by": by} if by else {}, ended_unix_ns=(1_800_000_000 + rank) * S)
+    return run
+
+
+def test_the_rank_whose_own_error_ended_the_job_is_named_and_the_others_are_not(tmp_path: Path) -> None:
+    run = build_job(tmp_path / "job", LOST, LOST, "ValueError: labels are broken")
+    told = "The job was ended by ValueError: labels are broken (rank 2); 2 other ranks lost the connection to it."
+    assert recall_failure(open_run(run)) == told
+    assert told in write_brief(open_run(run))
+
+
+def test_the_first_of_several_errors_is_told_with_all_ranks_that_had_it(tmp_path: Path) -> None:
+    run = build_job(tmp_path / "job", "MemoryError: no room", "MemoryError: no room", "KeyError: 'x'", "")
+    assert recall_failure(open_run(run)) == "The job was ended by MemoryError: no room (ranks 0, 1)."
+
+
+def test_nobody_is_named_where_nobody_tells_of_an_error_of_its_own(tmp_path: Path) -> None:
+    assert recall_failure(open_run(build_job(tmp_path / "lost", LOST, LOST))) == ""
+    assert recall_failure(open_run(build_job(tmp_path / "left", "exit", "exit"))) == ""
+    assert recall_failure(open_run(build_job(tmp_path / "whole", "", ""))) == ""
+    assert recall_failure(open_run(build_job(tmp_path / "alone", "ValueError: labels"))) == ""
+
+
+def test_a_long_error_is_shortened(tmp_path: Path) -> None:
+    run = build_job(tmp_path / "job", "ValueError: " + "\n".join(["x" * 90] * 3), "")
+    told = recall_failure(open_run(run))
+    assert len(told) < 200
+    assert "\n" not in told
