@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -129,7 +130,8 @@ class Processes:
 class Cluster:
     """A Dask cluster, whose workers have Stepscope and see the same files under the same paths.
 
-    Raises UsageError for one that does not answer, or of which a worker has no Stepscope or that of another version.
+    Raises UsageError for one that does not answer, or of which a worker has no Stepscope or that of another version. One
+    whose scheduler goes in the middle is a TraceError.
     """
 
     are_here = False
@@ -140,6 +142,9 @@ class Cluster:
             from distributed import Client
         except ImportError:
             raise UsageError("--dask needs Dask: pip install 'stepscope[fleet]'") from None
+        self._address = address
+        # What it says of a lost connection, by tracebacks, is said in one line here.
+        logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
         try:
             self._client = Client(address, timeout=20)
         except (OSError, ValueError, TimeoutError) as error:
@@ -151,26 +156,39 @@ class Cluster:
             raise
 
     def run(self, function: Callable[[T], R], tasks: Sequence[T], on_done: Tell) -> Iterator[R]:
+        from distributed.comm import CommClosedError
+
+        pending: dict[Any, int] = {}
+        try:
+            # What is fetched at once cannot be lost with the worker that did it.
+            pending.update((future, at) for at, future in enumerate(self._client.map(function, tasks, pure=False)))
+            yield from self._fetch(pending, on_done)
+        except (CancelledError, CommClosedError):
+            pending.clear()  # nobody is left who could be told
+            raise TraceError(
+                f"the scheduler of the cluster at {self._address} was lost in the middle; start it again, and repeat this"
+            ) from None
+        finally:
+            if pending:
+                self._client.cancel(list(pending))
+
+    def _fetch(self, pending: dict[Any, int], on_done: Tell) -> Iterator[Any]:
+        """Yield the results in the order of the tasks; `pending` loses those that are done."""
         from distributed import as_completed
 
-        # What is fetched at once cannot be lost with the worker that did it.
-        pending = {future: index for index, future in enumerate(self._client.map(function, tasks, pure=False))}
-        results: dict[int, R] = {}
+        results: dict[int, Any] = {}
         place = done = 0
-        try:
-            for batch in as_completed(list(pending)).batches():
-                for future in batch:
-                    _raise_of(future)
-                for future, result in zip(batch, self._client.gather(batch), strict=True):
-                    results[pending.pop(future)] = result
-                    future.release()
-                    done += 1
-                    on_done(done)
-                while place in results:
-                    yield results.pop(place)
-                    place += 1
-        finally:
-            self._client.cancel(list(pending))
+        for batch in as_completed(list(pending)).batches():
+            for future in batch:
+                _raise_of(future)
+            for future, result in zip(batch, self._client.gather(batch), strict=True):
+                results[pending.pop(future)] = result
+                future.release()
+                done += 1
+                on_done(done)
+            while place in results:
+                yield results.pop(place)
+                place += 1
 
     def close(self) -> None:
         self._client.close()

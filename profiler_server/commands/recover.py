@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collector.format.schema.errors import RunError
-from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run_path, show_progress
+from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run_path, find_workers, show_progress
 
 if TYPE_CHECKING:
     from collector.format.run import RankRun
@@ -26,13 +26,18 @@ def command(
     context: typer.Context,
     run: RunName,
     base_dir: BaseDir = None,
-    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Processes that mend ranks at the same time.")] = 1,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Processes that mend ranks at the same time; by default one.")
+    ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Have a Dask cluster mend the ranks, such as tcp://scheduler:8786."),
+    ] = None,
 ) -> None:
     """Make the tables that analyse() would have made of a killed run; set damaged files aside and make them again."""
     from collector.format.run import open_run
     from collector.format.schema.layout import rank_path
     from collector.sidecar.repair import mend_rank, repair_manifest
-    from collector.traces.workers import Here, Processes
 
     path = find_run_path(run, find_base_dir(base_dir, context))
     said = repair_manifest(path)
@@ -41,7 +46,7 @@ def command(
     opened = open_run(path)
     if not opened.ranks:
         raise RunError(f"{path} has no rank folder, so there is nothing to recover")
-    workers = Processes(jobs) if min(jobs, len(opened.ranks)) > 1 else Here()
+    workers = find_workers(jobs, dask, lambda: 1, len(opened.ranks))
     folders = [rank_path(path, rank) for rank in opened.ranks]
     with show_progress(f"Recovering {path.name}") as on_progress:
         mended = list(workers.run(mend_rank, folders, lambda done: on_progress(done / len(folders))))
