@@ -29,7 +29,7 @@ from collector.format.schema.reading import read_small_text
 from collector.format.schema.recovery import BROKEN_SUFFIX, spell_recovery
 from collector.format.schema.tables import TABLES
 from collector.format.standstills import Standstill, read_standstills
-from collector.format.steps import mark_stood
+from collector.format.stood import mark_standstills
 from collector.views import showing
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class RankRun:
         found: tuple[Standstill, ...] = ()
         with contextlib.suppress(RunError):  # whoever needs the manifest says what is wrong with it
             found = read_standstills(self.rank, self.whole.manifest.facts)
-        return mark_stood(steps, {one.step: one.for_ns for one in found}) if found else steps
+        return mark_standstills(steps, self.run_path, self.rank, found)
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Read a table as a pandas frame; whole numbers that may be absent are Int64. Raises as `table` does."""

@@ -22,7 +22,8 @@ from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest, RunState
 from collector.format.standing import find_standing
 from collector.format.standstills import read_standstills
-from collector.format.steps import find_stood, mark_stood, measure_between, read_integers, train_steps
+from collector.format.steps import find_stood, measure_between, read_integers, train_steps
+from collector.format.stood import mark_standstills
 from profiler_server.store.cache.background import Background
 from profiler_server.store.cache.memory import MemoryCache
 from profiler_server.store.catalog import Catalog
@@ -244,8 +245,8 @@ def _describe(rank: RankRun, manifest: RankManifest, state: RunState) -> RankGau
 def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankGauges:
     # Rows between steps, and those in detailed windows, come in between.
     rows = read_last_rows(rank.folder, "steps", _COLUMNS, 4 * RECENT_STEPS)
-    stood = {one.step: one.for_ns for one in read_standstills(rank.rank, manifest.facts)}
-    counted = count_as_steps(mark_stood(rows, stood))
+    own = read_standstills(rank.rank, manifest.facts)
+    counted = count_as_steps(mark_standstills(rows, rank.run_path, rank.rank, own))
     train = train_steps(counted.steps)
     is_apart = (read_integers(train, "detailed") > 0) | (read_integers(train, "probed") > 0) | find_stood(train)
     kept = np.flatnonzero(~is_apart)[-RECENT_STEPS:]

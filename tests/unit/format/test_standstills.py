@@ -71,6 +71,23 @@ def test_no_average_covers_the_step_in_which_the_job_stood_still(job: Path) -> N
         assert times.max < 110 * MS
 
 
+@pytest.mark.parametrize("noted", [0, 1])
+def test_a_standstill_that_one_rank_noted_is_in_the_average_of_no_other(job: Path, noted: int) -> None:
+    """Close to the limit the ranks differ: the one that looked a moment earlier had not stood for long enough."""
+    edit_rank(job, 1 - noted, facts={})
+    for rank, step in ((0, 32), (1, 31)):
+        table = open_run(job).rank(rank).table("steps")
+        assert {group.reason: group.steps.tolist() for group in select_steps(table).left_out}["standstill"] == [step]
+    assert max(rank.step_ns for rank in summarize_ranks(open_run(job))) < 110 * MS
+
+
+def test_long_steps_elsewhere_are_not_left_out_for_a_standstill_of_another_rank(job: Path) -> None:
+    edit_rank(job, 0, facts={})
+    lengthen(job, 0, 50, "communication", 90_000)
+    left_out = select_steps(open_run(job).rank(0).table("steps")).left_out
+    assert [group.reason for group in left_out if group.reason == "standstill"] == []
+
+
 def test_functions_that_ran_while_the_job_stood_still_are_not_those_of_a_step(job: Path) -> None:
     steps = RankRun(job, 1).table("steps")
     before, stood = (steps["start_ns"][step - 1].as_py() for step in (20, 31))
@@ -83,6 +100,7 @@ def test_functions_that_ran_while_the_job_stood_still_are_not_those_of_a_step(jo
 
 def test_a_long_step_that_nobody_told_of_stays_in_the_average(job: Path) -> None:
     edit_rank(job, 0, facts={})
+    edit_rank(job, 1, facts={})
     times = summarize_steps(RankRun(job, 0).table("steps")).duration_ns
     assert times is not None
     assert times.max > 90 * S
@@ -90,6 +108,7 @@ def test_a_long_step_that_nobody_told_of_stays_in_the_average(job: Path) -> None
 
 def test_a_step_that_is_shorter_than_what_was_told_is_another_one(job: Path) -> None:
     edit_rank(job, 0, facts={"standstills": [tell(33)]})
+    edit_rank(job, 1, facts={})
     assert not select_steps(RankRun(job, 0).table("steps")).stood.any()
 
 
