@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -17,11 +18,17 @@ from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.context import Reading
 from collector.traces.kineto.intern import Numbers
 from collector.traces.kineto.messages import Messages
+from collector.traces.kineto.model import Trace
 from collector.traces.kineto.tables import encode, group, nullable, small, total
 from collector.traces.tensor_cores import uses_tensor_cores
 
 # A kernel stands among many slices of the host, so that a batch of kernels is looked up in a long stretch of the trace.
 _BATCH_ROWS = 1 << 15
+_ALL_RANKS = "0"
+"""The name that torch gives to the group of all ranks."""
+_NUMBER = re.compile(r"\d{1,9}")
+_MOST_SHOWN = 4
+_LONGEST_LIST = 10_000
 
 
 def stream_kernels(reading: Reading) -> Iterator[pa.RecordBatch]:
@@ -114,8 +121,7 @@ def build_collectives(reading: Reading) -> pa.Table:
         return pa.Table.from_batches([], arrow_schema("collectives"))
     rows = rows[np.argsort(trace.start_ns[rows], kind="stable")]
     messages = Messages(trace, rows)
-    told = trace.arguments.texts("Process Group Name", "Comms Id")
-    groups = [text or "" for text in _pick(told, trace.columns.args[rows])]
+    groups = _name_groups(trace, trace.columns.args[rows])
     step, outside = reading.number_steps(reading.step_row[rows])
     return parts.build_table(
         "collectives",
@@ -132,6 +138,24 @@ def build_collectives(reading: Reading) -> pa.Table:
             "on_device": trace.kinds.kind[rows] == Kind.COLLECTIVE,
         },
     )
+
+
+def _name_groups(trace: Trace, args: Ints) -> list[str]:
+    """Name the groups as the trace does, but for that of all ranks with their ranks.
+
+    Groups that part the job, such as those of tensor parallelism, may have one name on all ranks (`split_group`).
+    """
+    names = _pick(trace.arguments.texts("Process Group Name", "Comms Id"), args)
+    members = _pick(trace.arguments.texts("Process Group Ranks"), args)
+    return [_name_group(name or "", ranks or "") for name, ranks in zip(names, members, strict=True)]
+
+
+def _name_group(name: str, ranks: str) -> str:
+    numbers = _NUMBER.findall(ranks[:_LONGEST_LIST])
+    if name in ("", _ALL_RANKS) or not numbers:
+        return name
+    shown = [*numbers[:_MOST_SHOWN], "…", numbers[-1]] if len(numbers) > _MOST_SHOWN + 1 else numbers
+    return f"{name} [{', '.join(shown)}]"
 
 
 def _pick(texts: list[str | None], args: Ints) -> list[str | None]:
