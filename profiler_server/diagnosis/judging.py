@@ -35,7 +35,7 @@ from profiler_server.diagnosis.ranking import (
     write_suggestion,
 )
 from profiler_server.diagnosis.verdict import find_bound, say_limit, say_verdict
-from profiler_server.format import format_number_of
+from profiler_server.format import form_plural, format_number_of
 from profiler_server.store.cache.memory import MemoryCache
 from profiler_server.store.cache.stamp import stamp_ranks
 
@@ -167,7 +167,7 @@ def _explain_silence(case: Case, steady: int) -> str:
         if case.loading.is_input_bound and case.loading.batches is None:
             return "A trace does not say how its input was made: record the run with Stepscope for advice on that."
         return "Nothing was found in these few steps that would make them faster."
-    return "The rules could not judge this run, for the reason below."
+    return f"Advice needs {MIN_STEPS} steady {form_plural(case.steps.noun)}; this run has {steady:,}."
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,13 @@ NEUTRALS = {"ink": ("#1b1f24", "#e6edf3"), "ground": ("#ffffff", "#0f1216")}
 """The colours of text, for a line that is no category (the whole step), and of the page."""
 
 LEGEND_ABOVE: Mapping[str, str | float] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
-PIE_ORDER = ("compute", "copy", "data", "communication", "optimizer", "overlap", "backward", "host")
-PIE_HATCHES = ("", "/", "x")
+PIE_ORDER = ("compute", "backward", "overlap", "host")
+"""The colours of what is computed: in those of waiting, copying and updating a slice would seem to be that."""
+PIE_COLORS = {"communication": "communication", "copy": "copy", "optimizer": "optimizer"}
+"""Slices that are a category of every page have its colour."""
+OUTSIDE_FRAC = 0.03
+"""A hatched slice that is smaller has no share beside it."""
+PIE_HATCHES = ("", "/", "x", ".", "-", "|")
 DRAWN_POINTS = 1_000
 """Most points of one line; a longer series is decimated, and zooming asks the server for the rest."""
 MARKED_POINTS = 2
@@ -177,12 +182,14 @@ def build_stack(stack: Stack, axes: Axes | None = None) -> Figure:
 
 
 def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
-    """Build a ring of at most twenty-four slices in the given order, with `center` written in its middle.
+    """Build a ring of slices in the given order, with `center` written in its middle.
 
     Where the colours begin anew, a hatch tells the slices from the ones before.
     """
-    colors = [slice_.color or PIE_ORDER[i % len(PIE_ORDER)] for i, slice_ in enumerate(slices)]
-    rounds = [0 if slice_.color else i // len(PIE_ORDER) for i, slice_ in enumerate(slices)]
+    given = [slice_.color or PIE_COLORS.get(slice_.label, "") for slice_ in slices]
+    places = np.cumsum([not color for color in given]) - 1  # among those that have no colour of their own
+    colors = [color or PIE_ORDER[at % len(PIE_ORDER)] for color, at in zip(given, places.tolist(), strict=True)]
+    rounds = [0 if color else at // len(PIE_ORDER) for color, at in zip(given, places.tolist(), strict=True)]
     whole = sum(s.value for s in slices) or 1.0
     shares = [format_share(s.value / whole) for s in slices]  # as the tables beside it have them
     pattern = {"shape": [PIE_HATCHES[r % len(PIE_HATCHES)] for r in rounds], "size": 6, "solidity": 0.6}
@@ -200,9 +207,12 @@ def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
         "hole": 0.58,
         "sort": False,
         "direction": "clockwise",
-        # Letters on a hatch cannot be read.
-        "texttemplate": ["" if r else share for r, share in zip(rounds, shares, strict=True)],
-        "textposition": "inside",
+        # Letters on a hatch cannot be read; beside a thin slice they would hit those of the next.
+        "texttemplate": [
+            "" if r and s.value < OUTSIDE_FRAC * whole else share
+            for r, s, share in zip(rounds, slices, shares, strict=True)
+        ],
+        "textposition": ["outside" if r else "inside" for r in rounds],
         "insidetextorientation": "horizontal",
         "hovertemplate": [f"%{{customdata}}<br>%{{text}} · {share}<extra></extra>" for share in shares],
     }

@@ -15,7 +15,14 @@ from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RunManifest, RunState
 from collector.format.standing import find_standing, say_standing
-from collector.format.steps import SELECTED_COLUMNS, read_integers, select_steps, summarize_durations, train_steps
+from collector.format.steps import (
+    SELECTED_COLUMNS,
+    read_integers,
+    select_steps,
+    summarize_durations,
+    tells_waits,
+    train_steps,
+)
 
 COUNTED_RANKS = 8
 """Ranks whose steps are read for the figures; the line of a run with a thousand ranks must stay cheap."""
@@ -78,6 +85,7 @@ def read_headline(run: Run) -> Headline:
     """
     ranks = run.ranks
     read = [steps for rank in ranks[:COUNTED_RANKS] if (steps := _read_steps(run, rank)) is not None]
+    tells = any(steps.tells_waits for steps in read)
     durations = np.concatenate([steps.duration_ns for steps in read]) if read else np.empty(0, np.int64)
     total_ns, times = int(durations.sum()), summarize_durations(durations)
     state = read_state(run, ranks)
@@ -86,7 +94,7 @@ def read_headline(run: Run) -> Headline:
         ranks=ranks,
         steps=max((steps.count for steps in read), default=0),
         step_p50_ns=times.p50 if times is not None else None,
-        data_wait_frac=sum(steps.data_wait_ns for steps in read) / total_ns if total_ns else None,
+        data_wait_frac=sum(steps.data_wait_ns for steps in read) / total_ns if total_ns and tells else None,
         is_recovered=_is_recovered(run, ranks),
         noun="batch" if any(steps.infers for steps in read) else "step",
         step_noise_ns=measure_noise(durations.astype(np.float64)),
@@ -103,7 +111,7 @@ def say_stand(run: Run, ranks: Sequence[int]) -> str:
 
 def read_state(run: Run, ranks: Sequence[int]) -> RunState:
     """Return the worst state of the ranks that can be read; crashed when there is none."""
-    states = {_read_rank_state(run, rank) for rank in ranks[:COUNTED_RANKS]}
+    states = {state for rank in ranks[:COUNTED_RANKS] if (state := _read_rank_state(run, rank)) is not None}
     worst_first: tuple[RunState, ...] = ("crashed", "recording", "imported", "complete")
     return next((state for state in worst_first if state in states), "crashed")
 
@@ -116,11 +124,12 @@ def _is_recovered(run: Run, ranks: Sequence[int]) -> bool:
         return False
 
 
-def _read_rank_state(run: Run, rank: int) -> RunState:
+def _read_rank_state(run: Run, rank: int) -> RunState | None:
+    """Return the state of a rank, None where its manifest is damaged: that tells nothing of how the training ended."""
     try:
         return run.rank(rank).state
     except RunError:
-        return "crashed"
+        return None
 
 
 @dataclass(frozen=True)
@@ -131,14 +140,17 @@ class _Steps:
     duration_ns: npt.NDArray[np.int64]
     data_wait_ns: int
     infers: bool
+    tells_waits: bool
 
 
 def _read_steps(run: Run, rank: int) -> _Steps | None:
     try:
-        rows = read_step_rows(run.rank(rank), (*SELECTED_COLUMNS, "data_wait_ns"))
+        opened = run.rank(rank)
+        rows = read_step_rows(opened, (*SELECTED_COLUMNS, "data_wait_ns"))
+        tells = tells_waits(opened.manifest, int(read_integers(train_steps(rows.steps), "data_wait_ns").sum()))
     except RunError:
         return None  # its pages say what is wrong with it; the list shows what the other ranks have
     selection = select_steps(rows.steps)
     wait = read_integers(train_steps(rows.steps), "data_wait_ns")
     kept = selection.kept
-    return _Steps(len(selection.step), selection.duration_ns[kept], int(wait[kept].sum()), rows.infers)
+    return _Steps(len(selection.step), selection.duration_ns[kept], int(wait[kept].sum()), rows.infers, tells)

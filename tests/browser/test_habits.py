@@ -106,3 +106,16 @@ def test_paper_gets_the_page_without_what_can_only_be_clicked(page: Page, addres
     for selector in (".side", ".topbar-tools", ".table-tools", "[data-chart-csv]", ".copy"):
         expect(page.locator(selector).first).to_be_hidden()
     expect(page.get_by_role("heading", name="Average step")).to_be_visible()
+
+
+def test_a_dark_page_is_printed_in_light_colours_with_every_chart_and_all_advice(page: Page, server: str) -> None:
+    page.emulate_media(color_scheme="dark")
+    page.goto(f"{server}/runs/slow-transform")
+    expect(page.locator(".advice").first).to_be_visible()
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    assert page.locator(".advice > details:not([open])").count() == 0
+    expect(page.locator("figure.chart:not([data-state=drawn])")).to_have_count(0)
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert page.locator(".advice > details[open]").count() == 0

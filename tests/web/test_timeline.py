@@ -43,7 +43,7 @@ def test_the_page_begins_at_the_step_of_its_address(asker: Asker, step: str, is_
 def test_a_run_without_operators_says_what_is_missing(asker: Asker) -> None:
     text = asker.ask("/runs/crashed/timeline").text
     assert "Steps, phases and the data pipeline only" in text
-    assert "window=True" in text
+    assert "window=(2, 3)" in text
 
 
 def test_a_tile_is_binary_and_kept_for_ever_under_its_stamp(asker: Asker) -> None:

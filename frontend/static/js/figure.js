@@ -245,4 +245,6 @@ if (typeof document !== "undefined") {
   watchCharts(document);
   document.addEventListener("stepscope:content", () => watchCharts(document));
   document.addEventListener("stepscope:theme", nextFrame(redrawAll));
+  // At once, and those too that were not seen yet: what is printed is what is there when this returns.
+  document.addEventListener("stepscope:paper", () => views.forEach((view) => view.draw()));
 }

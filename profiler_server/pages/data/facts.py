@@ -13,7 +13,7 @@ from collector.format.evaluation import StepRows, count_as_steps
 from collector.format.intervals import Ints
 from collector.format.run import RankRun
 from collector.format.schema.manifest import Loader
-from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
+from collector.format.steps import StepSelection, read_integers, select_steps, tells_waits, train_steps
 from collector.format.workers import keep_workers
 from profiler_server.analysis.data import depths
 from profiler_server.analysis.data.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
@@ -138,6 +138,11 @@ class PipelineFacts:
             numbers, wait, h2d, duration = (numbers[:0] for _ in range(4))
             return StepWaits(numbers, wait, h2d, duration, select_steps(chosen), is_of_others=True)
         return StepWaits(numbers, wait, h2d, duration, select_steps(self._steps), mine is not None)
+
+    @property
+    def tells_waits(self) -> bool:
+        """Say whether it is known how long the steps wait for data."""
+        return tells_waits(self.rank.manifest, int(self.waits.data_wait_ns.sum()))
 
     @cached_property
     def samples(self) -> pa.Table:

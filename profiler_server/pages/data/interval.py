@@ -14,6 +14,7 @@ from profiler_server.diagnosis.limits import EMPTY_QUEUE_FRAC
 from profiler_server.diagnosis.readings import Reading, judge_wait, read_bottleneck
 from profiler_server.figures import Axes, Chart, Stack, build_depths, build_stack
 from profiler_server.format import (
+    ABSENT,
     form_plural,
     format_count,
     format_duration,
@@ -25,6 +26,10 @@ from profiler_server.pages.data.depth_chart import chart_depths
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
 
 ROW_LIMIT = 200
+UNKNOWN_WAITS = (
+    "The trace has no call of a DataLoader, so the time that a {noun} waits for its input counts as another phase. "
+    "Record the run with Stepscope to see it."
+)
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,8 @@ def _judge(facts: PipelineFacts) -> Reading:
         return Reading("plain", f"No {facts.noun} takes its data from this DataLoader", text)
     if not len(waits.steps) and facts.own_bottleneck is not None:
         return read_bottleneck(facts.own_bottleneck)
+    if len(waits.steps) and not facts.tells_waits:
+        return Reading("plain", "The waits for data are not known", UNKNOWN_WAITS.format(noun=facts.noun))
     source = "this DataLoader" if waits.is_one_of_several else "data"
     return judge_wait(waits.wait_frac, bool(len(waits.steps)), facts.noun, facts.bottleneck, source)
 
@@ -114,10 +121,11 @@ def _list_figures(facts: PipelineFacts) -> tuple[Figure, ...]:
     if not len(waits.steps):
         return ()
     step = Figure(f"Mean {facts.noun}", format_duration(waits.mean_ns(waits.duration_ns)), "start to start")
+    known = facts.tells_waits
     wait = Figure(
         "Wait for batch",
-        format_duration(waits.mean_ns(waits.data_wait_ns)),
-        f"{format_share(waits.wait_frac)} of the {facts.noun}",
+        format_duration(waits.mean_ns(waits.data_wait_ns)) if known else ABSENT,
+        f"{format_share(waits.wait_frac)} of the {facts.noun}" if known else "the trace has no call of a DataLoader",
     )
     h2d = Figure(
         "Host-to-device",
@@ -213,7 +221,7 @@ def _describe_role(facts: PipelineFacts, key: QueueKey) -> str:
 
 def _chart_waits(facts: PipelineFacts) -> Chart | None:
     waits = facts.waits
-    if not len(waits.steps):
+    if not waits.data_wait_ns.any() and not waits.h2d_ns.any():
         return None
     noun = facts.noun
     parts = {"data_wait": waits.data_wait_ns, "h2d": waits.h2d_ns}

@@ -35,7 +35,6 @@ MOST_OPERATORS = 25
 MOST_BLOCKS = 50
 TABLE_ROWS = 40
 MS = 1e6
-NOT_RECORDED = "not recorded"
 
 
 @dataclass(frozen=True)
@@ -241,8 +240,8 @@ def _view_moment(live: LiveMemory, when: str, is_peak: bool) -> MomentView:
             size=format_bytes(block.size_bytes),
             share_frac=block.size_bytes / live.known_bytes if live.known_bytes else 0.0,
             operator=block.operator,
-            tensor=f"{block.shape} {block.dtype}" if block.shape and block.dtype else NOT_RECORDED,
-            owner=shorten_middle(block.module, 60) if block.module else NOT_RECORDED,
+            tensor=f"{block.shape} {block.dtype}" if block.shape and block.dtype else "",
+            owner=shorten_middle(block.module, 60) if block.module else "",
             step=block.step,
             age=format_duration(live.at_ns - block.born_ns),
         )

@@ -17,9 +17,11 @@ from collector.format.steps import (
     PhaseShare,
     StepSummary,
     explain_left_out,
+    read_integers,
     select_steps,
     summarize_phases,
     summarize_steps,
+    tells_waits,
 )
 from profiler_server.analysis.data.pipeline import find_loader
 from profiler_server.analysis.device.device import DEVICE_SUMMARY
@@ -193,6 +195,7 @@ def _list_stats(rank: RankRun, steps: Steps) -> tuple[Stat, ...]:
     around = f"standard deviation {format_duration(spread.std)}; {count}" if spread and spread.std else count
     rate = measure_throughput(steps.table)
     wait = next((phase.share_frac for phase in steps.phases if phase.name == "data_wait"), None)
+    known = tells_waits(rank.manifest, int(read_integers(steps.table, "data_wait_ns").sum()))
     cost = rank.manifest.overhead
     return (
         Stat(f"Mean {noun}" if steps.summary.count > 1 else f"The only {noun}", mean, around, "steps"),
@@ -202,7 +205,9 @@ def _list_stats(rank: RankRun, steps: Steps) -> tuple[Stat, ...]:
             "no batch size was recorded" if rate is None else f"samples per second inside of {form_plural(noun)}",
             None,
         ),
-        Stat("Data wait", format_share(wait), f"of the {noun}", "data"),
+        Stat("Data wait", format_share(wait), f"of the {noun}", "data")
+        if known
+        else Stat("Data wait", ABSENT, "the trace has no call of a DataLoader", "data"),
         _describe_device(rank),
         Stat(
             "Recording cost",

@@ -59,7 +59,7 @@ class RankRow:
 
 @dataclass(frozen=True)
 class RankTable:
-    """`sort` is the column in effect, with a dash for falling; hosts and device columns are shown where they tell something.
+    """`sort` is the column in effect, with a dash for falling; hosts, waits for data and device columns are shown where they tell something.
 
     `host` is the one whose ranks alone are shown, "" for all; `page` of `pages` is shown of `total` ranks.
     """
@@ -68,6 +68,7 @@ class RankTable:
     sort: str
     has_hosts: bool
     has_device: bool
+    has_waits: bool
     problem: str
     host: str
     page: int
@@ -145,6 +146,7 @@ def list_rows(
         sort=order.sort,
         has_hosts=len({rank.host for rank in ranks}) > 1,
         has_device=bool(devices),
+        has_waits=any(rank.phases_ns.get("data_wait") for rank in ranks),
         problem=order.problem,
         host=order.host,
         page=order.page,

@@ -15,7 +15,7 @@ from collector.format.schema.recovery import spell_recovery
 from profiler_server.analysis.operators.operators import summarize_operators
 from profiler_server.analysis.results import OperatorRow
 from profiler_server.format import format_count, format_duration, format_number_of
-from profiler_server.page import Notice, Page, PageRequest, find_remedy
+from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, choose_remedy, find_remedy
 from profiler_server.pages.timeline.together import Together, read_chosen, show_first
 from profiler_server.timeline.area import AreaRow, list_longest
 from profiler_server.timeline.cache import TIMELINES
@@ -26,7 +26,6 @@ from profiler_server.timeline.view import view_meta
 MOST_NAMES_IN_PAGE = 5_000
 STEP_MARGIN_FRAC = 0.05
 DEVICE_WORK = ("kernel", "memcpy", "memset", "communication")
-_TURN_ON = "Profiler(output_path, window=True)  # records operators for a few steps"
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,12 @@ def _find_partial(rank: RankRun) -> Notice | None:
     reason = status.reason or "Operators and kernels are recorded in detailed windows; this run has none."
     if status.state in ("missing", "empty"):
         reason = "Operators and kernels are recorded in detailed windows; this run has none."
-    return Notice("failed" if kind == "failed" else "off", title, reason, "" if kind == "failed" else _TURN_ON)
+    return Notice(
+        "failed" if kind == "failed" else "off",
+        title,
+        reason,
+        "" if kind == "failed" else choose_remedy(rank, "slices", WINDOW_REMEDY),
+    )
 
 
 def _explain_empty(rank: RankRun) -> Notice:

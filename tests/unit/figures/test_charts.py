@@ -158,3 +158,15 @@ def test_a_pie_has_the_shares_that_a_table_of_the_same_parts_has() -> None:
     parts = [499.96, 146.0, 127.0, 85.54, 78.0, 63.5]
     pie = figures.build_pie([Slice(str(part), part, "") for part in parts])["data"][0]
     assert pie["texttemplate"] == [format_share(part / sum(parts)) for part in parts]
+
+
+def test_a_slice_that_is_a_category_of_every_page_has_its_colour_and_no_other_slice_has_it() -> None:
+    names = ["matmul", "communication", "pooling", "copy", "loss", "activation", "reduction", "optimizer"]
+    pie = figures.build_pie([Slice(name, 1.0, "") for name in names])["data"][0]
+    colors = dict(zip(names, pie["marker"]["colors"], strict=True))
+    own = {name: colors.pop(name) for name in ("communication", "copy", "optimizer")}
+    assert own == {name: figures.PALETTE[name][0] for name in own}
+    meanings = {figures.PALETTE[name][0] for name in ("communication", "copy", "optimizer", "data")}
+    assert not meanings & set(colors.values())
+    looks = list(zip(pie["marker"]["colors"], pie["marker"]["pattern"]["shape"], strict=True))
+    assert len(set(looks)) == len(looks)

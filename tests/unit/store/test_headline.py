@@ -7,10 +7,16 @@ from pathlib import Path
 import pytest
 
 from collector import open_run
+from collector.format.schema import layout
 from collector.format.steps import summarize_phases, summarize_steps
+from collector.traces import import_trace
+from profiler_server.format import ABSENT
+from profiler_server.pages.data.facts import PipelineFacts
+from profiler_server.pages.data.interval import build_interval
 from profiler_server.store.headline import read_headline
 from tests.support.runs import RunPlan, build_run, slow_loader_plan
 from tests.support.tables import make_inference
+from tests.support.traces import operator, step, write_trace
 
 
 @pytest.mark.parametrize("plan", [RunPlan(), RunPlan(steps=200), slow_loader_plan("read")])
@@ -30,3 +36,22 @@ def test_batches_are_counted_as_the_steps_of_a_run_that_only_infers(tmp_path: Pa
     assert (headline.steps, headline.noun) == (40, "batch")
     assert headline.step_p50_ns is not None
     assert headline.data_wait_frac is not None
+
+
+def test_a_damaged_manifest_of_one_rank_does_not_make_the_run_a_crashed_one(tmp_path: Path) -> None:
+    path = build_run(tmp_path / "run", RunPlan(ranks=3))
+    layout.rank_file(path, 2).write_bytes(b"x" * 40)
+    assert read_headline(open_run(path)).state == "complete"
+
+
+def test_a_trace_without_a_call_of_a_dataloader_does_not_tell_the_waits(tmp_path: Path) -> None:
+    silent = [step(1, 0, 9000), operator("aten::mm", 100, 800), step(2, 9000, 9000), operator("aten::mm", 9100, 800)]
+    loading = operator("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 20, 60)
+    for name, events, tells in (("silent", silent, False), ("loading", [*silent, loading], True)):
+        run = import_trace(write_trace(tmp_path / f"{name}.json", events), tmp_path / name)
+        assert (read_headline(run).data_wait_frac is not None) == tells
+        facts = PipelineFacts(run.rank(), None)
+        view = build_interval(facts, with_pipeline=False)
+        wait = next(figure for figure in view.figures if figure.label == "Wait for batch")
+        assert (wait.value != ABSENT) == tells
+        assert (view.verdict.title == "The waits for data are not known") == (not tells)
