@@ -73,11 +73,13 @@ def build_interval(facts: PipelineFacts, with_pipeline: bool = True) -> Interval
 
     Raises as `RankRun.table` does.
     """
+    verdict = _judge(facts)
+    # A verdict about the user's own stages stands above already, and a reason that the verdict gives is not given twice.
+    readings = facts.readings if with_pipeline and len(facts.waits.steps) else ()
     return IntervalView(
-        verdict=_judge(facts),
+        verdict=verdict,
         figures=_list_figures(facts),
-        # A verdict about the user's own stages stands above already.
-        readings=facts.readings if with_pipeline and len(facts.waits.steps) else (),
+        readings=tuple(reading for reading in readings if reading.text not in verdict.text),
         waits=_chart_waits(facts),
         queues=tuple(_build_queue(facts, key, summary) for key, summary in facts.queues.items()),
         no_queue="" if facts.queues or not with_pipeline else _explain_no_queue(facts),

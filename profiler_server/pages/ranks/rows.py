@@ -144,7 +144,7 @@ def list_rows(
     return RankTable(
         rows=tuple(_view(rank, judged, devices.get(rank.rank), own[rank.rank], longest) for rank in order.shown),
         sort=order.sort,
-        has_hosts=len({rank.host for rank in ranks}) > 1,
+        has_hosts=len({rank.host for rank in ranks if rank.host}) > 1,
         has_device=bool(devices),
         has_waits=any(rank.phases_ns.get("data_wait") for rank in ranks),
         problem=order.problem,
