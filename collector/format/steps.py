@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 
 from collector.format.intervals import Floats, Ints, Mask
 from collector.format.phases import PHASE_NAMES
-from collector.format.schema.manifest import RankManifest
 from collector.format.schema.wording import form_plural, format_number_of
 
 WARM_UP_MIN_STEPS = 10
@@ -191,12 +190,12 @@ def train_steps(steps: pa.Table) -> pa.Table:
     return steps if pc.all(is_train).as_py() else steps.filter(is_train)
 
 
-def tells_waits(manifest: RankManifest, data_wait_ns: int) -> bool:
+def tells_waits(is_trace: bool, data_wait_ns: int) -> bool:
     """Say whether steps that wait so long for data in all tell how long they wait.
 
     A trace without any such time has no call of a DataLoader: what its steps wait for their input counts as another phase.
     """
-    return data_wait_ns > 0 or not manifest.is_trace
+    return data_wait_ns > 0 or not is_trace
 
 
 def sum_recorded(steps: pa.Table) -> int:

@@ -147,7 +147,7 @@ def _read_steps(run: Run, rank: int) -> _Steps | None:
     try:
         opened = run.rank(rank)
         rows = read_step_rows(opened, (*SELECTED_COLUMNS, "data_wait_ns"))
-        tells = tells_waits(opened.manifest, int(read_integers(train_steps(rows.steps), "data_wait_ns").sum()))
+        tells = tells_waits(opened.manifest.is_trace, int(read_integers(train_steps(rows.steps), "data_wait_ns").sum()))
     except RunError:
         return None  # its pages say what is wrong with it; the list shows what the other ranks have
     selection = select_steps(rows.steps)

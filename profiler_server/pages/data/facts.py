@@ -142,7 +142,7 @@ class PipelineFacts:
     @property
     def tells_waits(self) -> bool:
         """Say whether it is known how long the steps wait for data."""
-        return tells_waits(self.rank.manifest, int(self.waits.data_wait_ns.sum()))
+        return tells_waits(self.rank.manifest.is_trace, int(self.waits.data_wait_ns.sum()))
 
     @cached_property
     def samples(self) -> pa.Table:

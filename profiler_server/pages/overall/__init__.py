@@ -195,7 +195,7 @@ def _list_stats(rank: RankRun, steps: Steps) -> tuple[Stat, ...]:
     around = f"standard deviation {format_duration(spread.std)}; {count}" if spread and spread.std else count
     rate = measure_throughput(steps.table)
     wait = next((phase.share_frac for phase in steps.phases if phase.name == "data_wait"), None)
-    known = tells_waits(rank.manifest, int(read_integers(steps.table, "data_wait_ns").sum()))
+    known = tells_waits(rank.manifest.is_trace, int(read_integers(steps.table, "data_wait_ns").sum()))
     cost = rank.manifest.overhead
     return (
         Stat(f"Mean {noun}" if steps.summary.count > 1 else f"The only {noun}", mean, around, "steps"),
