@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 NAME = "report"
 EXAMPLE = "profiler-server report runs/digits"
+PATIENCE_S = 30.0
+"""How long runs of a base directory that were never read are read for the history."""
 
 
 def command(
@@ -58,7 +60,8 @@ def command(
     from profiler_server.report import Reporting, build_report, is_empty
     from profiler_server.report.text import render_text
 
-    opened = find_run(run, find_base_dir(base_dir, context))
+    base = find_base_dir(base_dir, context)
+    opened = find_run(run, base)
     if rank is not None:
         opened.rank(rank)  # fails where there is none, and names those that there are
     workers = choose_readers(opened, jobs, dask)
@@ -74,10 +77,28 @@ def command(
         raise UsageError("--redact leaves names out of the file that --html FILE writes; give both")
     with show_progress(f"Reading {opened.path.name}") as on_progress:
         report = build_report(opened, rank, Reporting(workers, on_progress))
+        report["history"] = find_history(opened, base) if base is not None else None
     if is_empty(report) and report["warnings"]:
         raise RunError(f"nothing of {opened.path} can be reported: {report['warnings'][0]}")
     text = json.dumps(report, indent=1, ensure_ascii=False) if as_json else render_text(report, opened, rank)
     typer.echo(text, nl=as_json)
+
+
+def find_history(run: Run, base_dir: Path) -> dict[str, Any] | None:
+    """Return the last change of level in the runs of this script below a base directory; None where there is none, or
+    too many runs that were never read."""
+    from profiler_server.analysis.compare.history import find_last_change
+    from profiler_server.report.history import report_history
+    from profiler_server.store.catalog import Catalog
+
+    catalog = Catalog(base_dir)
+    try:
+        listing = catalog.list_runs(PATIENCE_S)
+    finally:
+        catalog.close()
+    entry = next((entry for entry in listing.runs if entry.path.resolve() == run.path.resolve()), None)
+    found = find_last_change(listing.runs, entry.id) if entry is not None and not listing.unread else None
+    return report_history(*found) if found is not None else None
 
 
 def choose_readers(run: Run, jobs: int | None, dask: str | None) -> Workers:

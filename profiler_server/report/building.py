@@ -69,6 +69,7 @@ def build_report(run: Run, rank: int | None = None, how: Reporting = ALONE) -> d
         "slow_collective": report_slow_call(run),
         "what_if": report_what_if(run, warnings),
         "hang": report_hang(run),
+        "history": None,
         "overhead": _report_overhead(run),
         "warnings": list(dict.fromkeys([*_collect_warnings(run), *warnings])),
     }

@@ -20,6 +20,7 @@ from profiler_server.diagnosis.failure_sentences import recall_failure
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_ranks, describe_stop, describe_unread
 from profiler_server.format import format_duration, format_number_of, format_phase_shares, format_ranks, format_share
+from profiler_server.report.history import render_history
 from profiler_server.report.stacks import render_stacks
 
 _MOST_HELD, _MOST_SLOW = 5, 5
@@ -39,6 +40,7 @@ def render_text(report: dict[str, Any], run: Run, rank: int | None = None) -> st
         report["hang"]["sentence"]
         if report["hang"] and report["hang"]["cause"] not in ("standing", "ended")
         else say_verdict(run, rank),
+        render_history(report["history"]),
         *(_render_rank(each, run) for each in report["ranks"]),
         _render_comparison(run),
         _render_suggestions(report, run, rank),

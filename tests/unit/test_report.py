@@ -173,6 +173,12 @@ SHAPE: dict[str, Any] = {
         **dict.fromkeys(("sentence", "group", "name"), str),
         **dict.fromkeys(("number", "count", "bytes", "steps", "transfer_ns", "expected_ns"), int),
     },
+    "history": {
+        OPTIONAL: True,
+        "since": str,
+        **dict.fromkeys(("before_ns", "after_ns", "before", "after"), int),
+        **dict.fromkeys(("change_frac", "chance"), float),
+    },
     "what_if": {
         OPTIONAL: True,
         **dict.fromkeys(("slowdown", "waste_frac", "discrepancy_frac"), NUMBER),

@@ -53,18 +53,37 @@ def find_run_changes(newest_first: Sequence[RunEntry], shown: Container[str]) ->
 
     A history is what `previous_id` leads through: the runs of one script and name stem that have steps.
     """
+    found: dict[str, LevelChange] = {}
+    for history in _list_histories(newest_first):
+        if any(run.id in shown for run in history):
+            found |= {history[change.at].id: change for change in _find_changes(history)}
+    return found
+
+
+def find_last_change(newest_first: Sequence[RunEntry], run_id: str) -> tuple[str, LevelChange] | None:
+    """Return the change that a run is the first after, or the last one before it, with the id of the run that begins it."""
+    for history in _list_histories(newest_first):
+        place = next((at for at, run in enumerate(history) if run.id == run_id), None)
+        if place is not None:
+            changes = [change for change in _find_changes(history) if change.at <= place]
+            return (history[changes[-1].at].id, changes[-1]) if changes else None
+    return None
+
+
+def _list_histories(newest_first: Sequence[RunEntry]) -> list[list[RunEntry]]:
     histories: dict[str, list[RunEntry]] = {}
     for run in reversed(newest_first):
         if run.headline.step_p50_ns:
             history = histories.pop(run.previous_id, []) if run.previous_id is not None else []
             history.append(run)
             histories[run.id] = history
-    found: dict[str, LevelChange] = {}
-    for history in histories.values():
-        if len(history) >= 2 * LEAST_SIDE and any(run.id in shown for run in history):
-            medians = tuple(run.headline.step_p50_ns or 0.0 for run in history)
-            found |= {history[change.at].id: change for change in find_level_changes(medians)}
-    return found
+    return list(histories.values())
+
+
+def _find_changes(history: Sequence[RunEntry]) -> tuple[LevelChange, ...]:
+    if len(history) < 2 * LEAST_SIDE:
+        return ()
+    return find_level_changes(tuple(run.headline.step_p50_ns or 0.0 for run in history))
 
 
 @lru_cache(1000)

@@ -9,7 +9,12 @@ import pytest
 
 from collector.format.intervals import Floats
 from collector.format.schema.manifest import RunManifest
-from profiler_server.analysis.compare.history import MOST_RUNS, find_level_changes, find_run_changes
+from profiler_server.analysis.compare.history import (
+    MOST_RUNS,
+    find_last_change,
+    find_level_changes,
+    find_run_changes,
+)
 from profiler_server.store.headline import Headline, RunEntry
 
 
@@ -70,3 +75,14 @@ def test_histories_of_scripts_are_told_apart_and_runs_without_steps_are_in_none(
     newest_first = entries[::-1]
     assert list(find_run_changes(newest_first, {"a-11", "b-11"})) == ["a-6"]
     assert find_run_changes(newest_first, {"b-11"}) == {}
+
+
+def test_a_run_is_told_the_change_that_it_begins_or_the_last_one_before_it() -> None:
+    levels = make_history(64e6, 70e6, 60e6, runs=8)
+    entries = [make_entry(f"a-{at}", level, f"a-{at - 1}" if at else None) for at, level in enumerate(levels)]
+    newest_first = entries[::-1]
+    told = {at: find_last_change(newest_first, f"a-{at}") for at in (7, 8, 15, 16, 23)}
+    assert told[7] is None
+    assert [told[at] and told[at][0] for at in (8, 15, 16, 23)] == ["a-8", "a-8", "a-16", "a-16"]  # type: ignore[index]
+    assert told[23] == ("a-16", find_run_changes(newest_first, {"a-0"})["a-16"])
+    assert find_last_change(newest_first, "b-0") is None
