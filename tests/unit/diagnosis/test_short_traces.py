@@ -65,5 +65,5 @@ def test_nothing_found_in_few_steps_is_said_of_a_trace_and_of_a_run_that_it_was_
     found = [diagnose(open_run(run.path), run.ranks[0]) for run in (trace, short)]
     assert [entry.suggestions for entry in found] == [(), ()]
     assert found[0].silence.startswith("Nothing was found in these few steps")
-    assert found[1].silence == "Advice needs 20 steady steps; this run has 2."
+    assert found[1].silence == "Advice needs 20 steady steps; this run has 4."
     assert ["torch.profiler.schedule" in entry.abstained[0].how for entry in found] == [True, False]
