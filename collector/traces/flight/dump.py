@@ -11,6 +11,7 @@ from collector.traces.call import find_element_bytes
 from collector.traces.flight.values import read_number, read_text
 
 _RANK = re.compile(r"(\d{1,9})\D*$")
+_MOST_PATH = 4096
 _NUMBERS = re.compile(r"\d{1,9}")
 _MOST_RANKS = 1_000_000
 _MOST_ENTRIES = 1_000_000
@@ -83,7 +84,7 @@ def read_dump(value: Any, file_name: str) -> Dump:
     config = told if isinstance(told, dict) else {}
     status = value.get("pg_status")
     done = {
-        str(group): read_number(entry.get("last_completed_collective"), -1)
+        read_text(group): read_number(entry.get("last_completed_collective"), -1)
         for group, entry in (status.items() if isinstance(status, dict) else ())
         if isinstance(entry, dict)
     }
@@ -91,7 +92,7 @@ def read_dump(value: Any, file_name: str) -> Dump:
     match = _RANK.search(file_name)
     return Dump(
         rank=int(match[1]) if match else None,
-        version=str(value.get("version", ""))[:20],
+        version=read_text(value.get("version"))[:20],
         groups={read_text(name): _read_ranks(entry) for name, entry in config.items()},
         labels=_read_labels(value["entries"]),
         entries=entries,
@@ -102,12 +103,12 @@ def read_dump(value: Any, file_name: str) -> Dump:
 
 def _read_entered(entries: list[Any], status: Mapping[Any, Any]) -> dict[str, int]:
     """Return the newest collective of each group, by the group's name; a status has its number on this rank only."""
-    names = {str(entry.get("pg_id", "")): _read_group(entry) for entry in entries}
+    names = {read_text(entry.get("pg_id")): _read_group(entry) for entry in entries}
     names.setdefault("0", "0")  # the group of all ranks, which is made first
     found = {
-        names[str(number)]: read_number(entry.get("last_enqueued_collective"), -1)
+        names[read_text(number)]: read_number(entry.get("last_enqueued_collective"), -1)
         for number, entry in status.items()
-        if str(number) in names and isinstance(entry, dict)
+        if read_text(number) in names and isinstance(entry, dict)
     }
     return {name: number for name, number in found.items() if number >= 0}
 
@@ -119,8 +120,8 @@ def _read_entry(entry: Any, at: int, done: Mapping[str, int]) -> Entry:
     sequence = read_number(entry.get("p2p_seq_id" if is_p2p else "collective_seq_id", entry.get("seq_id")), -1)
     if sequence < 0:
         raise DumpError(f"entry {at} has no sequence number")
-    group, state = _read_group(entry), str(entry.get("state", ""))
-    number = str(entry.get("pg_id", ""))
+    group, state = _read_group(entry), read_text(entry.get("state"))
+    number = read_text(entry.get("pg_id"))
     # Gloo notes no state, but drops a call from its watch once it has ended.
     is_completed = (
         state == "completed" or bool(entry.get("retired")) or (not is_p2p and sequence <= done.get(number, -1))
@@ -163,7 +164,9 @@ def _read_labels(entries: list[Any]) -> dict[str, str]:
 def _read_ranks(entry: Any) -> tuple[int, ...]:
     """Read the ranks of a group, which the dump tells as text: "[0, 1]"."""
     told = entry.get("ranks", "") if isinstance(entry, dict) else ""
-    numbers = [int(number) for number in _NUMBERS.findall(told if isinstance(told, str) else str(told)[:100_000])]
+    numbers = [int(number) for number in _NUMBERS.findall(told)] if isinstance(told, str) else []
+    if isinstance(told, list):
+        numbers = [rank for number in told[:_MOST_RANKS] if (rank := read_number(number, -1)) >= 0]
     return tuple(sorted(set(numbers)))[:_MOST_RANKS]
 
 
@@ -195,8 +198,9 @@ def _find_place(frames: Any) -> str:
     for frame in frames[:200] if isinstance(frames, list) else ():
         if not isinstance(frame, dict):
             continue
-        path = str(frame.get("filename", ""))
-        if path and not _OWN_CODE.search(path[:2000]):
+        told = frame.get("filename")
+        path = told[-_MOST_PATH:] if isinstance(told, str) else ""
+        if path and not _OWN_CODE.search(path):
             name = path.replace("\\", "/").rsplit("/", 1)[-1]
             return f"{read_text(name)}:{read_number(frame.get('line'), 0)} in {read_text(frame.get('name', ''))}"
     return ""

@@ -14,5 +14,9 @@ def read_number(value: Any, absent: int) -> int:
 
 
 def read_text(value: Any) -> str:
-    """Return the beginning of a text, or of a number as text; "" for anything else."""
-    return str(value)[:MOST_TEXT] if isinstance(value, (str, int)) else ""
+    """Return the beginning of a text, or of a number of up to 62 bits as text; "" for anything else.
+
+    Python refuses to spell numbers of thousands of digits, and spells lists that share their items without a bound.
+    """
+    is_number = isinstance(value, int) and abs(value) < 1 << 62
+    return str(value)[:MOST_TEXT] if isinstance(value, str) or is_number else ""
