@@ -274,6 +274,9 @@ UPDATE_FRAC = 0.10
 OUTSIDE_FRAC = 0.10
 """Share of the usual step outside of the known calls."""
 
+LOOPED_FRAC = 0.20
+"""Share of the step that loops over rows take; of less than that a window cannot tell how much is left without them."""
+
 CHECKPOINT_FRAC = 0.05
 """Share of the steps' time in saving."""
 

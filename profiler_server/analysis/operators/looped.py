@@ -30,12 +30,15 @@ _FUSED_RECURRENT = "aten::mkldnn_rnn_layer"
 """What goes over time by itself, and calls no operator for each step."""
 _LAYERS = ("aten::linear", "aten::matmul", "aten::conv1d", "aten::conv2d", "aten::conv3d")
 """Operators whose first input is what goes through the network, samples first."""
+_POINTWISE = tuple(f"aten::{name}" for name in ("add", "sub", "mul", "div", "tanh", "sigmoid", "relu", "gelu", "silu"))
 _OF_ROWS_FRAC = 0.75
 """Operators that are called at least so often for each row belong to the loop; a condition may leave some rows out."""
 _FLOPS_PER_S, _BYTES_PER_S = 60e9, 10e9
 """What one core does when many rows are worked on together: products, and the rest."""
 _CALL_NS, _PYTHON_NS = 2_000, 500
 """What one call of an operator costs the host beside its arithmetic, and the Python around it."""
+_LEAST_SEEN_FRAC = 0.5
+"""Of what a window shows of the loop beside its work: each call is longer there by what recording it costs."""
 _LARGE_CALL_NS = 30_000
 """Where the arithmetic is not known, a call of the loop that takes longer is taken to work for the rest of it."""
 _KEYS = ("phase", "name", "input_shapes")
@@ -110,7 +113,7 @@ def find_looped_rows(
         tuple(dict.fromkeys(group.name for group in often)),
         tuple(_measure(phase, phases_ns[phase], groups, looped) for phase in LOOPED_PHASES),
         _is_free(taken, looped, batch_size),
-        rows != batch_size and _holds_batches(often, batch_size or 0),
+        _holds_batches(often, rows, batch_size or 0),
     )
 
 
@@ -131,9 +134,18 @@ def _is_of_some(group: _Group, rows: int) -> bool:
     return bool(group.shapes) and all(len(shape) == 1 and shape[0] <= rows for shape in group.shapes)
 
 
-def _holds_batches(groups: Sequence[_Group], batch_size: int) -> bool:
+def _holds_batches(groups: Sequence[_Group], rows: int, batch_size: int) -> bool:
+    """Say whether whole batches go through layers in the loop, or where it goes over something else, through anything."""
     firsts = {shape[0] for group in groups for shape in group.shapes if len(shape) > 1}
-    return batch_size > 1 and batch_size in firsts
+    return batch_size > 1 and (
+        batch_size in _find_leading(groups, _LAYERS) or (rows != batch_size and batch_size in firsts)
+    )
+
+
+def _find_leading(groups: Sequence[_Group], names: Sequence[str]) -> set[int]:
+    """Return how long the first dimensions are of what goes into these operators, where it has several."""
+    inputs = (group.shapes[0] for group in groups if group.name in names and group.shapes)
+    return {shape[0] for shape in inputs if len(shape) > 1}
 
 
 def _read_groups(rank: RankRun, micro_batches: int) -> list[_Group]:
@@ -187,7 +199,7 @@ def _may_take_columns(group: _Group) -> bool:
 
 
 def _is_free(taken: Sequence[_Group], looped: Sequence[_Group], batch_size: int | None) -> bool:
-    leading = {group.shapes[0][0] for group in looped if group.name in _LAYERS and len(group.shapes[0]) > 1}
+    leading = _find_leading(looped, _POINTWISE)
     return any(
         (group.name == "aten::index" or group.shapes[0][0] == batch_size)
         and not (_may_take_columns(group) and group.shapes[0][0] in leading)
@@ -208,4 +220,7 @@ def _measure(phase: str, phase_ns: float, groups: Sequence[_Group], looped: Sequ
     # Of a backward, what writes whole tensors of gradients for one row each goes as well: only its products remain.
     work_ns = sum(group.work_ns for group in loop if group.flops or phase == "forward")
     left_ns = work_ns + len(loop) * _CALL_NS
-    return LoopedPhase(phase, *(max(phase_ns - part_ns - left_ns, 0.0) for part_ns in (most_ns, least_ns)))
+    seen_ns = sum(group.least_ns + _PYTHON_NS * group.calls for group in loop)
+    low_ns = min(phase_ns - most_ns, work_ns + _LEAST_SEEN_FRAC * (seen_ns - work_ns))
+    high_ns = min(phase_ns - least_ns, seen_ns)
+    return LoopedPhase(phase, max(low_ns - left_ns, 0.0), max(high_ns - left_ns, 0.0))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from profiler_server.analysis.operators.looped import LoopedRows
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
-from profiler_server.diagnosis.limits import MIN_GAIN_FRAC, OUTSIDE_FRAC
+from profiler_server.diagnosis.limits import LOOPED_FRAC, MIN_GAIN_FRAC
 from profiler_server.diagnosis.named import find_dominant, find_in_phases, name_call
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import OPERATORS_PAGE
@@ -25,7 +25,7 @@ def _judge(case: Case) -> Finding | None:
     ):  # a device's times have to say what the host holds up
         return None
     least_ns, usual_ns, _ = _measure(looped)
-    is_much = usual_ns >= OUTSIDE_FRAC * step_ns and least_ns >= MIN_GAIN_FRAC * step_ns
+    is_much = usual_ns >= LOOPED_FRAC * step_ns and least_ns >= MIN_GAIN_FRAC * step_ns
     return _write(case, looped) if is_much else None
 
 
@@ -48,7 +48,7 @@ def _write(case: Case, looped: LoopedRows) -> Finding:
         measured=f"Rows are taken out of a tensor one after the other, and a {noun} calls {format_count(round(looped.calls))} operators "
         f"for them ({', '.join(looped.names[:_MOST_NAMED])}). What all these calls cost before they compute is about "
         f"{format_duration(usual_ns)} of {format_duration(step_ns)} ({format_share(usual_ns / step_ns)}).",
-        threshold=f"At least {format_share(OUTSIDE_FRAC)} of the {noun}, and surely {format_share(MIN_GAIN_FRAC)}.",
+        threshold=f"At least {format_share(LOOPED_FRAC)} of the {noun}, and surely {format_share(MIN_GAIN_FRAC)}.",
         advice="Give whole tensors to modules, losses and metrics: they take all rows in one call. Pad rows of different lengths "
         "and mask what was padded; compare pairs with broadcasting or torch.cdist; take gradients of single rows with torch.func.vmap. If a row needs the result of the one before, a loop is "
         "right, and torch.compile or a fused layer such as torch.nn.GRU makes it shorter.",

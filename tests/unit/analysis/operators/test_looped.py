@@ -34,10 +34,20 @@ def test_what_one_call_saves_is_the_phase_less_its_other_operators_and_the_work(
     assert (found.rows, found.calls, found.is_free, found.holds_batches) == (32, 96, True, False)
     assert found.names == ("aten::linear", "aten::select")
     forward, backward = found.phases
-    # Of 20 ms the call that stacks and its Python are no loop, what a call takes over 30 us is work, and two calls are left.
-    assert forward.low_ns == pytest.approx((20 - 0.0725 - (16.0 - 0.96) - 0.004) * MS)
-    assert forward.high_ns == pytest.approx((20 - 0.07 - (16.0 - 0.96) - 0.004) * MS)
-    assert backward.low_ns < backward.high_ns == pytest.approx((36 - 3.97 - 0.002) * MS)
+    # Seen are 16.1 ms and 64 times Python; 15.04 of it, over 30 us a call, are work, and half of the rest is sure. Two calls stay.
+    assert forward.low_ns == pytest.approx((0.5 * (16.132 - 15.04) - 0.004) * MS)
+    assert forward.high_ns == pytest.approx((16.132 - 15.04 - 0.004) * MS)
+    assert backward.low_ns == pytest.approx((0.5 * 30.016 - 0.002) * MS)
+    assert backward.high_ns == pytest.approx((30.016 - 0.002) * MS)
+
+
+def test_a_loop_takes_no_more_than_other_operators_leave_of_the_phase(tmp_path: Path) -> None:
+    others = ("forward", "aten::mm", "[[64,64],[64,64]]", 1, 12.0)
+    found = find(tmp_path, call_operators(*ONE_BY_ONE[:1], ("forward", "aten::mul", "[[64],[64]]", 640, 19.0), others))
+    assert found is not None
+    forward = found.phases[0]
+    assert forward.low_ns == pytest.approx((20 - 11.97 - 0.0025 - 0.004) * MS)
+    assert forward.high_ns == pytest.approx((20 - 11.97 - 0.004) * MS)
 
 
 def test_arithmetic_that_is_known_stays(tmp_path: Path) -> None:
@@ -46,7 +56,7 @@ def test_arithmetic_that_is_known_stays(tmp_path: Path) -> None:
     assert flops is not None
     assert moved is not None
     for found in (flops, moved):
-        assert found.phases[0].high_ns == pytest.approx((20 - 2 * 1.0 - 0.004) * MS)
+        assert found.phases[0].high_ns == pytest.approx((16.132 - 2 * 1.0 - 0.004) * MS)
 
 
 def test_the_shortest_of_several_steps_counts(tmp_path: Path) -> None:
@@ -123,27 +133,29 @@ def test_samples_may_get_gradients_one_by_one(batch_size: int, is_loop: bool, tm
 
 
 @pytest.mark.parametrize(
-    ("shape", "count", "layer", "is_free"),
+    ("shape", "count", "name", "inputs", "told"),
     [
-        ([32, 20, 8], 32, [[1, 8], [8, 8]], True),
-        ([32, 32, 8], 32, [[1, 8], [8, 8]], True),
-        ([32, 32, 8], 32, [[32, 8], [8, 8]], False),  # as many steps in time as samples
-        ([32, 60, 8], 60, [[32, 8], [8, 8]], None),
-        ([32, 20, 8], 40, [[32, 8], [8, 8]], False),
-        ([32, 32], 992, [[32], [8, 32]], True),  # pairs
+        ([32, 20, 8], 32, "linear", [[1, 8], [8, 8]], "free"),
+        ([32, 32, 8], 32, "linear", [[8], [32, 8]], "free"),
+        ([32, 32, 8], 32, "linear", [[32, 8], [8, 8]], "nothing"),  # as many steps in time as samples
+        ([32, 32, 8], 32, "mul", [[32, 8], [32, 8]], "rows"),
+        ([32, 60, 8], 60, "mul", [[32, 8], [32, 8]], "nothing"),
+        ([32, 20, 8], 40, "mul", [[32, 8], [32, 8]], "rows"),
+        ([32, 48], 96, "matmul", [[32, 20, 8], [8, 8]], "nothing"),
+        ([32, 32], 992, "sub", [[32], [32]], "free"),  # pairs
     ],
 )
 def test_columns_are_not_taken_for_rows(
-    shape: list[int], count: int, layer: list[list[int]], is_free: bool | None, tmp_path: Path
+    shape: list[int], count: int, name: str, inputs: list[list[int]], told: str, tmp_path: Path
 ) -> None:
     found = find(
         tmp_path,
         call_operators(
             ("forward", "aten::select", json.dumps([shape, [], []]), count, 1.0),
-            ("forward", "aten::linear", json.dumps(layer), count, 9.0),
+            ("forward", f"aten::{name}", json.dumps(inputs), count, 9.0),
         ),
     )
-    assert (None if found is None else found.is_free) == is_free
+    assert told == ("nothing" if found is None or found.holds_batches else "free" if found.is_free else "rows")
 
 
 @pytest.mark.parametrize(("batch_size", "rows"), [(64, 64), (8, 40)])

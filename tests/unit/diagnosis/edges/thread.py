@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from collector.format.schema.manifest import Overhead
+from profiler_server.analysis.operators.looped import LoopedPhase, LoopedRows
 from profiler_server.analysis.steps.compiles import CompileEvents
 from profiler_server.analysis.steps.interruptions import Held, Interruptions
 from profiler_server.diagnosis.facts import Case
@@ -42,9 +43,15 @@ def updating(share: float) -> Case:
     return make.with_manifest(make.with_share(base(), "optimizer", share), facts=optimizers)
 
 
+def looping(share: float) -> Case:
+    phase = LoopedPhase("forward", share * base().steps.mean_ns, share * base().steps.mean_ns)
+    return make.with_steps(base(), looped=LoopedRows(32, 640.0, ("aten::select",), (phase,), True, False))
+
+
 EDGES: Mapping[str, Edge] = {
     "UPDATE_FRAC": Edge(0.10, lambda x: make.speaks(updating(x), "optimizer_loop")),
     "OUTSIDE_FRAC": Edge(0.10, lambda x: make.speaks(make.split_step(base(), tail=x), "python_gap")),
+    "LOOPED_FRAC": Edge(0.20, lambda x: make.speaks(looping(x), "rows_in_loop")),
     "CHECKPOINT_FRAC": Edge(0.05, lambda x: make.speaks(saving(x), "checkpoint_stall")),
     "GC_FRAC": Edge(0.05, lambda x: make.speaks(make.with_rows(base(), gc_ns=x * 64e6), "gc_pauses")),
     "MIN_RECOMPILES": Edge(2, lambda x: make.speaks(recompiled(whole(x), 0.1), "recompiles")),
