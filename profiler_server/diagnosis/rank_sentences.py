@@ -21,6 +21,7 @@ from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_n
 from profiler_server.analysis.ranks.slow_calls import SlowCall, find_slow_call
 from profiler_server.analysis.ranks.stopped import recall_stop
 from profiler_server.analysis.ranks.stragglers import HeavyStage, Judgement, Straggler
+from profiler_server.analysis.ranks.strangers import Strangers
 from profiler_server.analysis.ranks.turns import Handover, Rotation
 from profiler_server.format import format_bytes, format_duration, format_share, shorten_middle
 
@@ -167,6 +168,8 @@ def _describe_usual(judged: Judgement, noun: str) -> str:
     straggler = judged.straggler
     if judged.apart_ns:
         return _describe_apart(judged.apart_ns)
+    if judged.strangers is not None:
+        return _describe_strangers(judged.strangers)
     if straggler is None:
         return "Only one rank has figures, so there is nothing to compare it with."
     if judged.heavy_stage is not None:
@@ -213,6 +216,17 @@ def _describe_apart(apart_ns: Mapping[int, int]) -> str:
         f"The ranks do not leave their collectives together: from the first to the last that they share, rank {least} needs "
         f"{format_duration(apart_ns[least])} and rank {most} {format_duration(apart_ns[most])}. They may be of different "
         "jobs, so it is not said who waits for whom."
+    )
+
+
+def _describe_strangers(found: Strangers) -> str:
+    why = "they leave them at other moments, however their clocks are set"
+    if found.by == "bytes":
+        why = "their messages have other sizes"
+    return (
+        f"{format_ranks_named(found.ranks).capitalize()} cannot have been in the collectives of "
+        f"{format_ranks_named(found.others)}: {why}. They may be of different jobs, so it is not said who waits for whom. "
+        "Import each job by itself."
     )
 
 
@@ -319,7 +333,7 @@ def describe_communication(
     parts = []
     late = count_late(rows)
     matched = sum(late.values())
-    if matched and (judged is None or (judged.source == "steps" and not judged.apart_ns)):
+    if matched and (judged is None or (judged.source == "steps" and not judged.are_apart)):
         rank = max(late, key=lambda number: late[number])
         waits = {row.rank: 0 for row in rows}
         for row in rows:

@@ -82,7 +82,7 @@ def report_judgement(run: Run, warnings: list[str]) -> dict[str, Any] | None:
     with Edge(lambda error: warnings.append(f"the ranks cannot be compared: {type(error).__name__}: {error}"[:300])):
         ranks = summarize_ranks(run)
         judged, noun = judge_run(run, ranks), find_noun(ranks)
-        if judged.straggler is not None:
+        if judged.straggler is not None or judged.are_apart:
             words = {"sentence": describe_straggler(judged, noun), "evidence": describe_evidence(judged, noun)}
             found.append({**words, "ranks_read": len(ranks), **_spell_out(dataclasses.asdict(judged))})
         if len(run.ranks) > len(ranks):

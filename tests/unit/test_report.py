@@ -163,6 +163,7 @@ SHAPE: dict[str, Any] = {
         "apart_ns": (dict, type(None)),
         "pause": (dict, type(None)),
         "handover": (dict, type(None)),
+        "strangers": (dict, type(None)),
         "garbage": (dict, type(None)),
         "stages": int,
         "transfer_ns": (int, type(None)),

@@ -11,6 +11,7 @@ import numpy as np
 from collector.format.intervals import Ints, Mask
 from profiler_server.analysis.ranks.calls import Calls
 from profiler_server.analysis.ranks.clocks import ONE_CLOCK_NS, Alignment, align_clocks, measure_spread
+from profiler_server.analysis.ranks.strangers import Shared, Strangers, find_strangers
 from profiler_server.analysis.ranks.together import find_whole
 
 LEAST_HELD_NS = 20_000
@@ -36,7 +37,7 @@ class Matched:
     `call` numbers the collectives. `begin_ns` is when the rank began to wait and `end_ns` when it left, on its own
     clock; `arrival_ns` and `left_ns` are the same on one clock for the ranks of a group, where `is_clocked`.
     `apart_ns` is how long the ranks of a group need from their first to their last meeting, where that tells that they
-    were not in them together: their calls are not matched.
+    were not in them together: their calls are not matched, nor those of `strangers`.
     """
 
     ranks: tuple[int, ...]
@@ -58,6 +59,7 @@ class Matched:
     clock: Clock = "one"
     clock_residual_ns: float = 0.0
     apart_ns: Mapping[int, int] = field(default_factory=dict)
+    strangers: Strangers | None = None
 
     @property
     def waiting_ns(self) -> Ints:
@@ -74,7 +76,7 @@ class Matched:
 class Meetings:
     """The meetings that the ranks of one group have in common, in the order of time: (ranks, meetings).
 
-    `rows` are places in `Matched.ranks`, `call` numbers of calls. Times are on each rank's own clock; `alignment` puts
+    `rows` are places in `Matched.ranks`, `call` numbers of calls, `places` those of (ranks, meetings) in all calls. Times are on each rank's own clock; `alignment` puts
     them on that of the first row, None where the clocks are one or cannot be aligned.
     """
 
@@ -83,6 +85,7 @@ class Meetings:
     step: Ints
     begin_ns: Ints
     end_ns: Ints
+    places: Ints
     alignment: Alignment | None = None
 
     @property
@@ -157,6 +160,7 @@ def _put_on_one_clock(found: Matched, meets: Mask, one_clock: bool) -> Matched:
     meetings: list[Meetings] = []
     residuals: list[float] = []
     apart: dict[int, int] = {}
+    strangers: Strangers | None = None
     alone = np.zeros(len(found.call), np.bool_)
     commons = [_find_common(found, np.flatnonzero((group_of == group) & meets)) for group in range(len(names))]
     is_one_job = _meet_in_most(found, commons)
@@ -166,6 +170,10 @@ def _put_on_one_clock(found: Matched, meets: Mask, one_clock: bool) -> Matched:
         mine = group_of == group
         if not is_one_job and (differing := _find_apart(found, common)):
             apart |= differing
+            alone |= mine
+            continue
+        if (unlike := find_strangers(_share(found, common))) is not None:
+            strangers = strangers or unlike
             alone |= mine
             continue
         alignment = _choose_alignment(common, one_clock)
@@ -179,13 +187,25 @@ def _put_on_one_clock(found: Matched, meets: Mask, one_clock: bool) -> Matched:
             arrival[own], left[own] = (alignment.align(place, times[own]) for times in (arrival, left))
     clock: Clock = "aligned" if residuals else "one" if one_clock else "unknown"
     return replace(
-        _part_calls(found, meetings, alone) if apart else replace(found, meetings=tuple(meetings)),
+        _part_calls(found, meetings, alone) if apart or strangers else replace(found, meetings=tuple(meetings)),
         arrival_ns=arrival,
         left_ns=left,
         is_clocked=clocked,
         clock=clock,
         clock_residual_ns=max(residuals, default=0.0),
         apart_ns=apart,
+        strangers=strangers,
+    )
+
+
+def _share(found: Matched, common: Meetings) -> Shared:
+    places = common.places
+    return Shared(
+        ranks=tuple(found.ranks[row] for row in common.rows.tolist()),
+        name=tuple(found.kinds[kind][1] for kind in found.kind[places[0]].tolist()),
+        bytes=found.bytes[places],
+        begin_ns=found.end_ns[places] - found.duration_ns[places],
+        end_ns=common.end_ns,
     )
 
 
@@ -246,7 +266,7 @@ def _find_common(found: Matched, rows: Ints) -> Meetings | None:
         return None
     at = at[kept][:, shared]
     at = at[:, np.argsort(found.end_ns[at[0]], kind="stable")]
-    return Meetings(owners[kept], found.call[at[0]], found.step[at[0]], found.begin_ns[at], found.end_ns[at])
+    return Meetings(owners[kept], found.call[at[0]], found.step[at[0]], found.begin_ns[at], found.end_ns[at], at)
 
 
 def _join(arrays: Sequence[Any]) -> Any:

@@ -21,6 +21,7 @@ from profiler_server.analysis.ranks.collectives import match_ranks
 from profiler_server.analysis.ranks.lateness import Lateness, Source, measure_calls, measure_steps
 from profiler_server.analysis.ranks.ranks import OWN_PHASES, RankSummary
 from profiler_server.analysis.ranks.rare import weigh_longest
+from profiler_server.analysis.ranks.strangers import Strangers
 from profiler_server.analysis.ranks.together import StepsTogether, put_together
 from profiler_server.analysis.ranks.turns import (
     BEHIND_FRAC,
@@ -127,8 +128,14 @@ class Judgement:
     stages: int = 1
     heavy_stage: HeavyStage | None = None
     apart_ns: Mapping[int, int] | None = None
+    strangers: Strangers | None = None
     pause: Pause | None = None
     handover: Handover | None = None
+
+    @property
+    def are_apart(self) -> bool:
+        """The ranks cannot be of one job."""
+        return bool(self.apart_ns) or self.strangers is not None
 
     @property
     def gain_frac(self) -> float:
@@ -163,8 +170,9 @@ def _recall(ranks: Sequence[RankSummary]) -> tuple[Judgement, Lateness | None]:
 
 
 def _judge(ranks: Sequence[RankSummary]) -> tuple[Judgement, Lateness | None]:
-    if apart := match_ranks(ranks).apart_ns:
-        return Judgement(apart_ns=apart), None
+    matched = match_ranks(ranks)
+    if matched.apart_ns or matched.strangers:
+        return Judgement(apart_ns=matched.apart_ns or None, strangers=matched.strangers), None
     together = put_together({rank.rank: rank.together for rank in ranks})
     lateness = _choose(ranks, together)
     missing = tuple(rank.rank for rank in ranks if lateness is None or rank.rank not in set(lateness.ranks))

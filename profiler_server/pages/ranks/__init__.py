@@ -234,7 +234,7 @@ def _choose_tone(judged: Judgement) -> str:
     if (judged.straggler is not None and judged.straggler.is_slow) or judged.heavy_stage or judged.handover:
         return "bad"
     unsure = judged.straggler is not None and judged.straggler.is_unsure
-    is_open = unsure or judged.rotation or judged.pause or judged.is_hidden or judged.apart_ns
+    is_open = unsure or judged.rotation or judged.pause or judged.is_hidden or judged.are_apart
     return "watch" if is_open else "good"
 
 
@@ -261,7 +261,7 @@ def _list_notes(request: PageRequest, ranks: Sequence[RankSummary], judged: Judg
         notes.append(f"The run says that it has {format_number_of(world, 'rank')}; {len(request.ranks):,} are here.")
     if pending:
         notes.append(f"The device work of {format_number_of(pending, 'rank')} is still being read; reload in a moment.")
-    if judged.straggler is None and not judged.apart_ns:
+    if judged.straggler is None and not judged.are_apart:
         notes.append("Only one of the ranks has figures.")
     return tuple(notes)
 
