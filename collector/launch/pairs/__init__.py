@@ -76,7 +76,7 @@ def run_pairs(pairs: Pairs) -> int:
             return _compare(pairs, base, script, output)
     except Failed as error:
         _say(f"cannot tell: {error}")
-        _write_undecided(pairs, str(error))
+        _write_undecided(pairs, f"Cannot tell: {error}")
         return CANNOT_TELL
     except KeyboardInterrupt:
         _say("broken off")

@@ -190,9 +190,10 @@ def _find_mean(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> float:
 
 
 def _name_rank(runs: Sequence[RunTimes]) -> str:
-    """Say which rank of a job is judged; "" where every run has one."""
-    most = max((run.world_size for run in runs), default=1)
-    return f"rank {runs[0].rank} of {most:,}" if most > 1 else ""
+    """Say which rank of a job is judged; "" where runs have one, or are unlike: a caution says so."""
+    places = {(run.rank, run.world_size) for run in runs}
+    rank, most = places.pop() if len(places) == 1 else (0, 1)
+    return f"rank {rank} of {most:,}" if most > 1 else ""
 
 
 def _find_leading(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> PartChange | None:

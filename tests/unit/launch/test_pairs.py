@@ -105,7 +105,9 @@ def test_a_script_that_fails_on_one_side_leaves_nothing_and_says_why(checkout: P
     junit.write_text("that of an earlier build")
     done = run_launcher(checkout, "--against", "HEAD", "--junit", junit, "src/train.py")
     assert done.returncode == 2
-    assert "the planned failure" in (ElementTree.parse(junit).getroot().findtext("testcase/error") or "")
+    error = ElementTree.parse(junit).getroot().findtext("testcase/error") or ""
+    assert error.startswith("Cannot tell: the script failed as ")
+    assert "the planned failure" in error
     assert re.search(r"cannot tell: the script failed as (base|new) \(exit code 3\)", done.stderr)
     assert "the planned failure" in done.stderr
     assert "no file that git tracks differs from HEAD" in done.stderr

@@ -36,11 +36,14 @@ def test_another_batch_size_and_another_model_are_named_by_the_gate_and_by_compa
     assert judge([read_times(a)], [read_times(a)]).cautions == ("a was given twice",)
 
 
-def test_other_numbers_of_ranks_are_named_by_the_gate_with_the_rank_that_it_judges(tmp_path: Path) -> None:
+def test_other_numbers_of_ranks_are_named_by_the_gate_and_the_rank_that_it_judges_where_they_are_alike(
+    tmp_path: Path,
+) -> None:
     one, four = (open_run(build_run(tmp_path / str(ranks), RunPlan(ranks=ranks))) for ranks in (1, 4))
     verdict = judge([read_times(one)], [read_times(four)])
     assert verdict.cautions == ("different numbers of ranks: 1 and 4; compared is rank 0 of each",)
-    assert verdict.rank == "rank 0 of 4"
+    assert verdict.rank == ""
+    assert judge([read_times(four)], [read_times(four)]).rank == "rank 0 of 4"
     assert judge([read_times(one)], [read_times(one)]).rank == ""
     assert judge([read_times(four, 2)], [read_times(four, 2)]).rank == "rank 2 of 4"
 
