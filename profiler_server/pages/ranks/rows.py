@@ -246,7 +246,7 @@ def _write_behind(rank: RankSummary, own_ns: float, judged: Judgement) -> str:
     all, and that of the sentences."""
     straggler = judged.straggler
     if straggler is None or not rank.steps or not judged.step_ns:
-        return ""
+        return ABSENT
     if rank.rank == straggler.rank:
         return format_change(straggler.late_frac)
     return format_change((own_ns - straggler.others_ns) / judged.step_ns)

@@ -32,7 +32,7 @@ def list_stats(manifest: RunManifest, ranks: Sequence[RankSummary], judged: Judg
     where = f", on {format_number_of(hosts, 'host')}" if hosts else ""
     stats = [
         Stat("Ranks", format_count(len(known)), f"of {max(manifest.world_size, len(ranks)):,}{where}"),
-        Stat(f"Mean {noun}", format_duration(float(steps.mean())), f"{_span(steps)} over the ranks"),
+        Stat(f"Mean {noun}", format_duration(float(steps.mean())), _span(steps)),
     ]
     if straggler is not None:
         stats += _list_own(straggler, measure_own(known))
@@ -63,4 +63,5 @@ def _list_own(straggler: Straggler, own_ns: Mapping[int, float]) -> Iterator[Sta
 
 
 def _span(values: np.ndarray) -> str:
-    return f"{format_duration(float(values.min()))} to {format_duration(float(values.max()))}"
+    least, most = format_duration(float(values.min())), format_duration(float(values.max()))
+    return "the same on all ranks" if least == most else f"{least} to {most} over the ranks"

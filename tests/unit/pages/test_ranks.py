@@ -248,3 +248,20 @@ def test_a_job_that_says_that_it_has_one_rank_has_a_slow_one_all_the_same(tmp_pa
     layout.run_file(path).write_text(encode_manifest(manifest), encoding="utf-8")
     assert compare(path).sentence.startswith("Rank 3 holds 3 others up")
     assert "fixed_straggler" in {found.rule for found in diagnose(open_run(path), 0).suggestions}
+
+
+def test_ranks_whose_steps_read_the_same_have_no_range(tmp_path: Path) -> None:
+    notes = {stat.label: stat.note for stat in compare(build_ranks(tmp_path / "run", 4, slow=2)).stats}
+    assert notes["Mean step"] == "the same on all ranks"
+
+
+def test_the_card_of_the_slowest_rank_has_the_own_time_of_the_table(tmp_path: Path) -> None:
+    shown = compare(build_ranks(tmp_path / "run", 4, slow=2))
+    notes = {stat.label: stat.note for stat in shown.stats}
+    row = next(row for row in shown.table.rows if row.rank == 2)
+    assert notes["Slowest rank"] == f"{row.own} outside of collectives"
+
+
+def test_a_map_of_some_ranks_says_that_there_are_more(tmp_path: Path) -> None:
+    shown = compare(build_ranks(tmp_path / "run", ROWS_PER_PAGE + 2))
+    assert f"Shown are {ROWS_PER_PAGE} of {ROWS_PER_PAGE + 2} ranks" in shown.map.caption
