@@ -38,7 +38,7 @@ def recall_failure(run: Run) -> str:
     ended = _read_ended(run)
     own = [one for one in ended if not _LOST.search(one.by)]
     if not own:
-        return ""
+        return _say_cut_off(run, len(ended))
     first = min(own, key=lambda one: one.at_unix_ns)
     alike = [one for one in own if one.by == first.by]
     lost = len(ended) - len(own)
@@ -46,6 +46,24 @@ def recall_failure(run: Run) -> str:
     connection = f"; {_count(lost)} lost the connection to {whom}" if lost else ""
     by = shorten_middle(" ".join(first.by.split()), _LONGEST).rstrip(".")
     return f"The job was ended by {by} ({format_ranks_named([one.rank for one in alike])}){connection}."
+
+
+def _say_cut_off(run: Run, lost: int) -> str:
+    """Say that one rank was killed where the others lost it; of several that were, none is known to be the first."""
+    cut_off = [rank for rank in itertools.islice(run.ranks, MOST_RANKS) if _is_cut_off(run, rank)] if lost else []
+    if len(cut_off) != 1:
+        return ""
+    return (
+        f"Rank {cut_off[0]} was killed, or its machine lost: it left no error; {_count(lost)} lost the connection to it. "
+        "The log of the system tells whether its memory was full."
+    )
+
+
+def _is_cut_off(run: Run, rank: int) -> bool:
+    with contextlib.suppress(RunError):
+        found = run.read_rank(rank)
+        return found.state == "crashed" and not found.manifest.facts.get("ended_by")
+    return False
 
 
 def _count(ranks: int) -> str:

@@ -40,9 +40,11 @@ from profiler_server.analysis.operators.looped import find_looped_rows
 from profiler_server.analysis.operators.operators import find_dispatch_share, find_phase_shares
 from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
 from profiler_server.analysis.ranks.spread import count_parallel_devices, read_ddp
+from profiler_server.analysis.ranks.stragglers import Judgement
 from profiler_server.analysis.replay.reading import replay_rank
 from profiler_server.analysis.replay.results import Replayed
 from profiler_server.analysis.results import DeviceSummary
+from profiler_server.analysis.stacks.naming import NamedFunction
 from profiler_server.analysis.stacks.stacks import Stacks, read_stacks
 from profiler_server.analysis.steps.compiles import summarize_compiles
 from profiler_server.analysis.steps.interruptions import read_interruptions
@@ -338,14 +340,34 @@ def _measure_ranks(run: Run, own: int, facts: Mapping[str, Any]) -> Ranks:
         for rank in ranks
         if rank.steps and rank.rank != own
     )
+    judged = judge_run(run, ranks)
     return Ranks(
         max(run.manifest.world_size, len(run.ranks)),
         peers,
-        judge_run(run, ranks),
+        judged,
         read_ddp(facts),
         count_parallel_devices(facts),
         _is_sharded(ranks),
+        _find_culprit(run, judged, [rank.rank for rank in ranks if rank.steps]),
     )
+
+
+def _find_culprit(run: Run, judged: Judgement, ranks: Sequence[int]) -> NamedFunction | None:
+    """Return the function that most of what makes a rank late goes to; None where another rank spends that phase in it."""
+    slow = judged.straggler
+    if slow is None or not slow.is_slow or not slow.causes or slow.causes[0].name not in PHASE_NAMES:
+        return None
+    found = _find_dominant(run, slow.rank, slow.causes[0].name)
+    if found is None or found.caller:
+        return None
+    other = next((rank for rank in ranks if rank not in (slow.rank, *judged.also_slow)), None)
+    beside = _find_dominant(run, other, slow.causes[0].name) if other is not None else None
+    return None if beside is not None and beside.function == found.function else found
+
+
+def _find_dominant(run: Run, rank: int, phase: str) -> NamedFunction | None:
+    stacks = _read_stacks(run.read_rank(rank))
+    return None if stacks is None else stacks.phase(phase).dominant
 
 
 def _is_sharded(ranks: Sequence[RankSummary]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from profiler_server.analysis.ranks.spread import Ddp
 from profiler_server.analysis.ranks.stragglers import Judgement, Straggler
+from profiler_server.analysis.stacks.naming import NamedFunction
 
 _MOST_OF = 0.5
 
@@ -25,7 +26,8 @@ class Ranks:
     """The other ranks of the run, as far as they were read, and who waits for whom, as the Ranks page says it.
 
     `ddp` is None where DistributedDataParallel was not seen, `parallel_devices` those of nn.DataParallel. `is_sharded` says
-    that the ranks scatter gradients and gather parameters, as FSDP and DeepSpeed's ZeRO do.
+    that the ranks scatter gradients and gather parameters, as FSDP and DeepSpeed's ZeRO do. `culprit` is the function that
+    is most of what makes the slow rank late, where that is no part of the others' step.
     """
 
     world_size: int
@@ -34,6 +36,7 @@ class Ranks:
     ddp: Ddp | None = None
     parallel_devices: int = 0
     is_sharded: bool = False
+    culprit: NamedFunction | None = None
 
     @property
     def straggler(self) -> Straggler | None:

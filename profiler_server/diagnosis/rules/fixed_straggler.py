@@ -7,9 +7,11 @@ from dataclasses import replace
 from profiler_server.analysis.ranks.stragglers import Straggler
 from profiler_server.analysis.ranks.turns import BEHIND_FRAC
 from profiler_server.analysis.results import Evidence
+from profiler_server.analysis.stacks.words import spell_function
 from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import LEAST_OF_DELAY, MOST_OF_DELAY
+from profiler_server.diagnosis.named import name_call
 from profiler_server.diagnosis.what_if import mend_ranks
 from profiler_server.format import format_duration, format_share
 
@@ -47,6 +49,13 @@ def _judge(case: Case) -> Finding | None:
         tier="A",
         gain_range=(LEAST_OF_DELAY, MOST_OF_DELAY),
     )
+    if (culprit := case.ranks.culprit) is not None:
+        found = replace(
+            found,
+            title=f"{found.title}: {name_call(culprit)}",
+            advice=f"Most of what it does longer is {spell_function(culprit)}: take it out, do it less often, or give each "
+            "rank its part of it.",
+        )
     if judged.is_hidden:
         return found
     part = straggler.phase if case.manifest.rank == slow else "communication"

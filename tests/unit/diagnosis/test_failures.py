@@ -46,3 +46,15 @@ def test_a_long_error_is_shortened(tmp_path: Path) -> None:
     told = recall_failure(open_run(run))
     assert len(told) < 200
     assert "\n" not in told
+
+
+def test_a_rank_that_was_killed_is_named_where_the_others_lost_it(tmp_path: Path) -> None:
+    run = build_job(tmp_path / "job", LOST, "", LOST)
+    for rank in range(3):
+        edit_rank(run, rank, state="crashed")
+    told = recall_failure(open_run(run))
+    assert told.startswith(
+        "Rank 1 was killed, or its machine lost: it left no error; 2 other ranks lost the connection"
+    )
+    edit_rank(run, 2, facts={})  # two left nothing
+    assert recall_failure(open_run(run)) == ""

@@ -18,6 +18,7 @@ from profiler_server.report.brief import write_brief
 from tests.support.cases import PLANTED, build_case_run, plan_of
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import MS, build_run, build_steps
+from tests.support.stacks import in_phase, own
 
 
 def build_ranks(path: Path, behind_ms: float, noise_ms: float) -> Run:
@@ -65,9 +66,9 @@ def slow_loader(tmp_path: Path) -> Run:
     extra[2] += 30.0
     for rank in range(4):
         rows = build_steps(plan)
-        for row, own, last in zip(rows, extra[rank], extra.max(axis=0), strict=True):
-            row["data_wait_ns"] += int(own * MS)
-            row["communication_ns"] += int((last - own) * MS)
+        for row, ours, last in zip(rows, extra[rank], extra.max(axis=0), strict=True):
+            row["data_wait_ns"] += int(ours * MS)
+            row["communication_ns"] += int((last - ours) * MS)
         lay_end_to_end(rows)
         write_rows(run.rank(rank).folder, "steps", rows)
     return open_run(run.path)
@@ -146,3 +147,15 @@ def test_a_slow_rank_that_is_mended_leaves_the_others_their_work(tmp_path: Path)
     for rank in (0, 1):
         (found,) = (entry for entry in diagnose(run, rank).suggestions if entry.rule == "fixed_straggler")
         assert (found.predicted_low_ns or 0.0) >= 0.99 * straggler.others_ns
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_what_the_slow_rank_alone_does_is_named_and_what_all_do_is_not(tmp_path: Path, everywhere: bool) -> None:
+    run = build_ranks(tmp_path / "run", 30.0, 1.0)
+    rows = [in_phase("backward", 60, own("mine_pairs", 7)), in_phase("forward", 40, own("embed", 3))]
+    for rank in (0, 1) if everywhere else (1,):
+        write_rows(run.rank(rank).folder, "stacks", [{**row, "start_ns": 10**12} for row in rows])
+    title = "Rank 1 is slower than the other rank"
+    found = next(entry for entry in diagnose(open_run(run.path), 0).suggestions if entry.rule == "fixed_straggler")
+    assert found.title == (title if everywhere else f"{title}: mine_pairs()")
+    assert ("mine_pairs() at train.py:7" in found.advice) is not everywhere
