@@ -239,9 +239,20 @@ def _judge_lateness(ranks: Sequence[RankSummary], lateness: Lateness, together: 
     pause = None if is_hidden else find_pause(lateness, together, step_ns)
     if pause is not None:
         lateness, together = lateness.drop(pause.steps), together.drop(pause.steps)
-        step_ns -= pause.mean_ns
+        ranks = [_average_again(rank, together) for rank in ranks]
+        step_ns = float(np.mean([rank.step_ns for rank in ranks]))
     found = _judge_usual(ranks, lateness, together, step_ns)
     return replace(found, pause=pause, uneven_correlation=find_uneven_work(together), garbage=weigh_garbage(together))
+
+
+def _average_again(rank: RankSummary, together: StepsTogether) -> RankSummary:
+    """Return a rank with the means of the steps that are left."""
+    if rank.rank not in together.ranks or not len(together.step):
+        return rank
+    row = together.ranks.index(rank.rank)
+    phases = dict(zip(PHASE_NAMES, together.parts_ns[:, row].mean(axis=1).tolist(), strict=True))
+    own, step = float(together.own_ns[row].mean()), float(together.step_ns[row].mean())
+    return replace(rank, own_ns=own, step_ns=step, phases_ns=phases)
 
 
 def _judge_usual(

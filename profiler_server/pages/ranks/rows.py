@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.stragglers import Judgement
+from profiler_server.analysis.ranks.together import put_together
+from profiler_server.analysis.ranks.turns import Pause
 from profiler_server.analysis.results import DeviceTimes
 from profiler_server.format import ABSENT, format_change, format_count, format_duration, format_share, shorten_middle
 
@@ -139,7 +141,7 @@ def list_rows(
     order: Order, ranks: Sequence[RankSummary], judged: Judgement, devices: Mapping[int, DeviceTimes]
 ) -> RankTable:
     """List the ranks that are shown."""
-    own = measure_own(ranks)
+    own = measure_own(ranks, judged.pause)
     longest = max(own.values(), default=0.0)
     return RankTable(
         rows=tuple(_view(rank, judged, devices.get(rank.rank), own[rank.rank], longest) for rank in order.shown),
@@ -201,8 +203,15 @@ def _view_host(
     )
 
 
-def measure_own(ranks: Sequence[RankSummary]) -> dict[int, float]:
-    """Return what each rank works in the mean step, with what it does between steps and others do not."""
+def measure_own(ranks: Sequence[RankSummary], pause: Pause | None = None) -> dict[int, float]:
+    """Return what each rank works in the mean step, with what it does between steps and others do not.
+
+    Steps with a wait that is told by itself are left out.
+    """
+    if pause is not None:
+        together = put_together({rank.rank: rank.together for rank in ranks}).drop(pause.steps)
+        own = together.own_ns.mean(axis=1).tolist() if len(together.step) else []
+        return {rank.rank: rank.own_ns for rank in ranks} | dict(zip(together.ranks, own, strict=False))
     between = {rank.rank: float(rank.together.between_ns.mean()) for rank in ranks if len(rank.together.between_ns)}
     least = min(between.values(), default=0.0)
     return {rank.rank: rank.own_ns + between.get(rank.rank, least) - least for rank in ranks}

@@ -35,7 +35,7 @@ def list_stats(manifest: RunManifest, ranks: Sequence[RankSummary], judged: Judg
         Stat(f"Mean {noun}", format_duration(float(steps.mean())), _span(steps)),
     ]
     if straggler is not None:
-        stats += _list_own(straggler, measure_own(known))
+        stats += _list_own(straggler, measure_own(known, judged.pause))
     if judged.meetings and not judged.is_hidden:
         one = "collective" if judged.source == "collectives" else noun
         what = format_number_of(judged.meetings, one)

@@ -14,6 +14,7 @@ from profiler_server.analysis.ranks.calls import Calls
 from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
 from profiler_server.analysis.ranks.stragglers import Judgement, judge_ranks
 from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
+from profiler_server.pages.ranks.rows import measure_own
 from profiler_server.report.brief import write_brief
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import MS, RunPlan, build_run, build_steps
@@ -187,3 +188,18 @@ def test_collectives_in_which_nobody_waits_do_not_hide_who_is_waited_for(tmp_pat
     assert judged.straggler is not None
     assert (judged.straggler.rank, judged.straggler.is_slow) == (2, True)
     assert judged.straggler.gain_ns == pytest.approx(40 * MS, rel=0.05)
+
+
+def test_beside_a_long_wait_the_page_sets_the_other_steps_beside_each_other(tmp_path: Path) -> None:
+    later = np.zeros((3, STEPS))
+    later[1, 70] = 9_000.0
+    later[2] = 20.0
+    run = open_run(record(tmp_path / "run", later, "tail"))
+    ranks = summarize_ranks(run)
+    judged = judge_ranks(ranks)
+    own = measure_own(ranks, judged.pause)
+    assert own[1] == pytest.approx(own[0], abs=2 * MS)
+    assert own[2] - own[0] == pytest.approx(20 * MS, abs=2 * MS)
+    assert judged.straggler is not None
+    assert judged.straggler.own_ns - judged.straggler.others_ns == pytest.approx(20 * MS, abs=2 * MS)
+    assert judged.straggler.phase_ns < 60 * MS
