@@ -92,7 +92,6 @@ class StepMachine(RowKeeper):
         self._collective_start = 0
 
     def feed(self, words: Iterable[int]) -> None:
-        """Take in more words."""
         for word in words:
             code, payload = word & ~PAYLOAD_MASK, word & PAYLOAD_MASK
             if code <= codes.LAST_TIMED:
@@ -339,9 +338,12 @@ class StepMachine(RowKeeper):
             self.state.probed = bool(value)
             if self._row is not None and self._closes_next is None:
                 self._row.probed = self._row.probed or bool(value)
-        elif self._row is None:
-            return
-        elif code == codes.STEP_ENDED:
+        elif self._row is not None:
+            self._feed_row(self._row, code, value)
+
+    def _feed_row(self, row: Row, code: int, value: int) -> None:
+        """Take in a value that belongs to a row that has begun."""
+        if code == codes.STEP_ENDED:
             self._close_at_update(value)
         elif code == codes.SPLIT_FETCHES:
             self._split_at_fetches(value)
@@ -349,14 +351,14 @@ class StepMachine(RowKeeper):
             self._split_at_updates(value)
         elif code == codes.SPLIT_BACKWARDS:
             self._split_at_backwards(value)
-        elif code == codes.SAMPLES and self._row.fetches:
-            self._row.counters.samples += value
-            self._row.fetches[-1] = self._row.fetches[-1]._replace(samples=value)
+        elif code == codes.SAMPLES and row.fetches:
+            row.counters.samples += value
+            row.fetches[-1] = row.fetches[-1]._replace(samples=value)
         elif code == codes.NOT_COUNTED:
-            self._row.counted = False
+            row.counted = False
         elif code == codes.NO_GRAD:
-            self._row.counters.no_grad += 1
-            self._row.graphs = max(self._row.graphs - 1, 0)
+            row.counters.no_grad += 1
+            row.graphs = max(row.graphs - 1, 0)
             self._tell_head(value)
         elif code == codes.REDUCED:
             self._add_reduction(value)

@@ -8,42 +8,32 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import json
 import logging
-import os
 import shutil
 import time
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from collector.edge import Edge, log_failure
+from collector.edge import log_failure
 from collector.format import parts
 from collector.format.schema.errors import StepscopeError
 from collector.format.schema.layout import RANK_FILE, RUN_FILE, events_path, table_parts_folder
-from collector.format.schema.manifest import (
-    Device,
-    Loader,
-    RankManifest,
-    Signal,
-    Warn,
-    Window,
-    encode_manifest,
-)
+from collector.format.schema.manifest import Warn, encode_manifest
 from collector.format.schema.reading import read_small_text
 from collector.format.schema.tables import TABLES
 from collector.format.schema.wording import format_number_of
 from collector.format.schema.writing import replace_text, sync_file, sync_folder, sync_parents
 from collector.notes import WORDS_FILE, Notes, read_notes, save_copy
-from collector.plugins import find_plugins
 from collector.ring.words import is_finished
-from collector.sidecar import assemblers as room
-from collector.sidecar.assembler import Assembler
-from collector.sidecar.cost import find_mean_step, measure_overhead
+from collector.sidecar.assembly import Assembly, lack_memory
+from collector.sidecar.cost import find_mean_step
 from collector.sidecar.losses import spell_problem
+from collector.sidecar.rank_manifest import build_manifest, read_signals
 
 FLUSH_S = 3.0
 """How often what is new is written to the disk, and waited for."""
@@ -68,7 +58,6 @@ class Recorder:
         self.notes = read_notes(rank_folder)
         self.problem: OSError | None = None
         self._log = log
-        self._failed: dict[str, str] = {}
         self._pending: dict[str, list[pa.Table]] = {}
         self._dropped = 0
         self._next_part: dict[str, int] = {}
@@ -81,14 +70,7 @@ class Recorder:
         self._recorded_until_ns: int | None = None
         self._mean_step_ns: float | None = None
         self._cpu_at_start = time.process_time()
-        self._assemblers: dict[str, Assembler] = {}
-        for kind in find_plugins(room, "ASSEMBLER"):
-            self._create(kind)
-        if log is not None:
-            for name in list(self._assemblers):
-                self._call(name, "attach", log)
-        for name in list(self._assemblers):
-            self._call(name, "listen", self._assemblers)
+        self._assembly = Assembly(rank_folder, self.notes.clock, log)
         self._take_over()
 
     @property
@@ -100,9 +82,9 @@ class Recorder:
 
     def poll(self) -> None:
         """Take in what is new; write it when the last write is a while ago."""
-        for table, rows in self._collect("poll"):
-            for name in list(self._assemblers):
-                self._call(name, "watch", table, rows)
+        made = self._assembly.poll()
+        self._hold(made)
+        self._assembly.watch(made)
         if time.monotonic() - self._flushed >= self._flush_s:
             self.flush()
 
@@ -111,7 +93,7 @@ class Recorder:
 
         Until the very end the last checkpoint stands, and what it was made from: who takes over makes the rest again.
         """
-        self._collect("finish")
+        self._hold(self._assembly.finish())
         self.problem = None
         if not (self._write_pending() or self._write_pending()):  # once more: it may have been for a moment
             self._write_manifest("recording")
@@ -141,9 +123,9 @@ class Recorder:
 
     def _keeps_events(self) -> bool:
         """Say whether what the tables were made from stays: it was asked for, or something could not be read from it."""
-        if self.notes.options.get("keep_events") or self._failed:
+        if self.notes.options.get("keep_events") or self._assembly.failed:
             return True
-        return any(signal.state == "failed" for signal in _read_all(Signal, self._describe().get("signals", ())))
+        return any(signal.state == "failed" for signal in read_signals(self._describe()))
 
     def flush(self) -> None:
         """Write what is pending, then the checkpoint, then rank.json, all of it to the disk. What fails is `problem`."""
@@ -152,8 +134,7 @@ class Recorder:
         self._anchor()
         self._sync_log()
         if self._write_pending(durable=True) and self._save_notes() and self._save_checkpoint():
-            for name in list(self._assemblers):
-                self._call(name, "release")
+            self._assembly.release()
             self._merge()
         self._write_manifest("recording")
         self._flushed = time.monotonic()
@@ -196,45 +177,13 @@ class Recorder:
             _log.debug("stepscope: %s", error)
         return self.notes
 
-    def _create(self, kind: Any) -> None:
-        name = kind.__module__.rpartition(".")[2]
-        with self._shielded(name):
-            self._assemblers[name] = kind(self.rank_folder, self.notes.clock)
-
-    def _call(self, name: str, method: str, *args: Any) -> Any:
-        """Call an optional method of an assembler; one that raises is switched off."""
-        function = getattr(self._assemblers[name], method, None)
-        if function is not None:
-            with self._shielded(name):
-                return function(*args)
-        return None
-
-    def _shielded(self, name: str) -> Edge:
-        """Return the edge of an assembler: one that fails takes no other table away."""
-        return Edge(partial(self._fail, name))
-
-    def _fail(self, name: str, error: Exception) -> None:
-        if isinstance(error, MemoryError):
-            # No fault of the assembler's: another process may have the memory, and go on from the last checkpoint.
-            raise _lack_memory() from error
-        _log.warning("stepscope: the assembler %s failed and is switched off", name, exc_info=error)
-        self._failed[name] = f"Making its tables failed: {error!r}. The other tables are not affected."
-        self._assemblers.pop(name, None)
-
-    def _collect(self, method: str) -> list[tuple[str, pa.Table]]:
-        made: list[tuple[str, pa.Table]] = []
-        for name in list(self._assemblers):
-            made += (self._call(name, method) or {}).items()
-        for table, rows in list(made):
-            for name in list(self._assemblers):
-                made += (self._call(name, "derive", table, rows) or {}).items()
-        made = [(table, rows) for table, rows in made if rows.num_rows]
+    def _hold(self, made: Iterable[tuple[str, pa.Table]]) -> None:
+        """Keep rows until they are written, as many as there is room for."""
         for table, rows in made:
             self._pending.setdefault(table, []).append(rows)
             if table == "steps":
                 self._recorded_until_ns = rows["start_ns"][-1].as_py() + rows["duration_ns"][-1].as_py()
         self._bound_pending()
-        return made
 
     def _bound_pending(self) -> None:
         total = sum(rows.num_rows for tables in self._pending.values() for rows in tables)
@@ -261,9 +210,8 @@ class Recorder:
         return True
 
     def _save_checkpoint(self) -> bool:
-        states = {name: self._call(name, "checkpoint") or {} for name in list(self._assemblers)}
         saved = {"parts": self._next_part, "dropped": self._dropped, "until_ns": self._recorded_until_ns}
-        text = json.dumps({**saved, "states": states})
+        text = json.dumps({**saved, "states": self._assembly.checkpoint()})
         return self._try_replace(events_path(self.rank_folder) / CHECKPOINT_FILE, text)
 
     def _merge(self) -> None:
@@ -290,24 +238,15 @@ class Recorder:
             for path in folder.glob("*.parquet") if folder.is_dir() else ():
                 if path.stem.isdigit() and int(path.stem) >= self._next_part.get(table, 0):
                     path.unlink(missing_ok=True)
-        for name, state in saved["states"].items():
-            if name in self._assemblers and state:
-                self._call(name, "restore", state)
+        self._assembly.restore(saved["states"])
 
     def _join(self, table: str) -> None:
         with log_failure("the parts of %s stay as they are", table):  # they are read just as well
-            is_revised = any(table in assembler.revises for assembler in self._assemblers.values())
-            revise = (lambda rows: self._revise(table, rows)) if is_revised else None
+            revise = partial(self._assembly.revise, table) if self._assembly.may_revise(table) else None
             parts.join_parts(self.rank_folder, table, revise)
 
-    def _revise(self, table: str, rows: pa.Table) -> pa.Table:
-        for name in list(self._assemblers):
-            revised = self._call(name, "revise", table, rows)
-            rows = rows if revised is None else revised
-        return rows
-
     def _write_manifest(self, state: str, ended_unix_ns: int | None = None) -> None:
-        manifest = build_manifest(self.read_notes(), self._describe(), self._failed, self._cpu_frac())
+        manifest = build_manifest(self.read_notes(), self._describe(), self._assembly.failed, self._cpu_frac())
         manifest = dataclasses.replace(
             manifest,
             state=state,  # type: ignore[arg-type]
@@ -330,20 +269,13 @@ class Recorder:
             return False
 
     def _note(self, what: str, error: OSError | MemoryError) -> None:
-        self.problem = error if isinstance(error, OSError) else _lack_memory()
+        self.problem = error if isinstance(error, OSError) else lack_memory()
         _log.warning("stepscope: %s is not written: %s", what, self.problem)
 
     def _describe(self) -> dict[str, Any]:
-        """Join what the assemblers say: lists one after the other, mappings into one, losses summed."""
-        fields: dict[str, Any] = {"warnings": [], "mean_step_ns": self._mean_step_ns}
-        for name in list(self._assemblers):
-            for key, value in (self._call(name, "describe") or {}).items():
-                if isinstance(value, dict):
-                    fields[key] = {**fields.get(key, {}), **value}
-                elif isinstance(value, (list, tuple)):
-                    fields[key] = [*fields.get(key, []), *value]
-                else:
-                    fields[key] = fields.get(key, 0) + value if key == "events_lost" else value
+        """Return what the assemblers say of the rank, and what the recorder knows."""
+        fields: dict[str, Any] = {"mean_step_ns": self._mean_step_ns, **self._assembly.describe()}
+        fields.setdefault("warnings", [])
         if self._dropped:
             text = f"Dropped: {format_number_of(self._dropped, 'row')} that could not be written (is the disk full?)."
             fields["warnings"].append(Warn("rows_dropped", text))
@@ -354,52 +286,3 @@ class Recorder:
     def _cpu_frac(self) -> float | None:
         elapsed = time.monotonic() - self._started
         return (time.process_time() - self._cpu_at_start) / elapsed if elapsed > 1.0 else None
-
-
-def _lack_memory() -> OSError:
-    return OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-
-
-def build_manifest(
-    notes: Notes, described: dict[str, Any], failed: dict[str, str], cpu_frac: float | None
-) -> RankManifest:
-    """Make rank.json of what the trainer noted and what the assemblers describe."""
-    signals = {name: Signal(name, **entry) for name, entry in notes.signals.items()}  # type: ignore[arg-type]
-    signals |= {signal.name: signal for signal in _read_all(Signal, described.get("signals", ()))}
-    signals |= {name: Signal(name, "failed", reason) for name, reason in failed.items()}
-    warnings = {code: Warn(code, text) for code, text in notes.warnings.items()}
-    warnings |= {warn.code: warn for warn in _read_all(Warn, described.get("warnings", ()))}
-    windows = tuple(_read_all(Window, described.get("windows", ())))
-    loaders = tuple(_read_all(Loader, [*notes.loaders, *described.get("loaders", ())]))
-    return RankManifest(
-        rank=notes.rank,
-        host=notes.host,
-        pid=notes.pid,
-        pid_started=notes.pid_started,
-        state="recording",
-        started_unix_ns=notes.started_unix_ns,
-        heartbeat_unix_ns=time.time_ns(),
-        devices=tuple(_read_all(Device, notes.devices)),
-        loaders=loaders,
-        signals=tuple(signals.values()),
-        overhead=measure_overhead(notes.overhead, described, windows, cpu_frac),
-        windows=windows,
-        warnings=tuple(warnings.values()),
-        events_lost=int(described.get("events_lost", 0)),
-        forward_start=notes.points.get("forward_start"),
-        backward_end=notes.points.get("backward_end"),
-        point_source=notes.points.get("point_source"),
-        cpu_count=notes.cpu_count,
-        usable_cores=notes.usable_cores,
-        torch_threads=notes.torch_threads,
-        facts={**notes.facts, **described.get("facts", {})},
-    )
-
-
-def _read_all(kind: Any, entries: Any) -> list[Any]:
-    """Make dataclasses of mappings, ignoring what they do not declare; what is one already stays."""
-    names = {entry.name for entry in dataclasses.fields(kind)}
-    return [
-        kind(**{key: value for key, value in entry.items() if key in names}) if isinstance(entry, dict) else entry
-        for entry in entries
-    ]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FILE_LINES = 500
+FILE_LINES = 450  # 400 is what CONTRIBUTING.md asks for; a table of declarations may be somewhat longer
 FUNCTION_LINES = 60
 PARAMETERS = 6
 # Edges where anything may come; everywhere else `collector.edge.Edge` is the edge, or the errors are named.

@@ -13,8 +13,8 @@ from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.analysis.what_if.result import WhatIf
 from profiler_server.report.building import build_report
+from tests.support.report_shape import SHAPE, check
 from tests.support.traces import SAMPLES
-from tests.unit.test_report import SHAPE, check
 
 CARRIED = Path(__file__).parent / "traces" / "pipeline_job.parquet"
 LARGE = SAMPLES.parent / "straggler" / "trace-AR.parquet"

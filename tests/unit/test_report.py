@@ -21,200 +21,9 @@ from profiler_server.report.brief import write_brief
 from profiler_server.report.text import NOTHING_PAYS, render_text
 from tests.support.cases import PLANTED, build_case_run
 from tests.support.machines import build_ranks
+from tests.support.report_shape import check_report
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, build_steps
 from tests.support.stacks import in_phase, in_stage, library, own, write_stacks
-
-OPTIONAL = "optional"
-NUMBER = (int, float)
-TIMES = dict.fromkeys(("total_ns", "computation_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns"), int)
-STACK_PART = {
-    "name": str,
-    "samples": int,
-    "functions": [
-        {
-            **dict.fromkeys(("function", "caller", "file"), str),
-            **dict.fromkeys(("line", "samples"), int),
-            **dict.fromkeys(("share_frac", "low_frac", "high_frac"), NUMBER),
-            "is_own_line": bool,
-        }
-    ],
-}
-SHAPE: dict[str, Any] = {
-    "schema_version": int,
-    "run": {
-        **dict.fromkeys(("id", "name", "state", "source", "host", "created"), str),
-        "is_recovered": bool,
-        "world_size": int,
-        "torch": (str, type(None)),
-        "devices": [str],
-    },
-    "ranks": [
-        {
-            "rank": int,
-            "completeness": (str, type(None)),
-            "steps": {
-                "count": int,
-                "first": int,
-                "last": int,
-                "excluded": [int],
-                "duration_ns": dict.fromkeys(
-                    ("count", "mean", "std", "min", "p50", "p90", "p95", "p97", "p99", "p999", "max"), int
-                ),
-                "percentiles_missing": (str, type(None)),
-            },
-            "outliers": [{"step": int, "duration_ns": int, "ratio": NUMBER, "cause": str, "text": str}],
-            "interruptions": [
-                {
-                    **dict.fromkeys(("kind", "name"), str),
-                    "reason": (str, type(None)),
-                    **dict.fromkeys(("count", "total_ns", "longest_ns"), int),
-                }
-            ],
-            "phases": [{"name": str, "mean_ns": int, "share_frac": NUMBER}],
-            "categories": {
-                OPTIONAL: True,
-                **dict.fromkeys(
-                    ("kernel", "memcpy", "memset", "communication", "runtime", "dataloader", "cpu_exec", "other"), int
-                ),
-            },
-            "device": {
-                OPTIONAL: True,
-                **TIMES,
-                "steps_ns": int,
-                "linked_only": TIMES,
-                **dict.fromkeys(
-                    ("utilization_frac", "sm_efficiency_frac", "occupancy_frac", "tensor_core_frac"),
-                    (*NUMBER, type(None)),
-                ),
-                "idle_causes_ns": dict.fromkeys(("host_wait", "kernel_wait", "other"), int),
-            },
-            "operators": [
-                {
-                    **dict.fromkeys(("name", "type"), str),
-                    **dict.fromkeys(("count", "total_ns", "self_ns", "device_total_ns", "device_self_ns"), int),
-                }
-            ],
-            "kernels": [{"name": str, **dict.fromkeys(("count", "total_ns", "mean_ns", "min_ns", "max_ns"), int)}],
-            "queues": [
-                {
-                    "name": str,
-                    "capacity": int,
-                    **dict.fromkeys(("mean_depth", "usage_frac", "empty_frac"), NUMBER),
-                    "samples": int,
-                }
-            ],
-            "stacks": {
-                OPTIONAL: True,
-                "phases": [STACK_PART],
-                "stages": [{**STACK_PART, "loader": (int, type(None))}],
-            },
-            "probe": {
-                OPTIONAL: True,
-                **dict.fromkeys(("step_ns", "low_ns", "high_ns", "steps", "rounds", "cost_ns"), int),
-                "receiving_ns": (int, type(None)),
-            },
-            "loaders": [{"loader": int, "dataset": str, "num_workers": int, "feeds_steps": bool}],
-            "stages": [
-                {
-                    "name": str,
-                    **dict.fromkeys(("replicas", "count", "mean_ns"), int),
-                    **dict.fromkeys(("busy_frac", "input_wait_frac", "output_wait_frac"), (*NUMBER, type(None))),
-                    "loader": (int, type(None)),
-                }
-            ],
-        }
-    ],
-    "bound_by": {
-        "kind": str,
-        "stage": (str, type(None)),
-        "share_frac": (*NUMBER, type(None)),
-        "confidence_frac": NUMBER,
-        "confidence": str,
-    },
-    "suggestions": [
-        {
-            **dict.fromkeys(("rule", "title", "severity", "measured", "threshold", "advice", "change", "fix"), str),
-            **dict.fromkeys(("predicted_step_ns", "predicted_low_ns", "predicted_high_ns"), (int, type(None))),
-            "evidence": [{"page": str, "query": str, "text": str}],
-            "settings": dict,
-            "shortens": [str],
-            "saved_per_step_frac": NUMBER,
-        }
-    ],
-    "abstained": [{"rule": str, "missing": str, "how": str}],
-    "hang": {OPTIONAL: True, **dict.fromkeys(("sentence", "cause", "group", "name"), str)},
-    "judgement": {
-        OPTIONAL: True,
-        **dict.fromkeys(("sentence", "evidence", "source"), str),
-        **dict.fromkeys(("ranks_read", "meetings", "steps", "step_ns"), int),
-        "straggler": {
-            **dict.fromkeys(("rank", "others", "own_ns", "others_ns", "phase_ns", "phase_others_ns", "gain_ns"), int),
-            **dict.fromkeys(("behind_frac", "late_frac", "last_frac"), NUMBER),
-            **dict.fromkeys(("is_slow", "is_unsure"), bool),
-            "phase": str,
-            "causes": [{"name": str, "excess_ns": int, "share_frac": NUMBER}],
-            "longest": (list, type(None)),
-        },
-        "rotation": (dict, type(None)),
-        **dict.fromkeys(("blame_ns", "last_frac"), (dict, type(None))),
-        **dict.fromkeys(("least_frac", "uneven_correlation"), (*NUMBER, type(None))),
-        **{name: [int] for name in ("residual_ns", "left_out", "also_slow")},
-        "is_hidden": bool,
-        "apart_ns": (dict, type(None)),
-        "pause": (dict, type(None)),
-        "handover": (dict, type(None)),
-        "strangers": (dict, type(None)),
-        "garbage": (dict, type(None)),
-        "stages": int,
-        "transfer_ns": (int, type(None)),
-        "heavy_stage": (dict, type(None)),
-    },
-    "slow_collective": {
-        OPTIONAL: True,
-        **dict.fromkeys(("sentence", "group", "name"), str),
-        **dict.fromkeys(("number", "count", "bytes", "steps", "transfer_ns", "expected_ns"), int),
-    },
-    "history": {
-        OPTIONAL: True,
-        "since": str,
-        **dict.fromkeys(("before_ns", "after_ns", "before", "after"), int),
-        **dict.fromkeys(("change_frac", "chance"), float),
-    },
-    "what_if": {
-        OPTIONAL: True,
-        **dict.fromkeys(("slowdown", "waste_frac", "discrepancy_frac"), NUMBER),
-        **dict.fromkeys(("by_operation", "by_rank", "mend_rank_gain_ns"), dict),
-        "by_stage": (dict, type(None)),
-        **dict.fromkeys(("worker_share", "stage_share"), (*NUMBER, type(None))),
-        "method": str,
-    },
-    "overhead": {
-        "training_thread_ns_per_step": int,
-        "share_frac": NUMBER,
-        "how": str,
-        "training_thread_low_ns_per_step": (int, type(None)),
-        "training_thread_high_ns_per_step": (int, type(None)),
-    },
-    "warnings": [str],
-}
-
-
-def check(value: Any, shape: Any, where: str = "report") -> None:
-    """Compare a value with a shape: the same keys and no others, the same types all the way down."""
-    if isinstance(shape, dict):
-        if value is None and shape.get(OPTIONAL):
-            return
-        assert isinstance(value, dict), where
-        assert set(value) == set(shape) - {OPTIONAL}, where
-        for name, inner in value.items():
-            check(inner, shape[name], f"{where}.{name}")
-    elif isinstance(shape, list):
-        assert isinstance(value, list), where
-        for entry in value:
-            check(entry, shape[0], f"{where}[]")
-    else:
-        assert isinstance(value, shape), f"{where} is {value!r}"
-        assert isinstance(value, bool) is (shape is bool), where
 
 
 @pytest.mark.parametrize(
@@ -222,7 +31,7 @@ def check(value: Any, shape: Any, where: str = "report") -> None:
 )
 def test_report_has_the_keys_that_others_rely_on(name: str, tmp_path: Path) -> None:
     report = json.loads(json.dumps(build_report(build_case_run(tmp_path / "run", PLANTED[name]))))
-    check(report, SHAPE)
+    check_report(report)
     assert report["suggestions"]
 
 
@@ -236,7 +45,7 @@ def test_the_functions_of_a_phase_and_a_stage_are_reported(tmp_path: Path) -> No
     ]
     run = open_run(write_stacks(build_run(tmp_path / "run"), rows))
     report = json.loads(json.dumps(build_report(run)))
-    check(report, SHAPE)
+    check_report(report)
     parts = {part["name"]: part for part in report["ranks"][0]["stacks"]["phases"]}
     assert [(entry["function"], entry["share_frac"]) for entry in parts["tail"]["functions"]] == [
         ("accuracy", 0.61),
@@ -385,7 +194,7 @@ def test_the_text_tells_how_much_of_the_step_the_ranks_are_held_in_collectives(t
 def test_the_report_says_who_holds_the_job_up_as_the_page_does(tmp_path: Path) -> None:
     run = open_run(build_ranks(tmp_path / "run", 4, slow=3))
     report = json.loads(json.dumps(build_report(run)))
-    check(report, SHAPE)
+    check_report(report)
     judged = report["judgement"]
     assert judged["sentence"].startswith("Rank 3 holds 3 others up 12.0 ms a step (15.0 %): data wait.")
     assert (judged["straggler"]["rank"], judged["straggler"]["phase"]) == (3, "data_wait")
