@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collector.format.schema.writing import replace_text
-from collector.frames.layout import Layout, find_layout, find_thread
+from collector.frames.discovery import find_layout, find_thread
+from collector.frames.layout import Layout
 from collector.frames.reading import StackReader
 
 _PREFIX, _SUFFIX = "frames-", ".json"

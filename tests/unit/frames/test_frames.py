@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.frames.layout import find_layout, find_thread
+from collector.frames.discovery import find_layout, find_thread
 from collector.frames.posting import TRAINER, post_thread, take_posts
 from collector.frames.reading import MOST_FRAMES, StackReader
 

@@ -1,0 +1,212 @@
+"""Where this interpreter keeps what a stack is made of, found by looking at a stack that is known.
+
+The fields differ from version to version. Instead of a list of versions, a process looks for the addresses of its own
+frames and code objects in its own memory, then reads its own stack with what it has found: if that is not exactly the
+stack that `sys._getframe` gives, there is no layout. Memory is read through /proc/self/mem, where a wrong address is an
+error and no crash.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from types import CodeType, FrameType
+
+from collector.frames.layout import DIRECT, WORD_BYTES, Layout, LayoutError, read_word
+from collector.frames.reading import StackReader
+
+_FRAME_BYTES = 160
+_THREAD_BYTES = 512
+_CODE_BYTES = 240
+_HOLDER_BYTES = 24
+_FRAME_OBJECT_WORDS = 6
+_LEAST_ADDRESS = 1 << 16
+_TAGS = ~3
+"""Python 3.14 keeps marks in the low bits of a reference."""
+_TEXT_STATE = 32
+
+
+@cache
+def find_layout() -> Layout:
+    """Return the layout of this process. LayoutError if it is not understood."""
+    if not sys.platform.startswith("linux"):
+        raise LayoutError("stacks are sampled on Linux only")
+    try:
+        memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise LayoutError(f"/proc/self/mem cannot be read: {error}") from None
+    try:
+        layout = _look(memory)
+        _check(memory, layout)
+        return layout
+    except (OSError, StopIteration, ValueError, AttributeError) as error:
+        raise LayoutError(f"Python {sys.version.split()[0]} is not understood: {error!r}") from None
+    finally:
+        os.close(memory)
+
+
+def find_thread() -> int:
+    """Return where the calling thread's state lies."""
+    ask = ctypes.pythonapi.PyThreadState_Get
+    ask.restype = ctypes.c_void_p
+    return int(ask() or 0)
+
+
+def _look(memory: int) -> Layout:
+    thread, holder = _find_top(memory)
+    code, previous, instruction, instructions = _call_nested(lambda: _find_frame(memory), 3)
+    own = (lambda: 0).__code__  # its qualified name is not its name
+    of_code = os.pread(memory, _CODE_BYTES, id(own))
+    kind_shift, ascii_shift = _find_text_bits(memory)
+    return Layout(
+        thread=thread,
+        holder=holder,
+        code=code,
+        previous=previous,
+        instruction=instruction,
+        instructions=instructions,
+        code_type=id(CodeType),
+        file=_find_word([of_code], [id(own.co_filename)]),
+        name=_find_word([of_code], [id(getattr(own, "co_qualname", own.co_name))]),
+        first_line=_find_number([of_code], [own.co_firstlineno]),
+        lines=_find_word([of_code], [id(own.co_linetable)]),
+        ascii_text=sys.getsizeof("") - 1,
+        wide_text=sys.getsizeof("\u0394") - 4,
+        kind_shift=kind_shift,
+        ascii_shift=ascii_shift,
+    )
+
+
+def _call_nested(action: Callable[[], tuple[int, int, int, int]], depth: int) -> tuple[int, int, int, int]:
+    # Not always at the same instruction, so that frames cannot be taken for one another.
+    if depth == 2:
+        return _call_nested(action, depth - 1)
+    return _call_nested(action, depth - 1) if depth else action()
+
+
+def _find_frame(memory: int) -> tuple[int, int, int, int]:
+    """Return the fields of a frame, by those that wait for this one."""
+    frames = list_frames(sys._getframe())[1:6]
+    places = [_locate(memory, frame) for frame in frames]
+    blocks = [os.pread(memory, _FRAME_BYTES, place) for place in places]
+    code = _find_word(blocks, [id(frame.f_code) for frame in frames], _TAGS)
+    previous = _find_word(blocks[:-1], places[1:])
+    if sys.version_info < (3, 11):
+        return code, previous, _find_number(blocks, [frame.f_lasti // 2 for frame in frames]), 0
+    begin = CodeType.__basicsize__
+    return code, previous, _find_word(blocks, [id(frame.f_code) + begin + frame.f_lasti for frame in frames]), begin
+
+
+def list_frames(frame: FrameType | None) -> list[FrameType]:
+    found = []
+    while frame is not None:
+        found.append(frame)
+        frame = frame.f_back
+    return found
+
+
+def _locate(memory: int, frame: FrameType) -> int:
+    """Return where a frame lies: the object itself before Python 3.11, else what the object points to."""
+    code = id(frame.f_code)
+    if sys.version_info < (3, 11):
+        return id(frame)
+    for offset in range(2, _FRAME_OBJECT_WORDS):
+        place = read_word(os.pread(memory, WORD_BYTES, id(frame) + offset * WORD_BYTES))
+        if place >= _LEAST_ADDRESS and not place % WORD_BYTES:
+            block = _try_read(memory, place, _FRAME_BYTES)
+            words = range(0, min(len(block), _FRAME_BYTES // 2), WORD_BYTES)
+            if place != id(frame.f_back) and any(read_word(block, at) & _TAGS == code for at in words):
+                return place
+    raise ValueError("frames")
+
+
+def _try_read(memory: int, address: int, size: int) -> bytes:
+    try:
+        return os.pread(memory, size, address)
+    except (OSError, OverflowError):
+        return b""
+
+
+def _find_word(blocks: Sequence[bytes], values: Sequence[int], mask: int = -1) -> int:
+    """Return the first place at which each block holds its value. StopIteration if there is none."""
+    pairs = list(zip(blocks, values, strict=True))
+    places = range(0, min(map(len, blocks)) - WORD_BYTES + 1, WORD_BYTES)
+    return next(at for at in places if all(read_word(block, at) & mask == value for block, value in pairs))
+
+
+def _find_number(blocks: Sequence[bytes], values: Sequence[int]) -> int:
+    """The same for numbers of 32 bits."""
+    pairs = list(zip(blocks, values, strict=True))
+    places = range(16, min(map(len, blocks)) - 3, 4)
+    return next(
+        at for at in places if all(int.from_bytes(block[at : at + 4], "little") == value for block, value in pairs)
+    )
+
+
+def _find_top(memory: int) -> tuple[int, int]:
+    """Return where a thread points to its newest frame: the places that are right at different depths of calls."""
+    found = _list_tops(memory)
+    found &= _list_tops_below(memory, 4)
+    found &= next(map(_list_tops, [memory]))  # through C
+    if not found:
+        raise ValueError("the newest frame of a thread")
+    return min(found, key=lambda place: (place[1] != DIRECT, place))
+
+
+def _list_tops_below(memory: int, depth: int) -> set[tuple[int, int]]:
+    return _list_tops_below(memory, depth - 1) if depth else _list_tops(memory)
+
+
+def _list_tops(memory: int) -> set[tuple[int, int]]:
+    """Return the places at which the thread's state, or what it points to, holds the address of this very frame."""
+    here = _locate(memory, sys._getframe())
+    state = os.pread(memory, _THREAD_BYTES, find_thread())
+    found = set()
+    for at in range(0, len(state) - WORD_BYTES + 1, WORD_BYTES):
+        value = read_word(state, at)
+        if value == here:
+            found.add((at, DIRECT))
+        elif value >= _LEAST_ADDRESS and not value % WORD_BYTES:
+            try:
+                held = os.pread(memory, _HOLDER_BYTES, value)
+            except (OSError, OverflowError):
+                continue
+            found |= {(at, place) for place in range(0, len(held) - 7, WORD_BYTES) if read_word(held, place) == here}
+    return found
+
+
+def _find_text_bits(memory: int) -> tuple[int, int]:
+    """Return where the state of a text says how wide its characters are, and whether it is ASCII."""
+    texts = ["".join(parts) for parts in (("stacks", "."), ("\u00e9", "t"), ("\u0394", "t"), ("\U0001f600", "t"))]
+    states = [int.from_bytes(os.pread(memory, 4, id(text) + _TEXT_STATE), "little") for text in texts]
+    kind = next(shift for shift in range(29) if [state >> shift & 7 for state in states] == [1, 1, 2, 4])
+    is_ascii = next(shift for shift in range(kind + 3, 32) if [state >> shift & 1 for state in states] == [1, 0, 0, 0])
+    return kind, is_ascii
+
+
+def _check(memory: int, layout: Layout) -> None:
+    """Read a stack of this thread and compare. ValueError if it is another one."""
+    reader = StackReader(os.dup(memory), layout, find_thread())
+
+    def compare(_: object = None) -> bool:
+        seen, frames = reader.read(), list_frames(sys._getframe())
+        if seen is None:
+            raise ValueError("the stack has no end")
+        known = [(id(frame.f_code), frame.f_lasti) for frame in frames]
+        # The first frames run while they are read; between the others may lie frames of the interpreter's own.
+        found = [place for place in seen if reader.describe(place[0]) is not None]
+        if [code for code, _ in found][-len(known) + 1 :] != [code for code, _ in known][1:]:
+            raise ValueError("the stack is another one")
+        if found[-len(known) + 2 :] != known[2:]:
+            raise ValueError("the instructions are others")
+        for frame in frames[1:]:
+            code, place = reader.describe(id(frame.f_code)), (frame.f_code.co_filename, frame.f_lineno)
+            if code is None or (code.file, code.find_line(frame.f_lasti)) != place:
+                raise ValueError("the names are others")
+        return True
+
+    compare()
+    all(map(compare, range(2)))
