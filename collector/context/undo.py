@@ -10,6 +10,12 @@ from collector.edge import log_failure
 _INHERITED = object()
 
 
+def stop_calling(callback: Callable[..., object], callbacks: list[Callable[..., Any]]) -> None:
+    """Take a callback out of those that are called; one that failed is out already."""
+    if callback in callbacks:
+        callbacks.remove(callback)
+
+
 class Undo:
     """Changes to other people's objects, each of which `restore` takes back exactly, the last one first."""
 

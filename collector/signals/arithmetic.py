@@ -19,6 +19,7 @@ import torch
 
 from collector.context.probing import FIRST_STEP
 from collector.context.signals import SignalContext
+from collector.context.undo import stop_calling
 
 CHUNK = 1 << 14
 """Numbers that are looked at together: so few that PyTorch computes with them on the calling thread alone."""
@@ -48,10 +49,8 @@ class ArithmeticSignal:
         context.boundaries.append(self._on_step)
 
     def remove(self) -> None:
-        if self._on_step in self._context.boundaries:
-            self._context.boundaries.remove(self._on_step)
-        if self._see_module in self._context.module_watchers:
-            self._context.module_watchers.remove(self._see_module)
+        stop_calling(self._on_step, self._context.boundaries)
+        stop_calling(self._see_module, self._context.module_watchers)
 
     def _see_module(self, module: Any) -> None:
         self._is_autocast = self._is_autocast or torch.is_autocast_enabled("cpu")

@@ -17,6 +17,7 @@ from torch._dynamo.eval_frame import skip_code
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from collector.context.signals import SignalContext
+from collector.context.undo import stop_calling
 from collector.edge import Edge, hide_frame
 from collector.format.phases import PHASE_PLACES
 from collector.ring.codes import DEVICE_PHASE, DEVICE_STEP
@@ -144,8 +145,7 @@ class DeviceSignal:
         self._is_measuring[0] = False
         self._marks.clear()
         self._waiting.clear()
-        if self._on_boundary in self._context.boundaries:
-            self._context.boundaries.remove(self._on_boundary)
+        stop_calling(self._on_boundary, self._context.boundaries)
         self._context.fail_signal(self.name, error)
 
 

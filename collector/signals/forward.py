@@ -19,6 +19,7 @@ from torch._dynamo.eval_frame import OptimizedModule, skip_code
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from collector.context.signals import SignalContext
+from collector.context.undo import stop_calling
 from collector.edge import Edge, hide_frame, log_failure
 from collector.ring.codes import FORWARD_END, FORWARD_START, NO_GRAD
 
@@ -97,8 +98,7 @@ class ForwardSignal:
     def _on_step(self, step: int) -> None:
         if step >= STEPS_OF_DISCOVERY:
             self._end_discovery()
-            if self._on_step in self._context.boundaries:
-                self._context.boundaries.remove(self._on_step)
+            stop_calling(self._on_step, self._context.boundaries)
 
     def _make_discovery_hooks(self) -> tuple[Any, Any]:
         log, depth, steps = self._context.log, self._depth, self._context.steps

@@ -16,6 +16,7 @@ import torch
 from torch._dynamo.eval_frame import skip_code
 
 from collector.context.signals import SignalContext
+from collector.context.undo import stop_calling
 from collector.edge import hide_frame
 from collector.ring.codes import BACKWARD_POINT, FORWARD_POINT
 
@@ -44,8 +45,8 @@ class PointsSignal:
             context.boundaries.append(self._on_step)
 
     def remove(self) -> None:
-        if getattr(self, "_context", None) and self._on_module in self._context.module_watchers:
-            self._context.module_watchers.remove(self._on_module)
+        if getattr(self, "_context", None):
+            stop_calling(self._on_module, self._context.module_watchers)
 
     def _on_module(self, module: Any) -> None:
         name = type(module).__name__

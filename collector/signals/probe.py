@@ -8,6 +8,7 @@ import torch
 
 from collector.context.probing import Prober, Process
 from collector.context.signals import SignalContext
+from collector.context.undo import stop_calling
 
 SEVERAL_RANKS = (
     "The run has several ranks: where one is held back, all wait for it, so the probe is for runs of one rank."
@@ -38,8 +39,7 @@ class ProbeSignal:
 
     def remove(self) -> None:
         prober = self._prober
-        if self._pass in self._context.fetch_gates:
-            self._context.fetch_gates.remove(self._pass)
+        stop_calling(self._pass, self._context.fetch_gates)
         failed = self._context.notes.signals[self.name]["state"] == "failed"
         if prober is not None and not failed and "probe" not in self._context.notes.facts:
             self._context.set_signal(self.name, "unavailable", prober.reason)

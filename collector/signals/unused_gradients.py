@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from collector.context.signals import SignalContext
+from collector.context.undo import stop_calling
 
 LOOK_AT_STEP = 30
 MOST_PARAMETERS = 20_000
@@ -33,10 +34,8 @@ class UnusedGradientsSignal:
         context.boundaries.append(self._on_step)
 
     def remove(self) -> None:
-        if self._on_step in self._context.boundaries:
-            self._context.boundaries.remove(self._on_step)
-        if self._see_module in self._context.module_watchers:
-            self._context.module_watchers.remove(self._see_module)
+        stop_calling(self._on_step, self._context.boundaries)
+        stop_calling(self._see_module, self._context.module_watchers)
         self._parameters.clear()
 
     def _see_module(self, module: Any) -> None:
