@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collector.format.intervals import Ints
+from profiler_server.analysis.operators.nesting import count_levels
 from profiler_server.analysis.replay.window import SET, Window
 
 
@@ -26,7 +27,7 @@ def split_thread(window: Window, track: int, end_ns: int) -> Segments:
     """
     rows = np.flatnonzero((window.track == track) & (window.kind > SET) & (window.end_ns > window.start_ns))
     starts, ends = window.start_ns[rows], np.minimum(window.end_ns[rows], end_ns)
-    depth = _count_depth(window.parent, rows)
+    depth = count_levels(window.parent, rows)
     times = np.concatenate([[window.first_ns], ends, starts])
     owner = np.concatenate([[-1], window.parent[rows], rows])
     is_start = np.repeat([0, 0, 1], [1, len(rows), len(rows)])
@@ -36,19 +37,3 @@ def split_thread(window: Window, track: int, end_ns: int) -> Segments:
     until = np.append(times[1:], end_ns)
     kept = until > times
     return Segments(times[kept], until[kept], owner[kept])
-
-
-def _count_depth(parent: Ints, rows: Ints) -> Ints:
-    depth = np.zeros(len(rows), np.int64)
-    above = parent[rows]
-    for _ in range(_DEEPEST):
-        inside = above >= 0
-        if not inside.any():
-            break
-        depth += inside
-        above = np.where(inside, parent[above], -1)
-    return depth
-
-
-_DEEPEST = 300
-"""Levels that are followed: damaged rows that name each other end there."""
