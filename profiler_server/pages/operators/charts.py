@@ -36,15 +36,7 @@ def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None
     whole = sum(part.time_ns for part in parts)
     if not whole:
         return None
-    slices = [
-        Slice(
-            shorten_middle(shorten_kernel(part.label) if state.group == "kernels" else part.label, 40),
-            part.time_ns,
-            _describe(part, state.chart),
-            "" if part.label != "Other" else "idle",
-        )
-        for part in parts
-    ]
+    slices = [_build_slice(part, state) for part in parts]
     side = "on the device" if group.measure == "device" else "on the host"
     what = "Time" if state.group == "kernels" else "Self time"
     figure = (
@@ -52,20 +44,13 @@ def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None
         if state.chart == "pie"
         else build_bars(slices, Axes(x_title="", y_title=what.lower()))
     )
-    known = _count_names(group, state.group)
-    which = (
-        f"the only {nouns.removesuffix('s')}"
-        if known == 1
-        else f"all {known} {nouns}"
-        if known <= TOP
-        else f"the {TOP} largest of {format_count(known)} {nouns}, the rest as Other"
-    )
+    noun = nouns.removesuffix("s")
     return Chart(
         id="operators",
-        title=f"{what} by {nouns.rstrip('s')}",
-        caption=f"{what} {side} of {which}. The parts sum to 100 %.",
+        title=f"{what} by {noun}",
+        caption=f"{what} {side} of {_tell_which(_count_names(group, state.group), nouns)}. The parts sum to 100 %.",
         figure=figure,
-        columns=(nouns.rstrip("s").capitalize(), "Calls", what, "Share"),
+        columns=(noun.capitalize(), "Calls", what, "Share"),
         rows=tuple(
             (
                 shorten_middle(p.label, 120),
@@ -77,6 +62,25 @@ def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None
         ),
         size="tall" if state.chart == "bar" or len(parts) > 10 else "medium",
     )
+
+
+def _build_slice(part: _Part, state: PageState) -> Slice:
+    name = shorten_kernel(part.label) if state.group == "kernels" else part.label
+    return Slice(
+        shorten_middle(name, 40),
+        part.time_ns,
+        _describe(part, state.chart),
+        "" if part.label != "Other" else "idle",
+    )
+
+
+def _tell_which(known: int, nouns: str) -> str:
+    """Return of which rows the chart is, where so many have a name."""
+    if known == 1:
+        return f"the only {nouns.removesuffix('s')}"
+    if known <= TOP:
+        return f"all {known} {nouns}"
+    return f"the {TOP} largest of {format_count(known)} {nouns}, the rest as Other"
 
 
 def _cut_modules(group: GroupTable) -> GroupTable:

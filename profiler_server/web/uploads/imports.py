@@ -209,7 +209,6 @@ class Imports:
             return self._jobs.get(job.id, job).is_under_way
 
     def _make(self, job: Import, name: str, files: tuple[Path, ...]) -> Import:
-        """Import, and return how it went."""
         self._note(replace(job, state="importing"))
         try:
             name = find_free_name(self._base_dir, name)
@@ -290,7 +289,8 @@ def import_files(files: tuple[Path, ...], target: Path, sender: Connection) -> N
         sender.send(("end", ""))
     except StepscopeError as error:
         sender.send(("end", _hide_folder(str(error), files)))
-    except Exception as error:  # noqa: BLE001  an edge: what went wrong is shown in the browser
+    except Exception as error:  # An edge: what went wrong is shown in the browser.
+        log.exception("traces cannot be imported")
         sender.send(("end", f"{type(error).__name__}: {error}"))
 
 
