@@ -98,4 +98,6 @@ def test_a_system_that_forbids_reading_is_named_in_the_run(tmp_path: Path, monke
 
 
 def test_stopping_one_that_never_began_is_nothing(tmp_path: Path) -> None:
-    StackSampler(tmp_path, StackBook()).stop()
+    sampler = StackSampler(tmp_path, StackBook())
+    sampler.stop()
+    assert (sampler.take(), sampler.problem, sampler.is_refused) == ([], "", False)

@@ -216,8 +216,13 @@ def test_long_regular_steps_are_no_standstill(tmp_path: Path) -> None:
     assert stand_and_go_on(thread, 200) == []
 
 
-def test_tables_other_than_steps_are_not_looked_at(tmp_path: Path) -> None:
-    Thread(tmp_path).watch.watch("stages", pa.table({}))
+def test_steps_alone_tell_how_long_a_silence_is_usual(tmp_path: Path) -> None:
+    thread = join_job(tmp_path / "job")
+    usual = limit_s(thread.stand(31))
+    thread.watch.watch("stages", pa.table({"kind": ["train"] * 20, "duration_ns": [100 * S] * 20}))
+    assert limit_s(thread.stand(31)) == usual
+    thread.train(10)
+    assert limit_s(thread.stand(31)) > usual
 
 
 def test_a_stack_is_told_by_its_innermost_function_and_the_script_s() -> None:
