@@ -103,7 +103,6 @@ class Watch:
 
 
 def train(rank: int, job: Job) -> None:
-    """Train as one of the ranks."""
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(job.ranks), PROFILER_VERDICT="0")
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(job.port))
     torch.set_num_threads(1)

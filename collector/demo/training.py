@@ -103,7 +103,6 @@ class DigitNet(nn.Module):  # type: ignore[misc]
 
 
 def record_training(output_path: Path, steps: int) -> None:
-    """Train for that many steps and record it."""
     with tempfile.TemporaryDirectory(prefix="stepscope-demo-") as folder:
         paths = write_pictures(Path(folder), TRAIN_PICTURES + VALIDATION_PICTURES)
         print(f"Training on {len(paths)} pictures for {format_number_of(steps, 'step')} with 2 workers", flush=True)

@@ -78,7 +78,6 @@ def find_spared_ns(case: Case) -> float:
 
 
 def set_workers(case: Case, workers: int) -> WhatIf:
-    """Return the what-if of another number of workers."""
     return feed(case, lambda model: replace(model, workers=workers, prefetch=max(model.prefetch, 2)))
 
 

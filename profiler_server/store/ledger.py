@@ -106,7 +106,6 @@ class Ledger:
 
 
 def say_track_record(found: TrackRecord) -> str:
-    """Return a track record in a sentence."""
     return (
         f"Here its predictions came within 15 % of the measured step in {found.near} of {found.cases} "
         f"case{'' if found.cases == 1 else 's'}; {found.covered} lay in the range that was shown."

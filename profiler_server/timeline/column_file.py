@@ -77,7 +77,6 @@ class ColumnFile:
         self._starts = [kept[low:high] for low, high in pairwise(bounds.tolist())]
 
     def read(self, lane: int, column: int, first: int, last: int) -> npt.NDArray[Any]:
-        """Return some rows of a column."""
         wanted = max(last - first, 0) * self._sizes[column]
         raw = os.pread(self._handle, wanted, self._locate(lane, column, first))
         while len(raw) < wanted:  # a call gives 2 GiB at most

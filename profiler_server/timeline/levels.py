@@ -53,7 +53,6 @@ class LevelWriter:
         ]
 
     def write(self, lane: SliceColumns) -> None:
-        """Write the next lane."""
         self._raw.write(lane)
         rows = lane.start.size
         for place, (level, writer) in enumerate(zip(self._levels, self._writers, strict=True)):

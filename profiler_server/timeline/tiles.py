@@ -127,7 +127,6 @@ class TileCache:
         self._bytes = 0
 
     def read(self, timeline: Timeline, level: int, number: int) -> bytes:
-        """Return a packed tile."""
         key = (str(timeline.rank.folder), timeline.stamp, level, number)
         with self._lock:
             if key in self._tiles:

@@ -100,7 +100,6 @@ def view_clock(clock: RankClock) -> Json:
 
 
 def view_search(result: SearchResult) -> Json:
-    """Return a search result."""
     return {
         "count": result.count,
         "names": result.names,
@@ -119,7 +118,6 @@ def view_search(result: SearchResult) -> Json:
 
 
 def view_place(place: Place) -> Json:
-    """Return where a slice is."""
     return {
         "id": place.sid,
         "place": place.position,
@@ -158,7 +156,6 @@ def _view_value(value: Any) -> Any:
 
 
 def view_area(summary: AreaSummary) -> Json:
-    """Return the summary of an area."""
     return {
         "slices": summary.slices,
         "total": summary.total_ns,

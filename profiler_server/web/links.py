@@ -16,7 +16,6 @@ class Links:
         self._static_version = static_version
 
     def runs(self, **query: QueryValue) -> str:
-        """Return the address of the run list."""
         return "/" + encode_query(query)
 
     def page(self, run_id: str, slug: str = "", rank: int | None = None, **query: QueryValue) -> str:

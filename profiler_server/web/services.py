@@ -63,7 +63,6 @@ class Services:
         return f"{self.static.version}-{self._templates_files.version}"
 
     def respond(self, template: str, shell: Shell, status: int = 200, **context: Any) -> HTMLResponse:
-        """Render a page."""
         names = {"run_id": shell.run.id if shell.run else None, "rank": shell.rank}
         links = shell.links or self.links
         text = self.templates.render(template, shell=shell, links=links, **names, **context)

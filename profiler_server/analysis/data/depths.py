@@ -95,7 +95,6 @@ def trace_over_time(queues: pa.Table, key: QueueKey) -> DepthOverTime:
 
 
 def of_queue(queues: pa.Table, key: QueueKey) -> pa.Table:
-    """Return the samples of one queue."""
     loader = pc.fill_null(queues["loader"], -1)
     same = pc.equal(loader, -1 if key.loader is None else key.loader)
     return queues.filter(pc.and_(same, pc.equal(queues["queue"], key.name)))

@@ -71,7 +71,6 @@ def read_stream_tracks(rank: RankRun) -> dict[int, int]:
 
 
 def read_thread_tracks(rank: RankRun) -> tuple[int, ...]:
-    """Return the tracks that are threads."""
     data = rank.table("tracks", columns=["track", "kind"]).to_pydict()
     return tuple(track for track, kind in zip(data["track"], data["kind"], strict=True) if kind == "thread")
 

@@ -37,7 +37,6 @@ def build_module_tree(rank: RankRun, steps: StepRange | None = None) -> tuple[Mo
 
 
 def list_nodes(group: GroupTable) -> tuple[ModuleNode, ...]:
-    """Return the tree of a table of modules."""
     own = _read_own(group.rows)
     whole: dict[str, tuple[int, int]] = {}
     for path, (device, host) in own.items():

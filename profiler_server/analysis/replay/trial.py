@@ -96,7 +96,6 @@ class Trial:
         return np.array([float(size) if isinstance(size, (int, float)) else np.nan for size in found], np.float64)
 
     def nodes(self, rows: Ints) -> Ints:
-        """Return the nodes of some rows."""
         found = self.graph.node_of_row[rows]
         return found[found >= 0]
 

@@ -65,7 +65,6 @@ class Interruptions:
     depth: Ints
 
     def of_kind(self, *kinds: Kind) -> Interruptions:
-        """Return the rows of some kinds."""
         chosen = np.array([held.kind in kinds for held in self.held], np.bool_)
         return self._take(chosen[self.which] if len(self.which) else np.zeros(0, np.bool_))
 

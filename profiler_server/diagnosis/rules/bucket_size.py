@@ -58,7 +58,6 @@ def _describe_replayed(case: Case, seen: Sighting, gain: Gain) -> Finding | None
 
 
 def _judge_noted(case: Case) -> Finding | None:
-    """Judge the buckets that the training noted."""
     ddp, transfer_ns = case.ranks.ddp, case.transfer_ns
     if ddp is None or not case.has_odd_buckets:
         return None

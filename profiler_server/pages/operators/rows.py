@@ -72,7 +72,6 @@ class RowBuilder:
         return Row(self._link_operator(cells, values), 0, None, False, (name or "")[:200])
 
     def _link_operator(self, cells: tuple[Cell, ...], values: Mapping[str, Any]) -> tuple[Cell, ...]:
-        """Link the operator that owns a kernel."""
         owner = values.get("operator")
         if not owner:
             return cells

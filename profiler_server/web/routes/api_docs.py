@@ -38,7 +38,6 @@ def show_docs(request: Request, services: ServicesOf) -> HTMLResponse:
 
 
 def list_endpoints(description: dict[str, Any]) -> Iterator[Endpoint]:
-    """Yield the endpoints of an OpenAPI description."""
     for path, methods in sorted(description["paths"].items()):
         for method, endpoint in methods.items():
             parameters = tuple(
