@@ -74,7 +74,7 @@ class SignalContext:
         return self.rank_folder / "events"
 
     def add_fact(self, name: str, value: Any) -> None:
-        """Put a setting that rules read into rank.json, `facts`."""
+        """Put what rules read into rank.json, `facts`. The name is declared in `collector.format.schema.facts`."""
         self.notes.facts[name] = value
         self.save_notes()
 

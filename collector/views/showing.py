@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 def describe_run(run: Run) -> str:
     """Return name, state, ranks and steps; for a run that cannot be read, why."""
     try:
-        facts = _list_facts(run)
+        shown = _list_facts(run)
     except (StepscopeError, OSError) as error:
         return f"Run({str(run.path)!r}: {error})"
-    return f"Run({facts['Name']!r}, {', '.join(list(facts.values())[1:4])})"
+    return f"Run({shown['Name']!r}, {', '.join(list(shown.values())[1:4])})"
 
 
 def render_run(run: Run) -> str:
     """Return the same as a table for a notebook, every text of it escaped."""
     try:
-        facts = _list_facts(run)
+        shown = _list_facts(run)
     except (StepscopeError, OSError):
         return f"<p>{html.escape(describe_run(run))}</p>"
-    rows = "".join(f"<tr><th>{key}</th><td>{html.escape(value)}</td></tr>" for key, value in facts.items())
+    rows = "".join(f"<tr><th>{key}</th><td>{html.escape(value)}</td></tr>" for key, value in shown.items())
     return f"<table>{rows}</table>"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from collector.format.phases import PHASES
 from collector.format.schema import manifest
 from collector.format.schema.columns import Table
+from collector.format.schema.facts import FACTS
 from collector.format.schema.tables import TABLES
 from collector.format.schema.version import SCHEMA_VERSION
 
@@ -41,7 +42,13 @@ def build_document() -> str:
     sections += [_describe_table(table) for table in TABLES.values()]
     kinds = (manifest.RunManifest, manifest.RankManifest, manifest.Loader, manifest.Signal, manifest.Window)
     sections += [_describe_manifest(kind) for kind in (*kinds, manifest.Overhead, manifest.Device, manifest.Warn)]
-    return "\n".join(sections)
+    return "\n".join([*sections, _describe_facts()])
+
+
+def _describe_facts() -> str:
+    rows = [f"| `{fact.name}` | {fact.meaning} |" for fact in FACTS]
+    head = ["## Facts of a rank", "", "What `facts` of `RankManifest` may hold. Each may be absent.", ""]
+    return "\n".join([*head, "| name | holds |", "|---|---|", *rows, ""])
 
 
 def _describe_phases() -> str:
