@@ -28,34 +28,33 @@ def rebuild_steps(rank_folder: Path, windows: Sequence[Window]) -> pa.Table | No
     fetches = _read_fetches(rank_folder)
     rows: list[dict[str, Any]] = []
     last = 0
-    for index, group in stretches.groupby("index", sort=True):
-        sums = group.groupby("phase", observed=True)["duration_ns"].sum()
-        step = int(group["step"].iloc[0])
-        is_train = step > last
+    for key, group in stretches.groupby("index", sort=True):
+        index, step = int(str(key)), int(group["step"].iloc[0])
+        detailed = any(window.first_step <= step <= window.last_step for window in windows)
+        row = _rebuild_row(group, fetches.get(index, {}), is_train=step > last)
+        rows.append({"index": index, "step": step, "detailed": detailed, **row})
         last = max(last, step)
-        fetch = fetches.get(int(str(index)), {})
-        start = int(group["start_ns"].min())
-        rows.append(
-            {
-                "index": int(str(index)),
-                "step": step,
-                "kind": "train" if is_train else _name_kind(sums, step),
-                "start_ns": start,
-                "duration_ns": int(group["duration_ns"].sum()),
-                **{f"{name}_ns": int(sums.get(name, 0)) for name in PHASE_NAMES},
-                **fetch,
-                "fetches": int(bool(fetch)),
-                "forwards": int(sums.get("forward", 0) > 0),
-                "backwards": int(sums.get("backward", 0) > 0),
-                "optimizer_steps": int(is_train),
-                "skipped_updates": 0,
-                "loader_start_ns": 0,
-                "gc_ns": 0,
-                "detailed": any(window.first_step <= step <= window.last_step for window in windows),
-                "markers": False,
-            }
-        )
     return parts.build_table_from_rows("steps", rows)
+
+
+def _rebuild_row(group: Any, fetch: dict[str, int], *, is_train: bool) -> dict[str, Any]:
+    """Return what the stretches of a row tell of it, and its first fetch."""
+    sums = group.groupby("phase", observed=True)["duration_ns"].sum()
+    return {
+        "kind": "train" if is_train else _name_kind(sums, int(group["step"].iloc[0])),
+        "start_ns": int(group["start_ns"].min()),
+        "duration_ns": int(group["duration_ns"].sum()),
+        **{f"{name}_ns": int(sums.get(name, 0)) for name in PHASE_NAMES},
+        **fetch,
+        "fetches": int(bool(fetch)),
+        "forwards": int(sums.get("forward", 0) > 0),
+        "backwards": int(sums.get("backward", 0) > 0),
+        "optimizer_steps": int(is_train),
+        "skipped_updates": 0,
+        "loader_start_ns": 0,
+        "gc_ns": 0,
+        "markers": False,
+    }
 
 
 def _name_kind(sums: Any, step: int) -> str:

@@ -88,13 +88,8 @@ def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None
     if not find_files(rank.folder, "resources"):
         return None
     samples = rank.table("resources", ("start_ns", "source", "metric", "value"))
-    inside = pc.and_(
-        pc.and_(pc.greater_equal(samples["start_ns"], start_ns), pc.less_equal(samples["start_ns"], end_ns)),
-        pc.is_in(samples["metric"].cast(pa.string()), pa.array(_METRICS)),
-    )
-    rows = samples.filter(inside).group_by(["source", "metric"], use_threads=False).aggregate([("value", "mean")])
     growth = _find_growth(samples, start_ns, end_ns)
-    means = {(row["source"], row["metric"]): float(row["value_mean"]) for row in rows.to_pylist()}
+    means = _average_samples(samples, start_ns, end_ns)
     if not means and growth is None:
         return None
     cores = {source: value for (source, metric), value in means.items() if metric == "cpu_cores"}
@@ -125,6 +120,16 @@ def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None
         busiest_worker=max(of_workers, default=None),
         python_threads=means.get(("process", "python_threads_cores")),
     )
+
+
+def _average_samples(samples: pa.Table, start_ns: int, end_ns: int) -> dict[tuple[str, str], float]:
+    """Return the mean of each metric of each source between two times."""
+    inside = pc.and_(
+        pc.and_(pc.greater_equal(samples["start_ns"], start_ns), pc.less_equal(samples["start_ns"], end_ns)),
+        pc.is_in(samples["metric"].cast(pa.string()), pa.array(_METRICS)),
+    )
+    rows = samples.filter(inside).group_by(["source", "metric"], use_threads=False).aggregate([("value", "mean")])
+    return {(row["source"], row["metric"]): float(row["value_mean"]) for row in rows.to_pylist()}
 
 
 def _find_growth(samples: pa.Table, start_ns: int, end_ns: int) -> MemoryGrowth | None:

@@ -80,6 +80,14 @@ def _choose_remedy(case: Case, longer: str, is_fed: bool) -> _Remedy:
     )
 
 
+def _has_a_rule(case: Case, outside_ns: float) -> bool:
+    """Say whether another rule names most of this time: `logging_stall`, or `gc_pauses`."""
+    logged = case.steps.logged
+    if logged is not None and logged.step_ns >= LOGGED_FRAC * outside_ns:
+        return True
+    return measure_garbage_outside(case) >= COLLECTED_FRAC * outside_ns
+
+
 def _judge(case: Case) -> Finding | None:
     if case.device.is_used:  # the host waits for the device in these phases; device times have to say why
         return None
@@ -92,10 +100,8 @@ def _judge(case: Case) -> Finding | None:
     if share < OUTSIDE_FRAC:
         return None
     spent = case.steps.phases_ns["gap"] + case.steps.phases_ns["tail"]
-    if case.steps.logged is not None and case.steps.logged.step_ns >= LOGGED_FRAC * spent:
-        return None  # it has a name: logging_stall
-    if measure_garbage_outside(case) >= COLLECTED_FRAC * spent:
-        return None  # gc_pauses
+    if _has_a_rule(case, spent):
+        return None
     longer = "gap" if case.steps.regular_phases_ns["gap"] > case.steps.regular_phases_ns["tail"] else "tail"
     is_fed = bool(read_integers(case.steps.rows, "fetches").any() or case.steps.regular_phases_ns["data_wait"])
     remedy = _choose_remedy(case, longer, is_fed)
