@@ -7,6 +7,7 @@ from typing import Any
 OPTIONAL = "optional"
 NUMBER = (int, float)
 TIMES = dict.fromkeys(("total_ns", "computation_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns"), int)
+CAUSE = {"name": str, "excess_ns": int, "share_frac": NUMBER}
 STACK_PART = {
     "name": str,
     "samples": int,
@@ -132,10 +133,16 @@ SHAPE: dict[str, Any] = {
             **dict.fromkeys(("behind_frac", "late_frac", "last_frac"), NUMBER),
             **dict.fromkeys(("is_slow", "is_unsure"), bool),
             "phase": str,
-            "causes": [{"name": str, "excess_ns": int, "share_frac": NUMBER}],
+            "causes": [CAUSE],
             "longest": (list, type(None)),
         },
-        "rotation": (dict, type(None)),
+        "rotation": {
+            OPTIONAL: True,
+            **dict.fromkeys(("entropy_frac", "waited_frac"), NUMBER),
+            "waited_ns": int,
+            "causes": [CAUSE],
+            "is_one_phase": bool,
+        },
         **dict.fromkeys(("blame_ns", "last_frac"), (dict, type(None))),
         **dict.fromkeys(("least_frac", "uneven_correlation"), (*NUMBER, type(None))),
         **{name: [int] for name in ("residual_ns", "left_out", "also_slow")},
@@ -147,7 +154,11 @@ SHAPE: dict[str, Any] = {
         "garbage": (dict, type(None)),
         "stages": int,
         "transfer_ns": (int, type(None)),
-        "heavy_stage": (dict, type(None)),
+        "heavy_stage": {
+            OPTIONAL: True,
+            "ranks": [int],
+            **dict.fromkeys(("stage", "own_ns", "others_ns", "gain_ns"), int),
+        },
     },
     "slow_collective": {
         OPTIONAL: True,

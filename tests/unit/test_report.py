@@ -22,7 +22,8 @@ from profiler_server.report.text import NOTHING_PAYS, render_text
 from tests.support.cases import PLANTED, build_case_run
 from tests.support.machines import build_ranks
 from tests.support.report_shape import check_report
-from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, build_steps
+from tests.support.row_edits import lay_end_to_end, write_rows
+from tests.support.runs import HEALTHY_STEP_MS, MS, RunPlan, build_run, build_steps
 from tests.support.stacks import in_phase, in_stage, library, own, write_stacks
 
 
@@ -201,3 +202,17 @@ def test_the_report_says_who_holds_the_job_up_as_the_page_does(tmp_path: Path) -
     assert judged["straggler"]["gain_ns"] == judged["blame_ns"]["3"] == pytest.approx(12_000_000, rel=0.02)
     assert (judged["ranks_read"], report["ranks"][3]["rank"]) == (4, 3)
     assert build_report(open_run(build_run(tmp_path / "one")))["judgement"] is None
+
+
+def test_ranks_that_come_last_by_turns_are_reported_with_how_evenly_they_do(tmp_path: Path) -> None:
+    plan = RunPlan(ranks=2, steps=60)
+    run = open_run(build_run(tmp_path / "run", plan))
+    for rank in range(2):
+        rows = build_steps(plan)
+        for row in rows:
+            row["backward_ns" if row["step"] % 2 == rank else "communication_ns"] += 60 * MS
+        lay_end_to_end(rows)
+        write_rows(run.rank(rank).folder, "steps", rows)
+    report = json.loads(json.dumps(build_report(open_run(run.path))))
+    check_report(report)
+    assert report["judgement"]["rotation"]["entropy_frac"] == pytest.approx(1.0, abs=0.01)

@@ -40,11 +40,13 @@ class Rotation:
     """The ranks come last by turns. `waited_ns` is what a step would be shorter if they came together.
 
     `causes` are what the last one does longer than the others; `is_one_phase` says that one phase is most of that, by more than a want of processors explains.
+    `entropy_frac`, which `report --json` shows, is 1 where all come last equally often.
     """
 
     waited_ns: float
     waited_frac: float
     causes: tuple[Cause, ...]
+    entropy_frac: float
     is_one_phase: bool = False
 
 
@@ -153,7 +155,7 @@ def find_rotation(
     one_phase = _is_one_phase(causes, together)
     if starved_ns >= waited and not one_phase:
         causes = (Cause(STARVED, waited, 1.0),)
-    return Rotation(waited, waited / step_ns, causes, one_phase)
+    return Rotation(waited, waited / step_ns, causes, entropy, one_phase)
 
 
 def _is_one_phase(causes: Sequence[Cause], together: StepsTogether) -> bool:

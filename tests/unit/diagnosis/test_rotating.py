@@ -16,7 +16,7 @@ from tests.unit.diagnosis.edges.noted import judged
 
 
 def turning(*, others: float = 0.0, correlation: float | None = None) -> Case:
-    rotation = Rotation(0.3 * base().steps.mean_ns, 0.3, ())
+    rotation = Rotation(0.3 * base().steps.mean_ns, 0.3, (), 1.0)
     case = judged(Judgement(rotation=rotation, uneven_correlation=correlation))
     return make.with_load(case, others=others * case.host.cores)
 

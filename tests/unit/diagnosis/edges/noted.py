@@ -106,7 +106,7 @@ def judged(judgement: Judgement) -> Case:
 
 
 def turning(share: float) -> Case:
-    return judged(Judgement(rotation=Rotation(share * base().steps.mean_ns, share, ())))
+    return judged(Judgement(rotation=Rotation(share * base().steps.mean_ns, share, (), 1.0)))
 
 
 def late_for_data(share: float) -> Case:
