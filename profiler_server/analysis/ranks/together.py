@@ -141,9 +141,18 @@ def find_whole(counts: Ints) -> Mask:
     return whole if whole.sum() > 1 else there
 
 
+def _count_usual(steps: Sequence[Ints]) -> Ints:
+    """Return how many steps each rank has that half of the ranks or more have."""
+    if not steps:
+        return np.empty(0, np.int64)
+    numbers, counts = np.unique(np.concatenate(steps), return_counts=True)
+    usual = numbers[counts >= LEAST_SHARE * len(steps)]
+    return np.array([np.isin(own, usual).sum() for own in steps], np.int64)
+
+
 def put_together(steps: Mapping[int, RankSteps]) -> StepsTogether:
-    """Find the steps that the ranks have in common, but for ranks that were cut short."""
-    whole = find_whole(np.array([len(rank.step) for rank in steps.values()], np.int64))
+    """Find the steps that the ranks have in common, but for ranks that were cut short, or number their steps otherwise."""
+    whole = find_whole(_count_usual([rank.step for rank in steps.values()]))
     kept = tuple(number for number, is_whole in zip(steps, whole, strict=True) if is_whole)
     chosen = [steps[number] for number in kept]
     common = chosen[0].step if chosen else np.empty(0, np.int64)

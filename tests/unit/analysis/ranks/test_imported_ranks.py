@@ -54,6 +54,15 @@ def judge(folder: Path) -> tuple[Run, str]:
     return run, describe_straggler(judge_ranks(summarize_ranks(run)))
 
 
+def test_a_rank_that_numbers_its_steps_otherwise_hides_no_cause(tmp_path: Path) -> None:
+    folder = write_ranks(tmp_path / "traces")
+    trace = folder / "rank3.json"
+    trace.write_text(trace.read_text().replace("ProfilerStep#", "ProfilerStep#7"))
+    _, sentence = judge(folder)
+    assert sentence.startswith("Rank 2 holds 3 others up 150 µs a step")
+    assert "was not seen" not in sentence
+
+
 @pytest.mark.parametrize("apart_us", [0.0, 3 * HOUR_US])
 def test_the_rank_that_comes_last_is_named_however_far_the_clocks_are_apart(tmp_path: Path, apart_us: float) -> None:
     run, sentence = judge(write_ranks(tmp_path / "traces", apart_us=apart_us))
