@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,11 +15,19 @@ from pathlib import Path
 from collector.format.run import Run, open_run
 from collector.format.schema import layout
 from collector.format.schema.errors import OutputError, TraceError
-from collector.format.schema.manifest import RunManifest, encode_manifest
+from collector.format.schema.manifest import RunManifest, Warn, encode_manifest
 from collector.format.schema.writing import sync_parents, sync_tree
 from collector.traces.format import Progress, ReadLimits, ReadOptions
 from collector.traces.ranks import Placed, Placing
-from collector.traces.staging import ShiftTask, StagedRank, StagingTask, place_rank, shift_rank, stage_trace
+from collector.traces.staging import (
+    ShiftTask,
+    StagedRank,
+    StagingTask,
+    place_rank,
+    shift_rank,
+    stage_trace,
+    warn_of_rank,
+)
 from collector.traces.workers import Here, Workers
 from collector.version import __version__
 
@@ -137,13 +146,14 @@ def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOpt
     ranks = list(placing.ranks.values())
     epoch_ns = _align(scratch, ranks, workers, _part(options.on_progress, read_frac, 1.0))
     facts = ranks[0].facts
+    world_size = _agree_on_size(scratch, ranks)
     manifest = RunManifest(
         id=name,
         name=name,
         created_unix_ns=epoch_ns if all(rank.facts.absolute for rank in ranks) else started,
         epoch_unix_ns=epoch_ns,
         source="kineto",
-        world_size=max(len(ranks), facts.world_size or 1),
+        world_size=max(len(ranks), world_size),
         host="",
         stepscope=__version__,
         cuda=facts.versions.get("cuda_runtime_version"),
@@ -154,6 +164,22 @@ def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOpt
         },
     )
     layout.run_file(scratch).write_text(encode_manifest(manifest), encoding="utf-8")
+
+
+def _agree_on_size(scratch: Path, ranks: Sequence[Placed]) -> int:
+    """Return how many ranks most traces say that the job has, and warn of those that say otherwise."""
+    said = Counter(size for rank in ranks if (size := rank.facts.world_size))
+    if not said:
+        return 1
+    most = said.most_common(1)[0][0]
+    for rank in ranks:
+        if rank.facts.world_size not in (None, 0, most):
+            text = (
+                f"This trace says that its job has {rank.facts.world_size:,} ranks; the others mostly say {most:,}: it may "
+                "be of another job."
+            )
+            warn_of_rank(scratch, rank.rank, Warn("other_world_size", text))
+    return most
 
 
 def _stage(

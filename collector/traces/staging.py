@@ -78,6 +78,14 @@ def place_rank(staged: StagedRank, run_path: Path, rank: int) -> None:
     os.rename(staged.folder, target)
 
 
+def warn_of_rank(run_path: Path, rank: int, warning: Warn) -> None:
+    """Add a warning to a rank of the run."""
+    file = layout.rank_file(run_path, rank)
+    manifest = decode_manifest(RankManifest, file.read_text(encoding="utf-8"), str(file))
+    changed = replace(manifest, warnings=(*manifest.warnings, warning))
+    file.write_text(encode_manifest(changed), encoding="utf-8")
+
+
 def shift_rank(task: ShiftTask) -> None:
     """Move the times of a rank. A try that was cut off is taken up where it was: nothing is moved twice."""
     moved = task.folder / _MOVED

@@ -50,6 +50,22 @@ def test_folder_of_ranks_is_one_run_on_one_clock(tmp_path: Path) -> None:
     assert min(run.table("steps", 1)["start_ns"].to_pylist()) == 5000
 
 
+def test_a_rank_that_says_another_size_of_its_job_than_most_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    for rank, size in enumerate((1_000_000, 4, 4)):
+        told = {"distributedInfo": {"rank": rank, "world_size": size}}
+        write_trace(folder / f"rank{rank}.json", training_steps(), told)
+    run = import_trace(folder, tmp_path / "run")
+    assert run.manifest.world_size == 4
+    said = [[warning.text for warning in run.rank(rank).manifest.warnings] for rank in range(3)]
+    assert said == [
+        ["This trace says that its job has 1,000,000 ranks; the others mostly say 4: it may be of another job."],
+        [],
+        [],
+    ]
+
+
 def test_broken_file_leaves_nothing_behind(tmp_path: Path) -> None:
     good, bad = _write_rank(tmp_path / "good.json", 0), tmp_path / "bad.json"
     bad.write_text('{"traceEvents": [', encoding="utf-8")
