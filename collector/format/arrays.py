@@ -65,6 +65,17 @@ def from_texts(texts: Sequence[str | None]) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(parts), [validity, offsets, pa.py_buffer(b"".join(parts))])
 
 
+def encode_texts(values: Any) -> pa.DictionaryArray:
+    """Return texts as a dictionary, in which each stands where it comes first. A list spells each only once."""
+    if not isinstance(values, list):
+        return from_values(values, pa.string()).dictionary_encode()
+    place: dict[str | None, int] = {}
+    codes = np.array([place.setdefault(text, len(place)) for text in values], np.int32)
+    # Texts that no file can hold become the same ones.
+    different = from_values(list(place), pa.string()).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(different.indices.take(from_numbers(codes)), different.dictionary)
+
+
 def from_values(values: Any, kind: pa.DataType) -> pa.Array:
     """Return an array or a list as an array of a kind. Raises ArrowInvalid for what does not fit it."""
     if isinstance(values, np.ndarray):

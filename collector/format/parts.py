@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from collector.format.arrays import from_values
+from collector.format.arrays import encode_texts, from_values
 from collector.format.arrow_schemas import arrow_schema
 from collector.format.schema.errors import TableBrokenError, TableMissingError
 from collector.format.schema.layout import table_file, table_parts_folder
@@ -62,7 +62,7 @@ def _to_arrow(values: Any, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return values if values.type == kind else values.cast(kind)
     if pa.types.is_dictionary(kind):
-        return from_values(values, pa.string()).dictionary_encode().cast(kind)
+        return encode_texts(values).cast(kind)
     return from_values(values, kind)
 
 

@@ -21,6 +21,8 @@ from collector.traces.kineto.sort import sort_rows
 
 NONE = -1
 _NEVER = -(1 << 63)
+_WALKED_ROWS = 1 << 15
+"""Slices that are nested at a time: what is looked up of so many fits the cache of a core."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,9 @@ def nest(track: Ints, spans: Spans, scratch: Scratch | None = None) -> Nesting:
         rows = spans.sort(rows, scratch)
         walk = _TrackWalk(spans, found)
         for block in blocks(len(rows)):
-            walk.take(rows[block])
+            near = rows[block]
+            for few in blocks(len(near), _WALKED_ROWS):
+                walk.take(near[few])
             scratch.release()
     return found
 

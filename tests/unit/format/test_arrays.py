@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from collector.format import arrays
-from collector.format.arrays import from_numbers, from_texts, from_values
+from collector.format.arrays import encode_texts, from_numbers, from_texts, from_values
 from tests.support.traces import training_steps, write_trace
 
 NUMBERS = [
@@ -32,6 +32,15 @@ def test_numbers_are_what_arrow_makes_of_them(values: np.ndarray) -> None:
     assert str(from_numbers(values)) == str(pa.array(values))
     assert str(from_numbers(values, absent)) == str(pa.array(values, mask=absent))
     from_numbers(values, absent).validate(full=True)
+
+
+@pytest.mark.parametrize(
+    "values", [[], [None, None], ["b", "a", None, "b"], ["\ud800x", "?x", "\ud801x", "a", "?x"]], ids=ascii
+)
+def test_texts_that_repeat_are_the_dictionary_that_arrow_makes_of_them(values: list[str | None]) -> None:
+    found = encode_texts(values)
+    found.validate(full=True)
+    assert found.equals(from_texts(values).dictionary_encode())
 
 
 @pytest.mark.parametrize(("values", "kind"), LISTS, ids=str)

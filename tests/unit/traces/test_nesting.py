@@ -107,6 +107,9 @@ def test_slices_that_nest_are_the_same_in_blocks_of_any_size(monkeypatch: pytest
     whole = _nest(rows)
     monkeypatch.setattr("collector.traces.kineto.scratch.BLOCK_ROWS", 4)
     assert _nest(rows) == whole
+    monkeypatch.setattr("collector.traces.kineto.scratch.BLOCK_ROWS", 16)
+    monkeypatch.setattr("collector.traces.kineto.nest._WALKED_ROWS", 3)
+    assert _nest(rows) == whole
 
 
 def _grow_nested(moves: list[int]) -> list[tuple[int, int, int]]:
