@@ -172,7 +172,8 @@ def _put_on_one_clock(found: Matched, meets: Mask, one_clock: bool) -> Matched:
             apart |= differing
             alone |= mine
             continue
-        if (unlike := find_strangers(_share(found, common))) is not None:
+        unlike = find_strangers(_share(found, common))
+        if unlike is not None and not (unlike.by == "times" and one_clock and _leave_within_a_step(common)):
             strangers = strangers or unlike
             alone |= mine
             continue
@@ -207,6 +208,17 @@ def _share(found: Matched, common: Meetings) -> Shared:
         begin_ns=found.end_ns[places] - found.duration_ns[places],
         end_ns=common.end_ns,
     )
+
+
+def _leave_within_a_step(common: Meetings) -> bool:
+    """Say whether ranks of one host leave their calls less than a step apart.
+
+    So do ranks of one job also where they are not held: a call that is begun by the way ends for each of them by itself, as
+    those of `Join` do, and the calls of several groups may have the name of one. A second job begins some steps later.
+    """
+    apart = float(np.median(np.abs(common.end_ns - common.end_ns[:1]), axis=1).max())
+    steps = len(np.unique(common.step))
+    return steps > 1 and apart < float(common.end_ns[0, -1] - common.end_ns[0, 0]) / (steps - 1)
 
 
 def _meet_in_most(found: Matched, commons: Sequence[Meetings | None]) -> bool:

@@ -13,6 +13,7 @@ from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.analysis.ranks.strangers import Strangers
 from profiler_server.diagnosis.rank_sentences import describe_straggler
 from tests.support.jobs import JobPlan, make_calls, make_job, summarize_job
+from tests.support.runs import MS
 
 HOUR_NS = 3600e9
 PLAN = JobPlan(ranks=8, steps=30, noise_frac=0.05, ranks_per_host=4, apart_ns=HOUR_NS, drift=2e-5)
@@ -58,3 +59,19 @@ def test_an_uneven_exchange_is_one_of_one_job() -> None:
     uneven = {rank: resize(own, "alltoall") for rank, own in calls.items()}
     uneven[3] = replace(uneven[3], bytes=uneven[3].bytes * 2)
     assert match_calls(uneven, one_clock=False).strangers is None
+
+
+@pytest.mark.parametrize(("behind_ms", "by"), [(0.0, None), (500.0, "times")])
+def test_calls_that_nobody_is_held_in_do_not_part_ranks_of_one_host_in_the_same_step(
+    behind_ms: float, by: str | None
+) -> None:
+    """`Join` begins one in each step by the way; it ends for each rank by itself. A second job is some steps behind."""
+    step = np.arange(1, 41)
+    varies = np.random.default_rng(2).uniform(-15.0, 15.0, (3, 40))
+    calls = {}
+    for rank in range(3):
+        start = np.round((step * 100.0 + varies[rank] + (behind_ms if rank == 2 else 0.0)) * MS).astype(np.int64)
+        short, four = np.full(40, MS // 5), np.full(40, 4)
+        calls[rank] = Calls((("", "allreduce"),), 0 * step, step, step, 0 * step, start, short, short, four, four - 1)
+    found = match_calls(calls, one_clock=True).strangers
+    assert (found.by if found is not None else None) == by
