@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ from collector.format.schema import layout
 from collector.format.schema.errors import OutputError, StepscopeError
 from collector.format.schema.manifest import RunManifest, decode_manifest
 from collector.format.schema.reading import read_small_text
+from collector.format.schema.writing import replacing
 from collector.storage.ledger import UploadLedger, list_files, list_missing, read_ledger, write_ledger
 from collector.storage.shifting import shift_file
 from collector.storage.urls import Remote, open_remote
@@ -94,7 +96,12 @@ class RankUpload:
 
 def _put(remote: Remote, source: Path, target: str) -> None:
     remote.make_parent(target)
-    remote.files.put_file(str(source), target)
+    if not remote.is_local:
+        remote.files.put_file(str(source), target)
+        return
+    # In a bucket a file appears when all of it is there; in a folder it would be there half.
+    with replacing(Path(target)) as written, source.open("rb") as read:
+        shutil.copyfileobj(read, written)
 
 
 def join_run(run_path: Path, remote: Remote) -> int:

@@ -66,9 +66,14 @@ class Remote:
     files: Any
     path: str
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the URL names a folder of this machine's file system."""
+        return "file" in (self.files.protocol if isinstance(self.files.protocol, tuple) else (self.files.protocol,))
+
     def make_parent(self, path: str) -> None:
         """Make the folder of a file where folders are made; a bucket is never made."""
-        if "file" in (self.files.protocol if isinstance(self.files.protocol, tuple) else (self.files.protocol,)):
+        if self.is_local:
             self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
 
     def join(self, name: str) -> str:

@@ -98,7 +98,9 @@ def leave_at_signals() -> Iterator[None]:
         typer.echo(f"Ended by {signal.Signals(number).name}; nothing was imported.", err=True)
         raise SystemExit(_SIGNALLED + number)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    # Below nohup a signal is ignored, and stays so.
+    heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, leave) for number in heard}
     try:
         yield
     finally:
