@@ -220,6 +220,18 @@ def test_a_url_that_holds_another_run_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "there/profiler/rank_0/steps.parquet").stat().st_mtime_ns == before
 
 
+def test_memory_is_that_of_the_training_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROFILER_SPOOL_PATH", str(tmp_path / "spool"))
+    place = BucketPlace("memory://bucket/runs/a")
+    run = build_run(place.spool)
+    place.start(layout.rank_path(run, 0))
+    assert place.describe_end() == "the run is in memory://bucket/runs/a, too, for as long as this process lives"
+    remote = open_remote("memory://bucket/runs/a")
+    there = {str(path)[len(remote.path) + 1 :] for path in remote.files.find(remote.path)}
+    remote.files.rm(remote.path, recursive=True)
+    assert there == list_local(run)
+
+
 def test_urls_are_told_from_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [is_url(place) for place in ("s3://b/a", "file:///a", "memory://a")] == [True] * 3
     assert [is_url(place) for place in ("runs/a", "/a", "C:/a", "s3:/b", "", None, Path("s3://b"))] == [False] * 7
