@@ -1,7 +1,7 @@
 """How sure a mean of steps is.
 
 Steps that follow each other are not independent, so the interval comes from the means of up to 20 equal stretches of
-them (batch means), not from single steps.
+them (batch means), not from single steps. Where stretches still resemble the one before, they count as fewer.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ import numpy as np
 from collector.format.intervals import Floats
 
 STRETCHES = 20
+LEAST_JUDGED = 10
+"""Stretches from which on it is looked at whether they resemble the one before: of fewer, chance tells."""
+MOST_ALIKE = 0.9
+"""The autocorrelation that is believed at most: beyond it, next to nothing is known."""
 
 
 def measure_noise(values: Floats) -> float | None:
@@ -22,7 +26,23 @@ def measure_noise(values: Floats) -> float | None:
     count = len(means)
     if count < 2:
         return None
-    return quantile_of_t(count - 1) * float(means.std(ddof=1)) / math.sqrt(count)
+    independent = count_independent(means)
+    return quantile_of_t(max(int(independent) - 1, 1)) * float(means.std(ddof=1)) / math.sqrt(independent)
+
+
+def count_independent(means: Floats) -> float:
+    """Return as how many independent values the means of stretches count, at least two.
+
+    With an autocorrelation of r from one to the next, n count as n (1 - r) / (1 + r). r is estimated too low by about
+    (1 + 3 r) / n, which is added (Kendall 1954, Note on bias in the estimation of autocorrelation, Biometrika 41).
+    """
+    count, scatter = len(means), means - means.mean()
+    square = float(scatter @ scatter)
+    if count < LEAST_JUDGED or square == 0.0:
+        return float(count)
+    estimate = float(scatter[1:] @ scatter[:-1]) / square
+    alike = min(max(estimate + (1.0 + 3.0 * estimate) / count, 0.0), MOST_ALIKE)
+    return max(count * (1.0 - alike) / (1.0 + alike), 2.0)
 
 
 def average_stretches(values: Floats) -> Floats:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collector.format.intervals import Floats
+from collector.format.noise import average_stretches, count_independent
 
 ALPHA = 0.05
 """Chance that a program is called slower than itself."""
@@ -27,18 +28,26 @@ class MeanDifference:
     p: float | None
 
 
-def compare_means(a: Floats, b: Floats, change: float | None = None) -> MeanDifference:
-    """Compare the means of two samples of independent values, whose spreads may differ (Welch's t).
+def compare_stretches(a: Floats, b: Floats) -> MeanDifference:
+    """Compare the means of values in the order of time, by those of stretches of them, which may resemble each other."""
+    of_a, of_b = average_stretches(a), average_stretches(b)
+    change = (float(b.mean()) if len(b) else 0.0) - (float(a.mean()) if len(a) else 0.0)
+    if min(len(of_a), len(of_b)) < 2:
+        return MeanDifference(change, None, None)
+    return _judge(change, *_measure_error(of_a, of_b, (count_independent(of_a), count_independent(of_b))))
 
-    `change` stands for the difference of their means where that is known better, as of stretches of unequal lengths.
-    """
-    from scipy.special import stdtr, stdtrit  # slow to import, and few pages need it
 
-    if change is None:
-        change = float(b.mean() - a.mean())
+def compare_means(a: Floats, b: Floats) -> MeanDifference:
+    """Compare the means of two samples of independent values, whose spreads may differ (Welch's t)."""
+    change = float(b.mean() - a.mean())
     if min(len(a), len(b)) < 2:
         return MeanDifference(change, None, None)
-    error, freedom = measure_error(a, b)
+    return _judge(change, *measure_error(a, b))
+
+
+def _judge(change: float, error: float, freedom: float) -> MeanDifference:
+    from scipy.special import stdtr, stdtrit  # slow to import, and few pages need it
+
     if error == 0.0:
         return MeanDifference(change, 0.0, 1.0 if change == 0.0 else 0.0)
     p = float(2.0 * stdtr(freedom, -abs(change) / error))
@@ -47,11 +56,15 @@ def compare_means(a: Floats, b: Floats, change: float | None = None) -> MeanDiff
 
 def measure_error(a: Floats, b: Floats) -> tuple[float, float]:
     """Return the standard error of the difference of two means, and its degrees of freedom (Welch, Satterthwaite)."""
-    parts = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
+    return _measure_error(a, b, (len(a), len(b)))
+
+
+def _measure_error(a: Floats, b: Floats, counts: tuple[float, float]) -> tuple[float, float]:
+    parts = a.var(ddof=1) / counts[0], b.var(ddof=1) / counts[1]
     error = math.sqrt(sum(parts))
     if error == 0.0:
         return 0.0, 1.0
-    return error, sum(parts) ** 2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1))
+    return error, sum(parts) ** 2 / (parts[0] ** 2 / (counts[0] - 1) + parts[1] ** 2 / (counts[1] - 1))
 
 
 def correct_chances(chances: Sequence[float]) -> list[float]:

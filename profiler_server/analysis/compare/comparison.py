@@ -18,14 +18,13 @@ import pyarrow.compute as pc
 
 from collector.format.evaluation import read_step_rows
 from collector.format.intervals import Floats
-from collector.format.noise import average_stretches
 from collector.format.phases import PHASES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.wording import form_plural
 from collector.format.steps import explain_average, read_integers, select_steps, sum_recorded, train_steps
 from profiler_server.analysis.compare.alike import find_unlike, read_likeness
-from profiler_server.analysis.compare.chance import ALPHA, compare_means, correct_chances
+from profiler_server.analysis.compare.chance import ALPHA, compare_stretches, correct_chances
 from profiler_server.analysis.compare.run_times import measure_others, name_load
 from profiler_server.analysis.operators.operator_groups import Measure
 from profiler_server.format import format_change, format_duration, format_number_of, format_share
@@ -250,7 +249,7 @@ def _describe_loop(found: Comparison) -> str:
 
 def _compare(name: str, a: Floats, b: Floats) -> Difference:
     a_ns, b_ns = (float(values.mean()) if len(values) else 0.0 for values in (a, b))
-    found = compare_means(average_stretches(a), average_stretches(b), b_ns - a_ns)
+    found = compare_stretches(a, b)
     return Difference(name, a_ns, b_ns, found.noise, found.p, found.p)
 
 

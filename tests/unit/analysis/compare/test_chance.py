@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from collector.format.intervals import Floats
-from profiler_server.analysis.compare.chance import ALPHA, compare_means, correct_chances
+from profiler_server.analysis.compare.chance import ALPHA, compare_means, compare_stretches, correct_chances
 from profiler_server.analysis.compare.comparison import Difference
 
 
@@ -45,6 +45,26 @@ def test_among_many_equal_parts_hardly_ever_is_one_called_changed() -> None:
     chances = [[compare_means(draw(), draw()).p or 0.0 for _ in range(8)] for _ in range(300)]
     assert np.mean([min(each) <= ALPHA for each in chances]) > 0.2
     assert np.mean([min(correct_chances(each)) <= ALPHA for each in chances]) <= 0.08
+
+
+@pytest.mark.parametrize(("correlation", "count"), [(0.3, 40), (0.6, 40), (0.6, 200)])
+def test_short_runs_whose_steps_resemble_each_other_are_not_called_changed(correlation: float, count: int) -> None:
+    random = np.random.default_rng(2)
+
+    def draw() -> Floats:
+        values = random.normal(size=count + 50)
+        for place in range(1, len(values)):
+            values[place] += correlation * values[place - 1]
+        return np.array(10 + values[50:])
+
+    chances = [[compare_stretches(draw(), draw()).p or 0.0 for _ in range(8)] for _ in range(200)]
+    assert np.mean([min(correct_chances(each)) <= ALPHA for each in chances]) <= 0.1
+
+
+def test_the_change_of_stretches_of_unequal_lengths_is_that_of_all_values() -> None:
+    a, b = np.arange(23.0), np.arange(31.0)
+    assert compare_stretches(a, b).change == pytest.approx(4.0)
+    assert compare_stretches(a[:0], b).p is None
 
 
 @pytest.mark.parametrize(
