@@ -11,8 +11,10 @@ from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from collector.format.evaluation import count_as_steps
+from collector.format.intervals import Mask
 from collector.format.parts import read_last_rows
 from collector.format.phases import PHASE_NAMES
 from collector.format.rank import RankRun
@@ -22,7 +24,7 @@ from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest, RunState
 from collector.format.standing import find_standing
 from collector.format.standstills import read_standstills
-from collector.format.steps import find_stood, measure_between, read_integers, train_steps
+from collector.format.steps import find_stood, measure_between, read_integers, select_steps, train_steps
 from collector.format.stood import mark_standstills
 from profiler_server.store.cache.background import Background
 from profiler_server.store.cache.memory import MemoryCache
@@ -30,7 +32,7 @@ from profiler_server.store.catalog import Catalog
 from profiler_server.store.headline import RunEntry
 
 RECENT_STEPS = 50
-"""Steps of each rank, from its last, that the means are over."""
+"""Steps of each rank, from its last, that the means are over; warm-up, detailed windows and standstills are not among them."""
 MOST_RUNS = 100
 MOST_RANKS = 16_384
 """Ranks of a run that are read, from the first."""
@@ -249,6 +251,7 @@ def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankG
     counted = count_as_steps(mark_standstills(rows, rank.run_path, rank.rank, own))
     train = train_steps(counted.steps)
     is_apart = (read_integers(train, "detailed") > 0) | (read_integers(train, "probed") > 0) | find_stood(train)
+    is_apart |= _mark_warm_up(counted.steps)
     kept = np.flatnonzero(~is_apart)[-RECENT_STEPS:]
     known = _describe(rank, manifest, state)
     if not len(kept):
@@ -269,6 +272,13 @@ def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankG
         between,
         phases,
     )
+
+
+def _mark_warm_up(steps: pa.Table) -> Mask:
+    """Mark the training steps of a run's warm-up, where these steps are its first."""
+    selection = select_steps(steps)
+    is_first = len(selection.step) > 0 and int(selection.step[0]) <= 1
+    return selection.warm_up if is_first else np.zeros(len(selection.step), np.bool_)
 
 
 def _sum_up(entry: RunEntry, ranks: Sequence[RankGauges]) -> RunGauges:

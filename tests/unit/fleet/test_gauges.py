@@ -53,6 +53,14 @@ def test_figures_are_of_the_last_steps_without_detailed_windows(tmp_path: Path) 
     assert (gauges.slowest_rank, gauges.slowdown_ratio) == (None, None)
 
 
+def test_the_warm_up_of_a_short_run_is_in_no_mean(tmp_path: Path) -> None:
+    run = build_live_run(tmp_path / "now", steps=30)
+    rows = build_steps(RunPlan(steps=30))
+    rows[0]["duration_ns"] = 2000 * MS
+    write_steps(run, 0, rows)
+    assert read(tmp_path)["now"].step_ns == pytest.approx(sum(HEALTHY_STEP_MS.values()) * MS, rel=0.01)
+
+
 def test_the_slowest_rank_is_that_with_most_work_of_its_own(tmp_path: Path) -> None:
     run = build_live_run(tmp_path / "now", ranks=4)
     # The others wait for rank 2 in a collective, so that all steps are equally long.
