@@ -18,7 +18,6 @@ class Equivalent:
 
 _LENGTHS = "The columns of one table are equally long."
 _THREADS = "Threads change the order of the groups at most, and whether they do differs from run to run."
-_CHANCE = "What is no change is left out: by how much it misses the limit is told nowhere."
 _INTERVALS = "collector/format/intervals.py"
 _ROOFLINE = "profiler_server/analysis/operators/roofline.py"
 _STATISTICS = "profiler_server/analysis/compare/run_statistics.py"
@@ -154,17 +153,6 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         'busy = kernels.group_by("device", use_threads=(True)).aggregate([("total_ns", "sum")])',
         _THREADS,
     ),
-    *(
-        Equivalent(
-            _STATISTICS,
-            "freedom = sum(parts) ** 2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1)) "
-            f"if error else ({freedom})",
-            "Without an error nothing is asked of the degrees of freedom.",
-        )
-        for freedom in ("0.0", "2.0")
-    ),
-    Equivalent(_STATISTICS, "return (2.0)", _CHANCE),
-    Equivalent(_STATISTICS, "return (2.0) if change == 0.0 else 0.0", _CHANCE),
     Equivalent(
         _STATISTICS,
         "if len(values) < (3) or not values.std():",

@@ -23,8 +23,9 @@ def replace(source, target):
         time.sleep(4 if {ignored!r} else 600)
     real(source, target)
 os.replace = replace
-if {ignored!r}:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+# Whoever started the tests may have had signals ignored.
+signal.signal(signal.SIGHUP, signal.SIG_IGN if {ignored!r} else signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.argv = ["profiler-server", *sys.argv[1:]]
 cli.main()
 """
