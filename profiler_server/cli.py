@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from dataclasses import replace
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from collector.ending import unwind_at_signals
 from collector.format.schema.errors import StepscopeError, UsageError
 from collector.plugins import search_room
 from profiler_server import commands
 from profiler_server.settings import Settings
 
 BAD_INPUT = 2
-_SIGNALLED = 128
 
 
 class _BareFlags:
@@ -113,7 +111,7 @@ def serve_runs(
 ) -> None:
     context.obj = base_dir
     if context.invoked_subcommand is not None:
-        leave_at_signals()
+        context.with_resource(unwind_at_signals())
         return
     if version:
         print_version()
@@ -132,20 +130,6 @@ def serve_runs(
         otlp_endpoint=otlp_endpoint,
     )
     serve(replace(settings, upload_limit_bytes=choose_upload_limit(settings, upload_limit)), say)
-
-
-def leave_at_signals() -> None:
-    """Let what ends a command from outside unwind it as Ctrl-C does, so that no file stays half. What is ignored, as below
-    nohup, stays ignored."""
-    chosen = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        for each in chosen:
-            signal.signal(each, signal.SIG_IGN)  # what is left to do is removing files
-        raise SystemExit(_SIGNALLED + number)
-
-    for number in chosen:
-        signal.signal(number, leave)
 
 
 def choose_upload_limit(settings: Settings, limit_mib: int | None) -> int:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from collector.ending import unwind_at_signals
 from collector.format.schema import layout
 from collector.format.schema.errors import OutputError, UsageError
 from collector.format.schema.wording import format_ranks_named
@@ -27,8 +25,6 @@ NAME = "import"
 _LIMITS = ReadLimits()
 _IMPORT_FRAC = 0.97
 """Of the time that the command takes; the rest reads what the Ranks page needs of very many ranks."""
-_SIGNALLED = 128
-"""A shell adds this to the number of the signal that ended a command."""
 EXAMPLE = "profiler-server import trace.json.gz --summary-base-dir runs"
 
 
@@ -80,7 +76,7 @@ def command(
         raise UsageError("import puts a run into a folder of this machine; `profiler-server upload` copies it to a URL")
     chosen = choose_name(base, traces, name)
     workers = choose_workers(traces, jobs, dask)
-    with leave_at_signals(), show_progress(f"Importing {chosen}") as on_progress:
+    with unwind_at_signals(tell_ended), show_progress(f"Importing {chosen}") as on_progress:
         limits = ReadLimits(int(limit_gib * (1 << 30)), limit_minutes * 60)
         how = Importing(chosen, steps_from, lambda share: on_progress(_IMPORT_FRAC * share), limits, workers)
         run = import_traces(traces, base / chosen, how)
@@ -88,24 +84,8 @@ def command(
     tell_result(run)
 
 
-@contextmanager
-def leave_at_signals() -> Iterator[None]:
-    """Let what ends a command from outside, such as the end of a batch job, unwind it as Ctrl-C does: its folder goes."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        for each in before:
-            signal.signal(each, signal.SIG_IGN)  # what is left to do is removing files
-        typer.echo(f"Ended by {signal.Signals(number).name}; nothing was imported.", err=True)
-        raise SystemExit(_SIGNALLED + number)
-
-    # Below nohup a signal is ignored, and stays so.
-    heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, leave) for number in heard}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def tell_ended(number: int) -> None:
+    typer.echo(f"Ended by {signal.Signals(number).name}; nothing was imported.", err=True)
 
 
 def keep_ranks(run: Run, workers: Workers) -> None:

@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.ring": ("collector.format.schema", "collector.format.words"),
     "collector.options": ("collector.format.schema",),
     "collector.edge": (),
+    "collector.ending": (),
     "collector.expendable": (),
     "collector.version": (),
     "collector.plugins": ("collector.edge",),

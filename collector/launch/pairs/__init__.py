@@ -18,13 +18,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from types import FrameType
 
+from collector.ending import SIGNALLED, unwind_at_signals
 from collector.expendable import build_environment
 from collector.format.schema.errors import OutputError, UsageError
 from collector.format.schema.wording import format_number_of
@@ -37,7 +36,6 @@ from collector.storage.urls import is_url
 
 USUAL_PAIRS = 5
 CANNOT_TELL = 2
-BROKEN_OFF = 128
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def run_pairs(pairs: Pairs) -> int:
     script = find_script(pairs.program)
     output = _make_output(pairs.output)
     try:
-        with _raise_at_signals(), open_base(pairs.against, script.path) as base:
+        with unwind_at_signals(), open_base(pairs.against, script.path) as base:
             return _compare(pairs, base, script, output)
     except Failed as error:
         _say(f"cannot tell: {error}")
@@ -80,7 +78,7 @@ def run_pairs(pairs: Pairs) -> int:
         return CANNOT_TELL
     except KeyboardInterrupt:
         _say("broken off")
-        return BROKEN_OFF + signal.SIGINT
+        return SIGNALLED + signal.SIGINT
     finally:
         _leave_output(output)
 
@@ -216,23 +214,6 @@ def _leave_output(output: Path) -> None:
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()
-
-
-@contextmanager
-def _raise_at_signals() -> Iterator[None]:
-    """Let signals that would end this process at once raise SystemExit meanwhile, so that what was started ends too."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(BROKEN_OFF + number)
-
-    # Below nohup a signal is ignored, and stays so.
-    heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, leave) for number in heard}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _say(text: str) -> None:

@@ -39,8 +39,8 @@ LAST_BEFORE_AND_AFTER_FRAC = 0.8
 class Rotation:
     """The ranks come last by turns. `waited_ns` is what a step would be shorter if they came together.
 
-    `causes` are what the last one does longer than the others; `is_one_phase` says that one phase is most of that, by more than a want of processors explains.
-    `entropy_frac`, which `report --json` shows, is 1 where all come last equally often.
+    `causes` are what the last one does longer than the others; `is_one_phase` says that one phase is most of that, by more
+    than a want of processors explains. `entropy_frac`, which `report --json` shows, is 1 where all come last equally often.
     """
 
     waited_ns: float
