@@ -216,7 +216,8 @@ def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
         "insidetextorientation": "horizontal",
         "hovertemplate": [f"%{{customdata}}<br>%{{text}} · {share}<extra></extra>" for share in shares],
     }
-    layout: Figure = {"margin": {"l": 4, "r": 4, "t": 4, "b": 4}, "showlegend": True}
+    edge = 24 if any(rounds) else 4  # a label outside of the ring needs room, wherever it comes to stand
+    layout: Figure = {"margin": {"l": 4, "r": 4, "t": edge, "b": edge}, "showlegend": True}
     layout["uniformtext"] = {"minsize": 11, "mode": "hide"}
     layout["legend"] = {"orientation": "v", "x": 1.02, "y": 0.5, "yanchor": "middle"}
     if center:

@@ -170,3 +170,13 @@ def test_a_slice_that_is_a_category_of_every_page_has_its_colour_and_no_other_sl
     assert not meanings & set(colors.values())
     looks = list(zip(pie["marker"]["colors"], pie["marker"]["pattern"]["shape"], strict=True))
     assert len(set(looks)) == len(looks)
+
+
+def test_a_ring_leaves_room_for_labels_that_stand_outside_of_it() -> None:
+    few, many = (
+        figures.build_pie([Slice(f"family {number}", 10.0, "") for number in range(count)]) for count in (4, 6)
+    )
+    assert "outside" not in few["data"][0]["textposition"]
+    assert "outside" in many["data"][0]["textposition"]
+    for side in "tb":
+        assert many["layout"]["margin"][side] > few["layout"]["margin"][side]
