@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "LinkedRunError",
     "NewerSchemaError",
     "OptionError",
     "OutputError",
@@ -83,7 +84,10 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'collector' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"collector.{_HOMES[name]}"), name)
+    home = _HOMES[name]
+    if home == "session.profiler" and not importlib.import_module("collector.environment").is_main_interpreter():
+        home = "session.refused"
+    value = getattr(importlib.import_module(f"collector.{home}"), name)
     globals()[name] = value
     return value
 

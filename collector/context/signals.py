@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from collector.context.imports import ImportWatch
 from collector.context.loaders import LoaderRegistry
 from collector.context.steps import StepCounter
 from collector.context.undo import Undo
-from collector.edge import Edge
+from collector.edge import Edge, log_failure
 from collector.notes import Notes, write_notes
 from collector.options import Options
 from collector.ring.words import WordLog
@@ -103,6 +105,20 @@ class SignalContext:
         if self.notes.signals.get(name, {}).get("state") != "failed":
             _log.warning("stepscope: the signal %s failed and is switched off: %r", name, error)
             self.set_signal(name, "failed", f"It raised {error!r} and was switched off; the training went on.")
+
+    def when_imported(self, name: str, then: Callable[[], None]) -> None:
+        """Call this once the module is there: now, or when somebody imports it. The import succeeds as without us."""
+
+        def follow() -> None:
+            with log_failure("the use of %s is not recorded", name, level=logging.DEBUG):
+                then()
+
+        if name in sys.modules:
+            follow()
+            return
+        watch = ImportWatch(name, follow)
+        sys.meta_path.insert(0, watch)
+        self.undo.call(watch.stop)
 
     def shielded(self, name: str) -> Edge:
         """Return the edge of a signal: what raises inside of it fails the signal, and nothing else."""

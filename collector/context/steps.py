@@ -336,6 +336,10 @@ class StepCounter:
         except Exception as error:  # noqa: BLE001  an edge: what a signal does at a boundary must not reach training
             callbacks.remove(callback)
             _log.warning("stepscope: a signal failed at a step boundary and is switched off: %r", error)
+        # Ctrl-C came meanwhile. What was called in our name is none of the script's frames.
+        except BaseException as error:
+            BaseException.with_traceback(error, None)
+            raise
 
 
 def _do_nothing(*_: object) -> None:

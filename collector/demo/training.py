@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from collector import Profiler
 from collector.demo.pictures import read_digit, write_pictures
+from collector.format.schema.removal import scratch_folder
 from collector.format.schema.wording import format_number_of, format_percent
 
 BATCH = 32
@@ -103,8 +103,8 @@ class DigitNet(nn.Module):  # type: ignore[misc]
 
 
 def record_training(output_path: Path, steps: int) -> None:
-    with tempfile.TemporaryDirectory(prefix="stepscope-demo-") as folder:
-        paths = write_pictures(Path(folder), TRAIN_PICTURES + VALIDATION_PICTURES)
+    with scratch_folder("stepscope-demo-") as folder:
+        paths = write_pictures(folder, TRAIN_PICTURES + VALIDATION_PICTURES)
         print(f"Training on {len(paths)} pictures for {format_number_of(steps, 'step')} with 2 workers", flush=True)
         profiler = Profiler(output_path)
         accuracy = train(paths, steps)

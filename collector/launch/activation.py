@@ -19,7 +19,9 @@ from typing import Any
 
 from collector.context.imports import ImportWatch
 from collector.edge import Edge, log_failure
+from collector.environment import is_main_interpreter
 from collector.marks import outlet as outlets
+from collector.session import refused
 from collector.storage.urls import find_spool, is_url
 
 OPTIONS_VARIABLE = "PROFILER_OPTIONS"
@@ -117,6 +119,9 @@ def activate_from_environment() -> None:
     """Do so in a script that was started by plain `python`, if PROFILER_OUTPUT_PATH is set and nothing records yet."""
     inherits = getattr(multiprocessing.process.current_process(), "_inheriting", False)
     if _is_active or inherits or not os.environ.get(PATH_VARIABLE):
+        return
+    if not is_main_interpreter():
+        refused.Profiler()
         return
     settings = read_settings(None, None, os.environ)
     if "torch" not in sys.modules:

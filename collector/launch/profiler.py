@@ -32,6 +32,7 @@ class LaunchedProfiler(Profiler):
         self._note_end(find_last_error())
         self._state = "analysed"
         if self._recording is not None:
+            self._guard(self._recording.settle)
             self._guard(self._end)
 
     def _end(self) -> None:

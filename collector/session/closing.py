@@ -26,15 +26,21 @@ _SERVER = "profiler_server"
 _log = logging.getLogger("stepscope")
 
 
-def judge_briefly(run_path: Path) -> list[str]:
-    """Return the lines on a run that is complete; none where the server is not installed, fails, or takes too long, or
-    where memory is short."""
+def judge_briefly(run_path: Path, world_size: int = 1) -> list[str]:
+    """Return the lines on a run that is complete; none where the server is not installed, fails, or where memory is short.
+
+    Only the command where judging takes too long, and for a job of several ranks: it holds all their devices until its
+    last rank has ended, and one rank's tables are no verdict on the others.
+    """
+    later = f"for the verdict: profiler-server report --brief {shlex.quote(str(run_path))}"
     if (
         os.environ.get(VARIABLE) == "0"
         or importlib.util.find_spec(_SERVER) is None
         or measure_headroom() < LEAST_FREE_BYTES
     ):
         return []
+    if world_size > 1:
+        return [later]
     try:
         done = subprocess.run(
             [sys.executable, "-m", "collector.expendable", _SERVER, "report", "--brief", str(run_path)],
@@ -46,7 +52,7 @@ def judge_briefly(run_path: Path) -> list[str]:
             timeout=PATIENCE_S,
         )
     except subprocess.TimeoutExpired:
-        return [f"for the verdict: profiler-server report --brief {shlex.quote(str(run_path))}"]
+        return [later]
     except (OSError, ValueError) as error:
         _log.debug("stepscope: no verdict at the end: %s", error)
         return []

@@ -239,7 +239,7 @@ class Profiler:
         if self._recording.ended_by or self.options.level == "important":
             return  # whoever ended it does not wait, and has another trouble
         if self._open_run().rank(0).count_steps():
-            for line in judge_briefly(self._open_run().path):
+            for line in judge_briefly(self._open_run().path, self._open_run().manifest.world_size):
                 say(f"stepscope: {line}")
 
     def _name_trace(self) -> str:
@@ -293,7 +293,9 @@ class Profiler:
         with Edge(self._stay_silent):
             self._recording = Recording(self.output_path, self.options)
             if self._recording.place.set_aside is not None:
-                say(f"stepscope: the earlier run in {self.output_path} was moved to {self._recording.place.set_aside}")
+                place = self._recording.place
+                which = f"attempt {place.continued} of this job" if place.continued else "the earlier run"
+                say(f"stepscope: {which} in {self.output_path} was moved to {place.set_aside}")
             if self._bucket is not None:
                 self._bucket.start(self._recording.place.rank_folder)
 
@@ -326,6 +328,7 @@ class Profiler:
         self._note_end(find_last_error(), UNTOLD)
         self._state = "analysed"
         if self._recording is not None:
+            self._guard(self._recording.settle)
             self._guard(self._recording.leave)
             if self._recording.place.rank == 0:
                 self._tell_where(self._recording.count_steps())

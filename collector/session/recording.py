@@ -25,7 +25,7 @@ from collector.ring.codes import PAUSE, RESUME, STEP_MARK
 from collector.ring.words import WordLog
 from collector.session.beside import Beside
 from collector.session.ending import NO_STEPS, count_recorded, spell_end
-from collector.session.place import Launch, Place, abandon_place, claim_place, find_launch_id
+from collector.session.place import Launch, Place, abandon_place, claim_place, find_job, find_launch_id
 from collector.session.rehearsal import CostSampler
 from collector.sidecar.losses import spell_remedy
 from collector.sidecar.terminal import describe_terminal
@@ -46,7 +46,8 @@ class Recording:
 
     def __init__(self, output_path: Path, options: Options, *, with_sidecar: bool = True) -> None:
         rank, world_size = find_rank()
-        launch = Launch(rank, world_size, find_launch_id(), *find_versions(), options.as_dict())
+        (torch, cuda), (job, requeues, restarts) = find_versions(), find_job()
+        launch = Launch(rank, world_size, find_launch_id(), torch, cuda, options.as_dict(), job, requeues, restarts)
         self.place = claim_place(output_path, launch)
         self.options = options
         self.ended_by = ""
@@ -95,6 +96,10 @@ class Recording:
             return
         self.log.write(STEP_MARK, time.perf_counter_ns())
         self.context.steps.mark()
+
+    def settle(self) -> None:
+        """Prepare for the end of the interpreter: nothing of a training may be in the way then."""
+        self._tell_signals("settle")
 
     def finish(self) -> str:
         """Stop, and wait until the tables are there; make them here if the sidecar is gone.

@@ -15,6 +15,7 @@ from threading import get_ident
 from typing import Any
 
 from collector.context.signals import SignalContext
+from collector.format.schema.removal import remove_file
 from collector.ring.codes import STALL_END, STALL_START
 from collector.ring.words import CODE_SHIFT, WordLog
 
@@ -41,7 +42,7 @@ class CostSampler:
         try:
             self._log = WordLog(scratch, _SCRATCH_WORDS, shared=True)
         finally:
-            scratch.unlink(missing_ok=True)
+            remove_file(scratch)
         stage = SignalContext(context.rank_folder, context.options, self._log, context.notes)
         self._calls: dict[str, Callable[[], object]] = {"nothing": _do_nothing}
         for kind in kinds:

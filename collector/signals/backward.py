@@ -16,9 +16,8 @@ from time import perf_counter_ns
 from typing import Any
 
 import torch
-from torch._dynamo import compiled_autograd
-from torch._dynamo.eval_frame import skip_code
 
+from collector.context.dynamo import is_backward_compiled, skip_code
 from collector.context.signals import SignalContext
 from collector.edge import hide_frame
 from collector.ring.codes import BACKWARD_END, BACKWARD_START, COLLECTIVE_END, COLLECTIVE_START
@@ -128,7 +127,7 @@ def _make_end_watch() -> Callable[[tuple[Any, ...]], _EndWatch | None]:
         try:
             first = args[0][0].grad_fn
             # A hook on the graph would be traced with it, and end in another graph.
-            if first is None or getattr(compiled_autograd, "compiled_autograd_enabled", False):
+            if first is None or is_backward_compiled():
                 return None
             return _EndWatch(first, queue)
         except Exception:  # noqa: BLE001  an edge: roots may be edges of a graph, or anything that the engine takes

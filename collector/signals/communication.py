@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from collector.context.dynamo import skip_code
 from collector.context.signals import SignalContext
 from collector.edge import Edge, hide_frame
 from collector.ring.codes import (
@@ -84,8 +85,6 @@ class CommunicationSignal:
             context.set_signal(self.name, "unavailable", "This PyTorch was built without torch.distributed.")
             return
 
-        from torch._dynamo.eval_frame import skip_code
-
         calls = _Calls(context)
         for name, place in _METHODS.items():
             if hasattr(c10d.ProcessGroup, name):
@@ -99,8 +98,6 @@ class CommunicationSignal:
             context.wait_watchers.append(self._reductions.read)
 
     def _patch(self, context: SignalContext, owner: Any, name: str, describe: _Describe) -> None:
-        from torch._dynamo.eval_frame import skip_code
-
         hook = _make_hook(context, getattr(owner, name), describe)
         for function in (hook, describe):
             skip_code(function.__code__)

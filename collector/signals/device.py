@@ -13,9 +13,9 @@ from collections import deque
 from typing import Any
 
 import torch
-from torch._dynamo.eval_frame import skip_code
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from collector.context.dynamo import skip_code
 from collector.context.signals import SignalContext
 from collector.context.undo import stop_calling
 from collector.edge import Edge, hide_frame

@@ -14,10 +14,9 @@ from time import perf_counter_ns
 from typing import Any
 
 import torch
-from torch._dynamo.callback import callback_handler
-from torch._dynamo.eval_frame import OptimizedModule, skip_code
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from collector.context.dynamo import find_compiled_kind, skip_code
 from collector.context.signals import SignalContext
 from collector.context.undo import stop_calling
 from collector.edge import Edge, hide_frame, log_failure
@@ -47,7 +46,18 @@ class ForwardSignal:
 
     def install(self, context: SignalContext) -> None:
         self._context = context
-        compiled_call = self._wrap_call(OptimizedModule.__call__)
+        context.when_imported("torch._dynamo", self._watch_compiled)
+        self._begin_discovery()
+        context.steps.on_idle = self._discover_again
+        context.undo.call(self._remove_discovery)
+        context.boundaries.append(self._on_step)
+
+    def _watch_compiled(self) -> None:
+        """Time compiled modules, and end the discovery where a compilation begins."""
+        from torch._dynamo.callback import callback_handler
+
+        context, kind = self._context, find_compiled_kind()
+        compiled_call = self._wrap_call(kind.__call__)
 
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
             self._end_discovery()
@@ -63,13 +73,9 @@ class ForwardSignal:
 
         for hook in (call, on_compile):
             skip_code(hook.__code__)
-        context.undo.patch(OptimizedModule, "__call__", call)
+        context.undo.patch(kind, "__call__", call)
         callback_handler.register_start_callback(on_compile)
         context.undo.call(lambda: callback_handler.remove_start_callback(on_compile))
-        self._begin_discovery()
-        context.steps.on_idle = self._discover_again
-        context.undo.call(self._remove_discovery)
-        context.boundaries.append(self._on_step)
 
     def remove(self) -> None:
         self._context.has_inferred |= bool(self._roots)
@@ -142,7 +148,7 @@ class ForwardSignal:
         """Count a call of an outermost module; False for a class whose calls are no forward."""
         try:
             # The loss belongs to the forward by definition, as the time between forward and backward.
-            if str(kind.__module__).startswith("torch.nn.modules.loss") or issubclass(kind, OptimizedModule):
+            if str(kind.__module__).startswith("torch.nn.modules.loss") or issubclass(kind, find_compiled_kind()):
                 return False
             self._roots[kind] = self._roots.get(kind, 0) + 1
             self._numbers.setdefault(kind, len(self._numbers) + 1)

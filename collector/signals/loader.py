@@ -115,14 +115,14 @@ class LoaderSignal:
                 except BaseException as error:
                     hide_frame(error)
                     raise
-            starts(getattr(iterator, _OWN, 0))
-            if gates:
-                try:
+            try:
+                starts(getattr(iterator, _OWN, 0))
+                if gates:
                     for gate in tuple(gates):
                         gate(iterator)
-                except BaseException as error:
-                    hide_frames(error)
-                    raise
+            except BaseException as error:
+                hide_frames(error)
+                raise
             try:
                 words[following() & mask] = iterator._stepscope + LOADER
                 if reads[0] and iterator._num_workers:

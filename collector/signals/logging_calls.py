@@ -7,16 +7,13 @@ imported for this.
 from __future__ import annotations
 
 import functools
-import logging
 import sys
-from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
-from collector.context.imports import ImportWatch
 from collector.context.milestones import Milestones
 from collector.context.signals import SignalContext
-from collector.edge import hide_frame, log_failure
+from collector.edge import hide_frame
 
 _WRITER = tuple(
     f"SummaryWriter.{name}"
@@ -56,31 +53,20 @@ class LoggingSignal:
         self._sums: dict[str, LoggingSums] = {}
         self._is_inside = [False]
         for module, methods, label in _WATCHED:
-            watch = functools.partial(self._watch_module, module, methods, label)
-            if module in sys.modules:
-                watch()
-            else:
-                self._await(module, watch)
+            context.when_imported(module, functools.partial(self._watch_module, module, methods, label))
         self._milestones = Milestones(context, self.name, self._save)
 
     def remove(self) -> None:
         self._milestones.finish()
 
-    def _await(self, name: str, watch: Callable[[], None]) -> None:
-        waiting = ImportWatch(name, watch)
-        sys.meta_path.insert(0, waiting)
-        self._context.undo.call(waiting.stop)
-
     def _watch_module(self, module: str, methods: tuple[str, ...], label: str) -> None:
-        # Another library's import must succeed as it would without us.
-        with log_failure("what %s logs is not recorded", module, level=logging.DEBUG):
-            for path in methods:
-                owner_name, name = path.split(".")
-                owner = getattr(sys.modules[module], owner_name, None)
-                original = vars(owner).get(name) if isinstance(owner, type) else None
-                if callable(original):
-                    sums = self._sums.setdefault(label, LoggingSums())
-                    self._context.undo.patch(owner, name, self._make_hook(original, sums))
+        for path in methods:
+            owner_name, name = path.split(".")
+            owner = getattr(sys.modules[module], owner_name, None)
+            original = vars(owner).get(name) if isinstance(owner, type) else None
+            if callable(original):
+                sums = self._sums.setdefault(label, LoggingSums())
+                self._context.undo.patch(owner, name, self._make_hook(original, sums))
 
     def _make_hook(self, original: Any, sums: LoggingSums) -> Any:
         is_mine, inside, now = self._context.log.is_mine, self._is_inside, perf_counter_ns

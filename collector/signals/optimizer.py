@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._dynamo.eval_frame import skip_code
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from collector.context.dynamo import skip_code
 from collector.context.signals import SignalContext
 from collector.edge import Edge, hide_frame
 from collector.ring.codes import (

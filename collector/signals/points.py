@@ -13,8 +13,8 @@ from time import perf_counter_ns
 from typing import Any
 
 import torch
-from torch._dynamo.eval_frame import skip_code
 
+from collector.context.dynamo import skip_code
 from collector.context.signals import SignalContext
 from collector.context.undo import stop_calling
 from collector.edge import hide_frame

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-import logging
 import sys
 from typing import Any
 
 import torch
 
-from collector.context.imports import ImportWatch
 from collector.context.signals import SignalContext
-from collector.edge import hide_frame, log_failure
+from collector.edge import hide_frame
 from collector.marks.ranges import record
 
 RANGE = "torch.save"
@@ -45,25 +43,15 @@ class SavingSignal:
         self._saves = [False]
         self._watch(torch, "save", RANGE)
         for module in dict.fromkeys(name for name, _, _ in _LATER):
-            if module in sys.modules:
-                self._watch_module(module)
-            else:
-                self._await(module)
+            context.when_imported(module, functools.partial(self._watch_module, module))
 
     def remove(self) -> None:
         pass
 
-    def _await(self, name: str) -> None:
-        watch = ImportWatch(name, lambda: self._watch_module(name))
-        sys.meta_path.insert(0, watch)
-        self._context.undo.call(watch.stop)
-
     def _watch_module(self, name: str) -> None:
-        # Another library's import must succeed as it would without us.
-        with log_failure("what %s saves is not recorded", name, level=logging.DEBUG):
-            for module, function, range_name in _LATER:
-                if module == name:
-                    self._watch(sys.modules[name], function, range_name)
+        for module, function, range_name in _LATER:
+            if module == name:
+                self._watch(sys.modules[name], function, range_name)
 
     def _watch(self, owner: Any, path: str, range_name: str) -> None:
         *above, name = path.split(".")

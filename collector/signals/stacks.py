@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from threading import get_ident
 
 from collector.context.signals import SignalContext
-from collector.frames.layout import LayoutError
 from collector.frames.posting import TRAINER, post_thread
 
 _NO_LOADER = -1
@@ -21,6 +21,9 @@ class StacksSignal:
         self._context = context
         self._posted = (0, 0)
         self._next_ns = 0
+        if not sys.platform.startswith("linux"):
+            context.set_signal(self.name, "unavailable", "Stacks are sampled on Linux only.")
+            return
         if not context.recorder_pid:
             context.set_signal(self.name, "unavailable", "No recorder process could be started that would read stacks.")
             return
@@ -44,11 +47,8 @@ class StacksSignal:
     def _post(self) -> None:
         context = self._context
         self._posted = (get_ident(), context.recorder_pid)
-        try:
-            post_thread(context.events, TRAINER, _NO_LOADER, context.recorder_pid)
-            context.stack_reader = context.recorder_pid
-        except LayoutError as error:
-            context.set_signal(self.name, "unavailable", f"Stacks cannot be read here: {error}.")
+        post_thread(context.events, TRAINER, _NO_LOADER, context.recorder_pid)
+        context.stack_reader = context.recorder_pid
 
 
 SIGNAL = StacksSignal

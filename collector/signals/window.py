@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from collector.context.native_lines import leave_out_lines
 from collector.context.signals import SignalContext
 from collector.context.undo import Undo
 from collector.edge import hide_frame
+from collector.format.schema.modes import restrict
+from collector.format.schema.removal import replace
 from collector.options import Options
 from collector.ring.codes import DETAILED
 from collector.ring.orders import Order, decode_order
@@ -45,6 +47,8 @@ _NO_DEVICE = 'activities="device" was asked for, and PyTorch sees no device here
 _log = logging.getLogger("stepscope")
 _LEFT_OPEN = "The detailed window was closed by another thread than the one that opened it, so it could not be saved."
 _OLDER_MEMORY = b"Memory block of unknown size was allocated before"
+# What Kineto prints of a first session that another thread starts than the one that imported torch. It records all the same.
+_OTHER_THREAD = b"External init callback must run in same thread"
 _KINETO_LEVEL, _SILENT = "KINETO_LOG_LEVEL", "99"
 # What a session of the user's own calls when it is prepared and started, by whatever face.
 _COMING = ("_prepare_profiler", "_enable_profiler", "_enable_profiler_legacy")
@@ -64,6 +68,7 @@ class WindowSignal:
         self._switching: int | None = None
         self._foreign = 0
         self._undo = Undo()
+        self._of_thread = threading.local()
 
     def install(self, context: SignalContext) -> None:
         self._context = context
@@ -136,6 +141,7 @@ class WindowSignal:
             self._window = _Window(step, plan, self._context.options)
         if self._window is None:  # Kineto has refused
             return
+        self._of_thread.end = _EndOfThread(self._window, self._close_ended)
         if self._context.notes.signals.get(self.name, {}).get("state") == "unavailable":
             self._context.set_signal(self.name, "on")  # another profiler was in the way of an earlier window
         self._context.log.write(DETAILED, 1)
@@ -147,9 +153,18 @@ class WindowSignal:
         self._context.log.write(DETAILED, 0)
         if threading.get_ident() != window.thread:
             self._context.set_signal(self.name, "failed", _LEFT_OPEN)
-            return
+            return  # its session ends with its thread
         with self._context.shielded(self.name), self._as_ours():
             window.save(self._context.events)
+        self._of_thread.end = None
+
+    def _close_ended(self, window: _Window) -> None:
+        """End the session of a window on its own thread, which is about to end."""
+        if window is self._window:
+            self._close()
+        elif window.is_open:
+            with self._context.shielded(self.name), self._as_ours():
+                window.drop()
 
     @contextmanager
     def _as_ours(self) -> Iterator[None]:
@@ -197,6 +212,24 @@ class WindowSignal:
         self._foreign = 0
 
 
+class _EndOfThread:
+    """Lies in the thread's own values, and so calls `close` as the last thing that the thread does.
+
+    A session belongs to its thread. What is left of one when the thread has gone ends the process with a segmentation
+    fault.
+    """
+
+    def __init__(self, window: _Window, close: Callable[[_Window], None]) -> None:
+        self._window = window
+        self._close = close
+
+    def __del__(self) -> None:
+        window = self._window
+        is_own = (os.getpid(), threading.get_ident()) == (window.pid, window.thread)  # a forked child has a copy
+        if is_own and window.is_open:
+            self._close(window)
+
+
 class _Window:
     """One session on the calling thread. `ends_unix_ns` are the ends of its steps on Kineto's clock."""
 
@@ -204,13 +237,15 @@ class _Window:
         before = time.perf_counter_ns()
         self.first_step = step
         self.plan = plan
-        self.thread = threading.get_ident()
+        self.pid, self.thread = os.getpid(), threading.get_ident()
         self.ends_unix_ns: list[int] = []
+        self.is_open = True
         older = torch.empty(1, device="cpu") if options.memory else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._session = make_session(options)
-            self._session.start()
+            with _leave_out_start():
+                self._session.start()
         # PyTorch prints a line for the first block that is freed and older than a session that records memory, then for
         # each thousandth: let the first be one of ours, while the line leads nowhere.
         with leave_out_lines(_OLDER_MEMORY):
@@ -226,13 +261,25 @@ class _Window:
         partial = path.with_name(f".{path.name}")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self._session.stop()
+            self.drop()
             self._session.export_chrome_trace(str(partial))
-        os.replace(partial, path)
+        with suppress(OSError):  # some mounts have fixed modes
+            restrict(partial)
+        replace(partial, path)
         self._stall_ns += time.perf_counter_ns() - before
         ends = tuple(self.ends_unix_ns)
         times = (self._start_unix_ns, end_unix_ns, ends, self._stall_ns)
         write_window(events, WindowNote(self.first_step, *times, self.plan.trigger))
+
+    def drop(self) -> None:
+        """End the session, on its own thread."""
+        self.is_open = False
+        self._session.stop()
+
+
+def _leave_out_start() -> AbstractContextManager[None]:
+    is_main = threading.current_thread() is threading.main_thread()
+    return nullcontext() if is_main else leave_out_lines(_OTHER_THREAD)
 
 
 def make_session(options: Options) -> Any:

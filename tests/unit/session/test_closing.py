@@ -92,6 +92,12 @@ def test_what_takes_too_long_is_not_waited_for(tmp_path: Path, said: None, monke
     assert line == f"for the verdict: profiler-server report --brief {tmp_path / 'run'}"
 
 
+def test_a_job_of_several_ranks_is_not_held_for_it(tmp_path: Path, said: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("it judged"))
+    (line,) = judge_briefly(tmp_path / "run", world_size=2)
+    assert line == f"for the verdict: profiler-server report --brief {tmp_path / 'run'}"
+
+
 def test_names_of_the_users_cannot_steer_the_terminal(
     tmp_path: Path, said: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from collector.format.run import open_run
-from profiler_server.analysis.ranks.ranks import summarize_ranks
-from profiler_server.analysis.ranks.stopped import find_stop
-from profiler_server.diagnosis.rank_sentences import describe_stop
+from collector.format.stops import Stop
+from profiler_server.analysis.ranks.ending import find_end
+from profiler_server.diagnosis.end_sentences import describe_end
 
 LIMIT_S = 120
 SCRIPT = """
@@ -81,11 +81,11 @@ def wait_for(condition: object) -> None:
 
 
 def test_the_rank_that_never_entered_the_collective_is_named_with_where_it_was(hung: Path) -> None:
-    stop = find_stop(summarize_ranks(open_run(hung)))
-    assert stop is not None
+    stop = find_end(open_run(hung))
+    assert isinstance(stop, Stop)
     assert (stop.number, stop.name, stop.bytes) == (6, "allreduce", 64 * 64 * 4)
     assert (stop.waiting, [place.rank for place in stop.missing]) == ((0,), [1])
-    assert describe_stop(stop) == (
+    assert describe_end(stop) == (
         "Rank 1 never entered collective 6 (allreduce, 16.0 KiB); 1 rank was waiting in it when "
         "the job ended. Rank 1 was after backward of step 6."
     )

@@ -209,6 +209,14 @@ def test_a_window_without_memory_leaves_pytorchs_note_on_older_blocks_away(
     assert "Memory block of unknown size" not in capfd.readouterr().err
 
 
+def test_a_disk_with_fixed_modes_costs_no_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    monkeypatch.setattr("collector.signals.window.restrict", refuse)
+    assert len(record(tmp_path, _train, window=(3, 2)).run.rank().manifest.windows) == 1
+
+
 def test_a_run_that_only_infers_is_told_how_to_have_a_window(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     profiler = Profiler(tmp_path / "run", window=(3, 2))
     with torch.inference_mode():

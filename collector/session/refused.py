@@ -1,0 +1,57 @@
+"""What a script is given for a Profiler in an interpreter beside the main one: all of its methods, none does anything.
+
+pyarrow and numpy may wait for ever where they are imported into a second interpreter. So this file imports the standard
+library only, and the real Profiler is not imported there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from collector.format.schema.errors import RunError
+
+REFUSAL = (
+    "stepscope: nothing is recorded: this is not the main interpreter of the process. The training is not affected.\n"
+)
+
+
+class NoRun:
+    """Stands for the run that was not recorded: whatever is asked of it raises RunError."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RunError("there is no run: it would have been recorded outside of the main interpreter")
+
+
+class Profiler:
+    """Takes what the real one takes. No run can be read here."""
+
+    def __init__(self, output_path: str | os.PathLike[str] | None = None, **options: Any) -> None:
+        self.output_path = Path(output_path or "profiler_output")
+        self.options = options
+        if sys.stderr is not None:
+            sys.stderr.write(REFUSAL)
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def step(self) -> None: ...
+
+    def analyse(self) -> NoRun:
+        return NoRun()
+
+    def __enter__(self) -> Profiler:
+        return self
+
+    def __exit__(self, *raised: object) -> None: ...
+
+
+def active_profiler() -> None:
+    """Return None: there is none here."""

@@ -1,0 +1,157 @@
+"""The end of a training: what PyTorch leaves to chance there is waited for, so that it goes well.
+
+Two races of PyTorch end a job badly, with and without a recording. The destructor of a process group joins gloo's
+threads while it holds the interpreter lock, and a thread of gloo that lets go of its last collective may wait for that
+lock: then the job stands for ever. And a daemon thread that comes out of an operator while the interpreter ends is
+ended inside C++, which aborts the process. Both are explained in docs/running.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from collector.context.dynamo import skip_code
+from collector.context.signals import SignalContext
+from collector.edge import hide_frame, log_failure
+
+PATIENCE_S = 1.0
+"""How long one such wait takes at most."""
+PARKED_S = 5.0
+"""How long a daemon thread that trains is held while the interpreter ends. A lock that it holds comes free afterwards."""
+UNNAMED_S = 0.05
+"""How long is waited where gloo's threads have no name of their own: before PyTorch 2.10, and on other systems than Linux."""
+_LOOK_S = 0.001
+_TASKS = "/proc/self/task"
+_GLOO = "pt_gloo_runloop"
+
+
+class EndingSignal:
+    name = "ending"
+    option = ""
+
+    def install(self, context: SignalContext) -> None:
+        self._context = context
+        if not torch.distributed.is_available():
+            return
+        c10d = torch.distributed.distributed_c10d
+        hook = _make_destroy_hook(c10d.destroy_process_group)
+        skip_code(hook.__code__)
+        for owner in (c10d, torch.distributed):
+            context.undo.patch(owner, "destroy_process_group", hook)
+
+    def remove(self) -> None:
+        pass
+
+    def settle(self) -> None:
+        """Prepare for the end of the interpreter, on the thread that ends it."""
+        wait_for_gloo()
+        if _is_daemon(self._context.log.thread[0]):
+            park_daemons()
+
+
+def wait_for_gloo() -> None:
+    """Wait, without the interpreter lock, until gloo's threads rest. A thread that waits for the lock gets it meanwhile."""
+    if not _has_gloo():
+        return
+    deadline = time.monotonic() + PATIENCE_S
+    before = _look_at_gloo()
+    if not before:
+        time.sleep(UNNAMED_S)
+    while before and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
+        now = _look_at_gloo()
+        if now == before and all(state != "R" for state, _ in now.values()):
+            return
+        before = now
+
+
+def _has_gloo() -> bool:
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return False
+    return any("gloo" in str(kind) for kind, _ in torch.distributed.distributed_c10d._world.pg_map.values())
+
+
+def _look_at_gloo() -> dict[str, tuple[str, str]]:
+    """Return the state of gloo's threads, and how long and how often each was on a processor."""
+    try:
+        tasks = os.listdir(_TASKS)
+    except OSError:
+        return {}  # another system than Linux
+    looks = {task: _look_at_task(task) for task in tasks}
+    return {task: look for task, look in looks.items() if look is not None}
+
+
+def _look_at_task(task: str) -> tuple[str, str] | None:
+    """Return the same of one thread; None if it is none of gloo's, or has ended meanwhile."""
+    try:
+        if _read_task(task, "comm").strip() != _GLOO:
+            return None
+        state, *numbers = _read_task(task, "stat").rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return None
+    with suppress(OSError):  # not every kernel has it; the numbers above count less often
+        return state, _read_task(task, "schedstat")
+    return state, " ".join(numbers)
+
+
+def _read_task(task: str, name: str) -> str:
+    with open(f"{_TASKS}/{task}/{name}", encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def _is_daemon(ident: int) -> bool:
+    return any(thread.ident == ident and thread.daemon for thread in threading.enumerate())
+
+
+def park_daemons() -> None:
+    """Hold the daemon threads that train where they begin a backward or an update, and wait for the first of them.
+
+    Only for the end of the interpreter, which ends such a thread anyway: asleep in Python, it is ended cleanly.
+    """
+    parked = threading.Event()
+    main = threading.get_ident()
+
+    def park() -> None:
+        if threading.get_ident() != main:
+            parked.set()
+            time.sleep(PARKED_S)
+
+    with log_failure("a daemon thread is not held at the end"):
+        register_optimizer_step_pre_hook(lambda *_: park())
+        torch.autograd._engine_run_backward = _park_before(torch.autograd._engine_run_backward, park)
+        parked.wait(PATIENCE_S)
+
+
+def _park_before(original: Callable[..., Any], park: Callable[[], None]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+        park()
+        return original(*args, **kwargs)
+
+    return _engine_run_backward
+
+
+def _make_destroy_hook(original: Any) -> Any:
+    @functools.wraps(original)
+    def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
+        with log_failure("gloo is not waited for"):
+            wait_for_gloo()
+        try:
+            return original(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    return destroy_process_group
+
+
+SIGNAL = EndingSignal

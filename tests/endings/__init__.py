@@ -1,0 +1,1 @@
+"""Trainings that end in every way, each bare and recorded by turns: nothing that a user can see may differ but the run."""
