@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from collector.format.attempts import find_home
 from collector.format.scan import scan_base
 from collector.format.schema import layout
 from collector.format.schema.errors import RunNotFoundError, StepscopeError
 from collector.format.schema.manifest import RunManifest, decode_manifest
+from collector.format.schema.modes import spell_closed
 from collector.format.schema.reading import read_small_text
 
 BASE_ID = "@base"
@@ -25,9 +27,11 @@ def find_run(base_dir: Path, name: str) -> Path:
     try:
         return locate_run(base_dir, name)
     except RunNotFoundError as error:
-        found = [path for path in scan_base(base_dir).paths if name in (path.name, _read_name(path))]
-        if not found:
+        called = [path for path in scan_base(base_dir).paths if name in (path.name, _read_name(path))]
+        if not called:
             raise error from None
+    # A run that was set aside has the name of the one that took its place, which is meant.
+    found = [path for path in called if find_home(path) == path] or called
     if len(found) > 1:
         ids = sorted(name_run(base_dir, path) for path in found)
         told = ", ".join(ids[:_MOST_TOLD]) + (" …" if len(ids) > _MOST_TOLD else "")
@@ -38,15 +42,19 @@ def find_run(base_dir: Path, name: str) -> Path:
 
 
 def locate_run(base_dir: Path, run_id: str) -> Path:
-    """Return the directory of an id. Raises RunNotFoundError if it is no run, or lies outside the base directory."""
+    """Return the directory of an id. Raises RunNotFoundError if it is no run, or lies outside the base directory.
+
+    Whether it can be opened is another question: links inside it are refused there.
+    """
     pieces = run_id.split("/")
     if "\0" in run_id or "\\" in run_id or any(piece in ("", ".", "..") for piece in pieces):
         raise RunNotFoundError(f"{run_id!r} is not the id of a run; an id is a path below the base directory")
     path = base_dir if run_id == BASE_ID else base_dir.joinpath(*pieces)
     try:
-        manifest = layout.run_file(path).resolve()
-        inside = manifest.is_relative_to(base_dir) and manifest.is_file()
-        inside = inside and not _leads_out(layout.profiler_path(path), base_dir)
+        inside = path.resolve().is_relative_to(base_dir) and os.path.lexists(layout.run_file(path))
+        os.scandir(layout.profiler_path(path)).close()
+    except PermissionError:
+        raise RunNotFoundError(spell_closed(layout.profiler_path(path))) from None
     except (OSError, RuntimeError, ValueError):  # a name too long for the disk, or links that run in a circle
         inside = False
     if not inside:
@@ -65,14 +73,3 @@ def _read_name(path: Path) -> str | None:
         return decode_manifest(RunManifest, read_small_text(file), str(file)).name
     except (StepscopeError, OSError, UnicodeDecodeError):
         return None
-
-
-def _leads_out(folder: Path, base_dir: Path, depth: int = 3) -> bool:
-    """Say whether a link in the folder of a run (rank, table, part) ends outside the base directory. OSError passes."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(base_dir):
-                return True
-            if depth > 1 and entry.is_dir() and _leads_out(Path(entry.path), base_dir, depth - 1):
-                return True
-    return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,8 +18,10 @@ import pyarrow.parquet as pq
 from collector.format.arrays import encode_texts, from_values
 from collector.format.arrow_schemas import arrow_schema
 from collector.format.schema.errors import TableBrokenError, TableMissingError
+from collector.format.schema.inside import is_plain_file, is_plain_folder, open_inside
 from collector.format.schema.layout import table_file, table_parts_folder
 from collector.format.schema.recovery import spell_recovery
+from collector.format.schema.removal import ensure_folder, remove_empty, remove_file
 from collector.format.schema.writing import replacing, sync_folder, sync_tree
 from collector.format.stored_files import (
     borrow,
@@ -31,6 +35,8 @@ from collector.format.stored_files import (
 
 ROWS_PER_GROUP = 1 << 17
 PARTS_PER_MERGE = 16
+PART_NAME = re.compile(r"[0-9]{6,12}(-[0-9]{6,12})?\.parquet")
+_LEFT_OVER = re.compile(rf"{PART_NAME.pattern}|\.{PART_NAME.pattern}\.[0-9]+\.[0-9]+\.partial")
 MERGED_BYTES = 2 << 20
 """Parts that are so large together are not merged: merging must not take much memory or time."""
 
@@ -75,7 +81,7 @@ def write_table(data: pa.Table, path: Path, row_group_rows: int = ROWS_PER_GROUP
 @contextmanager
 def _replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
     """Do as `replacing`, and make the folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    ensure_folder(path.parent)
     # Opened there: Arrow takes no name that is no UTF-8.
     with replacing(path, durable) as file:
         yield file
@@ -117,7 +123,7 @@ def write_batches(batches: Iterable[pa.RecordBatch], table: str, path: Path) -> 
 def write_part(data: pa.Table, rank_folder: Path, table: str, part: int, durable: bool = False) -> None:
     """Write one part of a table: `rank_<r>/<table>/<part>.parquet`. `durable`: no loss of power takes it away."""
     folder = table_parts_folder(rank_folder, table)
-    is_new = not folder.is_dir()
+    is_new = not is_plain_folder(folder)
     write_table(data, folder / f"{part:06d}.parquet", durable=durable)
     if durable:
         sync_folder(folder)
@@ -128,16 +134,16 @@ def write_part(data: pa.Table, rank_folder: Path, table: str, part: int, durable
 def find_files(rank_folder: Path, table: str) -> tuple[Path, ...]:
     """Return the files of a table in time order, empty if it was never written."""
     whole = table_file(rank_folder, table)
-    if whole.is_file():
+    if is_plain_file(whole):
         return (whole,)
     folder = table_parts_folder(rank_folder, table)
-    return tuple(part.path for part in _list_parts(folder)) if folder.is_dir() else ()
+    return tuple(part.path for part in _list_parts(folder)) if is_plain_folder(folder) else ()
 
 
 def count_rows(path: Path) -> int:
     """Return how many rows a file has, without reading them."""
     borrow(path, end_only=True)
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=open_inside) as file:
         try:
             return int(pq.read_metadata(file).num_rows)
         except UnicodeDecodeError as error:  # which Arrow lets through for the name of a column
@@ -162,7 +168,7 @@ def _list_parts(folder: Path) -> list[_Part]:
     found = []
     for path in folder.glob("*.parquet"):
         first, _, last = path.stem.partition("-")
-        if first.isdigit() and (last.isdigit() or not last) and path.is_file():  # no pipe: it would hold the reader
+        if PART_NAME.fullmatch(path.name) and is_plain_file(path):  # no pipe: it would hold the reader
             found.append(_Part(int(first), int(last or first), path))
     found.sort(key=lambda part: (part.first, -part.last))
     covered, parts = -1, []
@@ -179,7 +185,7 @@ def merge_parts(rank_folder: Path, table: str) -> None:
     So weeks of recording leave some dozens of files, and each row is written again a few times only.
     """
     folder = table_parts_folder(rank_folder, table)
-    while folder.is_dir():
+    while is_plain_folder(folder):
         last = _list_parts(folder)[-PARTS_PER_MERGE:]
         if len(last) < PARTS_PER_MERGE or len({part.merges for part in last}) > 1:
             return
@@ -190,7 +196,7 @@ def merge_parts(rank_folder: Path, table: str) -> None:
         write_table(read_files(paths, table), merged, durable=True)
         sync_folder(folder)
         for path in paths:
-            path.unlink(missing_ok=True)
+            remove_file(path)
 
 
 def join_parts(rank_folder: Path, table: str, revise: Callable[[pa.Table], pa.Table] | None = None) -> None:
@@ -210,7 +216,7 @@ def remove_parts(rank_folder: Path, tables: Iterable[str]) -> None:
 
     Parts of which none could be made stay, and are brought to the disk. OSError passes through.
     """
-    folders = [folder for table in tables if (folder := table_parts_folder(rank_folder, table)).is_dir()]
+    folders = [folder for table in tables if is_plain_folder(folder := table_parts_folder(rank_folder, table))]
     kept = [
         folder
         for folder in folders
@@ -221,9 +227,9 @@ def remove_parts(rank_folder: Path, tables: Iterable[str]) -> None:
     sync_folder(rank_folder)
     for folder in folders:
         if folder not in kept:
-            for leftover in folder.iterdir():
-                leftover.unlink(missing_ok=True)
-            folder.rmdir()
+            for name in filter(_LEFT_OVER.fullmatch, os.listdir(folder)):
+                remove_file(folder / name)
+            remove_empty(folder)  # what others have put there stays
 
 
 def _join_files(files: Sequence[Path], table: str, target: Path) -> None:

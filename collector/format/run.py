@@ -19,7 +19,9 @@ from collector.format.lens import Lens, Redactor
 from collector.format.rank import RankRun, TableState, TableStatus
 from collector.format.schema import layout
 from collector.format.schema.errors import RunNotFoundError, TableBrokenError, TableMissingError
+from collector.format.schema.inside import refuse_links
 from collector.format.schema.manifest import RunManifest, RunState, decode_manifest
+from collector.format.schema.modes import spell_closed
 from collector.format.schema.reading import read_small_text
 from collector.format.schema.recovery import spell_recovery
 from collector.format.schema.wording import format_ranks
@@ -66,7 +68,7 @@ class Run:
             raise RunNotFoundError(f"{self.path} is no run: {path} does not exist") from None
         except (OSError, UnicodeDecodeError) as error:
             raise TableBrokenError(f"{path} cannot be read ({error}); run `{spell_recovery(path)}`") from None
-        manifest = decode_manifest(RunManifest, text, str(path))
+        manifest = decode_manifest(RunManifest, text, str(path), self.redactor is None)
         return manifest if self.redactor is None else self.redactor.redact_run(manifest)
 
     @property
@@ -280,7 +282,8 @@ def open_run(path: str | Path, base_dir: str | Path | None = None) -> Run:
     """Open the run at a path: the directory that holds `profiler/`, or `profiler/` itself.
 
     With a `base_dir` also by its id or name below that folder, as the commands do. Raises RunNotFoundError if there is
-    none, or if several have the name, which it lists; NewerSchemaError or TableBrokenError if its manifest cannot be read.
+    none, or if several have the name, which it lists; LinkedRunError if a link lies inside; NewerSchemaError or
+    TableBrokenError if its manifest cannot be read.
 
     >>> collector.open_run("digits", base_dir="runs")
     """
@@ -289,6 +292,7 @@ def open_run(path: str | Path, base_dir: str | Path | None = None) -> Run:
         folder = find_run(Path(base_dir).expanduser(), str(path))
     if folder is None:
         raise RunNotFoundError(f"{str(path)[:200]!r} is no path")
+    refuse_links(folder)
     run = Run(folder)
     run.manifest  # noqa: B018  fail here, not at the first use
     return run
@@ -300,6 +304,8 @@ def _find_folder(path: Path) -> Path | None:
         folder = path.expanduser().resolve()
         is_inner = folder.name == layout.PROFILER_FOLDER and (folder / layout.RUN_FILE).is_file()
         layout.run_file(folder).is_file()
+    except PermissionError:
+        raise RunNotFoundError(spell_closed(layout.profiler_path(folder))) from None
     except (OSError, RuntimeError, ValueError):
         return None
     return folder.parent if is_inner else folder

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collector.format.schema import layout
+from collector.format.schema.modes import spell_closed
 
 DEPTH_LIMIT = 8
 FOLDER_LIMIT = 50_000
@@ -54,13 +55,19 @@ def scan_base(base_dir: Path) -> Scan:
     while queue and seen < FOLDER_LIMIT and len(paths) < RUN_LIMIT:
         folder, depth = queue.popleft()
         seen += 1
-        if layout.run_file(folder).is_file():
+        is_run = _is_run(folder)
+        if is_run:
             paths.append(folder)
         try:
             listed = _list_folder(folder, JSON_LIMIT - len(files))
+        except PermissionError:
+            refused.append((folder, f"{spell_closed(folder)}."))
+            continue
         except OSError as error:
             refused.append((folder, f"This folder cannot be listed: {error.strerror or error}."))
             continue
+        if is_run is None:
+            refused.append((folder, f"{spell_closed(layout.profiler_path(folder))}."))
         if listed.odd:
             refused.append((folder, "What is in this folder under names that are not UTF-8 was left out."))
         files += listed.files
@@ -70,6 +77,14 @@ def scan_base(base_dir: Path) -> Scan:
         else:
             too_deep = too_deep or bool(listed.inner)
     return Scan(tuple(paths), tuple(refused), _explain_cut(bool(queue), too_deep, too_many), tuple(files))
+
+
+def _is_run(folder: Path) -> bool | None:
+    """Say whether a folder is a run; None where that is not for this user to see."""
+    try:
+        return layout.run_file(folder).is_file()
+    except PermissionError:
+        return None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from collector.format.arrow_schemas import VERSION_KEY, arrow_schema
 from collector.format.schema.errors import NewerSchemaError, TableBrokenError
+from collector.format.schema.inside import is_plain_file, open_inside
 from collector.format.schema.recovery import spell_recovery
 from collector.format.schema.tables import TABLES
 from collector.format.schema.version import SCHEMA_VERSION
@@ -35,7 +36,7 @@ def open_file(path: Path, table: str, columns: Iterable[str] = ()) -> pq.Parquet
     """Open a file of a table, to read it piece by piece. Raises as `check_schema`, and what Arrow raises."""
     borrow(path)
     try:
-        file = pq.ParquetFile(path) if is_plain(path) else pq.ParquetFile(open_native(path))
+        file = pq.ParquetFile(open_native(path))
     except UnicodeDecodeError as error:  # which Arrow lets through for the name of a column
         raise pa.ArrowInvalid(f"a name in it is no text: {error}") from None
     check_schema(file.schema_arrow, table, path, columns)
@@ -45,10 +46,13 @@ def open_file(path: Path, table: str, columns: Iterable[str] = ()) -> pq.Parquet
 def open_native(path: Path) -> pa.NativeFile:
     """Open a file so that Arrow reads it by itself: nothing of Python's is held by its threads, whose end may come late."""
     borrow(path)
-    if is_plain(path):
-        return pa.OSFile(str(path))
-    with open(path, "rb") as file:
-        return pa.OSFile(f"/dev/fd/{file.fileno()}")
+    with open(path, "rb", opener=open_inside) as file:
+        try:
+            return pa.OSFile(f"/dev/fd/{file.fileno()}")
+        except OSError:  # some containers have no /dev/fd
+            if not (is_plain(path) and is_plain_file(path)):
+                raise
+            return pa.OSFile(str(path))
 
 
 def is_plain(path: Path) -> bool:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from collector.format.schema.removal import Scratch, make_scratch
 
 VARIABLE = "STEPSCOPE_BARRIER"
 TIMEOUT_S = 120.0
@@ -74,12 +75,10 @@ class Barrier:
         (Path(self.folder) / (f"{kind}.{own}" if own else kind)).touch()
 
 
-def make_folder(output: Path) -> Path:
-    """Make an empty folder for the barrier of a benchmark. OSError passes through."""
-    folder = output / ".start"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    return folder
+def make_room(output: Path) -> Scratch:
+    """Make a folder for the barrier of a benchmark. OSError passes through."""
+    output.mkdir(parents=True, exist_ok=True)
+    return make_scratch(output, ".start-")
 
 
 def find_barrier() -> Barrier | None:

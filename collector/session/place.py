@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import re
-import shutil
 import socket
 import sys
 import time
@@ -15,10 +14,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collector.format.attempts import SET_ASIDE, Attempt, list_jobs_of_place
 from collector.format.schema import layout
 from collector.format.schema.errors import OutputError, StepscopeError
+from collector.format.schema.inside import open_inside, opened_parent
 from collector.format.schema.manifest import RunManifest, decode_manifest, encode_manifest
 from collector.format.schema.reading import read_small_text
+from collector.format.schema.removal import (
+    Made,
+    Marked,
+    ensure_run_folder,
+    make_folder,
+    move,
+    remove_empty,
+    remove_file,
+    remove_tree,
+    tolerated,
+)
 from collector.notes import read_notes
 from collector.sidecar.lock import is_locked
 from collector.sidecar.process import has_ended, is_running
@@ -27,8 +39,8 @@ from collector.version import __version__
 JOIN_S = 600.0
 """Ranks of one launch appear within this time of the first."""
 MOST_EARLIER = 3
-"""So many runs that later ones have set aside are kept."""
-_SET_ASIDE = re.compile(r"\d{8}-\d{6}(-\d+)?")
+"""The runs of so many jobs that later ones have set aside are kept."""
+_RUN = Marked(re.compile(layout.PROFILER_FOLDER), (layout.RUN_FILE,))
 _log = logging.getLogger("stepscope")
 FREE_S = 10.0
 """How long an earlier run gets to finish its files before its place is refused."""
@@ -36,6 +48,8 @@ FREE_S = 10.0
 
 BEGINS_S = 3.0
 """A rank whose folder is younger, and that has written nothing yet, may be about to: its recorder is still starting."""
+_NO_RUN_ID = "none"
+"""The id that torchrun gives every job that nobody has named."""
 ALONE_S = 2 * FREE_S
 """How long a rank waits while others of the same host look at the place."""
 
@@ -45,7 +59,8 @@ _UNKNOWN = RunManifest("", "", 0, 0, "collector", 0, "")
 
 @dataclass(frozen=True)
 class Launch:
-    """Who asks for a place. `id` is shared by the ranks of one launch, empty for a process on its own."""
+    """Who asks for a place. `id` is shared by the ranks of one launch, empty for a process on its own; `job` by all launches
+    of one job. SLURM began this one after so many `requeues`, and torchrun after so many `restarts` since then."""
 
     rank: int
     world_size: int
@@ -53,18 +68,39 @@ class Launch:
     torch: str | None
     cuda: str | None
     options: dict[str, Any]
+    job: str = ""
+    requeues: int = 0
+    restarts: int = 0
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank writes. `is_new` says that there was no such folder before; `set_aside` is where an earlier run went."""
+    """Where a rank writes, with what proves that its folder is ours. `is_new` says that there was no run folder before;
+    `set_aside` is where an earlier run went, and `continued` which attempt of this job that was, 0 for a run of its own."""
 
     run_path: Path
     rank_folder: Path
     rank: int
     epoch_unix_ns: int
+    made: Made
     is_new: bool = False
     set_aside: Path | None = None
+    continued: int = 0
+
+
+def find_job() -> tuple[str, int, int]:
+    """Return what names the job in all of its attempts, "" where no launcher does, with the `requeues` and `restarts` of it."""
+    named = [os.environ.get("SLURM_JOB_ID", ""), os.environ.get("TORCHELASTIC_RUN_ID", "")]
+    if not any(named):
+        return "", 0, 0
+    if named[1] in ("", _NO_RUN_ID):
+        named += [os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")]
+    return ":".join(named), _read_count("SLURM_RESTART_COUNT"), _read_count("TORCHELASTIC_RESTART_COUNT")
+
+
+def _read_count(name: str) -> int:
+    count = os.environ.get(name, "")
+    return int(count) if count.isascii() and count.isdecimal() else 0
 
 
 def find_launch_id() -> str:
@@ -79,7 +115,7 @@ def claim_place(output_path: Path, launch: Launch) -> Place:
     run_path = output_path.expanduser().absolute()
     try:
         is_new = not run_path.exists()
-        run_path.mkdir(parents=True, exist_ok=True)
+        ensure_run_folder(run_path)
         # A rank that has read an earlier run's manifest would else set the run aside that another one has just begun.
         with _alone(run_path):
             place = _claim(run_path, launch, is_new)
@@ -94,21 +130,23 @@ def claim_place(output_path: Path, launch: Launch) -> Place:
 
 def _claim(run_path: Path, launch: Launch, is_new: bool) -> Place | None:
     set_aside: Path | None = None
+    continued = 0
     for _ in range(20):
         manifest = _read_run(run_path)
         if manifest is not None and not _can_join(run_path, manifest, launch):
-            set_aside = _set_aside(run_path) or set_aside
+            if (moved := _set_aside(run_path, launch)) is not None:
+                set_aside, continued = moved, manifest.attempt if _continues(launch, manifest) else 0
             manifest = None
         manifest = manifest or _create_run(run_path, launch)
         if manifest is None:
             continue  # a rank on another host was first: look again
         folder = layout.rank_path(run_path, launch.rank)
         try:
-            folder.mkdir()
+            made = make_folder(folder)
         except FileExistsError:
             continue
-        layout.events_path(folder).mkdir()
-        return Place(run_path, folder, launch.rank, manifest.epoch_unix_ns, is_new, set_aside)
+        make_folder(layout.events_path(folder))
+        return Place(run_path, folder, launch.rank, manifest.epoch_unix_ns, made, is_new, set_aside, continued)
     return None
 
 
@@ -132,13 +170,12 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def abandon_place(place: Place) -> None:
     """Give a place back in which nothing could be written, so that no empty run is left behind."""
-    shutil.rmtree(place.rank_folder, ignore_errors=True)
+    with tolerated():
+        remove_tree(place.rank_folder, place.made)
     if not layout.find_ranks(place.run_path):
-        layout.run_file(place.run_path).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            layout.profiler_path(place.run_path).rmdir()
-            if place.is_new:
-                place.run_path.rmdir()
+        remove_file(layout.run_file(place.run_path))
+        if remove_empty(layout.profiler_path(place.run_path)) and place.is_new:
+            remove_empty(place.run_path)
 
 
 def _read_run(run_path: Path) -> RunManifest | None:
@@ -223,7 +260,7 @@ def _list_ranks(run_path: Path) -> dict[int, Path]:
     return {rank: layout.rank_path(run_path, rank) for rank in layout.find_ranks(run_path)}
 
 
-def _set_aside(run_path: Path) -> Path | None:
+def _set_aside(run_path: Path, launch: Launch) -> Path | None:
     """Move an earlier run to `earlier/`; return where to, None if others did. OutputError if it is still being recorded."""
     deadline = time.monotonic() + FREE_S
     while any(is_locked(folder) or _has_begun(folder) for folder in _list_ranks(run_path).values()):
@@ -237,27 +274,67 @@ def _set_aside(run_path: Path) -> Path | None:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for attempt in range(100):
         target = run_path / layout.EARLIER_FOLDER / (stamp if not attempt else f"{stamp}-{attempt}")
+        ensure_run_folder(run_path, layout.EARLIER_FOLDER)
         try:
-            target.mkdir(parents=True)
+            make_folder(target, run_path)
         except FileExistsError:
             continue
         try:
-            os.rename(layout.profiler_path(run_path), target / layout.PROFILER_FOLDER)
+            move(layout.profiler_path(run_path), target / layout.PROFILER_FOLDER, run_path)
         except FileNotFoundError:
-            target.rmdir()  # another rank has moved it
+            remove_empty(target, run_path)  # another rank has moved it
             return None
-        _remove_oldest(run_path / layout.EARLIER_FOLDER)
+        _remove_oldest(run_path, launch)
         return target
     return None
 
 
-def _remove_oldest(folder: Path) -> None:
-    """Remove all but the last runs that were set aside; other files in that folder stay."""
-    runs = [path for path in folder.iterdir() if _SET_ASIDE.fullmatch(path.name)]
+def _remove_oldest(run_path: Path, launch: Launch) -> None:
+    """Remove all but the last jobs that were set aside, and the one that is tried again; other files in that folder stay."""
+    folder = run_path / layout.EARLIER_FOLDER
+    runs = [path for path in folder.iterdir() if SET_ASIDE.fullmatch(path.name)]
     runs.sort(key=lambda path: [int(part) for part in path.name.split("-")])
-    for path in runs[:-MOST_EARLIER]:
-        shutil.rmtree(path, ignore_errors=True)
-        _log.warning("stepscope: %s was removed: the last %s runs that were set aside are kept", path, MOST_EARLIER)
+    jobs = {attempt.path: job[0].path for job in list_jobs_of_place(run_path) for attempt in job}
+    last_first = dict.fromkeys(jobs.get(path, path) for path in reversed(runs))
+    kept = {*list(last_first)[:MOST_EARLIER], *(attempt.path for attempt in _find_job(run_path, launch)[:1])}
+    for path in runs:
+        if jobs.get(path, path) in kept:
+            continue
+        with tolerated():
+            remove_tree(path / layout.PROFILER_FOLDER, _RUN, run_path)
+            _log.warning("stepscope: %s was removed: the last %s jobs that were set aside are kept", path, MOST_EARLIER)
+        remove_empty(path, run_path)
+
+
+def _find_job(run_path: Path, launch: Launch) -> tuple[Attempt, ...]:
+    """Return the earlier attempts of the job that a launch tries again; nothing for one that is new."""
+    last = _find_last(run_path, launch)
+    return last if last and _continues(launch, last[-1].manifest) else ()
+
+
+def _find_last(run_path: Path, launch: Launch) -> tuple[Attempt, ...]:
+    """Return the last attempts here of the job that a launch names, whether or not it continues them."""
+    jobs = [job for job in list_jobs_of_place(run_path) if job[0].manifest.job_id == launch.job]
+    return jobs[-1] if jobs else ()
+
+
+def _continues(launch: Launch, last: RunManifest) -> bool:
+    """Say whether a launch tries again what left the last run.
+
+    The counts of a launcher stand for all that one start of it runs: a script in a requeued batch may train many times.
+    """
+    is_of_job = bool(launch.job) and last.job_id == launch.job
+    return is_of_job and (last.requeues, last.restarts) < (launch.requeues, launch.restarts)
+
+
+def _count_attempt(run_path: Path, launch: Launch) -> int:
+    """Return which attempt of its job a launch is; those that left no run here count, too, as far as launchers tell."""
+    last = _find_last(run_path, launch)
+    started = launch.requeues + launch.restarts
+    if not last:
+        return started + 1
+    before = last[-1].manifest
+    return before.attempt + max(started - before.requeues - before.restarts, 1) if _continues(launch, before) else 1
 
 
 def _create_run(run_path: Path, launch: Launch) -> RunManifest | None:
@@ -277,19 +354,25 @@ def _create_run(run_path: Path, launch: Launch) -> RunManifest | None:
         torch=launch.torch,
         cuda=launch.cuda,
         launch_id=launch.id,
+        job_id=launch.job,
+        requeues=launch.requeues,
+        restarts=launch.restarts,
+        attempt=_count_attempt(run_path, launch),
         script=Path(script).name if script else "",
         argv=tuple(sys.argv[1:]),
         options=launch.options,
     )
     path = layout.run_file(run_path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    ensure_run_folder(run_path, layout.PROFILER_FOLDER)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
-        partial.write_text(encode_manifest(manifest), encoding="utf-8")
+        with open(partial, "x", encoding="utf-8", opener=open_inside) as file:
+            file.write(encode_manifest(manifest))
         # A link is made whole or not at all, and only once: nobody reads half a manifest.
-        os.link(partial, path)
+        with opened_parent(path) as folder:
+            os.link(partial.name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
     except FileExistsError:
         return None
     finally:
-        partial.unlink(missing_ok=True)
+        remove_file(partial)
     return manifest

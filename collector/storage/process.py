@@ -16,6 +16,7 @@ from collector.edge import Edge
 from collector.expendable import build_environment
 from collector.format.alive import is_alive
 from collector.format.schema.errors import OutputError, StepscopeError
+from collector.format.schema.inside import open_inside
 from collector.notes import read_notes
 from collector.sidecar.process import has_ended
 from collector.storage.ledger import write_ledger
@@ -33,7 +34,7 @@ _log = logging.getLogger("stepscope")
 
 def start_upload(rank_folder: Path, url: str) -> subprocess.Popen[bytes]:
     """Start the process in a session of its own. OSError if it cannot be."""
-    with open(rank_folder / LOG_FILE, "ab") as output:
+    with open(rank_folder / LOG_FILE, "ab", opener=open_inside) as output:
         return subprocess.Popen(
             [sys.executable, "-m", "collector.storage", str(rank_folder), url],
             stdin=subprocess.DEVNULL,

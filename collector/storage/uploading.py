@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,9 @@ from pathlib import Path
 from collector.format.schema import layout
 from collector.format.schema.errors import OutputError, StepscopeError
 from collector.format.schema.manifest import RunManifest, decode_manifest
+from collector.format.schema.modes import restrict
 from collector.format.schema.reading import read_small_text
+from collector.format.schema.removal import scratch_folder
 from collector.format.schema.writing import replacing
 from collector.storage.ledger import UploadLedger, list_files, list_missing, read_ledger, write_ledger
 from collector.storage.shifting import shift_file
@@ -82,8 +83,8 @@ class RankUpload:
             if not self.ledger.shift_ns:
                 _put(remote, source, self._place(remote, name))
                 return
-            with tempfile.TemporaryDirectory(prefix="stepscope-upload-") as scratch:
-                shifted = Path(scratch) / source.name
+            with scratch_folder("stepscope-upload-") as scratch:
+                shifted = scratch / source.name
                 shift_file(source, name, shifted, self.ledger.shift_ns)
                 _put(remote, shifted, self._place(remote, name))
         except FileNotFoundError:
@@ -120,6 +121,9 @@ def join_run(run_path: Path, remote: Remote) -> int:
         except (OSError, NotImplementedError):
             if _read_theirs(remote, target) is None:
                 remote.files.pipe_file(target, text.encode())
+        if remote.is_local:
+            with contextlib.suppress(OSError):  # some mounts have fixed modes
+                restrict(Path(target))
         theirs = _read_theirs(remote, target) or ours
     # Without its name: a run is called by its folder, which is another one at the URL of another host.
     same = replace(theirs, id=ours.id, name=ours.name) == ours

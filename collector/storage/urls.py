@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collector.format.schema import layout
 from collector.format.schema.errors import UsageError
+from collector.format.schema.removal import ensure_folder, ensure_run_folder
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://")
 _PACKAGES = {
@@ -72,9 +74,10 @@ class Remote:
         return "file" in (self.files.protocol if isinstance(self.files.protocol, tuple) else (self.files.protocol,))
 
     def make_parent(self, path: str) -> None:
-        """Make the folder of a file where folders are made; a bucket is never made."""
+        """Make the folder of a file of a run where folders are made; a bucket is never made."""
         if self.is_local:
-            self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
+            ensure_run_folder(Path(self.path), layout.PROFILER_FOLDER)
+            ensure_folder(Path(path).parent)
 
     def join(self, name: str) -> str:
         return f"{self.path}/{name}"

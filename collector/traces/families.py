@@ -7,28 +7,6 @@ from __future__ import annotations
 
 import re
 
-FAMILIES: tuple[str, ...] = (
-    "matmul",
-    "convolution",
-    "attention",
-    "normalization",
-    "activation",
-    "pooling",
-    "elementwise",
-    "reduction",
-    "copy",
-    "memory",
-    "loss",
-    "embedding",
-    "indexing",
-    "random",
-    "optimizer",
-    "communication",
-    "autograd",
-    "annotation",
-    "other",
-)
-
 _PATTERNS: tuple[tuple[str, str], ...] = (
     ("optimizer", r"optimizer\.|_fused_(adam|adamw|sgd|adagrad)|_foreach_|_amp_(update|foreach)|_fused_adam"),
     (

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,6 +14,8 @@ from collector.format.run import Run, open_run
 from collector.format.schema import layout
 from collector.format.schema.errors import OutputError, TraceError
 from collector.format.schema.manifest import RunManifest, Warn, encode_manifest
+from collector.format.schema.modes import align_all, find_run_mode
+from collector.format.schema.removal import Marked, make_folder, move, remove_tree, scratch_folder
 from collector.format.schema.writing import sync_parents, sync_tree
 from collector.traces.format import Progress, ReadLimits, ReadOptions
 from collector.traces.ranks import Placed, Placing
@@ -36,7 +36,9 @@ _RANK_DUMP = re.compile(r"rank_?\d{1,9}$")
 """What the Flight Recorder names its dumps: a prefix that the user may choose, and the rank."""
 _MOST_FILES = 100_000
 _MOST_LISTED = 1_000
-_STAGED = ".staged"
+_STAGED, _RUN = ".staged", "run"
+_IS_STAGED = Marked(re.compile(re.escape(_STAGED)))
+_LONGEST_NAME = 50
 _READ_FRAC = 0.85
 """Of the time that several files take; the rest moves their times to one epoch."""
 
@@ -64,13 +66,17 @@ def import_trace(
 
 @dataclass(frozen=True)
 class Importing:
-    """How traces are imported; `workers` read files at the same time, by default this process one after the other."""
+    """How traces are imported; `workers` read files at the same time, by default this process one after the other.
+
+    `scratch` is an empty folder on the disk of the run, which is removed by whoever made it; by default one beside the run.
+    """
 
     name: str | None = None
     steps_from: str | None = None
     on_progress: Progress | None = None
     limits: ReadLimits = field(default_factory=ReadLimits)
     workers: Workers = field(default_factory=Here)
+    scratch: Path | None = None
 
 
 def import_traces(paths: Sequence[str | Path], run_path: str | Path, how: Importing) -> Run:
@@ -81,25 +87,27 @@ def import_traces(paths: Sequence[str | Path], run_path: str | Path, how: Import
         raise OutputError(f"{target} holds a run already; choose another name")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    except OSError as error:
-        raise OutputError(f"{target.parent} cannot be written: {error.strerror or error}") from None
-    try:
-        limits = how.limits.begin()
-        options = ReadOptions(
-            steps_from=how.steps_from,
-            scratch=scratch,
-            on_progress=how.on_progress,
-            limits=limits,
-            helpers=how.workers.helpers,
-        )
-        _write_run(files, scratch, how.name or target.name, options, how.workers)
-        _move(scratch, target)
+        with _make_room(target, how.scratch) as scratch:
+            options = ReadOptions(
+                steps_from=how.steps_from,
+                scratch=scratch,
+                on_progress=how.on_progress,
+                limits=how.limits.begin(),
+                helpers=how.workers.helpers,
+            )
+            make_folder(scratch / _RUN, mode=find_run_mode(target))
+            _write_run(files, scratch, how.name or target.name, options, how.workers)
+            _move(scratch / _RUN, target)
     except OSError as error:
         raise OutputError(f"{target} cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return open_run(target)
+
+
+def _make_room(target: Path, given: Path | None) -> AbstractContextManager[Path]:
+    """Give the scratch folder of an import, by default one beside the run."""
+    if given is not None:
+        return nullcontext(given)
+    return scratch_folder(f".{target.name[:_LONGEST_NAME]}.", target.parent)
 
 
 def list_files(paths: Iterable[str | Path]) -> list[Path]:
@@ -134,19 +142,19 @@ def _order_name(name: str) -> list[tuple[int, str]]:
 
 
 def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOptions, workers: Workers) -> None:
-    started = time.time_ns()
+    started, run_path = time.time_ns(), scratch / _RUN
     placing = Placing(len(files))
     read_frac = _READ_FRAC if len(files) > 1 else 1.0
     reading = replace(options, on_progress=_part(options.on_progress, 0.0, read_frac))
     for staged in _stage(files, scratch / _STAGED, reading, started, workers):
         for one in staged:
-            place_rank(one, scratch, placing.add(one.path, one.facts).rank)
+            place_rank(one, run_path, placing.add(one.path, one.facts).rank)
         options.limits.check(staged[0].path)
-    shutil.rmtree(scratch / _STAGED)
+    remove_tree(scratch / _STAGED, _IS_STAGED)
     ranks = list(placing.ranks.values())
-    epoch_ns = _align(scratch, ranks, workers, _part(options.on_progress, read_frac, 1.0))
+    epoch_ns = _align(run_path, ranks, workers, _part(options.on_progress, read_frac, 1.0))
     facts = ranks[0].facts
-    world_size = _agree_on_size(scratch, ranks)
+    world_size = _agree_on_size(run_path, ranks)
     manifest = RunManifest(
         id=name,
         name=name,
@@ -163,10 +171,10 @@ def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOpt
             "versions": facts.versions,
         },
     )
-    layout.run_file(scratch).write_text(encode_manifest(manifest), encoding="utf-8")
+    layout.run_file(run_path).write_text(encode_manifest(manifest), encoding="utf-8")
 
 
-def _agree_on_size(scratch: Path, ranks: Sequence[Placed]) -> int:
+def _agree_on_size(run_path: Path, ranks: Sequence[Placed]) -> int:
     """Return how many ranks most traces say that the job has, and warn of those that say otherwise."""
     said = Counter(size for rank in ranks if (size := rank.facts.world_size))
     if not said:
@@ -178,7 +186,7 @@ def _agree_on_size(scratch: Path, ranks: Sequence[Placed]) -> int:
                 f"This trace says that its job has {rank.facts.world_size:,} ranks; the others mostly say {most:,}: it may "
                 "be of another job."
             )
-            warn_of_rank(scratch, rank.rank, Warn("other_world_size", text))
+            warn_of_rank(run_path, rank.rank, Warn("other_world_size", text))
     return most
 
 
@@ -206,12 +214,12 @@ def _stage(
     yield from workers.run(stage_trace, tasks, tell)
 
 
-def _align(scratch: Path, ranks: Sequence[Placed], workers: Workers, on_progress: Progress | None) -> int:
+def _align(run_path: Path, ranks: Sequence[Placed], workers: Workers, on_progress: Progress | None) -> int:
     """Move the ranks' times to one epoch, the earliest; return it. Ranks without a wall clock each start at 0."""
     epoch_ns = min(rank.facts.epoch_unix_ns for rank in ranks)
     known = all(rank.facts.absolute for rank in ranks)
     shifts = [
-        ShiftTask(layout.rank_path(scratch, rank.rank), rank.facts.epoch_unix_ns - epoch_ns)
+        ShiftTask(layout.rank_path(run_path, rank.rank), rank.facts.epoch_unix_ns - epoch_ns)
         for rank in ranks
         if known and rank.facts.epoch_unix_ns != epoch_ns
     ]
@@ -227,14 +235,14 @@ def _align(scratch: Path, ranks: Sequence[Placed], workers: Workers, on_progress
     return epoch_ns
 
 
-def _move(scratch: Path, target: Path) -> None:
+def _move(run_path: Path, target: Path) -> None:
     """Put the finished run in its place. A target that is there may hold other files, which stay."""
-    sync_tree(scratch)
+    align_all(run_path, run_path)
+    sync_tree(run_path)
     if not target.exists():
-        scratch.chmod(0o755)
-        os.rename(scratch, target)
+        move(run_path, target)
     else:
-        os.rename(layout.profiler_path(scratch), layout.profiler_path(target))
+        move(layout.profiler_path(run_path), layout.profiler_path(target))
     sync_parents(layout.profiler_path(target))
 
 

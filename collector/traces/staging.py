@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format import parts
-from collector.format.schema import layout
+from collector.format.schema import layout, removal
 from collector.format.schema.manifest import RankManifest, Signal, Warn, decode_manifest, encode_manifest
+from collector.format.schema.removal import Marked, make_folder, move, remove_tree
 from collector.format.schema.tables import TABLES
 from collector.traces.failures import explain_failure
 from collector.traces.format import ReadLimits, ReadOptions, StreamedTables, TraceFacts, TraceTables
@@ -23,12 +25,13 @@ from collector.traces.reading import read_trace
 _SHIFTED = tuple(name for name, table in TABLES.items() if any(column.name == "start_ns" for column in table.columns))
 _NOT_IN_TRACES = ("fetches", "queues", "stages", "resources", "ranges", "compiles")
 _MOVED, _READY = ".moved", "ready"
+_OF_TRY = Marked(re.compile(r"\.moved"))
 _IN_TABLES = ("steps", "phases", "window", "memory")
 
 
 @dataclass(frozen=True)
 class StagingTask:
-    """A trace to be read. `folder` is where its tables go; what is in it from an earlier try is removed."""
+    """A trace to be read. `folder` begins the name of the folder that its tables go to, another one at each try."""
 
     path: Path
     folder: Path
@@ -55,14 +58,15 @@ class ShiftTask:
 
 def stage_trace(task: StagingTask) -> tuple[StagedRank, ...]:
     """Read a trace and write the tables of its ranks. Raises TraceError, and OSError where they cannot be written."""
-    shutil.rmtree(task.folder, ignore_errors=True)
-    task.folder.mkdir(parents=True)
+    task.folder.parent.mkdir(parents=True, exist_ok=True)
+    place = task.folder.with_name(f"{task.folder.name}-{os.urandom(4).hex()}")
+    make_folder(place)
     options = task.options if task.options.limits.deadline_s is not None else _begin(task.options)
     staged: list[StagedRank] = []
     with explain_failure(task.path, lambda: "after its events had been read"):
-        trace = read_trace(task.path, replace(options, scratch=task.folder))
+        trace = read_trace(task.path, replace(options, scratch=place))
         for number, one in enumerate((trace, *trace.beside)):
-            folder = task.folder / str(number)
+            folder = place / str(number)
             _write_rank(folder, one, replace(task, options=options))
             staged.append(StagedRank(task.path, folder, one.facts))
     return tuple(staged)
@@ -75,7 +79,7 @@ def place_rank(staged: StagedRank, run_path: Path, rank: int) -> None:
     file.write_text(encode_manifest(replace(manifest, rank=rank)), encoding="utf-8")
     target = layout.rank_path(run_path, rank)
     target.parent.mkdir(parents=True, exist_ok=True)
-    os.rename(staged.folder, target)
+    move(staged.folder, target)
 
 
 def warn_of_rank(run_path: Path, rank: int, warning: Warn) -> None:
@@ -90,14 +94,15 @@ def shift_rank(task: ShiftTask) -> None:
     """Move the times of a rank. A try that was cut off is taken up where it was: nothing is moved twice."""
     moved = task.folder / _MOVED
     if not (moved / _READY).exists():
-        shutil.rmtree(moved, ignore_errors=True)
-        moved.mkdir()
+        with suppress(FileNotFoundError):
+            remove_tree(moved, _OF_TRY)
+        make_folder(moved)
         _write_moved(task, moved)
         (moved / _READY).touch()
     for path in moved.iterdir():
         if path.name != _READY:
-            os.replace(path, task.folder / path.name)
-    shutil.rmtree(moved)
+            removal.replace(path, task.folder / path.name)
+    remove_tree(moved, _OF_TRY)
 
 
 def _write_moved(task: ShiftTask, moved: Path) -> None:

@@ -6,18 +6,22 @@ its end (how many rows it has) or all of it is fetched. So stamps, and what is c
 
 from __future__ import annotations
 
+import logging
+import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from collector.edge import Edge
-from collector.format import stored_files
+from collector.format import parts, stored_files
 from collector.format.schema import layout
 from collector.format.schema.errors import UsageError
+from collector.format.schema.tables import TABLES
 from collector.storage.urls import Remote, explain, open_remote
 from profiler_server.store.cache.background import Background
 from profiler_server.store.cache.folders import find_private, make_root
@@ -31,6 +35,9 @@ DEEPEST = 16
 _MANIFESTS = (layout.RUN_FILE, layout.RANK_FILE)
 _MOST_MANIFEST_BYTES = 16 << 20
 _FETCHED_AT_ONCE = 256
+_TABLE_FILES = frozenset(layout.table_file(Path(), table).name for table in TABLES)
+_ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\\]")
+_log = logging.getLogger("stepscope")
 _mirrors: dict[Path, Mirror] = {}
 
 
@@ -69,6 +76,7 @@ class Mirror:
         self.files = MirroredFiles(remote, root)
         self._remote = remote
         self._lock = threading.Lock()
+        self._left_out: dict[str, str] = {}
         self._listed_s = self._took_s = 0.0
         self._background = Background(head_start=False)
 
@@ -81,15 +89,24 @@ class Mirror:
         """Bring the folder up to date; what keeps it from being is `problem`, and what was there stays."""
         with self._lock, Edge(self._fail):
             begun_s = time.monotonic()
-            self._bring_up_to_date(self._list())
+            known, self._left_out = self._left_out, {}
+            self._bring_up_to_date(self._leave_out_covered(self._list()))
             self.problem, self.was_never_listed = "", False
+            for name, why in self._left_out.items():
+                if name not in known:
+                    _log.warning("stepscope: %s/%s is left out: %s", self.url, name, why)
             self._took_s = time.monotonic() - begun_s
         self._listed_s = time.monotonic()
 
     @property
     def cut(self) -> str:
-        """Return what the list of runs says of a URL that does not answer."""
-        return f"{self.url} does not answer: {self.problem}. What was there before is shown." if self.problem else ""
+        """Return what the list of runs says of a URL that does not answer, or of what there cannot be shown."""
+        if self.problem:
+            return f"{self.url} does not answer: {self.problem}. What was there before is shown."
+        for name, why in self._left_out.items():
+            others = f", and {len(self._left_out) - 1:,} more" if len(self._left_out) > 1 else ""
+            return f"Left out at {self.url}: {name} ({why}){others}."
+        return ""
 
     def _fail(self, error: Exception) -> None:
         self.problem = explain(error)
@@ -105,9 +122,22 @@ class Mirror:
         if not found and not self._remote.files.exists(self._remote.path):
             raise FileNotFoundError(f"there is nothing at {self.url}")
         names = {str(path)[start:]: info for path, info in found.items()}
-        kept = {name: read_state(info) for name, info in names.items() if is_of_run(name)}
+        kept = {name: read_state(info) for name, info in names.items() if is_of_run(name) and not info.get("islink")}
         if len(kept) > MOST_FILES:
             raise UsageError(f"there are more than {MOST_FILES:,} files; serve a folder further down")
+        return kept
+
+    def _leave_out_covered(self, there: dict[str, State]) -> dict[str, State]:
+        """Leave out what lies below a file of a run: a bucket holds both, a folder only one."""
+        kept = {}
+        for name, state in there.items():
+            above = name.rpartition("/")[0]
+            while above and above not in there:
+                above = above.rpartition("/")[0]
+            if above:
+                self._left_out[name] = f"{above} is a file"
+            else:
+                kept[name] = state
         return kept
 
     def _bring_up_to_date(self, there: dict[str, State]) -> None:
@@ -115,13 +145,18 @@ class Mirror:
         manifests = [name for name in changed if name.rpartition("/")[2] in _MANIFESTS]
         for name, state in changed.items():
             if name not in manifests:
-                self.files.place(name, state)
+                self._try(name, partial(self.files.place, name, state))
         # The manifest of a run last: it is what makes a folder a run.
         manifests.sort(key=lambda name: name.endswith(layout.RUN_FILE))
         for first in range(0, len(manifests), _FETCHED_AT_ONCE):
             self._fetch({name: changed[name] for name in manifests[first : first + _FETCHED_AT_ONCE]})
         for name in [name for name in self.files.states if name not in there]:
-            self.files.remove(name)
+            self._try(name, partial(self.files.remove, name))
+
+    def _try(self, name: str, action: Callable[[], None]) -> None:
+        """Do something with one file; one that cannot be dealt with hides no other."""
+        with Edge(lambda error: self._left_out.update({name: explain(error)})):
+            action()
 
     def _fetch(self, manifests: Mapping[str, State]) -> None:
         small = [name for name, state in manifests.items() if state.size <= _MOST_MANIFEST_BYTES]
@@ -129,24 +164,33 @@ class Mirror:
             return
         # Given several at once, a file system of the network asks for them at the same time.
         got = self._remote.files.cat([self._remote.join(name) for name in small], on_error="return")
+        got = {path: data for path, data in got.items() if not isinstance(data, FileNotFoundError)}
+        failures = [data for data in got.values() if isinstance(data, Exception)]
+        if failures and len(failures) == len(got) > 1:
+            raise failures[0]
         for path, data in got.items():
             name = str(path)[len(self._remote.path) + 1 :]
-            if isinstance(data, FileNotFoundError):
-                continue
             if isinstance(data, Exception):
-                raise data
-            if name in manifests:
-                self.files.write(name, manifests[name], bytes(data))
+                self._left_out[name] = explain(data)
+            elif name in manifests:
+                self._try(name, partial(self.files.write, name, manifests[name], bytes(data)))
 
 
 def is_of_run(name: str) -> bool:
-    """Say whether a name is that of a file of a run, and leads nowhere else: whoever writes to a bucket chooses names."""
+    """Say whether a name is that of a file of a run, to the letter: whoever writes to a bucket chooses names."""
     pieces = name.split("/")
-    if layout.PROFILER_FOLDER not in pieces or len(pieces) > DEEPEST or "\0" in name or "\\" in name:
+    if len(pieces) > DEEPEST or _ODD.search(name):
         return False
     if any(not piece or piece.startswith(".") or len(piece.encode("utf-8", "replace")) > 255 for piece in pieces):
         return False
-    return name.endswith(".parquet") or pieces[-1] in _MANIFESTS
+    match pieces:
+        case [*_, layout.PROFILER_FOLDER, layout.RUN_FILE]:
+            return True
+        case [*_, layout.PROFILER_FOLDER, rank, file] if layout.is_rank_name(rank):
+            return file == layout.RANK_FILE or file in _TABLE_FILES
+        case [*_, layout.PROFILER_FOLDER, rank, table, part] if layout.is_rank_name(rank):
+            return table in TABLES and parts.PART_NAME.fullmatch(part) is not None
+    return False
 
 
 def read_state(info: Mapping[str, Any]) -> State:

@@ -14,6 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 from collector.edge import Edge
 from collector.format.schema.errors import TableMissingError
+from collector.format.schema.removal import remove_empty, remove_file
 from collector.format.schema.writing import replacing
 from collector.storage.urls import Remote, explain
 
@@ -63,14 +64,13 @@ class MirroredFiles:
     def remove(self, name: str) -> None:
         """Remove a file that is no longer there, and the folders that are empty then."""
         path = self._root / name
-        path.unlink(missing_ok=True)
+        remove_file(path, self._root)
         with self._lock:
             self._whole.pop(path, None)
         self.states.pop(name, None)
         for parent in path.parents:
-            if parent == self._root or not parent.is_dir() or any(parent.iterdir()):
+            if parent == self._root or not remove_empty(parent, self._root):
                 return
-            parent.rmdir()
 
     def lend(self, path: Path, end_only: bool) -> None:
         """Make sure that a file holds what is read of it. TableMissingError if it cannot be fetched."""

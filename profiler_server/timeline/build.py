@@ -6,7 +6,7 @@ Times in the cache are relative to `origin_ns`.
 
 from __future__ import annotations
 
-import shutil
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from collector.format.intervals import Ints
 from collector.format.run import RankRun
+from collector.format.schema.removal import Marked, make_folder, remove_tree
 from profiler_server.timeline.column_file import ColumnWriter
 from profiler_server.timeline.counters import Series, read_counters
 from profiler_server.timeline.derived import Derived, derive_slices
@@ -94,7 +95,7 @@ def build_timeline(rank: RankRun, folder: Path, progress: Progress = lambda shar
     free += len(derived.tracks)
     counters = read_counters(rank, tracks, free + len(DEVICE_ROWS))
     table_rows = count_slices(rank)
-    folder.mkdir(parents=True)
+    make_folder(folder)
     with Scratch(folder / "scratch") as scratch:
         device, derived_rows = _read_slices(rank, scratch, (tracks, derived, free), table_rows, progress)
         _read_derived(folder, scratch, (derived_rows, table_rows), progress)
@@ -115,7 +116,7 @@ def build_timeline(rank: RankRun, folder: Path, progress: Progress = lambda shar
             derived_rows,
         )
     (folder / INDEX_FILE).write_bytes(msgspec.json.encode(index))
-    shutil.rmtree(folder / "scratch")
+    remove_tree(folder / "scratch", Marked(re.compile("scratch")))
 
 
 def _read_slices(

@@ -7,13 +7,12 @@ of the system's temporary directory.
 from __future__ import annotations
 
 import logging
-import os
-import shutil
+import re
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,12 +21,23 @@ import pyarrow as pa
 
 from collector.format.run import RankRun
 from collector.format.schema.errors import OutputError, StepscopeError, TableBrokenError
+from collector.format.schema.inside import is_plain_folder
+from collector.format.schema.modes import align_all
 from collector.format.schema.recovery import spell_recovery
+from collector.format.schema.removal import (
+    Abandoned,
+    Marked,
+    remove_file,
+    remove_tree,
+    replace,
+    scratch_folder,
+    tolerated,
+)
 from profiler_server.store.cache.background import Background
 from profiler_server.store.cache.folders import list_roots, make_root
 from profiler_server.store.cache.provisional import note_provisional
 from profiler_server.timeline.build import FORMAT_VERSION, INDEX_FILE, Progress, build_timeline
-from profiler_server.timeline.seal import check_seal, seal_folder
+from profiler_server.timeline.seal import SEAL_FILE, check_seal, seal_folder
 from profiler_server.timeline.sources import count_slices, find_stamp
 from profiler_server.timeline.store import Timeline
 
@@ -36,7 +46,9 @@ CACHE_FOLDER = ".timeline"
 LARGE_SLICES = 150_000
 _KEPT_STAMPS = 2
 _OPEN_TIMELINES = 16
-_STALE_S = 6 * 3600.0
+_CACHE = Marked(re.compile("[0-9a-f]{16}"), (SEAL_FILE, INDEX_FILE))
+_PARTIAL_PREFIX = ".partial-"
+_ABANDONED = Abandoned(re.compile(rf"{re.escape(_PARTIAL_PREFIX)}[0-9a-f]{{16}}"), after_s=6 * 3600.0)
 DAMAGE = (
     OSError,
     ValueError,
@@ -118,7 +130,8 @@ class TimelineCache:
         """Forget a timeline that could not be read, with its files: whoever opens it next has it built again."""
         with self._lock:
             self._open.pop((str(timeline.rank.folder), timeline.stamp), None)
-        shutil.rmtree(timeline.folder, ignore_errors=True)
+        with tolerated():
+            remove_tree(timeline.folder, _CACHE)
 
     def find_built(self, rank: RankRun) -> bool:
         """Say whether opening is immediate."""
@@ -166,7 +179,8 @@ class TimelineCache:
             return Timeline(folder, rank, stamp)
         except DAMAGE as error:
             log.warning("the timeline's cache %s is damaged and is built again: %r", folder, error)
-            shutil.rmtree(folder, ignore_errors=True)
+            with tolerated():
+                remove_tree(folder, _CACHE)
             return Timeline(self._find_or_build(rank, stamp), rank, stamp)
 
     def _find_or_build(self, rank: RankRun, stamp: str) -> Path:
@@ -191,28 +205,40 @@ class TimelineCache:
 def _build(rank: RankRun, stamp: str, roots: list[Path], note: Progress) -> Path:
     problem: OSError | None = None
     for root in roots:
-        partial = root / f".{stamp}.{os.getpid()}.{threading.get_ident()}"
-        try:
-            make_root(root)
-            _remove_old(root)
-            build_timeline(rank, partial, note)
-            seal_folder(partial)
-            # Building takes hundreds of megabytes; the server lives on for weeks.
-            pa.default_memory_pool().release_unused()
-            try:
-                os.replace(partial, root / stamp)
-            except OSError:
-                # Another server was faster: its cache is as good. One without an index is what somebody left of a cache.
-                if not (root / stamp / INDEX_FILE).is_file():
-                    _remove(root / stamp)
-                    os.replace(partial, root / stamp)
-            return root / stamp
-        except OSError as error:
-            problem = error
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+        built = _try_root(rank, root / stamp, note)
+        if isinstance(built, Path):
+            return built
+        problem = built
     tried = " nor ".join(map(str, roots))
     raise OutputError(f"the timeline's cache cannot be written to {tried} ({problem}); make room")
+
+
+def _try_root(rank: RankRun, folder: Path, note: Progress) -> Path | OSError:
+    """Build a cache, or return why its place cannot be written."""
+    try:
+        make_root(folder.parent)
+        _remove_old(folder.parent)
+        with scratch_folder(_PARTIAL_PREFIX, folder.parent) as scratch:
+            return _build_in(rank, folder, scratch / "cache", note)
+    except OSError as error:
+        return error
+
+
+def _build_in(rank: RankRun, folder: Path, partial: Path, note: Progress) -> Path:
+    """Build a cache, then put it in its place. OSError passes."""
+    build_timeline(rank, partial, note)
+    seal_folder(partial)
+    align_all(partial, folder.parent)
+    # Building takes hundreds of megabytes; the server lives on for weeks.
+    pa.default_memory_pool().release_unused()
+    try:
+        replace(partial, folder)
+    except OSError:
+        # Another server was faster: its cache is as good. One without an index is what somebody left of a cache.
+        if not (folder / INDEX_FILE).is_file():
+            _remove(folder)
+            replace(partial, folder)
+    return folder
 
 
 def _explain_failure(rank: RankRun, error: BaseException) -> StepscopeError:
@@ -228,21 +254,29 @@ def _explain_failure(rank: RankRun, error: BaseException) -> StepscopeError:
 
 def _remove(path: Path) -> None:
     """Remove a folder, or the file or link in its place. OSError passes."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+    if is_plain_folder(path):
+        remove_tree(path, _CACHE)
     else:
-        path.unlink()
+        remove_file(path)
 
 
 def _remove_old(root: Path) -> None:
     """Keep the newest caches, so that an open page of a live run still finds its tiles; drop abandoned ones."""
-    whole = [p for p in root.iterdir() if not p.name.startswith(".")]
-    whole.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    whole = [path for path in root.iterdir() if _CACHE.form.fullmatch(path.name)]
+    whole.sort(key=_find_time, reverse=True)
     for path in whole[_KEPT_STAMPS - 1 :]:
-        shutil.rmtree(path, ignore_errors=True)
-    for path in root.glob(".*"):
-        if time.time() - path.stat().st_mtime > _STALE_S:
-            shutil.rmtree(path, ignore_errors=True)
+        with tolerated():
+            remove_tree(path, _CACHE)
+    for path in root.glob(f"{_PARTIAL_PREFIX}*"):
+        with suppress(OSError):  # most are being built, some by other users
+            remove_tree(path, _ABANDONED)
+
+
+def _find_time(path: Path) -> float:
+    """Return when a name was changed, 0 for one that is gone by now."""
+    with suppress(OSError):
+        return path.lstat().st_mtime
+    return 0.0
 
 
 TIMELINES = TimelineCache()

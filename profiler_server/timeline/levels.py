@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collector.format.intervals import Ints
+from collector.format.schema.removal import remove_file
 from profiler_server.timeline.column_file import ColumnWriter, starts_file
 from profiler_server.timeline.lane_file import BINS_KINDS, RAW_KINDS
 from profiler_server.timeline.pyramid import Bins, Uint32s, merge_bins, single_bins
@@ -80,8 +81,8 @@ class LevelWriter:
         for level, writer in zip(self._levels, self._writers, strict=True):
             if writer.rows > self._raw.rows // 2:
                 path = self._folder / level_file(level)
-                path.unlink()
-                starts_file(path).unlink()
+                remove_file(path)
+                remove_file(starts_file(path))
             else:
                 kept.append(level)
         return kept

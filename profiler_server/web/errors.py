@@ -60,6 +60,12 @@ _DOMAIN: dict[type[Exception], tuple[int, str, str, str]] = {
         "No such run",
         "It may have been moved or deleted while it was shown. Go back to the list of runs.",
     ),
+    errors.LinkedRunError: (
+        409,
+        "linked_run",
+        "A link lies inside this run",
+        "Links inside a run are not followed: what they lead to may be anybody's.",
+    ),
     NotInRunError: (404, "not_in_run", "Not in this run", "The menu lists the pages and the ranks of this run."),
     errors.TableMissingError: (404, "table_missing", "Not collected", "The other pages of this run are not affected."),
     errors.NewerSchemaError: (

@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
 from profiler_server.settings import Settings
 from profiler_server.web.answers import refuse
@@ -42,6 +43,9 @@ class Guard:
         self._proxied = frozenset(host.lower() for host in settings.allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":  # no route takes one, and the middlewares behind this one know requests only
+            await WebSocketClose()(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from collector.format.attempts import find_home
 from collector.format.evaluation import read_step_rows
 from collector.format.phases import PHASE_LABELS
 from collector.format.run import RankRun, Run
@@ -62,23 +63,34 @@ def render_report(run: Run, redact: bool = False, rank: int | None = None, how: 
     """Return the file, of one rank where that is given. With `redact` it holds no name that the user gave. Raises as `build_report` does."""
     shown = redact_run(run) if redact else run
     report = build_report(shown, rank, how)
+    sentence, silence = say_verdict(shown, rank), explain_silence(shown, rank)
     if redact:
-        # Messages about files name their path.
-        report["warnings"] = [text.replace(str(run.path), "RUN") for text in report["warnings"]]
+        # Other attempts of its job lie beside a run, or above one that was set aside.
+        home = str(find_home(run.path.absolute()))
+        report, sentence, silence = (_hide_path(part, home) for part in (report, sentence, silence))
     ranks = tuple(_view_rank(shown.rank(each["rank"]), each) for each in report["ranks"][:RANKS_SHOWN])
     templates = Templates(find_frontend() / "templates", Links(lambda: ""))
     return templates.render(
         "report.html",
         style=_embed_styles(),
         report=report,
-        sentence=say_verdict(shown, rank),
-        silence=explain_silence(shown, rank),
+        sentence=sentence,
+        silence=silence,
         average=explain_average(_select_steps(shown, [view.data["rank"] for view in ranks])),
         ranks=ranks,
         ranks_left_out=len(report["ranks"]) - len(ranks),
         rows=ROWS_SHOWN,
         is_redacted=redact,
     )
+
+
+def _hide_path(part: Any, path: str) -> Any:
+    """Return a part of the report in which messages about files do not name their folder."""
+    if isinstance(part, dict):
+        return {name: _hide_path(entry, path) for name, entry in part.items()}
+    if isinstance(part, (list, tuple)):
+        return type(part)(_hide_path(entry, path) for entry in part)
+    return part.replace(path, "RUN") if isinstance(part, str) else part
 
 
 def _embed_styles() -> str:

@@ -79,6 +79,8 @@ class RunView:
     flush_s: float | None = None
     stands_still: str = ""
     """How the job stands still while it records, a sentence; empty where it gets on."""
+    damage: str = ""
+    """What is wrong with the manifest of the rank; empty where it can be read."""
 
     @property
     def name(self) -> str:
@@ -121,7 +123,7 @@ class Shell:
 
 
 def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
-    """Describe a run. A rank whose manifest is damaged counts as crashed, and its pages say why."""
+    """Describe a run, and what is wrong with the manifest of the rank where that is damaged."""
     path = shlex.quote(str(run.path))
     try:
         ranked = run.rank(rank)
@@ -141,7 +143,7 @@ def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
             say_stand(run, run.ranks) if ranked.state == "recording" else "",
         )
     except RunError as error:
-        return RunView(run_id, path, run.manifest, "crashed", Overhead(), (Warn("rank_unreadable", str(error)),), 0)
+        return RunView(run_id, path, run.manifest, "crashed", Overhead(), (), 0, damage=str(error))
 
 
 def build_nav(pages: PageSet, links: Links, run_id: str, current: str, kept: KeptQuery) -> tuple[NavItem, ...]:

@@ -59,13 +59,18 @@ class Caches:
         self._whole = self._read_results()
         self._files |= {f"{records.FOLDER}/{path.name}": path.read_bytes() for path in sorted(self._results.iterdir())}
         self._room = folder / "uploads"
-        (self._room / "one").mkdir(parents=True)
-        (self._room / "one/t.json").write_text("{}")
-        waiting.accept(self._room / "one", [self._room / "one/t.json"])
+        upload = self._room / ("0" * 16)
+        upload.mkdir(parents=True)
+        (upload / "t.json").write_text("{}")
+        waiting.accept(upload, [upload / "t.json"])
 
     def make(self, chance: random.Random) -> Case:
         if chance.random() < 0.1:
-            names = (b'["t.json"]', b'["../one/t.json", "/etc/passwd"]', b'["t.json", "t.json\\u0000", ""]')
+            names = (
+                b'["t.json"]',
+                b'["../0000000000000000/t.json", "/etc/passwd"]',
+                b'["t.json", "t.json\\u0000", ""]',
+            )
             return Case(json.dumps(["upload", choose_form(chance)]), spoil_json(chance, chance.choice(names)))
         name = chance.choice(list(self._files))
         content = self._files[name]
@@ -91,8 +96,8 @@ class Caches:
                 raise HarmError("a damaged result is taken for a whole one")
             for ask in asks:
                 answer = self._server.ask(ask)
-                if answer.status_code == 404 and path.is_symlink():
-                    continue  # a run with a link that leads out of the base directory is not shown
+                if answer.status_code == 409 and path.is_symlink():
+                    continue  # a run with a link inside is not shown
                 if answer.content != self._answers.get(ask, b"") and ask in self._answers:
                     raise HarmError(f"{ask} shows what is not there: {answer.status_code} {answer.content[:200]!r}")
             if timer is not None:
@@ -121,7 +126,7 @@ class Caches:
             self._locate(name).write_bytes(content)
 
     def _check_upload(self, form: str, content: bytes) -> bool:
-        with replaced(self._room / "one/accepted.json", form, content):
+        with replaced(self._room / ("0" * 16) / "accepted.json", form, content):
             found = waiting.list_accepted(self._room)
         for folder, files in found:
             if any(path.resolve().parent != folder.resolve() for path in files):

@@ -162,8 +162,8 @@ class Control:
             warnings = [warn.text for warn in self._assembler.describe()["warnings"]]
             self._assembler.checkpoint()
             answers = [self._server.ask(address) for address in ("/runs/live/steps", "/api/v1/runs/live/live")]
-        # A run with a link that leads out of the folder of runs is refused as a whole.
-        if any(answer.status_code != 200 for answer in answers) and form not in ("endless", "loop"):
+        # A run with a link inside is refused as a whole.
+        if any(answer.status_code != 200 for answer in answers) and form not in ("link", "endless", "loop"):
             raise HarmError(f"the pages of the run fail: {[answer.text[-200:] for answer in answers]}")
         if any("\n" in warning or len(warning) > 2000 for warning in warnings):
             raise HarmError(f"not one line: {warnings[0][:300]!r}")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from collector.format.schema.removal import make_folder
 from profiler_server.web.uploads import imports as module
 from profiler_server.web.uploads import waiting
 from profiler_server.web.uploads.imports import MOST_TRIES, UPLOAD_FOLDER, Imports
@@ -91,7 +92,7 @@ def test_an_accepted_upload_is_imported_by_the_next_server_whatever_signal_the_g
 
 def test_an_upload_that_servers_die_of_is_given_up_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "import_files", None)  # which is not reached
-    folder = tmp_path / UPLOAD_FOLDER / "x"
+    folder = tmp_path / UPLOAD_FOLDER / ("0" * 16)
     folder.mkdir(parents=True)
     (folder / "a.json").write_bytes(b"{}")
     waiting.accept(folder, [folder / "a.json"])
@@ -99,10 +100,10 @@ def test_an_upload_that_servers_die_of_is_given_up_and_says_so(tmp_path: Path, m
         waiting.count_try(folder)
     imports = Imports(tmp_path)
     imports.resume()
-    job = imports.find("x")
+    job = imports.find("0" * 16)
     assert job is not None
-    assert wait_until(lambda: (found := imports.find("x")) is not None and found.state == "failed")
-    assert "servers ended while they imported this" in str(getattr(imports.find("x"), "error", ""))
+    assert wait_until(lambda: (found := imports.find("0" * 16)) is not None and found.state == "failed")
+    assert "servers ended while they imported this" in str(getattr(imports.find("0" * 16), "error", ""))
     assert not (tmp_path / UPLOAD_FOLDER).exists()
 
 
@@ -110,13 +111,11 @@ def test_a_folder_is_made_while_another_upload_takes_the_last_one_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     imports = Imports(tmp_path)
-    made = Path.mkdir
 
-    def take_away(self: Path, *given: object, **named: object) -> None:
-        made(self, *given, **named)  # type: ignore[arg-type]
-        if self.name == UPLOAD_FOLDER:
-            monkeypatch.undo()
-            self.rmdir()
+    def take_away(room: Path) -> None:
+        make_folder(room)
+        monkeypatch.undo()
+        room.rmdir()
 
-    monkeypatch.setattr(Path, "mkdir", take_away)
+    monkeypatch.setattr(module, "make_folder", take_away)
     assert imports.make_folder().is_dir()

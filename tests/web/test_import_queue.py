@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from profiler_server.web.uploads import imports as module
-from profiler_server.web.uploads.imports import UPLOAD_FOLDER, Import, Imports
+from profiler_server.web.uploads.imports import UPLOAD_FOLDER, Import, Imports, Work
 from tests.support.asking import PATIENCE_S, Asker
 from tests.support.traces import build_trace, training_steps
 
@@ -19,13 +19,13 @@ TRACE = json.dumps(build_trace(training_steps())).encode()
 LONG_S = 600.0
 
 
-def stand_still(files: tuple[Path, ...], target: Path, sender: Connection) -> None:
+def stand_still(work: Work, sender: Connection) -> None:
     """An import that never ends."""
     sender.send(("progress", 0.5))
     time.sleep(LONG_S)
 
 
-def take_memory(files: tuple[Path, ...], target: Path, sender: Connection) -> None:
+def take_memory(work: Work, sender: Connection) -> None:
     """An import that holds 400 MiB."""
     held = bytearray(b"x") * (400 << 20)
     time.sleep(LONG_S if held else 0)
@@ -148,13 +148,13 @@ def test_two_servers_import_an_upload_once(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("names", [["../../outside.json"], ["/etc/hostname"], ["0/link.json"], [], [5], {}])
 def test_a_list_of_uploads_cannot_name_other_files(tmp_path: Path, names: object) -> None:
     (tmp_path / "outside.json").write_bytes(TRACE)
-    folder = tmp_path / UPLOAD_FOLDER / "x"
+    folder = tmp_path / UPLOAD_FOLDER / ("0" * 16)
     (folder / "0").mkdir(parents=True)
     (folder / "0/link.json").symlink_to(tmp_path / "outside.json")
     (folder / "accepted.json").write_text(json.dumps(names))
     imports = Imports(tmp_path)
     imports.resume()
-    assert imports.find("x") is None
+    assert imports.find("0" * 16) is None
 
 
 def test_an_import_that_takes_too_much_memory_is_ended_and_says_so(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -174,3 +177,39 @@ def test_remote_clients_get_pages_packed_and_tiles_as_they_are(web_base: Path) -
     app = Asker(web_base, Settings(web_base, host="0.0.0.0", token=TOKEN))
     packed = {"accept-encoding": "gzip", **BEARER}
     assert "content-encoding" not in app.ask("/runs/healthy/", headers=packed).headers  # loopback client
+
+
+@pytest.mark.parametrize("headers", [{}, BEARER, {"origin": "http://elsewhere.example"}, {"host": "elsewhere.example"}])
+@pytest.mark.parametrize("settings", [{}, {"host": "0.0.0.0", "token": TOKEN}])
+@pytest.mark.parametrize("path", ["/", "/api/v1/runs", "/api/v1/health", "/static/x/css/tokens.css", "/runs/healthy/"])
+def test_a_web_socket_is_closed_whoever_asks(
+    web_base: Path, settings: dict[str, Any], headers: dict[str, str], path: str
+) -> None:
+    sent = _open_web_socket(Asker(web_base, Settings(web_base, **settings)), path, headers)
+    assert [message["type"] for message in sent] == ["websocket.close"]
+
+
+def _open_web_socket(asker: Asker, path: str, headers: dict[str, str]) -> Sequence[Any]:
+    """Return all that the server sends to who opens a WebSocket."""
+    sent: list[Any] = []
+    scope = {
+        "type": "websocket",
+        "asgi": {"version": "3.0"},
+        "scheme": "ws",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in ({"host": "127.0.0.1"} | headers).items()],
+        "server": ("127.0.0.1", 8080),
+        "client": ("127.0.0.1", 5000),
+        "subprotocols": [],
+    }
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(asker.app(scope, receive, send))
+    return sent

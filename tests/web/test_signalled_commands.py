@@ -17,11 +17,12 @@ SLOW = """
 import os, pathlib, signal, sys, time
 from profiler_server import cli
 real = os.replace
-def replace(source, target):
-    if str(source).endswith(".partial") and {name!r} in str(target):
+def replace(source, target, **folders):
+    folder = os.readlink("/proc/self/fd/%d" % folders["dst_dir_fd"]) if folders else ""
+    if str(source).endswith(".partial") and {name!r} in os.path.join(folder, target):
         pathlib.Path("mark").touch()
         time.sleep(4 if {ignored!r} else 600)
-    real(source, target)
+    real(source, target, **folders)
 os.replace = replace
 # Whoever started the tests may have had signals ignored.
 signal.signal(signal.SIGHUP, signal.SIG_IGN if {ignored!r} else signal.SIG_DFL)

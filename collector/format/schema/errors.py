@@ -7,6 +7,7 @@ StepscopeError
 │   └── RangeError        ranges that are not balanced, or items without a batch
 ├── RunError              a run directory cannot be read as asked
 │   ├── RunNotFoundError  there is no such run
+│   ├── LinkedRunError    a link lies inside the run
 │   ├── NewerSchemaError  the run was written by a newer version
 │   ├── TableMissingError the run has no such table (never collected, switched off, or failed)
 │   └── TableBrokenError  a file of the run is damaged
@@ -42,6 +43,10 @@ class RunError(StepscopeError):
 
 
 class RunNotFoundError(RunError):
+    pass
+
+
+class LinkedRunError(RunError):
     pass
 
 

@@ -22,6 +22,7 @@ CONTROL_FILE = "control.json"
 EVENTS_FOLDER = "events"
 EARLIER_FOLDER = "earlier"
 _RANK_NAME = re.compile(r"rank_(0|[1-9][0-9]{0,6})")
+_BESIDE_RANKS = re.compile(r"\.?(run|control)\.json(\..*)?", re.DOTALL)
 
 
 def profiler_path(run_path: Path) -> Path:
@@ -56,7 +57,26 @@ def events_path(rank_folder: Path) -> Path:
     return rank_folder / EVENTS_FOLDER
 
 
+def find_run_path(path: Path) -> Path | None:
+    """Return the run that a file or folder is part of by its names, None for any other path.
+
+    Those are rank folders with all below them, and what lies beside them under a name of ours.
+    """
+    parts = path.parts
+    for index in range(len(parts) - 2, -1, -1):
+        if parts[index] == PROFILER_FOLDER:
+            is_last = index + 2 == len(parts)
+            if _RANK_NAME.fullmatch(parts[index + 1]) or (is_last and _BESIDE_RANKS.fullmatch(parts[index + 1])):
+                return Path(*parts[:index])
+    return None
+
+
 def find_ranks(run_path: Path) -> tuple[int, ...]:
     """Return the ranks that have a folder, in order. OSError if the run cannot be listed."""
     matches = map(_RANK_NAME.fullmatch, os.listdir(profiler_path(run_path)))
     return tuple(sorted(int(match.group(1)) for match in matches if match))
+
+
+def is_rank_name(name: str) -> bool:
+    """Say whether a folder of that name is one of a rank."""
+    return _RANK_NAME.fullmatch(name) is not None

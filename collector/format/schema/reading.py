@@ -6,6 +6,8 @@ import os
 import stat
 from pathlib import Path
 
+from collector.format.schema.inside import open_inside
+
 LIMIT_BYTES = 16 << 20
 
 
@@ -16,7 +18,7 @@ def read_small_text(path: Path) -> str:
 
 def read_small_file(path: Path) -> bytes:
     """Read a regular file of at most 16 MiB. OSError says why it cannot be read."""
-    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without O_NONBLOCK a pipe waits for a writer
+    number = open_inside(path, os.O_RDONLY | os.O_NONBLOCK)  # without O_NONBLOCK a pipe waits for a writer
     with os.fdopen(number, "rb") as file:
         if not stat.S_ISREG(os.fstat(number).st_mode):
             raise OSError(f"{path} is no regular file; remove it")

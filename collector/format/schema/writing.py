@@ -6,34 +6,42 @@ Everything that this program writes for others to read goes through here, but fo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import get_ident
 from typing import BinaryIO
 
+from collector.format.schema.inside import open_inside
+from collector.format.schema.removal import remove_file, replace
+
 _LONGEST_NAME = 50
+Opener = Callable[[str, int], int]
 
 
 @contextmanager
-def replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
+def replacing(path: Path, durable: bool = False, opener: Opener = open_inside) -> Iterator[BinaryIO]:
     """Give a file to write to; what is in it at the end takes the place of the one at the path. OSError passes through.
 
     After an exception nothing has changed. `durable`: it is on the disk before it takes that place, so that a loss of
-    power leaves the one or the other; `sync_folder` brings its name there, too.
+    power leaves the one or the other; `sync_folder` brings its name there, too. `opener` decides who may read it.
     """
     partial = name_partial(path)
+    if os.path.lexists(partial):
+        remove_file(partial)  # of a process that died and had our number
     try:
-        with open(partial, "wb") as file:
+        # Never a file that is there already: it may be another one's second name.
+        with open(partial, "xb", opener=opener) as file:
             yield file
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
+        replace(partial, path)
+    except BaseException:
         # A disk that fails here, too, must not hide what it said before.
         with suppress(OSError):
-            partial.unlink(missing_ok=True)
+            remove_file(partial)
+        raise
 
 
 def replace_text(path: Path, text: str, durable: bool = False) -> None:

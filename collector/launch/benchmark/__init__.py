@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -12,7 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collector.format.schema.errors import OutputError, RunError
-from collector.launch.barrier import VARIABLE, Barrier, make_folder
+from collector.format.schema.inside import open_inside
+from collector.format.schema.removal import ensure_run_folder, remove_file
+from collector.launch.barrier import VARIABLE, Barrier, make_room
 from collector.launch.benchmark.clocks import hold_clocks
 from collector.launch.benchmark.comparison import compare_benchmarks, format_speed_up, read_mean
 from collector.launch.benchmark.devices import CPU, Place, choose_places
@@ -112,8 +113,12 @@ def _hold_clocks(benchmark: Benchmark, places: tuple[Place, ...], stack: ExitSta
 
 def _start_all(benchmark: Benchmark, places: tuple[Place, ...], stack: ExitStack) -> list[Worker]:
     workers = []
-    barrier = _make_barrier(benchmark, len(places) * benchmark.processes)
-    stack.callback(shutil.rmtree, barrier.folder, ignore_errors=True)
+    try:
+        room = make_room(benchmark.output)
+    except OSError as error:
+        raise _build_output_error(benchmark.output, error) from None
+    stack.callback(room.remove)
+    barrier = Barrier(str(room.path), "", len(places) * benchmark.processes)
     for place in places:
         for number in range(benchmark.processes):
             name = f"proc_{number}_gpu_{place.label}"
@@ -121,13 +126,6 @@ def _start_all(benchmark: Benchmark, places: tuple[Place, ...], stack: ExitStack
             stack.callback(_end, worker)
             workers.append(worker)
     return workers
-
-
-def _make_barrier(benchmark: Benchmark, processes: int) -> Barrier:
-    try:
-        return Barrier(str(make_folder(benchmark.output)), "", processes)
-    except OSError as error:
-        raise _build_output_error(benchmark.output, error) from None
 
 
 def _build_output_error(folder: Path, error: OSError) -> OutputError:
@@ -140,9 +138,10 @@ def _start(benchmark: Benchmark, place: Place, barrier: Barrier) -> Worker:
     own = [sys.executable, "-m", "collector.launch", f"--output={folder}", *options]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": place.visible, VARIABLE: barrier.encode()}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / PROCESS_FILE).unlink(missing_ok=True)
-        with open(folder / LOG_FILE, "wb") as log:
+        ensure_run_folder(folder)
+        for name in (PROCESS_FILE, LOG_FILE):
+            remove_file(folder / name)
+        with open(folder / LOG_FILE, "wb", opener=open_inside) as log:
             process = subprocess.Popen(
                 [*own, *benchmark.program.words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
             )

@@ -13,12 +13,10 @@ import importlib
 import importlib.util
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -26,11 +24,12 @@ from pathlib import Path
 from collector.ending import SIGNALLED, unwind_at_signals
 from collector.expendable import build_environment
 from collector.format.schema.errors import OutputError, UsageError
+from collector.format.schema.removal import remove_empty
 from collector.format.schema.wording import format_number_of
 from collector.launch.activation import DEFAULT_PATH
 from collector.launch.pairs.checkout import BASE, NEW, Checkout, open_base
 from collector.launch.pairs.placing import Placed, find_script, place_environment, place_words, read_borrowed
-from collector.launch.pairs.recording import Failed, Measured, record_run
+from collector.launch.pairs.recording import Failed, Measured, record_run, removed_at_failure
 from collector.launch.script import Program
 from collector.storage.urls import is_url
 
@@ -131,14 +130,14 @@ def _build_sides(program: Program, base: Checkout, script: Placed) -> tuple[Side
 
 def _record(pairs: Pairs, side: Side, folder: Path, base: Checkout) -> Measured:
     own = [] if pairs.options is None else [f"--options={pairs.options}"]
-    measured = record_run(side.name, (*own, *side.words), side.environment, folder)
-    borrowed = read_borrowed(side.environment)
-    if borrowed:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise Failed(
-            f"the base ran code of {base.root} instead of its own: {borrowed}. Install each version in an environment of "
-            "its own, record both with profiler-run -o, and use profiler-server compare --gate"
-        )
+    with removed_at_failure(folder):
+        measured = record_run(side.name, (*own, *side.words), side.environment, folder)
+        borrowed = read_borrowed(side.environment)
+        if borrowed:
+            raise Failed(
+                f"the base ran code of {base.root} instead of its own: {borrowed}. Install each version in an environment "
+                "of its own, record both with profiler-run -o, and use profiler-server compare --gate"
+            )
     return measured
 
 
@@ -212,8 +211,7 @@ def _leave_output(output: Path) -> None:
     folders = [output / BASE, output / NEW, output]
     folders += [output.parent] if output.parent.name == DEFAULT_PATH else []
     for folder in folders:
-        with suppress(OSError):
-            folder.rmdir()
+        remove_empty(folder)
 
 
 def _say(text: str) -> None:

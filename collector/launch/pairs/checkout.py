@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from collector.format.schema.errors import UsageError
+from collector.format.schema.removal import scratch_folder
 from collector.launch.activation import DEFAULT_PATH
 from collector.launch.pairs.git import add_worktree, ask_git
 from collector.launch.pairs.guard import guard_worktree
@@ -129,8 +129,8 @@ def open_base(against: str, path: Path) -> Iterator[Checkout]:
         )
     if folder == root:
         raise UsageError(f"--against {against} is the checkout itself; give another one, or a revision")
-    with tempfile.TemporaryDirectory(prefix="stepscope-") as own:
-        yield _require(Checkout(root, folder, str(folder), Path(own) / NOTE_FILE), path)
+    with scratch_folder() as own:
+        yield _require(Checkout(root, folder, str(folder), own / NOTE_FILE), path)
 
 
 def _require(base: Checkout, path: Path) -> Checkout:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
+import re
 import subprocess
 from pathlib import Path
 
 from collector.format.schema.errors import UsageError
+from collector.format.schema.removal import Marked, remove_tree, tolerated
 
 _LOCAL = (
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_NAMESPACE"),
@@ -36,9 +37,11 @@ def add_worktree(root: Path, place: Path, commit: str) -> None:
 
 
 def remove_worktree(root: Path, place: Path) -> None:
-    """Remove a worktree and what git keeps of it, also one that was added half. Others are left as they are."""
+    """Have git remove a worktree, and remove what git keeps of one that was added half. Others are left as they are.
+
+    What is left of its files goes with the scratch folder that they lie in.
+    """
     _run(root, ("worktree", "remove", "--force", "--force", str(place)), None)
-    shutil.rmtree(place, ignore_errors=True)
     common = ask_git(root, "rev-parse", "--git-common-dir")
     if common is None:
         return
@@ -48,7 +51,10 @@ def remove_worktree(root: Path, place: Path) -> None:
         except OSError:
             continue
         if is_ours:
-            shutil.rmtree(entry.parent, ignore_errors=True)
+            with tolerated():
+                remove_tree(
+                    entry.parent, Marked(re.compile(re.escape(entry.parent.name)), (entry.name,)), root / common
+                )
 
 
 def _run(folder: Path, words: tuple[str, ...], timeout_s: float | None) -> subprocess.CompletedProcess[bytes]:

@@ -9,27 +9,28 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from collector.expendable import build_environment
+from collector.format.schema.removal import make_scratch
 
 
 @contextmanager
 def guard_worktree(root: Path, name: str) -> Iterator[Path]:
     """Yield a path of that name at which a worktree of `root` may be made; it is gone when the block ends."""
-    folder = Path(tempfile.mkdtemp(prefix="stepscope-"))
+    scratch = make_scratch()
+    place = scratch.path / name
     guard = subprocess.Popen(
-        [sys.executable, "-m", "collector.launch.pairs.tidying", str(root), str(folder / name)],
+        [sys.executable, "-m", "collector.launch.pairs.tidying", str(root), str(place), scratch.made.encode()],
         stdin=subprocess.PIPE,
         cwd="/",
         env=build_environment(),
         start_new_session=True,  # a Ctrl-C must not end it before it has removed the worktree
     )
     try:
-        yield folder / name
+        yield place
     finally:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         guard.communicate()

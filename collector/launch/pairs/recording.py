@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from collector.format.schema.errors import RunError
+from collector.format.schema.inside import open_inside
+from collector.format.schema.removal import Made, make_run_folder, remove_tree
 
 LOG_FILE = "log.txt"
 LOG_LINES = 20
@@ -35,21 +36,27 @@ class Measured:
 
 
 def record_run(name: str, words: Sequence[str], environment: Mapping[str, str], folder: Path) -> Measured:
-    """Record one run to `folder`; what it prints goes to a file there.
+    """Record one run to `folder`, which is there; what it prints goes to a file in it.
 
-    Raises Failed if it does not end well, with the end of what it printed. Nothing of such a run is left.
+    Raises Failed if it does not end well, with the end of what it printed.
     """
-    folder.mkdir(parents=True)
     command = [sys.executable, "-m", "collector.launch", f"--output={folder}", *words]
+    code = _run(command, environment, folder / LOG_FILE)
+    if code:
+        tail = "\n".join(_read_tail(folder / LOG_FILE))
+        how = f"exit code {code}" if code > 0 else f"ended by signal {-code}"
+        raise Failed(f"the script failed as {name} ({how}); the end of what it printed:\n{tail}")
+    return measure_run(folder)
+
+
+@contextmanager
+def removed_at_failure(folder: Path) -> Iterator[None]:
+    """Make a folder for a run; nothing of it is left if the block raises."""
+    made = make_run_folder(folder)
     try:
-        code = _run(command, environment, folder / LOG_FILE)
-        if code:
-            tail = "\n".join(_read_tail(folder / LOG_FILE))
-            how = f"exit code {code}" if code > 0 else f"ended by signal {-code}"
-            raise Failed(f"the script failed as {name} ({how}); the end of what it printed:\n{tail}")
-        return measure_run(folder)
+        yield
     except BaseException:
-        _remove(folder)
+        _remove(folder, made)
         raise
 
 
@@ -73,7 +80,7 @@ def measure_run(folder: Path) -> Measured:
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], log: Path) -> int:
-    with open(log, "wb") as file:
+    with open(log, "wb", opener=open_inside) as file:
         # In a session of its own, so that a Ctrl-C comes from here, once, and whatever it started can be ended.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, start_new_session=True
@@ -100,11 +107,12 @@ def _end(process: subprocess.Popen[bytes], first: signal.Signals) -> None:
         os.killpg(process.pid, signal.SIGKILL)  # what outlived it, such as workers
 
 
-def _remove(folder: Path) -> None:
+def _remove(folder: Path, made: Made) -> None:
     """Remove what a run left, also where its recorder process still writes the last of it."""
     deadline = time.monotonic() + PATIENCE_S
     while folder.exists() and time.monotonic() < deadline:
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # not empty again
+            remove_tree(folder, made)
         time.sleep(0.05)
 
 

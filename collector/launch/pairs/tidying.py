@@ -1,21 +1,23 @@
-"""Remove a worktree when whoever uses it has ended: `python -m collector.launch.pairs.tidying ROOT PLACE`."""
+"""Remove a worktree when whoever uses it has ended: `python -m collector.launch.pairs.tidying ROOT PLACE MADE`."""
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
+from collector.format.schema.removal import Made, remove_tree, tolerated
 from collector.launch.pairs.git import remove_worktree
 
 
-def main(root: Path, place: Path) -> int:
-    """Wait for the end of standard input, then remove the worktree and the temporary folder around it."""
+def main(root: Path, place: Path, made: Made) -> int:
+    """Wait for the end of standard input, then remove the worktree and the scratch folder around it, which was `made`."""
     sys.stdin.read()
-    remove_worktree(root, place)
-    shutil.rmtree(place.parent, ignore_errors=True)
+    with tolerated():
+        remove_worktree(root, place)
+    with tolerated():
+        remove_tree(place.parent, made)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(Path, sys.argv[1:3])))
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), Made.decode(sys.argv[3])))

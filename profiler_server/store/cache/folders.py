@@ -9,6 +9,8 @@ from hashlib import blake2b
 from pathlib import Path
 
 from collector.format.run import RankRun
+from collector.format.schema.inside import RefusedError, is_plain_folder
+from collector.format.schema.removal import make_folder
 from collector.format.stored_files import is_plain
 
 
@@ -29,13 +31,17 @@ def find_private() -> list[Path]:
 
 
 def make_root(root: Path) -> None:
-    """Make the folder. Raises OSError; PermissionError if it would lie where others can write."""
+    """Make the folder. Raises OSError; PermissionError if it would lie where others can write, RefusedError for a link."""
     private = _find_private()
     if private in (root, root.parent):
         private.mkdir(mode=0o700, exist_ok=True)
         if not _is_ours(private):
             raise PermissionError(f"{private} is not a private folder of this user")
-    root.mkdir(exist_ok=True)
+    try:
+        make_folder(root)
+    except FileExistsError:
+        if not is_plain_folder(root):
+            raise RefusedError(f"{root} is a link or a file, not a folder of caches; remove it") from None
 
 
 def _find_private() -> Path:

@@ -19,8 +19,9 @@ import numpy as np
 from collector.format.lens import WHOLE
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
+from collector.format.schema.inside import open_inside
 from collector.format.schema.reading import LIMIT_BYTES, read_small_file
-from collector.format.schema.writing import replacing
+from collector.format.schema.writing import Opener, replacing
 from profiler_server.store.cache.folders import list_roots, make_root
 from profiler_server.store.cache.memory import Entry
 from profiler_server.store.cache.stamp import shorten_stamp
@@ -101,13 +102,13 @@ def unseal(sealed: bytes) -> bytes:
     return raw
 
 
-def write_file(root: Path, name: str, raw: bytes) -> bool:
+def write_file(root: Path, name: str, raw: bytes, opener: Opener = open_inside) -> bool:
     """Write a file, after its digest, so that a reader sees all of it or nothing; say whether that could be done."""
     if len(raw) + _DIGEST_BYTES > LIMIT_BYTES:
         return False
     try:
         make_root(root)
-        with replacing(root / name) as file:
+        with replacing(root / name, opener=opener) as file:
             file.write(_digest(raw) + raw)
     except OSError:
         return False

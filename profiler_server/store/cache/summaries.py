@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from collector.format.schema.modes import open_beside
 from collector.format.stored_files import is_plain
 from profiler_server.store.cache.folders import find_private
 from profiler_server.store.cache.records import digest_code, unseal, write_file
@@ -70,7 +71,7 @@ class Summaries(Generic[T]):
         """Keep these and no others, where that can be done."""
         file = _File(digest_code(), str(self._base_dir), dict(summaries))
         raw = msgspec.msgpack.encode(file, enc_hook=_encode_number)
-        any(write_file(folder, name, raw) for folder, name in self._places)
+        any(write_file(folder, name, raw, open_beside) for folder, name in self._places)
 
 
 def _read_file(path: Path) -> bytes:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import pyarrow as pa
@@ -17,6 +15,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import OptionError
+from collector.format.schema.removal import scratch_folder
 from profiler_server.analysis.choice import choose_ranks
 from profiler_server.analysis.ranks.one_clock import MOST_TOGETHER, align_ranks
 from profiler_server.analysis.ranks.ranks import summarize_some
@@ -208,8 +207,7 @@ def download(
     if not steps and detail == "full":
         _refuse_too_large(run, part)
     with ExitStack() as opened:
-        folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="stepscope-export-"))
-        path = Path(folder) / f"trace.{packed}"
+        path = opened.enter_context(scratch_folder("stepscope-export-")) / f"trace.{packed}"
         report = export_timeline(run, path, part)
         remove_folder = opened.pop_all().close
     kind = "application/gzip" if packed == "json.gz" else "application/json"

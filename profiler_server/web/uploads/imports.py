@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import multiprocessing
 import os
+import re
 import secrets
-import shutil
 import signal
 import threading
 import time
@@ -20,6 +21,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
 
+from collector.format.schema.removal import (
+    SCRATCH_FILE,
+    Abandoned,
+    Marked,
+    make_folder,
+    make_scratch,
+    remove_empty,
+    remove_tree,
+    scratch_folder,
+    tolerated,
+)
 from profiler_server.settings import IMPORT_MEMORY_BYTES
 from profiler_server.store.names import find_free_name, name_run
 from profiler_server.web.uploads import waiting
@@ -33,7 +45,11 @@ from profiler_server.web.uploads.memory import (
 
 UPLOAD_FOLDER = ".stepscope-uploads"
 KEPT = 200
-_STALE_S = 24 * 3600
+_LONGEST_NAME = 50
+_STALE_S = 24 * 3600.0
+_UPLOAD = Marked(waiting.FOLDER_NAME, (SCRATCH_FILE, waiting.ACCEPTED_FILE))
+_LEFT_UPLOAD = Abandoned(waiting.FOLDER_NAME, _STALE_S)
+_LEFT_IMPORT = Abandoned(re.compile(rf"\..{{1,{_LONGEST_NAME}}}\.[0-9a-f]{{16}}", re.DOTALL), _STALE_S)
 _MKDIR_TRIES = 10
 MOST_TRIES = 3
 """Servers that may die while they import an upload; then it counts as what kills them."""
@@ -68,6 +84,15 @@ class Import:
         return self.state in ("waiting", "importing")
 
 
+@dataclass(frozen=True)
+class Work:
+    """What a process of its own imports: the files, where their run goes, and the folder that it works in."""
+
+    files: tuple[Path, ...]
+    target: Path
+    scratch: Path
+
+
 class Imports:
     """Start imports and remember how they went. Safe to use from several threads.
 
@@ -87,31 +112,31 @@ class Imports:
         self._is_closing = False
 
     def resume(self) -> None:
-        """Import what a server before this one accepted and did not come to."""
+        """Import what a server before this one accepted and did not come to; remove the scratch folder of one that died."""
+        for left in self._base_dir.glob(".*"):
+            with suppress(OSError):
+                remove_tree(left, _LEFT_IMPORT, self._base_dir)
         for folder, files in waiting.list_accepted(self._base_dir / UPLOAD_FOLDER):
             self._accept(folder, files)
 
     def make_folder(self) -> Path:
         """Make a folder for the files of one upload, beside the runs, so that a full disk is met before the import."""
         room = self._base_dir / UPLOAD_FOLDER
-        with suppress(OSError):  # another upload ends meanwhile
-            for left in room.iterdir():  # of a server that was killed
-                if left.name not in self._jobs and time.time() - left.stat().st_mtime > _STALE_S:
-                    shutil.rmtree(left, ignore_errors=True)
-        folder = room / secrets.token_hex(8)
+        for left in _list_names(room):  # of a server that was killed
+            with suppress(OSError):
+                if left not in self._jobs:
+                    remove_tree(room / left, _LEFT_UPLOAD, self._base_dir)
         for _ in range(_MKDIR_TRIES):
-            room.mkdir(exist_ok=True)
+            with suppress(FileExistsError):
+                make_folder(room)
             with suppress(FileNotFoundError):  # the last upload has just taken the room away
-                folder.mkdir()
-                break
-        return folder
+                return make_scratch(room, "", self._base_dir).path
+        raise FileNotFoundError(errno.ENOENT, "it is removed again and again", str(room))
 
     def remove_folder(self, folder: Path) -> None:
-        shutil.rmtree(folder, ignore_errors=True)
-        try:
-            folder.parent.rmdir()
-        except OSError:
-            return  # another upload is under way
+        with tolerated():
+            remove_tree(folder, _UPLOAD, self._base_dir)
+        remove_empty(folder.parent, self._base_dir)  # unless another upload is under way
 
     def start(self, folder: Path, files: Sequence[Path]) -> Import:
         """Import the files of a folder that `make_folder` made; the folder is removed afterwards."""
@@ -212,7 +237,7 @@ class Imports:
         self._note(replace(job, state="importing"))
         try:
             name = find_free_name(self._base_dir, name)
-            error = _refuse_links(job.paths) or self._import(job, files, name)
+            error = _name_linked(job.paths) or self._import(job, files, name)
             if not error:
                 self._on_made()
         except Exception as fault:  # The thread of all imports must outlive one that fails in any way.
@@ -223,9 +248,13 @@ class Imports:
 
     def _import(self, job: Import, files: tuple[Path, ...], name: str) -> str:
         """Import in a process of its own; return what went wrong, empty for nothing."""
+        with scratch_folder(f".{name[:_LONGEST_NAME]}.", self._base_dir) as scratch:
+            return self._import_in(job, Work(files, self._base_dir / name, scratch))
+
+    def _import_in(self, job: Import, work: Work) -> str:
         context = multiprocessing.get_context("spawn")
         receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=import_files, args=(files, self._base_dir / name, sender), daemon=True)
+        process = context.Process(target=import_files, args=(work, sender), daemon=True)
         _block_signals()
         process.start()
         with self._lock:
@@ -244,8 +273,6 @@ class Imports:
             process.join()
             with self._lock:
                 self._running = None
-            for left in self._base_dir.glob(f".{name}.*"):  # of one that was ended half-way
-                shutil.rmtree(left, ignore_errors=True)
 
     def _follow(self, job: Import, receiver: Connection, pid: int) -> str:
         """Note how an import goes, until it says how it ended. Raises EOFError or MemoryLimitError."""
@@ -266,7 +293,7 @@ class Imports:
                 self._jobs[job.id] = job
 
 
-def import_files(files: tuple[Path, ...], target: Path, sender: Connection) -> None:
+def import_files(work: Work, sender: Connection) -> None:
     """Import trace files to a run. Runs in a process of its own; sends ("progress", share) and ("end", error)."""
     bound_addresses()
     go_first()
@@ -285,13 +312,20 @@ def import_files(files: tuple[Path, ...], target: Path, sender: Connection) -> N
             sender.send(("progress", share))
 
     try:
-        import_traces(list(files), target, Importing(target.name, on_progress=tell, workers=Here(processes=1)))
+        how = Importing(work.target.name, on_progress=tell, workers=Here(processes=1), scratch=work.scratch)
+        import_traces(list(work.files), work.target, how)
         sender.send(("end", ""))
     except StepscopeError as error:
-        sender.send(("end", _hide_folder(str(error), files)))
+        sender.send(("end", _hide_folder(str(error), work.files)))
     except Exception as error:  # An edge: what went wrong is shown in the browser.
         log.exception("traces cannot be imported")
         sender.send(("end", f"{type(error).__name__}: {error}"))
+
+
+def _list_names(folder: Path) -> list[str]:
+    with suppress(OSError):
+        return os.listdir(folder)
+    return []
 
 
 def _block_signals() -> None:
@@ -309,7 +343,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _refuse_links(paths: tuple[Path, ...]) -> str:
+def _name_linked(paths: tuple[Path, ...]) -> str:
     """Say which file was reached by a link, empty if none is: one may have come since the files were listed."""
     linked = next((path for path in paths if path.resolve() != path), None)
     return f"{linked.name} is reached by a link by now, and links are not followed" if linked else ""

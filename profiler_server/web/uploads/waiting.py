@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,23 +15,27 @@ from pathlib import Path
 import msgspec
 
 from collector.format.schema.reading import read_small_file
+from collector.format.schema.removal import remove_file
 from collector.format.schema.writing import replace_text, sync_tree
 
-_ACCEPTED = "accepted.json"
+FOLDER_NAME = re.compile("[0-9a-f]{16}")
+ACCEPTED_FILE = "accepted.json"
 _TRIES = "tries"
+_MOST_TRIES = 100
+"""More are not counted."""
 
 
 def accept(folder: Path, files: Sequence[Path]) -> None:
     """Note that these files, which lie below the folder, are to be imported."""
     names = [path.relative_to(folder).as_posix() for path in files]
     sync_tree(folder)
-    replace_text(folder / _ACCEPTED, msgspec.json.encode(names).decode(), durable=True)
+    replace_text(folder / ACCEPTED_FILE, msgspec.json.encode(names).decode(), durable=True)
 
 
 @contextmanager
 def claim(folder: Path) -> Iterator[bool]:
     """Hold an upload while it is imported; gives False if another server does, or has imported it."""
-    descriptor = _lock(folder / _ACCEPTED)
+    descriptor = _lock(folder / ACCEPTED_FILE)
     try:
         yield descriptor is not None
     finally:
@@ -39,20 +45,28 @@ def claim(folder: Path) -> Iterator[bool]:
 
 def count_try(folder: Path) -> int:
     """Note that an upload is about to be imported, and return how often that began and never came to an end."""
-    with open(folder / _TRIES, "ab") as file:
-        file.write(b".")
-        return file.tell()
+    tries = _read_tries(folder / _TRIES) + 1
+    replace_text(folder / _TRIES, "." * tries)  # which writes through no link, and into no pipe
+    return tries
+
+
+def _read_tries(file: Path) -> int:
+    with suppress(FileNotFoundError):
+        found = os.lstat(file)
+        return min(found.st_size, _MOST_TRIES) if stat.S_ISREG(found.st_mode) else 0
+    return 0
 
 
 def forget_tries(folder: Path) -> None:
     """Let the tries so far not count: the server was ended, not the import."""
     with suppress(OSError):
-        (folder / _TRIES).unlink(missing_ok=True)
+        remove_file(folder / _TRIES)
 
 
 def list_accepted(room: Path) -> list[tuple[Path, tuple[Path, ...]]]:
     """Return the folders of the uploads that nobody imports, the oldest first, with their files."""
-    found = [entry for note in room.glob(f"*/{_ACCEPTED}") if (entry := _read_accepted(note)) is not None]
+    notes = [note for note in room.glob(f"*/{ACCEPTED_FILE}") if FOLDER_NAME.fullmatch(note.parent.name)]
+    found = [entry for note in notes if (entry := _read_accepted(note)) is not None]
     return [(folder, files) for _, folder, files in sorted(found) if _is_free(folder)]
 
 
@@ -80,7 +94,7 @@ def _is_free(folder: Path) -> bool:
 def _lock(note: Path) -> int | None:
     """Return a descriptor that holds the lock of a list, None if that is held elsewhere or the list is gone."""
     try:
-        descriptor = os.open(note, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(note, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:

@@ -23,6 +23,7 @@ from profiler_server.store.cache import disk, records
 from profiler_server.store.redaction import redact
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import MS, RunPlan, build_run, build_steps
+from tests.support.tables import edit_manifest
 from tests.support.traces import call, kernel, operator, step, write_trace
 
 
@@ -145,11 +146,13 @@ def test_names_left_out_for_one_reader_are_there_for_the_next(tmp_path: Path) ->
 
 
 def test_a_filter_of_a_redacted_rank_keeps_both(tmp_path: Path) -> None:
-    run = redact(open_run(build_device_run(tmp_path).run_path))
+    path = build_device_run(tmp_path).run_path
+    edit_manifest(path, host="my-host")
+    run = redact(open_run(path))
     part = run.rank(0).through(StepRange(2, 3))
     assert part.table("steps")["step"].to_pylist() == [2, 3]
     assert set(part.table("operators")["name"].to_pylist()) == {"operator 1"}
-    assert part.manifest.host == "host"
+    assert part.manifest.host == "host 1"
 
 
 def test_every_way_to_see_a_rank_has_a_key_of_its_own(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from collector.format import parts
@@ -17,6 +18,7 @@ from collector.format.parts import (
     remove_parts,
     write_part,
 )
+from collector.format.stored_files import open_native
 
 
 def write_parts(rank_folder: Path, first: int, count: int) -> None:
@@ -43,7 +45,7 @@ def test_weeks_of_parts_stay_few_and_in_order(tmp_path: Path) -> None:
 
 def test_parts_that_a_merged_one_replaces_are_not_read_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", lambda path, missing_ok=False: None)  # killed before the parts were removed
+        patch.setattr(parts, "remove_file", lambda path: None)  # killed before the parts were removed
         write_parts(tmp_path, 0, PARTS_PER_MERGE)
     assert len(list((tmp_path / "phases").glob("0*.parquet"))) == PARTS_PER_MERGE + 1
     assert read_order(tmp_path) == list(range(PARTS_PER_MERGE))
@@ -62,3 +64,20 @@ def test_one_file_of_many_groups_holds_every_row_once(tmp_path: Path, monkeypatc
     remove_parts(tmp_path, ["phases"])
     assert [path.name for path in tmp_path.iterdir()] == ["phases.parquet"]
     assert read_order(tmp_path) == list(range(23))
+
+
+def test_tables_are_read_where_there_is_no_dev_fd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_parts(tmp_path, 0, 3)
+    opened = pa.OSFile
+
+    def refuse(path: str) -> pa.NativeFile:
+        if path.startswith("/dev/fd/"):
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return opened(path)
+
+    monkeypatch.setattr(pa, "OSFile", refuse)
+    assert read_order(tmp_path) == [0, 1, 2]
+    link = tmp_path / "link.parquet"
+    link.symlink_to(find_files(tmp_path, "phases")[0])
+    with pytest.raises(FileNotFoundError, match="/dev/fd"):
+        open_native(link)

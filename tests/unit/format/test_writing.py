@@ -20,7 +20,7 @@ def list_names(folder: Path) -> list[str]:
 def test_what_was_there_stays_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     replace_text(tmp_path / "file", "old")
 
-    def refuse(*arguments: object) -> None:
+    def refuse(*arguments: object, **named: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, failing, refuse)
@@ -60,9 +60,9 @@ def test_a_durable_file_and_its_name_are_synced_before_anything_follows(
         done.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
         fsync(descriptor)
 
-    def note_replace(source: Path, target: Path) -> None:
+    def note_replace(source: str, target: str, **folders: int) -> None:
         done.append("rename")
-        replace(source, target)
+        replace(source, target, **folders)
 
     monkeypatch.setattr(os, "fsync", note_sync)
     monkeypatch.setattr(os, "replace", note_replace)

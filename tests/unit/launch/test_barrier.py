@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from collector.launch.barrier import BEGIN, MARK, VARIABLE, Barrier, find_barrier, make_folder
+from collector.launch.barrier import BEGIN, MARK, VARIABLE, Barrier, find_barrier, make_room
 
 
 def make_barriers(folder: Path, count: int, timeout_s: float = 30.0) -> list[Barrier]:
-    place = str(make_folder(folder))
+    place = str(make_room(folder).path)
     return [Barrier(place, f"proc_{number}", count, timeout_s) for number in range(count)]
 
 

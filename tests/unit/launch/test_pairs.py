@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -17,8 +18,9 @@ from xml.etree import ElementTree
 import pytest
 
 from collector.format.schema.errors import UsageError
+from collector.format.schema.removal import make_scratch
 from collector.launch.origin import VARIABLE
-from collector.launch.pairs import draw_order
+from collector.launch.pairs import draw_order, tidying
 from collector.launch.pairs.checkout import Checkout, open_base
 from collector.launch.pairs.placing import find_script, place_environment, place_words, read_borrowed
 from collector.launch.script import MODULE_FOLDER_VARIABLE, Program
@@ -156,6 +158,19 @@ def test_the_base_is_removed_even_where_its_user_is_killed(checkout: Path) -> No
         process.kill()
     wait_until_gone(place.parent)
     assert look_at(checkout) == before
+
+
+def test_the_files_of_the_base_go_even_where_git_cannot_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(root: Path, place: Path) -> None:
+        raise FileNotFoundError(2, "No such file or directory", "git")
+
+    monkeypatch.setattr(tidying, "remove_worktree", refuse)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    scratch = make_scratch(tmp_path)
+    assert tidying.main(tmp_path, scratch.path / "base", scratch.made) == 0
+    assert not scratch.path.exists()
 
 
 def test_a_hook_that_calls_us_keeps_its_index(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,3 +90,53 @@ def test_a_pipe_where_the_manifest_goes_holds_nobody_up(tmp_path: Path) -> None:
     os.mkfifo(run_file(tmp_path))
     assert claim_place(tmp_path, Launch(0, 1, "", None, None, {})).rank == 0
     assert run_file(tmp_path).is_file()
+
+
+def claim_again(path: Path, times: int = 1) -> None:
+    """Begin new runs in a place, each setting the one before aside."""
+    for number in range(times):
+        place = claim_place(path, Launch(0, 1, str(number), None, None, {}))
+        os.utime(events_path(place.rank_folder), (0, 0))
+
+
+def test_folders_of_others_among_runs_that_were_set_aside_stay(tmp_path: Path) -> None:
+    for name in ("20200101-000000", "20200102-000000-1", "notes"):
+        (tmp_path / "earlier" / name).mkdir(parents=True)
+        (tmp_path / "earlier" / name / "thesis.txt").write_text("years")
+    claim_again(tmp_path, 6)
+    names = {path.parent.name for path in (tmp_path / "earlier").glob("*/thesis.txt")}
+    assert names == {"20200101-000000", "20200102-000000-1", "notes"}
+    assert len(list((tmp_path / "earlier").glob("*/profiler"))) == 3
+
+
+def make_victim(folder: Path) -> list[Path]:
+    (folder / "20200101-000000/profiler").mkdir(parents=True)
+    (folder / "20200101-000000/profiler/run.json").write_text("{}")
+    return sorted(folder.rglob("*"))
+
+
+def test_no_run_is_set_aside_through_a_link(tmp_path: Path) -> None:
+    claim_again(tmp_path / "run")
+    before = make_victim(tmp_path / "victim")
+    (tmp_path / "run/earlier").symlink_to(tmp_path / "victim")
+    with pytest.raises(OutputError, match="the link earlier"):
+        claim_again(tmp_path / "run", 5)
+    assert sorted((tmp_path / "victim").rglob("*")) == before
+
+
+def test_a_link_in_the_place_of_a_run_is_set_aside_and_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    before = make_victim(tmp_path / "victim")
+    (tmp_path / "run/profiler").symlink_to(tmp_path / "victim")
+    claim_again(tmp_path / "run", 6)
+    assert sorted((tmp_path / "victim").rglob("*")) == before
+    assert not (tmp_path / "run/profiler").is_symlink()
+
+
+def test_a_folder_that_another_put_in_the_place_of_a_rank_is_not_given_back(tmp_path: Path) -> None:
+    place = claim_place(tmp_path / "run", Launch(0, 1, "", None, None, {}))
+    place.rank_folder.rename(tmp_path / "aside")
+    place.rank_folder.mkdir()
+    (place.rank_folder / "thesis.txt").write_text("years")
+    abandon_place(place)
+    assert (place.rank_folder / "thesis.txt").read_text() == "years"

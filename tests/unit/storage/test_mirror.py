@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -196,13 +197,108 @@ def test_a_second_server_fetches_nothing_again(opened: Opener, tmp_path: Path, m
         "a/profiler/rank_0/control.json",
         "a/run.json",
         "a\\b/profiler/run.json",
+        "a/profiler/rank.json",
+        "a/profiler/rank_0/run.json",
+        "a/profiler/rank_0/run.json/rank.json",
+        "a/profiler/rank_0/rank.json/rank.json",
+        "a/profiler/run.json/profiler/rank.json",
+        "a/profiler/run.json/",
+        "a/profiler/rank_00/rank.json",
+        "a/profiler/rank_x/steps.parquet",
+        "a/profiler/rank_0/unknown.parquet",
+        "a/profiler/rank_0/steps/x.parquet",
+        "a/profiler/rank_0/steps/0/1.parquet",
+        "a/profiler/rank_0/steps/1.parquet",
+        "a/profiler/rank_0/\x1b[2Jsteps.parquet",
+        "a\nb/profiler/run.json",
+        "a\x85b/profiler/run.json",
+        "a/Profiler/run.json",
+        "a/profiler/RUN.JSON",
+        "a/profiler/rank_0/Steps.parquet",
+        "a/../profiler/run.json",
+        "./profiler/run.json",
         f"{'x' * 300}/profiler/run.json",
         "/".join("a" * 30) + "/profiler/run.json",
     ],
 )
 def test_names_that_lead_elsewhere_are_passed_over(name: str) -> None:
     assert not is_of_run(name)
-    assert is_of_run("team/a/profiler/rank_0/steps/000001.parquet")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "profiler/run.json",
+        "team/a/profiler/rank_12/rank.json",
+        "team/a/profiler/rank_0/steps.parquet",
+        "team/a/profiler/rank_0/steps/000001.parquet",
+        "a/earlier/20260101-000000/profiler/rank_0/steps/000000-000015.parquet",
+        "a profiler/ä b/profiler/run.json",
+    ],
+)
+def test_the_files_of_a_run_are_taken(name: str) -> None:
+    assert is_of_run(name)
+
+
+def test_an_object_below_a_file_of_a_run_hides_nothing(
+    bucket: Bucket, opened: Opener, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    build_run(tmp_path / "runs/new")
+    build_run(tmp_path / "runs/evil", RunPlan(steps=3))
+    bucket.files.put(str(tmp_path / "runs"), "bucket/", recursive=True)
+    for name in ("profiler/run.json/profiler/run.json", "profiler/run.json/profiler/rank.json"):
+        bucket.files.pipe_file(f"bucket/runs/evil/{name}", b"{}")
+    mirror = opened(bucket.url("runs"))
+    for _ in range(2):
+        mirror.list_now()
+        assert mirror.problem == ""
+        assert {entry.id for entry in Catalog(mirror.root).list_runs().runs} == {"evil", "new"}
+    assert "evil/profiler/run.json/profiler/run.json" in Catalog(mirror.root).list_runs().cut
+    (told,) = [record.message for record in caplog.records if "run.json/profiler/run.json" in record.message]
+    assert bucket.url("runs") in told
+
+
+def test_an_object_that_cannot_be_read_hides_no_other(
+    opened: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        build_run(tmp_path / f"runs/{name}")
+    mirror = opened(f"file://{tmp_path}/runs")
+    bad = layout.run_file(tmp_path / "runs/a")
+    for folder in ("a", "b"):
+        layout.run_file(tmp_path / "runs" / folder).touch()
+    build_run(tmp_path / "runs/c")
+    read = mirror._remote.files.cat
+
+    def refuse(paths: list[str], **rest: str) -> dict[str, object]:
+        return {path: PermissionError("no") if path == str(bad) else data for path, data in read(paths, **rest).items()}
+
+    monkeypatch.setattr(mirror._remote.files, "cat", refuse)
+    mirror.list_now()
+    assert {entry.id for entry in Catalog(mirror.root).list_runs().runs} == {"a", "b", "c"}
+    assert "a/profiler/run.json" in mirror.cut
+    monkeypatch.setattr(mirror._remote.files, "cat", lambda paths, **rest: dict.fromkeys(paths, OSError("no network")))
+    for folder in ("a", "b", "c"):
+        layout.run_file(tmp_path / "runs" / folder).touch()
+    mirror.list_now()
+    assert "does not answer" in mirror.cut
+    monkeypatch.undo()
+    mirror.list_now()
+    assert mirror.cut == ""
+
+
+def test_a_file_that_lies_where_a_folder_was_is_taken_in_the_end(opened: Opener, tmp_path: Path) -> None:
+    build_run(tmp_path / "runs/a/profiler/run.json")
+    build_run(tmp_path / "runs/b")
+    mirror = opened(f"file://{tmp_path}/runs")
+    shutil.rmtree(tmp_path / "runs/a")
+    build_run(tmp_path / "runs/a")
+    build_run(tmp_path / "runs/c")
+    mirror.list_now()
+    assert "c" in {entry.id for entry in Catalog(mirror.root).list_runs().runs}
+    mirror.list_now()
+    assert mirror.cut == ""
+    assert {entry.id for entry in Catalog(mirror.root).list_runs().runs} == {"a", "b", "c"}
 
 
 def test_a_window_cannot_be_asked_for_behind_a_url(opened: Opener, tmp_path: Path) -> None:

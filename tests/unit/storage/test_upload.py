@@ -206,6 +206,14 @@ def test_hosts_of_one_job_share_a_run_and_its_clock(tmp_path: Path) -> None:
     assert after.start_ns == before.start_ns + 250_000_000
 
 
+def test_a_disk_with_fixed_modes_takes_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    monkeypatch.setattr("collector.storage.uploading.restrict", refuse)
+    assert Follower(layout.rank_path(build_run(tmp_path / "a"), 0), f"file://{tmp_path}/there").follow()
+
+
 def test_a_url_that_holds_another_run_is_left_alone(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/there"
     assert Follower(layout.rank_path(build_run(tmp_path / "a"), 0), url).follow()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from collector.format.run import open_run
+from collector.format.schema.removal import remove_tree
+from profiler_server.timeline import cache
 from profiler_server.timeline.area import summarize_area
 from profiler_server.timeline.cache import CACHE_FOLDER, TimelineCache
 from profiler_server.timeline.search import search
@@ -95,16 +98,16 @@ def test_an_area_sums_only_what_lies_inside(tmp_path: Path) -> None:
 
 def test_the_cache_is_used_again_and_renewed_when_a_table_changes(tmp_path: Path) -> None:
     run = build_slices_run(tmp_path / "run", linked_rows())
-    cache = TimelineCache()
-    first = cache.open(run.rank(0))
-    assert cache.open(run.rank(0)) is first
+    timelines = TimelineCache()
+    first = timelines.open(run.rank(0))
+    assert timelines.open(run.rank(0)) is first
     again = TimelineCache().open(run.rank(0))
     assert again.folder == first.folder
     build_slices_run(tmp_path / "run", [*linked_rows(), make_slice(5, 9000, 5, name="new")])
-    renewed = cache.open(run.rank(0))
+    renewed = timelines.open(run.rank(0))
     assert renewed.stamp != first.stamp
     assert renewed.names.find("new").size == 1
-    assert cache.find(run.rank(0), first.stamp) is first
+    assert timelines.find(run.rank(0), first.stamp) is first
 
 
 def test_a_run_that_cannot_be_written_has_its_cache_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,6 +118,25 @@ def test_a_run_that_cannot_be_written_has_its_cache_elsewhere(tmp_path: Path, mo
     folder = open_timeline(run.rank(0)).folder
     assert run.path not in folder.parents
     assert tmp_path in folder.parents
+
+
+def test_what_another_user_has_left_among_the_caches_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = build_slices_run(tmp_path / "run", linked_rows())
+    root = run.rank(0).folder / CACHE_FOLDER
+    theirs = root / f".partial-{'0' * 16}"
+    theirs.mkdir(parents=True)
+
+    def refuse(path: Path, *rest: Any) -> None:
+        if path == theirs:
+            raise PermissionError(13, "Permission denied", str(path))
+        remove_tree(path, *rest)
+
+    monkeypatch.setattr(cache, "remove_tree", refuse)
+    assert open_timeline(run.rank(0)).folder.parent == root
+    monkeypatch.setattr(Path, "iterdir", lambda folder: iter([folder / f"{n:016}" for n in range(3)]))
+    cache._remove_old(root)  # those that were listed are gone by now
 
 
 def test_a_run_without_anything_has_an_empty_timeline(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from collector.traces.families import FAMILIES, find_family
+from collector.format.words import FAMILIES
+from collector.traces.families import find_family
 
 
 @pytest.mark.parametrize(

@@ -130,13 +130,13 @@ def test_times_are_moved_once_however_often_a_worker_dies(tmp_path: Path, monkey
     for survived in range(4):
         moved = 0
 
-        def replace(source: Any, target: Any, most: int = survived) -> None:
+        def replace(source: Any, target: Any, most: int = survived, **folders: int) -> None:
             nonlocal moved
-            if Path(source).parent.name == ".moved":
+            if os.path.basename(os.readlink(f"/proc/self/fd/{folders['src_dir_fd']}")) == ".moved":
                 moved += 1
                 if moved > most:
                     raise KeyboardInterrupt
-            real(source, target)
+            real(source, target, **folders)
 
         monkeypatch.setattr(os, "replace", replace)
         with pytest.raises(KeyboardInterrupt):
