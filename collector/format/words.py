@@ -14,5 +14,42 @@ SLICE_CATEGORIES = (
     *("operator", *DEVICE_CATEGORIES, "runtime", "communication", "annotation", "python", "module"),
     *("step", "phase", "stage", "wait", "overhead", "other"),
 )
+STEP_KINDS = ("train", "eval", "startup", "rest")
+FAMILIES: tuple[str, ...] = (
+    *("matmul", "convolution", "attention", "normalization", "activation", "pooling", "elementwise", "reduction"),
+    *("copy", "memory", "loss", "embedding", "indexing", "random", "optimizer", "communication", "autograd"),
+    *("annotation", "other"),
+)
+"""What an operator may belong to: the column `type` of the table of operators."""
 NO_OPERATOR = "(no operator"
 """How the names begin under which the table of operators holds device work that no operator launched."""
+TRIGGERS = ("option", "control", "outlier", "starvation", "drift")
+"""What a window was taken for: the option, control.json, or something that the sidecar saw in the steps."""
+SIGNALS = (
+    *("arithmetic", "backward", "communication", "compiles", "data_pipeline", "device_time", "ending", "environment"),
+    *(
+        "fetches",
+        "forward",
+        "gc",
+        "gpu",
+        "loader",
+        "logging_calls",
+        "memory",
+        "optimizer",
+        "parallel",
+        "phases",
+        "points",
+    ),
+    *("probe", "queues", "ranges", "resources", "sampler", "saving", "stacks", "stages", "steps", "threads"),
+    *("torchdata", "triggers", "unused_gradients", "window", "workers"),
+)
+"""The parts of a recording that a manifest names."""
+WARNINGS = (
+    *("batches_guessed", "collectives", "control_file", "ddp_records", "ended_by", "input_unseen", "no_device"),
+    *("no_sidecar", "not_written", "other_world_size", "probe_unavailable", "rank_unreadable", "ranges_left_open"),
+    *("rows_dropped", "sealed_model", "sidecar_ended", "step_cut_off", "steps_inferred", "steps_lost"),
+    *("steps_unseen", "steps_within_steps", "trace_args_dropped", "trace_cut_off", "trace_events_unknown"),
+    *("trace_events_unreadable", "trace_events_untimed", "trace_incomplete", "trace_repaired"),
+    *("trace_without_steps", "updates_unseen", "window_cut_short"),
+)
+"""The codes of the warnings of a rank."""

@@ -8,14 +8,13 @@ error and no crash.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from types import CodeType, FrameType
 
-from collector.frames.layout import DIRECT, WORD_BYTES, Layout, LayoutError, read_word
+from collector.frames.layout import DIRECT, WORD_BYTES, Layout, LayoutError, find_thread, read_word
 from collector.frames.reading import StackReader
 
 _FRAME_BYTES = 160
@@ -32,8 +31,6 @@ _TEXT_STATE = 32
 @cache
 def find_layout() -> Layout:
     """Return the layout of this process. LayoutError if it is not understood."""
-    if not sys.platform.startswith("linux"):
-        raise LayoutError("stacks are sampled on Linux only")
     try:
         memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -46,13 +43,6 @@ def find_layout() -> Layout:
         raise LayoutError(f"Python {sys.version.split()[0]} is not understood: {error!r}") from None
     finally:
         os.close(memory)
-
-
-def find_thread() -> int:
-    """Return where the calling thread's state lies."""
-    ask = ctypes.pythonapi.PyThreadState_Get
-    ask.restype = ctypes.c_void_p
-    return int(ask() or 0)
 
 
 def _look(memory: int) -> Layout:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from collector.format.schema.inside import open_inside
+
 FILE = "compiles.jsonl"
 
 
@@ -25,14 +27,14 @@ class CompileNote:
 def write_compiles(events: Path, notes: Iterable[CompileNote]) -> None:
     """Append notes. OSError passes through."""
     text = "".join(json.dumps(asdict(note)) + "\n" for note in notes)
-    with (events / FILE).open("a", encoding="utf-8") as file:
+    with open(events / FILE, "a", encoding="utf-8", opener=open_inside) as file:
         file.write(text)
 
 
 def read_compiles(events: Path, offset: int) -> tuple[list[CompileNote], int]:
     """Read the whole lines after `offset`; return them and where they end. A line that is damaged is left out."""
     try:
-        with (events / FILE).open("rb") as file:
+        with open(events / FILE, "rb", opener=open_inside) as file:
             file.seek(offset)
             data = file.read()
     except OSError:

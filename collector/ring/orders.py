@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from collector.format.schema.control import MOST_FIRST, build_request
+from collector.format.schema.inside import open_inside
+from collector.format.words import TRIGGERS
 from collector.ring.words import HEADER_BYTES, ORDER_SLOT
-
-TRIGGERS = ("option", "control", "outlier", "starvation", "drift")
-"""What a window was taken for: the option, control.json, or something that the sidecar saw in the steps."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def read_order(log: Path) -> Order | None:
 
 @contextmanager
 def _open_header(log: Path) -> Iterator[memoryview]:
-    descriptor = os.open(log, os.O_RDWR)
+    descriptor = open_inside(log, os.O_RDWR)
     try:
         memory = mmap.mmap(descriptor, HEADER_BYTES)
     finally:

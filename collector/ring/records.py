@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collector.format.schema.inside import open_inside
+from collector.format.schema.removal import remove_file
 from collector.ring.descriptors import close_ours, is_ours, keep
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ class RecordWriter:
     def _open_again(self) -> None:
         """Open the file again after the script has closed the descriptor. OSError if it is gone: nothing more is written."""
         self._descriptor = -1
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = open_inside(self._path, os.O_RDWR)
         try:
             self._descriptor = keep(descriptor)
         except OSError:
@@ -181,7 +183,7 @@ class RecordReader:
 def open_reader(path: Path, position: int = 0) -> RecordReader | None:
     """Open a ring to read from a position; None if the file is gone, not yet whole, or no ring."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = open_inside(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
     try:
@@ -198,12 +200,12 @@ def open_reader(path: Path, position: int = 0) -> RecordReader | None:
 
 
 def _create_file(path: Path, size: int) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = open_inside(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         _reserve(descriptor, size)
         return keep(descriptor)
     except OSError:
-        path.unlink(missing_ok=True)
+        remove_file(path)
         os.close(descriptor)
         raise
 

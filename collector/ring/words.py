@@ -21,6 +21,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from collector.format.schema.inside import open_inside
+from collector.format.schema.removal import remove_file
 from collector.ring.descriptors import close_ours, is_ours, keep
 from collector.ring.memory import Mapping, can_share, create_shared
 
@@ -75,7 +77,8 @@ class WordLog:
             header = struct.pack("<4q", _MAGIC, capacity, os.getpid(), time.perf_counter_ns())
             self._mapping.view[: len(header)] = header
             if self.is_shared:
-                path.write_bytes(header + bytes(size - len(header)))
+                with open(path, "r+b", opener=open_inside) as file:
+                    file.write(header + bytes(size - len(header)))
         except OSError:
             os.close(self._descriptor)
             raise
@@ -112,7 +115,7 @@ class WordLog:
 
     def save(self) -> None:
         """Write all that the log holds into its file, for a reader that cannot get at the memory. OSError passes through."""
-        with open(self.path, "r+b", buffering=0) as file:
+        with open(self.path, "r+b", buffering=0, opener=open_inside) as file:
             written = 0
             while written < len(self._mapping.view):
                 written += file.write(self._mapping.view[written:])
@@ -148,7 +151,8 @@ class WordLog:
 
 
 def _create_file(path: Path, size: int) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    remove_file(path)  # a new file: what is there may have another name, too
+    descriptor = open_inside(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         # A hole in a mapped file on a full disk is SIGBUS at the store; reserving it is ENOSPC here.
         if hasattr(os, "posix_fallocate"):
@@ -177,7 +181,7 @@ class WordReader:
     """
 
     def __init__(self, path: Path, position: int = 1, copy: Path | None = None) -> None:
-        descriptor = os.open(path, os.O_RDWR)
+        descriptor = open_inside(path, os.O_RDWR)
         try:
             self._memory = mmap.mmap(descriptor, 0)
         finally:
@@ -294,7 +298,7 @@ class _Copy:
         room = self._capacity - start
         try:
             # Opened each time: somebody may have put another file there.
-            with open(self._path, "r+b", buffering=0) as file:
+            with open(self._path, "r+b", buffering=0, opener=open_inside) as file:
                 _write_at(file.fileno(), words[:room], HEADER_BYTES + start * 8)
                 _write_at(file.fileno(), words[room:], HEADER_BYTES)
                 os.pwrite(file.fileno(), self._memory[:_HEADER_USED], 0)
@@ -314,7 +318,7 @@ def _write_at(descriptor: int, words: npt.NDArray[np.int64], offset: int) -> Non
 
 def is_finished(path: Path) -> bool:
     """Say whether the training thread has said that nothing will follow. OSError if the log is not there."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = open_inside(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         return any(os.pread(descriptor, 8, _FINISHED_SLOT * 8))
     finally:

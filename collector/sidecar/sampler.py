@@ -8,11 +8,11 @@ import os
 import random
 import threading
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 from collector.edge import Edge
-from collector.frames.posting import TRAINER, Post, take_posts
+from collector.frames.offers import Offers
+from collector.frames.posting import TRAINER, Post
 from collector.frames.reading import StackReader
 from collector.sidecar.stack_names import NOT_THEIRS, StackBook
 
@@ -44,9 +44,9 @@ class Sample(NamedTuple):
 class StackSampler:
     """Samples until `stop`. `take` may be called by another thread than the sampling one."""
 
-    def __init__(self, events: Path, book: StackBook, processors: float = 1.0) -> None:
+    def __init__(self, offers: Offers, book: StackBook, processors: float = 1.0) -> None:
         self._budget_frac = MOST_CPU_FRAC * max(processors, 1.0)
-        self._events = events
+        self._offers = offers
         self._book = book
         self._stopping = threading.Event()
         self._samples: list[Sample] = []
@@ -55,9 +55,13 @@ class StackSampler:
         self._turn = 0
         self._looked = self._forgot = self._late_s = 0.0
         self.torn = 0
-        self.is_refused = False
         self.problem = ""
         self._thread = threading.Thread(target=self._run, name="stepscope stacks", daemon=True)
+
+    @property
+    def refusal(self) -> str:
+        """Why no stack of the training thread can be read, "" if it can."""
+        return self._offers.refusal
 
     def start(self) -> None:
         self._thread.start()
@@ -106,10 +110,8 @@ class StackSampler:
         if now - self._looked < _LOOK_S:
             return
         self._looked = now
-        for post, reader in take_posts(self._events):
-            if reader is None:
-                self.is_refused = True
-            elif post.replica == TRAINER:
+        for post, reader in self._offers.take():
+            if post.replica == TRAINER:
                 self._trainer = (post, reader)
             elif len(self._workers) < MOST_WORKERS:
                 self._workers.append((post, reader))

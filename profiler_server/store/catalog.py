@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import re
 import threading
 import time
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from collector.format.attempts import Attempt, group_attempts
 from collector.format.finding import find_run, locate_run, name_run
 from collector.format.run import Run, open_run
 from collector.format.scan import Scan, scan_base
@@ -222,6 +224,7 @@ class Catalog:
         runs += [_announce(self.name_path(path), path) for path in unread]
         runs.sort(key=lambda entry: (-entry.manifest.created_unix_ns, entry.id))
         cut = (self._mirror.cut if self._mirror is not None else "") or self._scan.cut
+        runs = _count_attempts(runs)
         if unread:
             return Listing(tuple(runs), tuple(unreadable), cut, unread=len(unread))
         traces = leave_imported(self._traces, runs)
@@ -235,12 +238,19 @@ class Catalog:
             run = open_run(self.locate(run_id))
             entry = RunEntry(run_id, path, run.manifest, read_headline(run))
         except RunNotFoundError:
-            if not layout.run_file(path).exists():
+            if not os.path.exists(layout.run_file(path)):
                 return  # it vanished between the walk and now
-            entry = Unreadable(run_id, "Its files are links that lead out of the base directory.")
+            entry = Unreadable(run_id, "Its folder is reached by a link that leads out of the base directory.")
         except (StepscopeError, OSError) as error:
             entry = Unreadable(run_id, str(error))
         self._entries[path] = (stamp, entry)
+
+
+def _count_attempts(runs: Sequence[RunEntry]) -> list[RunEntry]:
+    """Note on each run how often its job was started."""
+    jobs = group_attempts(Attempt(entry.manifest.attempt, entry.path, entry.manifest) for entry in runs)
+    counts = {attempt.path: job[-1].number for job in jobs for attempt in job}
+    return [replace(entry, attempts=counts[entry.path]) if counts[entry.path] > 1 else entry for entry in runs]
 
 
 def _is_recording(entry: RunEntry | Unreadable) -> bool:
@@ -276,7 +286,8 @@ def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ..
         family = (entry.manifest.script, _TRAILING_NUMBER.sub("", entry.name))
         before = previous.get(family)
         step_ns = entry.headline.step_p50_ns
-        if before is not None and step_ns and before.headline.step_p50_ns:
+        is_again = before is not None and _is_same_job(before.manifest, entry.manifest)
+        if before is not None and not is_again and step_ns and before.headline.step_p50_ns:
             change_frac = step_ns / before.headline.step_p50_ns - 1.0
             mean_frac = _find_opposite_mean(before.headline, entry.headline, change_frac)
             known = changes.setdefault(family, [])
@@ -294,6 +305,11 @@ def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ..
             previous[family] = entry
         compared.append(entry)
     return tuple(reversed(compared))
+
+
+def _is_same_job(before: RunManifest, after: RunManifest) -> bool:
+    """Say whether a run tries again what the one before it had begun: nobody has changed anything in between."""
+    return bool(after.job_id) and before.job_id == after.job_id and before.attempt < after.attempt
 
 
 def _find_usual(known: Sequence[float]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +48,8 @@ class Headline:
     step_mean_ns: float | None = None
     stands_still: str = ""
     """How the job stands still while it records, a sentence; empty where it gets on."""
+    is_damaged: bool = False
+    """No rank's manifest can be read: how the training ended is not known."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class RunEntry:
     delta_is_clear: bool = False
     is_read: bool = True
     mean_delta_frac: float | None = None
+    attempts: int = 1
+    """How often the job was started that the run is an attempt of."""
 
     @property
     def name(self) -> str:
@@ -88,9 +92,9 @@ def read_headline(run: Run) -> Headline:
     tells = any(steps.tells_waits for steps in read)
     durations = np.concatenate([steps.duration_ns for steps in read]) if read else np.empty(0, np.int64)
     total_ns, times = int(durations.sum()), summarize_durations(durations)
-    state = read_state(run, ranks)
+    states = _read_states(run, ranks)
     return Headline(
-        state=state,
+        state=choose_state(states),
         ranks=ranks,
         steps=max((steps.count for steps in read), default=0),
         step_p50_ns=times.p50 if times is not None else None,
@@ -100,6 +104,7 @@ def read_headline(run: Run) -> Headline:
         step_noise_ns=measure_noise(durations.astype(np.float64)),
         step_mean_ns=times.mean if times is not None else None,
         stands_still=say_stand(run, ranks),
+        is_damaged=bool(ranks) and not states,
     )
 
 
@@ -109,9 +114,12 @@ def say_stand(run: Run, ranks: Sequence[int]) -> str:
     return say_standing(found) if found is not None else ""
 
 
-def read_state(run: Run, ranks: Sequence[int]) -> RunState:
+def _read_states(run: Run, ranks: Sequence[int]) -> set[RunState]:
+    return {state for rank in ranks[:COUNTED_RANKS] if (state := _read_rank_state(run, rank)) is not None}
+
+
+def choose_state(states: Set[RunState]) -> RunState:
     """Return the worst state of the ranks that can be read; crashed when there is none."""
-    states = {state for rank in ranks[:COUNTED_RANKS] if (state := _read_rank_state(run, rank)) is not None}
     worst_first: tuple[RunState, ...] = ("crashed", "recording", "imported", "complete")
     return next((state for state in worst_first if state in states), "crashed")
 

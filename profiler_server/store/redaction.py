@@ -1,134 +1,152 @@
 """A run without the names that its owner gave: what is safe to hand to a stranger.
 
-Names are exchanged where they are read, so that nothing that is made from them can hold them: the host, the script,
-the run, data sets, modules, transforms, the user's own stages, queues, ranges and operators, call stacks and reasons.
-What stays are the names of PyTorch, CUDA and the libraries below them, shapes, devices, versions and all figures.
+Texts are exchanged where they are read, so that nothing that is made from them can hold them. What may stay of a text is
+declared with its column, field or fact (`collector/format/schema/shown.py`); what is not declared is left out. Figures
+stay, and what everybody has: the names of PyTorch and of the libraries below it (`profiler_server/store/vocabulary`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from typing import Any, TypeVar
 
+import msgspec
 import pyarrow as pa
 
 from collector.format.run import Run
-from collector.format.schema.manifest import Loader, RankManifest, RunManifest, Signal, Warn
-from collector.format.words import QUEUES, STAGES
-
-_PUBLIC = re.compile(
-    r"(aten|c10|c10d|prims|quantized|torch|torchvision|autograd|nccl|gloo|cuda|cudnn|cublas|mkldnn|onednn|record_param_comms)"
-    r"([:._]|$)|Optimizer\.|enumerate\(DataLoader\)|ProfilerStep|Mem(cpy|set)\b|(void |std::)?(at|cutlass|cub|thrust)::|"
-    r"(ampere|volta|turing|sm\d+|cudnn|triton)_|nvjet|_foreach_|\w+Backward\d+$|\(no operator: ",
+from collector.format.schema.columns import Column
+from collector.format.schema.facts import FACTS
+from collector.format.schema.manifest import RankManifest, RunManifest
+from collector.format.schema.shown import LEFT_OUT, Shown, read_shown
+from collector.format.schema.tables import TABLES
+from profiler_server.store.vocabulary import (
+    exchange_annotation,
+    exchange_error,
+    exchange_kernel,
+    exchange_name,
+    split_words,
 )
-"""Beginnings of names that everybody has."""
-_KEPT: Mapping[str, frozenset[str]] = {
-    "stage": frozenset(STAGES),
-    "queue": frozenset(QUEUES),
-}
-_COLUMNS: Mapping[tuple[str, str], str] = {
-    ("operators", "name"): "operator",
-    ("operators", "module"): "module",
-    ("operators", "call_stack"): "",
-    ("kernels", "name"): "kernel",
-    ("kernels", "operator"): "operator",
-    ("stages", "stage"): "stage",
-    ("stages", "detail"): "transform",
-    ("queues", "queue"): "queue",
-    ("ranges", "name"): "range",
-    ("ranges", "path"): "range",
-    ("stacks", "stack"): "",
-    ("compiles", "name"): "function",
-    ("compiles", "reason"): "",
-    ("memory", "operator"): "operator",
-    ("memory", "module"): "module",
-    ("slices", "name"): "slice",
-    ("slices", "operator"): "operator",
-    ("slices", "args"): "",
-    ("tracks", "name"): "track",
-    ("tracks", "process"): "process",
-    ("collectives", "name"): "collective",
-    ("collectives", "group"): "group",
-    ("flight", "place"): "place",
-    ("communicators", "process"): "process",
-}
-"""Column with names of the user's -> what such a name is called instead, empty for one that is left out."""
 
-
-_LEFT_OUT = ("ended_by", "group_labels")
-_STACK, _MOMENT = "stack", "moment"
+_NUMBER = re.compile(r"[0-9]+")
+_FACTS = {fact.name: fact.shown for fact in FACTS}
+_EXCHANGES = {
+    "annotations": exchange_annotation,
+    "torch": exchange_name,
+    "kernels": exchange_kernel,
+    "errors": exchange_error,
+}
+R = TypeVar("R")
 
 
 class Redactor:
-    """Gives every name another one, the same each time."""
+    """Gives every name another one, the same wherever it stands."""
 
     def __init__(self) -> None:
-        self._names: dict[tuple[str, str], str] = {}
+        self._names: dict[str, str] = {}
         self._counts: dict[str, int] = {}
 
-    def rename(self, name: str | None, kind: str) -> str | None:
-        """Return what stands for a name; None and what is no secret stay."""
-        if not name or _PUBLIC.match(name) or name in _KEPT.get(kind, ()):
-            return name
-        if not kind:
-            return None
-        if (kind, name) not in self._names:
-            self._counts[kind] = self._counts.get(kind, 0) + 1
-            self._names[kind, name] = f"{kind} {self._counts[kind]}"
-        return self._names[kind, name]
+    def show(self, text: str | None, what: Shown) -> str | None:
+        """Return a text as it may be shown; None stays, and stands for one that is left out."""
+        if what.is_json and text:
+            return self._show_json(text, replace(what, is_json=False))
+        if not text or _is_public(text, what):
+            return text
+        if what.separator and what.separator in text:
+            pieces = (self.show(piece, replace(what, separator="")) for piece in text.split(what.separator))
+            return what.separator.join(piece or "" for piece in pieces)
+        exchange = _EXCHANGES.get(what.names)
+        found = exchange(text, self._rename) if exchange is not None else None
+        if found is not None:
+            return found
+        return self._rename(what.alias, text) if what.alias else None
 
-    def rename_column(self, column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
-        encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
-        names = pa.array([self.rename(name, kind) for name in encoded.dictionary.to_pylist()], pa.string())
-        return pa.chunked_array([names.take(encoded.indices)]).cast(column.type)
+    def _show_json(self, text: str, what: Shown) -> str | None:
+        try:
+            found = msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return None
+        return msgspec.json.encode(self._redact_json(found, what)).decode() if isinstance(found, dict) else None
+
+    def _rename(self, kind: str, name: str) -> str:
+        if name not in self._names:
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            self._names[name] = f"{kind} {self._counts[kind]}"
+        return self._names[name]
 
     def redact_run(self, manifest: RunManifest) -> RunManifest:
-        options = {name: value for name, value in manifest.options.items() if name != "baseline"}
-        shown = replace(manifest, id="run", name="run", host="host", script="script.py", argv=(), launch_id="")
-        return replace(shown, options=options)
+        return self._redact_record(manifest)
 
     def redact_rank(self, manifest: RankManifest) -> RankManifest:
+        shown = self._redact_record(manifest)
         return replace(
-            manifest,
-            host="host",
-            loaders=tuple(self._hide_dataset(loader) for loader in manifest.loaders),
-            forward_start=self.rename(manifest.forward_start, "module"),
-            backward_end=self.rename(manifest.backward_end, "module"),
-            signals=tuple(Signal(signal.name, signal.state) for signal in manifest.signals),
-            warnings=tuple(Warn(warning.code, f"{warning.code}: left out") for warning in manifest.warnings),
+            shown,
+            warnings=tuple(replace(warning, text=f"{warning.code}: left out") for warning in shown.warnings),
             facts={
-                name: _hide_labels(fact) if name == _MOMENT else _hide_stack(fact)
-                for name, fact in manifest.facts.items()
-                if name not in _LEFT_OUT
+                name: self._redact_json(fact, _FACTS[name]) for name, fact in manifest.facts.items() if name in _FACTS
             },
         )
 
-    def _hide_dataset(self, loader: Loader) -> Loader:
-        return replace(loader, dataset=self.rename(loader.dataset, "data set") or "data set")
-
     def redact_table(self, name: str, table: pa.Table) -> pa.Table:
-        for (owner, column), kind in _COLUMNS.items():
-            if owner == name and column in table.column_names:
-                at = table.schema.get_field_index(column)
-                table = table.set_column(at, table.schema.field(at), self.rename_column(table[column], kind))
+        declared = {column.name: column for column in TABLES[name].columns}
+        for at, field in enumerate(table.schema):
+            if pa.types.is_string(field.type) or pa.types.is_dictionary(field.type):
+                table = table.set_column(at, field, self._redact_column(table[field.name], declared.get(field.name)))
         return table
 
+    def _redact_column(self, texts: pa.ChunkedArray, column: Column | None) -> pa.ChunkedArray:
+        what = (column.shown if column else None) or LEFT_OUT
+        encoded = texts.cast(pa.string()).combine_chunks().dictionary_encode()
+        shown = [self.show(text, what) for text in encoded.dictionary.to_pylist()]
+        names = pa.array(shown if column is None or column.nullable else [text or "" for text in shown], pa.string())
+        return pa.chunked_array([names.take(encoded.indices)]).cast(texts.type)
 
-def _hide_stack(fact: Any) -> Any:
-    """Leave out where in the script a thread stands still."""
-    if isinstance(fact, list):
-        return [_hide_stack(entry) for entry in fact]
-    return {**fact, _STACK: ""} if isinstance(fact, dict) and _STACK in fact else fact
+    def _redact_record(self, record: R) -> R:
+        changed = {entry.name: read_shown(entry.metadata) or LEFT_OUT for entry in fields(record)}  # type: ignore[arg-type]
+        values = {name: self._redact_value(getattr(record, name), what) for name, what in changed.items()}
+        return replace(record, **values)  # type: ignore[type-var]
+
+    def _redact_value(self, value: Any, what: Shown) -> Any:
+        if is_dataclass(value):
+            return self._redact_record(value)
+        if isinstance(value, tuple):
+            entries = [self._redact_value(entry, what) for entry in value]
+            return tuple(entry for entry in entries if entry != "")
+        return self._redact_json(value, what)
+
+    def _redact_json(self, value: Any, what: Shown) -> Any:
+        """Exchange the texts of JSON; a key whose text is left out takes its value along."""
+        if isinstance(value, str):
+            return self.show(value, what) or ""
+        if isinstance(value, list):
+            return [self._redact_json(entry, what) for entry in value]
+        if not isinstance(value, dict):
+            return value
+        below = replace(what, alias="", words=(), letters=None, names="")
+        shown = ((self.show(key, what), key, entry) for key, entry in value.items())
+        return {
+            name: self._redact_json(entry, below if key in what.left_out else what)
+            for name, key, entry in shown
+            if name is not None
+        }
 
 
-def _hide_labels(moment: Any) -> Any:
-    """Leave out what the process groups of a rank are for."""
-    told = moment.get("groups") if isinstance(moment, dict) else None
-    if not isinstance(told, list):
-        return moment
-    return {**moment, "groups": [{**entry, "label": ""} for entry in told if isinstance(entry, dict)]}
+def _is_public(text: str, what: Shown) -> bool:
+    if _NUMBER.sub("0", text) in _read_words(what):
+        return True
+    return what.letters is not None and text.isascii() and split_words(text) <= _read_letters(what)
+
+
+@cache
+def _read_words(what: Shown) -> frozenset[str]:
+    """Return the public texts with 0 for every number."""
+    return frozenset(_NUMBER.sub("0", word) for word in what.words)
+
+
+@cache
+def _read_letters(what: Shown) -> frozenset[str]:
+    return frozenset(what.letters or ())
 
 
 def redact(run: Run) -> Run:

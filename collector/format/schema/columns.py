@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from collector.format.schema.shown import Shown
+
 Dtype = Literal["int64", "int32", "float64", "bool", "string", "category"]
 """`category` is a string with few distinct values, stored with a dictionary."""
 
@@ -14,7 +16,8 @@ class Column:
     """One column of a table. `unit` is empty for a name, a flag or an identifier.
 
     `since` is the format version that brought the column. In files of an older one a column that cannot be null reads
-    as 0; without it in a file of that version or a later one, the file is damaged.
+    as 0; without it in a file of that version or a later one, the file is damaged. `shown` says which texts of the column
+    a redacted run shows; every column of texts has it.
     """
 
     name: str
@@ -23,6 +26,11 @@ class Column:
     meaning: str
     nullable: bool = False
     since: int = 1
+    shown: Shown | None = None
+
+    @property
+    def holds_text(self) -> bool:
+        return self.dtype in ("string", "category")
 
 
 @dataclass(frozen=True)

@@ -4,49 +4,148 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from collector.format.phases import PHASE_NAMES
+from collector.format.schema.shown import COLLECTIVE, DTYPE, LEFT_OUT, Shown
+from collector.format.words import TRIGGERS
+
 
 @dataclass(frozen=True)
 class Fact:
-    """One name. What is kept under it is JSON; whoever reads it takes it for hostile, and for absent in an older run."""
+    """One name. What is kept under it is JSON; whoever reads it takes it for hostile, and for absent in an older run.
+
+    `shown` says which of its texts, keys among them, a redacted run shows.
+    """
 
     name: str
     meaning: str
+    shown: Shown = LEFT_OUT
 
+
+_PLACE = Shown(
+    "group",
+    words=(
+        *("0", "step", "phase", "after", "in_collective", "ended", "next", "name", "bytes", "is_begun", "group"),
+        *("groups", "label", "ranks", "is_whole", "backward_group", "for_ns", "limit_ns", "alone_limit_ns", "stack"),
+        *("since_ns", "works", "waits", "ended_unix_ns", "missing", *PHASE_NAMES),
+    ),
+    letters=COLLECTIVE.letters,
+    left_out=("stack", "label"),
+)
+"""Where a rank is, and the collective that it calls next."""
+_LOGGERS = ("logging", "TensorBoard", "Weights & Biases", "MLflow")
+_DDP = (
+    *("find_unused_parameters", "gradient_as_bucket_view", "static_graph", "bucket_cap_bytes", "parameter_bytes"),
+    *("unused_bytes", "bucket_bytes", "backend", "device_type", "hook", "backwards", "synced_backwards", "cpu", "cuda"),
+    *("gloo", "nccl", "mpi", "ucc", "xccl", "xpu"),
+)
+_OPTIMIZER = ("name", "error", "foreach", "fused", "momentum", "parameters", "tensors", "dtypes")
+_EVENTS = (
+    *("slices", "counters", "memory", "flows", "metadata", "profiler_spans", "lost", "rounded", "duplicates"),
+    *("unmeasured", "repaired_chunks", "args_dropped"),
+)
+_SUBNORMALS = ("parameters", "gradients", "states", "count", "subnormal", "plain_ns", "flushed_ns")
+_PRODUCTS = ("rows", "shapes", "float32_ns", "bfloat16_ns", "linear_frac", "autocast", "instructions")
 
 FACTS: tuple[Fact, ...] = (
     Fact("anomaly_mode", "Whether torch.autograd's anomaly detection was on."),
-    Fact("bfloat16", "Time of the largest products in float32 and in bfloat16, and whether autocast was on (probe)."),
+    Fact(
+        "bfloat16",
+        "Time of the largest products in float32 and in bfloat16, and whether autocast was on (probe).",
+        Shown("instructions", words=(*_PRODUCTS, "AMX", "AVX-512 BF16")),
+    ),
     Fact("cudnn_benchmark", "torch.backends.cudnn.benchmark."),
     Fact("data_parallel", "Number of devices of nn.DataParallel."),
-    Fact("ddp", "Settings of DistributedDataParallel, its backwards and how many of them reduced gradients."),
+    Fact(
+        "ddp",
+        "Settings of DistributedDataParallel, its backwards and how many of them reduced gradients.",
+        Shown("hook", words=_DDP),
+    ),
     Fact("deterministic", "Whether only deterministic algorithms were allowed."),
-    Fact("ended_by", "The exception that ended the training."),
-    Fact("logging", "Calls and time of each library that logs, and the steps they are of."),
-    Fact("matmul_precision", "torch.get_float32_matmul_precision()."),
-    Fact("moment", "Where the training thread is, or was at the end: step, phase, collectives left, the next one."),
+    Fact("ended_by", "The exception that ended the training.", Shown("error", words=("exit",), names="errors")),
+    Fact(
+        "logging",
+        "Calls and time of each library that logs, and the steps they are of.",
+        Shown("library", words=(*_LOGGERS, "steps", "libraries", "name", "calls", "longest_ns", "total_ns")),
+    ),
+    Fact("matmul_precision", "torch.get_float32_matmul_precision().", Shown(words=("highest", "high", "medium"))),
+    Fact(
+        "moment",
+        "Where the training thread is, or was at the end: step, phase, collectives left, the next one.",
+        _PLACE,
+    ),
     Fact("nan_check", "Whether anomaly detection looked for NaN."),
     Fact("numa_nodes", "Memory nodes whose processors the process may use."),
-    Fact("optimizers", "Of each optimizer: its class, how it loops over tensors, and its parameters by dtype."),
-    Fact("probe", "Rounds of the probe, with the length of each step whose batch was ready, and what they cost."),
-    Fact("python_threads", "Other Python threads of the training process, by id and name."),
-    Fact("samplers", "Time in the sampler of each loader."),
-    Fact("standing", "For how long the rank has stood still while it records, and after how long that counts."),
-    Fact("standstills", "The longest standstills that the job got over."),
-    Fact("subnormals", "Subnormal numbers among parameters, gradients and states, and what they cost (probe)."),
-    Fact("triggers", "Windows that were asked for by what the steps did, and why."),
-    Fact("unused_gradients", "Numbers with gradients that no optimizer takes, and those that are updated."),
-    Fact("completeness", "`complete`, or what a trace lacks, in words."),
-    Fact("data_loader", "Whether the loader of a trace had workers: single_process or workers."),
+    Fact(
+        "optimizers",
+        "Of each optimizer: its class, how it loops over tensors, and its parameters by dtype.",
+        Shown("optimizer", words=_OPTIMIZER, letters=DTYPE.letters, names="torch", left_out=("error",)),
+    ),
+    Fact(
+        "probe",
+        "Rounds of the probe, with the length of each step whose batch was ready, and what they cost.",
+        Shown(words=("rounds", "cost_ns", "first_step", "step_ns", "waited_ns")),
+    ),
+    Fact(
+        "process_end",
+        "Of a process that ended while it recorded: when, and by which signal or exit code where seen.",
+        Shown(words=("at_unix_ns", "signal", "exit_code")),
+    ),
+    Fact(
+        "python_threads",
+        "Other Python threads of the training process, by id and name.",
+        Shown("thread", words=("id", "name")),
+    ),
+    Fact(
+        "samplers",
+        "Time in the sampler of each loader.",
+        Shown(
+            "sampler",
+            words=("loader", "batches", "epochs", "first_ns", "kind", "longest_ns", "rest_ns"),
+            names="torch",
+        ),
+    ),
+    Fact("standing", "For how long the rank has stood still while it records, and after how long that counts.", _PLACE),
+    Fact("standstills", "The longest standstills that the job got over.", _PLACE),
+    Fact(
+        "subnormals",
+        "Subnormal numbers among parameters, gradients and states, and what they cost (probe).",
+        Shown(words=_SUBNORMALS),
+    ),
+    Fact(
+        "triggers",
+        "Windows that were asked for by what the steps did, and why.",
+        Shown("trigger", words=("trigger", "step", "at_ns", "on_demand", "text", *TRIGGERS), left_out=("text",)),
+    ),
+    Fact(
+        "unused_gradients",
+        "Numbers with gradients that no optimizer takes, and those that are updated.",
+        Shown(words=("parameters", "tensors", "updated")),
+    ),
+    Fact(
+        "completeness",
+        "`complete`, or what a trace lacks, in words.",
+        Shown("gap", words=("complete",)),
+    ),
+    Fact(
+        "data_loader",
+        "Whether the loader of a trace had workers: single_process or workers.",
+        Shown(words=("single_process", "workers")),
+    ),
     Fact(
         "entered_collectives",
         "Of a Flight Recorder dump: the number of the newest collective that was entered in each group.",
+        Shown("group", words=("0",)),
     ),
-    Fact("events", "Events of a trace, or of all detailed windows, by what became of them."),
+    Fact("events", "Events of a trace, or of all detailed windows, by what became of them.", Shown(words=_EVENTS)),
     Fact("group_labels", "Of a Flight Recorder dump: what the script calls each process group."),
     Fact("is_flight_cut", "Whether a Flight Recorder dump lost its oldest entries."),
-    Fact("job_operations", "The kind of a table of operations that was imported."),
-    Fact("nccl_status", "When NCCL's status was asked for, and the timeouts of the answer."),
-    Fact("process_groups", "Of a Flight Recorder dump: the ranks of each process group."),
+    Fact("job_operations", "The kind of a table of operations that was imported.", Shown(words=("pipeline",))),
+    Fact(
+        "nccl_status",
+        "When NCCL's status was asked for, and the timeouts of the answer.",
+        Shown(words=("timestamp", "timeouts"), left_out=("timestamp",)),
+    ),
+    Fact("process_groups", "Of a Flight Recorder dump: the ranks of each process group.", Shown("group", words=("0",))),
     Fact("steps_confidence_frac", "How sure it is that the steps of a trace are steps."),
-    Fact("steps_told_by", "How the steps of a trace were found."),
+    Fact("steps_told_by", "How the steps of a trace were found.", Shown(words=("step markers",))),
 )

@@ -7,17 +7,28 @@ import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 
 from collector.format.schema.errors import NewerSchemaError, TableBrokenError
 from collector.format.schema.recovery import spell_recovery
+from collector.format.schema.shown import DEVICE, LEFT_OUT, VERSION, Shown, shown
 from collector.format.schema.version import SCHEMA_VERSION
+from collector.format.words import SIGNALS, TRIGGERS, WARNINGS
 
 RunState = Literal["recording", "complete", "crashed", "imported"]
 Source = Literal["collector", "kineto"]
 SignalState = Literal["on", "off", "failed", "unavailable"]
+
+
+_START_METHOD = Shown("method", words=("fork", "spawn", "forkserver"))
+_OPTIONS = Shown(
+    words=(
+        *("window", "first", "count", "data_pipeline", "memory", "resources", "stacks", "triggers", "probe"),
+        *("level", "debug", "info", "important", "activities", "cpu", "device", "keep_events"),
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -25,11 +36,11 @@ class Device:
     """One accelerator, as the driver describes it."""
 
     index: int
-    name: str
-    kind: str = "cuda"
+    name: str = field(metadata=shown(DEVICE))
+    kind: str = field(default="cuda", metadata=shown(DEVICE))
     memory_bytes: int | None = None
     multiprocessors: int | None = None
-    compute_capability: str | None = None
+    compute_capability: str | None = field(default=None, metadata=shown(DEVICE))
 
 
 @dataclass(frozen=True)
@@ -43,8 +54,8 @@ class Loader:
     """
 
     id: int
-    dataset: str
-    style: Literal["map", "iterable"]
+    dataset: str = field(metadata=shown(Shown("data set")))
+    style: Literal["map", "iterable"] = field(metadata=shown(Shown(words=("map", "iterable"))))
     batch_size: int | None = None
     num_workers: int = 0
     prefetch_factor: int | None = None
@@ -53,7 +64,7 @@ class Loader:
     in_order: bool = True
     shuffle: bool | None = None
     length_batches: int | None = None
-    start_method: str | None = None
+    start_method: str | None = field(default=None, metadata=shown(_START_METHOD))
     remade: int = 0
     watched: bool = False
     cpu_frac: float | None = None
@@ -64,9 +75,9 @@ class Loader:
 class Signal:
     """Whether a part of the collection ran; `reason` says why it is off, failed or unavailable, and what to do."""
 
-    name: str
-    state: SignalState
-    reason: str = ""
+    name: str = field(metadata=shown(Shown("signal", words=SIGNALS)))
+    state: SignalState = field(metadata=shown(Shown(words=get_args(SignalState))))
+    reason: str = field(default="", metadata=shown(LEFT_OUT))
 
 
 @dataclass(frozen=True)
@@ -78,7 +89,7 @@ class Overhead:
 
     training_thread_ns_per_step: float | None = None
     share_frac: float | None = None
-    how: str = ""
+    how: str = field(default="", metadata=shown(LEFT_OUT))
     window_stall_ns: int = 0
     sidecar_cpu_frac: float | None = None
     training_thread_low_ns_per_step: float | None = None
@@ -94,39 +105,47 @@ class Window:
     start_ns: int
     end_ns: int
     stall_ns: int = 0
-    trigger: str = "option"
-    trace_file: str | None = None
+    trigger: str = field(default="option", metadata=shown(Shown("trigger", words=TRIGGERS)))
+    trace_file: str | None = field(default=None, metadata=shown(LEFT_OUT))
 
 
 @dataclass(frozen=True)
 class Warn:
     """Something that a reader of the run must know. `code` is stable, `text` says what and what to do."""
 
-    code: str
-    text: str
+    code: str = field(metadata=shown(Shown("warning", words=WARNINGS)))
+    text: str = field(metadata=shown(LEFT_OUT))
 
 
 @dataclass(frozen=True)
 class RunManifest:
-    """`run.json`. Every time in the run is in ns since `epoch_unix_ns`."""
+    """`run.json`. Every time in the run is in ns since `epoch_unix_ns`.
 
-    id: str
-    name: str
+    A launcher that starts a job again makes an `attempt` of the same `job_id`, empty where no launcher names one. SLURM
+    had begun the job again `requeues` times, and torchrun `restarts` times since then.
+    """
+
+    id: str = field(metadata=shown(Shown("run")))
+    name: str = field(metadata=shown(Shown("run")))
     created_unix_ns: int
     epoch_unix_ns: int
-    source: Source
+    source: Source = field(metadata=shown(Shown(words=get_args(Source))))
     world_size: int
-    host: str
+    host: str = field(metadata=shown(Shown("host")))
     schema_version: int = SCHEMA_VERSION
-    stepscope: str = ""
-    python: str = ""
-    torch: str | None = None
-    cuda: str | None = None
-    launch_id: str = ""
-    script: str = ""
-    argv: tuple[str, ...] = ()
-    options: dict[str, Any] = field(default_factory=dict)
-    metadata: dict[str, Any] = field(default_factory=dict)
+    stepscope: str = field(default="", metadata=shown(VERSION))
+    python: str = field(default="", metadata=shown(VERSION))
+    torch: str | None = field(default=None, metadata=shown(VERSION))
+    cuda: str | None = field(default=None, metadata=shown(VERSION))
+    launch_id: str = field(default="", metadata=shown(LEFT_OUT))
+    job_id: str = field(default="", metadata=shown(LEFT_OUT))
+    attempt: int = 1
+    requeues: int = 0
+    restarts: int = 0
+    script: str = field(default="", metadata=shown(Shown("script")))
+    argv: tuple[str, ...] = field(default=(), metadata=shown(LEFT_OUT))
+    options: dict[str, Any] = field(default_factory=dict, metadata=shown(_OPTIONS))
+    metadata: dict[str, Any] = field(default_factory=dict, metadata=shown(LEFT_OUT))
 
 
 @dataclass(frozen=True)
@@ -138,9 +157,9 @@ class RankManifest:
     """
 
     rank: int
-    host: str
+    host: str = field(metadata=shown(Shown("host")))
     pid: int
-    state: RunState
+    state: RunState = field(metadata=shown(Shown(words=get_args(RunState))))
     started_unix_ns: int
     heartbeat_unix_ns: int
     pid_started: float | None = None
@@ -152,9 +171,9 @@ class RankManifest:
     windows: tuple[Window, ...] = ()
     warnings: tuple[Warn, ...] = ()
     events_lost: int = 0
-    forward_start: str | None = None
-    backward_end: str | None = None
-    point_source: str | None = None
+    forward_start: str | None = field(default=None, metadata=shown(Shown("module")))
+    backward_end: str | None = field(default=None, metadata=shown(Shown("module", words=("autograd engine",))))
+    point_source: str | None = field(default=None, metadata=shown(Shown("source", words=("automatic", "environment"))))
     cpu_count: int | None = None
     usable_cores: float | None = None
     torch_threads: int | None = None
@@ -197,8 +216,8 @@ _MOST: dict[str, int] = {
 """Fields -> the greatest value that any machine has. What is beyond is damage, and no reason to simulate as much."""
 
 
-def decode_manifest(kind: type[M], text: str, where: str) -> M:
-    """Read a manifest of that kind. `where` is the file, for messages.
+def decode_manifest(kind: type[M], text: str, where: str, is_quoted: bool = True) -> M:
+    """Read a manifest of that kind. `where` is the file, for messages; without `is_quoted` they hold nothing of the text.
 
     Unknown keys are ignored, so that an older reader opens a run with more in it. Raises NewerSchemaError when the
     run's format is newer than this reader, TableBrokenError when the text is no such manifest.
@@ -224,9 +243,8 @@ def decode_manifest(kind: type[M], text: str, where: str) -> M:
         manifest = msgspec.convert(raw, kind)
         _check_counts(manifest)
     except (ValueError, RecursionError) as error:
-        raise TableBrokenError(
-            f"{where} is damaged: {_name_field(error)}; run `{spell_recovery(Path(where))}`"
-        ) from None
+        damage = f"damaged: {_name_field(error)}" if is_quoted else "damaged"
+        raise TableBrokenError(f"{where} is {damage}; run `{spell_recovery(Path(where))}`") from None
     return manifest
 
 

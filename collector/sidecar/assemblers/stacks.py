@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from collector.format.parts import build_table_from_rows
 from collector.format.schema.layout import events_path
+from collector.frames.family import Family, ForeignError
+from collector.frames.offers import Offers
 from collector.frames.posting import TRAINER
 from collector.notes import read_notes
 from collector.ring.clock import Clock
@@ -23,10 +25,6 @@ from collector.sidecar.stack_names import StackBook
 _ROWS_PER_AGE = 50.0
 _LONGEST_SUM_S = 300.0
 """Samples are summed over a fiftieth of what was recorded so far, at most over so long: then the sums are written."""
-_REFUSED = (
-    "The system does not let a process read the memory of another one, not even of the same user: in a container that "
-    "takes the capability SYS_PTRACE, elsewhere sysctl kernel.yama.ptrace_scope=1."
-)
 
 
 class _Key(NamedTuple):
@@ -51,23 +49,34 @@ class StacksAssembler(Assembler):
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
         notes = read_notes(rank_folder)
-        self._is_on = bool(notes.options.get("stacks", False)) and not notes.finished
+        self._is_wanted = bool(notes.options.get("stacks", False)) and not notes.finished
+        self._processors = notes.usable_cores or 1.0
         self._book = StackBook()
-        self._sampler = StackSampler(events_path(rank_folder), self._book, notes.usable_cores or 1.0)
+        self._sampler: StackSampler | None = None
+        self._refusal = ""
         self._has_begun = self._is_over = False
         self._workers: list[Sample] = []
         self._filer = PhaseFiler(self._take_new, read_least_ns())
         self._sums: dict[_Key, _Sum] = {}
         self._begun = self._written = time.monotonic()
 
+    def follow(self, trainer: int) -> None:
+        if self._is_wanted:
+            try:
+                offers = Offers(events_path(self.rank_folder), Family(trainer))
+            except ForeignError as error:  # it has ended already, or the system does not show it
+                self._refusal = f"Stacks cannot be read here: {error}."
+                return
+            self._sampler = StackSampler(offers, self._book, self._processors)
+
     def listen(self, others: Mapping[str, Assembler]) -> None:
         """Hear of the rows of steps while they are made: the phases in them have times that no table keeps."""
         steps: Any = others.get("steps")
-        if self._is_on and steps is not None:
+        if self._sampler is not None and steps is not None:
             steps.listeners.append(self._filer)
 
     def poll(self) -> dict[str, pa.Table]:
-        if not self._is_on:
+        if self._sampler is None:
             return {}
         if not self._has_begun:
             self._has_begun = True
@@ -80,7 +89,8 @@ class StacksAssembler(Assembler):
         return self._build()
 
     def finish(self) -> dict[str, pa.Table]:
-        self._sampler.stop()
+        if self._sampler is not None:
+            self._sampler.stop()
         self._is_over = True
         self._count()
         return self._build()
@@ -93,13 +103,13 @@ class StacksAssembler(Assembler):
         return self._build()
 
     def describe(self) -> dict[str, Any]:
-        problem = self._sampler.problem
-        if problem:
-            reason = f"Reading stacks failed: {problem}. The training and the other tables are not affected."
+        if self._sampler is not None and self._sampler.problem:
+            reason = (
+                f"Reading stacks failed: {self._sampler.problem}. The training and the other tables are not affected."
+            )
             return {"signals": [{"name": "stacks", "state": "failed", "reason": reason}]}
-        if self._sampler.is_refused:
-            return {"signals": [{"name": "stacks", "state": "unavailable", "reason": _REFUSED}]}
-        return {}
+        refusal = self._refusal if self._sampler is None else self._sampler.refusal
+        return {"signals": [{"name": "stacks", "state": "unavailable", "reason": refusal}]} if refusal else {}
 
     def find_newest(self, since_ns: int) -> str:
         """Return the last stack of the training thread, "" if none was read since that time."""
@@ -108,7 +118,7 @@ class StacksAssembler(Assembler):
 
     def _take_new(self) -> Iterable[Sample]:
         """Return the new samples of the training thread; those of workers need no phase."""
-        new = self._sampler.take()
+        new = self._sampler.take() if self._sampler is not None else []
         self._workers += [sample for sample in new if sample.replica != TRAINER]
         return [sample for sample in new if sample.replica == TRAINER]
 

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from collector.frames.discovery import find_layout, find_thread
-from collector.frames.posting import TRAINER, post_thread, take_posts
+from collector.frames.discovery import find_layout
+from collector.frames.family import Family
+from collector.frames.layout import find_thread
+from collector.frames.offers import Offers
+from collector.frames.posting import TRAINER, post_thread
 from collector.frames.reading import MOST_FRAMES, StackReader
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux only")
@@ -52,9 +55,12 @@ def waiting(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subproce
 
 
 def _open(folder: Path) -> StackReader:
-    ((_, reader),) = take_posts(folder)
-    assert reader is not None
+    ((_, reader),) = _offers(folder).take()
     return reader
+
+
+def _offers(folder: Path) -> Offers:
+    return Offers(folder, Family(os.getpid()))
 
 
 def _list_lines(reader: StackReader, script: str) -> list[tuple[str, int]]:
@@ -63,8 +69,7 @@ def _list_lines(reader: StackReader, script: str) -> list[tuple[str, int]]:
 
 
 def test_functions_files_and_lines_of_another_process_are_read(tmp_path: Path, waiting: subprocess.Popen[str]) -> None:
-    ((post, reader),) = take_posts(tmp_path)
-    assert reader is not None
+    ((post, reader),) = _offers(tmp_path).take()
     assert (post.pid, post.replica, post.loader) == (waiting.pid, 3, 7)
     script = str(tmp_path / "waiting.py")
     deadline = time.monotonic() + 60.0
@@ -75,8 +80,8 @@ def test_functions_files_and_lines_of_another_process_are_read(tmp_path: Path, w
 
 
 def test_an_offer_is_taken_once(tmp_path: Path, waiting: subprocess.Popen[str]) -> None:
-    assert len(list(take_posts(tmp_path))) == 1
-    assert not list(take_posts(tmp_path))
+    assert len(list(_offers(tmp_path).take())) == 1
+    assert not list(_offers(tmp_path).take())
 
 
 def test_a_process_that_has_ended_says_so(tmp_path: Path, waiting: subprocess.Popen[str]) -> None:
@@ -95,10 +100,10 @@ def test_a_deep_stack_is_read_whole(tmp_path: Path, waiting: subprocess.Popen[st
     assert len(places) > MOST_FRAMES - 100
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"pid": "x", "layout": {}}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 4000, '{"pid": 1}', '{"pid": "x", "layout": {}}'])
 def test_a_damaged_offer_is_left_out(tmp_path: Path, text: str) -> None:
     (tmp_path / "frames-1-1.json").write_text(text)
-    assert not list(take_posts(tmp_path))
+    assert not list(_offers(tmp_path).take())
 
 
 def test_a_wrong_address_is_no_stack_and_no_crash(tmp_path: Path) -> None:

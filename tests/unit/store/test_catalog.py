@@ -14,7 +14,7 @@ import pytest
 from collector.format.finding import BASE_ID
 from collector.format.run import open_run
 from collector.format.schema import layout
-from collector.format.schema.errors import RunNotFoundError, TableMissingError
+from collector.format.schema.errors import LinkedRunError, RunNotFoundError, TableMissingError
 from profiler_server.store import catalog as catalog_module
 from profiler_server.store.catalog import Catalog
 from tests.support.row_edits import lay_end_to_end, write_rows
@@ -140,7 +140,7 @@ def link_out(run: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "reason"),
-    [(break_manifest, "is not a manifest"), (make_newer, "upgrade Stepscope"), (link_out, "lead out of the base")],
+    [(break_manifest, "is not a manifest"), (make_newer, "upgrade Stepscope"), (link_out, "run.json is a link")],
 )
 def test_an_unreadable_run_is_listed_with_why_and_harms_no_other(
     tmp_path: Path, damage: Callable[[Path], None], reason: str
@@ -271,13 +271,14 @@ def test_a_pipe_in_place_of_a_manifest_does_not_hold_the_list(tmp_path: Path) ->
         _ = Catalog(tmp_path).open("piped").rank(0).manifest
 
 
-@pytest.mark.parametrize("inner", ["rank_0", "rank_0/steps.parquet"])
-def test_a_link_out_of_the_base_directory_is_refused(tmp_path: Path, inner: str) -> None:
+@pytest.mark.parametrize("inner", ["", "rank_0", "rank_0/steps.parquet"])
+@pytest.mark.parametrize("place", ["outside", "base/outside"])
+def test_a_run_with_a_link_inside_is_refused_by_name(tmp_path: Path, inner: str, place: str) -> None:
     build_run(tmp_path / "base/linked", SHORT)
     target = layout.profiler_path(tmp_path / "base/linked") / inner
-    target.rename(tmp_path / "outside")
-    target.symlink_to(tmp_path / "outside")
+    target.rename(tmp_path / place)
+    target.symlink_to(tmp_path / place)
     catalog = Catalog(tmp_path / "base")
-    with pytest.raises(RunNotFoundError):
+    with pytest.raises(LinkedRunError, match=f"{target.name} is a link.* replace it by a copy"):
         catalog.open("linked")
-    assert "links" in catalog.list_runs().unreadable[0].reason
+    assert f"{target} is a link" in catalog.list_runs().unreadable[0].reason

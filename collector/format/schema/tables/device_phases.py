@@ -1,6 +1,7 @@
 """Device time of the phases."""
 
 from collector.format.schema.columns import Column, Table
+from collector.format.schema.shown import Shown
 
 TABLE = Table(
     "device_phases",
@@ -12,6 +13,7 @@ TABLE = Table(
             "category",
             "",
             "What ends there: forward (all before the backward), backward, optimizer or tail.",
+            shown=Shown("phase", words=("forward", "backward", "optimizer", "tail")),
         ),
         Column("duration_ns", "int64", "ns", "Time between the events around it, idle stretches included."),
     ),

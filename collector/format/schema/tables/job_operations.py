@@ -1,6 +1,13 @@
 """Operations of a job of many ranks."""
 
 from collector.format.schema.columns import Column, Table
+from collector.format.schema.shown import Shown
+
+_KINDS = (
+    *("forward-compute", "backward-compute", "forward-send", "forward-recv", "backward-send", "backward-recv"),
+    *("params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce", "layernorm-grads-all-reduce"),
+    *("embedding-grads-all-reduce", "optimizer-clip-main-grad", "optimizer", "gc"),
+)
 
 TABLE = Table(
     "job_operations",
@@ -14,6 +21,7 @@ TABLE = Table(
             "forward-compute, backward-compute, forward-send, forward-recv, backward-send, backward-recv, "
             "params-all-gather, grads-reduce-scatter, separate-grads-all-reduce, layernorm-grads-all-reduce, "
             "embedding-grads-all-reduce, optimizer-clip-main-grad, optimizer or gc.",
+            shown=Shown("operation", words=_KINDS),
         ),
         Column("sequence", "int64", "", "Number among those of its kind in the step, from 0."),
         Column("stage", "int32", "", "Pipeline stage, from 0."),

@@ -1,6 +1,7 @@
 """Device memory."""
 
 from collector.format.schema.columns import Column, Table
+from collector.format.schema.shown import DTYPE, NUMBERS, OPERATOR, Shown
 
 TABLE = Table(
     "memory",
@@ -13,10 +14,17 @@ TABLE = Table(
         Column("reserved_bytes", "int64", "bytes", "Held by the caching allocator.", nullable=True),
         Column("change_bytes", "int64", "bytes", "What the event added, negative for a release; 0 for a sample."),
         Column("address", "int64", "", "Address of the block, where known.", nullable=True),
-        Column("operator", "category", "", "Operator that it happened in.", nullable=True),
-        Column("shape", "category", "", "Shape of the tensor that the block was taken for, as JSON.", nullable=True),
-        Column("dtype", "category", "", "Type of its elements, such as float32.", nullable=True),
-        Column("module", "category", "", "Path of the nn.Module that took it.", nullable=True),
+        Column("operator", "category", "", "Operator that it happened in.", nullable=True, shown=OPERATOR),
+        Column(
+            "shape",
+            "category",
+            "",
+            "Shape of the tensor that the block was taken for, as JSON.",
+            nullable=True,
+            shown=NUMBERS,
+        ),
+        Column("dtype", "category", "", "Type of its elements, such as float32.", nullable=True, shown=DTYPE),
+        Column("module", "category", "", "Path of the nn.Module that took it.", nullable=True, shown=Shown("module")),
     ),
     option="memory",
 )

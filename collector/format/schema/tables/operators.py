@@ -1,21 +1,38 @@
 """Operators of the detailed windows."""
 
+from collector.format.phases import PHASE_NAMES
 from collector.format.schema.columns import Column, Table
+from collector.format.schema.shown import DTYPE, LEFT_OUT, NUMBERS, OPERATOR, Shown
+from collector.format.words import FAMILIES
 
 TABLE = Table(
     "operators",
     "One row per step, operator and input shape of the detailed windows.",
     (
         Column("step", "int64", "", "Training step; null outside of every step.", nullable=True),
-        Column("name", "category", "", "Operator as PyTorch names it, such as aten::mm."),
-        Column("type", "category", "", "Family, such as matmul, convolution, normalization."),
-        Column("phase", "category", "", "Phase it began in, where known.", nullable=True),
+        Column("name", "category", "", "Operator as PyTorch names it, such as aten::mm.", shown=OPERATOR),
+        Column(
+            "type",
+            "category",
+            "",
+            "Family, such as matmul, convolution, normalization.",
+            shown=Shown("type", words=FAMILIES),
+        ),
+        Column(
+            "phase",
+            "category",
+            "",
+            "Phase it began in, where known.",
+            nullable=True,
+            shown=Shown("phase", words=PHASE_NAMES),
+        ),
         Column(
             "module",
             "category",
             "",
             "Path of the nn.Module that called it, where the trace has it.",
             nullable=True,
+            shown=Shown("module"),
         ),
         Column(
             "input_shapes",
@@ -23,14 +40,18 @@ TABLE = Table(
             "",
             "Input shapes as JSON, such as [[64,3,7,7],[64]]; null where not recorded.",
             nullable=True,
+            shown=NUMBERS,
         ),
-        Column("input_dtypes", "category", "", "Input dtypes as JSON; null where not recorded.", nullable=True),
+        Column(
+            "input_dtypes", "category", "", "Input dtypes as JSON; null where not recorded.", nullable=True, shown=DTYPE
+        ),
         Column(
             "call_stack",
             "category",
             "",
             "Python frames, innermost first, joined by newlines; null where not recorded.",
             nullable=True,
+            shown=LEFT_OUT,
         ),
         Column("count", "int64", "calls", "Calls."),
         Column("total_ns", "int64", "ns", "Host time, callees included."),

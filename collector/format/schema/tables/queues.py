@@ -1,7 +1,8 @@
 """Queue depths."""
 
 from collector.format.schema.columns import Column, Table
-from collector.format.words import PIN_QUEUE, WORKER_QUEUE
+from collector.format.schema.shown import Shown
+from collector.format.words import PIN_QUEUE, QUEUES, WORKER_QUEUE
 
 TABLE = Table(
     "queues",
@@ -15,6 +16,7 @@ TABLE = Table(
             "category",
             "",
             f"{WORKER_QUEUE} (host side: done, not yet pinned or taken), {PIN_QUEUE} (device side), or a user's name.",
+            shown=Shown("queue", words=QUEUES),
         ),
         Column("depth", "int64", "batches", "Items ready."),
         Column(

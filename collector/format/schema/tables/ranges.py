@@ -1,6 +1,7 @@
 """Ranges that the user marked."""
 
 from collector.format.schema.columns import Column, Table
+from collector.format.schema.shown import Shown
 
 TABLE = Table(
     "ranges",
@@ -8,8 +9,14 @@ TABLE = Table(
     (
         Column("id", "int64", "", "Number, in order of opening within a process."),
         Column("parent", "int64", "", "Enclosing range.", nullable=True),
-        Column("name", "category", "", "Name."),
-        Column("path", "category", "", "Names from the outermost range, joined by /."),
+        Column("name", "category", "", "Name.", shown=Shown("range", names="annotations")),
+        Column(
+            "path",
+            "category",
+            "",
+            "Names from the outermost range, joined by /.",
+            shown=Shown("range", names="annotations", separator="/"),
+        ),
         Column("thread_id", "int64", "", "Thread, as the system numbers it."),
         Column("process", "int64", "", "Process, as the system numbers it.", nullable=True),
         Column(

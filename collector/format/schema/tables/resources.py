@@ -1,6 +1,14 @@
 """What the machine was doing."""
 
 from collector.format.schema.columns import Column, Table
+from collector.format.schema.shown import Shown
+
+_SOURCES = ("system", "process", "worker 0", "cgroup", "gpu 0")
+_METRICS = (
+    *("cpu_cores", "usable_cpu_cores", "main_thread_cores", "python_threads_cores", "run_queue_frac"),
+    *("scheduled_per_s", "memory_bytes", "read_bytes_per_s", "memory_stall_frac", "throttled_frac"),
+    *("throttled_cores", "utilization_frac", "power_w", "temperature_c", "clock_hz", "throttle_flags"),
+)
 
 TABLE = Table(
     "resources",
@@ -8,7 +16,13 @@ TABLE = Table(
     (
         Column("start_ns", "int64", "ns", "Time of the sample, since the run's epoch."),
         Column("step", "int64", "", "Training step.", nullable=True),
-        Column("source", "category", "", "system, process, worker 0 …, cgroup, gpu 0 …"),
+        Column(
+            "source",
+            "category",
+            "",
+            "system, process, worker 0 …, cgroup, gpu 0 …",
+            shown=Shown("source", words=_SOURCES),
+        ),
         Column(
             "metric",
             "category",
@@ -16,6 +30,7 @@ TABLE = Table(
             "cpu_cores, usable_cpu_cores (of the system: on the cores that the run may use), main_thread_cores, python_threads_cores (of other Python threads), run_queue_frac "
             "and scheduled_per_s (of the main thread: on a processor, waiting for one, and how often put on one), memory_bytes, "
             "read_bytes_per_s, memory_stall_frac, throttled_frac, throttled_cores, utilization_frac, power_w, temperature_c, clock_hz, throttle_flags.",
+            shown=Shown("metric", words=_METRICS),
         ),
         Column(
             "value",

@@ -1,7 +1,9 @@
 """Which Python functions ran."""
 
+from collector.format.phases import PHASE_NAMES
 from collector.format.schema.columns import Column, Table
-from collector.format.words import STACK_STAGES
+from collector.format.schema.shown import LEFT_OUT, Shown
+from collector.format.words import STACK_STAGES, STEP_KINDS
 
 TABLE = Table(
     "stacks",
@@ -10,14 +12,29 @@ TABLE = Table(
     (
         Column("replica", "int32", "", "Worker number; -1 for the process that trains."),
         Column("loader", "int32", "", "DataLoader that the worker works for.", nullable=True),
-        Column("kind", "category", "", "Of the training thread: the kind of the row of steps.", nullable=True),
-        Column("phase", "category", "", "Of the training thread: the phase.", nullable=True),
+        Column(
+            "kind",
+            "category",
+            "",
+            "Of the training thread: the kind of the row of steps.",
+            nullable=True,
+            shown=Shown("kind", words=STEP_KINDS),
+        ),
+        Column(
+            "phase",
+            "category",
+            "",
+            "Of the training thread: the phase.",
+            nullable=True,
+            shown=Shown("phase", words=PHASE_NAMES),
+        ),
         Column(
             "stage",
             "category",
             "",
             f"Where a batch is made: {', '.join(STACK_STAGES)} (fetch: read or transform, not told apart).",
             nullable=True,
+            shown=Shown("stage", words=STACK_STAGES),
         ),
         Column("start_ns", "int64", "ns", "The first of the samples, since the run's epoch."),
         Column("duration_ns", "int64", "ns", "From the first to the last of them."),
@@ -29,6 +46,7 @@ TABLE = Table(
             "",
             "The frames from the outermost to the innermost, a line each: function (file:line).",
             nullable=True,
+            shown=LEFT_OUT,
         ),
     ),
     option="stacks",

@@ -1,6 +1,7 @@
 """What the stages of the data pipeline did."""
 
 from collector.format.schema.columns import Column, Table
+from collector.format.schema.shown import Shown
 from collector.format.words import STAGE_KINDS, STAGES
 
 TABLE = Table(
@@ -9,10 +10,16 @@ TABLE = Table(
     "Of samples under about 50 µs only every k-th batch is timed inside, and of batches under some ms that the training "
     "process makes itself only every k-th at all; the work (or the fetch) of the others is divided as theirs was.",
     (
-        Column("stage", "category", "", f"{', '.join(STAGES)}, or a user's stage."),
+        Column("stage", "category", "", f"{', '.join(STAGES)}, or a user's stage.", shown=Shown("stage", words=STAGES)),
         Column("replica", "int32", "", "Worker number; -1 for the process that trains."),
-        Column("kind", "category", "", f"{', '.join(STAGE_KINDS[:-1])} or {STAGE_KINDS[-1]}."),
-        Column("detail", "category", "", "Which transform, or empty.", nullable=True),
+        Column(
+            "kind",
+            "category",
+            "",
+            f"{', '.join(STAGE_KINDS[:-1])} or {STAGE_KINDS[-1]}.",
+            shown=Shown("kind", words=STAGE_KINDS),
+        ),
+        Column("detail", "category", "", "Which transform, or empty.", nullable=True, shown=Shown("transform")),
         Column("loader", "int32", "", "DataLoader, null for a user's stage.", nullable=True),
         Column("epoch", "int32", "", "Iteration of that loader, from 1.", nullable=True),
         Column("batch", "int64", "", "Batch within the epoch, from 0.", nullable=True),

@@ -2,6 +2,8 @@
 
 from collector.format.phases import PHASES
 from collector.format.schema.columns import Column, Table
+from collector.format.schema.shown import Shown
+from collector.format.words import STEP_KINDS
 
 TABLE = Table(
     "steps",
@@ -19,6 +21,7 @@ TABLE = Table(
             "category",
             "",
             "train, eval, startup (before the first step) or rest (after the last, or between loops).",
+            shown=Shown("kind", words=STEP_KINDS),
         ),
         Column("start_ns", "int64", "ns", "Start, since the run's epoch."),
         Column("duration_ns", "int64", "ns", "Length; the phases sum to it exactly."),

@@ -1,0 +1,105 @@
+"""Take what the processes of a training have offered: their word counts for which thread, never for where it lies."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from collector.format.schema.removal import remove_file
+from collector.frames.discovery import find_layout
+from collector.frames.family import Family, ForeignError
+from collector.frames.layout import LayoutError
+from collector.frames.posting import PREFIX, SUFFIX, TRAINER, Post
+from collector.frames.reading import StackReader
+from collector.frames.threads import find_shift, has_thread
+
+_MOST_BYTES = 4096
+_MOST_WORKERS = 1 << 31
+_REFUSED = (
+    "The system does not let a process read the memory of another one, not even of the same user: in a container that "
+    "takes the capability SYS_PTRACE, elsewhere sysctl kernel.yama.ptrace_scope=1."
+)
+_log = logging.getLogger("stepscope")
+
+
+class Offers:
+    """The offers in `events` of processes of a family. `refusal` says why no stack of the training thread can be read."""
+
+    def __init__(self, events: Path, family: Family) -> None:
+        self._events = events
+        self._family = family
+        self._has_trainer = False
+        self.refusal = ""
+
+    def take(self) -> Iterator[tuple[Post, StackReader]]:
+        """Open what was offered since the last call, and remove the offers. What is not of the family is left out."""
+        for name in sorted(os.listdir(self._events)):
+            if not (name.startswith(PREFIX) and name.endswith(SUFFIX)):
+                continue
+            try:
+                post = self._take_post(self._events / name)
+                reader = self._open_reader(post)
+            except (OSError, ValueError, TypeError, RecursionError, ForeignError) as error:
+                _log.debug("stepscope: the offer %r is not taken: %s", name, error)
+            else:
+                if reader is not None:
+                    yield post, reader
+
+    def _open_reader(self, post: Post) -> StackReader | None:
+        try:
+            reader = self._find_reader(post)
+        except PermissionError:
+            self._refuse(post, _REFUSED)
+        except LayoutError as error:
+            self._refuse(post, f"Stacks cannot be read here: {error}.")
+        else:
+            self._has_trainer = self._has_trainer or post.replica == TRAINER
+            return reader
+        return None
+
+    def _refuse(self, post: Post, why: str) -> None:
+        if post.replica == TRAINER and not self._has_trainer:
+            self.refusal = why
+
+    def _take_post(self, path: Path) -> Post:
+        """Read an offer, and remove it whatever it holds: another look at it would tell no more."""
+        try:
+            return self._read_post(path)
+        finally:
+            remove_file(path)
+
+    def _read_post(self, path: Path) -> Post:
+        """Read an offer. OSError unless it is a small plain file of whom the recording belongs to."""
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(number, "rb") as file:
+            found = os.fstat(number)
+            owner = os.stat(self._events).st_uid
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != owner or found.st_size > _MOST_BYTES:
+                raise OSError("it is no plain file, not ours, or too large")
+            raw = json.loads(file.read(_MOST_BYTES))
+        post = Post(**raw)
+        if not all(type(value) is int for value in raw.values()):
+            raise TypeError("it holds other things than numbers")
+        if not all(-1 <= number < _MOST_WORKERS for number in (post.replica, post.loader)):
+            raise ValueError("there is no such worker")
+        return post
+
+    def _find_reader(self, post: Post) -> StackReader:
+        if (post.replica == TRAINER) != (post.pid == self._family.pid):
+            raise ForeignError("the training thread is another process's")
+        process = self._family.open_process(post.pid)
+        try:
+            shift = find_shift(process)
+            layout = find_layout()
+            memory = os.open("mem", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)
+        finally:
+            os.close(process)
+        if not has_thread(memory, shift, post.thread):
+            os.close(memory)
+            raise ForeignError("it has no such thread")
+        return StackReader(memory, replace(layout, code_type=layout.code_type + shift), post.thread)

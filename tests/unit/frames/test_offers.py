@@ -1,0 +1,186 @@
+"""An offer is taken from processes of the training alone, and its word counts for nothing but which thread is meant."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.frames import threads
+from collector.frames.family import Family, ForeignError
+from collector.frames.layout import LayoutError, find_thread
+from collector.frames.offers import Offers
+from collector.frames.posting import TRAINER, Post, post_thread
+from collector.frames.threads import find_lists, find_shift, has_thread
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux only")
+
+_WAITS = "import sys; print(flush=True); sys.stdin.read()"
+
+
+@contextmanager
+def _start(*command: str, user: int | None = None) -> Iterator[subprocess.Popen[str]]:
+    """Start a process that prints a line when it has begun, and ends when it can read no more."""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, user=user) as process:
+        yield process
+        process.kill()
+
+
+def _read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def _offer_here(folder: Path, **changes: int) -> Path:
+    """Write an offer of this process, changed."""
+    post = dataclasses.replace(Post(os.getpid(), find_thread(), TRAINER, -1), **changes)
+    path = folder / "frames-1-1.json"
+    path.write_text(json.dumps(dataclasses.asdict(post)))
+    return path
+
+
+def _take(folder: Path) -> tuple[int, ...]:
+    return tuple(post.pid for post, _ in Offers(folder, Family(os.getpid())).take())
+
+
+def test_what_this_process_has_started_is_of_its_family() -> None:
+    family = Family(os.getpid())
+    with _start(sys.executable, "-c", _WAITS) as child:
+        _read_line(child)
+        os.close(family.open_process(child.pid))
+    with pytest.raises(OSError, match="No such"):
+        family.open_process(child.pid)
+    nested = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {_WAITS!r}]).pid, flush=True)"
+    with _start(sys.executable, "-c", f"{nested}; sys.stdin.read()") as child:
+        os.close(family.open_process(int(_read_line(child))))
+
+
+def test_other_processes_are_not() -> None:
+    family = Family(os.getpid())
+    for pid in (os.getppid(), 1):
+        with pytest.raises(ForeignError):
+            family.open_process(pid)
+    with pytest.raises(ForeignError):
+        Family(1)
+    # Its parent has ended, so nobody can say any more that this process has started it.
+    text = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {_WAITS!r}]).pid, flush=True)"
+    with _start(sys.executable, "-c", text) as child:
+        orphan = int(_read_line(child))
+        child.wait()
+        with pytest.raises(ForeignError):
+            family.open_process(orphan)
+
+
+def test_a_number_that_another_process_got_meanwhile_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = Family(os.getpid())
+    monkeypatch.setattr(family, "_started", family._started - 1)
+    with pytest.raises(ForeignError):
+        family.open_process(os.getpid())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of other users")
+def test_a_process_of_another_user_is_not_read() -> None:
+    with _start("/bin/cat", user=65534) as child, pytest.raises(PermissionError):
+        Family(os.getpid()).open_process(child.pid)
+
+
+def test_only_the_states_of_threads_begin_a_walk_through_memory(tmp_path: Path) -> None:
+    for address in (find_thread() + 8, id(tmp_path), 0, -1, 1 << 62, (1 << 64) - 8, 1 << 80):
+        offer = _offer_here(tmp_path, thread=address)
+        assert _take(tmp_path) == ()
+        assert not offer.exists()
+    _offer_here(tmp_path)
+    assert _take(tmp_path) == (os.getpid(),)
+
+
+@pytest.mark.parametrize("changes", [{"pid": 1}, {"replica": 3}, {"pid": -1}, {"pid": 1 << 70}, {"loader": 1 << 31}])
+def test_an_offer_that_is_not_the_training_threads_is_left_out(tmp_path: Path, changes: dict[str, int]) -> None:
+    _offer_here(tmp_path, **changes)
+    assert _take(tmp_path) == ()
+
+
+def test_only_small_plain_files_of_the_owner_are_taken(tmp_path: Path) -> None:
+    events = tmp_path / "events"
+    events.mkdir()
+    (events / "frames-1-1.json").symlink_to(_offer_here(tmp_path))
+    assert _take(events) == ()
+    offer = _offer_here(events)
+    raw = json.loads(offer.read_text())
+    offer.write_text(offer.read_text() + " " * 5000)
+    assert _take(events) == ()
+    os.mkfifo(events / "frames-2-1.json")
+    assert _take(events) == ()
+    for text in (json.dumps({**raw, "thread": str(raw["thread"])}), json.dumps({**raw, "layout": {}}), "[1]", "1"):
+        offer.write_text(text)
+        assert _take(events) == ()
+    assert list(events.iterdir()) == []  # none is looked at again
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_of_another_user_is_not_taken(tmp_path: Path) -> None:
+    os.chown(_offer_here(tmp_path), 65534, -1)
+    assert _take(tmp_path) == ()
+
+
+def test_another_python_is_named_and_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = os.open("/proc/self", os.O_RDONLY)
+    assert find_shift(process) == 0
+    other = dataclasses.replace(find_lists(), program=threads.Program(("00:00", "1"), 0))
+    monkeypatch.setattr(threads, "find_lists", lambda: other)
+    with pytest.raises(LayoutError, match="another Python"):
+        find_shift(process)
+    os.close(process)
+    _offer_here(tmp_path)
+    offers = Offers(tmp_path, Family(os.getpid()))
+    assert list(offers.take()) == []
+    assert "another Python" in offers.refusal
+    monkeypatch.undo()
+    _offer_here(tmp_path)
+    ((_, reader),) = offers.take()
+    assert reader.read()
+
+
+def _wait(folder: str, event: Event) -> None:
+    post_thread(Path(folder), 4, 0, 0)
+    event.wait(60)
+
+
+@pytest.mark.parametrize("way", ["fork", "spawn", "forkserver"])
+def test_a_worker_is_read_however_it_is_started(tmp_path: Path, way: str) -> None:
+    context: Any = multiprocessing.get_context(way)
+    event = context.Event()
+    worker = context.Process(target=_wait, args=(str(tmp_path), event))
+    worker.start()
+    offers = Offers(tmp_path, Family(os.getpid()))
+    found = list(offers.take())
+    deadline = time.monotonic() + 60.0
+    while not found and time.monotonic() < deadline:
+        time.sleep(0.05)
+        found = list(offers.take())
+    ((post, reader),) = found
+    assert post.pid == worker.pid
+    names: list[str] = []
+    while "_wait" not in names and time.monotonic() < deadline:
+        names = [code.name for place in reader.read() or () if (code := reader.describe(place[0]))]
+    assert "_wait" in names
+    event.set()
+    worker.join()
+
+
+def test_the_threads_of_this_process_are_found() -> None:
+    memory = os.open("/proc/self/mem", os.O_RDONLY)
+    assert has_thread(memory, 0, find_thread())
+    assert not has_thread(memory, 0, find_thread() + 8)
+    assert not has_thread(memory, 1 << 40, find_thread())
+    os.close(memory)
