@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 _MOST_RANKS = 1 << 24
@@ -31,6 +33,17 @@ def find_rank() -> tuple[int, int]:
             rank = _read_int(rank_name, 0)
             return rank, max(_read_int(world_name, 1), rank + 1)
     return 0, max(_read_int("WORLD_SIZE", 1), 1)
+
+
+def is_main_interpreter() -> bool:
+    """Say whether this is the interpreter that the process was started with."""
+    # No module with a documented name knows it; the second name is that of Python before 3.13. A build may have neither.
+    name = "_interpreters" if find_spec("_interpreters") else "_xxsubinterpreters"
+    try:
+        interpreters = import_module(name)
+        return bool(interpreters.get_current() == interpreters.get_main())
+    except (ImportError, AttributeError):
+        return True
 
 
 def count_usable_cores() -> float:

@@ -97,14 +97,15 @@ class RankRun:
             raise TableMissingError(
                 f"{self._file} cannot be read ({error}); run `{spell_recovery(self._file)}`"
             ) from None
-        manifest = decode_manifest(RankManifest, text, str(self._file))
-        return manifest if self.lens.redactor is None else self.lens.redactor.redact_rank(manifest)
+        redactor = self.lens.redactor
+        manifest = decode_manifest(RankManifest, text, str(self._file), redactor is None)
+        return manifest if redactor is None else redactor.redact_rank(manifest)
 
     @property
     def state(self) -> RunState:
         """Return the state, with `recording` turned to `crashed` when nobody is recording any more."""
         manifest = self.manifest
-        if manifest.state == "recording" and not _is_recording(manifest):
+        if manifest.state == "recording" and not _is_recording(self.whole.manifest):
             return "crashed"
         return manifest.state
 

@@ -1,4 +1,4 @@
-"""`python -m collector.sidecar RANK_FOLDER`."""
+"""`python -m collector.sidecar RANK_FOLDER PID [LOG]`: the process that trains, and the descriptor of its event log."""
 
 import sys
 from importlib.abc import MetaPathFinder

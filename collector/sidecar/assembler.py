@@ -29,6 +29,9 @@ class Assembler(ABC):
     def attach(self, log: Path) -> None:  # noqa: B027  optional
         """Use this for the event log of the training thread: it is in memory, and its file is a copy."""
 
+    def follow(self, trainer: int) -> None:  # noqa: B027  optional
+        """Get to know the process that trains, which has started this one, by its number."""
+
     def listen(self, others: Mapping[str, Assembler]) -> None:  # noqa: B027  optional
         """Get to know the other assemblers by name, once, before anything is read."""
 

@@ -24,8 +24,8 @@ _log = logging.getLogger("stepscope")
 class Assembly:
     """All assemblers that there are. `failed` says of each that was switched off why, by its name."""
 
-    def __init__(self, rank_folder: Path, clock: Clock, log: Path | None) -> None:
-        """`log` is the event log in memory, where it is no file of the run."""
+    def __init__(self, rank_folder: Path, clock: Clock, log: Path | None, trainer: int) -> None:
+        """`log` is the event log in memory, where it is no file of the run; `trainer` as for a Recorder."""
         self.failed: dict[str, str] = {}
         self._assemblers: dict[str, Assembler] = {}
         for kind in find_plugins(room, "ASSEMBLER"):
@@ -34,6 +34,8 @@ class Assembly:
                 self._assemblers[name] = kind(rank_folder, clock)
         if log is not None:
             self._tell("attach", log)
+        if trainer:
+            self._tell("follow", trainer)
         self._tell("listen", self._assemblers)
 
     def poll(self) -> list[tuple[str, pa.Table]]:

@@ -8,6 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import psutil
 
+from collector.format.schema.removal import remove_file
 from collector.ring.records import RecordReader, open_reader
 
 
@@ -68,7 +69,7 @@ class LogFollower(Generic[LogT]):
 
     def release(self) -> None:
         for log in self._finished.values():
-            log.ring.path.unlink(missing_ok=True)
+            remove_file(log.ring.path)
         self._finished.clear()
 
     def _find(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from collector.format.schema.inside import open_inside
 from collector.format.schema.layout import events_path
 
 LOCK_FILE = "recorder.lock"
@@ -16,7 +17,7 @@ LOCK_FILE = "recorder.lock"
 @contextmanager
 def hold_lock(rank_folder: Path, timeout_s: float = 0.0) -> Iterator[bool]:
     """Hold the lock of a rank; gives False if another process still holds it after the time-out."""
-    descriptor = os.open(events_path(rank_folder) / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = open_inside(events_path(rank_folder) / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         yield _wait_for(descriptor, timeout_s)
     finally:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from collector.expendable import build_environment
 from collector.format.alive import is_alive
 from collector.format.schema.errors import StepscopeError
+from collector.format.schema.inside import open_inside
 from collector.format.schema.layout import RANK_FILE, events_path, find_ranks, rank_path
 from collector.format.schema.manifest import RankManifest, decode_manifest
 from collector.format.schema.reading import read_small_text
 from collector.notes import Notes
 from collector.sidecar.lock import hold_lock
+from collector.sidecar.process_end import ProcessWatch
 from collector.sidecar.recorder import Recorder
 from collector.sidecar.terminal import lend_log_file
 
 POLL_S = 0.2
+END_S = 0.5
+"""So long a process that is gone is waited for, so that the watching thread sees how it ended."""
 TAKEOVER_S = 30.0
 LOG_FILE = "sidecar.log"
 
@@ -37,9 +41,10 @@ def start_sidecar(rank_folder: Path, log: int | None = None) -> subprocess.Popen
         "MALLOC_TRIM_THRESHOLD_": "262144",
     }
     logs = () if log is None else (log,)
-    with lend_log_file() as lent, open(events_path(rank_folder) / LOG_FILE, "ab") as output:
+    with lend_log_file() as lent, open(events_path(rank_folder) / LOG_FILE, "ab", opener=open_inside) as output:
+        numbers = map(str, (os.getpid(), *logs))
         return subprocess.Popen(
-            [sys.executable, "-m", "collector.expendable", "collector.sidecar", str(rank_folder), *map(str, logs)],
+            [sys.executable, "-m", "collector.expendable", "collector.sidecar", str(rank_folder), *numbers],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -54,7 +59,8 @@ def main(arguments: list[str]) -> int:
     """Record until the training process has finished or is gone."""
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     rank_folder = Path(arguments[0])
-    log = find_log(int(arguments[1])) if len(arguments) > 1 else None
+    trainer, *logs = map(int, arguments[1:])
+    log = find_log(logs[0]) if logs else None
     with hold_lock(rank_folder, TAKEOVER_S) as mine:
         if not mine:
             logging.error("%s is recorded by another process", rank_folder)
@@ -62,7 +68,10 @@ def main(arguments: list[str]) -> int:
         if has_ended(rank_folder):
             return 0
         try:
-            record(Recorder(rank_folder, log))
+            recorder = Recorder(rank_folder, log, trainer)
+            if recorder.notes.pid != trainer:
+                raise OSError(f"its notes name process {recorder.notes.pid}; {trainer} has started this one")
+            record(recorder)
         except OSError as error:
             logging.error("%s is not recorded any more: %s", rank_folder, error)
             return 1
@@ -77,14 +86,18 @@ def find_log(descriptor: int) -> Path:
 def record(recorder: Recorder) -> None:
     """Poll until the training has finished, its process is gone, or somebody has removed the run."""
     recorder.flush()
+    training = ProcessWatch(recorder.notes.pid, is_running(recorder.notes))
     while events_path(recorder.rank_folder).is_dir():
         gone = not is_running(recorder.notes)
         recorder.read_notes()
+        if gone:
+            training.join(END_S)
         if recorder.is_finished or gone:
+            recorder.process_end = training.describe()
             recorder.finish("complete" if recorder.is_finished else "crashed")
             return
         recorder.poll()
-        time.sleep(POLL_S)
+        training.wait(POLL_S)
     logging.error("%s was removed: nothing more is recorded", recorder.rank_folder)
 
 

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import json
 import logging
-import shutil
+import re
 import time
 from collections.abc import Iterable
 from functools import partial
@@ -22,13 +22,15 @@ import pyarrow as pa
 from collector.edge import log_failure
 from collector.format import parts
 from collector.format.schema.errors import StepscopeError
-from collector.format.schema.layout import RANK_FILE, RUN_FILE, events_path, table_parts_folder
+from collector.format.schema.inside import is_plain_folder
+from collector.format.schema.layout import EVENTS_FOLDER, RANK_FILE, RUN_FILE, events_path, table_parts_folder
 from collector.format.schema.manifest import Warn, encode_manifest
 from collector.format.schema.reading import read_small_text
+from collector.format.schema.removal import Marked, remove_file, remove_tree, tolerated
 from collector.format.schema.tables import TABLES
 from collector.format.schema.wording import format_number_of
 from collector.format.schema.writing import replace_text, sync_file, sync_folder, sync_parents
-from collector.notes import WORDS_FILE, Notes, read_notes, save_copy
+from collector.notes import NOTES_FILE, SAVED_FILE, WORDS_FILE, Notes, read_notes, save_copy
 from collector.ring.words import is_finished
 from collector.sidecar.assembly import Assembly, lack_memory
 from collector.sidecar.cost import find_mean_step
@@ -43,20 +45,24 @@ _FLUSHES_APART = 20.0
 MOST_PENDING_ROWS = 400_000
 """Rows held while the disk is full, of all tables together; the oldest go first."""
 CHECKPOINT_FILE = "checkpoint.json"
+_EVENTS = Marked(re.compile(EVENTS_FOLDER), (NOTES_FILE, SAVED_FILE))
 _log = logging.getLogger("stepscope")
 
 
 class Recorder:
     """Turns `events/` of one rank into tables. Call `poll` often, `finish` once."""
 
-    def __init__(self, rank_folder: Path, log: Path | None = None) -> None:
+    def __init__(self, rank_folder: Path, log: Path | None = None, trainer: int = 0) -> None:
         """Take over where the last recorder stopped. OSError or ValueError if the notes cannot be read.
 
-        `log` is the event log in memory, where it is no file of the run.
+        `log` is the event log in memory, where it is no file of the run. `trainer` is the process that has started this
+        one to be recorded, 0 where there is none: its memory may be read.
         """
         self.rank_folder = rank_folder
         self.notes = read_notes(rank_folder)
         self.problem: OSError | None = None
+        self.process_end: dict[str, Any] = {}
+        """The facts on how the training process ended, once it has."""
         self._log = log
         self._pending: dict[str, list[pa.Table]] = {}
         self._dropped = 0
@@ -70,7 +76,7 @@ class Recorder:
         self._recorded_until_ns: int | None = None
         self._mean_step_ns: float | None = None
         self._cpu_at_start = time.process_time()
-        self._assembly = Assembly(rank_folder, self.notes.clock, log)
+        self._assembly = Assembly(rank_folder, self.notes.clock, log, trainer)
         self._take_over()
 
     @property
@@ -110,7 +116,8 @@ class Recorder:
             self._save_checkpoint()
         self._write_manifest(state, ended_unix_ns=time.time_ns())
         if self.problem is None and not self._keeps_events():
-            shutil.rmtree(events_path(self.rank_folder), ignore_errors=True)
+            with tolerated():
+                remove_tree(events_path(self.rank_folder), _EVENTS)
 
     def _settle(self) -> bool:
         """Leave one file of each table, which no loss of power takes away; False if the disk fails."""
@@ -235,9 +242,10 @@ class Recorder:
         self._recorded_until_ns = saved.get("until_ns")
         for table in TABLES:
             folder = table_parts_folder(self.rank_folder, table)
-            for path in folder.glob("*.parquet") if folder.is_dir() else ():
-                if path.stem.isdigit() and int(path.stem) >= self._next_part.get(table, 0):
-                    path.unlink(missing_ok=True)
+            for path in folder.glob("*.parquet") if is_plain_folder(folder) else ():
+                is_single = parts.PART_NAME.fullmatch(path.name) and path.stem.isdigit()
+                if is_single and int(path.stem) >= self._next_part.get(table, 0):
+                    remove_file(path)
         self._assembly.restore(saved["states"])
 
     def _join(self, table: str) -> None:
@@ -276,6 +284,7 @@ class Recorder:
         """Return what the assemblers say of the rank, and what the recorder knows."""
         fields: dict[str, Any] = {"mean_step_ns": self._mean_step_ns, **self._assembly.describe()}
         fields.setdefault("warnings", [])
+        fields["facts"] = {**fields.get("facts", {}), **self.process_end}
         if self._dropped:
             text = f"Dropped: {format_number_of(self._dropped, 'row')} that could not be written (is the disk full?)."
             fields["warnings"].append(Warn("rows_dropped", text))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,10 +15,12 @@ import pyarrow.dataset as ds
 
 from collector.format import parts
 from collector.format.schema.errors import NewerSchemaError, TableBrokenError
+from collector.format.schema.inside import refuse_links
 from collector.format.schema.layout import RANK_FILE, events_path, find_ranks, rank_path, run_file, table_file
 from collector.format.schema.manifest import RankManifest, RunManifest, Warn, decode_manifest, encode_manifest
 from collector.format.schema.reading import read_small_text
 from collector.format.schema.recovery import BROKEN_SUFFIX
+from collector.format.schema.removal import remove_file, replace
 from collector.format.schema.tables import TABLES
 from collector.format.schema.wording import format_number_of
 from collector.format.schema.writing import replace_text
@@ -37,8 +38,10 @@ LOCK_S = 1.0
 def repair_manifest(run_path: Path) -> str:
     """Make run.json again if it is damaged or gone. Return what was done, empty if it is whole.
 
-    Raises TableBrokenError if there is no rank to make it from, NewerSchemaError for a run of a newer version.
+    Raises LinkedRunError if a link lies inside the run, TableBrokenError if there is no rank to make it from,
+    NewerSchemaError for a run of a newer version.
     """
+    refuse_links(run_path)
     path = run_file(run_path)
     try:
         decode_manifest(RunManifest, read_small_text(path), str(path))
@@ -136,7 +139,7 @@ def _rebuild_windows(rank_folder: Path) -> None:
     before = read_manifest(rank_folder)
     for table in window.TABLES:
         for file in parts.find_files(rank_folder, table):
-            file.unlink(missing_ok=True)
+            remove_file(file)
     path = events_path(rank_folder) / CHECKPOINT_FILE
     try:
         saved = json.loads(read_small_text(path))
@@ -201,4 +204,4 @@ def _set_aside(file: Path, rank_folder: Path | None = None) -> None:
     """Rename a damaged file; a part goes up beside the tables, where no compaction removes it."""
     is_part = rank_folder is not None and file.parent != rank_folder
     target = file.parent.parent / f"{file.parent.name}.{file.name}" if is_part else file
-    os.replace(file, target.with_name(target.name + BROKEN_SUFFIX))
+    replace(file, target.with_name(target.name + BROKEN_SUFFIX))

@@ -170,7 +170,8 @@ class Abstention:
 class Diagnosis:
     """Everything that the rules have to say of one rank. `sentence` is the verdict as the Overall page shows it.
 
-    `limit` is the part of it that says what the rank is bound by, without what to change. `silence` says why there is no suggestion, empty where there is one; `warnings` what could not be judged by a fault
+    `end` is the part of it that comes first where the job stands still or did not end well, `limit` the one that says what
+    the rank is bound by, without what to change. `silence` says why there is no suggestion, empty where there is one; `warnings` what could not be judged by a fault
     of ours, one line each.
     """
 
@@ -181,3 +182,4 @@ class Diagnosis:
     silence: str = ""
     warnings: tuple[str, ...] = ()
     limit: str = ""
+    end: str = ""

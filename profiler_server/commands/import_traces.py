@@ -103,11 +103,12 @@ def keep_ranks(run: Run, workers: Workers) -> None:
 
 def tell_result(run: Run) -> None:
     """Say what was imported, why its job hung if it did, and what its traces lack."""
-    from profiler_server.analysis.ranks.hang import find_hang
+    from profiler_server.analysis.ranks.ending import find_end
+    from profiler_server.diagnosis.end_sentences import describe_end
 
     typer.echo(f"Imported {format_ranks(len(run.ranks), run.manifest.world_size)} as {run.path}")
-    if (hang := find_hang(run)) is not None:
-        typer.echo(hang.sentence)
+    if (end := find_end(run)) is not None:
+        typer.echo(describe_end(end))
     said: dict[str, list[int]] = {}
     for rank in run.ranks:
         for warning in run.read_rank(rank).manifest.warnings:

@@ -11,20 +11,20 @@ import profiler_server.diagnosis.rules as room
 from collector.edge import Edge
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableMissingError
-from collector.format.standing import find_standing
 from collector.plugins import explain_failure, search_room
 from profiler_server.analysis.data.own_pipeline import OwnStage, select_own, summarize_own
 from profiler_server.analysis.data.replicas import read_stages
-from profiler_server.analysis.ranks.hang import find_hang
+from profiler_server.analysis.ranks.ending import count_ended, find_end
+from profiler_server.analysis.ranks.held import Hang
 from profiler_server.analysis.ranks.status import describe_status
 from profiler_server.analysis.results import Abstention, BoundBy, Diagnosis, Suggestion
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck
+from profiler_server.diagnosis.end_sentences import say_first
 from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.failure_sentences import recall_failure
 from profiler_server.diagnosis.findings import Claim, Finding, Rule
 from profiler_server.diagnosis.limits import MIN_STEPS
 from profiler_server.diagnosis.measuring import measure_case
-from profiler_server.diagnosis.rank_sentences import describe_standing, recall_end, recall_standstills
+from profiler_server.diagnosis.rank_sentences import recall_standstills
 from profiler_server.diagnosis.ranking import (
     Fixed,
     make_claim,
@@ -58,15 +58,13 @@ def diagnose(run: Run, rank: int) -> Diagnosis:
 
 
 def _judge_run(run: Run, rank: int) -> Diagnosis:
-    """Judge a rank; that the job stands still is said before what its steps are bound by, and that it did after it."""
+    """Judge a rank; how the job ended or stands still is said before what its steps are bound by."""
     found = _judge_steps(run, rank)
-    ranks = [run.read_rank(number) for number in run.ranks]
-    standing = find_standing(ranks)
-    if standing is None:
-        told = " ".join(filter(None, (found.sentence, recall_failure(run), recall_end(run), recall_standstills(ranks))))
-        return replace(found, sentence=told)
-    until_then = f" Until then: {found.limit}" if found.limit else ""
-    return replace(found, sentence=f"{describe_standing(standing)}{until_then}")
+    end = say_first(run, has_steps=count_ended(run) > 0)
+    stood = recall_standstills(run.read_rank(number) for number in run.ranks)
+    until_then = f"Until then: {found.limit}" if end and found.limit else ""
+    told = (end, until_then, stood) if end else (found.sentence, stood)
+    return replace(found, sentence=" ".join(filter(None, told)), end=end)
 
 
 def _judge_steps(run: Run, rank: int) -> Diagnosis:
@@ -76,9 +74,9 @@ def _judge_steps(run: Run, rank: int) -> Diagnosis:
         case = None
     if case is not None:
         return judge(case)
-    if (hang := find_hang(run)) is not None:
+    if isinstance(find_end(run), Hang):
         silence = "Mend what holds the job; advice is about steps."
-        return Diagnosis(BoundBy("unknown", None, None, 0.0), hang.sentence, (), (), silence)
+        return Diagnosis(BoundBy("unknown", None, None, 0.0), "", (), (), silence)
     if status := describe_status(run):
         return Diagnosis(BoundBy("unknown", None, None, 0.0), status, (), (), "A status has no steps to judge.")
     return _judge_pipeline(run.rank(rank))

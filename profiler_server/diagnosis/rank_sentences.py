@@ -7,19 +7,14 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 from collector.format.phases import PHASE_LABELS
-from collector.format.places import describe_place, say_stack
 from collector.format.rank import RankRun
-from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.wording import format_ranks_named
-from collector.format.standing import Standing, say_standing
 from collector.format.standstills import Standstill, read_standstills, say_standstills
-from collector.format.stops import Stop, name_group
 from profiler_server.analysis.ranks.causes import BETWEEN, COLLECTING, SAVING, STARVED, Cause
 from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun
 from profiler_server.analysis.ranks.slow_calls import SlowCall, find_slow_call
-from profiler_server.analysis.ranks.stopped import recall_stop
 from profiler_server.analysis.ranks.stragglers import HeavyStage, Judgement, Straggler
 from profiler_server.analysis.ranks.strangers import Strangers
 from profiler_server.analysis.ranks.turns import Handover, Rotation
@@ -56,36 +51,6 @@ def describe_ranks(ranks: Sequence[RankSummary], rows: Sequence[CollectiveRow], 
         )
         if line
     ]
-
-
-def describe_stop(stop: Stop) -> str:
-    """Say which rank the others waited for when a job hung or was killed, and where it was."""
-    first = stop.missing[0]
-    who = format_ranks_named([place.rank for place in stop.missing]).capitalize()
-    waits = "1 rank was" if len(stop.waiting) == 1 else f"{len(stop.waiting):,} ranks were"
-    where = f"Rank {first.rank} was {describe_place(first)}{say_stack(first)}."
-    if stop.number is None:
-        return (
-            f"When the job ended, {waits} in the backward, which waits for the gradients of all ranks, and {who[0].lower()}"
-            f"{who[1:]} not. {where}"
-        )
-    size = f", {format_bytes(stop.bytes)}" if stop.bytes else ""
-    like = f" ({'' if stop.is_begun else 'by the step before, '}{stop.name}{size})" if stop.name else ""
-    more = f", {stop.elsewhere:,} more in others" if stop.elsewhere else ""
-    what = f"collective {stop.number:,}{like}{name_group(stop)}"
-    return f"{who} never entered {what}; {waits} waiting in it when the job ended{more}. {where}"
-
-
-def recall_end(run: Run) -> str:
-    """Say which rank the others waited for when a job was cut off; "" for one that was not, and where nobody waited."""
-    stop = recall_stop(run)
-    return describe_stop(stop) if stop is not None else ""
-
-
-def describe_standing(found: Standing) -> str:
-    """Say how a job that records stands still."""
-    size = found.stop.bytes if found.stop is not None else None
-    return say_standing(found, format_bytes(size) if size else "")
 
 
 def recall_standstills(ranks: Iterable[RankRun]) -> str:

@@ -8,57 +8,89 @@ from typing import Any
 
 from collector.edge import Edge
 from collector.format.run import Run
-from collector.format.standing import find_standing
+from collector.format.standing import Standing
 from collector.format.stops import Stop
-from profiler_server.analysis.ranks.hang import find_hang
+from profiler_server.analysis.ranks.ends import CutOff, End, Killed, LeftOut, Mismatch, Raised, Severed
+from profiler_server.analysis.ranks.held import Hang
 from profiler_server.analysis.ranks.ranks import find_noun, summarize_ranks
 from profiler_server.analysis.ranks.slow_calls import find_slow_call
-from profiler_server.analysis.ranks.stopped import recall_stop
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.analysis.what_if.reading import recall_what_if
+from profiler_server.diagnosis.end_sentences import describe_end, list_attempt_lines
 from profiler_server.diagnosis.rank_sentences import (
     describe_evidence,
     describe_slow_call,
-    describe_standing,
-    describe_stop,
     describe_straggler,
     describe_unread,
 )
 
+KINDS: Mapping[type[End], str] = {
+    Hang: "hang",
+    Standing: "standing",
+    Stop: "waited",
+    LeftOut: "left_out",
+    Mismatch: "mismatch",
+    Raised: "raised",
+    Killed: "killed",
+    CutOff: "cut_off",
+    Severed: "severed",
+}
 
-def report_hang(run: Run) -> dict[str, Any] | None:
-    """Return why the job hangs, by dumps of its collectives or while it records, or hung when it was killed; null where none tells of one."""
-    found = find_hang(run)
-    if found is None:
-        return _report_standing(run) or _report_end(run)
+
+def report_end(end: End | None) -> dict[str, Any] | None:
+    """Return how the job ended, or how it stands still: its kind, a sentence, and what is known of it; null for neither."""
+    if end is None:
+        return None
+    return {"kind": KINDS[type(end)], "sentence": describe_end(end), **_list_known(end)}
+
+
+def _list_known(end: End) -> dict[str, Any]:
+    """Return the fields of an end; one that other keys of the report spell out has none."""
+    return {} if isinstance(end, (Hang, Standing, Stop)) else _spell_out(dataclasses.asdict(end))
+
+
+def report_attempts(run: Run) -> list[dict[str, Any]]:
+    """List the attempts of the job that the run is of; none for a job that was started once."""
+    return [
+        {
+            "attempt": line.number,
+            "path": str(line.path),
+            "steps": line.steps,
+            "end": report_end(line.end),
+            "is_this": line.is_this,
+        }
+        for line in list_attempt_lines(run)
+    ]
+
+
+def report_hang(end: End | None) -> dict[str, Any] | None:
+    """Return why the job hangs, by dumps of its collectives or while it records, or hung when it was killed.
+
+    Null where none tells of one.
+    """
+    if isinstance(end, Standing):
+        return _report_standing(end)
+    if isinstance(end, Stop):
+        return _report_stop(end, "ended", describe_end(end))
+    if not isinstance(end, Hang):
+        return None
     return {
-        "sentence": found.sentence,
-        "cause": found.cause,
-        "group": found.group,
-        "sequence": found.sequence,
-        "name": found.name,
-        "missing": list(found.missing),
-        "waiting": list(found.waiting),
+        "sentence": end.sentence,
+        "cause": end.cause,
+        "group": end.group,
+        "sequence": end.sequence,
+        "name": end.name,
+        "missing": list(end.missing),
+        "waiting": list(end.waiting),
     }
 
 
-def _report_standing(run: Run) -> dict[str, Any] | None:
-    found = find_standing([run.read_rank(rank) for rank in run.ranks])
-    if found is None:
-        return None
-    sentence = describe_standing(found)
+def _report_standing(found: Standing) -> dict[str, Any]:
+    sentence = describe_end(found)
     if found.stop is not None:
         return _report_stop(found.stop, "standing", sentence)
     places = [place.rank for place in found.places]
     return {**_report_nothing("standing", sentence), "missing": list(found.gone), "waiting": places}
-
-
-def _report_end(run: Run) -> dict[str, Any] | None:
-    found: list[dict[str, Any]] = []
-    with Edge(lambda error: None):  # the judgement reads the same, and warns
-        if (stop := recall_stop(run)) is not None:
-            found.append(_report_stop(stop, "ended", describe_stop(stop)))
-    return found[0] if found else None
 
 
 def _report_stop(stop: Stop, cause: str, sentence: str) -> dict[str, Any]:

@@ -8,16 +8,17 @@ from collector.edge import Edge
 from collector.format.evaluation import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
-from collector.format.standing import find_standing
+from collector.format.standing import Standing
 from collector.format.steps import summarize_steps
-from profiler_server.analysis.ranks.hang import find_hang
+from profiler_server.analysis.ranks.ending import find_end
+from profiler_server.analysis.ranks.held import Hang
 from profiler_server.analysis.ranks.ranks import find_noun, summarize_ranks
 from profiler_server.analysis.ranks.stragglers import Judgement
 from profiler_server.analysis.results import Diagnosis, Suggestion
 from profiler_server.analysis.what_if.pipelines import judge_run
-from profiler_server.diagnosis.failure_sentences import recall_failure
+from profiler_server.diagnosis.end_sentences import list_attempt_lines, say_attempts, spell_reports
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.diagnosis.rank_sentences import describe_straggler, recall_end, recall_standstills
+from profiler_server.diagnosis.rank_sentences import describe_straggler, recall_standstills
 from profiler_server.format import format_duration, format_share
 from profiler_server.report.text import NOTHING_PAYS
 
@@ -25,18 +26,24 @@ _OF_RANKS = frozenset({"fixed_straggler", "slow_rank_loader", "uneven_stages", "
 
 
 def write_brief(run: Run, rank: int | None = None) -> list[str]:
-    """Return two or three lines on a rank, the first by default; a job that hangs first. RunError if it cannot be judged."""
+    """Return two or three lines on a rank, the first by default; how its job ended or stands still first.
+
+    RunError if it cannot be judged.
+    """
     if not run.ranks:
         raise RunError(f"{run.path} holds no rank yet")
     chosen = run.rank(rank)
     found = _judge(run, chosen.rank)
-    ranks = [run.read_rank(each) for each in run.ranks]
-    if (hang := find_hang(run)) is not None:
-        return [hang.sentence]
-    if find_standing(ranks) is not None:
+    if isinstance(find_end(run), (Hang, Standing)):
         return [found.sentence]
-    told = [line for line in (recall_failure(run), recall_end(run), recall_standstills(ranks)) if line]
-    return [*_say(chosen, found), *_name_slow_rank(run, found), *told]
+    stood = recall_standstills(run.read_rank(each) for each in run.ranks)
+    attempts = list_attempt_lines(run)
+    lines = [*_say(chosen, found), *_name_slow_rank(run, found), stood]
+    if found.end and found.limit:
+        lines.insert(0, found.end)
+    if say_attempts(attempts) not in lines[0]:
+        lines.append(say_attempts(attempts))
+    return [line for line in (*lines, *spell_reports(attempts)) if line]
 
 
 def _name_slow_rank(run: Run, found: Diagnosis) -> list[str]:

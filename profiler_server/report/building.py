@@ -24,12 +24,21 @@ from profiler_server.analysis.data.pipeline import summarize_queues, summarize_s
 from profiler_server.analysis.data.probe import read_probe
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.operators.operators import summarize_kernels, summarize_operators
+from profiler_server.analysis.ranks.ending import find_end
+from profiler_server.analysis.ranks.ends import End
 from profiler_server.analysis.results import BoundBy, DeviceSummary, Diagnosis
 from profiler_server.analysis.steps.interruptions import read_interruptions, sum_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.format import format_number_of
-from profiler_server.report.all_ranks import report_hang, report_judgement, report_slow_call, report_what_if
+from profiler_server.report.all_ranks import (
+    report_attempts,
+    report_end,
+    report_hang,
+    report_judgement,
+    report_slow_call,
+    report_what_if,
+)
 from profiler_server.report.stacks import report_stacks
 
 if TYPE_CHECKING:
@@ -60,6 +69,7 @@ def build_report(run: Run, rank: int | None = None, how: Reporting = ALONE) -> d
     warnings: list[str] = []
     chosen = run.ranks if rank is None else (run.rank(rank).rank,)
     ranks = _report_ranks(run, chosen, warnings, how)
+    end = _find_end(run, warnings)
     return {
         "schema_version": SCHEMA_VERSION,
         "run": _report_run(run),
@@ -68,11 +78,22 @@ def build_report(run: Run, rank: int | None = None, how: Reporting = ALONE) -> d
         "judgement": report_judgement(run, warnings),
         "slow_collective": report_slow_call(run),
         "what_if": report_what_if(run, warnings),
-        "hang": report_hang(run),
+        "end": report_end(end),
+        "attempts": report_attempts(run),
+        "hang": report_hang(end),
         "history": None,
         "overhead": _report_overhead(run),
         "warnings": list(dict.fromkeys([*_collect_warnings(run), *warnings])),
     }
+
+
+def _find_end(run: Run, warnings: list[str]) -> End | None:
+    found: list[End | None] = [None]
+    with Edge(
+        lambda error: warnings.append(f"how the job ended cannot be said: {type(error).__name__}: {error}"[:300])
+    ):
+        found.append(find_end(run))
+    return found[-1]
 
 
 def _report_run(run: Run) -> dict[str, Any]:
@@ -188,10 +209,10 @@ def _spell_warning(rank: int, error: RunError) -> str:
 
 
 def is_empty(report: dict[str, Any]) -> bool:
-    """Say whether damage left nothing to report: no rank has a step, an operator, a queue or a stage, and none hangs."""
+    """Say whether damage left nothing to report: no rank has a step, an operator, a queue or a stage, and of no attempt an end is known."""
     parts = ("operators", "kernels", "queues", "stages")
     has_rank = any(rank["steps"]["count"] or any(rank[part] for part in parts) for rank in report["ranks"])
-    return not has_rank and report["hang"] is None
+    return not has_rank and report["end"] is None and not report["attempts"]
 
 
 def _report_steps(steps: pa.Table | None, noun: str = "step") -> dict[str, Any]:

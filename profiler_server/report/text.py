@@ -12,13 +12,12 @@ from collector.format.steps import PERCENTILE_LABELS, PERCENTILES, explain_left_
 from profiler_server.analysis.accounting.completeness import say_completeness
 from profiler_server.analysis.ranks.collectives import summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks
-from profiler_server.analysis.ranks.stopped import find_stop
 from profiler_server.analysis.results import Diagnosis
 from profiler_server.analysis.steps.interruptions import Held
 from profiler_server.analysis.what_if.pipelines import judge_run
-from profiler_server.diagnosis.failure_sentences import recall_failure
+from profiler_server.diagnosis.end_sentences import list_attempt_lines, say_attempts, spell_reports
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.diagnosis.rank_sentences import describe_ranks, describe_stop, describe_unread
+from profiler_server.diagnosis.rank_sentences import describe_ranks, describe_unread
 from profiler_server.format import format_duration, format_number_of, format_phase_shares, format_ranks, format_share
 from profiler_server.report.history import render_history
 from profiler_server.report.stacks import render_stacks
@@ -34,12 +33,11 @@ def render_text(report: dict[str, Any], run: Run, rank: int | None = None) -> st
     state = f"{head['state']}, recovered" if head["is_recovered"] else head["state"]
     ranks = format_ranks(len(run.ranks), head["world_size"])
     origin = ", ".join(part for part in (state, head["source"], ranks, head["host"], f"{created} UTC") if part)
+    verdict = say_verdict(run, rank)
     parts = [
         f"{head['name']}  ({origin})",
-        # A job that was recorded has steps that say what bound it until then; its verdict tells of the hang, too.
-        report["hang"]["sentence"]
-        if report["hang"] and report["hang"]["cause"] not in ("standing", "ended")
-        else say_verdict(run, rank),
+        verdict,
+        _render_attempts(run, verdict),
         render_history(report["history"]),
         *(_render_rank(each, run) for each in report["ranks"]),
         _render_comparison(run),
@@ -108,15 +106,19 @@ def _render_probe(rank: dict[str, Any], noun: str) -> list[str]:
     return [f"  {noun} with its batch ready: {format_duration(found['step_ns'])} ({span}), {how}"]
 
 
+def _render_attempts(run: Run, verdict: str) -> str:
+    """Say which attempt of its job the run is, and where those that failed are reported; nothing for the only one."""
+    lines = list_attempt_lines(run)
+    said = say_attempts(lines)
+    return "\n".join(filter(None, ("" if said in verdict else said, *spell_reports(lines))))
+
+
 def _render_comparison(run: Run) -> str:
     """Say which rank is behind, who waits for whom, and what the collectives take; nothing for one rank."""
     lines: list[str] = []
     with Edge(lambda error: lines.append(f"The ranks cannot be compared: {type(error).__name__}: {error}"[:200])):
         ranks = summarize_ranks(run)
         if len(ranks) > 1:
-            lines += [failure] if (failure := recall_failure(run)) else []
-            stop = find_stop(ranks)
-            lines += [describe_stop(stop)] if stop is not None else []
             lines += describe_ranks(ranks, summarize_collectives(ranks), judge_run(run, ranks))
             lines += [unread] if (unread := describe_unread(len(run.ranks))) else []
     return "\n".join(["Ranks", *(f"  {line}" for line in lines)]) if lines else ""

@@ -388,4 +388,4 @@ def test_what_is_cached_of_a_rank_is_keyed_by_how_the_rank_is_seen() -> None:
         for module, path in list_modules()
         if module.startswith("profiler_server.") and module not in whole and by_folder.search(path.read_text("utf-8"))
     ]
-    assert found == ["profiler_server.web.report_file", "profiler_server.web.shell"]  # paths in texts
+    assert found == ["profiler_server.web.shell"]  # paths in texts

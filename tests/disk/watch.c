@@ -138,6 +138,30 @@ int fsync(int descriptor) {
 PAIR(rename)
 PAIR(link)
 
+/* What is renamed and linked relative to open folders is noted as the same with whole paths. */
+static int pair_at(const char *kind, int problem, const char *from, const char *to) {
+    if (!problem) note(kind, from, to, 0, NULL, 0);
+    return problem;
+}
+int renameat(int from_folder, const char *from, int to_folder, const char *to) {
+    REAL(renameat);
+    char before[8192], after[8192];
+    join(from_folder, from, before);
+    join(to_folder, to, after);
+    if (!is_ours(after)) return real(from_folder, from, to_folder, to);
+    if (fails()) return -1;
+    return pair_at("rename", real(from_folder, from, to_folder, to), before, after);
+}
+int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags) {
+    REAL(linkat);
+    char before[8192], after[8192];
+    join(from_folder, from, before);
+    join(to_folder, to, after);
+    if (!is_ours(after)) return real(from_folder, from, to_folder, to, flags);
+    if (fails()) return -1;
+    return pair_at("link", real(from_folder, from, to_folder, to, flags), before, after);
+}
+
 int unlinkat(int folder, const char *name, int flags) {
     REAL(unlinkat);
     char path[8192];
@@ -151,11 +175,14 @@ int unlinkat(int folder, const char *name, int flags) {
 int unlink(const char *path) { return unlinkat(AT_FDCWD, path, 0); }
 int rmdir(const char *path) { return unlinkat(AT_FDCWD, path, AT_REMOVEDIR); }
 
-int mkdir(const char *path, mode_t mode) {
-    REAL(mkdir);
-    if (!is_ours(path)) return real(path, mode);
+int mkdirat(int folder, const char *name, mode_t mode) {
+    REAL(mkdirat);
+    char path[8192];
+    join(folder, name, path);
+    if (!is_ours(path)) return real(folder, name, mode);
     if (fails()) return -1;
-    int problem = real(path, mode);
+    int problem = real(folder, name, mode);
     if (!problem) note("mkdir", path, "", 0, NULL, 0);
     return problem;
 }
+int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }

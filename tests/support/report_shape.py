@@ -123,6 +123,8 @@ SHAPE: dict[str, Any] = {
         }
     ],
     "abstained": [{"rule": str, "missing": str, "how": str}],
+    "end": (dict, type(None)),
+    "attempts": [{"attempt": int, "path": str, "steps": int, "end": (dict, type(None)), "is_this": bool}],
     "hang": {OPTIONAL: True, **dict.fromkeys(("sentence", "cause", "group", "name"), str)},
     "judgement": {
         OPTIONAL: True,

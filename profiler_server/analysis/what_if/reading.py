@@ -34,7 +34,7 @@ def recall_what_if(run: Run, ranks: Sequence[RankSummary]) -> WhatIf | None:
 
 
 def _ask(run: Run, steps: Mapping[int, RankSteps]) -> WhatIf | None:
-    ranks = [RankRun(run.path, rank) for rank in run.ranks]
+    ranks = [run.read_rank(rank) for rank in run.ranks]
     if len(ranks) < 2:
         return None
     operations = _read_operations(ranks)

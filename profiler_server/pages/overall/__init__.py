@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import pyarrow as pa
 
 from collector.format.evaluation import read_step_rows
+from collector.format.finding import BASE_ID, name_run
 from collector.format.phases import PHASE_LABELS
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
@@ -25,12 +27,13 @@ from collector.format.steps import (
 )
 from profiler_server.analysis.data.pipeline import find_loader
 from profiler_server.analysis.device.device import DEVICE_SUMMARY
-from profiler_server.analysis.ranks.hang import find_hang
+from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.analysis.steps.micro_batches import count_micro_batches
 from profiler_server.analysis.steps.stability import NOTED_FRAC, summarize_spread
 from profiler_server.analysis.steps.step_graph import average_graph
 from profiler_server.analysis.steps.throughput import measure_throughput
 from profiler_server.analysis.steps.triggers import find_reasons
+from profiler_server.diagnosis.end_sentences import describe_end, list_attempt_lines, name_title
 from profiler_server.figures import PHASE_COLORS, Strip, build_strip
 from profiler_server.format import (
     ABSENT,
@@ -118,8 +121,10 @@ class Panel(Generic[T]):
 
 @dataclass(frozen=True)
 class OverallPage:
-    """`step` is empty with a notice where no step was recorded; every card has its own state."""
+    """`attempts` are those of the job, none where it was started once. `step` is empty with a notice where no step was
+    recorded; every card has its own state."""
 
+    attempts: tuple[AttemptLink, ...]
     stats: Panel[tuple[Stat, ...]]
     step: Panel[MeanStep]
     steps_card: Panel[StepsCard]
@@ -127,6 +132,16 @@ class OverallPage:
     data_card: Panel[DataCard]
     timeline_card: Panel[TimelineCard]
     facts: tuple[Fact, ...]
+
+
+@dataclass(frozen=True)
+class AttemptLink:
+    """One attempt of the job; `run_id` leads to it, and `text` says how it ended."""
+
+    number: int
+    run_id: str
+    text: str
+    is_this: bool
 
 
 @dataclass(frozen=True)
@@ -149,6 +164,7 @@ def build(request: PageRequest) -> OverallPage:
         return Panel(None, read.notice) if steps is None else build_panel(title, lambda: make(steps))
 
     return OverallPage(
+        attempts=_list_attempts(request),
         stats=from_steps("Figures", lambda steps: _list_stats(whole, steps)),
         step=from_steps("One step", lambda steps: _describe_step(steps, rank)),
         steps_card=from_steps("Step trace", lambda steps: build_steps_card(steps.table, steps.noun)),
@@ -164,6 +180,19 @@ def build(request: PageRequest) -> OverallPage:
     )
 
 
+def _list_attempts(request: PageRequest) -> tuple[AttemptLink, ...]:
+    lines = list_attempt_lines(request.run)
+    return tuple(AttemptLink(line.number, _name_attempt(request, line.path), line.text, line.is_this) for line in lines)
+
+
+def _name_attempt(request: PageRequest, path: Path) -> str:
+    """Return the id of another attempt, whose folder lies below that of this run, or above it."""
+    base = request.run.path
+    for _ in range(0 if request.run_id == BASE_ID else request.run_id.count("/") + 1):
+        base = base.parent
+    return name_run(base, path)
+
+
 def _list_probe(rank: RankRun, steps: Steps) -> Iterator[Fact]:
     return list_probe_facts(rank, steps.table, steps.phases, steps.noun)
 
@@ -175,8 +204,8 @@ def build_panel(title: str, make: Callable[[], T | Notice]) -> Panel[T]:
 
 def _read_steps(rank: RankRun) -> Steps | Notice:
     absence = explain_absence(rank, "steps", "No steps yet", RECORD_REMEDY)
-    if absence and (hang := find_hang(Run(rank.run_path, rank.lens.redactor))) is not None:
-        return Notice("failed", "The job hangs", hang.sentence)
+    if absence and (end := find_end(Run(rank.run_path, rank.lens.redactor))) is not None:
+        return Notice("failed", name_title(end), describe_end(end))
     if absence:
         return absence
     rows = read_step_rows(rank)

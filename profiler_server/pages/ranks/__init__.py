@@ -8,25 +8,22 @@ from functools import partial
 
 from collector.format.run import Run
 from collector.format.schema.wording import format_ranks_named
-from collector.format.standing import find_standing
 from collector.format.standstills import say_standstills
 from profiler_server.analysis.ranks.collectives import match_ranks, summarize_collectives
+from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.analysis.ranks.examples import Example, choose_example, prefer_detailed
-from profiler_server.analysis.ranks.hang import find_hang
+from profiler_server.analysis.ranks.held import Hang
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun, peek_ranks
 from profiler_server.analysis.ranks.slow_calls import find_slow_call
 from profiler_server.analysis.ranks.status import describe_status
-from profiler_server.analysis.ranks.stopped import find_stop
 from profiler_server.analysis.ranks.stragglers import Judgement
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.analysis.what_if.reading import recall_what_if
-from profiler_server.diagnosis.failure_sentences import recall_failure
+from profiler_server.diagnosis.end_sentences import describe_end, name_title
 from profiler_server.diagnosis.rank_sentences import (
     describe_communication,
     describe_evidence,
     describe_slow_call,
-    describe_standing,
-    describe_stop,
     describe_straggler,
     describe_unread,
 )
@@ -53,7 +50,6 @@ from profiler_server.store.cache.all_ranks import SoFar
 from profiler_server.store.cache.provisional import note_provisional
 
 IMPORT = "profiler-server import a-folder-of-traces --summary-base-dir runs"
-STANDS_STILL = "The job stands still"
 _LATER = "Which of them holds the others up is said when all are read; this page fills itself in."
 SEVERAL = """torchrun --nproc-per-node 4 train.py
 
@@ -99,18 +95,16 @@ class RanksPage:
 def build(request: PageRequest) -> RanksPage:
     """Build the page. `?sort=-own` sorts the ranks by a column, falling with a dash; `?map=wait` chooses what the map
     shows, `?host=` the ranks of one host, and `?page=` a part of very many."""
-    hang = find_hang(request.run)
-    if hang is not None:
-        return RanksPage(Notice("failed", hang.title, hang.sentence), None)
+    end = find_end(request.run)
+    if isinstance(end, Hang):
+        return RanksPage(Notice("failed", name_title(end), describe_end(end)), None)
     found = peek_ranks(request.run, partial(_prepare, request.run))
     ranks = found.results
     if not found.is_whole:
         return _show_so_far(request, found)
     known = [rank for rank in ranks if rank.steps]
-    records = any(rank.state == "recording" for rank in ranks)
-    standing = find_standing([request.run.read_rank(rank) for rank in request.ranks]) if records else None
-    if standing is not None and (len(ranks) < 2 or not known):
-        return RanksPage(Notice("failed", STANDS_STILL, describe_standing(standing)), None)
+    if end is not None and (len(ranks) < 2 or not known):
+        return RanksPage(Notice("failed", name_title(end), describe_end(end)), None)
     if len(ranks) < 2:
         alone = view_collectives(summarize_collectives(ranks), match_ranks(ranks), saw_windows_only(ranks))
         return RanksPage(_explain_one(request), None, alone)
@@ -120,9 +114,9 @@ def build(request: PageRequest) -> RanksPage:
         reason = f"None of the {len(ranks)} ranks has a step or a batch: {ranks[0].reason}"
         return RanksPage(Notice("empty", "No steps to compare", reason), None)
     compared = _compare(request, ranks)
-    if standing is not None:
+    if end is not None:
         detail = f"{compared.sentence} {compared.detail}"
-        compared = replace(compared, sentence=describe_standing(standing), detail=detail, tone="bad")
+        compared = replace(compared, sentence=describe_end(end), detail=detail, tone="bad")
     return RanksPage(None, compared)
 
 
@@ -240,10 +234,6 @@ def _choose_tone(judged: Judgement) -> str:
 
 def _list_notes(request: PageRequest, ranks: Sequence[RankSummary], judged: Judgement, pending: int) -> tuple[str, ...]:
     notes = []
-    if failure := recall_failure(request.run):
-        notes.append(failure)
-    if (stop := find_stop(ranks)) is not None:
-        notes.append(describe_stop(stop))
     if len(request.ranks) > MOST_RANKS:
         notes.append(describe_unread(len(request.ranks)))
     world = request.run.manifest.world_size

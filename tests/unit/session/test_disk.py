@@ -48,6 +48,7 @@ def test_only_the_last_runs_that_were_set_aside_are_kept_and_the_removal_is_said
     (earlier / "mine").mkdir(parents=True)
     for number in range(MOST_EARLIER):
         (earlier / f"20200101-00000{number}" / "profiler").mkdir(parents=True)
+        (earlier / f"20200101-00000{number}" / "profiler" / "run.json").write_text("{}")
     record(tmp_path, shapes.plain)
     monkeypatch.setattr(time, "strftime", lambda form: "20210101-000000")
     assert len(record(tmp_path, shapes.plain).train) == 10

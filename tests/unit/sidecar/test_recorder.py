@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 from pathlib import Path
@@ -11,11 +12,13 @@ import pytest
 
 from collector.format import parts
 from collector.format.run import open_run
+from collector.format.schema.layout import RANK_FILE
+from collector.notes import read_notes, write_notes
 from collector.options import parse_options
 from collector.session.recording import Recording
 from collector.sidecar import recorder as module
 from collector.sidecar.assemblers.steps import StepsAssembler
-from collector.sidecar.process import recover_run
+from collector.sidecar.process import main, recover_run
 from collector.sidecar.recorder import Recorder
 from tests.support import shapes
 
@@ -27,6 +30,19 @@ def recording(tmp_path: Path) -> Recording:
     shapes.plain()
     recording.leave()
     return recording
+
+
+def test_notes_that_name_another_process_than_the_one_that_started_the_recorder_are_not_followed(
+    tmp_path: Path, recording: Recording
+) -> None:
+    folder = recording.place.rank_folder
+    notes = read_notes(folder)
+    write_notes(dataclasses.replace(notes, pid=os.getppid(), pid_started=None), folder)
+    assert main([str(folder), str(os.getpid())]) == 1
+    assert not (folder / RANK_FILE).exists()
+    write_notes(notes, folder)
+    assert main([str(folder), str(os.getpid())]) == 0
+    assert count_train(tmp_path)
 
 
 def count_train(path: Path) -> int:
@@ -126,11 +142,11 @@ def test_whatever_write_fails_the_run_opens_names_the_error_and_is_completed_lat
 ) -> None:
     replace, done = os.replace, [0]
 
-    def fail(source: Any, target: Any) -> None:
+    def fail(source: Any, target: Any, **folders: int) -> None:
         done[0] += 1
         if done[0] == first or (lasts and done[0] > first):
             raise OSError(number, os.strerror(number), str(target))
-        replace(source, target)
+        replace(source, target, **folders)
 
     for first in (1, 2, 4, 6, 9):
         path = tmp_path / str(first)

@@ -111,7 +111,7 @@ class Assembly:
             {"id": n, "dataset": "Data", "style": "map", "num_workers": 2, "prefetch_factor": 2, "pins": n == 0}
             for n in range(2)
         ]
-        notes = Notes(0, 1, None, "host", 0, 0, 0, 0, options={"data_pipeline": True})
+        notes = Notes(0, 1, None, "host", 0, 0, 0, 0, options={"data_pipeline": True, "stacks": True})
         write_notes(dataclasses.replace(notes, loaders=loaders), folder)
         self.log = WordLog(events_path(folder) / WORDS_FILE, 1 << 14)
         self.assembler = room.ASSEMBLER(folder, CLOCK)

@@ -1,0 +1,85 @@
+"""The attempts of one job: runs in one place, each of which a launcher began because the one before had failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from collector.format.schema import layout
+from collector.format.schema.errors import StepscopeError
+from collector.format.schema.manifest import RunManifest, decode_manifest
+from collector.format.schema.reading import read_small_text
+
+SET_ASIDE = re.compile(r"[0-9]{8}-[0-9]{6}(-[0-9]{1,3})?")
+"""Folder of a run that a later one has set aside."""
+_MOST_LOOKED = 1000
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One run of a job; `number` counts from 1, `path` is the directory that holds `profiler/`."""
+
+    number: int
+    path: Path
+    manifest: RunManifest
+
+
+def list_attempts(run_path: Path) -> tuple[Attempt, ...]:
+    """Return the attempts of the job that a run is of, in order; nothing for a job that was started once."""
+    jobs = list_jobs_of_place(run_path)
+    own = next((job for job in jobs if run_path in [attempt.path for attempt in job]), ())
+    return own if len(own) > 1 or any(attempt.number > 1 for attempt in own) else ()
+
+
+def list_jobs_of_place(run_path: Path) -> list[tuple[Attempt, ...]]:
+    """Return the jobs of a place, each with its attempts that can be read, the oldest first.
+
+    A user may give one name to several launches: the attempts of each begin at 1 again.
+    """
+    return group_attempts(_list_runs(run_path))
+
+
+def group_attempts(runs: Iterable[Attempt]) -> list[tuple[Attempt, ...]]:
+    """Return the jobs of runs of any places, the oldest first."""
+    jobs: list[tuple[Attempt, ...]] = []
+    latest: dict[tuple[Path, str], int] = {}
+    for run in sorted(runs, key=lambda run: (run.manifest.created_unix_ns, run.number)):
+        key = find_home(run.path), run.manifest.job_id
+        place = latest.get(key) if run.manifest.job_id else None
+        if place is not None and jobs[place][-1].number < run.number:
+            jobs[place] += (run,)
+        else:
+            latest[key] = len(jobs)
+            jobs.append((run,))
+    return jobs
+
+
+def find_home(run_path: Path) -> Path:
+    """Return the place that a run was recorded to, whether or not it was set aside since."""
+    is_earlier = run_path.parent.name == layout.EARLIER_FOLDER and SET_ASIDE.fullmatch(run_path.name)
+    return run_path.parent.parent if is_earlier else run_path
+
+
+def _list_runs(run_path: Path) -> list[Attempt]:
+    home = find_home(run_path)
+    read = (_read_attempt(path) for path in (home, *_list_set_aside(home)))
+    return [attempt for attempt in read if attempt is not None]
+
+
+def _list_set_aside(home: Path) -> Iterator[Path]:
+    folder = home / layout.EARLIER_FOLDER
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    named = sorted(path for path in folder.iterdir() if SET_ASIDE.fullmatch(path.name) and not path.is_symlink())
+    yield from named[-_MOST_LOOKED:]
+
+
+def _read_attempt(path: Path) -> Attempt | None:
+    file = layout.run_file(path)
+    try:
+        manifest = decode_manifest(RunManifest, read_small_text(file), str(file))
+    except (StepscopeError, OSError, ValueError):
+        return None
+    return Attempt(manifest.attempt, path, manifest)

@@ -1,0 +1,199 @@
+"""How a job ended, or that it stands still: one answer from the ends of all its ranks, which every page and report begins with."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from collector.format.places import Place, read_place
+from collector.format.rank import RankRun
+from collector.format.run import Run
+from collector.format.schema.errors import RunError
+from collector.format.schema.manifest import RankManifest, RunState
+from collector.format.standing import find_standing
+from collector.format.stops import Stop, explain_places
+from profiler_server.analysis.ranks.divergence import find_divergence
+from profiler_server.analysis.ranks.ends import CutOff, Death, End, Killed, LeftOut, Mismatch, Raised, Severed
+from profiler_server.analysis.ranks.hang import find_hang
+from profiler_server.store.cache.memory import MemoryCache
+from profiler_server.store.cache.stamp import stamp_ranks
+
+MOST_RANKS = 1024
+SETTLES_S = 10.0
+"""How long the recorder of a process that is gone may take to write what it knows of the end."""
+WAITED_NS = 10**9
+"""Ranks that waited for less were not hung when something else ended them."""
+_LOST = re.compile(
+    r"connection (was )?(closed|reset|refused)|remote worker|broken pipe|socket|watchdog|timed? ?out|nccl|SIGTERM",
+    re.IGNORECASE,
+)
+"""What the ranks say that another one has left."""
+_UNTOLD = "exit"
+"""The process left by itself before the end of the recording."""
+_BY_HAND = "KeyboardInterrupt"
+_FROM_OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+"""Signals by which launchers and people end ranks; others are a rank's own trouble, or the system's with it."""
+_ENDS: MemoryCache[End | None] = MemoryCache(64)
+
+
+@dataclass(frozen=True)
+class RankEnd:
+    """What one rank left: `by` is the exception that ended it, `death` how its process ended while it recorded, and when.
+
+    All is judged by `by`; `shown` is what may be shown of it.
+    """
+
+    rank: int
+    state: RunState
+    by: str
+    shown: str
+    ended_unix_ns: int
+    death: Death
+    died_unix_ns: int | None
+    place: Place | None
+    since_unix_ns: int | None
+    settles: bool
+
+    @property
+    def is_dead(self) -> bool:
+        return self.state == "crashed" and not self.by
+
+    @property
+    def lost_connection(self) -> bool:
+        return bool(_LOST.search(self.by))
+
+
+def find_end(run: Run) -> End | None:
+    """Return how a job ended before its scripts were through, or how it stands still; None where nothing tells of either."""
+    if run.manifest.source != "collector":
+        return find_hang(run)
+    ranks = [run.read_rank(number) for number in run.ranks[:MOST_RANKS]]
+    if (standing := find_standing(ranks)) is not None:
+        return standing
+    ends = tuple(end for rank in ranks if (end := _read_end(rank, run.manifest.epoch_unix_ns)) is not None)
+    if not any(end.by or end.is_dead for end in ends) or any(end.settles for end in ends):
+        return None
+    stamp = stamp_ranks(run.path, run.ranks), ends
+    return _ENDS.find_or_compute(run.key, stamp, lambda: _judge(ranks, ends, run.manifest.world_size == 1))
+
+
+def count_ended(run: Run) -> int:
+    """Return the steps of the rank of a job that has most of them."""
+    return max((_count_steps(run.read_rank(number)) for number in run.ranks[:8]), default=0)
+
+
+def _judge(ranks: Sequence[RankRun], ends: Sequence[RankEnd], is_alone: bool) -> End | None:
+    by_rank = {rank.rank: rank for rank in ranks}
+    dead = [end for end in ends if end.is_dead]
+    lost = [end for end in ends if end.lost_connection]
+    if (parted := _find_parted(ranks, ends)) is not None:
+        return parted
+    own = [end for end in ends if end.by and not end.lost_connection]
+    if own:
+        first = min(own, key=lambda end: end.ended_unix_ns)
+        alike = tuple(end.rank for end in own if end.by == first.by)
+        if is_alone and first.by.startswith(_BY_HAND):
+            return None
+        return Raised(() if is_alone else alike, first.shown, _count_steps(by_rank[first.rank]), len(lost))
+    stop = _find_stop(dead)
+    first_dead = _find_first_dead(dead, bool(lost))
+    if first_dead is not None and (stop is None or first_dead.rank not in stop.waiting):
+        others = len(dead) - 1
+        return Killed(first_dead.death, _count_steps(by_rank[first_dead.rank]), len(lost), others)
+    if stop is not None:
+        return stop
+    if dead:
+        signals = {end.death.signal for end in dead}
+        ended = tuple(end.rank for end in dead)
+        return CutOff(
+            () if is_alone else ended, signals.pop() if len(signals) == 1 else None, _count_steps(by_rank[ended[0]])
+        )
+    first = min(lost, key=lambda end: end.ended_unix_ns)
+    return Severed(tuple(end.rank for end in lost), first.shown, _count_steps(by_rank[first.rank]))
+
+
+def _find_parted(ranks: Sequence[RankRun], ends: Sequence[RankEnd]) -> LeftOut | Mismatch | None:
+    if len(ends) < 2 or any(rank.manifest.events_lost for rank in ranks if rank.rank in {end.rank for end in ends}):
+        return None
+    titles = {group.name: group.title for end in ends if end.place is not None for group, _ in end.place.counts}
+    found = find_divergence(ranks, titles)
+    if found is None:
+        return None
+    then = tuple(end.death for end in ends if end.is_dead and end.death.signal not in (None, *_FROM_OUTSIDE))
+    if found.is_left_out:
+        return LeftOut(found.ranks, found.meeting, then)
+    return Mismatch(found.ranks, found.called, found.meeting, then)
+
+
+def _find_first_dead(dead: Sequence[RankEnd], others_lost_it: bool) -> RankEnd | None:
+    """Return the rank whose death ended the others; None where several may have been the first."""
+    own = [end for end in dead if end.death.signal not in _FROM_OUTSIDE]
+    if len(own) == 1:
+        return own[0] if len(dead) > 1 or others_lost_it else None
+    signals = {end.death.signal for end in own}
+    is_known = own and None not in signals and len(signals) == len(own)
+    return min(own, key=lambda end: end.died_unix_ns or 0) if is_known else None
+
+
+def _find_stop(dead: Sequence[RankEnd]) -> Stop | None:
+    """Return who waited for whom when the ranks were ended from outside, None where nobody did for long."""
+    places = [end.place for end in dead if end.place is not None]
+    stop = explain_places(places) if len(places) > 1 else None
+    if stop is None:
+        return None
+    waited = [
+        end.died_unix_ns - end.since_unix_ns
+        for end in dead
+        if end.rank in stop.waiting and end.died_unix_ns is not None and end.since_unix_ns is not None
+    ]
+    return stop if max(waited, default=WAITED_NS) >= WAITED_NS else None
+
+
+def _read_end(rank: RankRun, epoch_unix_ns: int) -> RankEnd | None:
+    try:
+        manifest, state = rank.manifest, rank.state
+        by = _read_error(manifest if rank.lens.redactor is None else rank.whole.manifest)
+    except RunError:
+        return None  # the page of that rank says what is wrong with it
+    facts = manifest.facts
+    moment, told = facts.get("moment"), facts.get("process_end")
+    told = told if isinstance(told, dict) else {}
+    since = _read_number(moment.get("since_ns")) if isinstance(moment, dict) else None
+    return RankEnd(
+        rank=rank.rank,
+        state=state,
+        by=by,
+        shown=_read_error(manifest),
+        ended_unix_ns=manifest.ended_unix_ns or 1 << 62,
+        death=Death(rank.rank, _read_number(told.get("signal")), _read_number(told.get("exit_code"))),
+        died_unix_ns=_read_number(told.get("at_unix_ns")),
+        place=read_place(rank.rank, moment, standing=facts.get("standing")),
+        since_unix_ns=None if since is None else epoch_unix_ns + since,
+        settles=_settles(manifest, state),
+    )
+
+
+def _read_error(manifest: RankManifest) -> str:
+    by = manifest.facts.get("ended_by")
+    return by if isinstance(by, str) and by != _UNTOLD else ""
+
+
+def _settles(manifest: RankManifest, state: RunState) -> bool:
+    """Say whether the process of a rank has just ended, and its recorder may still write how."""
+    age_s = time.time() - manifest.heartbeat_unix_ns / 1e9
+    return state == "crashed" and manifest.ended_unix_ns is None and age_s < SETTLES_S
+
+
+def _count_steps(rank: RankRun) -> int:
+    with contextlib.suppress(RunError):
+        return rank.count_steps()
+    return 0
+
+
+def _read_number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62 else None

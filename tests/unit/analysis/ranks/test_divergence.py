@@ -1,0 +1,154 @@
+"""A rank that leaves a collective out, or calls another one than the others, is found in what the ranks have listed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from collector.format import parts
+from collector.format.run import open_run
+from collector.format.schema import layout
+from collector.format.schema.manifest import Window
+from profiler_server.report.brief import write_brief
+from profiler_server.report.building import build_report
+from tests.support.live import edit_rank
+from tests.support.runs import MS, RunPlan, build_run
+
+STEP = (("allreduce", 4096), ("allreduce", 1024), ("allreduce", 16384))
+LOST = "RuntimeError: Connection closed by peer [127.0.0.1]:1"
+Sent = tuple[str, int]
+Listed = Sequence[tuple[int | None, Sequence[Sent]]]
+
+
+def list_steps(last: int, tail: Sequence[Sent] = ()) -> list[tuple[int | None, Sequence[Sent]]]:
+    """Return what a rank calls in its steps; those of the tail are of the step that did not end."""
+    return [*((step, STEP) for step in range(1, last + 1)), (None, tail)]
+
+
+def build_job(path: Path, *ranks: Listed, group: str = "0") -> Path:
+    """Build a job that broke off, whose ranks listed these collectives."""
+    build_run(path, RunPlan(ranks=len(ranks), operators=False))
+    for rank, listed in enumerate(ranks):
+        write_calls(path, rank, listed, group)
+        edit_rank(path, rank, facts={"ended_by": LOST}, windows=(), ended_unix_ns=1)
+    return path
+
+
+def write_calls(path: Path, rank: int, listed: Listed, group: str) -> None:
+    calls = [(step, name, size) for step, sent in listed for name, size in sent]
+    rows = [
+        {
+            "step": step,
+            "name": name,
+            "group": group,
+            "index": index,
+            "start_ns": index * MS,
+            "duration_ns": MS,
+            "bytes": size,
+            "dtype": "float32",
+            "group_size": 3,
+            "on_device": False,
+            "held_ns": MS,
+        }
+        for index, (step, name, size) in enumerate(calls)
+    ]
+    table = parts.build_table_from_rows("collectives", rows)
+    parts.write_table(table, layout.table_file(layout.rank_path(path, rank), "collectives"))
+
+
+def say_first(path: Path, *ranks: Listed) -> str:
+    return write_brief(open_run(build_job(path, *ranks)))[0]
+
+
+def test_a_rank_that_left_a_collective_out_is_named_with_what_the_others_entered(tmp_path: Path) -> None:
+    others, skips = list_steps(30, STEP[:2]), list_steps(30, (STEP[0], STEP[2]))
+    path = build_job(tmp_path / "job", others, skips, others)
+    run = open_run(path)
+    told = "Rank 1 has left out allreduce 92 (1.00 KiB), which ranks 0, 2 entered in step 31."
+    assert write_brief(run)[0] == told
+    end = build_report(run)["end"]
+    assert (end["kind"], end["sentence"], end["ranks"]) == ("left_out", told, [1])
+    assert end["meeting"]["call"] == {"name": "allreduce", "bytes": 1024, "dtype": "float32"}
+    # As torchrun ends them: gloo has aborted the rank, and the launcher ended another.
+    for rank, number in ((1, 6), (2, 15)):
+        edit_rank(path, rank, state="crashed", facts={"process_end": {"at_unix_ns": 5, "signal": number}})
+    assert write_brief(open_run(path))[0] == f"{told[:-1]}; rank 1 was ended by SIGABRT."
+
+
+def test_of_two_ranks_the_one_that_did_other_than_before_has_left_it_out(tmp_path: Path) -> None:
+    told = say_first(tmp_path / "job", list_steps(30, (STEP[0], STEP[2])), list_steps(30, STEP[:2]))
+    assert told == "Rank 0 has left out allreduce 92 (1.00 KiB), which rank 1 entered in step 31."
+
+
+def test_a_collective_of_the_same_size_that_was_left_out_long_before_the_end_is_found(tmp_path: Path) -> None:
+    """Nothing fails then: the rank is one call ahead of the others until it ends before them."""
+    same = (("allreduce", 4096), ("allreduce", 4096))
+    others = [(step, same) for step in range(1, 31)]
+    skips = [(step, same[: 1 + (step != 11)]) for step in range(1, 31)]
+    told = say_first(tmp_path / "job", others, others, skips)
+    assert told == "Rank 2 has left out allreduce 22 (4.00 KiB), which ranks 0, 1 entered in step 11."
+
+
+def test_the_only_collective_of_a_step_may_be_the_one_that_is_left_out(tmp_path: Path) -> None:
+    others = [(step, STEP[:1]) for step in range(1, 31)]
+    told = say_first(tmp_path / "job", others, others, [entry for entry in others if entry[0] != 11])
+    assert told == "Rank 2 has left out allreduce 11 (4.00 KiB), which ranks 0, 1 entered in step 11."
+
+
+def test_a_collective_that_is_called_now_and_then_may_be_left_out_too(tmp_path: Path) -> None:
+    """The rank did as in each step before; most of the others did not."""
+    now_and_then = ("allreduce", 8)
+    others = list_steps(30, (STEP[0], now_and_then))
+    told = say_first(tmp_path / "job", others, list_steps(30, STEP[:2]), others)
+    assert told == "Rank 1 has left out allreduce 92 (8.00 B), which ranks 0, 2 entered in step 31."
+
+
+def test_a_rank_that_calls_another_collective_is_named_with_both(tmp_path: Path) -> None:
+    others = list_steps(30, STEP[:2])
+    told = say_first(tmp_path / "job", others, others, list_steps(30, (STEP[0], ("broadcast", 8))))
+    assert told == "Rank 2 called broadcast (8.00 B) where ranks 0, 1 called allreduce 92 (1.00 KiB), in step 31."
+
+
+def test_ranks_that_were_together_to_the_end_have_left_nothing_out(tmp_path: Path) -> None:
+    """One has come farther than the others, and has ended its step."""
+    told = say_first(tmp_path / "job", list_steps(30, STEP[:1]), list_steps(30), list_steps(31, STEP[:1]))
+    assert told.startswith("Ranks 0, 1, 2 lost a connection")
+
+
+def test_what_ranks_may_call_unlike_is_not_compared(tmp_path: Path) -> None:
+    """Pieces of different sizes, calls of two ranks, and reductions of DDP that each reads at its own pace."""
+    pieces = (("allgather", 100), ("send", 8), ("allreduce (DDP)", 7), ("allreduce", 64))
+    alike = (("allgather", 300), ("recv", 8), ("allreduce", 64))
+    ranks = [[(step, sent) for step in range(1, 31)] for sent in (pieces, alike)]
+    assert say_first(tmp_path / "job", *ranks).startswith("Ranks 0, 1 lost a connection")
+
+
+def test_steps_that_one_rank_has_in_a_detailed_window_are_left_out(tmp_path: Path) -> None:
+    """Their calls are listed from its trace, with times and names of another source."""
+    others = list_steps(30)
+    seen = [(step, sent if step not in (8, 9) else ()) for step, sent in others]
+    path = build_job(tmp_path / "job", others, seen)
+    assert write_brief(open_run(path))[0].startswith("Rank 1 has left out allreduce 22")
+    edit_rank(path, 1, windows=(Window(8, 9, 0, 1),))
+    assert write_brief(open_run(path))[0].startswith("Ranks 0, 1 lost a connection")
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_ranks_that_differ_from_the_first_step_on_are_not_judged(tmp_path: Path, first: int) -> None:
+    """They may have begun to record at different places."""
+    others = list_steps(30)
+    late = [(step, sent if step != first else sent[1:]) for step, sent in others]
+    told = say_first(tmp_path / "job", others, others, late)
+    assert told.startswith("Ranks 0, 1, 2 lost" if first == 1 else "Rank 2 has left out")
+
+
+def test_nothing_is_said_of_a_job_that_ended_well_or_whose_log_lost_events(tmp_path: Path) -> None:
+    others, skips = list_steps(30, STEP[:2]), list_steps(30, (STEP[0], STEP[2]))
+    path = build_job(tmp_path / "job", others, skips, others)
+    edit_rank(path, 0, events_lost=5)
+    assert write_brief(open_run(path))[0].startswith("Ranks 0, 1, 2 lost a connection")
+    for rank in range(3):
+        edit_rank(path, rank, facts={}, events_lost=0)
+    assert build_report(open_run(path))["end"] is None
