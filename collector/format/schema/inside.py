@@ -37,9 +37,8 @@ def opened_parent(path: Path, root: Path | None = None) -> Iterator[int]:
     descriptor = os.open(root, _FOLDER)
     try:
         for part in _list_parts(path.parent, root):
-            inner = _open_below(descriptor, part, _FOLDER, path)
-            os.close(descriptor)
-            descriptor = inner
+            outer, descriptor = descriptor, _open_below(descriptor, part, _FOLDER, path)
+            os.close(outer)
         yield descriptor
     finally:
         os.close(descriptor)

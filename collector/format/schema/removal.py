@@ -110,7 +110,17 @@ class Scratch:
     made: Made
 
     def remove(self) -> None:
-        """Remove it with all that is in it, if it is still there. What cannot be removed is logged and stays."""
+        """Remove it with all that is in it, if it is still there. What cannot be removed is logged and stays.
+
+        A Ctrl-C, or another signal that raises, is raised when the folder is gone; a second one at once.
+        """
+        try:
+            self._remove()
+        except (KeyboardInterrupt, SystemExit):
+            self._remove()
+            raise
+
+    def _remove(self) -> None:
         with tolerated():
             remove_tree(self.path, self.made)
 

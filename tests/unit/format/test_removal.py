@@ -337,6 +337,20 @@ def test_a_scratch_folder_is_private_and_goes_whatever_happens(tmp_path: Path) -
     assert re.fullmatch("a-[0-9a-f]{16}", places[0].name)
 
 
+def test_a_signal_does_not_keep_a_scratch_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unlink, signals = os.unlink, [KeyboardInterrupt()]
+
+    def interrupted(name: str, **options: int) -> None:
+        if signals:
+            raise signals.pop()
+        unlink(name, **options)
+
+    monkeypatch.setattr(os, "unlink", interrupted)
+    with pytest.raises(KeyboardInterrupt), scratch_folder(parent=tmp_path) as folder:
+        (folder / "a").write_text("a")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_is_removed_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "stepscope")
     remove_tree(make_tree(tmp_path / "abcd"), STAMPED)
