@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -303,7 +304,8 @@ def _find_folder(path: Path) -> Path | None:
     try:
         folder = path.expanduser().resolve()
         is_inner = folder.name == layout.PROFILER_FOLDER and (folder / layout.RUN_FILE).is_file()
-        layout.run_file(folder).is_file()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.stat(layout.run_file(folder))
     except PermissionError:
         raise RunNotFoundError(spell_closed(layout.profiler_path(folder))) from None
     except (OSError, RuntimeError, ValueError):

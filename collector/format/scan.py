@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,9 +83,11 @@ def scan_base(base_dir: Path) -> Scan:
 def _is_run(folder: Path) -> bool | None:
     """Say whether a folder is a run; None where that is not for this user to see."""
     try:
-        return layout.run_file(folder).is_file()
-    except PermissionError:
+        return stat.S_ISREG(os.stat(layout.run_file(folder)).st_mode)
+    except PermissionError:  # which Path.is_file() keeps to itself from Python 3.14 on
         return None
+    except (OSError, ValueError):
+        return False
 
 
 @dataclass(frozen=True)
