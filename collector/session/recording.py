@@ -98,7 +98,8 @@ class Recording:
         self.context.steps.mark()
 
     def settle(self) -> None:
-        """Prepare for the end of the interpreter: nothing of a training may be in the way then."""
+        """Stop recording, and prepare for the end of the interpreter: nothing of a training may be in the way then."""
+        self.pause()  # while the threads that train still move: one of them may have a window to close
         self._tell_signals("settle")
 
     def finish(self) -> str:

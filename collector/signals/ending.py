@@ -38,6 +38,9 @@ class EndingSignal:
     name = "ending"
     option = ""
 
+    def __init__(self) -> None:
+        self._trained_by = 0
+
     def install(self, context: SignalContext) -> None:
         self._context = context
         if not torch.distributed.is_available():
@@ -51,10 +54,13 @@ class EndingSignal:
     def remove(self) -> None:
         pass
 
+    def pause(self) -> None:
+        self._trained_by = self._context.log.thread[0]
+
     def settle(self) -> None:
         """Prepare for the end of the interpreter, on the thread that ends it."""
         wait_for_gloo()
-        if _is_daemon(self._context.log.thread[0]):
+        if _is_daemon(self._trained_by):
             park_daemons()
 
 

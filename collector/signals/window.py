@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch.autograd import profiler as autograd_profiler
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from collector.context.native_lines import leave_out_lines
 from collector.context.signals import SignalContext
@@ -45,6 +46,8 @@ _BUSY = (
 )
 _NO_DEVICE = 'activities="device" was asked for, and PyTorch sees no device here: the detailed window records the CPU.'
 _log = logging.getLogger("stepscope")
+PATIENCE_S = 1.0
+"""How long another thread is waited for that is to close its window."""
 _LEFT_OPEN = "The detailed window was closed by another thread than the one that opened it, so it could not be saved."
 _OLDER_MEMORY = b"Memory block of unknown size was allocated before"
 # What Kineto prints of a first session that another thread starts than the one that imported torch. It records all the same.
@@ -151,12 +154,39 @@ class WindowSignal:
         if window is None:
             return
         self._context.log.write(DETAILED, 0)
-        if threading.get_ident() != window.thread:
-            self._context.set_signal(self.name, "failed", _LEFT_OPEN)
-            return  # its session ends with its thread
+        if threading.get_ident() == window.thread:
+            self._save(window)
+        else:
+            self._close_elsewhere(window)
+
+    def _save(self, window: _Window) -> None:
         with self._context.shielded(self.name), self._as_ours():
             window.save(self._context.events)
         self._of_thread.end = None
+
+    def _close_elsewhere(self, window: _Window) -> None:
+        """Wait until the thread of the window has saved it, where it updates next. If that comes late, it drops it there.
+
+        A session that is open when its thread is ended, as a daemon thread is, ends the process with a segmentation fault.
+        """
+        saved, late = threading.Event(), threading.Event()
+
+        def close_here(*_: object) -> None:
+            if threading.get_ident() != window.thread:
+                return
+            handle.remove()
+            if late.is_set():
+                self._close_ended(window)
+            else:
+                self._save(window)
+                saved.set()
+
+        handle = register_optimizer_step_pre_hook(close_here)
+        try:
+            if not saved.wait(PATIENCE_S):
+                self._context.set_signal(self.name, "failed", _LEFT_OPEN)
+        finally:
+            late.set()
 
     def _close_ended(self, window: _Window) -> None:
         """End the session of a window on its own thread, which is about to end."""

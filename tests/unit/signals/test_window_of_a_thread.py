@@ -28,6 +28,8 @@ def train(steps):
 def train_and_stay():
     train(8)
     trained.set()
+    while sys.argv[1] == "goes on" and not done.is_set():
+        train(1)
     done.wait()
 
 profiler = Profiler("run", window=(4, 50))
@@ -59,6 +61,12 @@ def run_script(folder: Path, case: str) -> RankManifest:
 def test_a_window_is_saved_when_its_thread_ends(tmp_path: Path) -> None:
     (window,) = run_script(tmp_path, "ends").windows
     assert (window.first_step, window.last_step) == (4, 12)
+
+
+def test_a_window_of_a_thread_that_trains_on_is_saved(tmp_path: Path) -> None:
+    manifest = run_script(tmp_path, "goes on")
+    assert [window.first_step for window in manifest.windows] == [4]
+    assert next(one for one in manifest.signals if one.name == "window").state == "on"
 
 
 def test_a_window_that_another_thread_closes_ends_with_its_own_thread(tmp_path: Path) -> None:
