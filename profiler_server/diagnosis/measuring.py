@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Loader, RankManifest
 from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
-from profiler_server.analysis.data.batches import BatchTimes, estimate_batches, read_batches
+from profiler_server.analysis.data.batches import estimate_batches, read_batches
 from profiler_server.analysis.data.feeding import Feed, read_feeds
 from profiler_server.analysis.data.loop import measure_loop
 from profiler_server.analysis.data.probe import read_probe
@@ -28,34 +28,36 @@ from profiler_server.analysis.data.processors import Cores
 from profiler_server.analysis.data.reading import read_reading
 from profiler_server.analysis.data.receiving import read_receiving
 from profiler_server.analysis.data.replicas import read_stages, summarize_transforms
-from profiler_server.analysis.data.sampler import SamplerTimes, read_sampler
-from profiler_server.analysis.device.clocks import HeldClock, read_held_clock
+from profiler_server.analysis.data.sampler import read_sampler
+from profiler_server.analysis.device.clocks import read_held_clock
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.device.precision import find_full_precision
-from profiler_server.analysis.memory.host import HostLoad, summarize_host
+from profiler_server.analysis.memory.host import summarize_host
 from profiler_server.analysis.memory.peak import find_peak_share
-from profiler_server.analysis.operators.anomaly import AnomalyWork, read_anomaly_work
-from profiler_server.analysis.operators.convolutions import SlowConvolutions, find_slow_convolutions
+from profiler_server.analysis.operators.anomaly import read_anomaly_work
+from profiler_server.analysis.operators.convolutions import find_slow_convolutions
 from profiler_server.analysis.operators.looped import find_looped_rows
 from profiler_server.analysis.operators.operators import find_dispatch_share, find_phase_shares
 from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
 from profiler_server.analysis.ranks.spread import count_parallel_devices, read_ddp
-from profiler_server.analysis.ranks.stragglers import Judgement
 from profiler_server.analysis.replay.reading import replay_rank
-from profiler_server.analysis.replay.results import Replayed
-from profiler_server.analysis.results import DeviceSummary
-from profiler_server.analysis.stacks.naming import NamedFunction
 from profiler_server.analysis.stacks.stacks import Stacks, read_stacks
 from profiler_server.analysis.steps.compiles import summarize_compiles
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.logged import read_logged
 from profiler_server.analysis.steps.micro_batches import count_micro_batches
 from profiler_server.analysis.what_if.pipelines import judge_run
-from profiler_server.diagnosis.facts import Case, Device, Host, Loading, Peer, Ranks, Steps
+from profiler_server.diagnosis.deriving import derive, name_samples
 from profiler_server.diagnosis.limiting import find_limit, measure_demand, read_readiness
 from profiler_server.diagnosis.limits import DRIFT_PARTS
+from profiler_server.facts.case import Case, Overhead, RankNotes
+from profiler_server.facts.job import Judgement, Peer, Ranks
+from profiler_server.facts.loading import BatchTimes, LoaderArguments, Loading, SamplerTimes
+from profiler_server.facts.machine import Device, DeviceEntry, DeviceSummary, HeldClock, Host, HostLoad, Replayed
+from profiler_server.facts.steps import AnomalyWork, ChosenSteps, NamedFunction, Sampled, SlowConvolutions, Steps
 
 _log = logging.getLogger("stepscope")
+T = TypeVar("T")
 MOST_PEERS = 64
 _TRACE_CORES = 4
 """Cores of a host that a trace says nothing of: few, so that no gain is promised that needs many."""
@@ -74,7 +76,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         return None
     host, *sixths = _read_loads(run, rank, train, selection)
     device = Device(
-        entries=tuple(manifest.devices),
+        entries=tuple(_take(DeviceEntry, entry) for entry in manifest.devices),
         summary=_read_device(rank),
         full_precision_frac=_ask(rank, find_full_precision),
         dispatch_frac=_ask(rank, find_dispatch_share),
@@ -87,18 +89,39 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
     found = sorted((entry for entry in loadings if entry is not None), key=lambda entry: -entry.wait_ns)
     if not found:
         return None
-    return Case(
-        manifest=manifest,
+    case = Case(
+        manifest=replace(_take(RankNotes, manifest), overhead=_take(Overhead, manifest.overhead)),
         steps=_find_loop(rank, _measure_steps(rank, rows, train, selection), found[0].loader),
         loading=found[0],
         device=device,
         host=Host(found[0].loop.model.cores, host, *sixths),
         ranks=_measure_ranks(run, rank.rank, manifest.facts),
         other_loadings=tuple(found[1:]),
-        stacks=_read_stacks(rank),
+        stacks=_name_samples(rank, found[0]),
         anomaly=_read_anomaly(rank),
         input_free=read_probe(manifest.facts, train),
     )
+    return _derive(rank, case)
+
+
+def _derive(rank: RankRun, case: Case) -> Case:
+    """Return the case with what follows from its facts; whatever goes wrong in that, the other facts stand."""
+    found = [case]
+    with Edge(lambda error: _log.warning("What follows from the facts of %s is left out: %r", rank.folder, error)):
+        found.append(derive(case))
+    return found[-1]
+
+
+def _take(kind: type[T], entry: Any) -> T:
+    """Return what the rules read of an entry of the manifest, or of the selection of steps."""
+    return kind(**{field.name: getattr(entry, field.name) for field in fields(kind)})  # type: ignore[arg-type]
+
+
+def _name_samples(rank: RankRun, loading: Loading) -> Sampled | None:
+    stacks = _read_stacks(rank)
+    loader = loading.loader.id if loading.loader is not None else None
+    keeps_tracebacks = rank.manifest.facts.get("anomaly_mode") is True
+    return None if stacks is None else name_samples(stacks, loader, keeps_tracebacks)
 
 
 def _read_stacks(rank: RankRun) -> Stacks | None:
@@ -126,7 +149,7 @@ def _measure_steps(rank: RankRun, rows: StepRows, train: pa.Table, selection: St
     return Steps(
         rows=train,
         other_rows=others,
-        selection=selection,
+        selection=_take(ChosenSteps, selection),
         mean_ns=float(selection.duration_ns[selection.kept].mean()),
         phases_ns=_average_phases(train, selection.kept),
         regular_phases_ns=_average_phases(train, selection.regular),
@@ -140,7 +163,7 @@ def _measure_steps(rank: RankRun, rows: StepRows, train: pa.Table, selection: St
     )
 
 
-def _find_loop(rank: RankRun, steps: Steps, loader: Loader | None) -> Steps:
+def _find_loop(rank: RankRun, steps: Steps, loader: LoaderArguments | None) -> Steps:
     batch_size = loader.batch_size if loader is not None else None
     try:
         return replace(steps, looped=find_looped_rows(rank, steps.phases_ns, steps.micro_batches, batch_size))
@@ -181,7 +204,7 @@ def _measure_loading(
         demand = replace(demand, wait_frac=regular_frac, regular_frac=regular_frac)
     readiness = read_readiness(rank, loader, train.filter(pa.array(selection.regular)))
     return Loading(
-        loader=loader,
+        loader=_take(LoaderArguments, loader) if loader is not None else None,
         readiness=readiness,
         batches=batches,
         bottleneck=find_limit(rank, loader, readiness, demand, batches, host),
@@ -189,7 +212,7 @@ def _measure_loading(
         loop=loop,
         wait_ns=wait_ns,
         mean_wait_ns=feed.mean_wait_ns(selection.kept),
-        watched=watched,
+        watched=_take(LoaderArguments, watched) if watched is not None else None,
         sampler=sampler,
         reading=read_reading(rank, loader.id) if loader is not None and batches is not None else None,
     )

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from profiler_server.analysis.data.pipeline import sum_stages
-from profiler_server.analysis.results import StageSummary
+from profiler_server.facts.tables import StageSummary
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from profiler_server.analysis.data.depths import read_queues
 from profiler_server.analysis.data.feeding import find_feeding_loaders
 from profiler_server.analysis.data.making import Making, OwnMaking
 from profiler_server.analysis.data.replicas import order_stages
-from profiler_server.analysis.memory.host import HostLoad
-from profiler_server.analysis.results import QueueSummary, StageSummary
+from profiler_server.facts.loading import Readiness
+from profiler_server.facts.machine import HostLoad
+from profiler_server.facts.tables import QueueSummary, StageSummary
 
 LATE_RATIO, LATE_NS = 5.0, 1_000_000.0
 """A request of which it was not seen whether its batch was ready lacked it when it took so many times as long as usual,
@@ -28,22 +29,6 @@ and that much longer."""
 WORKER_STAGES = ("read", "transform", "collate", "send")
 
 _STAGE_COLUMNS = ("stage", "replica", "kind", "loader", "epoch", "batch", "start_ns", "duration_ns")
-
-
-@dataclass(frozen=True)
-class Readiness:
-    """What the training thread found when it asked for a batch. Shares are of the samples.
-
-    A queue that is not empty can still lack the batch that is next in order: `held_up_frac` counts those samples
-    where later batches were done and waited for an earlier one. `late_wait_frac` is the share of all waiting for data
-    that fell into steps which lacked their batch, 0 where that is not known.
-    """
-
-    queue: str
-    samples: int
-    not_ready_frac: float
-    held_up_frac: float
-    late_wait_frac: float = 0.0
 
 
 def summarize_queues(rank: RankRun) -> tuple[QueueSummary, ...]:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from collector.estimating.model import Job, LoopModel
+from collector.estimating.simulation import simulate
 from collector.format.intervals import Floats
 from collector.format.steps import find_stall_limit
-from profiler_server.analysis.data.loader_simulation import Job, LoopModel, simulate
-from profiler_server.analysis.data.loop import MeasuredLoop
-from profiler_server.analysis.data.probe import InputFreeStep
+from profiler_server.analysis.data.loop import predict_step
+from profiler_server.facts.loading import InputFreeStep, MeasuredLoop
 
 _BLOCKS = 12
 _RESAMPLES = 400
@@ -139,7 +140,7 @@ def _half_width(means: Floats) -> float:
 
 def predict_without_loading(loop: MeasuredLoop, model: LoopModel) -> float:
     """Return the mean step if batches cost nothing: no change to how they are made can be faster."""
-    return loop.predict_ns(replace(model, batches=(Job(0.0, 0.0),), workers=0))
+    return predict_step(loop, replace(model, batches=(Job(0.0, 0.0),), workers=0))
 
 
 @dataclass(frozen=True)
@@ -157,11 +158,11 @@ def predict_fed_step(loop: MeasuredLoop, after: LoopModel, free: InputFreeStep, 
     The measured step takes the place of the simulated one, and the doubt about the model gives way to that of the
     measurement, where that is less (`doubt_ns`, half width). What comes with the start of an epoch is added to both.
     """
-    ready_ns = loop.predict_ns(replace(after, batches=(Job(0.0, 0.0),)))
-    if loop.predict_ns(after) > (1.0 + _FED_FRAC) * ready_ns:
+    ready_ns = predict_step(loop, replace(after, batches=(Job(0.0, 0.0),)))
+    if predict_step(loop, after) > (1.0 + _FED_FRAC) * ready_ns:
         return None
     half_ns = min(free.half_ns, doubt_ns)
     step_ns = free.step_ns + after.extra_ns
     slower = replace(after, batches=tuple(replace(job, wall_ns=_SLOWER * job.wall_ns) for job in after.batches))
-    late_ns = max(loop.predict_ns(slower) - loop.predict_ns(after), 0.0)
+    late_ns = max(predict_step(loop, slower) - predict_step(loop, after), 0.0)
     return FedStep(step_ns, step_ns - half_ns, step_ns + half_ns + late_ns)
